@@ -1,0 +1,107 @@
+//! What the planner answers: an instruction list with offsets.
+
+use crate::problem::{NodeId, ValueId};
+use serde::{Deserialize, Serialize};
+
+/// A queue whose instructions run in order; different lanes run at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Lane {
+    /// Kernels.
+    Compute,
+    /// Copies from the host to the device.
+    HostToDevice,
+    /// Copies from the device to the host.
+    DeviceToHost,
+    /// Reads from disk.
+    Read,
+    /// Writes to disk.
+    Write,
+    /// Collectives.
+    Communicate,
+}
+
+/// A tier below the arena that a value can wait in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Tier {
+    /// Host memory.
+    Host,
+    /// Disk.
+    Disk,
+}
+
+/// What an instruction does.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Action {
+    /// Runs a node (again, if it ran before: that is recomputation).
+    Run {
+        /// The node.
+        node: NodeId,
+        /// Byte offset in the arena of each output, in the node's order; `None` for values outside
+        /// the arena and for outputs that this run need not hold *because they are still present*.
+        /// An output that nobody needs still gets an offset and is freed right after.
+        outputs: Vec<Option<u64>>,
+        /// Byte offset of the scratch memory, if the node asks for any.
+        scratch: Option<u64>,
+    },
+    /// The value's buffer may be used for something else from here on.
+    Free {
+        /// The value.
+        value: ValueId,
+    },
+    /// Evaluates a guard node.
+    Guard {
+        /// The node.
+        node: NodeId,
+    },
+    /// Copies a value to a tier; its buffer is free when this completes.
+    Evict {
+        /// The value.
+        value: ValueId,
+        /// Where to.
+        tier: Tier,
+    },
+    /// Copies a value back into the arena; its bytes count from the issue.
+    Fetch {
+        /// The value.
+        value: ValueId,
+        /// Where from.
+        tier: Tier,
+        /// Byte offset in the arena.
+        offset: u64,
+    },
+}
+
+/// One instruction. It starts after the instruction before it in its own lane, and after all of
+/// `waits` (indices into [`Plan::instructions`], each smaller than its own) have completed. The
+/// order of the list says nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Instruction {
+    /// The queue it runs in.
+    pub lane: Lane,
+    /// Instructions of other lanes that must have completed before it starts.
+    pub waits: Vec<u32>,
+    /// What it does.
+    pub action: Action,
+}
+
+/// A step compiled under a budget.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The instruction list.
+    pub instructions: Vec<Instruction>,
+    /// Height of the arena in bytes: no buffer or scratch ends above it. What must fit the budget.
+    pub arena_bytes: u64,
+    /// Largest sum of live bytes (buffers and scratch) at any instruction: `arena_bytes` less
+    /// what packing lost.
+    pub live_bytes: u64,
+    /// Index of the instruction with the most live bytes.
+    pub peak_instruction: u32,
+    /// Predicted seconds of the whole list.
+    pub seconds: f64,
+    /// How many runs are repetitions.
+    pub recomputed_nodes: u32,
+    /// Predicted seconds of those repetitions.
+    pub recompute_seconds: f64,
+    /// For each wanted value that ends in the arena: its offset.
+    pub residents: Vec<(ValueId, u64)>,
+}

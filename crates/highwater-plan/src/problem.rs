@@ -1,0 +1,104 @@
+//! What the planner is told about a step: nodes, values, bytes, costs and edges. No operation is
+//! named here and no byte of a tensor is seen.
+
+use serde::{Deserialize, Serialize};
+
+/// Index of a node in [`Problem::nodes`].
+pub type NodeId = u32;
+/// Index of a value in [`Problem::values`].
+pub type ValueId = u32;
+/// Identity of a cell (persistent state with versions), opaque to the planner.
+pub type CellId = u32;
+/// Version of a cell: each write makes the next one.
+pub type Version = u32;
+
+/// Where the bytes of a value live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Home {
+    /// In the arena, placed by the plan, for as long as the plan says.
+    Arena,
+    /// In the arena already when the plan starts, at this byte offset (an earlier plan of the same
+    /// step left it there). May be freed, and, if it has a producer, recomputed like any other.
+    Resident {
+        /// Byte offset in the arena.
+        offset: u64,
+    },
+    /// In storage of its own outside the arena: an input that the user gave, or (when it has a
+    /// producer) a result that outlives the plan. Costs the arena nothing; once produced it stays
+    /// readable to the end of the plan, and is never freed or overwritten.
+    External,
+}
+
+/// What the planner may decide for a value by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Pin {
+    /// The planner decides.
+    #[default]
+    Free,
+    /// Must be kept from its first production to its last use.
+    Keep,
+    /// Must be dropped after its last use in the forward part, and recomputed for later uses, as
+    /// `checkpoint(f, x)` asks.
+    Recompute,
+}
+
+/// A value: the bytes that one output of one node fills.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Value {
+    /// Size in bytes; may be 0.
+    pub bytes: u64,
+    /// Where it lives.
+    pub home: Home,
+    /// What the user decided about it.
+    pub pin: Pin,
+    /// Must be present, in the arena or outside it, when the plan ends. For `Home::Arena` and
+    /// `Home::Resident` its last offset stands in [`crate::Plan::residents`].
+    pub wanted: bool,
+}
+
+/// What a node does besides filling its outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Effect {
+    /// A function of its inputs (and of a replayable random counter): may be run again.
+    Repeatable,
+    /// Writes cells, or otherwise must run exactly once.
+    Once,
+    /// Looks at its inputs and may stop the step: no node that writes a cell may run before any
+    /// guard of the problem. Runs exactly once.
+    Guard,
+}
+
+/// A node: an operation applied once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Values read. A value may stand here twice.
+    pub inputs: Vec<ValueId>,
+    /// Values filled. Each value has at most one producer.
+    pub outputs: Vec<ValueId>,
+    /// Cells read, and the version that must be current when the node runs.
+    pub reads: Vec<(CellId, Version)>,
+    /// Cells written, and the version that must be current before; after the node, `version + 1`
+    /// is. A node that writes a cell may read the old version of it without naming it in `reads`.
+    pub writes: Vec<(CellId, Version)>,
+    /// Pairs (position in `inputs`, position in `outputs`): the output may take over the input's
+    /// buffer if the node is the input's last reader and `bytes` are equal.
+    pub in_place: Vec<(u32, u32)>,
+    /// Bytes of scratch memory needed while it runs.
+    pub scratch_bytes: u64,
+    /// Predicted seconds of one run.
+    pub seconds: f64,
+    /// What it does besides.
+    pub effect: Effect,
+    /// It ran in an earlier plan of the same step: it need not run now, unless a value of it that
+    /// is no longer there is needed (possible only for `Effect::Repeatable`).
+    pub done: bool,
+}
+
+/// One step's graph. `nodes` stand in program order: each value is produced before it is used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Nodes in program order.
+    pub nodes: Vec<Node>,
+    /// Values, in no particular order.
+    pub values: Vec<Value>,
+}
