@@ -1,1 +1,19 @@
-//! Stub.
+//! Shapes, dtypes, layouts, cells, nodes and the [`Op`] trait: the vocabulary that the rest of
+//! Highwater speaks. No kernel and no I/O is here, and no operation is named.
+
+mod backward;
+mod dtype;
+mod graph;
+mod layout;
+mod op;
+mod shape;
+
+pub use backward::Backward;
+pub use dtype::DType;
+pub use graph::{
+    Category, Cell, CellId, Graph, Node, NodeId, Operand, Phase, Site, Source, Value, ValueId,
+    Version,
+};
+pub use layout::Layout;
+pub use op::{Cost, Effect, Op, OpError, Spec, specs};
+pub use shape::{RANK_MAX, Shape};

@@ -1,1 +1,16 @@
-//! Stub.
+//! The operations: one folder each, declared once.
+//!
+//! A folder holds `mod.rs` (attributes, shapes, cost, effect, backward, samples), `reference.rs`
+//! (the plain reference in `f64`) and `cpu.rs` (the fast kernel). [`OPS`] lists them; the laws in
+//! `laws` hold for every row, those of other crates included.
+
+mod kernel;
+mod pool;
+mod table;
+
+pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};
+pub use pool::{Disjoint, Pool};
+pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};
+
+/// Every operation of this crate, sorted by name.
+pub const OPS: &[Entry] = &[];

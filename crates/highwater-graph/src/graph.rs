@@ -1,0 +1,394 @@
+//! The pending graph: what the user's code has asked for and nobody has computed yet.
+
+use crate::op::specs;
+use crate::{Effect, Op, OpError, Spec};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Index of a node in a [`Graph`].
+pub type NodeId = u32;
+/// Index of a value in a [`Graph`].
+pub type ValueId = u32;
+/// Identity of a cell; never used again after the cell is gone.
+pub type CellId = u32;
+/// Version of a cell: 0 when made, one more after each write.
+pub type Version = u32;
+
+/// Where an operand's elements are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// An output of a node, or an input that the user gave.
+    Value(ValueId),
+    /// A cell as it is at one version.
+    Cell(CellId, Version),
+}
+
+/// One input of a node: a view of a value or of a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operand {
+    /// Where the elements are.
+    pub source: Source,
+    /// Dtype, and layout in the source's storage.
+    pub spec: Spec,
+    /// Whether gradients flow back through it.
+    pub requires_grad: bool,
+}
+
+impl Operand {
+    /// Extents.
+    pub fn shape(&self) -> &crate::Shape {
+        self.spec.shape()
+    }
+
+    /// The same elements seen through another layout.
+    #[must_use]
+    pub fn with_layout(&self, layout: crate::Layout) -> Self {
+        let spec = Spec {
+            dtype: self.spec.dtype,
+            layout,
+        };
+        Self {
+            source: self.source,
+            spec,
+            requires_grad: self.requires_grad,
+        }
+    }
+}
+
+/// What a value or cell holds, for reports and for the tracker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Category {
+    /// Trained weights.
+    Parameter,
+    /// Gradients.
+    Gradient,
+    /// An optimizer's moments.
+    OptimizerState,
+    /// Results of forward nodes.
+    Activation,
+    /// Scratch memory of kernels.
+    Workspace,
+    /// What the user gave.
+    Input,
+    /// Other persistent state: running statistics, caches.
+    Buffer,
+}
+
+/// Which part of a step a node belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Made by the user's code.
+    Forward,
+    /// Made by `backward()`.
+    Backward,
+    /// Made by an optimizer.
+    Update,
+}
+
+/// Where a node comes from.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// Path of the module whose forward made it, such as `h.3.mlp`; empty outside any.
+    pub module: Arc<str>,
+    /// The caller's source line.
+    pub location: &'static Location<'static>,
+    /// Which part of a step.
+    pub phase: Phase,
+    /// The `checkpoint(f, x)` it was made in, if any.
+    pub checkpoint: Option<u32>,
+    /// False under `no_grad`: outputs never require gradients.
+    pub grad_enabled: bool,
+}
+
+/// An operation applied once.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The operation with its attributes.
+    pub op: Arc<dyn Op>,
+    /// What it reads.
+    pub inputs: SmallVec<[Operand; 4]>,
+    /// What it fills.
+    pub outputs: SmallVec<[ValueId; 2]>,
+    /// Cells it writes, with the version before.
+    pub writes: SmallVec<[(CellId, Version); 4]>,
+    /// Where it comes from.
+    pub site: Site,
+}
+
+/// What is known of a value.
+#[derive(Debug, Clone)]
+pub struct Value {
+    /// Dtype and layout of the whole storage, as its producer fills it.
+    pub spec: Spec,
+    /// Which node fills it, as which of its outputs; `None` for what the user gave.
+    pub producer: Option<(NodeId, u32)>,
+    /// What it holds.
+    pub category: Category,
+    /// Whether gradients flow back through it to its producer.
+    pub requires_grad: bool,
+}
+
+/// What is known of a cell.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    /// Name for messages, such as `h.3.mlp.weight`.
+    pub name: Arc<str>,
+    /// Dtype and (dense, row-major) layout.
+    pub spec: Spec,
+    /// What it holds.
+    pub category: Category,
+    /// Whether backward computes a gradient for it.
+    pub requires_grad: bool,
+    /// The version that a read takes now: pending writes included.
+    pub version: Version,
+    /// The version that is really in memory.
+    pub evaluated: Version,
+    /// Who wrote it last.
+    pub written_at: Option<&'static Location<'static>>,
+}
+
+/// Nodes and values since the last evaluation, and the cells, which outlive it.
+#[derive(Debug, Default)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    values: Vec<Value>,
+    cells: BTreeMap<CellId, Cell>,
+    cells_made: CellId,
+}
+
+impl Graph {
+    /// Nodes in the order in which they were made, which is a topological one.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// All values.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// One node.
+    ///
+    /// # Panics
+    /// If `id` is not of this graph.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id as usize]
+    }
+
+    /// One value.
+    ///
+    /// # Panics
+    /// If `id` is not of this graph.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id as usize]
+    }
+
+    /// Changes what a value is reported as.
+    pub fn set_category(&mut self, id: ValueId, category: Category) {
+        self.values[id as usize].category = category;
+    }
+
+    /// A cell, if it is still there.
+    pub fn cell(&self, id: CellId) -> Option<&Cell> {
+        self.cells.get(&id)
+    }
+
+    /// A cell, to change its name or whether it requires gradients.
+    pub fn cell_mut(&mut self, id: CellId) -> Option<&mut Cell> {
+        self.cells.get_mut(&id)
+    }
+
+    /// Makes a cell of version 0.
+    pub fn add_cell(
+        &mut self,
+        name: &str,
+        spec: Spec,
+        category: Category,
+        requires_grad: bool,
+    ) -> CellId {
+        let id = self.cells_made;
+        self.cells_made += 1;
+        let cell = Cell {
+            name: name.into(),
+            spec,
+            category,
+            requires_grad,
+            version: 0,
+            evaluated: 0,
+            written_at: None,
+        };
+        self.cells.insert(id, cell);
+        id
+    }
+
+    /// Forgets a cell.
+    pub fn remove_cell(&mut self, id: CellId) {
+        self.cells.remove(&id);
+    }
+
+    /// Adds a value that the user gave.
+    pub fn add_input(&mut self, spec: Spec, category: Category) -> Operand {
+        let value = Value {
+            spec: spec.clone(),
+            producer: None,
+            category,
+            requires_grad: false,
+        };
+        self.values.push(value);
+        let source = Source::Value(self.values.len() as ValueId - 1);
+        Operand {
+            source,
+            spec,
+            requires_grad: false,
+        }
+    }
+
+    /// Reads a cell as it will be after all writes made so far. `None` if it is gone.
+    pub fn read_cell(&self, id: CellId) -> Option<Operand> {
+        let cell = self.cells.get(&id)?;
+        Some(Operand {
+            source: Source::Cell(id, cell.version),
+            spec: cell.spec.clone(),
+            requires_grad: cell.requires_grad,
+        })
+    }
+
+    /// Adds a node: checks its inputs, infers its outputs. Nothing is computed.
+    ///
+    /// # Errors
+    /// What [`Op::infer`] refuses; [`OpError::StaleCell`] for an overwritten version.
+    pub fn add(
+        &mut self,
+        op: Arc<dyn Op>,
+        inputs: &[Operand],
+        site: &Site,
+    ) -> Result<SmallVec<[Operand; 2]>, OpError> {
+        for operand in inputs {
+            self.check_fresh(op.name(), operand, site)?;
+        }
+        let outputs = op.infer(&specs(inputs))?;
+        let writes = self.bump_versions(op.as_ref(), inputs, site)?;
+        let requires_grad = site.grad_enabled
+            && op.effect().is_repeatable()
+            && inputs.iter().any(|operand| operand.requires_grad);
+        let category = match site.phase {
+            Phase::Forward => Category::Activation,
+            Phase::Backward | Phase::Update => Category::Gradient,
+        };
+        let node = self.nodes.len() as NodeId;
+        let mut ids = SmallVec::new();
+        let operands = outputs
+            .into_iter()
+            .enumerate()
+            .map(|(i, spec)| {
+                let id = self.values.len() as ValueId;
+                let requires_grad = requires_grad && spec.dtype.is_float();
+                ids.push(id);
+                self.values.push(Value {
+                    spec: spec.clone(),
+                    producer: Some((node, i as u32)),
+                    category,
+                    requires_grad,
+                });
+                Operand {
+                    source: Source::Value(id),
+                    spec,
+                    requires_grad,
+                }
+            })
+            .collect();
+        self.nodes.push(Node {
+            op,
+            inputs: SmallVec::from(inputs),
+            outputs: ids,
+            writes,
+            site: site.clone(),
+        });
+        Ok(operands)
+    }
+
+    fn check_fresh(&self, op: &'static str, operand: &Operand, site: &Site) -> Result<(), OpError> {
+        let Source::Cell(id, wanted) = operand.source else {
+            return Ok(());
+        };
+        let cell = self.cells.get(&id);
+        if cell.is_some_and(|cell| wanted >= cell.evaluated) {
+            return Ok(());
+        }
+        let unknown = || "an unknown place".to_owned();
+        Err(OpError::StaleCell {
+            op,
+            cell: cell.map_or_else(|| "a dropped cell".to_owned(), |cell| cell.name.to_string()),
+            wanted,
+            current: cell.map_or(0, |cell| cell.evaluated),
+            read_at: site.location.to_string(),
+            written_at: cell
+                .and_then(|cell| cell.written_at)
+                .map_or_else(unknown, ToString::to_string),
+        })
+    }
+
+    fn bump_versions(
+        &mut self,
+        op: &dyn Op,
+        inputs: &[Operand],
+        site: &Site,
+    ) -> Result<SmallVec<[(CellId, Version); 4]>, OpError> {
+        let mut writes = SmallVec::new();
+        for position in op.writes() {
+            let cell = match inputs.get(position).map(|operand| operand.source) {
+                Some(Source::Cell(id, version)) => self
+                    .cells
+                    .get_mut(&id)
+                    .filter(|c| c.version == version)
+                    .map(|c| (id, c)),
+                _ => None,
+            };
+            let Some((id, cell)) = cell else {
+                let got = format!("something else at input {position}");
+                return Err(OpError::shape(
+                    op.name(),
+                    "the current version of a cell",
+                    got,
+                ));
+            };
+            writes.push((id, cell.version));
+            cell.version += 1;
+            cell.written_at = Some(site.location);
+        }
+        Ok(writes)
+    }
+
+    /// Which node and output made an operand, if a pending node did.
+    pub fn producer(&self, operand: &Operand) -> Option<(NodeId, u32)> {
+        match operand.source {
+            Source::Value(id) => self.value(id).producer,
+            Source::Cell(..) => None,
+        }
+    }
+
+    /// Every pending write is now in memory.
+    pub fn mark_evaluated(&mut self) {
+        for cell in self.cells.values_mut() {
+            cell.evaluated = cell.version;
+        }
+    }
+
+    /// Forgets nodes and values, and writes that were not evaluated. Cells stay.
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+        self.values.clear();
+        for cell in self.cells.values_mut() {
+            cell.version = cell.evaluated;
+        }
+    }
+
+    /// Whether any pending node writes a cell or guards one.
+    pub fn has_effects(&self) -> bool {
+        self.nodes
+            .iter()
+            .any(|node| matches!(node.op.effect(), Effect::WritesCell | Effect::Guard))
+    }
+}

@@ -1,0 +1,130 @@
+//! The table of operations: one row each, from which kernels, laws and documentation follow.
+
+use crate::KernelFn;
+use highwater_graph::{DType, Op, OpError, Shape, Spec};
+use std::sync::Arc;
+
+/// A tensor of the plain reference: logical row-major order, everything as `f64`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array {
+    /// The dtype that the numbers stand for.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Shape,
+    /// Elements in row-major order.
+    pub data: Vec<f64>,
+}
+
+impl Array {
+    /// An array from its parts.
+    ///
+    /// # Panics
+    /// If the number of elements is not the shape's.
+    pub fn new(dtype: DType, shape: impl Into<Shape>, data: Vec<f64>) -> Self {
+        let shape = shape.into();
+        assert_eq!(
+            shape.numel(),
+            data.len(),
+            "as many elements as the shape {shape} has"
+        );
+        Self { dtype, shape, data }
+    }
+
+    /// An `F32` array of the shape, filled by a function of the flat index.
+    pub fn from_fn(shape: impl Into<Shape>, f: impl FnMut(usize) -> f64) -> Self {
+        let shape = shape.into();
+        let data = (0..shape.numel()).map(f).collect();
+        Self {
+            dtype: DType::F32,
+            shape,
+            data,
+        }
+    }
+}
+
+/// The plain reference of an operation, in `f64`: obvious, slow, allocating as it likes. Answers
+/// the new contents of the inputs that the operation writes, in order, then the outputs, each in
+/// the logical order of its shape.
+pub type ReferenceFn = fn(&dyn Op, &[Array]) -> Vec<Array>;
+
+/// How the laws fill a sample's input.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fill {
+    /// Normal deviates times a scale.
+    Normal(f64),
+    /// Uniform between two bounds.
+    Uniform(f64, f64),
+    /// Whole numbers from 0 up to, not including, the bound.
+    Indices(usize),
+    /// As [`Fill::Indices`], but a quarter of them are -100, the label that losses ignore.
+    Labels(usize),
+    /// The same number everywhere.
+    Constant(f64),
+}
+
+/// One application of an operation that the laws try.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// The operation with its attributes.
+    pub op: Arc<dyn Op>,
+    /// Inputs: dtype, layout (any storage that it ends in is made) and contents.
+    pub inputs: Vec<(Spec, Fill)>,
+    /// Largest difference between the fast kernel and the reference, relative to
+    /// `1 + |reference|`, set before the fast kernel is written.
+    pub tolerance: f64,
+}
+
+impl Sample {
+    /// A sample on contiguous `F32` inputs of normal deviates, at a tolerance of 1e-5.
+    pub fn new(op: impl Op, shapes: &[&[usize]]) -> Self {
+        let inputs = shapes
+            .iter()
+            .map(|&shape| (Spec::contiguous(DType::F32, shape), Fill::Normal(1.0)))
+            .collect();
+        Self {
+            op: Arc::new(op),
+            inputs,
+            tolerance: 1e-5,
+        }
+    }
+
+    /// With another input at position `i`.
+    #[must_use]
+    pub fn input(mut self, i: usize, spec: Spec, fill: Fill) -> Self {
+        self.inputs[i] = (spec, fill);
+        self
+    }
+
+    /// With another tolerance.
+    #[must_use]
+    pub fn tolerance(mut self, tolerance: f64) -> Self {
+        self.tolerance = tolerance;
+        self
+    }
+}
+
+/// Inputs that must be refused.
+#[derive(Debug, Clone)]
+pub struct Reject {
+    /// The operation with its attributes.
+    pub op: Arc<dyn Op>,
+    /// The inputs.
+    pub inputs: Vec<Spec>,
+    /// What the error must be like.
+    pub error: fn(&OpError) -> bool,
+}
+
+/// One operation: a row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// [`Op::name`].
+    pub name: &'static str,
+    /// The fast CPU kernel.
+    pub kernel: KernelFn,
+    /// The plain reference.
+    pub reference: ReferenceFn,
+    /// Applications that the laws try.
+    pub samples: fn() -> Vec<Sample>,
+    /// Inputs that must be refused.
+    pub rejects: fn() -> Vec<Reject>,
+}
