@@ -108,7 +108,6 @@ impl<'a, T> Disjoint<'a, T> {
     ///
     /// # Safety
     /// No other part that is alive may overlap it.
-    #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's contract")]
     pub unsafe fn part(&self, start: usize, len: usize) -> &'a mut [T] {
         assert!(
             start <= self.len && len <= self.len - start,
