@@ -7,8 +7,10 @@
 mod adamw;
 mod cell;
 mod clip;
+pub mod evaluate;
 mod finite;
 mod kernel;
+pub mod laws;
 mod pool;
 mod scatter_views;
 mod sgd;
