@@ -4,8 +4,31 @@
 //! (the plain reference in `f64`) and `cpu.rs` (the fast kernel). [`OPS`] lists them; the laws in
 //! `laws` hold for every row, those of other crates included.
 
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "used by the operations to come"
+)]
+mod blocks;
 mod kernel;
+#[allow(dead_code, reason = "used by the operations to come")]
+mod math;
 mod pool;
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "used by the operations to come"
+)]
+mod reference_math;
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "used by the operations to come"
+)]
+mod simd;
 mod table;
 
 pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};
