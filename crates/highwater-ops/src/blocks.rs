@@ -2,9 +2,9 @@
 
 #![expect(unsafe_code, reason = "tasks write disjoint blocks of one output")]
 
+use crate::strided::{Runs, gather_runs, runs};
 use crate::{Disjoint, Element, KernelError, Pool, View};
 use highwater_graph::Layout;
-use smallvec::SmallVec;
 
 /// Elements that are gathered at a time.
 pub(crate) const BLOCK: usize = 1024;
@@ -17,8 +17,7 @@ const TASK: usize = 32 * BLOCK;
 pub(crate) struct Reader<'a, T> {
     storage: &'a [T],
     offset: usize,
-    /// (extent, stride), outermost first; empty for a scalar.
-    runs: SmallVec<[(usize, usize); 5]>,
+    runs: Runs,
     contiguous: bool,
 }
 
@@ -38,7 +37,7 @@ impl<'a, T: Element> Reader<'a, T> {
         Ok(Self {
             storage,
             offset: layout.offset(),
-            runs: layout.runs(),
+            runs: runs(layout),
             contiguous: layout.is_contiguous(),
         })
     }
@@ -61,35 +60,7 @@ impl<'a, T: Element> Reader<'a, T> {
 
     /// Copies the elements from the `start`-th into `out`.
     pub(crate) fn copy(&self, start: usize, out: &mut [T]) {
-        let Some((&(extent, stride), outer)) = self.runs.split_last() else {
-            out.fill(self.storage[self.offset]);
-            return;
-        };
-        let mut done = 0;
-        while done < out.len() {
-            let flat = start + done;
-            let (mut rest, inner) = (flat / extent, flat % extent);
-            let mut from = self.offset + inner * stride;
-            for &(extent, stride) in outer.iter().rev() {
-                from += rest % extent * stride;
-                rest /= extent;
-            }
-            let len = (extent - inner).min(out.len() - done);
-            self.copy_run(from, stride, &mut out[done..done + len]);
-            done += len;
-        }
-    }
-
-    #[inline]
-    fn copy_run(&self, from: usize, stride: usize, out: &mut [T]) {
-        match stride {
-            0 => out.fill(self.storage[from]),
-            1 => out.copy_from_slice(&self.storage[from..from + out.len()]),
-            _ => {
-                let run = self.storage[from..].iter().step_by(stride);
-                out.iter_mut().zip(run).for_each(|(to, &x)| *to = x);
-            }
-        }
+        gather_runs(self.storage, self.offset, &self.runs, start, out);
     }
 }
 
@@ -257,6 +228,6 @@ mod tests {
         // SAFETY: as above; the kernel must refuse to read it.
         let swapped = unsafe { View::new(address, 130 * 130 * 4, false, &t) };
         assert!(map(&pool, [&a, &swapped], &mut out, subtract).is_err());
-        assert!(x.iter().enumerate().all(|(i, &x)| x == i as f32 - 1.0));
+        assert!((0..x.len()).all(|i| x[i].to_bits() == (i as f32 - 1.0).to_bits()));
     }
 }

@@ -42,13 +42,14 @@ const LOG_TAIL: [f32; 9] = [
 ];
 
 /// `erf(x) / x` as a polynomial of `x^2`, for `|x| <= 0.9`.
-const ERF_SMALL: [f32; 6] = [
-    1.128_379_1,
-    -0.376_125_16,
-    0.112_820_63,
-    -0.026_775_915,
-    0.005_007_304_3,
-    -6.065_225e-4,
+const ERF_SMALL: [f32; 7] = [
+    std::f32::consts::FRAC_2_SQRT_PI,
+    -0.376_126_35,
+    0.112_837_106,
+    -0.026_860_243,
+    0.005_203_170_7,
+    -8.167_469e-4,
+    8.476_977e-5,
 ];
 
 /// `-log(1 - erf(x)) / x` for `0.9 <= x <= 4`.
@@ -183,7 +184,7 @@ const _: () = assert!(LN_2_HIGH + LN_2_LOW - LN_2 == 0.0);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::{Fused, Plain, versions};
+    use crate::simd::{Fused, Plain, multiversion};
 
     /// Largest error in ulp over a fine sweep of `[low, high]`, for `f` compiled as kernels are.
     fn error(low: f64, high: f64, f: impl Fn(&[f32], &mut [f32]), exact: fn(f64) -> f64) -> f64 {
@@ -207,7 +208,7 @@ mod tests {
         ($($name:ident),*) => {$(
             mod $name {
                 use super::*;
-                versions! {
+                multiversion! {
                     pub(super) fn here[I](x: &[f32], y: &mut [f32]) {
                         y.iter_mut().zip(x).for_each(|(y, &x)| *y = super::super::$name::<I>(x));
                     }
