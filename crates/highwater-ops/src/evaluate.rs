@@ -112,8 +112,12 @@ impl Values {
             };
             let storages: Vec<&[f64]> =
                 (node.inputs.iter().enumerate().map(input)).collect::<Result<_, _>>()?;
-            let inputs: Vec<(&Spec, &[f64])> =
-                (node.inputs.iter().map(|operand| &operand.spec).zip(storages)).collect();
+            let inputs: Vec<(&Spec, &[f64])> = (node
+                .inputs
+                .iter()
+                .map(|operand| &operand.spec)
+                .zip(storages))
+            .collect();
             let values = node.outputs.iter().map(|&id| Source::Value(id));
             let outputs: Vec<Spec> = (node.outputs.iter())
                 .map(|&id| graph.value(id).spec.clone())

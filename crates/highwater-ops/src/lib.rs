@@ -5,15 +5,22 @@
 //! `laws` hold for every row, those of other crates included.
 
 mod adamw;
+#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
+mod blocks;
 mod cell;
 mod clip;
 pub mod evaluate;
 mod finite;
 mod kernel;
 pub mod laws;
+#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
+mod math;
 mod pool;
+#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
+mod reference_math;
 mod scatter_views;
 mod sgd;
+#[allow(dead_code, reason = "used by the operations to come")]
 mod simd;
 mod strided;
 mod table;

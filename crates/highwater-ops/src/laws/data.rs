@@ -34,9 +34,10 @@ impl Numbers {
         match fill {
             Fill::Normal(scale) => self.normal() * scale,
             Fill::Uniform(low, high) => low + (high - low) * self.uniform(),
-            Fill::Indices(below) => (self.next() % below.max(1) as u64) as f64,
             Fill::Labels(_) if self.next().is_multiple_of(4) => -100.0,
-            Fill::Labels(below) => (self.next() % below.max(1) as u64) as f64,
+            Fill::Indices(below) | Fill::Labels(below) => {
+                (self.next() % below.max(1) as u64) as f64
+            }
             Fill::Constant(value) => value,
         }
     }

@@ -4,9 +4,7 @@ use super::data::Numbers;
 use super::{Finding, Law, Laws, Trial, compare};
 use crate::Array;
 use crate::evaluate::{EvaluateError, Values};
-use highwater_graph::{
-    Backward, Category, DType, Graph, OpError, Operand, Phase, Site, Spec,
-};
+use highwater_graph::{Backward, Category, DType, Graph, OpError, Operand, Phase, Site, Spec};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -49,7 +47,10 @@ pub(super) fn check(laws: &Laws, trial: &Trial<'_>) -> Vec<Finding> {
             Ok(answer) => answer,
             Err(OpError::NotDifferentiable { .. }) => continue,
             Err(error) => {
-                findings.push((Law::Gradient, format!("backward fails: {error}; {question:?}")));
+                findings.push((
+                    Law::Gradient,
+                    format!("backward fails: {error}; {question:?}"),
+                ));
                 continue;
             }
         };
@@ -58,7 +59,7 @@ pub(super) fn check(laws: &Laws, trial: &Trial<'_>) -> Vec<Finding> {
         if nothing && question.output > 0 {
             continue;
         }
-        if let Err((law, detail)) = check_answer(laws, trial, &question, answer) {
+        if let Err((law, detail)) = check_answer(laws, trial, &question, &answer) {
             findings.push((law, format!("{detail}; {question:?}")));
         }
     }
@@ -66,7 +67,11 @@ pub(super) fn check(laws: &Laws, trial: &Trial<'_>) -> Vec<Finding> {
 }
 
 fn questions(trial: &Trial<'_>) -> Vec<Question> {
-    let floats: Vec<bool> = trial.specs.iter().map(|spec| spec.dtype.is_float()).collect();
+    let floats: Vec<bool> = trial
+        .specs
+        .iter()
+        .map(|spec| spec.dtype.is_float())
+        .collect();
     let outputs = (trial.outputs.iter().enumerate())
         .filter(|(_, spec)| spec.dtype.is_float())
         .map(|(o, _)| o);
@@ -111,7 +116,9 @@ fn ask(trial: &Trial<'_>, question: &Question) -> Result<Answer, OpError> {
     let mut inputs = Vec::new();
     for ((spec, storage), &needs) in trial.specs.iter().zip(&trial.storages).zip(&question.needs) {
         let whole = Spec::contiguous(spec.dtype, [storage.len()]);
-        let mut operand = graph.add_input(whole, Category::Input).with_layout(spec.layout.clone());
+        let mut operand = graph
+            .add_input(whole, Category::Input)
+            .with_layout(spec.layout.clone());
         operand.requires_grad = needs;
         values.set_storage(operand.source, storage.clone());
         inputs.push(operand);
@@ -122,7 +129,8 @@ fn ask(trial: &Trial<'_>, question: &Question) -> Result<Answer, OpError> {
     let mut give = |graph: &mut Graph, spec: &Spec| {
         let dense = Spec::contiguous(spec.dtype, spec.shape().clone());
         let operand = graph.add_input(dense, Category::Gradient);
-        let mut array = Array::from_fn(spec.shape().clone(), |_| f64::from(numbers.normal() as f32));
+        let mut array =
+            Array::from_fn(spec.shape().clone(), |_| f64::from(numbers.normal() as f32));
         array.dtype = spec.dtype;
         values.set(&operand, &array);
         (operand, array)
@@ -154,7 +162,7 @@ fn check_answer(
     laws: &Laws,
     trial: &Trial<'_>,
     question: &Question,
-    answer: Answer,
+    answer: &Answer,
 ) -> Result<(), Finding> {
     let gradient = |detail: String| (Law::Gradient, detail);
     let failed = |law| move |error: EvaluateError| (law, error.to_string());
@@ -171,18 +179,23 @@ fn check_answer(
             if question.needs[i] {
                 // No gradient at all says that it is zero everywhere.
                 let zeros = Array::from_fn(arrays[i].shape.clone(), |_| 0.0);
-                check_differences(trial, question, &answer, i, &zeros)
+                check_differences(trial, question, answer, i, &zeros)
                     .map_err(|detail| gradient(format!("no gradient of input {i}: {detail}")))?;
             }
             continue;
         };
         if !question.needs[i] {
-            return Err(gradient(format!("input {i} has a gradient that nobody needs")));
+            return Err(gradient(format!(
+                "input {i} has a gradient that nobody needs"
+            )));
         }
         let (got, mut want) = (fast.get(operand), plain.get(operand));
         let tolerance = NODES * trial.sample.tolerance.max(1e-6);
         compare(&got, &want, tolerance).map_err(|detail| {
-            (Law::BackwardKernels, format!("gradient of input {i}: {detail}"))
+            (
+                Law::BackwardKernels,
+                format!("gradient of input {i}: {detail}"),
+            )
         })?;
         if *accumulated {
             let before = answer.existing[i].as_ref().ok_or_else(|| {
@@ -192,7 +205,7 @@ fn check_answer(
                 *whole -= before;
             }
         }
-        check_differences(trial, question, &answer, i, &want)
+        check_differences(trial, question, answer, i, &want)
             .map_err(|detail| gradient(format!("gradient of input {i}: {detail}")))?;
     }
     Ok(())
@@ -208,7 +221,10 @@ fn check_differences(
 ) -> Result<(), String> {
     let mut arrays = trial.arrays();
     if got.shape != arrays[i].shape {
-        return Err(format!("shape {} instead of {}", got.shape, arrays[i].shape));
+        return Err(format!(
+            "shape {} instead of {}",
+            got.shape, arrays[i].shape
+        ));
     }
     let is_exact = |spec: &Spec| matches!(spec.dtype, DType::F32 | DType::F64);
     if !is_exact(&trial.specs[i]) || !is_exact(&trial.outputs[question.output]) {

@@ -210,7 +210,8 @@ impl<'a> Trial<'a> {
         let op = sample.op.as_ref();
         let specs: Vec<Spec> = sample.inputs.iter().map(|(spec, _)| spec.clone()).collect();
         let outputs = op.infer(&specs);
-        let outputs = outputs.map_err(|error| (Law::Row, format!("a sample is refused: {error}")))?;
+        let outputs =
+            outputs.map_err(|error| (Law::Row, format!("a sample is refused: {error}")))?;
         if let Some(spec) = (outputs.iter()).find(|spec| !spec.layout.covers(spec.layout.numel())) {
             let detail = format!("an output does not cover its storage: {spec:?}");
             return Err((Law::Row, detail));
@@ -286,7 +287,9 @@ fn check_reject(
     if !is_stated(&error) {
         err(format!("is refused with another error: {message}"))
     } else if !(has(op) && has("got") && (has("expected") || has("must be"))) {
-        err(format!("does not name operation, expected and got: {message}"))
+        err(format!(
+            "does not name operation, expected and got: {message}"
+        ))
     } else {
         Ok(())
     }
@@ -342,7 +345,9 @@ fn compare(got: &Array, want: &Array, tolerance: f64) -> Result<(), String> {
     match pairs().position(|(&got, &want)| !is_close(got, want)) {
         None => Ok(()),
         Some(i) => {
-            let off = pairs().filter(|&(&got, &want)| !is_close(got, want)).count();
+            let off = pairs()
+                .filter(|&(&got, &want)| !is_close(got, want))
+                .count();
             let (got, want) = (got.data[i], want.data[i]);
             Err(format!(
                 "{got:e} instead of {want:e} at {i} (off by {:.1e} of {tolerance:.0e}; {off} elements off)",

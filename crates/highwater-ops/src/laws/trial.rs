@@ -72,7 +72,7 @@ impl Buffer {
 
     fn check_guards(&self, what: &str) -> Result<(), Fault> {
         let behind = self.start + self.len;
-        let touched = |(_, &byte): &(usize, &u8)| byte != CANARY;
+        let touched = |&(_, &byte): &(usize, &u8)| byte != CANARY;
         let outside = |&(i, _): &(usize, &u8)| i < self.start || i >= behind;
         match self.memory.iter().enumerate().filter(outside).find(touched) {
             None => Ok(()),
@@ -126,7 +126,9 @@ pub(crate) fn run(
                 unsafe { View::new(address, len, writes.contains(&i), spec) }
             })
             .collect();
-        let shared = setup.in_place.map(|(i, _)| (sources[i].address(), sources[i].len));
+        let shared = setup
+            .in_place
+            .map(|(i, _)| (sources[i].address(), sources[i].len));
         let mut output_views: Vec<View<'_>> = (results.iter_mut().zip(outputs).enumerate())
             .map(|(o, (buffer, spec))| {
                 let (address, len) = match (setup.in_place, shared) {
@@ -149,9 +151,8 @@ pub(crate) fn run(
     answer.map_err(|payload| Fault::Panic(panic_message(payload.as_ref())))??;
 
     scratch.check_guards("its scratch memory")?;
-    let overwritten = |i: usize| {
-        writes.contains(&i) || setup.in_place.is_some_and(|(input, _)| input == i)
-    };
+    let overwritten =
+        |i: usize| writes.contains(&i) || setup.in_place.is_some_and(|(input, _)| input == i);
     for (i, (buffer, given)) in sources.iter().zip(&given).enumerate() {
         buffer.check_guards(&format!("input {i}"))?;
         if !overwritten(i) && buffer.bytes() != given {
