@@ -1,0 +1,489 @@
+//! When the pending graph is computed: whole at `step()` and `backward()` onto pending gradients,
+//! in part when a value is read.
+
+use crate::autograd::{self, Stop};
+use crate::compile::{Compiled, Posed, Progress, compile};
+use crate::engine::{Engine, State, StepReport, located};
+use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
+use crate::tensor::{Handle, HandleState};
+use crate::{Error, Result};
+use highwater_graph::{Category, Graph, Operand, Source, ValueId};
+use highwater_plan::{Family, Plan, Problem};
+use std::collections::BTreeSet;
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// Values of at most this many bytes outlive a step if somebody holds their handle.
+pub(crate) const KEPT_BYTES: u64 = 64 << 10;
+
+impl Engine {
+    /// Computes everything that is pending: updates, gradients, and of the other live handles those
+    /// that are small or marked. The graph is gone afterwards.
+    pub(crate) fn evaluate_all(
+        &self,
+        state: &mut State,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let targets = state.kept_targets();
+        let request = Request { targets: &targets, effects: true, whole: true, future: None };
+        let result = self.evaluate(state, &request);
+        self.check_reserve(state);
+        match result {
+            Ok(()) => self.finish(state, location),
+            Err(failed) => Err(self.abandon(state, failed, location)),
+        }
+    }
+
+    /// Computes some values and leaves the graph pending. What a backward of `future` would want is
+    /// kept where there is room.
+    pub(crate) fn evaluate_some(
+        &self,
+        state: &mut State,
+        targets: &BTreeSet<ValueId>,
+        future: Option<&Operand>,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let request = Request { targets, effects: false, whole: false, future };
+        let result = self.evaluate(state, &request);
+        result.map_err(|failed| self.abandon(state, failed, location))?;
+        state.compact(future);
+        Ok(())
+    }
+
+    /// Computes the gradients that are pending, before `backward()` of `next` adds to them.
+    pub(crate) fn evaluate_grads(
+        &self,
+        state: &mut State,
+        next: &Operand,
+        location: &'static Location<'static>,
+    ) -> Result<Operand> {
+        let targets = state.pending_grad_values();
+        let request =
+            Request { targets: &targets, effects: true, whole: false, future: Some(next) };
+        let result = self.evaluate(state, &request);
+        result.map_err(|failed| self.abandon(state, failed, location))?;
+        state.graph.mark_evaluated();
+        state.adopt_grads();
+        Ok(state.compact(Some(next)).unwrap_or_else(|| next.clone()))
+    }
+
+    /// Eager mode: computes all that is pending now, keeping every value.
+    pub(crate) fn evaluate_now(&self, state: &mut State) -> Result<()> {
+        let pending = |id: &u32| !state.progress.done.contains(id);
+        let nodes = (0..state.graph.nodes().len() as u32).filter(pending);
+        let targets = nodes.flat_map(|id| state.graph.node(id).outputs.to_vec()).collect();
+        let location = Location::caller();
+        self.evaluate_some(state, &targets, None, location)
+    }
+
+    fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
+        let clean = |error| Failed { error, wrote: false, guard: None };
+        if let Some(why) = &state.poisoned {
+            return Err(clean(Error::Poisoned(why.clone())));
+        }
+        let there = |id: &ValueId| state.storages.contains_key(id);
+        let missing: BTreeSet<ValueId> =
+            request.targets.iter().copied().filter(|id| !there(id)).collect();
+        if missing.is_empty() && !request.effects {
+            return Ok(());
+        }
+        // Results that outlive the plan get their storage first: it counts against the budget.
+        for &id in &missing {
+            let value = state.graph.value(id);
+            let what = "a kept value";
+            let storage = self.0.store.alloc(value.spec.bytes(), value.category, what);
+            state.storages.insert(id, storage.map_err(clean)?);
+        }
+        let started = Instant::now();
+        let chosen = self.choose(state, &missing, request).map_err(clean);
+        let Chosen { graph, compiled, family, plan } = match chosen {
+            Ok(chosen) => chosen,
+            Err(failed) => {
+                missing.iter().for_each(|id| drop(state.storages.remove(id)));
+                return Err(failed);
+            }
+        };
+        let plan = &family.1.plans()[plan];
+        self.prove(state, &compiled.problem, plan).map_err(clean)?;
+        self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
+        let until = (!request.whole).then(|| compiled.until(&missing));
+        let graph = graph.as_ref().unwrap_or(&state.graph);
+        let result = execute(&self.machine(state, graph, false), &compiled, plan, until);
+        let ran = match result {
+            Ok(ran) => ran,
+            Err(failed) => {
+                if !failed.wrote {
+                    missing.iter().for_each(|id| drop(state.storages.remove(id)));
+                }
+                return Err(failed);
+            }
+        };
+        state.report(plan, &ran, started, &self.0.store);
+        state.advance(&compiled, ran);
+        let height = state.residents_end();
+        self.0.store.hold(height);
+        Ok(())
+    }
+
+    fn machine<'a>(&'a self, state: &'a State, graph: &'a Graph, check: bool) -> Machine<'a> {
+        Machine {
+            graph,
+            store: &self.0.store,
+            kernels: &self.0.kernels,
+            pool: &self.0.pool,
+            storages: &state.storages,
+            cells: &state.cells,
+            check_finite: check,
+        }
+    }
+
+    /// Poses the problem and takes the fastest plan that fits.
+    ///
+    /// 1. With a future, the graph is extended by the backward that is to come, on a copy: its plan
+    ///    says what to keep. If that does not fit, the future is given up.
+    /// 2. Values that earlier plans left in the arena are used; if no plan fits around them, they
+    ///    are given up, and the nodes that made them count as not run.
+    fn choose(
+        &self,
+        state: &mut State,
+        targets: &BTreeSet<ValueId>,
+        request: &Request<'_>,
+    ) -> Result<Chosen> {
+        let budget = self.0.store.plan_budget();
+        let extended = request.future.filter(|root| root.requires_grad).and_then(|root| {
+            let mut graph = state.graph.clone();
+            let gradients = autograd::backward(&mut graph, root, Location::caller()).ok()?;
+            Some((graph, gradients))
+        });
+        if let Some((graph, gradients)) = extended {
+            let wanted = targets.iter().copied().chain(gradients.values().filter_map(value));
+            let compiled = self.compile(state, &graph, wanted, request.effects);
+            let family = self.family(state, &compiled.problem)?;
+            if let Some(plan) = fastest(&family.1, budget) {
+                return Ok(Chosen { graph: Some(graph), compiled, family, plan });
+            }
+        }
+        let compiled = self.compile(state, &state.graph, targets.iter().copied(), request.effects);
+        let family = self.family(state, &compiled.problem)?;
+        if let Some(plan) = fastest(&family.1, budget) {
+            return Ok(Chosen { graph: None, compiled, family, plan });
+        }
+        if state.progress.residents.is_empty() {
+            return Err(self.refusal(state, &compiled, &family.1));
+        }
+        state.give_up_residents();
+        self.choose(state, targets, &Request { future: None, ..*request })
+    }
+
+    fn compile(
+        &self,
+        state: &State,
+        graph: &Graph,
+        targets: impl IntoIterator<Item = ValueId>,
+        effects: bool,
+    ) -> Compiled {
+        let posed = Posed {
+            graph,
+            progress: &state.progress,
+            external: &|id| {
+                state.storages.contains_key(&id) || graph.value(id).producer.is_none()
+            },
+            threads: self.threads(),
+            rates: &self.0.rates,
+        };
+        compile(&posed, targets, effects)
+    }
+
+    fn family(&self, state: &mut State, problem: &Problem) -> Result<Arc<(Problem, Family)>> {
+        let family = state.cache.family(problem, self.0.policy);
+        family.map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    /// Runs the verifier over a plan that has not been verified yet.
+    fn prove(&self, state: &mut State, problem: &Problem, plan: &Plan) -> Result<()> {
+        if !self.0.verify || !state.cache.first_use(plan) {
+            return Ok(());
+        }
+        match highwater_plan::verify(problem, plan, self.0.store.plan_budget()) {
+            Ok(_) => Ok(()),
+            Err(violation) => Err(Error::Internal(format!("the plan is wrong: {violation}"))),
+        }
+    }
+
+    fn refusal(&self, state: &State, compiled: &Compiled, family: &Family) -> Error {
+        let floor = family.floor();
+        let (budget_bytes, reserve) = self.stated_budget(state);
+        let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
+        let at = floor.node.and_then(node).map(|&id| describe(state.graph.node(id)));
+        let largest = floor.holders.iter().max_by_key(|&&(_, bytes)| bytes);
+        let holder = largest.map(|&(value, bytes)| {
+            let value = state.graph.value(compiled.values[value as usize]);
+            let made = value.producer.map(|(node, _)| describe(state.graph.node(node)));
+            let what = made.unwrap_or_else(|| "an input".into());
+            format!("{} made by {what} ({})", value.spec, highwater_memory::Bytes(bytes))
+        });
+        Error::OverBudget {
+            floor_bytes: floor.arena_bytes + self.0.store.state_bytes() + reserve,
+            budget_bytes,
+            at: at.unwrap_or_default(),
+            holder: holder.unwrap_or_else(|| "scratch memory".into()),
+        }
+    }
+
+    /// Ends the generation: handles become values of their own, or expire.
+    fn finish(&self, state: &mut State, location: &'static Location<'static>) -> Result<()> {
+        state.adopt_grads();
+        for handle in state.handles.drain(..).filter_map(|handle| handle.upgrade()) {
+            handle.settle(state.generation, &state.storages, location);
+        }
+        state.graph.mark_evaluated();
+        state.clear();
+        self.0.store.hold(0);
+        Ok(())
+    }
+
+    /// A failed evaluation: the graph is gone. If a cell may have been written, the engine is
+    /// poisoned; otherwise all cells are as they were.
+    fn abandon(
+        &self,
+        state: &mut State,
+        failed: Failed,
+        location: &'static Location<'static>,
+    ) -> Error {
+        let keep_graph = matches!(failed.error, Error::OverBudget { .. } | Error::State { .. });
+        let error = match failed.guard {
+            Some(what) => Error::NonFinite { what, node: self.first_non_finite(state) },
+            None => failed.error,
+        };
+        if failed.wrote {
+            state.poisoned = Some(error.to_string());
+        }
+        if !keep_graph {
+            state.pending_grads.clear();
+            for handle in state.handles.drain(..).filter_map(|handle| handle.upgrade()) {
+                handle.settle(state.generation, &state.storages, location);
+            }
+            state.clear();
+            self.0.store.hold(0);
+        }
+        error
+    }
+
+    /// Computes the forward part again, looking at each result. No cell was written yet.
+    fn first_non_finite(&self, state: &mut State) -> String {
+        let guards = state.graph.nodes().iter().filter(|node| {
+            node.op.effect() == highwater_graph::Effect::Guard
+        });
+        let guarded: BTreeSet<ValueId> = guards
+            .flat_map(|node| node.inputs.iter())
+            .filter_map(value)
+            .collect();
+        let inputs = |id: &ValueId| state.graph.value(*id).producer.is_none();
+        let given: Vec<ValueId> = state.storages.keys().copied().filter(inputs).collect();
+        state.storages.retain(|id, _| given.contains(id));
+        state.progress = Progress::default();
+        let unknown = "not found again".to_owned();
+        let request = Request { targets: &guarded, effects: false, whole: true, future: None };
+        let Ok(Chosen { compiled, family, plan, .. }) = self.choose(state, &guarded, &request)
+        else {
+            return unknown;
+        };
+        let plan = &family.1.plans()[plan];
+        if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
+            return unknown;
+        }
+        match execute(&self.machine(state, &state.graph, true), &compiled, plan, None) {
+            Err(Failed { error: Error::NonFinite { node, .. }, .. }) => node,
+            _ => unknown,
+        }
+    }
+}
+
+struct Chosen {
+    /// The extended graph, if the future was taken in.
+    graph: Option<Graph>,
+    compiled: Compiled,
+    family: Arc<(Problem, Family)>,
+    /// Index into the family's plans.
+    plan: usize,
+}
+
+fn fastest(family: &Family, budget: u64) -> Option<usize> {
+    let chosen = family.choose(budget).ok()?;
+    family.plans().iter().position(|plan| std::ptr::eq(plan, chosen))
+}
+
+impl Compiled {
+    /// Where a run may stop that is to produce some of the graph's values, and every effect.
+    fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
+        let numbered = self.values.iter().enumerate();
+        let values = numbered.filter(|(_, id)| ids.contains(id)).map(|(i, _)| i as u32).collect();
+        let effect = |node: &highwater_plan::Node| {
+            !node.done && node.effect != highwater_plan::Effect::Repeatable
+        };
+        let nodes = self.problem.nodes.iter().enumerate();
+        let nodes = nodes.filter(|(_, node)| effect(node)).map(|(i, _)| i as u32).collect();
+        Until { values, nodes }
+    }
+}
+
+/// What an evaluation is to achieve.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    /// Values that get storage of their own.
+    targets: &'a BTreeSet<ValueId>,
+    /// Whether pending writes and guards run.
+    effects: bool,
+    /// Whether the plan runs to its end, or only as far as the targets and effects need.
+    whole: bool,
+    /// The value that backward will be called on next, if the graph stays pending for that.
+    future: Option<&'a Operand>,
+}
+
+fn value(operand: &Operand) -> Option<ValueId> {
+    match operand.source {
+        Source::Value(id) => Some(id),
+        Source::Cell(..) => None,
+    }
+}
+
+impl State {
+    /// What a whole evaluation must leave behind: pending gradients, and of the live handles those
+    /// that are small or marked.
+    fn kept_targets(&mut self) -> BTreeSet<ValueId> {
+        let mut targets = self.pending_grad_values();
+        self.handles.retain(|handle| handle.strong_count() > 0);
+        for handle in self.handles.iter().filter_map(Weak::upgrade) {
+            if let HandleState::Pending { generation, operand } = &*handle.state()
+                && *generation == self.generation
+                && let Source::Value(id) = operand.source
+                && (handle.is_kept() || self.graph.value(id).spec.bytes() <= KEPT_BYTES)
+            {
+                targets.insert(id);
+            }
+        }
+        targets
+    }
+
+    fn pending_grad_values(&self) -> BTreeSet<ValueId> {
+        self.pending_grads.values().filter_map(value).collect()
+    }
+
+    /// Drops the nodes that no live handle, pending gradient or effect can ever need, so that a
+    /// graph that stays pending through many reads stays small. Answers what `root` is now.
+    fn compact(&mut self, root: Option<&Operand>) -> Option<Operand> {
+        self.handles.retain(|handle| handle.strong_count() > 0);
+        let handles: Vec<_> = self.handles.iter().filter_map(Weak::upgrade).collect();
+        let mut roots = self.pending_grad_values();
+        roots.extend(handles.iter().filter_map(|handle| handle.pending_value(self.generation)));
+        roots.extend(root.and_then(value));
+        let done = &self.progress.done;
+        let kept = self.graph.reachable(&roots, |id| !done.contains(&id));
+        let (nodes, values) = self.graph.retain(&kept, &roots);
+        let new_value = |id: ValueId| values.get(&id).copied();
+        self.progress.done = done.iter().filter_map(|id| nodes.get(id).copied()).collect();
+        let residents = std::mem::take(&mut self.progress.residents).into_iter();
+        self.progress.residents =
+            residents.filter_map(|(id, offset)| Some((new_value(id)?, offset))).collect();
+        let storages = std::mem::take(&mut self.storages).into_iter();
+        self.storages = storages.filter_map(|(id, s)| Some((new_value(id)?, s))).collect();
+        let leaves = std::mem::take(&mut self.leaves).into_iter();
+        self.leaves = leaves.filter_map(|(id, leaf)| Some((new_value(id)?, leaf))).collect();
+        let renumber = |operand: &mut Operand| {
+            if let Source::Value(id) = operand.source
+                && let Some(id) = new_value(id)
+            {
+                operand.source = Source::Value(id);
+            }
+        };
+        self.pending_grads.values_mut().for_each(renumber);
+        handles.iter().for_each(|handle| handle.renumber(self.generation, &renumber));
+        root.map(|root| {
+            let mut root = root.clone();
+            renumber(&mut root);
+            root
+        })
+    }
+
+    fn report(&mut self, plan: &Plan, ran: &Ran, started: Instant, store: &crate::store::Store) {
+        let state_bytes = store.state_bytes();
+        self.last = StepReport {
+            planned_arena_bytes: plan.arena_bytes,
+            peak_arena_bytes: ran.peak_arena_bytes,
+            state_bytes,
+            reserve_bytes: self.reserve_bytes,
+            planned_process_bytes: plan.arena_bytes + state_bytes + self.reserve_bytes,
+            predicted_seconds: plan.seconds,
+            seconds: started.elapsed().as_secs_f64(),
+            recomputed_nodes: plan.recomputed_nodes,
+            recompute_seconds: ran.recompute_seconds,
+            nodes: ran.nodes.len() as u32,
+        };
+    }
+
+    /// Notes what ran and what it left in the arena, as far as it belongs to the pending graph.
+    fn advance(&mut self, compiled: &Compiled, ran: Ran) {
+        let nodes = self.graph.nodes().len() as u32;
+        let values = self.graph.values().len() as ValueId;
+        let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node as usize]);
+        self.progress.done.extend(ran_nodes.filter(|&node| node < nodes));
+        self.progress.residents = ran
+            .present
+            .into_iter()
+            .map(|(value, offset)| (compiled.values[value as usize], offset))
+            .filter(|(value, _)| *value < values && !self.storages.contains_key(value))
+            .collect();
+    }
+
+    /// Where the highest value ends that the next plan will find in the arena.
+    fn residents_end(&self) -> u64 {
+        let ends = self.progress.residents.iter();
+        ends.map(|(&id, &offset)| offset + self.graph.value(id).spec.bytes()).max().unwrap_or(0)
+    }
+
+    /// Forgets what earlier plans of the step left in the arena.
+    fn give_up_residents(&mut self) {
+        self.progress.residents.clear();
+        let (graph, storages) = (&self.graph, &self.storages);
+        self.progress.done.retain(|&id| {
+            let node = graph.node(id);
+            let repeatable = node.op.effect().is_repeatable();
+            !repeatable || node.outputs.iter().all(|output| storages.contains_key(output))
+        });
+    }
+
+    /// Evaluated gradients become cells, so that later backward passes can add to them in place.
+    fn adopt_grads(&mut self) {
+        for (parameter, grad) in std::mem::take(&mut self.pending_grads) {
+            let Source::Value(id) = grad.source else { continue };
+            let Some(storage) = self.storages.get(&id).cloned() else { continue };
+            let name = self.graph.cell(parameter).map_or_else(String::new, |cell| {
+                format!("{}.grad", cell.name)
+            });
+            let cell = self.graph.add_cell(&name, grad.spec, Category::Gradient, false);
+            self.cells.insert(cell, storage);
+            self.grads.insert(parameter, cell);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.graph.clear();
+        self.progress = Progress::default();
+        self.storages.clear();
+        self.leaves.clear();
+        self.generation += 1;
+    }
+
+    /// A handle that is to be settled when the graph is evaluated.
+    pub(crate) fn register(&mut self, handle: &Arc<Handle>) {
+        self.handles.push(Arc::downgrade(handle));
+    }
+}
+
+/// The engine's error for a stopped backward walk.
+pub(crate) fn stopped(stop: Stop) -> Error {
+    match stop {
+        Stop::Op(error, site) => located(error, &site),
+    }
+}
