@@ -218,6 +218,12 @@ struct Entry {
     verified: BTreeSet<usize>,
 }
 
+impl Entry {
+    fn position(&self, plan: &Plan) -> Option<usize> {
+        self.family.1.plans().iter().position(|other| std::ptr::eq(other, plan))
+    }
+}
+
 /// The most structures that are remembered.
 const CACHED_STRUCTURES: usize = 32;
 
@@ -250,13 +256,20 @@ impl PlanCache {
         })
     }
 
-    /// Whether `plan`, of the family found last, is used for the first time.
-    pub(crate) fn first_use(&mut self, plan: &Plan) -> bool {
-        let Some(entry) = self.entries.last_mut() else { return true };
-        let plans = entry.family.1.plans();
-        match plans.iter().position(|other| std::ptr::eq(other, plan)) {
-            Some(index) => entry.verified.insert(index),
-            None => true,
+    /// Whether `plan`, of the family found last, was never verified.
+    pub(crate) fn is_first_use(&self, plan: &Plan) -> bool {
+        let entry = self.entries.last();
+        entry.is_none_or(|entry| {
+            entry.position(plan).is_none_or(|index| !entry.verified.contains(&index))
+        })
+    }
+
+    /// Notes that `plan`, of the family found last, was verified.
+    pub(crate) fn note_verified(&mut self, plan: &Plan) {
+        if let Some(entry) = self.entries.last_mut()
+            && let Some(index) = entry.position(plan)
+        {
+            entry.verified.insert(index);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::compile::{PlanCache, Progress};
 use crate::store::{Storage, Store};
 use crate::tensor::{Handle, Tensor};
-use crate::{Error, Rates, Result};
+use crate::{Error, Forecast, Rates, Result};
 use highwater_graph::{
     Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source, Spec, ValueId,
 };
@@ -30,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) policy: Policy,
     pub(crate) eager: bool,
     pub(crate) verify: bool,
+    pub(crate) dry: bool,
     /// Bytes of the process that `memory(..)` bounds; `None` if only the arenas are bounded.
     process_budget: Option<u64>,
     state: Mutex<State>,
@@ -63,6 +64,7 @@ pub(crate) struct State {
     pub(crate) reserve_bytes: u64,
     pub(crate) poisoned: Option<String>,
     pub(crate) last: StepReport,
+    pub(crate) forecast: Option<Forecast>,
 }
 
 /// What the last evaluation planned and what it took. Bytes; seconds.
@@ -102,6 +104,7 @@ pub struct Builder {
     kernels: Kernels,
     eager: bool,
     verify: bool,
+    dry: bool,
     seed: u64,
 }
 
@@ -160,6 +163,13 @@ impl Builder {
         self
     }
 
+    /// Plans and runs nothing: parameters and inputs take address space, no memory, their values
+    /// are not filled in, and a step ends once it is planned. [`Engine::forecast`] tells the plan.
+    pub fn dry_run(mut self) -> Self {
+        self.dry = true;
+        self
+    }
+
     /// Builds the engine: starts its threads and measures what the process takes without arenas.
     ///
     /// # Errors
@@ -172,7 +182,9 @@ impl Builder {
         pool.run(highwater_ops::warm_up);
         let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
         let capacity = self.arena.unwrap_or(budget).min(1 << 42).max(1 << 20);
-        let store = Arc::new(Store::new(capacity, budget)?);
+        // A dry run takes address space only, and says itself what does not fit.
+        let (capacity, arenas) = if self.dry { (1 << 44, u64::MAX / 4) } else { (capacity, budget) };
+        let store = Arc::new(Store::new(capacity, arenas, self.dry)?);
         let engine = Engine(Arc::new(Inner {
             pool,
             kernels: self.kernels,
@@ -181,6 +193,7 @@ impl Builder {
             policy: self.policy,
             eager: self.eager,
             verify: self.verify,
+            dry: self.dry,
             process_budget: self.memory,
             state: Mutex::new(State { seed: self.seed, ..State::default() }),
             dropped_cells: Mutex::new(Vec::new()),
@@ -215,6 +228,7 @@ impl Engine {
             kernels: Kernels::builtin(),
             eager: false,
             verify: true,
+            dry: false,
             seed: 0,
         }
     }
@@ -269,6 +283,16 @@ impl Engine {
     /// What the last evaluation planned and what it took.
     pub fn last_step(&self) -> StepReport {
         self.lock().last.clone()
+    }
+
+    /// What the newest plan of a whole step is, and what other budgets would cost.
+    pub fn forecast(&self) -> Option<Forecast> {
+        self.lock().forecast.clone()
+    }
+
+    /// Whether the engine only plans.
+    pub fn is_dry_run(&self) -> bool {
+        self.0.dry
     }
 
     /// Bytes that the process takes beside its arenas, with headroom: the printed reserve.
@@ -375,7 +399,9 @@ impl Engine {
         fill: impl FnOnce(&Storage) -> Result<()>,
     ) -> Result<(CellId, Arc<Storage>)> {
         let storage = self.0.store.alloc(spec.bytes(), category, what(category))?;
-        fill(&storage)?;
+        if !self.0.dry {
+            fill(&storage)?;
+        }
         let mut state = self.lock();
         let id = state.graph.add_cell(name, spec, category, requires_grad);
         state.cells.insert(id, Arc::clone(&storage));

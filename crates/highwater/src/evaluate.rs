@@ -5,6 +5,7 @@ use crate::autograd::{self, Stop};
 use crate::compile::{Compiled, Posed, Progress, compile};
 use crate::engine::{Engine, State, StepReport, located};
 use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
+use crate::forecast::{Forecast, Surroundings, forecast};
 use crate::tensor::{Handle, HandleState};
 use crate::{Error, Result};
 use highwater_graph::{Category, Graph, Operand, Source, ValueId};
@@ -105,6 +106,13 @@ impl Engine {
             }
         };
         let plan = &family.1.plans()[plan];
+        let described = graph.as_ref().unwrap_or(&state.graph);
+        if self.0.dry || request.whole && state.cache.is_first_use(plan) {
+            state.forecast = self.describe(state, described, &compiled, &family.1, Some(plan));
+        }
+        if self.0.dry {
+            return Ok(());
+        }
         self.prove(state, &compiled.problem, plan).map_err(clean)?;
         self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
         let until = (!request.whole).then(|| compiled.until(&missing));
@@ -170,6 +178,7 @@ impl Engine {
             return Ok(Chosen { graph: None, compiled, family, plan });
         }
         if state.progress.residents.is_empty() {
+            state.forecast = self.describe(state, &state.graph, &compiled, &family.1, None);
             return Err(self.refusal(state, &compiled, &family.1));
         }
         state.give_up_residents();
@@ -202,13 +211,30 @@ impl Engine {
 
     /// Runs the verifier over a plan that has not been verified yet.
     fn prove(&self, state: &mut State, problem: &Problem, plan: &Plan) -> Result<()> {
-        if !self.0.verify || !state.cache.first_use(plan) {
+        if !self.0.verify || !state.cache.is_first_use(plan) {
             return Ok(());
         }
         match highwater_plan::verify(problem, plan, self.0.store.plan_budget()) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                state.cache.note_verified(plan);
+                Ok(())
+            }
             Err(violation) => Err(Error::Internal(format!("the plan is wrong: {violation}"))),
         }
+    }
+
+    fn describe(
+        &self,
+        state: &State,
+        graph: &Graph,
+        compiled: &Compiled,
+        family: &Family,
+        plan: Option<&Plan>,
+    ) -> Option<Forecast> {
+        let (budget_bytes, reserve_bytes) = self.stated_budget(state);
+        let state_bytes = self.0.store.state_bytes();
+        let around = Surroundings { state_bytes, reserve_bytes, budget_bytes };
+        forecast(graph, compiled, family, plan, around)
     }
 
     fn refusal(&self, state: &State, compiled: &Compiled, family: &Family) -> Error {

@@ -17,6 +17,8 @@ pub(crate) struct Store {
     /// How far up the plan arena holds values between two plans of one step.
     held: AtomicU64,
     pub(crate) events: Events,
+    /// Nothing is ever touched: only address space is taken.
+    dry: bool,
 }
 
 /// Bytes of state; given back when the last owner drops it.
@@ -29,7 +31,7 @@ pub(crate) struct Storage {
 
 impl Store {
     /// Reserves address space for arenas of up to `capacity` bytes each.
-    pub(crate) fn new(capacity: u64, budget: u64) -> Result<Self> {
+    pub(crate) fn new(capacity: u64, budget: u64, dry: bool) -> Result<Self> {
         let state = Arc::new(Arena::reserve(capacity)?);
         Ok(Self {
             slots: Mutex::new(Slots::new(Arc::clone(&state), budget)),
@@ -38,6 +40,7 @@ impl Store {
             budget: AtomicU64::new(budget),
             held: AtomicU64::new(0),
             events: Events::new(),
+            dry,
         })
     }
 
@@ -54,7 +57,7 @@ impl Store {
     ) -> Result<Arc<Storage>> {
         let failed = |source| Error::State { what, bytes, source };
         let mut slots = self.slots();
-        let budget = self.budget();
+        let budget = if self.dry { u64::MAX } else { self.budget() };
         slots.set_limit(budget.saturating_sub(self.plans.mapped_bytes()));
         let slot = match slots.alloc(bytes) {
             Err(SlotsError::Full { .. }) => {
@@ -68,7 +71,9 @@ impl Store {
         drop(slots);
         self.record(highwater_memory::Action::Alloc, category, bytes);
         let storage = Arc::new(Storage { store: Arc::clone(self), slot, category });
-        crate::raw::zero(storage.address(), bytes);
+        if !self.dry {
+            crate::raw::zero(storage.address(), bytes);
+        }
         Ok(storage)
     }
 

@@ -163,7 +163,9 @@ impl Tensor {
         };
         let spec = Spec::contiguous(dtype_of::<T>(), shape);
         let storage = engine.0.store.alloc(spec.bytes(), Category::Input, "an input")?;
-        raw::bytes_mut(&storage).copy_from_slice(bytemuck::cast_slice(data));
+        if !engine.0.dry {
+            raw::bytes_mut(&storage).copy_from_slice(bytemuck::cast_slice(data));
+        }
         Ok(Self::held(engine, spec, storage, location))
     }
 
