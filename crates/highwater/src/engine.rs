@@ -183,8 +183,8 @@ impl Builder {
         let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
         let capacity = self.arena.unwrap_or(budget).min(1 << 42).max(1 << 20);
         // A dry run takes address space only, and says itself what does not fit.
-        let (capacity, arenas) = if self.dry { (1 << 44, u64::MAX / 4) } else { (capacity, budget) };
-        let store = Arc::new(Store::new(capacity, arenas, self.dry)?);
+        let capacity = if self.dry { 1 << 44 } else { capacity };
+        let store = Arc::new(Store::new(capacity, budget, self.dry)?);
         let engine = Engine(Arc::new(Inner {
             pool,
             kernels: self.kernels,

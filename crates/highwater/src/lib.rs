@@ -41,7 +41,9 @@ pub use tensor::{Tensor, eval};
 /// What an operation of another crate is declared with.
 pub mod op {
     pub use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Shape, Spec};
+    pub use highwater_ops::laws;
     pub use highwater_ops::{
         Args, Array, Entry, Fill, KernelError, KernelFn, Pool, Reject, Sample, View, op_as,
     };
+    pub use smallvec::{SmallVec, smallvec};
 }
