@@ -9,8 +9,10 @@ mod adamw;
 mod blocks;
 mod cell;
 mod clip;
+pub mod evaluate;
 mod finite;
 mod kernel;
+pub mod laws;
 #[allow(dead_code, unused_imports, reason = "used by the operations to come")]
 mod math;
 mod pool;
