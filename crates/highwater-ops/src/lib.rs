@@ -18,6 +18,7 @@ mod math;
 mod pool;
 #[allow(dead_code, unused_imports, reason = "used by the operations to come")]
 mod reference_math;
+mod scaled_dot_product_attention;
 mod scatter_views;
 mod sgd;
 #[allow(dead_code, reason = "used by the operations to come")]
@@ -31,6 +32,9 @@ pub use clip::{ClipCoefficient, GradNorm};
 pub use finite::Finite;
 pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};
 pub use pool::{Disjoint, Pool};
+pub use scaled_dot_product_attention::{
+    Packed, ScaledDotProductAttention, ScaledDotProductAttentionBackward,
+};
 pub use scatter_views::ScatterViews;
 pub use sgd::Sgd;
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};
@@ -43,6 +47,8 @@ pub const OPS: &[Entry] = &[
     clip::CLIP_COEFFICIENT,
     finite::ENTRY,
     clip::GRAD_NORM,
+    scaled_dot_product_attention::ENTRY,
+    scaled_dot_product_attention::ENTRY_BACKWARD,
     scatter_views::ENTRY,
     sgd::ENTRY,
 ];
