@@ -10,9 +10,11 @@ mod binary;
 mod blocks;
 mod cell;
 mod clip;
+pub mod evaluate;
 mod finite;
 mod gelu;
 mod kernel;
+pub mod laws;
 #[allow(dead_code, reason = "used by the operations to come")]
 mod math;
 mod pointwise;

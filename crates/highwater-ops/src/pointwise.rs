@@ -282,7 +282,7 @@ fn layouts() -> Vec<Layout> {
     vec![
         Layout::contiguous([65]),
         Layout::contiguous([3, 5, 37]),
-        Layout::contiguous([130, 513]),
+        Layout::contiguous([130, 257]),
         Layout::strided([37, 130], &[1, 37], 0),
         Layout::strided([9, 4, 33], &[300, 33, 1], 7),
         Layout::strided([4, 33, 9], &[9, 0, 1], 0),
