@@ -21,6 +21,7 @@ mod pointwise;
 mod pool;
 mod reference_math;
 mod scalar;
+mod scaled_dot_product_attention;
 mod scatter_views;
 mod sgd;
 mod simd;
@@ -38,6 +39,9 @@ pub use gelu::{Gelu, GeluApproximate};
 pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};
 pub use pool::{Disjoint, Pool};
 pub use scalar::{AddScalar, MulScalar};
+pub use scaled_dot_product_attention::{
+    Packed, ScaledDotProductAttention, ScaledDotProductAttentionBackward,
+};
 pub use scatter_views::ScatterViews;
 pub use sgd::Sgd;
 pub use sum::{Mean, Sum, SumTo};
@@ -65,6 +69,8 @@ pub const OPS: &[Entry] = &[
     unary::NEG,
     unary::RELU,
     unary::RELU_BACKWARD,
+    scaled_dot_product_attention::ENTRY,
+    scaled_dot_product_attention::ENTRY_BACKWARD,
     scatter_views::ENTRY,
     sgd::ENTRY,
     unary::SIGMOID,
