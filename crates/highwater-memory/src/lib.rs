@@ -1,1 +1,26 @@
-//! Stub.
+//! Memory and files of the Highwater training engine, as bytes: this crate knows no tensor.
+//!
+//! - [`Arena`] is address space of which exactly the first bytes can be used; [`Slots`] hands out
+//!   stretches of one.
+//! - [`Events`] is the stream of allocations, with [`Statistics`] by [`Category`].
+//! - [`ProcessMemory`] is what the process uses and may use; [`Bytes`] is a size as people write it.
+//! - [`Files`] is the one way to disk, which tests can script; the [`saved`] states of a run are
+//!   written through it so that a kill or a power cut at any instant loses none of them.
+
+pub mod arena;
+pub mod cgroup;
+pub mod events;
+pub mod process;
+pub mod reserve;
+pub mod size;
+pub mod slots;
+mod smaps;
+pub mod stats;
+
+pub use arena::{Arena, ArenaError};
+pub use events::{Action, Category, Event, Events, Label, Place};
+pub use process::{ProcessMemory, Usage};
+pub use reserve::Reserve;
+pub use size::{Bytes, SizeError};
+pub use slots::{Slot, Slots, SlotsError};
+pub use stats::{CategoryStatistics, Statistics};

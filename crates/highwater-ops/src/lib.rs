@@ -4,24 +4,66 @@
 //! (the plain reference in `f64`) and `cpu.rs` (the fast kernel). [`OPS`] lists them; the laws in
 //! `laws` hold for every row, those of other crates included.
 
+mod adamw;
+mod cell;
+mod clip;
+mod copy;
+mod cross_entropy;
+mod embedding;
+mod finite;
+mod full;
 mod gemm;
+mod indices;
 mod kernel;
-pub mod linear;
-pub mod matmul;
+mod linear;
+mod linear_cross_entropy;
+mod matmul;
 mod pool;
-mod rows;
+mod scale;
+mod scatter_views;
+mod sgd;
+mod simd;
+mod strided;
 mod table;
 
+pub use adamw::AdamW;
+pub use cell::{Accumulate, Assign};
+pub use clip::{ClipCoefficient, GradNorm};
+pub use copy::Copy;
+pub use cross_entropy::{CrossEntropy, CrossEntropyBackward, Reduction};
+pub use embedding::{Embedding, EmbeddingBackward};
+pub use finite::Finite;
+pub use full::Full;
 pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};
 pub use linear::{BiasBackward, Linear};
+pub use linear_cross_entropy::{LinearCrossEntropy, default_chunk_rows};
 pub use matmul::{MatMul, MatMulSumBatches};
 pub use pool::{Disjoint, Pool};
+pub use scale::Scale;
+pub use scatter_views::ScatterViews;
+pub use sgd::Sgd;
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};
 
 /// Every operation of this crate, sorted by name.
 pub const OPS: &[Entry] = &[
+    cell::ACCUMULATE,
+    adamw::ENTRY,
+    cell::ASSIGN,
     linear::BIAS_BACKWARD,
+    clip::CLIP_COEFFICIENT,
+    copy::ENTRY,
+    cross_entropy::ENTRY,
+    cross_entropy::BACKWARD,
+    embedding::ENTRY,
+    embedding::BACKWARD,
+    finite::ENTRY,
+    full::ENTRY,
+    clip::GRAD_NORM,
     linear::ENTRY,
+    linear_cross_entropy::ENTRY,
     matmul::ENTRY,
     matmul::SUM_BATCHES,
+    scale::ENTRY,
+    scatter_views::ENTRY,
+    sgd::ENTRY,
 ];

@@ -1,7 +1,24 @@
 //! Planner and verifier: pure functions over bytes, costs and edges.
+//!
+//! A [`Problem`] says what a step computes; [`Family::build`] finds plans for it, and
+//! [`Family::choose`] picks the fastest whose arena fits a budget.
 
+mod check;
+mod csr;
+mod emit;
+mod family;
+mod holders;
+mod order;
+mod pack;
 mod plan;
 mod problem;
+mod program;
+mod search;
+mod settings;
+mod simulate;
 
+pub use check::{ALIGN, ProblemError, footprint};
+pub use family::{Family, Floor, Policy, Refusal};
+pub use holders::{Holders, holders};
 pub use plan::*;
 pub use problem::*;

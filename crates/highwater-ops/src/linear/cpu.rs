@@ -1,6 +1,6 @@
 use crate::gemm::{MatMut, gemm};
 use crate::matmul::Stack;
-use crate::rows::Rows;
+use crate::strided::gather;
 use crate::{Args, KernelError};
 use highwater_graph::Op;
 
@@ -53,9 +53,10 @@ pub(super) fn linear(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErro
 
 pub(super) fn bias_backward(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let grad = &args.inputs[0];
-    let rows = Rows::of(grad.layout());
-    let (count, grad) = (rows.count(), grad.storage::<f32>()?);
+    let (layout, grad) = (grad.layout(), grad.storage::<f32>()?);
     let out = args.outputs[0].slice_mut::<f32>()?;
+    let width = out.len();
+    let count = layout.numel() / width.max(1);
     args.pool.for_each_chunk(out, COLUMNS, |i, out| {
         let (mut block, mut row) = ([0.0_f32; COLUMNS], [0.0_f32; COLUMNS]);
         let len = out.len();
@@ -63,7 +64,7 @@ pub(super) fn bias_backward(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), Ker
         for first in (0..count).step_by(SUM_ROWS) {
             block.fill(0.0);
             for r in first..count.min(first + SUM_ROWS) {
-                rows.read(grad, r, i * COLUMNS, &mut row[..len]);
+                gather(grad, layout, r * width + i * COLUMNS, &mut row[..len]);
                 block.iter_mut().zip(&row).for_each(|(sum, x)| *sum += x);
             }
             out.iter_mut().zip(&block).for_each(|(sum, x)| *sum += x);

@@ -1,6 +1,6 @@
 use super::{Extents, batch_of};
 use crate::gemm::{Mat, MatMut, gemm, gemm_serial};
-use crate::rows::position;
+use crate::indices::position;
 use crate::{Args, KernelError, View};
 use highwater_graph::{Layout, Op, Shape};
 

@@ -1,4 +1,5 @@
-//! Tensors as rows: every dimension but the last flattened, whatever the strides.
+//! Tensors of indices or labels.
+
 
 use crate::{KernelError, View};
 use highwater_graph::{DType, Layout};
@@ -11,55 +12,6 @@ pub(crate) fn position(dims: &[usize], strides: &[usize], mut flat: usize) -> us
         flat /= extent;
     }
     position
-}
-
-/// Where the rows of a layout lie in its storage.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rows<'a> {
-    dims: &'a [usize],
-    strides: &'a [usize],
-    offset: usize,
-    /// Elements of a row.
-    pub(crate) width: usize,
-    /// Elements of the storage between neighbours in a row.
-    pub(crate) stride: usize,
-}
-
-impl<'a> Rows<'a> {
-    /// The rows of a layout. A scalar is one row of one element.
-    pub(crate) fn of(layout: &'a Layout) -> Self {
-        let (dims, strides) = (layout.shape().dims(), layout.strides());
-        let lead = dims.len().saturating_sub(1);
-        Self {
-            dims: &dims[..lead],
-            strides: &strides[..lead],
-            offset: layout.offset(),
-            width: dims.last().copied().unwrap_or(1),
-            stride: strides.last().copied().unwrap_or(1),
-        }
-    }
-
-    /// Number of rows.
-    pub(crate) fn count(&self) -> usize {
-        self.dims.iter().product()
-    }
-
-    /// Storage position of the first element of a row.
-    pub(crate) fn start(&self, row: usize) -> usize {
-        self.offset + position(self.dims, self.strides, row)
-    }
-
-    /// Copies a part of a row.
-    pub(crate) fn read<T: Copy>(&self, storage: &[T], row: usize, start: usize, into: &mut [T]) {
-        let first = self.start(row) + start * self.stride;
-        if self.stride == 1 {
-            into.copy_from_slice(&storage[first..first + into.len()]);
-        } else {
-            for (i, value) in into.iter_mut().enumerate() {
-                *value = storage[first + i * self.stride];
-            }
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy)]

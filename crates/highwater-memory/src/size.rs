@@ -1,0 +1,273 @@
+//! Sizes as people write and read them: `64MiB`, `1.5GiB`, `500MB`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A number of bytes. Printed for people (`1.50 GiB`), stored as the plain integer.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// One binary kilobyte, 2^10 bytes.
+    pub const KIB: Self = Self(1 << 10);
+    /// One binary megabyte, 2^20 bytes.
+    pub const MIB: Self = Self(1 << 20);
+    /// One binary gigabyte, 2^30 bytes.
+    pub const GIB: Self = Self(1 << 30);
+    /// The largest size that is accepted from outside, 2^60 bytes.
+    pub const MAX: Self = Self(1 << 60);
+}
+
+/// Text that is not a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a size: {problem}; expected a number and a unit, such as 64MiB, 1.5GiB or 500MB"
+)]
+pub struct SizeError {
+    /// What was given, cut to a printable length.
+    pub text: String,
+    /// What is wrong with it.
+    pub problem: SizeProblem,
+}
+
+/// Why a text is not a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SizeProblem {
+    /// Nothing was given.
+    #[error("it is empty")]
+    Empty,
+    /// It starts with a minus.
+    #[error("it is negative")]
+    Negative,
+    /// It does not start with `digits` or `digits.digits`.
+    #[error("it does not start with a plain decimal number")]
+    Number,
+    /// The unit is none of those known.
+    #[error("its unit is none of B, K, KiB, KB, M, MiB, MB, G, GiB, GB, T, TiB, TB")]
+    Unit,
+    /// A fraction of a byte, such as `1.5` without a unit.
+    #[error("a fraction needs a unit")]
+    Fraction,
+    /// Less than one byte.
+    #[error("it is zero")]
+    Zero,
+    /// More than 2^60 bytes.
+    #[error("it is above 2^60 bytes")]
+    TooLarge,
+}
+
+/// The bytes of one unit, in any case of letters; none for an unknown unit. `K`, `M`, `G` and `T`
+/// alone are binary, as in most tools.
+fn unit_bytes(unit: &str) -> Option<u128> {
+    Some(match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return None,
+    })
+}
+
+/// Splits off the leading digits; an error when there are none, or more than a u64 can need.
+fn digits(text: &str) -> Result<(&str, &str), SizeProblem> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    match end {
+        0 => Err(SizeProblem::Number),
+        1..=20 => Ok(text.split_at(end)),
+        _ => Err(SizeProblem::TooLarge),
+    }
+}
+
+fn parse(text: &str) -> Result<u64, SizeProblem> {
+    if text.is_empty() {
+        return Err(SizeProblem::Empty);
+    }
+    if text.starts_with('-') {
+        return Err(SizeProblem::Negative);
+    }
+    let (whole, rest) = digits(text)?;
+    let (fraction, rest) = match rest.strip_prefix('.') {
+        Some(rest) => digits(rest)?,
+        None => ("", rest),
+    };
+    let unit = unit_bytes(rest.strip_prefix(' ').unwrap_or(rest)).ok_or(SizeProblem::Unit)?;
+    if rest == " " {
+        return Err(SizeProblem::Unit);
+    }
+    if unit == 1 && !fraction.is_empty() {
+        return Err(SizeProblem::Fraction);
+    }
+    // At most 20 digits each: whole x unit < 2^67 x 2^40, so nothing wraps in 128 bits.
+    let whole: u128 = whole.parse().map_err(|_| SizeProblem::Number)?;
+    let scale = 10_u128.pow(fraction.len() as u32);
+    let fraction: u128 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().map_err(|_| SizeProblem::Number)?
+    };
+    match whole * unit + fraction * unit / scale {
+        0 => Err(SizeProblem::Zero),
+        bytes if bytes > u128::from(Bytes::MAX.0) => Err(SizeProblem::TooLarge),
+        bytes => Ok(bytes as u64),
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = SizeError;
+
+    /// Reads a size: digits, perhaps `.digits`, perhaps one space, a unit (bytes without one). A
+    /// fraction of a byte is cut off.
+    ///
+    /// # Errors
+    /// [`SizeError`] for anything else, for zero and for more than 2^60 bytes.
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        parse(text).map(Self).map_err(|problem| SizeError {
+            text: text.chars().take(40).collect(),
+            problem,
+        })
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// Whole multiples of a unit print exactly (`64 MiB`); the rest with one decimal up to MiB and
+    /// two above (`1.50 GiB`).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u32, usize); 4] = [
+            ("TiB", 40, 2),
+            ("GiB", 30, 2),
+            ("MiB", 20, 1),
+            ("KiB", 10, 1),
+        ];
+        for (i, &(unit, shift, decimals)) in UNITS.iter().enumerate() {
+            // 1023.97 MiB would print as 1024.0 MiB: what rounds to a whole unit takes that unit.
+            let smaller_step = UNITS.get(i + 1).map_or(0.0, |&(_, shift, decimals)| {
+                0.5 * 0.1_f64.powi(decimals as i32) * (1_u64 << shift) as f64
+            });
+            let one = 1_u64 << shift;
+            if self.0 as f64 + smaller_step < one as f64 {
+                continue;
+            }
+            let text = if self.0.is_multiple_of(one) {
+                format!("{} {unit}", self.0 >> shift)
+            } else {
+                format!("{:.decimals$} {unit}", self.0 as f64 / one as f64)
+            };
+            return f.pad(&text);
+        }
+        f.pad(&format!("{} B", self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, bytes) in [
+            ("64MiB", 64 << 20),
+            ("3GiB", 3 << 30),
+            ("1.5GiB", 3 << 29),
+            ("1.5 GiB", 3 << 29),
+            ("500MB", 500_000_000),
+            ("2G", 2 << 30),
+            ("2g", 2 << 30),
+            ("16k", 16 << 10),
+            ("1TB", 1_000_000_000_000),
+            ("1TiB", 1 << 40),
+            ("4096", 4096),
+            ("4096B", 4096),
+            ("1152921504606846976", 1 << 60),
+            ("0.1KiB", 102),
+            ("007MiB", 7 << 20),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_and_says_what_was_expected() {
+        use SizeProblem::{Empty, Fraction, Negative, Number, TooLarge, Unit, Zero};
+        for (text, problem) in [
+            ("", Empty),
+            ("-1GiB", Negative),
+            ("GiB", Number),
+            (".5GiB", Number),
+            ("1.GiB", Number),
+            ("+1GiB", Number),
+            (" 1GiB", Number),
+            ("1e9", Unit),
+            ("1,5GiB", Unit),
+            ("1GiB ", Unit),
+            ("1 ", Unit),
+            ("1  GiB", Unit),
+            ("1GiBs", Unit),
+            ("64Gibi", Unit),
+            ("1.5.5GiB", Unit),
+            ("1.5", Fraction),
+            ("0", Zero),
+            ("0.0GiB", Zero),
+            ("0.0001KiB", Zero),
+            ("1152921504606846977", TooLarge),
+            ("1048577TiB", TooLarge),
+            ("99999999999999999999999999GiB", TooLarge),
+        ] {
+            let error = text.parse::<Bytes>().expect_err(text);
+            assert_eq!(error.problem, problem, "{text}");
+            assert!(error.to_string().contains("64MiB"), "{error}");
+        }
+    }
+
+    #[test]
+    fn prints_for_people() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (64 << 20, "64 MiB"),
+            ((64 << 20) + 1, "64.0 MiB"),
+            ((1 << 30) - 1, "1.00 GiB"),
+            (3 << 29, "1.50 GiB"),
+            (1 << 40, "1 TiB"),
+            (u64::MAX, "16777216.00 TiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+        assert_eq!(format!("{:>9}|", Bytes(64 << 20)), "   64 MiB|");
+    }
+
+    proptest! {
+        #[test]
+        fn whole_bytes_survive_text_and_json(bytes in 1..=Bytes::MAX.0) {
+            prop_assert_eq!(bytes.to_string().parse(), Ok(Bytes(bytes)));
+            let json = serde_json::to_string(&Bytes(bytes)).unwrap();
+            prop_assert_eq!(&json, &bytes.to_string());
+            prop_assert_eq!(serde_json::from_str::<Bytes>(&json).unwrap(), Bytes(bytes));
+        }
+
+        #[test]
+        fn what_is_printed_is_read_back_nearly(bytes in 1..=Bytes::MAX.0) {
+            let back: Bytes = Bytes(bytes).to_string().parse().unwrap();
+            prop_assert!((back.0 as f64 - bytes as f64).abs() <= 0.05 * bytes as f64);
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,40}") {
+            let _ = text.parse::<Bytes>();
+        }
+    }
+}

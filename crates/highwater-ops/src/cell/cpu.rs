@@ -1,0 +1,56 @@
+//! The fast kernels: one pass, in chunks of a fixed size.
+
+#![expect(unsafe_code, reason = "code for several processors")]
+
+use super::CHUNK;
+use crate::simd::multiversion;
+use crate::strided::{for_each_piece, gather};
+use crate::{Args, KernelError, View};
+use highwater_graph::Op;
+
+multiversion! {
+    fn add(cell: &mut [f32], value: &[f32]) {
+        for (to, from) in cell.iter_mut().zip(value) {
+            *to += from;
+        }
+    }
+}
+
+/// The cell and the value, which must not lie in it.
+fn operands<'a, 'b>(
+    op: &dyn Op,
+    inputs: &'a mut [View<'b>],
+) -> Result<(&'a mut View<'b>, &'a View<'b>), KernelError> {
+    let [cell, value] = inputs else {
+        return Err(KernelError::WrongOp { op: op.name() });
+    };
+    if cell.same_memory(value) {
+        return Err(KernelError::Unsupported {
+            expected: "a value apart from the cell",
+            got: "a view of the cell itself".to_owned(),
+        });
+    }
+    Ok((cell, value))
+}
+
+pub(super) fn accumulate(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let (cell, value) = operands(op, args.inputs)?;
+    let (from, layout) = (value.storage::<f32>()?, value.layout());
+    let cell = cell.slice_mut::<f32>()?;
+    args.pool.for_each_chunk(cell, CHUNK, |task, chunk| {
+        for_each_piece(from, layout, task * CHUNK, chunk.len(), |at, piece| {
+            add(&mut chunk[at..at + piece.len()], piece);
+        });
+    });
+    Ok(())
+}
+
+pub(super) fn assign(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let (cell, value) = operands(op, args.inputs)?;
+    let (from, layout) = (value.storage::<f32>()?, value.layout());
+    let cell = cell.slice_mut::<f32>()?;
+    args.pool.for_each_chunk(cell, CHUNK, |task, chunk| {
+        gather(from, layout, task * CHUNK, chunk);
+    });
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! The fast kernels.
+
+#![expect(unsafe_code, reason = "code for several processors")]
+
+use super::{BLOCK, ClipCoefficient, blocks};
+use crate::simd::multiversion;
+use crate::strided::{PIECE, for_each_piece};
+use crate::{Args, KernelError, op_as};
+use highwater_graph::Op;
+
+/// Sums that run side by side.
+const LANES: usize = 32;
+const _: () = assert!(
+    PIECE.is_multiple_of(LANES),
+    "an element's lane must not depend on the layout"
+);
+
+multiversion! {
+    fn add_squares(sums: &mut [f64; LANES], values: &[f32]) {
+        let (rows, rest) = values.as_chunks::<LANES>();
+        for row in rows {
+            for (sum, &x) in sums.iter_mut().zip(row) {
+                *sum += f64::from(x) * f64::from(x);
+            }
+        }
+        for (sum, &x) in sums.iter_mut().zip(rest) {
+            *sum += f64::from(x) * f64::from(x);
+        }
+    }
+}
+
+pub(super) fn grad_norm(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let inputs = &*args.inputs;
+    for input in inputs {
+        input.storage::<f32>()?;
+    }
+    let total: usize = inputs.iter().map(|input| blocks(input.layout())).sum();
+    let scratch = &mut args.scratch[..total * size_of::<f64>()];
+    let partial: &mut [f64] = bytemuck::cast_slice_mut(scratch);
+    args.pool.for_each_chunk(partial, 1, |mut block, partial| {
+        let mut input = inputs.iter();
+        let owner = input.find(|input| {
+            let own = blocks(input.layout());
+            let found = block < own;
+            block -= if found { 0 } else { own };
+            found
+        });
+        let mut sums = [0.0; LANES];
+        if let Some((owner, storage)) = owner.and_then(|o| Some((o, o.storage::<f32>().ok()?))) {
+            let start = block * BLOCK;
+            let len = BLOCK.min(owner.numel() - start);
+            for_each_piece(storage, owner.layout(), start, len, |_, piece| {
+                add_squares(&mut sums, piece);
+            });
+        }
+        partial[0] = sums.iter().sum();
+    });
+    let norm = partial.iter().sum::<f64>().sqrt();
+    args.outputs[0].slice_mut::<f32>()?[0] = norm as f32;
+    Ok(())
+}
+
+pub(super) fn clip_coefficient(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let op: &ClipCoefficient = op_as(op)?;
+    let norm = args.inputs[0].slice::<f32>()?[0];
+    let coefficient = (op.max_norm / (f64::from(norm) + 1e-6)) as f32;
+    // Unlike `min`, this keeps NaN.
+    let clipped = if coefficient > 1.0 { 1.0 } else { coefficient };
+    args.outputs[0].slice_mut::<f32>()?[0] = clipped;
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! The fast kernel.
+
+#![expect(unsafe_code, reason = "code for several processors")]
+
+use super::Finite;
+use crate::cell::CHUNK;
+use crate::simd::multiversion;
+use crate::strided::for_each_piece;
+use crate::{Args, KernelError, op_as};
+use highwater_graph::Op;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether numbers are finite, given the largest of their bits shifted left by one: without the
+/// sign, bits are in the order of the magnitudes, and infinity and NaN stand above all others.
+pub(crate) fn is_finite_magnitude(largest: u32) -> bool {
+    largest < f32::INFINITY.to_bits() << 1
+}
+
+multiversion! {
+    fn all_finite(values: &[f32]) -> bool {
+        let largest = values.iter().fold(0, |largest, x| largest.max(x.to_bits() << 1));
+        is_finite_magnitude(largest)
+    }
+}
+
+pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let op: &Finite = op_as(op)?;
+    let value = &args.inputs[0];
+    let (storage, layout) = (value.storage::<f32>()?, value.layout());
+    let len = value.numel();
+    let finite = AtomicBool::new(true);
+    args.pool.for_each(len.div_ceil(CHUNK), |task| {
+        let start = task * CHUNK;
+        let chunk = CHUNK.min(len - start);
+        for_each_piece(storage, layout, start, chunk, |_, piece| {
+            if !all_finite(piece) {
+                finite.store(false, Ordering::Relaxed);
+            }
+        });
+    });
+    if finite.into_inner() {
+        Ok(())
+    } else {
+        Err(KernelError::NonFinite { what: op.what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::all_finite;
+
+    #[test]
+    fn infinities_and_nans_are_told_from_large_numbers() {
+        let mut values = [f32::MAX; 67];
+        values[5] = f32::MIN;
+        assert!(all_finite(&values) && all_finite(&[]));
+        for bad in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN] {
+            values[66] = bad;
+            assert!(!all_finite(&values));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A guard against values that are not finite.
+
+mod cpu;
+mod reference;
+
+pub(crate) use cpu::is_finite_magnitude;
+
+use crate::{Entry, Fill, Reject, Sample};
+use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
+use smallvec::SmallVec;
+use std::hash::Hasher;
+use std::sync::Arc;
+
+/// Stops the step, before any cell is written, if an element of its input is not finite.
+///
+/// One `F32` input of any layout; no outputs. The kernel answers
+/// [`KernelError::NonFinite`](crate::KernelError::NonFinite) with `what`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finite {
+    /// What the input is, for the message; structure does not depend on it.
+    pub what: &'static str,
+}
+
+impl Finite {
+    /// Name in the registry.
+    pub const NAME: &'static str = "finite";
+}
+
+impl Op for Finite {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn hash_attributes(&self, _hasher: &mut dyn Hasher) {}
+
+    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
+        OpError::check_arity(Self::NAME, inputs, 1)?;
+        OpError::check_dtype(Self::NAME, &inputs[0], DType::F32)?;
+        Ok(SmallVec::new())
+    }
+
+    fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
+        Cost {
+            vector_flops: inputs[0].layout.numel() as f64,
+            read_bytes: inputs[0].bytes(),
+            ..Cost::default()
+        }
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Guard
+    }
+}
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: Finite::NAME,
+    kernel: cpu::kernel,
+    reference: reference::reference,
+    samples,
+    rejects,
+};
+
+const OP: Finite = Finite { what: "value" };
+
+fn samples() -> Vec<Sample> {
+    let strided = Spec {
+        dtype: DType::F32,
+        layout: Layout::strided([37, 65], &[1, 40], 3),
+    };
+    vec![
+        Sample::new(OP, &[&[]]),
+        Sample::new(OP, &[&[3, 0]]),
+        Sample::new(OP, &[&[130, 257]]),
+        Sample::new(OP, &[&[37, 65]]).input(0, strided, Fill::Normal(1e30)),
+    ]
+}
+
+fn rejects() -> Vec<Reject> {
+    let reject = |inputs, error| Reject {
+        op: Arc::new(OP),
+        inputs,
+        error,
+    };
+    vec![
+        reject(Vec::new(), |error| matches!(error, OpError::Arity { .. })),
+        reject(vec![Spec::contiguous(DType::I64, [3])], |error| {
+            matches!(error, OpError::DType { .. })
+        }),
+    ]
+}

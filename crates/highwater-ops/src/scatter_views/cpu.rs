@@ -1,0 +1,160 @@
+//! The fast kernel: tasks own parts of the output, and walk only those elements of each view that
+//! fall into their part, which stays in the cache from zeroing to the last view.
+
+#![expect(unsafe_code, reason = "code for several processors")]
+
+use super::ScatterViews;
+use crate::simd::multiversion;
+use crate::{Args, KernelError, op_as};
+use highwater_graph::{Layout, Op, RANK_MAX};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Elements of the output that one task fills.
+const CHUNK: usize = 1 << 13;
+
+/// One dimension of a view, in the output and in the gradient.
+#[derive(Clone, Copy)]
+struct Dim {
+    extent: usize,
+    out: usize,
+    gradient: usize,
+}
+
+type Dims = SmallVec<[Dim; RANK_MAX]>;
+
+/// The dimensions to walk, outermost first. Where different indices reach different elements, any
+/// order gives the same sums, and that of the output's memory is fastest.
+fn dims(out: &Layout, gradient: &Layout) -> Dims {
+    let strides = out.strides().iter().zip(gradient.strides());
+    let mut all: Dims = out
+        .shape()
+        .iter()
+        .zip(strides)
+        .filter(|&(&extent, _)| extent != 1)
+        .map(|(&extent, (&out, &gradient))| Dim {
+            extent,
+            out,
+            gradient,
+        })
+        .collect();
+    if out.is_injective() {
+        all.sort_by_key(|dim| std::cmp::Reverse(dim.out));
+    }
+    let mut merged = Dims::new();
+    for dim in all {
+        match merged.last_mut() {
+            Some(outer)
+                if outer.out == dim.out * dim.extent
+                    && outer.gradient == dim.gradient * dim.extent =>
+            {
+                outer.extent *= dim.extent;
+                (outer.out, outer.gradient) = (dim.out, dim.gradient);
+            }
+            _ => merged.push(dim),
+        }
+    }
+    merged
+}
+
+multiversion! {
+    fn add(out: &mut [f32], gradient: &[f32]) {
+        for (to, from) in out.iter_mut().zip(gradient) {
+            *to += from;
+        }
+    }
+}
+
+/// One task's part of the output, which starts at `start` of the whole.
+struct Part<'a> {
+    out: &'a mut [f32],
+    start: usize,
+    gradient: &'a [f32],
+}
+
+impl Part<'_> {
+    /// The indices of a dimension that reach into the part: from `position`, with the dimensions
+    /// inside it reaching `reach` elements further.
+    fn inside(&self, dim: Dim, position: usize, reach: usize) -> Range<usize> {
+        let end = self.start + self.out.len();
+        if dim.out == 0 {
+            let misses = position >= end || position + reach < self.start;
+            return 0..if misses { 0 } else { dim.extent };
+        }
+        let first = self
+            .start
+            .saturating_sub(position + reach)
+            .div_ceil(dim.out);
+        let last = end.saturating_sub(position).div_ceil(dim.out);
+        first..last.min(dim.extent)
+    }
+
+    fn walk(&mut self, dims: &[Dim], position: usize, from: usize) {
+        let Some((&dim, rest)) = dims.split_first() else {
+            if let Some(to) = position
+                .checked_sub(self.start)
+                .and_then(|at| self.out.get_mut(at))
+            {
+                *to += self.gradient[from];
+            }
+            return;
+        };
+        let reach = rest.iter().map(|dim| (dim.extent - 1) * dim.out).sum();
+        let inside = self.inside(dim, position, reach);
+        if inside.is_empty() {
+            return;
+        }
+        if rest.is_empty() {
+            self.run(dim, inside, position, from);
+        } else {
+            for i in inside {
+                self.walk(rest, position + i * dim.out, from + i * dim.gradient);
+            }
+        }
+    }
+
+    /// Adds an innermost run, all of which is inside.
+    fn run(&mut self, dim: Dim, inside: Range<usize>, position: usize, from: usize) {
+        let at = position + inside.start * dim.out - self.start;
+        let from = from + inside.start * dim.gradient;
+        let len = inside.len();
+        if dim.out == 1 && dim.gradient == 1 {
+            add(
+                &mut self.out[at..at + len],
+                &self.gradient[from..from + len],
+            );
+        } else {
+            for k in 0..len {
+                self.out[at + k * dim.out] += self.gradient[from + k * dim.gradient];
+            }
+        }
+    }
+}
+
+pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let op: &ScatterViews = op_as(op)?;
+    let inputs = &*args.inputs;
+    for input in inputs {
+        input.storage::<f32>()?;
+    }
+    let out = args.outputs[0].slice_mut::<f32>()?;
+    args.pool.for_each_chunk(out, CHUNK, |task, out| {
+        out.fill(0.0);
+        let start = task * CHUNK;
+        for (layout, input) in op.layouts.iter().zip(inputs) {
+            let Ok(gradient) = input.storage::<f32>() else {
+                continue;
+            };
+            if layout.numel() != 0 {
+                let dims = dims(layout, input.layout());
+                let mut part = Part {
+                    out: &mut *out,
+                    start,
+                    gradient,
+                };
+                part.walk(&dims, layout.offset(), input.layout().offset());
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! What makes a problem malformed. The planner may index freely after this has passed.
+
+use crate::problem::{CellId, Effect, Home, NodeId, Problem, ValueId, Version};
+use thiserror::Error;
+
+/// Every buffer and scratch starts at a multiple of this many bytes.
+pub const ALIGN: u64 = 64;
+
+/// Bytes that a buffer takes in the arena: its size rounded up to [`ALIGN`].
+#[must_use]
+pub const fn footprint(bytes: u64) -> u64 {
+    bytes.div_ceil(ALIGN) * ALIGN
+}
+
+/// A problem that cannot be planned because it makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ProblemError {
+    /// A node names a value that does not exist.
+    #[error("node {node} names value {value}, which does not exist")]
+    NoSuchValue {
+        /// The node.
+        node: NodeId,
+        /// The value.
+        value: ValueId,
+    },
+    /// A value is filled by two nodes, or twice by one.
+    #[error("value {value} is filled by node {first} and by node {second}")]
+    TwoProducers {
+        /// The value.
+        value: ValueId,
+        /// Its first producer.
+        first: NodeId,
+        /// Its second producer.
+        second: NodeId,
+    },
+    /// A node reads a value that a later node fills.
+    #[error("node {node} reads value {value} before it is filled")]
+    UsedBeforeFilled {
+        /// The node.
+        node: NodeId,
+        /// The value.
+        value: ValueId,
+    },
+    /// A value in the arena that no node fills and that is not there from the start.
+    #[error("value {value} lives in the arena, but no node fills it")]
+    NeverFilled {
+        /// The value.
+        value: ValueId,
+    },
+    /// A value is said to be resident although its producer has yet to run.
+    #[error("value {value} is resident, but its producer, node {node}, is not done")]
+    ResidentNotDone {
+        /// The value.
+        value: ValueId,
+        /// Its producer.
+        node: NodeId,
+    },
+    /// A resident value at an offset that is not a multiple of [`ALIGN`], or beyond 2^62.
+    #[error("value {value} is resident at offset {offset}, which is not a multiple of 64 in range")]
+    BadOffset {
+        /// The value.
+        value: ValueId,
+        /// The offset.
+        offset: u64,
+    },
+    /// Two resident values share bytes.
+    #[error("resident values {first} and {second} overlap")]
+    ResidentsOverlap {
+        /// One value.
+        first: ValueId,
+        /// The other.
+        second: ValueId,
+    },
+    /// An in-place pair names a position that does not exist.
+    #[error("node {node} has an in-place pair ({input}, {output}) out of range")]
+    BadInPlace {
+        /// The node.
+        node: NodeId,
+        /// Position in its inputs.
+        input: u32,
+        /// Position in its outputs.
+        output: u32,
+    },
+    /// A guard that fills values, writes cells or asks for scratch memory.
+    #[error("guard node {node} has outputs, writes or scratch memory")]
+    GuardFills {
+        /// The node.
+        node: NodeId,
+    },
+    /// A node that writes a cell but says that it may be repeated.
+    #[error("node {node} writes a cell and so must have effect Once")]
+    RepeatableWrites {
+        /// The node.
+        node: NodeId,
+    },
+    /// Two nodes write the same version of a cell.
+    #[error("version {version} of cell {cell} is overwritten by node {first} and by node {second}")]
+    WrittenTwice {
+        /// The cell.
+        cell: CellId,
+        /// The version that both replace.
+        version: Version,
+        /// One writer.
+        first: NodeId,
+        /// The other.
+        second: NodeId,
+    },
+    /// A node needs a version of a cell that is neither there at the start nor made by the plan.
+    #[error("node {node} needs version {version} of cell {cell}, which is never current")]
+    WrongVersion {
+        /// The node.
+        node: NodeId,
+        /// The cell.
+        cell: CellId,
+        /// The version.
+        version: Version,
+    },
+    /// Predicted seconds that are negative or not a number.
+    #[error("node {node} has predicted seconds that are negative or not finite")]
+    BadSeconds {
+        /// The node.
+        node: NodeId,
+    },
+    /// Guards, data and cell versions leave no order in which this node can run.
+    #[error("node {node} can never run: guards, data and cell versions form a circle")]
+    NoOrder {
+        /// The node.
+        node: NodeId,
+    },
+    /// Something needed is gone and cannot be made again.
+    #[error("value {value} is needed, but it is gone and cannot be made again")]
+    Lost {
+        /// The value.
+        value: ValueId,
+    },
+    /// Sizes whose sum does not fit 62 bits.
+    #[error("the sizes of values and scratch are too large to be added up")]
+    TooLarge,
+}
+
+/// The producer of every value.
+pub(crate) fn producers(problem: &Problem) -> Vec<Option<NodeId>> {
+    let mut producer = vec![None; problem.values.len()];
+    for (node, n) in (0..).zip(&problem.nodes) {
+        for &v in &n.outputs {
+            producer[v as usize] = Some(node);
+        }
+    }
+    producer
+}
+
+/// Checks everything that can be checked without planning.
+pub(crate) fn check(problem: &Problem) -> Result<(), ProblemError> {
+    sizes(problem)?;
+    edges(problem)?;
+    for (node, n) in (0..).zip(&problem.nodes) {
+        for &(input, output) in &n.in_place {
+            if input as usize >= n.inputs.len() || output as usize >= n.outputs.len() {
+                return Err(ProblemError::BadInPlace {
+                    node,
+                    input,
+                    output,
+                });
+            }
+        }
+        let fills = !n.outputs.is_empty() || !n.writes.is_empty() || n.scratch_bytes > 0;
+        if n.effect == Effect::Guard && fills {
+            return Err(ProblemError::GuardFills { node });
+        }
+        if n.effect == Effect::Repeatable && !n.writes.is_empty() {
+            return Err(ProblemError::RepeatableWrites { node });
+        }
+        if !n.seconds.is_finite() || n.seconds < 0.0 {
+            return Err(ProblemError::BadSeconds { node });
+        }
+    }
+    writers(problem)?;
+    residents(problem)
+}
+
+fn sizes(problem: &Problem) -> Result<(), ProblemError> {
+    let values = problem.values.iter().map(|v| v.bytes);
+    let scratch = problem.nodes.iter().map(|n| n.scratch_bytes);
+    let mut sum: u64 = 0;
+    for bytes in values.chain(scratch) {
+        sum = sum
+            .checked_add(bytes)
+            .and_then(|s| s.checked_add(ALIGN))
+            .filter(|&s| s < 1 << 62)
+            .ok_or(ProblemError::TooLarge)?;
+    }
+    Ok(())
+}
+
+fn edges(problem: &Problem) -> Result<(), ProblemError> {
+    let mut producer: Vec<Option<NodeId>> = vec![None; problem.values.len()];
+    for (node, n) in (0..).zip(&problem.nodes) {
+        for &value in n.inputs.iter().chain(&n.outputs) {
+            if value as usize >= problem.values.len() {
+                return Err(ProblemError::NoSuchValue { node, value });
+            }
+        }
+        for &value in &n.outputs {
+            if let Some(first) = producer[value as usize] {
+                return Err(ProblemError::TwoProducers {
+                    value,
+                    first,
+                    second: node,
+                });
+            }
+            producer[value as usize] = Some(node);
+        }
+    }
+    for (node, n) in (0..).zip(&problem.nodes) {
+        for &value in &n.inputs {
+            if producer[value as usize].is_some_and(|p| p >= node) {
+                return Err(ProblemError::UsedBeforeFilled { node, value });
+            }
+        }
+    }
+    for (value, v) in (0..).zip(&problem.values) {
+        match (v.home, producer[value as usize]) {
+            (Home::Arena, None) => return Err(ProblemError::NeverFilled { value }),
+            (Home::Resident { .. }, Some(node)) if !problem.nodes[node as usize].done => {
+                return Err(ProblemError::ResidentNotDone { value, node });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn writers(problem: &Problem) -> Result<(), ProblemError> {
+    let mut writes: Vec<_> = (0..)
+        .zip(&problem.nodes)
+        .flat_map(|(node, n)| {
+            n.writes
+                .iter()
+                .map(move |&(cell, version)| (cell, version, node))
+        })
+        .collect();
+    writes.sort_unstable();
+    for pair in writes.windows(2) {
+        let ((cell, version, first), (c, v, second)) = (pair[0], pair[1]);
+        if (cell, version) == (c, v) {
+            return Err(ProblemError::WrittenTwice {
+                cell,
+                version,
+                first,
+                second,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn residents(problem: &Problem) -> Result<(), ProblemError> {
+    let mut ranges = Vec::new();
+    for (value, v) in (0..).zip(&problem.values) {
+        if let Home::Resident { offset } = v.home {
+            if offset % ALIGN != 0 || offset >= 1 << 62 {
+                return Err(ProblemError::BadOffset { value, offset });
+            }
+            if v.bytes > 0 {
+                ranges.push((offset, offset + footprint(v.bytes), value));
+            }
+        }
+    }
+    ranges.sort_unstable();
+    for pair in ranges.windows(2) {
+        if pair[1].0 < pair[0].1 {
+            return Err(ProblemError::ResidentsOverlap {
+                first: pair[0].2,
+                second: pair[1].2,
+            });
+        }
+    }
+    Ok(())
+}

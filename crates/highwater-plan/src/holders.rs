@@ -1,0 +1,66 @@
+//! Who holds the arena's bytes at an instruction.
+
+use crate::check::footprint;
+use crate::plan::{Action, Plan};
+use crate::problem::{Home, Problem, ValueId};
+use std::cmp::Reverse;
+
+/// What takes bytes at an instruction; each size is rounded up to the alignment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holders {
+    /// Values and their bytes, largest first. A value that is freed or evicted by the
+    /// instruction itself is among them, and of a pair that shares a buffer only the output.
+    pub values: Vec<(ValueId, u64)>,
+    /// Bytes of the scratch memory of the run.
+    pub scratch_bytes: u64,
+}
+
+/// Lists what is in the arena while an instruction of a plan is carried out.
+#[must_use]
+pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
+    let resident = |v: &crate::Value| match v.home {
+        Home::Resident { offset } => Some(offset),
+        _ => None,
+    };
+    let mut place: Vec<Option<u64>> = problem.values.iter().map(resident).collect();
+    let mut scratch_bytes = 0;
+    for (i, step) in plan.instructions.iter().enumerate().take(instruction + 1) {
+        match &step.action {
+            Action::Run {
+                node,
+                outputs,
+                scratch,
+            } => {
+                let n = &problem.nodes[*node as usize];
+                for (&v, offset) in n.outputs.iter().zip(outputs).filter(|(_, o)| o.is_some()) {
+                    let taken = |&&u: &&ValueId| {
+                        place[u as usize] == *offset && problem.values[u as usize].bytes > 0
+                    };
+                    if problem.values[v as usize].bytes > 0
+                        && let Some(&u) = n.inputs.iter().find(taken)
+                    {
+                        place[u as usize] = None;
+                    }
+                    place[v as usize] = *offset;
+                }
+                if i == instruction && scratch.is_some() {
+                    scratch_bytes = footprint(n.scratch_bytes);
+                }
+            }
+            Action::Free { value } | Action::Evict { value, .. } if i < instruction => {
+                place[*value as usize] = None;
+            }
+            Action::Fetch { value, offset, .. } => place[*value as usize] = Some(*offset),
+            Action::Free { .. } | Action::Evict { .. } | Action::Guard { .. } => {}
+        }
+    }
+    let held = (0..).zip(&place).filter(|(_, place)| place.is_some());
+    let mut values: Vec<(ValueId, u64)> = held
+        .map(|(v, _)| (v, footprint(problem.values[v as usize].bytes)))
+        .collect();
+    values.sort_by_key(|&(v, bytes)| (Reverse(bytes), v));
+    Holders {
+        values,
+        scratch_bytes,
+    }
+}

@@ -1,0 +1,309 @@
+//! A problem compiled into flat tables for the simulator: steps, updates, and for each value in
+//! the arena its *gaps*.
+//!
+//! A gap is the time from one event of a value (its production, or a use) to its next use; one
+//! small integer per gap (see [`crate::simulate`]) says what happens to the value in it. After the
+//! last use comes one more, the *tail*. What an update reads is no use in this sense: it is simply
+//! held until the update has run.
+
+use crate::check::{ProblemError, footprint, producers};
+use crate::csr::Csr;
+use crate::order::{Update, order, writers};
+use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
+use std::collections::BTreeMap;
+
+/// Until when a node may be run again, because of a cell that it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// Up to and including what the step with this index needs.
+    Step(u32),
+    /// Until this update has run.
+    Update(u32),
+    /// The version is gone from the start.
+    Gone,
+}
+
+/// A problem in the simulator's terms. Only values in the arena appear.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    /// Nodes in order of their first run; the last one, past all nodes, stands for the end of the
+    /// plan and reads what is wanted.
+    pub(crate) steps: Vec<NodeId>,
+    pub(crate) updates: Vec<Update>,
+    /// Per node: distinct inputs, earliest producer first.
+    pub(crate) inputs: Csr<ValueId>,
+    pub(crate) outputs: Csr<ValueId>,
+    /// Per node: pairs of values that may share a buffer.
+    pub(crate) in_place: Csr<(ValueId, ValueId)>,
+    pub(crate) locks: Csr<Lock>,
+    pub(crate) scratch: Vec<u64>,
+    pub(crate) seconds: Vec<f64>,
+    pub(crate) guard: Vec<bool>,
+    /// Per value: bytes that it takes in the arena.
+    pub(crate) size: Vec<u64>,
+    pub(crate) producer: Vec<Option<NodeId>>,
+    /// Per value: whether it can be made again at all.
+    pub(crate) repeatable: Vec<bool>,
+    /// Values that are there from the start.
+    pub(crate) initial: Vec<ValueId>,
+    /// Per value: how many updates read it.
+    pub(crate) pending: Vec<u32>,
+    /// Per value: the steps that use it, ascending. Gap `k` of value `v` has the flat index
+    /// [`Program::gap`]`(v) + k` in a list of settings, which is why the rows have room for the
+    /// tail: its entry is `u32::MAX`.
+    uses: Csr<u32>,
+    /// Per step: the values that it uses.
+    pub(crate) used: Csr<ValueId>,
+    /// Per value: the step that fills it (0 if it is there from the start).
+    pub(crate) filled: Vec<u32>,
+}
+
+impl Program {
+    pub(crate) fn new(problem: &Problem) -> Result<Program, ProblemError> {
+        let producer = producers(problem);
+        let order = order(problem, &producer)?;
+        let locks = locks(problem, &order.steps, &order.updates)?;
+        let arena = |v: &ValueId| problem.values[*v as usize].home != Home::External;
+        let values = || 0..problem.values.len() as ValueId;
+        let wanted: Vec<ValueId> = values()
+            .filter(|v| arena(v) && problem.values[*v as usize].wanted)
+            .collect();
+        let inputs = problem
+            .nodes
+            .iter()
+            .map(|n| &n.inputs)
+            .chain([&wanted])
+            .map(|list| {
+                let mut list: Vec<ValueId> = list.iter().copied().filter(arena).collect();
+                list.sort_unstable_by_key(|&v| (producer[v as usize], v));
+                list.dedup();
+                list
+            });
+        let fills = |n: &Node| n.outputs.iter().copied().filter(arena).collect();
+        let again = |v: ValueId| {
+            let producer = producer[v as usize].map(|p| &problem.nodes[p as usize]);
+            producer.is_some_and(|n| n.effect == Effect::Repeatable)
+        };
+        let resident =
+            |&v: &ValueId| matches!(problem.values[v as usize].home, Home::Resident { .. });
+        let mut program = Program {
+            inputs: inputs.collect(),
+            outputs: problem
+                .nodes
+                .iter()
+                .map(fills)
+                .chain([Vec::new()])
+                .collect(),
+            in_place: problem.nodes.iter().map(|n| pairs(problem, n)).collect(),
+            locks,
+            scratch: problem
+                .nodes
+                .iter()
+                .map(|n| footprint(n.scratch_bytes))
+                .collect(),
+            seconds: problem.nodes.iter().map(|n| n.seconds).collect(),
+            guard: problem
+                .nodes
+                .iter()
+                .map(|n| n.effect == Effect::Guard)
+                .collect(),
+            size: problem.values.iter().map(|v| footprint(v.bytes)).collect(),
+            repeatable: values().map(again).collect(),
+            initial: values().filter(resident).collect(),
+            pending: vec![0; problem.values.len()],
+            steps: order
+                .steps
+                .into_iter()
+                .chain([problem.nodes.len() as NodeId])
+                .collect(),
+            updates: order.updates,
+            uses: Csr::from_iter([]),
+            used: Csr::from_iter([]),
+            filled: vec![0; problem.values.len()],
+            producer,
+        };
+        for (p, &n) in (0..).zip(&program.steps) {
+            for &v in program.outputs.row(n) {
+                program.filled[v as usize] = p;
+            }
+        }
+        for u in &program.updates {
+            for &v in program.inputs.row(u.node) {
+                program.pending[v as usize] += 1;
+            }
+        }
+        program.find_uses(problem);
+        Ok(program)
+    }
+
+    /// Flat index of the first gap of a value.
+    pub(crate) fn gap(&self, v: ValueId) -> usize {
+        self.uses.range(v).start
+    }
+
+    /// The steps that use a value.
+    pub(crate) fn uses(&self, v: ValueId) -> &[u32] {
+        let row = self.uses.row(v);
+        &row[..row.len() - 1]
+    }
+
+    /// Number of gaps, tails included.
+    pub(crate) fn gaps(&self) -> usize {
+        self.uses.range(self.uses.rows() - 1).end
+    }
+
+    /// The steps between which a gap lies: that of the event before it, and its use (the last step
+    /// for tails).
+    pub(crate) fn span(&self, v: ValueId, k: usize) -> (u32, u32) {
+        let uses = self.uses(v);
+        let from = if k == 0 {
+            self.filled[v as usize]
+        } else {
+            uses[k - 1]
+        };
+        (
+            from,
+            uses.get(k).copied().unwrap_or(self.steps.len() as u32 - 1),
+        )
+    }
+
+    /// Fills `uses` and `used`. A done node whose output is gone runs again for the first step
+    /// that needs it, directly or not: that step counts as a use of the node's inputs, so that they
+    /// are still there then.
+    fn find_uses(&mut self, problem: &Problem) {
+        let mut gone: Vec<bool> = vec![false; problem.values.len()];
+        for n in problem.nodes.iter().filter(|n| n.done) {
+            let lost = n
+                .outputs
+                .iter()
+                .filter(|&&v| problem.values[v as usize].home == Home::Arena);
+            for &v in lost {
+                gone[v as usize] = true;
+            }
+        }
+        let mut updates: Vec<&Update> = self.updates.iter().collect();
+        updates.sort_by_key(|u| u.due);
+        let mut updates = updates.into_iter().peekable();
+        let mut used: Vec<Vec<ValueId>> = Vec::with_capacity(self.steps.len());
+        for (p, &n) in (0..).zip(&self.steps) {
+            let mut list = self.inputs.row(n).to_vec();
+            let mut need = list.clone();
+            while let Some(u) = updates.next_if(|u| u.due <= p) {
+                need.extend(self.inputs.row(u.node));
+            }
+            while let Some(v) = need.pop() {
+                if std::mem::take(&mut gone[v as usize])
+                    && let Some(node) = self.producer[v as usize]
+                {
+                    list.extend(self.inputs.row(node));
+                    need.extend(self.inputs.row(node));
+                }
+            }
+            list.sort_unstable();
+            list.dedup();
+            used.push(list);
+        }
+        let mut uses: Vec<Vec<u32>> = vec![Vec::new(); problem.values.len()];
+        for (p, list) in (0..).zip(&used) {
+            for &v in list {
+                uses[v as usize].push(p);
+            }
+        }
+        for list in &mut uses {
+            list.push(u32::MAX);
+        }
+        self.uses = uses.into_iter().collect();
+        self.used = used.into_iter().collect();
+    }
+}
+
+/// The pairs of values of a node that may share a buffer, whatever the plan.
+fn pairs(problem: &Problem, n: &Node) -> Vec<(ValueId, ValueId)> {
+    let pair = |&(i, o): &(u32, u32)| (n.inputs[i as usize], n.outputs[o as usize]);
+    let allowed = |&(i, o): &(ValueId, ValueId)| {
+        let (from, to) = (&problem.values[i as usize], &problem.values[o as usize]);
+        from.bytes == to.bytes
+            && from.bytes > 0
+            && from.home != Home::External
+            && to.home == Home::Arena
+            && !from.wanted
+            && n.inputs.iter().filter(|&&v| v == i).count() == 1
+    };
+    n.in_place.iter().map(pair).filter(allowed).collect()
+}
+
+/// For each node: what ends the time in which it may be run again.
+fn locks(
+    problem: &Problem,
+    steps: &[NodeId],
+    updates: &[Update],
+) -> Result<Csr<Lock>, ProblemError> {
+    let start = start_versions(problem);
+    let writers = writers(problem);
+    let mut lock = vec![Lock::Gone; problem.nodes.len()];
+    for (p, &n) in (0..).zip(steps) {
+        lock[n as usize] = Lock::Step(p);
+    }
+    for (u, update) in (0..).zip(updates) {
+        lock[update.node as usize] = Lock::Update(u);
+    }
+    let made = |cell: CellId, version: Version| {
+        let before = version.checked_sub(1).and_then(|v| writers.get(&(cell, v)));
+        before.is_some() || start.get(&cell) == Some(&version)
+    };
+    let mut rows = Vec::with_capacity(problem.nodes.len());
+    for (node, n) in (0..).zip(&problem.nodes) {
+        if let Some(&(cell, version)) = n
+            .reads
+            .iter()
+            .chain(&n.writes)
+            .find(|&&(c, v)| !n.done && !made(c, v))
+        {
+            return Err(ProblemError::WrongVersion {
+                node,
+                cell,
+                version,
+            });
+        }
+        let row = n.reads.iter().filter_map(|&(cell, version)| {
+            if made(cell, version) {
+                writers.get(&(cell, version)).map(|&w| lock[w as usize])
+            } else {
+                Some(Lock::Gone)
+            }
+        });
+        rows.push(row.collect());
+    }
+    Ok(rows.into_iter().collect())
+}
+
+/// The version of each cell that is current when the plan starts: what the nodes that are done
+/// left, or else the first that the others name, or else the last that was read.
+fn start_versions(problem: &Problem) -> BTreeMap<CellId, Version> {
+    let (mut left, mut first, mut last) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for n in &problem.nodes {
+        if n.done {
+            for &(cell, version) in &n.writes {
+                left.entry(cell)
+                    .and_modify(|v: &mut u32| *v = version.max(*v))
+                    .or_insert(version);
+            }
+            for &(cell, version) in &n.reads {
+                last.entry(cell)
+                    .and_modify(|v: &mut u32| *v = version.max(*v))
+                    .or_insert(version);
+            }
+        } else {
+            for &(cell, version) in n.reads.iter().chain(&n.writes) {
+                first
+                    .entry(cell)
+                    .and_modify(|v: &mut u32| *v = version.min(*v))
+                    .or_insert(version);
+            }
+        }
+    }
+    let mut start = last;
+    start.extend(first);
+    start.extend(left.into_iter().map(|(cell, version)| (cell, version + 1)));
+    start
+}

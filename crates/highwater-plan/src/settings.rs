@@ -1,0 +1,171 @@
+//! Which settings are allowed, and the ones to start from.
+//!
+//! There is no mark on a node that says forward or backward. The *turn* is where most values are
+//! waiting for a use; it is where the forward part of a training step ends. A *cut* is a place in
+//! the forward part that one value alone crosses, or nearly: everything later in the forward part
+//! is computed from it. Recomputing all that lies between cuts is checkpointing per block.
+
+use crate::family::Policy;
+use crate::problem::{NodeId, Pin, Problem, ValueId};
+use crate::program::Program;
+use crate::simulate::{KEEP, NEVER, RELEASE};
+
+/// For each gap the least and the most that its setting may be.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    pub(crate) low: Vec<u8>,
+    pub(crate) high: Vec<u8>,
+}
+
+impl Limits {
+    pub(crate) fn new(problem: &Problem, program: &Program, policy: Policy) -> Limits {
+        let mut low = vec![KEEP; program.gaps()];
+        let mut high = vec![KEEP; program.gaps()];
+        for v in 0..problem.values.len() as ValueId {
+            let first = program.gap(v);
+            let tail = first + program.uses(v).len();
+            (low[tail], high[tail]) = (NEVER, NEVER);
+            if !program.repeatable[v as usize] {
+                continue;
+            }
+            match problem.values[v as usize].pin {
+                Pin::Keep => {}
+                Pin::Recompute => {
+                    if let Some(k) = widest(problem, program, v) {
+                        (low[first + k], high[first + k]) = (1, NEVER);
+                    }
+                }
+                Pin::Free if policy == Policy::Keep => {}
+                Pin::Free => high[first..tail].fill(NEVER),
+            }
+        }
+        let mut limits = Limits { low, high };
+        if policy == Policy::Recompute {
+            let cuts = cuts(program);
+            let start = between(program, &limits, &cuts, 1);
+            for ((low, high), start) in limits.low.iter_mut().zip(&limits.high).zip(start) {
+                *low = (*low).max(start).min(*high);
+            }
+        }
+        limits
+    }
+}
+
+/// The gap of a value pinned to be recomputed in which it is dropped: the widest in which the
+/// program leaves the pinned nodes, before a use by a node that is not pinned.
+fn widest(problem: &Problem, program: &Program, v: ValueId) -> Option<usize> {
+    let pinned = |step: u32| {
+        let node: NodeId = program.steps[step as usize];
+        problem.nodes.get(node as usize).is_some_and(|n| {
+            n.outputs
+                .iter()
+                .any(|&o| problem.values[o as usize].pin == Pin::Recompute)
+        })
+    };
+    let leaves = |&k: &usize| {
+        let (from, to) = program.span(v, k);
+        !pinned(to) && (from + 1..to).any(|step| !pinned(step))
+    };
+    let width = |&k: &usize| {
+        let (from, to) = program.span(v, k);
+        (to - from, k)
+    };
+    (0..program.uses(v).len()).filter(leaves).max_by_key(width)
+}
+
+/// The step at which most values wait for a use.
+fn turn(program: &Program) -> u32 {
+    let mut change = vec![0i64; program.steps.len() + 1];
+    for v in 0..program.size.len() as ValueId {
+        if let Some(&last) = program
+            .uses(v)
+            .last()
+            .filter(|_| program.size[v as usize] > 0)
+        {
+            change[program.filled[v as usize] as usize] += 1;
+            change[last as usize] -= 1;
+        }
+    }
+    let (mut waiting, mut best) = (0, (i64::MIN, 0));
+    for (step, change) in (0..).zip(change) {
+        waiting += change;
+        if waiting > best.0 {
+            best = (waiting, step);
+        }
+    }
+    best.1
+}
+
+/// The turn, and the values that carry all later forward computation, in order.
+#[derive(Debug, Clone)]
+pub(crate) struct Cuts {
+    turn: u32,
+    pub(crate) values: Vec<ValueId>,
+}
+
+/// Finds the cuts.
+pub(crate) fn cuts(program: &Program) -> Cuts {
+    let turn = turn(program);
+    let mut born: Vec<Vec<ValueId>> = vec![Vec::new(); turn as usize + 1];
+    for v in 0..program.size.len() as ValueId {
+        let filled = program.filled[v as usize];
+        if program.repeatable[v as usize] && program.size[v as usize] > 0 && filled <= turn {
+            born[filled as usize].push(v);
+        }
+    }
+    let last = |v: ValueId| {
+        program
+            .uses(v)
+            .iter()
+            .copied()
+            .rfind(|&u| u <= turn)
+            .unwrap_or(0)
+    };
+    let mut crossing: Vec<ValueId> = Vec::new();
+    let mut values = Vec::new();
+    for (step, born) in (0..=turn).zip(born) {
+        crossing.extend(born);
+        crossing.retain(|&v| last(v) > step);
+        let sum: u64 = crossing.iter().map(|&v| program.size[v as usize]).sum();
+        let largest = crossing
+            .iter()
+            .copied()
+            .max_by_key(|&v| program.size[v as usize]);
+        if let Some(v) = largest.filter(|&v| program.size[v as usize] * 8 >= sum * 7)
+            && values.last() != Some(&v)
+        {
+            values.push(v);
+        }
+    }
+    Cuts { turn, values }
+}
+
+/// Settings that keep every `stride`-th cut and recompute, once, all else that waits at the turn.
+pub(crate) fn between(program: &Program, limits: &Limits, cuts: &Cuts, stride: usize) -> Vec<u8> {
+    let mut settings = limits.low.clone();
+    let mut kept = vec![false; program.size.len()];
+    for &v in cuts.values.iter().step_by(stride) {
+        kept[v as usize] = true;
+    }
+    for v in 0..program.size.len() as ValueId {
+        let (first, uses) = (program.gap(v), program.uses(v));
+        let across = uses.iter().position(|&u| u > cuts.turn);
+        let across = across.filter(|_| program.filled[v as usize] <= cuts.turn);
+        match across {
+            Some(k) if !kept[v as usize] && limits.high[first + k] != KEEP => {
+                settings[first + k] = settings[first + k].max(1);
+            }
+            None if kept[v as usize] => settings[first + uses.len()] = RELEASE,
+            _ => {}
+        }
+    }
+    settings
+}
+
+/// Settings that drop everything that may be dropped.
+pub(crate) fn all(limits: &Limits, setting: u8) -> Vec<u8> {
+    let bounds = limits.low.iter().zip(&limits.high);
+    bounds
+        .map(|(&low, &high)| setting.clamp(low, high))
+        .collect()
+}

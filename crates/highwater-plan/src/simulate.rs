@@ -1,0 +1,483 @@
+//! Settings in, exact peak and seconds out.
+//!
+//! A *setting* says what happens to a value in one gap (see [`crate::program`]):
+//! - `KEEP`: held;
+//! - n: dropped at once, and held again from its n-th recomputation inside the gap;
+//! - `RELEASE`: held until a recomputation reads it, then as 1 (in a tail, then as `NEVER`);
+//! - `NEVER`: dropped, and each recomputation is transient.
+//!
+//! The program is walked once. Before a node runs, what is missing of its inputs is recomputed
+//! on demand, earliest producer first, each input pinned as soon as it is there (any other order
+//! is exponential on residual networks). After each run everything goes that is neither held nor
+//! pinned; an output takes over the buffer of an input that goes, where the node allows it.
+//!
+//! A recomputation that reads a version of a cell that an update has replaced puts that update
+//! off, and the walk starts again; so updates follow the replays of their readers.
+
+use crate::problem::{NodeId, ValueId};
+use crate::program::{Lock, Program};
+
+/// Keep the value through the gap.
+pub(crate) const KEEP: u8 = 0;
+/// Hold the value until a recomputation reads it.
+pub(crate) const RELEASE: u8 = 254;
+/// Never hold the value in the gap.
+pub(crate) const NEVER: u8 = 255;
+
+/// How often a walk may start again because updates had to be put off.
+const ROUNDS: u32 = 12;
+
+/// Is told what happens, in order.
+pub(crate) trait Recorder {
+    fn run(&mut self, _node: NodeId, _fresh: &[Fresh]) {}
+    fn free(&mut self, _value: ValueId) {}
+    fn restart(&mut self) {}
+}
+
+impl Recorder for () {}
+
+/// An output that a run must place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fresh {
+    pub(crate) value: ValueId,
+    /// The input whose buffer it takes over.
+    pub(crate) takes: Option<ValueId>,
+}
+
+/// What a simulation found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) peak: u64,
+    /// The first run, counted from 0, that reaches the peak; `u32::MAX` if the start does.
+    pub(crate) peak_run: u32,
+    pub(crate) seconds: f64,
+}
+
+/// Why settings cannot be carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stuck {
+    /// A value is missing and cannot be made again; had the gap with this flat index been kept, it
+    /// would not have been asked for.
+    Gap(usize),
+    /// A value is missing, whatever the settings.
+    Lost(ValueId),
+    /// Too many instructions.
+    Long,
+}
+
+/// A value held at a watched moment, and its gap.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    pub(crate) value: ValueId,
+    pub(crate) k: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    node: NodeId,
+    next: u32,
+    /// The value that it is run for, if it is a recomputation.
+    target: Option<ValueId>,
+}
+
+/// The state of a walk, kept between simulations to spare allocations.
+#[derive(Debug)]
+pub(crate) struct Simulator<'a> {
+    program: &'a Program,
+    present: Vec<bool>,
+    hold: Vec<bool>,
+    pins: Vec<u32>,
+    pending: Vec<u32>,
+    /// Current gap, counted from 0, of each value.
+    gap: Vec<u32>,
+    /// Recomputations of each value in its current gap.
+    count: Vec<u8>,
+    frames: Vec<Frame>,
+    fresh: Vec<Fresh>,
+    due: Vec<u32>,
+    queue: Vec<u32>,
+    updated: Vec<bool>,
+    late: bool,
+    bytes: u64,
+    runs: u32,
+    outcome: Outcome,
+    /// Most bytes at each step; its recomputations and the updates before it count with it.
+    pub(crate) high: Vec<u64>,
+    /// Recomputations in each gap.
+    pub(crate) replays: Vec<u32>,
+    /// What was held at the watched run and not used by it.
+    pub(crate) held: Vec<Held>,
+    watch: u32,
+    /// Runs simulated so far, over all simulations.
+    pub(crate) work: u64,
+}
+
+impl<'a> Simulator<'a> {
+    pub(crate) fn new(program: &'a Program) -> Simulator<'a> {
+        let values = program.size.len();
+        Simulator {
+            program,
+            present: vec![false; values],
+            hold: vec![false; values],
+            pins: vec![0; values],
+            pending: Vec::new(),
+            gap: vec![0; values],
+            count: vec![0; values],
+            frames: Vec::new(),
+            fresh: Vec::new(),
+            due: Vec::new(),
+            queue: Vec::new(),
+            updated: vec![false; program.updates.len()],
+            late: false,
+            bytes: 0,
+            runs: 0,
+            outcome: Outcome {
+                peak: 0,
+                peak_run: 0,
+                seconds: 0.0,
+            },
+            high: vec![0; program.steps.len() + 1],
+            replays: vec![0; program.gaps()],
+            held: Vec::new(),
+            watch: u32::MAX,
+            work: 0,
+        }
+    }
+
+    /// Simulates settings.
+    pub(crate) fn run(&mut self, settings: &[u8]) -> Result<Outcome, Stuck> {
+        self.watch = u32::MAX;
+        self.walk(settings, &mut ())
+    }
+
+    /// Simulates settings and leaves in `held` what is held at a run and not used by it.
+    pub(crate) fn watch(&mut self, settings: &[u8], run: u32) {
+        self.watch = run;
+        let _ = self.walk(settings, &mut ());
+    }
+
+    /// Simulates settings and reports every run and free.
+    pub(crate) fn record(
+        &mut self,
+        settings: &[u8],
+        recorder: &mut impl Recorder,
+    ) -> Result<Outcome, Stuck> {
+        self.watch = u32::MAX;
+        self.walk(settings, recorder)
+    }
+
+    fn walk(&mut self, settings: &[u8], recorder: &mut impl Recorder) -> Result<Outcome, Stuck> {
+        self.due.clear();
+        self.due.extend(self.program.updates.iter().map(|u| u.due));
+        for _ in 0..ROUNDS {
+            recorder.restart();
+            self.reset(settings, recorder);
+            let end = self.steps(settings, recorder);
+            self.work += u64::from(self.runs);
+            end?;
+            if !self.late {
+                return Ok(self.outcome);
+            }
+        }
+        Err(Stuck::Long)
+    }
+
+    fn reset(&mut self, settings: &[u8], recorder: &mut impl Recorder) {
+        let program = self.program;
+        for u in 0..program.updates.len() {
+            let after = program.updates[u]
+                .after
+                .iter()
+                .map(|&b| self.due[b as usize])
+                .max();
+            self.due[u] = self.due[u].max(after.unwrap_or(0));
+        }
+        self.queue.clear();
+        self.queue.extend(0..program.updates.len() as u32);
+        let due = &self.due;
+        self.queue
+            .sort_by_key(|&u| std::cmp::Reverse((due[u as usize], u)));
+        self.present.fill(false);
+        self.hold.fill(false);
+        self.pins.fill(0);
+        self.pending.clone_from(&program.pending);
+        self.gap.fill(0);
+        self.count.fill(0);
+        self.updated.fill(false);
+        self.high.fill(0);
+        self.replays.fill(0);
+        self.held.clear();
+        self.frames.clear();
+        (self.late, self.runs) = (false, 0);
+        self.bytes = program
+            .initial
+            .iter()
+            .map(|&v| program.size[v as usize])
+            .sum();
+        self.outcome = Outcome {
+            peak: self.bytes,
+            peak_run: u32::MAX,
+            seconds: 0.0,
+        };
+        for &v in &program.initial {
+            self.present[v as usize] = true;
+            self.enter(v, settings);
+        }
+        for &v in &program.initial {
+            self.release(v, recorder);
+        }
+    }
+
+    fn steps(&mut self, settings: &[u8], recorder: &mut impl Recorder) -> Result<(), Stuck> {
+        let steps = self.program.steps.len() as u32;
+        for step in 0..=steps {
+            while let Some(&u) = self.queue.last() {
+                if self.due[u as usize] > step {
+                    break;
+                }
+                self.queue.pop();
+                self.demand(
+                    self.program.updates[u as usize].node,
+                    step,
+                    Some(u),
+                    settings,
+                    recorder,
+                )?;
+                self.updated[u as usize] = true;
+            }
+            if step < steps {
+                self.demand(
+                    self.program.steps[step as usize],
+                    step,
+                    None,
+                    settings,
+                    recorder,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a node for the first time, after all that it needs.
+    fn demand(
+        &mut self,
+        node: NodeId,
+        step: u32,
+        update: Option<u32>,
+        settings: &[u8],
+        recorder: &mut impl Recorder,
+    ) -> Result<(), Stuck> {
+        let program = self.program;
+        let limit = 20_000.max(48 * program.steps.len() as u32);
+        self.frames.push(Frame {
+            node,
+            next: 0,
+            target: None,
+        });
+        while let Some(frame) = self.frames.last_mut() {
+            let inputs = program.inputs.row(frame.node);
+            if let Some(&v) = inputs.get(frame.next as usize) {
+                if self.present[v as usize] {
+                    self.pins[v as usize] += 1;
+                    frame.next += 1;
+                } else {
+                    match program.producer[v as usize] {
+                        Some(p) if program.repeatable[v as usize] => {
+                            self.frames.push(Frame {
+                                node: p,
+                                next: 0,
+                                target: Some(v),
+                            });
+                        }
+                        _ => return Err(self.blame(v, settings)),
+                    }
+                }
+                continue;
+            }
+            let frame = *frame;
+            if frame.target.is_some() {
+                self.unlocked(frame.node, step, settings)?;
+                for &v in inputs {
+                    let v = v as usize;
+                    if self.hold[v]
+                        && self.count[v] == 0
+                        && self.setting(v as u32, settings) == RELEASE
+                    {
+                        (self.hold[v], self.count[v]) = (false, 1);
+                    }
+                }
+            } else if update.is_some() {
+                for &v in inputs {
+                    self.pending[v as usize] -= 1;
+                }
+            } else {
+                for &v in program.used.row(step) {
+                    self.gap[v as usize] += 1;
+                    self.count[v as usize] = 0;
+                    self.enter(v, settings);
+                }
+            }
+            self.execute(frame, step, settings, recorder);
+            if self.runs > limit {
+                return Err(Stuck::Long);
+            }
+            self.frames.pop();
+            if let (Some(parent), Some(v)) = (self.frames.last_mut(), frame.target) {
+                self.pins[v as usize] += 1;
+                parent.next += 1;
+            }
+            self.settle(frame, recorder);
+        }
+        if update.is_none() {
+            for &v in program.used.row(step) {
+                self.release(v, recorder);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the node of a frame whose inputs are all there.
+    fn execute(&mut self, frame: Frame, step: u32, settings: &[u8], recorder: &mut impl Recorder) {
+        let (program, node) = (self.program, frame.node);
+        if node as usize >= program.seconds.len() {
+            return;
+        }
+        self.fresh.clear();
+        let mut bytes = 0;
+        for &value in program.outputs.row(node) {
+            if !self.present[value as usize] {
+                let takes = self.taken(node, value);
+                if takes.is_none() {
+                    bytes += program.size[value as usize];
+                }
+                self.fresh.push(Fresh { value, takes });
+            }
+        }
+        if self.runs == self.watch {
+            self.snapshot();
+        }
+        let live = self.bytes + bytes + program.scratch[node as usize];
+        if live > self.outcome.peak {
+            (self.outcome.peak, self.outcome.peak_run) = (live, self.runs);
+        }
+        self.high[step as usize] = self.high[step as usize].max(live);
+        self.bytes += bytes;
+        self.runs += 1;
+        self.outcome.seconds += program.seconds[node as usize];
+        for i in 0..self.fresh.len() {
+            let Fresh { value, takes } = self.fresh[i];
+            self.present[value as usize] = true;
+            if let Some(input) = takes {
+                self.present[input as usize] = false;
+            }
+            if frame.target.is_some() {
+                self.replays[program.gap(value) + self.gap[value as usize] as usize] += 1;
+                self.count[value as usize] = self.count[value as usize].saturating_add(1);
+            }
+            self.enter(value, settings);
+        }
+        recorder.run(node, &self.fresh);
+    }
+
+    /// The input whose buffer an output takes over: one that goes with this run.
+    fn taken(&self, node: NodeId, output: ValueId) -> Option<ValueId> {
+        let goes = |&&(i, o): &&(ValueId, ValueId)| {
+            let v = i as usize;
+            let free = !self.hold[v] && self.pins[v] == 1 && self.pending[v] == 0;
+            o == output && free && self.fresh.iter().all(|f| f.takes != Some(i))
+        };
+        self.program
+            .in_place
+            .row(node)
+            .iter()
+            .find(goes)
+            .map(|&(i, _)| i)
+    }
+
+    /// Unpins what a frame used and lets go of what nobody needs.
+    fn settle(&mut self, frame: Frame, recorder: &mut impl Recorder) {
+        let program = self.program;
+        if frame.node as usize >= program.seconds.len() {
+            return;
+        }
+        for &v in program.inputs.row(frame.node) {
+            self.pins[v as usize] -= 1;
+            self.release(v, recorder);
+        }
+        for &v in program.outputs.row(frame.node) {
+            self.release(v, recorder);
+        }
+    }
+
+    fn release(&mut self, v: ValueId, recorder: &mut impl Recorder) {
+        let i = v as usize;
+        if self.present[i] && !self.hold[i] && self.pins[i] == 0 && self.pending[i] == 0 {
+            self.present[i] = false;
+            self.bytes -= self.program.size[i];
+            recorder.free(v);
+        }
+    }
+
+    fn setting(&self, v: ValueId, settings: &[u8]) -> u8 {
+        settings[self.program.gap(v) + self.gap[v as usize] as usize]
+    }
+
+    /// Decides whether a value is held from here on.
+    fn enter(&mut self, v: ValueId, settings: &[u8]) {
+        let i = v as usize;
+        self.hold[i] = match self.setting(v, settings) {
+            KEEP => true,
+            RELEASE => self.count[i] == 0 || (self.gap[i] as usize) < self.program.uses(v).len(),
+            NEVER => false,
+            n => self.count[i] >= n,
+        };
+    }
+
+    /// Checks that a node may run again at a step, and puts off updates where it may not yet.
+    fn unlocked(&mut self, node: NodeId, step: u32, settings: &[u8]) -> Result<(), Stuck> {
+        for &lock in self.program.locks.row(node) {
+            let stale = match lock {
+                Lock::Gone => true,
+                Lock::Step(writer) => step > writer,
+                Lock::Update(u) if self.updated[u as usize] => {
+                    self.due[u as usize] = step + 1;
+                    self.late = true;
+                    step as usize >= self.program.steps.len()
+                }
+                Lock::Update(_) => false,
+            };
+            if stale {
+                let target = self.frames.last().and_then(|f| f.target);
+                let v = target.expect("only recomputations are checked, and each has a target");
+                return Err(self.blame(v, settings));
+            }
+        }
+        Ok(())
+    }
+
+    /// The gap on the way to a missing value that could have been kept.
+    fn blame(&self, missing: ValueId, settings: &[u8]) -> Stuck {
+        let chain = self.frames.iter().filter_map(|f| f.target).chain([missing]);
+        let dropped = chain
+            .map(|v| (v, self.gap[v as usize] as usize))
+            .find(|&(v, k)| {
+                k < self.program.uses(v).len() && settings[self.program.gap(v) + k] != KEEP
+            });
+        match dropped {
+            Some((v, k)) => Stuck::Gap(self.program.gap(v) + k),
+            None => Stuck::Lost(missing),
+        }
+    }
+
+    fn snapshot(&mut self) {
+        for v in 0..self.present.len() as ValueId {
+            let i = v as usize;
+            if self.present[i] && self.hold[i] && self.pins[i] == 0 && self.pending[i] == 0 {
+                self.held.push(Held {
+                    value: v,
+                    k: self.gap[i] as usize,
+                });
+            }
+        }
+    }
+}
