@@ -10,8 +10,10 @@
 pub mod arena;
 pub mod cgroup;
 pub mod events;
+pub mod files;
 pub mod process;
 pub mod reserve;
+pub mod saved;
 pub mod size;
 pub mod slots;
 mod smaps;
@@ -19,6 +21,7 @@ pub mod stats;
 
 pub use arena::{Arena, ArenaError};
 pub use events::{Action, Category, Event, Events, Label, Place};
+pub use files::{DiskFiles, FileRead, FileWrite, Files, FilesError};
 pub use process::{ProcessMemory, Usage};
 pub use reserve::Reserve;
 pub use size::{Bytes, SizeError};

@@ -144,34 +144,34 @@ pub(crate) fn gemm_serial(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: b
     gemm_on(1, out, a, b, accumulate);
 }
 
-fn gemm_on(threads: usize, out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
+fn gemm_on(threads: usize, mut out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
     assert!(
         out.rows == a.rows && out.cols == b.cols && a.cols == b.rows,
         "the extents of a product must fit together"
     );
     // A column-major output is a row-major output of the transposed product.
     if out.row_stride < out.col_stride {
-        strips(threads, out.t(), b.t(), a.t(), accumulate);
+        strips(threads, &mut out.t(), b.t(), a.t(), accumulate);
     } else {
-        strips(threads, out, a, b, accumulate);
+        strips(threads, &mut out, a, b, accumulate);
     }
 }
 
-fn strips(threads: usize, out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
+fn strips(threads: usize, out: &mut MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
     for start in (0..out.rows).step_by(STRIP) {
         let rows = STRIP.min(out.rows - start);
         let part = a.rows(start, rows);
         let skip = (start * out.row_stride).min(out.data.len());
-        let strip = MatMut::new(
+        let mut strip = MatMut::new(
             &mut out.data[skip..],
             [rows, out.cols],
             [out.row_stride, out.col_stride],
         );
-        call(threads, strip, part, b, accumulate);
+        call(threads, &mut strip, part, b, accumulate);
     }
 }
 
-fn call(threads: usize, out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
+fn call(threads: usize, out: &mut MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
     let parallelism = match threads {
         1 => gemm::Parallelism::None,
         _ => gemm::Parallelism::Rayon(threads),
@@ -296,8 +296,20 @@ mod tests {
         let pool = Pool::new(1).unwrap();
         let mut c = [7.0; 6];
         let empty = Mat::dense(&[], 2, 0);
-        gemm(&pool, MatMut::dense(&mut c, 2, 3), empty, Mat::dense(&[], 0, 3), false);
-        assert_eq!(c, [0.0; 6]);
-        gemm(&pool, MatMut::dense(&mut [], 0, 3), Mat::dense(&[], 0, 2), Mat::dense(&c, 2, 3), false);
+        gemm(
+            &pool,
+            MatMut::dense(&mut c, 2, 3),
+            empty,
+            Mat::dense(&[], 0, 3),
+            false,
+        );
+        assert!(c.iter().all(|x| x.to_bits() == 0));
+        gemm(
+            &pool,
+            MatMut::dense(&mut [], 0, 3),
+            Mat::dense(&[], 0, 2),
+            Mat::dense(&c, 2, 3),
+            false,
+        );
     }
 }

@@ -1,6 +1,5 @@
 //! Tensors of indices or labels.
 
-
 use crate::{KernelError, View};
 use highwater_graph::{DType, Layout};
 

@@ -5,23 +5,32 @@
 //! `laws` hold for every row, those of other crates included.
 
 mod adamw;
+#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
+mod blocks;
 mod cell;
 mod clip;
 mod copy;
 mod cross_entropy;
 mod embedding;
+pub mod evaluate;
 mod finite;
 mod full;
 mod gemm;
 mod indices;
 mod kernel;
+pub mod laws;
 mod linear;
 mod linear_cross_entropy;
+#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
+mod math;
 mod matmul;
 mod pool;
+#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
+mod reference_math;
 mod scale;
 mod scatter_views;
 mod sgd;
+#[allow(dead_code, reason = "used by the operations to come")]
 mod simd;
 mod strided;
 mod table;

@@ -1,45 +1,166 @@
-//! One body, compiled for several instruction sets.
+//! One body, several instruction sets: how kernels are vectorised.
+//!
+//! [`multiversion!`] compiles a function once for each instruction set and picks one when it is
+//! called. The body is ordinary Rust that LLVM vectorises; it may be generic over [`Isa`], whose
+//! only say is whether a multiplication and an addition are rounded once. A machine always picks
+//! the same version, so its results are the same bits every time; machines that differ in [`Level`]
+//! may differ in bits.
 
-/// Declares a function whose body is compiled for AVX-512, for AVX2 with FMA and for the
-/// baseline; the widest that the processor has is called. Rust never contracts `a * b + c` by
-/// itself, so versions differ in bits only where the body asks for more than plain arithmetic.
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+
+/// An instruction set, as far as results depend on it.
+pub(crate) trait Isa: Copy {
+    /// `a * b + c`, rounded once where the processor does that in one instruction, else twice.
+    fn fma(a: f32, b: f32, c: f32) -> f32;
+}
+
+/// Multiplication and addition are one instruction of one rounding.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fused;
+
+/// Multiplication and addition are two instructions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plain;
+
+impl Isa for Fused {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+impl Isa for Plain {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+}
+
+/// The instruction sets that bodies are compiled for.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// What every processor of the target has.
+    Baseline,
+    /// AVX2 and FMA.
+    Avx2,
+    /// The AVX-512 of servers since 2017.
+    Avx512,
+}
+
+/// The best level of this processor.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn level() -> Level {
+    static LEVEL: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
+    *LEVEL.get_or_init(|| {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        match (avx2, avx512) {
+            (true, true) => Level::Avx512,
+            (true, false) => Level::Avx2,
+            _ => Level::Baseline,
+        }
+    })
+}
+
+/// The arithmetic of the baseline.
+#[cfg(target_arch = "aarch64")]
+pub(crate) type BaselineIsa = Fused;
+/// The arithmetic of the baseline.
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) type BaselineIsa = Plain;
+
+/// Declares a function whose body is compiled for AVX-512, for AVX2 with FMA and for the baseline;
+/// the widest that the processor has is called.
 ///
-/// The module it is used in must expect `unsafe_code`.
+/// Rust never contracts `a * b + c` by itself. A body that wants that names a type parameter in
+/// brackets, first of all, which stands for the version's [`Isa`] and is no parameter of the
+/// function that callers see; others, with one bound each, may follow it. Without brackets, the
+/// versions differ in speed alone, and the module must expect `unsafe_code`.
+///
+/// Whatever the body calls must be `#[inline(always)]` to be compiled for the same instruction set.
+/// Slices as arguments of their own (not in structs or arrays) tell LLVM that they do not overlap.
+///
+/// ```ignore
+/// multiversion! {
+///     /// `y = x * factor + y`
+///     pub(crate) fn axpy[I](factor: f32, x: &[f32], y: &mut [f32]) {
+///         for (y, &x) in y.iter_mut().zip(x) {
+///             *y = I::fma(x, factor, *y);
+///         }
+///     }
+/// }
+/// ```
 macro_rules! multiversion {
     (
         $(#[$meta:meta])*
         $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
     ) => {
+        $crate::simd::multiversion! {
+            @versions $(#[$meta])*
+            $vis fn $name[AnyIsa]($($arg: $type),*) $(-> $result)? $body
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident[$isa:ident $(, $generic:ident: $bound:path)*](
+            $($arg:ident: $type:ty),* $(,)?
+        ) $(-> $result:ty)? $body:block
+    ) => {
+        $crate::simd::multiversion! {
+            @versions
+            $(#[$meta])*
+            #[cfg_attr(
+                target_arch = "x86_64",
+                expect(unsafe_code, reason = "a version is called only where it can run")
+            )]
+            $vis fn $name[$isa $(, $generic: $bound)*]($($arg: $type),*) $(-> $result)? $body
+        }
+    };
+    (
+        @versions $(#[$meta:meta])*
+        $vis:vis fn $name:ident[$isa:ident $(, $generic:ident: $bound:path)*](
+            $($arg:ident: $type:ty),*
+        ) $(-> $result:ty)? $body:block
+    ) => {
         $(#[$meta])*
-        $vis fn $name($($arg: $type),*) $(-> $result)? {
+        $vis fn $name<$($generic: $bound),*>($($arg: $type),*) $(-> $result)? {
             #[allow(clippy::inline_always, reason = "each version below must hold its own copy")]
             #[inline(always)]
-            fn body($($arg: $type),*) $(-> $result)? $body
+            fn body<$isa: $crate::simd::Isa $(, $generic: $bound)*>(
+                $($arg: $type),*
+            ) $(-> $result)? $body
 
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-                fn avx512($($arg: $type),*) $(-> $result)? {
-                    body($($arg),*)
+                fn avx512<$($generic: $bound),*>($($arg: $type),*) $(-> $result)? {
+                    body::<$crate::simd::Fused $(, $generic)*>($($arg),*)
                 }
                 #[target_feature(enable = "avx2,fma")]
-                fn avx2($($arg: $type),*) $(-> $result)? {
-                    body($($arg),*)
+                fn avx2<$($generic: $bound),*>($($arg: $type),*) $(-> $result)? {
+                    body::<$crate::simd::Fused $(, $generic)*>($($arg),*)
                 }
-                if is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512dq")
-                    && is_x86_feature_detected!("avx512vl")
-                {
-                    // SAFETY: every processor with AVX-512 has AVX2 and FMA; the rest was detected.
-                    return unsafe { avx512($($arg),*) };
-                }
-                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                    // SAFETY: both were detected.
-                    return unsafe { avx2($($arg),*) };
+                match $crate::simd::level() {
+                    $crate::simd::Level::Avx512 => {
+                        // SAFETY: `level` says that the processor has these features.
+                        return unsafe { avx512::<$($generic),*>($($arg),*) };
+                    }
+                    $crate::simd::Level::Avx2 => {
+                        // SAFETY: as above.
+                        return unsafe { avx2::<$($generic),*>($($arg),*) };
+                    }
+                    $crate::simd::Level::Baseline => {}
                 }
             }
-            body($($arg),*)
+            body::<$crate::simd::BaselineIsa $(, $generic)*>($($arg),*)
         }
     };
 }

@@ -6,10 +6,13 @@ use smallvec::SmallVec;
 /// Elements that are gathered on the stack at once.
 pub(crate) const PIECE: usize = 512;
 
+/// (extent, stride) of dimensions, outermost first.
+pub(crate) type Runs = SmallVec<[(usize, usize); RANK_MAX]>;
+
 /// (extent, stride) of the dimensions, outermost first, without those of extent 1 and with
 /// neighbours that form one regular run merged; never on the heap.
-fn runs(layout: &Layout) -> SmallVec<[(usize, usize); RANK_MAX]> {
-    let mut runs: SmallVec<[(usize, usize); RANK_MAX]> = SmallVec::new();
+pub(crate) fn runs(layout: &Layout) -> Runs {
+    let mut runs = Runs::new();
     for (&extent, &stride) in layout.shape().iter().zip(layout.strides()) {
         match runs.last_mut() {
             _ if extent == 1 => {}
@@ -23,14 +26,24 @@ fn runs(layout: &Layout) -> SmallVec<[(usize, usize); RANK_MAX]> {
 /// Copies the elements from the `start`-th on, in row-major order of the shape, until `out` is
 /// full.
 pub(crate) fn gather(storage: &[f32], layout: &Layout, start: usize, out: &mut [f32]) {
-    let runs = runs(layout);
+    gather_runs(storage, layout.offset(), &runs(layout), start, out);
+}
+
+/// [`gather`] for a layout of this offset and these [`runs`].
+pub(crate) fn gather_runs<T: Copy>(
+    storage: &[T],
+    offset: usize,
+    runs: &[(usize, usize)],
+    start: usize,
+    out: &mut [T],
+) {
     let Some((&(extent, stride), outer)) = runs.split_last() else {
-        out.fill_with(|| storage[layout.offset()]);
+        out.fill_with(|| storage[offset]);
         return;
     };
     let (mut row, mut column, mut done) = (start / extent.max(1), start % extent.max(1), 0);
     while done < out.len() {
-        let mut position = layout.offset() + column * stride;
+        let mut position = offset + column * stride;
         let mut rest = row;
         for &(extent, stride) in outer.iter().rev() {
             position += rest % extent * stride;
@@ -38,11 +51,12 @@ pub(crate) fn gather(storage: &[f32], layout: &Layout, start: usize, out: &mut [
         }
         let len = (extent - column).min(out.len() - done);
         let piece = &mut out[done..done + len];
-        if stride == 1 {
-            piece.copy_from_slice(&storage[position..position + len]);
-        } else {
-            for (k, to) in piece.iter_mut().enumerate() {
-                *to = storage[position + k * stride];
+        match stride {
+            0 => piece.fill(storage[position]),
+            1 => piece.copy_from_slice(&storage[position..position + len]),
+            _ => {
+                let run = storage[position..].iter().step_by(stride);
+                piece.iter_mut().zip(run).for_each(|(to, &x)| *to = x);
             }
         }
         done += len;

@@ -1,7 +1,7 @@
 //! Planner and verifier: pure functions over bytes, costs and edges.
 //!
 //! A [`Problem`] says what a step computes; [`Family::build`] finds plans for it, and
-//! [`Family::choose`] picks the fastest whose arena fits a budget.
+//! [`Family::choose`] picks the fastest whose arena fits a budget; [`verify`] proves it, by other means.
 
 mod check;
 mod csr;
@@ -16,9 +16,11 @@ mod program;
 mod search;
 mod settings;
 mod simulate;
+mod verify;
 
 pub use check::{ALIGN, ProblemError, footprint};
 pub use family::{Family, Floor, Policy, Refusal};
 pub use holders::{Holders, holders};
 pub use plan::*;
 pub use problem::*;
+pub use verify::{Proof, Violation, verify};

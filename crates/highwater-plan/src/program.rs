@@ -122,18 +122,23 @@ impl Program {
             filled: vec![0; problem.values.len()],
             producer,
         };
-        for (p, &n) in (0..).zip(&program.steps) {
-            for &v in program.outputs.row(n) {
-                program.filled[v as usize] = p;
-            }
-        }
-        for u in &program.updates {
-            for &v in program.inputs.row(u.node) {
-                program.pending[v as usize] += 1;
-            }
-        }
+        program.count();
         program.find_uses(problem);
         Ok(program)
+    }
+
+    /// Fills `filled` and `pending`.
+    fn count(&mut self) {
+        for (p, &n) in (0..).zip(&self.steps) {
+            for &v in self.outputs.row(n) {
+                self.filled[v as usize] = p;
+            }
+        }
+        for u in &self.updates {
+            for &v in self.inputs.row(u.node) {
+                self.pending[v as usize] += 1;
+            }
+        }
     }
 
     /// Flat index of the first gap of a value.

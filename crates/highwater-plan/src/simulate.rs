@@ -94,6 +94,7 @@ pub(crate) struct Simulator<'a> {
     count: Vec<u8>,
     frames: Vec<Frame>,
     fresh: Vec<Fresh>,
+    settings: Vec<u8>,
     due: Vec<u32>,
     queue: Vec<u32>,
     updated: Vec<bool>,
@@ -125,6 +126,7 @@ impl<'a> Simulator<'a> {
             count: vec![0; values],
             frames: Vec::new(),
             fresh: Vec::new(),
+            settings: Vec::new(),
             due: Vec::new(),
             queue: Vec::new(),
             updated: vec![false; program.updates.len()],
@@ -169,10 +171,12 @@ impl<'a> Simulator<'a> {
     fn walk(&mut self, settings: &[u8], recorder: &mut impl Recorder) -> Result<Outcome, Stuck> {
         self.due.clear();
         self.due.extend(self.program.updates.iter().map(|u| u.due));
+        self.settings.clear();
+        self.settings.extend_from_slice(settings);
         for _ in 0..ROUNDS {
             recorder.restart();
-            self.reset(settings, recorder);
-            let end = self.steps(settings, recorder);
+            self.reset(recorder);
+            let end = self.steps(recorder);
             self.work += u64::from(self.runs);
             end?;
             if !self.late {
@@ -182,7 +186,7 @@ impl<'a> Simulator<'a> {
         Err(Stuck::Long)
     }
 
-    fn reset(&mut self, settings: &[u8], recorder: &mut impl Recorder) {
+    fn reset(&mut self, recorder: &mut impl Recorder) {
         let program = self.program;
         for u in 0..program.updates.len() {
             let after = program.updates[u]
@@ -221,14 +225,14 @@ impl<'a> Simulator<'a> {
         };
         for &v in &program.initial {
             self.present[v as usize] = true;
-            self.enter(v, settings);
+            self.enter(v);
         }
         for &v in &program.initial {
             self.release(v, recorder);
         }
     }
 
-    fn steps(&mut self, settings: &[u8], recorder: &mut impl Recorder) -> Result<(), Stuck> {
+    fn steps(&mut self, recorder: &mut impl Recorder) -> Result<(), Stuck> {
         let steps = self.program.steps.len() as u32;
         for step in 0..=steps {
             while let Some(&u) = self.queue.last() {
@@ -240,20 +244,17 @@ impl<'a> Simulator<'a> {
                     self.program.updates[u as usize].node,
                     step,
                     Some(u),
-                    settings,
                     recorder,
                 )?;
                 self.updated[u as usize] = true;
             }
             if step < steps {
-                self.demand(
-                    self.program.steps[step as usize],
-                    step,
-                    None,
-                    settings,
-                    recorder,
-                )?;
+                self.demand(self.program.steps[step as usize], step, None, recorder)?;
             }
+        }
+        for v in 0..self.present.len() as ValueId {
+            self.hold[v as usize] = false;
+            self.release(v, recorder);
         }
         Ok(())
     }
@@ -264,7 +265,6 @@ impl<'a> Simulator<'a> {
         node: NodeId,
         step: u32,
         update: Option<u32>,
-        settings: &[u8],
         recorder: &mut impl Recorder,
     ) -> Result<(), Stuck> {
         let program = self.program;
@@ -289,20 +289,17 @@ impl<'a> Simulator<'a> {
                                 target: Some(v),
                             });
                         }
-                        _ => return Err(self.blame(v, settings)),
+                        _ => return Err(self.blame(v)),
                     }
                 }
                 continue;
             }
             let frame = *frame;
             if frame.target.is_some() {
-                self.unlocked(frame.node, step, settings)?;
+                self.unlocked(frame.node, step)?;
                 for &v in inputs {
                     let v = v as usize;
-                    if self.hold[v]
-                        && self.count[v] == 0
-                        && self.setting(v as u32, settings) == RELEASE
-                    {
+                    if self.hold[v] && self.count[v] == 0 && self.setting(v as u32) == RELEASE {
                         (self.hold[v], self.count[v]) = (false, 1);
                     }
                 }
@@ -314,10 +311,10 @@ impl<'a> Simulator<'a> {
                 for &v in program.used.row(step) {
                     self.gap[v as usize] += 1;
                     self.count[v as usize] = 0;
-                    self.enter(v, settings);
+                    self.enter(v);
                 }
             }
-            self.execute(frame, step, settings, recorder);
+            self.execute(frame, step, recorder);
             if self.runs > limit {
                 return Err(Stuck::Long);
             }
@@ -337,7 +334,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// Runs the node of a frame whose inputs are all there.
-    fn execute(&mut self, frame: Frame, step: u32, settings: &[u8], recorder: &mut impl Recorder) {
+    fn execute(&mut self, frame: Frame, step: u32, recorder: &mut impl Recorder) {
         let (program, node) = (self.program, frame.node);
         if node as usize >= program.seconds.len() {
             return;
@@ -374,7 +371,7 @@ impl<'a> Simulator<'a> {
                 self.replays[program.gap(value) + self.gap[value as usize] as usize] += 1;
                 self.count[value as usize] = self.count[value as usize].saturating_add(1);
             }
-            self.enter(value, settings);
+            self.enter(value);
         }
         recorder.run(node, &self.fresh);
     }
@@ -418,14 +415,14 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    fn setting(&self, v: ValueId, settings: &[u8]) -> u8 {
-        settings[self.program.gap(v) + self.gap[v as usize] as usize]
+    fn setting(&self, v: ValueId) -> u8 {
+        self.settings[self.program.gap(v) + self.gap[v as usize] as usize]
     }
 
     /// Decides whether a value is held from here on.
-    fn enter(&mut self, v: ValueId, settings: &[u8]) {
+    fn enter(&mut self, v: ValueId) {
         let i = v as usize;
-        self.hold[i] = match self.setting(v, settings) {
+        self.hold[i] = match self.setting(v) {
             KEEP => true,
             RELEASE => self.count[i] == 0 || (self.gap[i] as usize) < self.program.uses(v).len(),
             NEVER => false,
@@ -434,7 +431,7 @@ impl<'a> Simulator<'a> {
     }
 
     /// Checks that a node may run again at a step, and puts off updates where it may not yet.
-    fn unlocked(&mut self, node: NodeId, step: u32, settings: &[u8]) -> Result<(), Stuck> {
+    fn unlocked(&mut self, node: NodeId, step: u32) -> Result<(), Stuck> {
         for &lock in self.program.locks.row(node) {
             let stale = match lock {
                 Lock::Gone => true,
@@ -449,19 +446,19 @@ impl<'a> Simulator<'a> {
             if stale {
                 let target = self.frames.last().and_then(|f| f.target);
                 let v = target.expect("only recomputations are checked, and each has a target");
-                return Err(self.blame(v, settings));
+                return Err(self.blame(v));
             }
         }
         Ok(())
     }
 
     /// The gap on the way to a missing value that could have been kept.
-    fn blame(&self, missing: ValueId, settings: &[u8]) -> Stuck {
+    fn blame(&self, missing: ValueId) -> Stuck {
         let chain = self.frames.iter().filter_map(|f| f.target).chain([missing]);
         let dropped = chain
             .map(|v| (v, self.gap[v as usize] as usize))
             .find(|&(v, k)| {
-                k < self.program.uses(v).len() && settings[self.program.gap(v) + k] != KEEP
+                k < self.program.uses(v).len() && self.settings[self.program.gap(v) + k] != KEEP
             });
         match dropped {
             Some((v, k)) => Stuck::Gap(self.program.gap(v) + k),

@@ -21,11 +21,7 @@ pub(super) fn copy(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError>
     }
 }
 
-fn typed<T: Element>(
-    pool: &Pool,
-    input: &View<'_>,
-    out: &mut View<'_>,
-) -> Result<(), KernelError> {
+fn typed<T: Element>(pool: &Pool, input: &View<'_>, out: &mut View<'_>) -> Result<(), KernelError> {
     let (layout, storage) = (input.layout(), input.storage::<T>()?);
     let out = out.slice_mut::<T>()?;
     if layout.is_contiguous() {

@@ -37,7 +37,10 @@ impl Op for Copy {
                 got: dtype,
             });
         }
-        Ok(smallvec![Spec::contiguous(dtype, inputs[0].shape().clone())])
+        Ok(smallvec![Spec::contiguous(
+            dtype,
+            inputs[0].shape().clone()
+        )])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -65,7 +68,10 @@ fn samples() -> Vec<Sample> {
     vec![
         sample(DType::F32, Layout::contiguous([37, 65])),
         sample(DType::F32, Layout::strided([130, 300], &[1, 130], 0)),
-        sample(DType::F32, Layout::strided([2, 65, 3, 37], &[9000, 37, 2500, 1], 3)),
+        sample(
+            DType::F32,
+            Layout::strided([2, 65, 3, 37], &[9000, 37, 2500, 1], 3),
+        ),
         sample(DType::F64, Layout::strided([37, 65], &[0, 1], 5)),
         sample(DType::BF16, Layout::strided([37, 65], &[1, 40], 0)),
         sample(DType::F16, Layout::strided([5, 7, 3], &[3, 15, 1], 0)),

@@ -12,7 +12,12 @@ pub(super) fn forward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErro
         reduction,
         ignore_index,
     } = *op_as(op)?;
-    let Args { inputs, outputs, scratch, pool } = args;
+    let Args {
+        inputs,
+        outputs,
+        scratch,
+        pool,
+    } = args;
     let (x, labels) = (&inputs[0], Indices::of(&inputs[1])?);
     let width = x.dims().last().copied().unwrap_or(1);
     let count = labels.check(width, Some(ignore_index))?;
@@ -22,9 +27,10 @@ pub(super) fn forward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErro
         for (i, loss) in losses.iter_mut().enumerate() {
             let row = task * ROWS + i;
             let label = labels.get(row);
-            *loss = match label == ignore_index {
-                true => 0.0,
-                false => loss_of_row(x, layout, row, label as usize),
+            *loss = if label == ignore_index {
+                0.0
+            } else {
+                loss_of_row(x, layout, row, label as usize)
             };
         }
     });
@@ -37,7 +43,9 @@ pub(super) fn backward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErr
         reduction,
         ignore_index,
     } = *op_as(op)?;
-    let [x, labels, grad] = &*args.inputs else { return Ok(()) };
+    let [x, labels, grad] = &*args.inputs else {
+        return Ok(());
+    };
     let labels = Indices::of(labels)?;
     let width = x.dims().last().copied().unwrap_or(1);
     let count = labels.check(width, Some(ignore_index))?;

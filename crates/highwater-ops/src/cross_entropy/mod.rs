@@ -155,7 +155,10 @@ impl Op for CrossEntropyBackward {
             let got = inputs[2].shape().to_string();
             return Err(OpError::shape(self.name(), "a scalar gradient", got));
         }
-        Ok(smallvec![Spec::contiguous(dtype, inputs[0].shape().clone())])
+        Ok(smallvec![Spec::contiguous(
+            dtype,
+            inputs[0].shape().clone()
+        )])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -207,10 +210,16 @@ fn all_samples(sample: fn(Reduction, &[usize]) -> Sample) -> Vec<Sample> {
         labelled(mean, &[7, 1], DType::I64, Fill::Indices(1)),
         labelled(mean, &[9], DType::I64, Fill::Indices(9)),
         labelled(sum, &[0, 9], DType::I64, Fill::Indices(9)),
-        labelled(mean, &[6, 700], DType::I64, Fill::Labels(700))
-            .input(0, strided([6, 700], &[1, 6], 0), Fill::Normal(3.0)),
-        labelled(sum, &[5, 37], DType::I64, Fill::Labels(37))
-            .input(0, strided([5, 37], &[0, 2], 3), Fill::Normal(3.0)),
+        labelled(mean, &[6, 700], DType::I64, Fill::Labels(700)).input(
+            0,
+            strided([6, 700], &[1, 6], 0),
+            Fill::Normal(3.0),
+        ),
+        labelled(sum, &[5, 37], DType::I64, Fill::Labels(37)).input(
+            0,
+            strided([5, 37], &[0, 2], 3),
+            Fill::Normal(3.0),
+        ),
         labelled(sum, &[3, 9], DType::I64, Fill::Constant(-100.0)),
     ]
 }

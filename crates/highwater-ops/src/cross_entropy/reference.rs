@@ -17,7 +17,12 @@ pub(crate) fn loss_and_gradient(
         Reduction::Sum => 1.0,
     };
     let (mut loss, mut gradient) = (0.0, Array::from_fn(x.shape.clone(), |_| 0.0));
-    for (i, &label) in labels.data.iter().enumerate().filter(|&(_, &label)| counts(label)) {
+    for (i, &label) in labels
+        .data
+        .iter()
+        .enumerate()
+        .filter(|&(_, &label)| counts(label))
+    {
         let row = &x.data[i * width..(i + 1) * width];
         let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = row.iter().map(|x| (x - max).exp()).sum();
@@ -40,6 +45,9 @@ pub(super) fn backward(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let op: &CrossEntropyBackward = op.downcast().expect("registered for CrossEntropyBackward");
     let (_, mut gradient) =
         loss_and_gradient(&inputs[0], &inputs[1], op.reduction, op.ignore_index);
-    gradient.data.iter_mut().for_each(|g| *g *= inputs[2].data[0]);
+    gradient
+        .data
+        .iter_mut()
+        .for_each(|g| *g *= inputs[2].data[0]);
     vec![gradient]
 }

@@ -1,7 +1,6 @@
 //! Softmax of one row, vectorised.
 
-#![expect(unsafe_code, reason = "code for several processors")]
-
+use crate::math::exp;
 use crate::simd::multiversion;
 use crate::strided::for_each_piece;
 use highwater_graph::Layout;
@@ -11,7 +10,7 @@ const LANES: usize = 64;
 
 multiversion! {
     /// The largest number, ignoring NaN; minus infinity if there is none.
-    fn largest(row: &[f32]) -> f32 {
+    fn largest[I](row: &[f32]) -> f32 {
         let mut lanes = [f32::NEG_INFINITY; LANES];
         let (blocks, rest) = row.as_chunks::<LANES>();
         for block in blocks {
@@ -28,16 +27,16 @@ multiversion! {
 
 multiversion! {
     /// The sum of `exp(x - shift)`.
-    fn sum_of_exp(row: &[f32], shift: f32) -> f64 {
+    fn sum_of_exp[I](row: &[f32], shift: f32) -> f64 {
         let mut lanes = [0.0_f32; LANES];
         let (blocks, rest) = row.as_chunks::<LANES>();
         for block in blocks {
             for (lane, &x) in lanes.iter_mut().zip(block) {
-                *lane += exp(x - shift);
+                *lane += exp::<I>(x - shift);
             }
         }
         for (lane, &x) in lanes.iter_mut().zip(rest) {
-            *lane += exp(x - shift);
+            *lane += exp::<I>(x - shift);
         }
         lanes.into_iter().map(f64::from).sum()
     }
@@ -45,34 +44,21 @@ multiversion! {
 
 multiversion! {
     /// Replaces `x` by `exp(x - shift)` and gives the sum, as [`sum_of_exp`].
-    fn exp_in_place(row: &mut [f32], shift: f32) -> f64 {
+    fn exp_in_place[I](row: &mut [f32], shift: f32) -> f64 {
         let mut lanes = [0.0_f32; LANES];
         let (blocks, rest) = row.as_chunks_mut::<LANES>();
         for block in blocks {
             for (lane, x) in lanes.iter_mut().zip(block) {
-                *x = exp(*x - shift);
+                *x = exp::<I>(*x - shift);
                 *lane += *x;
             }
         }
         for (lane, x) in lanes.iter_mut().zip(rest) {
-            *x = exp(*x - shift);
+            *x = exp::<I>(*x - shift);
             *lane += *x;
         }
         lanes.into_iter().map(f64::from).sum()
     }
-}
-
-/// `e^x` for `x <= 0`, flushed to zero where it would be subnormal.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0;
-    let rounded = x * std::f32::consts::LOG2_E + ROUND;
-    let n = rounded - ROUND;
-    let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
-    let tail = [0.001_390_132_6, 0.008_363_226, 0.041_666_854, 0.166_665_76, 0.5, 1.0];
-    let e = tail.iter().fold(0.0, |y, c| y * r + c) * r + 1.0;
-    let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
-    if x < -87.0 { 0.0 } else { e * power }
 }
 
 /// `log(sum(exp(x))) - x[label]` of the `row`-th row of a tensor of any layout.

@@ -15,7 +15,9 @@ const COLUMNS: usize = 128;
 
 pub(super) fn embedding(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let weight = &args.inputs[0];
-    let [rows, width] = *weight.dims() else { return Ok(()) };
+    let [rows, width] = *weight.dims() else {
+        return Ok(());
+    };
     let indices = Indices::of(&args.inputs[1])?;
     indices.check(rows, None)?;
     let (layout, weight) = (weight.layout(), weight.storage::<f32>()?);
@@ -31,19 +33,24 @@ pub(super) fn embedding(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelE
 
 pub(super) fn backward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let EmbeddingBackward { rows, .. } = *op_as(op)?;
-    let [grad, indices, existing @ ..] = &*args.inputs else { return Ok(()) };
+    let [grad, indices, existing @ ..] = &*args.inputs else {
+        return Ok(());
+    };
     let indices = Indices::of(indices)?;
     indices.check(rows, None)?;
-    let in_place = existing.iter().any(|view| view.same_memory(&args.outputs[0]));
+    let in_place = existing
+        .iter()
+        .any(|view| view.same_memory(&args.outputs[0]));
     let existing = existing.first().filter(|_| !in_place);
     let existing = existing.map(|view| Ok((view.layout(), view.storage::<f32>()?)));
     let existing = existing.transpose()?;
     let out = args.outputs[0].slice_mut::<f32>()?;
     if !in_place {
-        args.pool.for_each_chunk(out, START, |task, out| match existing {
-            Some((layout, data)) => gather(data, layout, task * START, out),
-            None => out.fill(0.0),
-        });
+        args.pool
+            .for_each_chunk(out, START, |task, out| match existing {
+                Some((layout, data)) => gather(data, layout, task * START, out),
+                None => out.fill(0.0),
+            });
     }
     let width = out.len() / rows.max(1);
     let (layout, grad) = (grad.layout(), grad.storage::<f32>()?);

@@ -123,7 +123,9 @@ impl Op for EmbeddingBackward {
         OpError::check_arity(self.name(), inputs, if self.accumulate { 3 } else { 2 })?;
         check_indices(self.name(), &inputs[1])?;
         let (grad, indices) = (inputs[0].shape(), inputs[1].shape());
-        let Some((&width, _)) = grad.split_last().filter(|(_, lead)| *lead == indices.dims())
+        let Some((&width, _)) = grad
+            .split_last()
+            .filter(|(_, lead)| *lead == indices.dims())
         else {
             let expected = format!("a gradient of shape {indices} and one dimension more");
             return Err(OpError::shape(self.name(), expected, grad.to_string()));
@@ -145,8 +147,9 @@ impl Op for EmbeddingBackward {
         let grad = inputs[0].bytes();
         Cost {
             vector_flops: inputs[0].layout.numel() as f64,
-            read_bytes: inputs.iter().map(Spec::bytes).sum::<u64>() + grad,
-            written_bytes: outputs[0].bytes() + grad,
+            // The rows that are added to are read and written once more.
+            read_bytes: inputs.iter().map(Spec::bytes).sum::<u64>() + 2 * grad,
+            written_bytes: outputs[0].bytes(),
             ..Cost::default()
         }
     }
@@ -193,10 +196,22 @@ fn rejects() -> Vec<Reject> {
     };
     vec![
         reject(&[4], Spec::contiguous(DType::I64, [2]), |error| {
-            matches!(error, OpError::Shape { op: "embedding", .. })
+            matches!(
+                error,
+                OpError::Shape {
+                    op: "embedding",
+                    ..
+                }
+            )
         }),
         reject(&[4, 3], Spec::contiguous(DType::F32, [2]), |error| {
-            matches!(error, OpError::DType { op: "embedding", .. })
+            matches!(
+                error,
+                OpError::DType {
+                    op: "embedding",
+                    ..
+                }
+            )
         }),
     ]
 }
@@ -227,8 +242,10 @@ fn backward_samples() -> Vec<Sample> {
 
 fn backward_rejects() -> Vec<Reject> {
     let reject = |accumulate, shapes: &[&[usize]], error| {
-        let mut inputs: Vec<Spec> =
-            shapes.iter().map(|&s| Spec::contiguous(DType::F32, s)).collect();
+        let mut inputs: Vec<Spec> = shapes
+            .iter()
+            .map(|&s| Spec::contiguous(DType::F32, s))
+            .collect();
         inputs[1].dtype = DType::I64;
         let op = EmbeddingBackward {
             rows: 9,
@@ -242,6 +259,8 @@ fn backward_rejects() -> Vec<Reject> {
         reject(false, &[&[3, 4], &[2]], shape),
         reject(false, &[&[], &[]], shape),
         reject(true, &[&[2, 4], &[2], &[9, 5]], shape),
-        reject(true, &[&[2, 4], &[2]], |error| matches!(error, OpError::Arity { .. })),
+        reject(true, &[&[2, 4], &[2]], |error| {
+            matches!(error, OpError::Arity { .. })
+        }),
     ]
 }

@@ -54,7 +54,8 @@ impl Op for Full {
 fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let value = op_as::<Full>(op)?.value as f32;
     let out = args.outputs[0].slice_mut::<f32>()?;
-    args.pool.for_each_chunk(out, BLOCK, |_, out| out.fill(value));
+    args.pool
+        .for_each_chunk(out, BLOCK, |_, out| out.fill(value));
     Ok(())
 }
 

@@ -13,7 +13,9 @@ const SUM_ROWS: usize = 64;
 
 pub(super) fn linear(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let w = &args.inputs[1];
-    let [outs, width] = *w.dims() else { return Ok(()) };
+    let [outs, width] = *w.dims() else {
+        return Ok(());
+    };
     let w = Stack::new(w, w.layout().clone())?.get(0).t();
     let out = args.outputs[0].slice_mut::<f32>()?;
     if out.is_empty() {
@@ -39,7 +41,13 @@ pub(super) fn linear(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErro
     let rows = if width == 0 { out.len() / outs } else { rows };
     if let Some(flat) = x.layout().reshape(&[rows, width].into()) {
         let x = Stack::new(x, flat)?.get(0);
-        gemm(args.pool, MatMut::dense(out, rows, outs), x, w, bias.is_some());
+        gemm(
+            args.pool,
+            MatMut::dense(out, rows, outs),
+            x,
+            w,
+            bias.is_some(),
+        );
         return Ok(());
     }
     let stack = Stack::new(x, x.layout().clone())?;

@@ -117,7 +117,11 @@ impl Op for BiasBackward {
         OpError::check_arity(self.name(), inputs, 1)?;
         let dtype = one_float_dtype(self.name(), &[&inputs[0]])?;
         let Some(&out) = inputs[0].shape().last() else {
-            return Err(OpError::shape(self.name(), "a tensor [.., out]", "a scalar"));
+            return Err(OpError::shape(
+                self.name(),
+                "a tensor [.., out]",
+                "a scalar",
+            ));
         };
         Ok(smallvec![Spec::contiguous(dtype, [out])])
     }
@@ -173,7 +177,10 @@ fn samples() -> Vec<Sample> {
 fn rejects() -> Vec<Reject> {
     let reject = |bias, shapes: &[&[usize]], error| Reject {
         op: std::sync::Arc::new(Linear { bias }),
-        inputs: shapes.iter().map(|&s| Spec::contiguous(DType::F32, s)).collect(),
+        inputs: shapes
+            .iter()
+            .map(|&s| Spec::contiguous(DType::F32, s))
+            .collect(),
         error,
     };
     let shape = |error: &OpError| matches!(error, OpError::Shape { op: "linear", .. });

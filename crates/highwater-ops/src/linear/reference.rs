@@ -3,7 +3,9 @@ use highwater_graph::{Op, Shape};
 
 pub(super) fn linear(_op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let (x, w) = (&inputs[0], &inputs[1]);
-    let [out, width] = *w.shape.dims() else { panic!("a matrix") };
+    let [out, width] = *w.shape.dims() else {
+        panic!("a matrix")
+    };
     let lead = &x.shape[..x.shape.rank() - 1];
     let shape: Shape = lead.iter().copied().chain([out]).collect();
     vec![Array::from_fn(shape, |at| {

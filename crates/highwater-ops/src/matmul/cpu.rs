@@ -26,7 +26,11 @@ impl<'a> Stack<'a> {
         let lead = dims.len() - 2;
         let [rows, cols] = [dims[lead], dims[lead + 1]];
         let start = self.layout.offset() + position(&dims[..lead], &strides[..lead], index);
-        let data = if rows * cols == 0 { &[] } else { &self.data[start..] };
+        let data = if rows * cols == 0 {
+            &[]
+        } else {
+            &self.data[start..]
+        };
         Mat::new(data, [rows, cols], [strides[lead], strides[lead + 1]])
     }
 }
@@ -34,7 +38,11 @@ impl<'a> Stack<'a> {
 /// The matrices of a view, its leading dimensions broadcast to `batch`.
 fn stack<'a>(view: &'a View<'_>, batch: &Shape) -> Result<Stack<'a>, KernelError> {
     let dims = view.dims();
-    let full: Shape = batch.iter().chain(&dims[dims.len() - 2..]).copied().collect();
+    let full: Shape = batch
+        .iter()
+        .chain(&dims[dims.len() - 2..])
+        .copied()
+        .collect();
     let layout = view.layout().expand(&full);
     Stack::new(view, layout.unwrap_or_else(|| view.layout().clone()))
 }
@@ -95,7 +103,10 @@ fn as_rows(a: &View<'_>, b: &View<'_>, batch: &Shape) -> Option<Layout> {
 
 pub(super) fn sum_batches(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let Extents { batch, m, n, .. } = extents(args.inputs);
-    let (a, b) = (stack(&args.inputs[0], &batch)?, stack(&args.inputs[1], &batch)?);
+    let (a, b) = (
+        stack(&args.inputs[0], &batch)?,
+        stack(&args.inputs[1], &batch)?,
+    );
     let layout = args.outputs[0].layout();
     let strides = matrix_strides(layout);
     let own = batch_of(layout.shape());

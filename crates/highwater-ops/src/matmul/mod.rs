@@ -190,9 +190,17 @@ impl Op for MatMulSumBatches {
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         let Extents { batch, m, n, .. } = extents(self.name(), inputs)?;
         let dtype = one_float_dtype(self.name(), &[&inputs[0], &inputs[1]])?;
-        if Layout::contiguous(self.batch.clone()).expand(&batch).is_none() {
-            let expected = format!("an attribute that broadcasts to the leading dimensions {batch}");
-            return Err(OpError::shape(self.name(), expected, self.batch.to_string()));
+        if Layout::contiguous(self.batch.clone())
+            .expand(&batch)
+            .is_none()
+        {
+            let expected =
+                format!("an attribute that broadcasts to the leading dimensions {batch}");
+            return Err(OpError::shape(
+                self.name(),
+                expected,
+                self.batch.to_string(),
+            ));
         }
         let layout = dense(&stacked(&self.batch, m, n), self.transpose_output);
         Ok(smallvec![Spec { dtype, layout }])
@@ -249,9 +257,16 @@ fn batches_as_depth(left: &Operand, right: &Operand) -> Option<[Operand; 2]> {
         .collect();
     let depth = batch_of(left.shape()).numel() * left.shape()[rank - 1];
     let (m, n) = (left.shape()[rank - 2], right.shape()[rank - 1]);
-    let left_layout = left.spec.layout.permute(&order)?.reshape(&[m, depth].into())?;
+    let left_layout = left
+        .spec
+        .layout
+        .permute(&order)?
+        .reshape(&[m, depth].into())?;
     let right_layout = right.spec.layout.reshape(&[depth, n].into())?;
-    Some([left.with_layout(left_layout), right.with_layout(right_layout)])
+    Some([
+        left.with_layout(left_layout),
+        right.with_layout(right_layout),
+    ])
 }
 
 fn f32_spec(layout: Layout) -> Spec {

@@ -22,7 +22,9 @@ fn starts(stack: &Shape, matrix: usize, full: &Shape) -> Vec<usize> {
 
 fn product(inputs: &[Array], batch: &Shape) -> Array {
     let (a, b) = (&inputs[0], &inputs[1]);
-    let [.., m, k] = *a.shape.dims() else { panic!("a matrix") };
+    let [.., m, k] = *a.shape.dims() else {
+        panic!("a matrix")
+    };
     let n = b.shape[b.shape.rank() - 1];
     let (stack_a, stack_b) = (batch_of(&a.shape), batch_of(&b.shape));
     let full = stack_a.broadcast(&stack_b).expect("batches that broadcast");

@@ -77,7 +77,9 @@ impl Op for Scale {
 }
 
 fn kernel(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let [x, factor] = &*args.inputs else { return Ok(()) };
+    let [x, factor] = &*args.inputs else {
+        return Ok(());
+    };
     let factor = factor.storage::<f32>()?[factor.layout().offset()];
     let out = &mut args.outputs[0];
     let in_place = x.same_memory(out);
@@ -90,7 +92,9 @@ fn kernel(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         if !in_place {
             gather(source, layout, task * BLOCK, out);
         }
-        out.iter_mut().for_each(|y| *y *= factor);
+        for y in out.iter_mut() {
+            *y *= factor;
+        }
     });
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Sample problems.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod random;
+
 use highwater_plan::*;
 
 /// Builds problems by hand.

@@ -1,0 +1,288 @@
+//! The one way to disk: a small trait, so that tests can make every call of it fail.
+
+use std::fmt::{self, Debug};
+use std::io;
+use std::path::{Path, PathBuf};
+
+mod disk;
+pub mod memory;
+pub mod scripted;
+
+pub use disk::DiskFiles;
+pub use memory::MemoryFiles;
+pub use scripted::{Fault, FaultKind, ScriptedFiles};
+
+/// A file system, as far as a run needs one.
+///
+/// What is written is durable after [`FileWrite::sync_all`]; names are durable after
+/// [`Files::sync_dir`] of the folder that they are in. Errors name the operation and the path.
+pub trait Files: Send + Sync + Debug {
+    /// Creates a folder and those above it, where missing.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn create_dir_all(&self, path: &Path) -> Result<(), FilesError>;
+
+    /// Creates a file, or empties the one that is there, for writing.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn create(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError>;
+
+    /// Opens a file for writing at its end; creates it where missing.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn append(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError>;
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn open(&self, path: &Path) -> Result<Box<dyn FileRead>, FilesError>;
+
+    /// Renames a file or folder at once, so that at each moment either name leads to it; a file
+    /// that had the new name is replaced. The error names the old path.
+    ///
+    /// # Errors
+    /// As the system says; also when the new name is that of a folder with something in it.
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), FilesError>;
+
+    /// Makes the names in a folder durable.
+    ///
+    /// # Errors
+    /// As the system says. The names may be lost then.
+    fn sync_dir(&self, path: &Path) -> Result<(), FilesError>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn remove_file(&self, path: &Path) -> Result<(), FilesError>;
+
+    /// Removes a folder and all that is in it. This does not happen at once.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn remove_dir_all(&self, path: &Path) -> Result<(), FilesError>;
+
+    /// What is in a folder, by name. Names that are no UTF-8 are made so.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn list_dir(&self, path: &Path) -> Result<Vec<Entry>, FilesError>;
+
+    /// What is at a path; none where there is nothing.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn metadata(&self, path: &Path) -> Result<Option<Metadata>, FilesError>;
+}
+
+/// A file that is being written, from front to back.
+pub trait FileWrite: Send + Debug {
+    /// Where the file is.
+    fn path(&self) -> &Path;
+
+    /// Writes some of `bytes`, from the first on, and says how many.
+    ///
+    /// # Errors
+    /// As the system says, interruptions too.
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, FilesError>;
+
+    /// Makes all that was written durable. After an error here the file is lost and must be written
+    /// anew: a second call would not tell.
+    ///
+    /// # Errors
+    /// As the system says, and always after an earlier error.
+    fn sync_all(&mut self) -> Result<(), FilesError>;
+
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// As the system says. Some of them may have been written then.
+    fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), FilesError> {
+        while !bytes.is_empty() {
+            match self.write(bytes) {
+                Ok(0) => {
+                    let zero = io::ErrorKind::WriteZero;
+                    return Err(FilesError::new(Operation::Write, self.path(), zero));
+                }
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.is_interruption() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file that is being read.
+pub trait FileRead: Send + Debug {
+    /// Where the file is.
+    fn path(&self) -> &Path;
+
+    /// The file's length in bytes, when it was opened.
+    fn bytes(&self) -> u64;
+
+    /// Reads some bytes from `offset` on, and says how many; 0 at or behind the end.
+    ///
+    /// # Errors
+    /// As the system says, interruptions too.
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, FilesError>;
+
+    /// Fills the buffer from `offset` on.
+    ///
+    /// # Errors
+    /// As the system says, and when the file ends before.
+    fn read_exact_at(&mut self, mut offset: u64, mut buffer: &mut [u8]) -> Result<(), FilesError> {
+        while !buffer.is_empty() {
+            match self.read_at(offset, buffer) {
+                Ok(0) => {
+                    let end = io::ErrorKind::UnexpectedEof;
+                    return Err(FilesError::new(Operation::Read, self.path(), end));
+                }
+                Ok(read) => {
+                    offset += read as u64;
+                    buffer = &mut buffer[read..];
+                }
+                Err(error) if error.is_interruption() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a file from front to back through the standard library's trait. Not buffered.
+#[derive(Debug)]
+pub struct Sequential {
+    file: Box<dyn FileRead>,
+    offset: u64,
+}
+
+impl Sequential {
+    /// Starts at the first byte.
+    pub fn new(file: Box<dyn FileRead>) -> Self {
+        Self { file, offset: 0 }
+    }
+}
+
+impl io::Read for Sequential {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(self.offset, buffer)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+/// Something in a folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Its name, without the folder's.
+    pub name: String,
+    /// Whether it is a folder itself.
+    pub is_dir: bool,
+}
+
+/// What there is at a path. Links are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Its length in bytes, for a file.
+    pub bytes: u64,
+    /// Whether it is a folder.
+    pub is_dir: bool,
+}
+
+/// A file operation that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {}: {source}", path.display())]
+pub struct FilesError {
+    /// What was tried.
+    pub operation: Operation,
+    /// On what.
+    pub path: PathBuf,
+    /// The system's answer.
+    pub source: io::Error,
+}
+
+impl FilesError {
+    pub(crate) fn new(operation: Operation, path: &Path, source: impl Into<io::Error>) -> Self {
+        Self {
+            operation,
+            path: path.into(),
+            source: source.into(),
+        }
+    }
+
+    /// Whether there is no space left, on the device or under the user's quota.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        )
+    }
+
+    /// Whether there is nothing at the path.
+    pub fn is_not_found(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Whether a signal came in between: the operation has done nothing and can be tried again.
+    pub fn is_interruption(&self) -> bool {
+        self.source.kind() == io::ErrorKind::Interrupted
+    }
+}
+
+impl From<FilesError> for io::Error {
+    fn from(error: FilesError) -> Self {
+        Self::new(error.source.kind(), error)
+    }
+}
+
+/// What was tried on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// To create a folder.
+    CreateDir,
+    /// To create a file.
+    Create,
+    /// To open a file for writing at its end.
+    Append,
+    /// To open a file for reading.
+    Open,
+    /// To read from a file.
+    Read,
+    /// To write to a file.
+    Write,
+    /// To make a file's contents durable.
+    Sync,
+    /// To make a folder's names durable.
+    SyncDir,
+    /// To rename a file or folder.
+    Rename,
+    /// To remove a file or folder.
+    Remove,
+    /// To list a folder.
+    List,
+    /// To ask what is there.
+    Inspect,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::CreateDir => "create the folder",
+            Self::Create => "create",
+            Self::Append | Self::Open => "open",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "bring to disk",
+            Self::SyncDir => "bring to disk the folder",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::List => "list",
+            Self::Inspect => "look at",
+        })
+    }
+}

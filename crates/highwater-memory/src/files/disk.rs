@@ -1,0 +1,447 @@
+//! The real file system, without leaving anything in the page cache.
+//!
+//! In a memory control group the page cache of what a process reads and writes counts as its own
+//! memory. So writers send what they wrote to disk every few MiB and drop it from the cache, and
+//! readers read ahead by little and drop what they have read: one of each holds at most 16 MiB between
+//! them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation};
+
+/// So many bytes are written before they are sent on their way to disk, without waiting.
+const WRITE_PIECE: u64 = 2 << 20;
+/// So many bytes are written before waiting until they are on disk.
+const WRITE_WINDOW: u64 = 8 << 20;
+/// So many bytes are read before they are dropped from the cache.
+const READ_WINDOW: u64 = 4 << 20;
+/// So many bytes are read ahead, at most, when a file is read from front to back. The system's own
+/// reading ahead knows no bound but the device's.
+const READ_AHEAD: u64 = 2 << 20;
+/// Ranges to drop start at a multiple of this, the largest page size in use.
+const PAGE: u64 = 64 << 10;
+
+/// The real file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskFiles;
+
+/// Names the operation and the path of a failure.
+trait Named<T> {
+    fn named(self, operation: Operation, path: &Path) -> Result<T, FilesError>;
+}
+
+impl<T, E: Into<std::io::Error>> Named<T> for Result<T, E> {
+    fn named(self, operation: Operation, path: &Path) -> Result<T, FilesError> {
+        self.map_err(|error| FilesError::new(operation, path, error))
+    }
+}
+
+impl Files for DiskFiles {
+    fn create_dir_all(&self, path: &Path) -> Result<(), FilesError> {
+        fs::create_dir_all(path).named(Operation::CreateDir, path)
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
+        let file = File::create(path).named(Operation::Create, path)?;
+        Ok(Box::new(DiskWriter::new(file, path, 0)))
+    }
+
+    fn append(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.named(Operation::Append, path)?;
+        let end = file.metadata().named(Operation::Append, path)?.len();
+        Ok(Box::new(DiskWriter::new(file, path, end)))
+    }
+
+    fn open(&self, path: &Path) -> Result<Box<dyn FileRead>, FilesError> {
+        let file = File::open(path).named(Operation::Open, path)?;
+        let metadata = file.metadata().named(Operation::Open, path)?;
+        if metadata.is_dir() {
+            return Err(FilesError::new(
+                Operation::Open,
+                path,
+                ErrorKind::IsADirectory,
+            ));
+        }
+        Ok(Box::new(DiskReader::new(file, path, metadata.len())))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), FilesError> {
+        fs::rename(from, to).named(Operation::Rename, from)
+    }
+
+    fn sync_dir(&self, path: &Path) -> Result<(), FilesError> {
+        File::open(path)
+            .and_then(|dir| dir.sync_all())
+            .named(Operation::SyncDir, path)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<(), FilesError> {
+        fs::remove_file(path).named(Operation::Remove, path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> Result<(), FilesError> {
+        fs::remove_dir_all(path).named(Operation::Remove, path)
+    }
+
+    fn list_dir(&self, path: &Path) -> Result<Vec<Entry>, FilesError> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path).named(Operation::List, path)? {
+            let entry = entry.named(Operation::List, path)?;
+            let kind = entry.file_type().named(Operation::List, path)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            entries.push(Entry {
+                name,
+                is_dir: kind.is_dir(),
+            });
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Option<Metadata>, FilesError> {
+        match fs::metadata(path) {
+            Ok(found) => Ok(Some(Metadata {
+                bytes: found.len(),
+                is_dir: found.is_dir(),
+            })),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(FilesError::new(Operation::Inspect, path, error)),
+        }
+    }
+}
+
+/// What the system is told about the use of a file.
+#[derive(Clone, Copy)]
+enum Advice {
+    /// Not to read ahead by itself.
+    Random,
+    /// To read a range, without waiting for it.
+    ReadAhead,
+    /// To send a range on its way to disk, and to drop what is there already from the cache.
+    Drop,
+}
+
+/// Gives advice on the bytes from `start` to `end`; without an end, to the file's. Some file systems do
+/// not take it: the cache is then theirs to bound.
+fn advise(file: &File, advice: Advice, start: u64, end: Option<u64>) {
+    #[cfg(target_os = "linux")]
+    {
+        let start = start / PAGE * PAGE;
+        let len = end.map(|end| end.saturating_sub(start));
+        if len == Some(0) {
+            return;
+        }
+        let advice = match advice {
+            Advice::Random => rustix::fs::Advice::Random,
+            Advice::ReadAhead => rustix::fs::Advice::WillNeed,
+            Advice::Drop => rustix::fs::Advice::DontNeed,
+        };
+        let len = len.and_then(std::num::NonZeroU64::new);
+        let _ = rustix::fs::fadvise(file, start, len, advice);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, advice, start, end, PAGE);
+}
+
+#[derive(Debug)]
+struct DiskWriter {
+    file: File,
+    path: PathBuf,
+    /// How far the file is written, sent on its way, and on disk, in bytes.
+    written: u64,
+    sent: u64,
+    durable: u64,
+    /// Whether bringing it to disk has failed once.
+    failed: bool,
+}
+
+impl DiskWriter {
+    fn new(file: File, path: &Path, end: u64) -> Self {
+        Self {
+            file,
+            path: path.into(),
+            written: end,
+            sent: end,
+            durable: end,
+            failed: false,
+        }
+    }
+
+    /// Waits until all is on disk, and drops it from the cache.
+    fn flush(&mut self, sync: impl FnOnce(&File) -> std::io::Result<()>) -> Result<(), FilesError> {
+        if self.failed {
+            let again = std::io::Error::other("an earlier attempt failed");
+            return Err(FilesError::new(Operation::Sync, &self.path, again));
+        }
+        if let Err(error) = sync(&self.file) {
+            self.failed = true;
+            return Err(FilesError::new(Operation::Sync, &self.path, error));
+        }
+        advise(&self.file, Advice::Drop, self.durable, None);
+        (self.sent, self.durable) = (self.written, self.written);
+        Ok(())
+    }
+}
+
+impl FileWrite for DiskWriter {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, FilesError> {
+        if self.written - self.durable >= WRITE_WINDOW {
+            self.flush(File::sync_data)?;
+        }
+        if self.written - self.sent >= WRITE_PIECE {
+            advise(&self.file, Advice::Drop, self.durable, Some(self.written));
+            self.sent = self.written;
+        }
+        let room = WRITE_PIECE - (self.written - self.sent);
+        let piece = &bytes[..bytes.len().min(room as usize)];
+        let written = self.file.write(piece).named(Operation::Write, &self.path)?;
+        self.written += written as u64;
+        Ok(written)
+    }
+
+    fn sync_all(&mut self) -> Result<(), FilesError> {
+        self.flush(File::sync_all)
+    }
+}
+
+#[derive(Debug)]
+struct DiskReader {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    /// Where the last read ended, and how far was read ahead from there.
+    end: u64,
+    ahead: u64,
+    /// How many bytes were read, and from where to where, since the last were dropped.
+    read: u64,
+    touched: Option<(u64, u64)>,
+}
+
+impl DiskReader {
+    fn new(file: File, path: &Path, bytes: u64) -> Self {
+        advise(&file, Advice::Random, 0, None);
+        Self {
+            file,
+            path: path.into(),
+            bytes,
+            end: 0,
+            ahead: 0,
+            read: 0,
+            touched: None,
+        }
+    }
+
+    /// Reads ahead if the file is read from front to back.
+    fn read_ahead(&mut self, start: u64, end: u64) {
+        if start != self.end {
+            self.ahead = 0;
+        } else if end + READ_AHEAD / 2 > self.ahead {
+            advise(
+                &self.file,
+                Advice::ReadAhead,
+                self.ahead.max(start),
+                Some(end + READ_AHEAD),
+            );
+            self.ahead = end + READ_AHEAD;
+        }
+    }
+
+    /// Drops from the cache what was read, when it is enough to be worth the call.
+    fn drop_behind(&mut self, start: u64, end: u64) {
+        let (low, high) = self.touched.unwrap_or((start, end));
+        let (low, high) = (low.min(start), high.max(end));
+        self.read += end - start;
+        self.touched = Some((low, high));
+        if self.read >= READ_WINDOW {
+            advise(&self.file, Advice::Drop, low, Some(high));
+            (self.read, self.touched) = (0, None);
+        }
+    }
+}
+
+impl FileRead for DiskReader {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, FilesError> {
+        let piece = buffer.len().min(READ_AHEAD as usize);
+        self.read_ahead(offset, offset.saturating_add(piece as u64).min(self.bytes));
+        let read = self.file.read_at(&mut buffer[..piece], offset);
+        let read = read.named(Operation::Read, &self.path)?;
+        self.end = offset + read as u64;
+        self.drop_behind(offset, self.end);
+        Ok(read)
+    }
+}
+
+impl Drop for DiskReader {
+    fn drop(&mut self) {
+        // What was read ahead goes too.
+        advise(&self.file, Advice::Drop, 0, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Sequential;
+    use std::io::Read;
+
+    /// Not random, but different at each place.
+    fn pattern(start: u64, bytes: usize) -> Vec<u8> {
+        (start..start + bytes as u64)
+            .map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8)
+            .collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        DiskFiles.create_dir_all(&path).unwrap();
+        let path = path.join("file");
+        assert_eq!(DiskFiles.metadata(&path).unwrap(), None);
+        let bytes = pattern(0, 20 << 20);
+        let mut writer = DiskFiles.create(&path).unwrap();
+        for piece in bytes.chunks(3 << 20) {
+            writer.write_all(piece).unwrap();
+        }
+        writer.sync_all().unwrap();
+        drop(writer);
+        let mut log = DiskFiles.append(&path).unwrap();
+        log.write_all(b"more").unwrap();
+        log.sync_all().unwrap();
+
+        let mut reader = DiskFiles.open(&path).unwrap();
+        assert_eq!(reader.bytes(), (20 << 20) + 4);
+        let mut part = vec![0; 5 << 20];
+        for offset in [15 << 20, 0, 7_654_321] {
+            reader.read_exact_at(offset, &mut part).unwrap();
+            assert!(part == bytes[offset as usize..][..5 << 20]);
+        }
+        let error = reader.read_exact_at(16 << 20, &mut part).unwrap_err();
+        assert_eq!(error.source.kind(), ErrorKind::UnexpectedEof);
+        let mut all = Vec::new();
+        Sequential::new(reader).read_to_end(&mut all).unwrap();
+        assert!(all[..20 << 20] == bytes && &all[20 << 20..] == b"more");
+    }
+
+    #[test]
+    fn names_are_made_listed_changed_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        DiskFiles
+            .create(&at("b"))
+            .unwrap()
+            .write_all(b"12")
+            .unwrap();
+        DiskFiles.create_dir_all(&at("a/inner")).unwrap();
+        let entry = |name: &str, is_dir| Entry {
+            name: name.into(),
+            is_dir,
+        };
+        let listed = DiskFiles.list_dir(folder.path()).unwrap();
+        assert_eq!(listed, [entry("a", true), entry("b", false)]);
+        let metadata = Metadata {
+            bytes: 2,
+            is_dir: false,
+        };
+        assert_eq!(DiskFiles.metadata(&at("b")).unwrap(), Some(metadata));
+        DiskFiles.rename(&at("b"), &at("c")).unwrap();
+        DiskFiles.sync_dir(folder.path()).unwrap();
+        DiskFiles.remove_file(&at("c")).unwrap();
+        DiskFiles.remove_dir_all(&at("a")).unwrap();
+        assert_eq!(DiskFiles.list_dir(folder.path()).unwrap(), []);
+    }
+
+    #[test]
+    fn errors_name_operation_and_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing");
+        let error = DiskFiles.open(&path).unwrap_err();
+        assert!(
+            error.is_not_found() && error.to_string().starts_with("cannot open /"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("missing"), "{error}");
+        let error = DiskFiles.open(folder.path()).unwrap_err();
+        assert_eq!(error.source.kind(), ErrorKind::IsADirectory);
+        assert_eq!(
+            DiskFiles.remove_dir_all(&path).unwrap_err().operation,
+            Operation::Remove
+        );
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_recognised() {
+        let mut full = DiskFiles.append(Path::new("/dev/full")).unwrap();
+        let error = full.write_all(b"x").unwrap_err();
+        assert!(error.is_disk_full(), "{error}");
+    }
+
+    /// How many bytes of a file are in the page cache.
+    #[cfg(target_os = "linux")]
+    #[expect(unsafe_code, reason = "only a mapping can be asked this")]
+    fn cached_bytes(path: &Path) -> u64 {
+        use rustix::mm::{MapFlags, ProtFlags};
+        use std::ffi::{c_int, c_uchar, c_void};
+        unsafe extern "C" {
+            fn mincore(address: *mut c_void, len: usize, found: *mut c_uchar) -> c_int;
+        }
+        let file = File::open(path).unwrap();
+        let len = file.metadata().unwrap().len() as usize;
+        let page = rustix::param::page_size();
+        let mut found = vec![0_u8; len.div_ceil(page)];
+        let (access, flags) = (ProtFlags::READ, MapFlags::SHARED);
+        // SAFETY: a new mapping, which nobody reads, and which is given back below; `found` has a
+        // byte for each of its pages.
+        unsafe {
+            let mapped = rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, &file, 0);
+            let mapped = mapped.unwrap();
+            assert_eq!(mincore(mapped, len, found.as_mut_ptr()), 0);
+            rustix::mm::munmap(mapped, len).unwrap();
+        }
+        found.iter().filter(|&&bits| bits & 1 == 1).count() as u64 * page as u64
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_page_cache_stays_small() {
+        const SIZE: u64 = 96 << 20;
+        // In the build's folder: the system's folder for temporary files can be memory itself.
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = folder.path().join("large");
+        fs::write(&path, pattern(0, 16 << 20)).unwrap();
+        assert_eq!(cached_bytes(&path), 16 << 20, "the measure works");
+        let mut writer = DiskFiles.create(&path).unwrap();
+        for start in (0..SIZE).step_by(1 << 20) {
+            writer.write_all(&pattern(start, 1 << 20)).unwrap();
+            let cached = cached_bytes(&path);
+            assert!(cached <= WRITE_WINDOW + WRITE_PIECE, "{cached}");
+        }
+        writer.sync_all().unwrap();
+        assert!(cached_bytes(&path) <= 1 << 20);
+        let mut reader = DiskFiles.open(&path).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        for start in (0..SIZE).step_by(1 << 20) {
+            reader.read_exact_at(start, &mut buffer).unwrap();
+            assert!(cached_bytes(&path) <= READ_WINDOW + 2 * READ_AHEAD);
+        }
+        drop(reader);
+        assert!(cached_bytes(&path) <= 1 << 20);
+    }
+}

@@ -1,0 +1,298 @@
+//! Writing states, and removing them.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use super::find::{Saved, check_sizes, names_newest_first, verify};
+use super::manifest::{self, FileEntry};
+use super::{BUFFER, LATEST, MANIFEST, SavedError, number};
+use crate::files::{FileWrite, Files, FilesError};
+
+const WRITING: &str = ".tmp";
+const REMOVING: &str = ".old";
+
+/// A state that is being written. Nothing counts before [`SaveWriter::finish`]; what is left of one
+/// that was dropped earlier is removed when the next begins.
+#[derive(Debug)]
+pub struct SaveWriter<'a> {
+    files: &'a dyn Files,
+    dir: PathBuf,
+    name: String,
+    entries: Vec<FileEntry>,
+    buffer: Vec<u8>,
+    /// The file that is being written.
+    open: Option<String>,
+    /// Whether a broken state of this name is in the way.
+    replaces: bool,
+}
+
+impl<'a> SaveWriter<'a> {
+    /// Begins a state called `name`, which ends in a number, in the folder `dir`. Removes what earlier
+    /// interruptions have left there.
+    ///
+    /// # Errors
+    /// [`SavedError::AlreadySaved`] if there is a complete state of this name (a broken one will be
+    /// replaced, but not one that only cannot be read); when a file operation fails.
+    pub fn begin(files: &'a dyn Files, dir: &Path, name: &str) -> Result<Self, SavedError> {
+        if number(name).is_none() {
+            return Err(SavedError::StateName(name.into()));
+        }
+        create_durably(files, dir)?;
+        remove_leftovers(files, dir)?;
+        let state = dir.join(name);
+        let replaces = files.metadata(&state)?.is_some();
+        if replaces {
+            match verify(files, &state) {
+                Ok(_) => {
+                    write_latest(files, dir, name)?;
+                    return Err(SavedError::AlreadySaved(state));
+                }
+                Err(SavedError::Files(error)) => return Err(error.into()),
+                Err(_broken) => {}
+            }
+        }
+        files.create_dir_all(&dir.join(format!("{name}{WRITING}")))?;
+        Ok(Self {
+            files,
+            dir: dir.into(),
+            name: name.into(),
+            entries: Vec::new(),
+            buffer: Vec::with_capacity(BUFFER),
+            open: None,
+            replaces,
+        })
+    }
+
+    /// Begins a file of the state. It must be closed before the next begins.
+    ///
+    /// # Errors
+    /// When the name is not plain or was used already, or the file cannot be created.
+    pub fn file(&mut self, name: &str) -> Result<SaveFile<'_, 'a>, SavedError> {
+        if !manifest::is_file_name(name, &self.entries) {
+            return Err(SavedError::FileName(name.into()));
+        }
+        self.check_closed()?;
+        let file = self.files.create(&self.folder().join(name))?;
+        self.open = Some(name.into());
+        self.buffer.clear();
+        Ok(SaveFile {
+            state: self,
+            file,
+            hasher: blake3::Hasher::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Makes the state durable and visible under its name, and `LATEST` its name.
+    ///
+    /// # Errors
+    /// When a file was not closed, or a file operation fails. The state can be complete all the same,
+    /// if only `LATEST` failed: beginning it again will tell.
+    pub fn finish(self) -> Result<Saved, SavedError> {
+        self.check_closed()?;
+        let manifest = manifest::encode(&self.name, &self.entries)?;
+        let (folder, state) = (self.folder(), self.dir.join(&self.name));
+        write_durably(self.files, &folder.join(MANIFEST), &manifest)?;
+        self.files.sync_dir(&folder)?;
+        if self.replaces {
+            set_aside(self.files, &self.dir, &self.name)?;
+        }
+        self.files.rename(&folder, &state)?;
+        self.files.sync_dir(&self.dir)?;
+        write_latest(self.files, &self.dir, &self.name)?;
+        Ok(Saved::new(state, self.name, self.entries))
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.join(format!("{}{WRITING}", self.name))
+    }
+
+    fn check_closed(&self) -> Result<(), SavedError> {
+        self.open
+            .clone()
+            .map_or(Ok(()), |name| Err(SavedError::Unclosed(name)))
+    }
+}
+
+/// A file of a state that is being written, from front to back.
+#[derive(Debug)]
+pub struct SaveFile<'w, 'a> {
+    state: &'w mut SaveWriter<'a>,
+    file: Box<dyn FileWrite>,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl SaveFile<'_, '_> {
+    /// Adds `bytes` to the file.
+    ///
+    /// # Errors
+    /// When writing fails: the state cannot be finished then.
+    pub fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), SavedError> {
+        while !bytes.is_empty() {
+            let room = BUFFER - self.state.buffer.len();
+            let (piece, rest) = bytes.split_at(bytes.len().min(room));
+            bytes = rest;
+            if piece.len() == BUFFER {
+                self.put(piece)?;
+                continue;
+            }
+            self.state.buffer.extend_from_slice(piece);
+            if self.state.buffer.len() == BUFFER {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the file durable.
+    ///
+    /// # Errors
+    /// When writing fails: the state cannot be finished then.
+    pub fn close(mut self) -> Result<(), SavedError> {
+        self.flush()?;
+        self.file.sync_all()?;
+        let name = self.state.open.take().unwrap_or_default();
+        let blake3 = self.hasher.finalize().to_hex().to_string();
+        self.state.entries.push(FileEntry {
+            name,
+            bytes: self.bytes,
+            blake3,
+        });
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SavedError> {
+        let buffer = std::mem::take(&mut self.state.buffer);
+        let result = self.put(&buffer);
+        self.state.buffer = buffer;
+        self.state.buffer.clear();
+        result
+    }
+
+    fn put(&mut self, piece: &[u8]) -> Result<(), SavedError> {
+        self.hasher.update(piece);
+        self.file.write_all(piece)?;
+        self.bytes += piece.len() as u64;
+        Ok(())
+    }
+}
+
+/// Removes all but the newest `keep` states from `dir`, and says which. Call it when a new state is
+/// finished. Folders that do not look complete are neither counted nor removed.
+///
+/// # Errors
+/// When a file operation fails. What remains of a removal is removed when the next state begins.
+pub fn keep_last(
+    files: &dyn Files,
+    dir: &Path,
+    keep: NonZeroUsize,
+) -> Result<Vec<String>, SavedError> {
+    let names = names_newest_first(files, dir)?;
+    let mut whole = Vec::new();
+    for name in names {
+        if check_sizes(files, &dir.join(&name)).is_ok() {
+            whole.push(name);
+        }
+    }
+    let removed = whole.split_off(whole.len().min(keep.get()));
+    remove(files, dir, &removed)?;
+    Ok(removed)
+}
+
+/// Removes all states with a number above `last` from `dir`, complete or not, and says which. For a
+/// run that goes on from an older state than the newest: it will come to the same numbers again.
+///
+/// # Errors
+/// When a file operation fails. What remains of a removal is removed when the next state begins.
+pub fn remove_newer(files: &dyn Files, dir: &Path, last: u64) -> Result<Vec<String>, SavedError> {
+    let mut names = names_newest_first(files, dir)?;
+    names.retain(|name| number(name).is_some_and(|number| number > last));
+    remove(files, dir, &names)?;
+    Ok(names)
+}
+
+fn remove(files: &dyn Files, dir: &Path, names: &[String]) -> Result<(), FilesError> {
+    names.iter().try_for_each(|name| {
+        set_aside(files, dir, name)?;
+        files.remove_dir_all(&dir.join(format!("{name}{REMOVING}")))
+    })
+}
+
+/// Replaces a file so that at each instant, and after a power cut, it is either the old or the new.
+///
+/// # Errors
+/// When a file operation fails. The file is then the old or the new one; a file beside it, with `.tmp`
+/// added to its name, can be left, and is overwritten the next time.
+pub fn write_atomic(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), FilesError> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(WRITING);
+    let draft = PathBuf::from(draft);
+    write_durably(files, &draft, bytes)?;
+    files.rename(&draft, path)?;
+    files.sync_dir(parent(path))
+}
+
+fn write_durably(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), FilesError> {
+    let mut file = files.create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn write_latest(files: &dyn Files, dir: &Path, name: &str) -> Result<(), FilesError> {
+    write_atomic(files, &dir.join(LATEST), format!("{name}\n").as_bytes())
+}
+
+/// Takes a state's name from it, durably, so that it cannot be taken for one when half removed.
+fn set_aside(files: &dyn Files, dir: &Path, name: &str) -> Result<(), FilesError> {
+    let aside = dir.join(format!("{name}{REMOVING}"));
+    if files.metadata(&aside)?.is_some() {
+        files.remove_dir_all(&aside)?;
+    }
+    files.rename(&dir.join(name), &aside)?;
+    files.sync_dir(dir)
+}
+
+/// Removes what interrupted writing and removing has left.
+fn remove_leftovers(files: &dyn Files, dir: &Path) -> Result<(), FilesError> {
+    for entry in files.list_dir(dir)? {
+        let state = [WRITING, REMOVING]
+            .iter()
+            .find_map(|end| entry.name.strip_suffix(end));
+        let path = dir.join(&entry.name);
+        match state {
+            Some(name) if entry.is_dir && number(name).is_some() => files.remove_dir_all(&path)?,
+            Some(LATEST) if !entry.is_dir => files.remove_file(&path)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Creates a folder, and those above it where missing, and makes their names durable.
+fn create_durably(files: &dyn Files, dir: &Path) -> Result<(), FilesError> {
+    let mut missing = Vec::new();
+    for folder in dir
+        .ancestors()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        if files.metadata(folder)?.is_some() {
+            break;
+        }
+        missing.push(folder);
+    }
+    if !missing.is_empty() {
+        files.create_dir_all(dir)?;
+    }
+    missing
+        .iter()
+        .try_for_each(|folder| files.sync_dir(parent(folder)))
+}
+
+/// The folder that a path is in.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}

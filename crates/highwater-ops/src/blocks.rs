@@ -1,0 +1,233 @@
+//! Elementwise kernels as functions of short contiguous slices, whatever the layouts.
+
+#![expect(unsafe_code, reason = "tasks write disjoint blocks of one output")]
+
+use crate::strided::{Runs, gather_runs, runs};
+use crate::{Disjoint, Element, KernelError, Pool, View};
+use highwater_graph::Layout;
+
+/// Elements that are gathered at a time.
+pub(crate) const BLOCK: usize = 1024;
+
+/// Elements that one task works on.
+const TASK: usize = 32 * BLOCK;
+
+/// Reads a tensor in the row-major order of its layout's shape.
+#[derive(Debug)]
+pub(crate) struct Reader<'a, T> {
+    storage: &'a [T],
+    offset: usize,
+    runs: Runs,
+    contiguous: bool,
+}
+
+impl<'a, T: Element> Reader<'a, T> {
+    /// Reads `view` as it is laid out. Must not be used on memory that is written meanwhile.
+    pub(crate) fn new(view: &'a View<'_>) -> Result<Self, KernelError> {
+        Self::through(view, view.layout())
+    }
+
+    /// Reads `view` through another layout of its storage.
+    pub(crate) fn through(view: &'a View<'_>, layout: &Layout) -> Result<Self, KernelError> {
+        let storage = view.storage()?;
+        assert!(
+            layout.end() <= storage.len(),
+            "a layout must end inside its storage"
+        );
+        Ok(Self {
+            storage,
+            offset: layout.offset(),
+            runs: runs(layout),
+            contiguous: layout.is_contiguous(),
+        })
+    }
+
+    /// The `len` elements from the `start`-th, where they lie so.
+    #[inline]
+    pub(crate) fn direct(&self, start: usize, len: usize) -> Option<&'a [T]> {
+        let from = self.offset + start;
+        self.contiguous.then(|| &self.storage[from..from + len])
+    }
+
+    /// The elements from the `start`-th, as many as `buffer` holds: where they lie, or copied there.
+    #[inline]
+    pub(crate) fn read<'b>(&'b self, start: usize, buffer: &'b mut [T]) -> &'b [T] {
+        self.direct(start, buffer.len()).unwrap_or_else(|| {
+            self.copy(start, buffer);
+            buffer
+        })
+    }
+
+    /// Copies the elements from the `start`-th into `out`.
+    pub(crate) fn copy(&self, start: usize, out: &mut [T]) {
+        gather_runs(self.storage, self.offset, &self.runs, start, out);
+    }
+}
+
+/// Fills `output` with a function of the `inputs`, elementwise: inputs broadcast to the output's
+/// shape; any layouts; the output must be dense, and may lie over inputs of its own layout.
+///
+/// `f(start, inputs, output)` is called on pieces: slices of one length, where `start` is the
+/// position of the first element in the output's memory (its flat index, if the output is
+/// row-major), a multiple of [`BLOCK`]. What it computes for an element must not depend on the
+/// piece that it is in.
+pub(crate) fn map<T: Element, U: Element, const N: usize>(
+    pool: &Pool,
+    inputs: [&View<'_>; N],
+    output: &mut View<'_>,
+    f: impl Fn(usize, [&[T]; N], &mut [U]) + Send + Sync,
+) -> Result<(), KernelError> {
+    let numel = output.numel();
+    if numel == 0 {
+        return Ok(());
+    }
+    let layout = output.layout();
+    let order = layout.storage_order();
+    let unsupported = |expected, layout: &Layout| KernelError::Unsupported {
+        expected,
+        got: format!("{layout:?}"),
+    };
+    // Dimensions in the order in which the output lies in memory.
+    let reorder = |layout: &Layout| layout.permute(&order);
+    let dense = reorder(layout).is_some_and(|layout| layout.is_contiguous());
+    if !dense {
+        return Err(unsupported("a dense output", layout));
+    }
+    // `None`: the output's own memory.
+    let mut readers: [Option<Reader<'_, T>>; N] = [const { None }; N];
+    for (input, reader) in inputs.iter().zip(&mut readers) {
+        if input.same_memory(output) {
+            if input.layout() != layout || !T::is(output.spec().dtype) {
+                return Err(unsupported("one layout in place", input.layout()));
+            }
+        } else {
+            let expanded = input.layout().expand(layout.shape());
+            let through = expanded.and_then(|layout| reorder(&layout));
+            let through = through.ok_or_else(|| unsupported("a broadcast", input.layout()))?;
+            *reader = Some(Reader::through(input, &through)?);
+        }
+    }
+    let offset = layout.offset();
+    let output = Disjoint::new(&mut output.storage_mut::<U>()?[offset..offset + numel]);
+    let direct = readers
+        .iter()
+        .all(|reader| reader.as_ref().is_some_and(|reader| reader.contiguous));
+    let step = if direct { TASK } else { BLOCK };
+    pool.for_each(numel.div_ceil(TASK), |task| {
+        let end = numel.min((task + 1) * TASK);
+        let mut buffers = [[T::zeroed(); BLOCK]; N];
+        for start in (task * TASK..end).step_by(step) {
+            let len = step.min(end - start);
+            // SAFETY: pieces of different steps and tasks do not overlap.
+            let out = unsafe { output.part(start, len) };
+            if !direct {
+                fill_buffers(&readers, &mut buffers, start, out);
+            }
+            let pieces = std::array::from_fn(|i| {
+                let direct = readers[i]
+                    .as_ref()
+                    .and_then(|reader| reader.direct(start, len));
+                direct.unwrap_or_else(|| &buffers[i][..len])
+            });
+            f(start, pieces, out);
+        }
+    });
+    Ok(())
+}
+
+/// Copies to `buffers` the pieces that cannot be read where they lie.
+fn fill_buffers<T: Element, U: Element, const N: usize>(
+    readers: &[Option<Reader<'_, T>>; N],
+    buffers: &mut [[T; BLOCK]; N],
+    start: usize,
+    out: &[U],
+) {
+    for (reader, buffer) in readers.iter().zip(buffers) {
+        let buffer = &mut buffer[..out.len()];
+        match reader {
+            Some(reader) if reader.contiguous => {}
+            Some(reader) => reader.copy(start, buffer),
+            None => buffer.copy_from_slice(bytemuck::cast_slice(out)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_graph::{DType, Shape, Spec};
+
+    fn spec(layout: Layout) -> Spec {
+        Spec {
+            dtype: DType::F32,
+            layout,
+        }
+    }
+
+    fn view<'a>(data: &'a mut [f32], spec: &'a Spec) -> View<'a> {
+        let bytes = size_of_val(data);
+        // SAFETY: the slice is borrowed for as long as the view lives.
+        unsafe { View::new(data.as_mut_ptr().cast(), bytes, true, spec) }
+    }
+
+    fn subtract(_: usize, [a, b]: [&[f32]; 2], out: &mut [f32]) {
+        assert!(a.len() == out.len() && b.len() == out.len());
+        for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {
+            *out = a - b;
+        }
+    }
+
+    #[test]
+    fn any_layouts_meet_element_by_element() {
+        let shape = Shape::from([3, 50, 70]);
+        let dense = Layout::contiguous(shape.clone());
+        let swapped = Layout::contiguous([70, 50, 3]).permute(&[2, 1, 0]).unwrap();
+        let layouts = [
+            dense.clone(),
+            swapped.clone(),
+            Layout::contiguous([50, 1]),
+            Layout::contiguous([70]),
+            Layout::contiguous(Shape::scalar()),
+            Layout::contiguous([3, 50, 90]).narrow(2, 11, 70).unwrap(),
+            Layout::strided([3, 50, 70], &[7000, 140, 2], 1),
+        ];
+        let data = |seed: usize, len: usize| -> Vec<f32> {
+            (0..len).map(|i| ((i * 37 + seed) % 1009) as f32).collect()
+        };
+        for (a, b) in layouts
+            .iter()
+            .flat_map(|a| layouts.iter().map(move |b| (a, b)))
+        {
+            for out in [&dense, &swapped] {
+                let (mut x, mut y) = (data(1, a.end()), data(5, b.end()));
+                let mut z = vec![f32::NAN; out.end()];
+                let (a, b, o) = (spec(a.clone()), spec(b.clone()), spec(out.clone()));
+                let mut target = view(&mut z, &o);
+                let inputs = [&view(&mut x, &a), &view(&mut y, &b)];
+                map(&Pool::new(2).unwrap(), inputs, &mut target, subtract).unwrap();
+                let at = |spec: &Spec| spec.layout.expand(&shape).unwrap();
+                let (a, b) = (at(&a), at(&b));
+                for ((i, j), k) in a.positions().zip(b.positions()).zip(out.positions()) {
+                    assert_eq!(z[k].to_bits(), (x[i] - y[j]).to_bits());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_output_may_lie_over_an_input_of_its_layout_only() {
+        let o = spec(Layout::contiguous([130, 130]));
+        let t = spec(o.layout.transpose(0, 1).unwrap());
+        let pool = Pool::new(2).unwrap();
+        let mut x: Vec<f32> = (0..130 * 130).map(|i| i as f32).collect();
+        let mut y = vec![1.0; x.len()];
+        let address = x.as_mut_ptr().cast();
+        // SAFETY: `x` outlives the views, which are an in-place pair.
+        let [a, mut out] = [(); 2].map(|()| unsafe { View::new(address, 130 * 130 * 4, true, &o) });
+        map(&pool, [&a, &view(&mut y, &o)], &mut out, subtract).unwrap();
+        // SAFETY: as above; the kernel must refuse to read it.
+        let swapped = unsafe { View::new(address, 130 * 130 * 4, false, &t) };
+        assert!(map(&pool, [&a, &swapped], &mut out, subtract).is_err());
+        assert!((0..x.len()).all(|i| x[i].to_bits() == (i as f32 - 1.0).to_bits()));
+    }
+}

@@ -1,0 +1,177 @@
+//! Runs a kernel once, in memory of its own with guards around everything.
+
+#![expect(unsafe_code, reason = "kernels are handed memory by address")]
+
+use super::data::encode;
+use crate::{Args, KernelError, KernelFn, Pool, View};
+use highwater_graph::{Op, Spec};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Bytes on either side of every buffer that nobody may touch.
+const GUARD: usize = 256;
+const CANARY: u8 = 0xa5;
+
+/// What may differ from run to run without changing a bit of the results.
+#[derive(Clone, Copy)]
+pub(crate) struct Setup<'a> {
+    pub(crate) pool: &'a Pool,
+    /// Elements by which buffers miss an alignment of 64 bytes: 0 for none.
+    pub(crate) misaligned: usize,
+    /// What lies in outputs and scratch memory before.
+    pub(crate) garbage: u8,
+    /// The output that lies over an input: (input, output).
+    pub(crate) in_place: Option<(usize, usize)>,
+}
+
+impl<'a> Setup<'a> {
+    pub(crate) fn new(pool: &'a Pool) -> Self {
+        Self {
+            pool,
+            misaligned: 0,
+            garbage: 0xff,
+            in_place: None,
+        }
+    }
+}
+
+/// What went wrong in a run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("the kernel answers: {0}")]
+    Kernel(#[from] KernelError),
+    #[error("the kernel panics: {0}")]
+    Panic(String),
+    #[error("{0}")]
+    Bytes(String),
+}
+
+/// A buffer between guards.
+struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    /// `contents`, `offset` bytes behind a multiple of 64.
+    fn new(contents: &[u8], offset: usize) -> Self {
+        let len = contents.len();
+        let mut memory = vec![CANARY; len + offset + 2 * GUARD + 64];
+        let start = GUARD + memory[GUARD..].as_ptr().align_offset(64) + offset;
+        memory[start..start + len].copy_from_slice(contents);
+        Self { memory, start, len }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    fn address(&mut self) -> *mut u8 {
+        self.memory[self.start..].as_mut_ptr()
+    }
+
+    fn check_guards(&self, what: &str) -> Result<(), Fault> {
+        let behind = self.start + self.len;
+        let touched = |&(_, &byte): &(usize, &u8)| byte != CANARY;
+        let outside = |&(i, _): &(usize, &u8)| i < self.start || i >= behind;
+        match self.memory.iter().enumerate().filter(outside).find(touched) {
+            None => Ok(()),
+            Some((i, _)) => {
+                let at = i as isize - self.start as isize;
+                let len = self.len;
+                Err(Fault::Bytes(format!(
+                    "writes outside {what}: at byte {at} of {len}"
+                )))
+            }
+        }
+    }
+}
+
+/// Runs a kernel on storages of the stated contents. Answers the bytes of the cells that it wrote,
+/// in order, then those of the outputs.
+pub(crate) fn run(
+    kernel: KernelFn,
+    op: &dyn Op,
+    inputs: &[(&Spec, &[f64])],
+    outputs: &[Spec],
+    setup: Setup<'_>,
+) -> Result<Vec<Vec<u8>>, Fault> {
+    let specs: Vec<Spec> = inputs.iter().map(|&(spec, _)| spec.clone()).collect();
+    let offset = |i: usize, spec: &Spec| match setup.misaligned {
+        0 => 0,
+        k => (k + i) % 4 * spec.dtype.element_bytes().unwrap_or(4) as usize,
+    };
+    let given: Vec<Vec<u8>> = inputs
+        .iter()
+        .map(|(spec, storage)| encode(spec.dtype, storage))
+        .collect();
+    let mut sources: Vec<Buffer> = (given.iter().zip(&specs).enumerate())
+        .map(|(i, (bytes, spec))| Buffer::new(bytes, offset(i, spec)))
+        .collect();
+    let mut results: Vec<Buffer> = (outputs.iter().enumerate())
+        .map(|(o, spec)| {
+            let garbage = vec![setup.garbage; spec.bytes() as usize];
+            Buffer::new(&garbage, offset(inputs.len() + o, spec))
+        })
+        .collect();
+    let declared = op.cost(&specs, outputs, setup.pool.threads()).scratch_bytes as usize;
+    let mut scratch = Buffer::new(&vec![setup.garbage; declared], 0);
+
+    let writes = op.writes();
+    let answer = {
+        let mut views: Vec<View<'_>> = (sources.iter_mut().zip(&specs).enumerate())
+            .map(|(i, (buffer, spec))| {
+                let (address, len) = (buffer.address(), buffer.len);
+                // SAFETY: the buffer outlives the view and nobody else touches it meanwhile.
+                unsafe { View::new(address, len, writes.contains(&i), spec) }
+            })
+            .collect();
+        let shared = setup
+            .in_place
+            .map(|(i, _)| (sources[i].address(), sources[i].len));
+        let mut output_views: Vec<View<'_>> = (results.iter_mut().zip(outputs).enumerate())
+            .map(|(o, (buffer, spec))| {
+                let (address, len) = match (setup.in_place, shared) {
+                    (Some((_, output)), Some(shared)) if output == o => shared,
+                    _ => (buffer.address(), buffer.len),
+                };
+                // SAFETY: as above; an in-place pair shares its memory as the contract allows.
+                unsafe { View::new(address, len, true, spec) }
+            })
+            .collect();
+        let range = scratch.start..scratch.start + scratch.len;
+        let mut args = Args {
+            inputs: &mut views,
+            outputs: &mut output_views,
+            scratch: &mut scratch.memory[range],
+            pool: setup.pool,
+        };
+        catch_unwind(AssertUnwindSafe(|| kernel(op, &mut args)))
+    };
+    answer.map_err(|payload| Fault::Panic(panic_message(payload.as_ref())))??;
+
+    scratch.check_guards("its scratch memory")?;
+    let overwritten =
+        |i: usize| writes.contains(&i) || setup.in_place.is_some_and(|(input, _)| input == i);
+    for (i, (buffer, given)) in sources.iter().zip(&given).enumerate() {
+        buffer.check_guards(&format!("input {i}"))?;
+        if !overwritten(i) && buffer.bytes() != given {
+            return Err(Fault::Bytes(format!("writes to input {i}")));
+        }
+    }
+    for (o, buffer) in results.iter().enumerate() {
+        buffer.check_guards(&format!("output {o}"))?;
+    }
+    let cells = writes.iter().map(|&i| sources[i].bytes().to_vec());
+    let filled = (0..outputs.len()).map(|o| match setup.in_place {
+        Some((input, output)) if output == o => sources[input].bytes().to_vec(),
+        _ => results[o].bytes().to_vec(),
+    });
+    Ok(cells.chain(filled).collect())
+}
+
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "for an unknown reason".to_owned())
+}

@@ -1,0 +1,105 @@
+//! What holds for every problem and budget.
+
+mod common;
+
+use common::random::{half_done, random};
+use highwater_plan::*;
+use proptest::prelude::*;
+
+/// Budgets from the floor to plenty.
+fn budgets(family: &Family) -> Vec<u64> {
+    let floor = family.floor().arena_bytes;
+    let top = family.plans()[0].arena_bytes;
+    (0..=12)
+        .map(|i| floor + (top - floor) * i / 12)
+        .chain([top * 2])
+        .collect()
+}
+
+fn laws(problem: &Problem, policy: Policy) -> Result<(), TestCaseError> {
+    let family = match Family::build(problem, policy) {
+        Ok(family) => family,
+        Err(ProblemError::Lost { .. }) if problem.nodes.iter().any(|n| n.done) => return Ok(()),
+        Err(e) => return Err(TestCaseError::fail(e.to_string())),
+    };
+    let again = Family::build(problem, policy).expect("it worked before");
+    prop_assert_eq!(&family, &again, "planning is a function");
+    let mut last = f64::INFINITY;
+    for budget in budgets(&family) {
+        let plan = family
+            .choose(budget)
+            .expect("the budget is at least the floor");
+        prop_assert!(plan.arena_bytes <= budget && plan.seconds <= last);
+        last = plan.seconds;
+        let proof = verify(problem, plan, budget);
+        prop_assert!(proof.is_ok(), "{proof:?} under {budget}");
+        let held = holders(problem, plan, plan.peak_instruction as usize);
+        let sum: u64 = held.values.iter().map(|h| h.1).sum();
+        prop_assert_eq!(sum + held.scratch_bytes, plan.live_bytes);
+        pins(problem, plan)?;
+        if policy == Policy::Keep && problem.values.iter().all(|v| v.pin != Pin::Recompute) {
+            prop_assert!(plan.recomputed_nodes == 0 || problem.nodes.iter().any(|n| n.done));
+        }
+    }
+    if let Some(below) = family.floor().arena_bytes.checked_sub(1) {
+        let refusal = family.choose(below).expect_err("less than the floor");
+        prop_assert_eq!(&refusal.floor, family.floor());
+    }
+    Ok(())
+}
+
+/// A value pinned to be kept is never placed twice before its last use.
+fn pins(problem: &Problem, plan: &Plan) -> Result<(), TestCaseError> {
+    let mut placed = vec![false; problem.values.len()];
+    let mut uses = vec![0; problem.values.len()];
+    for n in problem.nodes.iter().filter(|n| !n.done) {
+        n.inputs.iter().for_each(|&v| uses[v as usize] += 1);
+    }
+    let mut ran: Vec<bool> = problem.nodes.iter().map(|n| n.done).collect();
+    for instruction in &plan.instructions {
+        let (Action::Run { node, .. } | Action::Guard { node }) = instruction.action else {
+            continue;
+        };
+        let n = &problem.nodes[node as usize];
+        if !std::mem::replace(&mut ran[node as usize], true) {
+            n.inputs.iter().for_each(|&v| uses[v as usize] -= 1);
+        }
+        let Action::Run { outputs, .. } = &instruction.action else {
+            continue;
+        };
+        for (&v, _) in n.outputs.iter().zip(outputs).filter(|(_, o)| o.is_some()) {
+            let kept = problem.values[v as usize].pin == Pin::Keep && !n.done;
+            let again = std::mem::replace(&mut placed[v as usize], true);
+            prop_assert!(
+                !(kept && again && uses[v as usize] > 0),
+                "value {} is pinned",
+                v
+            );
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whole_steps(seed in any::<u64>(), nodes in 1..14usize) {
+        laws(&random(seed, nodes), Policy::Auto)?;
+    }
+
+    #[test]
+    fn whole_steps_that_keep(seed in any::<u64>(), nodes in 1..14usize) {
+        laws(&random(seed, nodes), Policy::Keep)?;
+    }
+
+    #[test]
+    fn whole_steps_that_recompute(seed in any::<u64>(), nodes in 1..14usize) {
+        laws(&random(seed, nodes), Policy::Recompute)?;
+    }
+
+    #[test]
+    fn second_halves(seed in any::<u64>(), nodes in 1..14usize) {
+        laws(&half_done(seed, nodes), Policy::Auto)?;
+    }
+}
