@@ -358,5 +358,4 @@ impl Drop for Mapping {
 }
 
 #[cfg(test)]
-#[path = "arena_tests.rs"]
-pub(crate) mod tests;
+mod tests;

@@ -28,6 +28,7 @@ mod pool;
 #[allow(dead_code, unused_imports, reason = "used by the operations to come")]
 mod reference_math;
 mod scale;
+mod scaled_dot_product_attention;
 mod scatter_views;
 mod sgd;
 #[allow(dead_code, reason = "used by the operations to come")]
@@ -49,6 +50,9 @@ pub use linear_cross_entropy::{LinearCrossEntropy, default_chunk_rows};
 pub use matmul::{MatMul, MatMulSumBatches};
 pub use pool::{Disjoint, Pool};
 pub use scale::Scale;
+pub use scaled_dot_product_attention::{
+    Packed, ScaledDotProductAttention, ScaledDotProductAttentionBackward,
+};
 pub use scatter_views::ScatterViews;
 pub use sgd::Sgd;
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};
@@ -73,6 +77,8 @@ pub const OPS: &[Entry] = &[
     matmul::ENTRY,
     matmul::SUM_BATCHES,
     scale::ENTRY,
+    scaled_dot_product_attention::ENTRY,
+    scaled_dot_product_attention::ENTRY_BACKWARD,
     scatter_views::ENTRY,
     sgd::ENTRY,
 ];

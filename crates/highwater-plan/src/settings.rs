@@ -73,17 +73,17 @@ fn widest(problem: &Problem, program: &Program, v: ValueId) -> Option<usize> {
     (0..program.uses(v).len()).filter(leaves).max_by_key(width)
 }
 
-/// The step at which most values wait for a use.
+/// The step at which most values wait long for a use.
 fn turn(program: &Program) -> u32 {
     let mut change = vec![0i64; program.steps.len() + 1];
-    for v in 0..program.size.len() as ValueId {
-        if let Some(&last) = program
-            .uses(v)
-            .last()
-            .filter(|_| program.size[v as usize] > 0)
-        {
-            change[program.filled[v as usize] as usize] += 1;
-            change[last as usize] -= 1;
+    let long = program.steps.len() as u32 / 16;
+    for v in (0..program.size.len() as ValueId).filter(|&v| program.size[v as usize] > 0) {
+        for k in 0..program.uses(v).len() {
+            let (from, to) = program.span(v, k);
+            if to > from + long {
+                change[from as usize] += 1;
+                change[to as usize] -= 1;
+            }
         }
     }
     let (mut waiting, mut best) = (0, (i64::MIN, 0));
@@ -140,17 +140,22 @@ pub(crate) fn cuts(program: &Program) -> Cuts {
     Cuts { turn, values }
 }
 
-/// Settings that keep every `stride`-th cut and recompute, once, all else that waits at the turn.
+/// Settings that keep every `stride`-th cut and recompute, once, all else before the last cut that
+/// waits at the turn.
 pub(crate) fn between(program: &Program, limits: &Limits, cuts: &Cuts, stride: usize) -> Vec<u8> {
     let mut settings = limits.low.clone();
     let mut kept = vec![false; program.size.len()];
     for &v in cuts.values.iter().step_by(stride) {
         kept[v as usize] = true;
     }
+    let last = cuts
+        .values
+        .last()
+        .map_or(cuts.turn, |&v| program.filled[v as usize]);
     for v in 0..program.size.len() as ValueId {
         let (first, uses) = (program.gap(v), program.uses(v));
         let across = uses.iter().position(|&u| u > cuts.turn);
-        let across = across.filter(|_| program.filled[v as usize] <= cuts.turn);
+        let across = across.filter(|_| program.filled[v as usize] <= last);
         match across {
             Some(k) if !kept[v as usize] && limits.high[first + k] != KEEP => {
                 settings[first + k] = settings[first + k].max(1);

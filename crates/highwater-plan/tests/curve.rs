@@ -51,7 +51,7 @@ fn the_curve_is_good() {
     let family = Family::build(&problem, Policy::Auto).expect("a sound problem");
     let top = &family.plans()[0];
     let at = |share: f64| {
-        let saved = (1.0 - share) * (4 * 512 * 768 * 4 * 16 * 12) as f64;
+        let saved = (1.0 - share) * f64::from(4 * 512 * 768 * 4 * 16 * 12);
         let plan = family
             .choose(top.arena_bytes - saved as u64)
             .expect("far above the floor");

@@ -5,62 +5,20 @@
 //! changed, which 512-byte sectors of files were written, and how long the files are. That is what
 //! POSIX permits, and worse than most real file systems.
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation};
+mod image;
 
-const SECTOR: usize = 512;
-const ROOT: usize = 0;
+use image::{Change, Image, Node};
+
+use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation};
 
 /// A file system in memory, shared by its clones.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFiles {
     image: Arc<Mutex<Image>>,
-}
-
-/// All files and folders, by number. The numbers of removed ones are not used again.
-#[derive(Clone, Debug)]
-struct Image {
-    nodes: Vec<Node>,
-}
-
-#[derive(Clone, Debug)]
-enum Node {
-    File {
-        live: Vec<u8>,
-        durable: Vec<u8>,
-    },
-    Dir {
-        live: Names,
-        durable: Names,
-        since: Vec<Change>,
-    },
-}
-
-type Names = BTreeMap<String, usize>;
-
-/// A change to the names in a folder.
-#[derive(Clone, Debug)]
-enum Change {
-    Add(String, usize),
-    Remove(String),
-    Rename(String, String, usize),
-}
-
-impl Change {
-    fn apply(self, names: &mut Names) {
-        match self {
-            Self::Add(name, node) => _ = names.insert(name, node),
-            Self::Remove(name) => _ = names.remove(&name),
-            Self::Rename(from, to, node) => {
-                names.remove(&from);
-                names.insert(to, node);
-            }
-        }
-    }
 }
 
 impl MemoryFiles {
@@ -73,12 +31,7 @@ impl MemoryFiles {
     #[must_use]
     pub fn after_power_loss(&self, seed: u64) -> Self {
         let mut image = self.lock().clone();
-        let mut dice = Dice(seed);
-        // How much of what was not durable survives: from nothing to everything.
-        let luck = dice.below(5);
-        for node in &mut image.nodes {
-            node.lose_power(&mut dice, luck);
-        }
+        image.lose_power(seed);
         Self {
             image: Arc::new(Mutex::new(image)),
         }
@@ -131,175 +84,6 @@ impl MemoryFiles {
     ) -> Result<T, FilesError> {
         body(&mut self.lock()).map_err(|error| FilesError::new(operation, path, error))
     }
-}
-
-impl Node {
-    fn dir() -> Self {
-        Self::Dir {
-            live: Names::new(),
-            durable: Names::new(),
-            since: Vec::new(),
-        }
-    }
-
-    fn lose_power(&mut self, dice: &mut Dice, luck: u64) {
-        let mut survives = || dice.below(4) < luck;
-        match self {
-            Self::Dir {
-                live,
-                durable,
-                since,
-            } => {
-                for change in since.drain(..) {
-                    if survives() {
-                        change.apply(durable);
-                    }
-                }
-                live.clone_from(durable);
-            }
-            Self::File { live, durable } => {
-                if survives() {
-                    // The new length, with zeros where the sectors were not written.
-                    durable.resize(live.len(), 0);
-                }
-                for (old, new) in durable.chunks_mut(SECTOR).zip(live.chunks(SECTOR)) {
-                    if survives() {
-                        let len = old.len().min(new.len());
-                        old[..len].copy_from_slice(&new[..len]);
-                    }
-                }
-                live.clone_from(durable);
-            }
-        }
-    }
-}
-
-impl Default for Image {
-    fn default() -> Self {
-        Self {
-            nodes: vec![Node::dir()],
-        }
-    }
-}
-
-impl Image {
-    fn find(&self, path: &Path) -> io::Result<usize> {
-        parts(path)?.iter().try_fold(ROOT, |dir, name| {
-            self.names(dir)?
-                .get(*name)
-                .copied()
-                .ok_or_else(|| ErrorKind::NotFound.into())
-        })
-    }
-
-    /// The folder that a path is in, and the name it has there.
-    fn parent<'a>(&self, path: &'a Path) -> io::Result<(usize, &'a str)> {
-        let name = parts(path)?.pop().ok_or(ErrorKind::InvalidInput)?;
-        let dir = self.find(path.parent().unwrap_or(Path::new("")))?;
-        self.names(dir)?;
-        Ok((dir, name))
-    }
-
-    fn names(&self, node: usize) -> io::Result<&Names> {
-        match &self.nodes[node] {
-            Node::Dir { live, .. } => Ok(live),
-            Node::File { .. } => Err(ErrorKind::NotADirectory.into()),
-        }
-    }
-
-    fn contents(&mut self, node: usize) -> io::Result<(&mut Vec<u8>, &mut Vec<u8>)> {
-        match &mut self.nodes[node] {
-            Node::File { live, durable } => Ok((live, durable)),
-            Node::Dir { .. } => Err(ErrorKind::IsADirectory.into()),
-        }
-    }
-
-    fn file(&mut self, path: &Path) -> io::Result<(&mut Vec<u8>, &mut Vec<u8>)> {
-        let node = self.find(path)?;
-        self.contents(node)
-    }
-
-    fn change(&mut self, dir: usize, change: Change) {
-        if let Node::Dir { live, since, .. } = &mut self.nodes[dir] {
-            change.clone().apply(live);
-            since.push(change);
-        }
-    }
-
-    fn add(&mut self, dir: usize, name: &str, node: Node) -> usize {
-        self.nodes.push(node);
-        let number = self.nodes.len() - 1;
-        self.change(dir, Change::Add(name.into(), number));
-        number
-    }
-
-    fn create_dir_all(&mut self, path: &Path) -> io::Result<()> {
-        parts(path)?
-            .iter()
-            .try_fold(ROOT, |dir, name| match self.names(dir)?.get(*name) {
-                Some(&found) => Ok::<_, io::Error>(found),
-                None => Ok(self.add(dir, name, Node::dir())),
-            })?;
-        Ok(())
-    }
-
-    /// The file at a path, made where missing.
-    fn open_or_create(&mut self, path: &Path) -> io::Result<usize> {
-        let (dir, name) = self.parent(path)?;
-        let node = match self.names(dir)?.get(name) {
-            Some(&found) => found,
-            None => self.add(
-                dir,
-                name,
-                Node::File {
-                    live: Vec::new(),
-                    durable: Vec::new(),
-                },
-            ),
-        };
-        self.contents(node)?;
-        Ok(node)
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let node = self.find(from)?;
-        let ((old_dir, old), (new_dir, new)) = (self.parent(from)?, self.parent(to)?);
-        if let Some(&there) = self.names(new_dir)?.get(new)
-            && matches!(self.names(there), Ok(names) if !names.is_empty())
-        {
-            return Err(ErrorKind::DirectoryNotEmpty.into());
-        }
-        if old_dir == new_dir {
-            self.change(old_dir, Change::Rename(old.into(), new.into(), node));
-        } else {
-            self.change(new_dir, Change::Add(new.into(), node));
-            self.change(old_dir, Change::Remove(old.into()));
-        }
-        Ok(())
-    }
-
-    fn empty(&mut self, dir: usize) {
-        let Ok(names) = self.names(dir).cloned() else {
-            return;
-        };
-        for (name, node) in names {
-            self.empty(node);
-            self.change(dir, Change::Remove(name));
-        }
-    }
-}
-
-/// The names along a path, relative or absolute.
-fn parts(path: &Path) -> io::Result<Vec<&str>> {
-    let mut names = Vec::new();
-    for component in path.components() {
-        match component {
-            Component::RootDir | Component::CurDir => {}
-            Component::Normal(name) => names.push(name.to_str().ok_or(ErrorKind::InvalidInput)?),
-            _ => return Err(ErrorKind::InvalidInput.into()),
-        }
-    }
-    Ok(names)
 }
 
 impl Files for MemoryFiles {
@@ -470,95 +254,5 @@ impl FileRead for Handle {
     }
 }
 
-/// Numbers that a seed decides (SplitMix64).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % end
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(files: &MemoryFiles, path: &str) -> Option<Vec<u8>> {
-        let mut file = files.open(Path::new(path)).ok()?;
-        let mut bytes = vec![0; file.bytes() as usize];
-        file.read_exact_at(0, &mut bytes).unwrap();
-        Some(bytes)
-    }
-
-    #[test]
-    fn only_what_was_synced_is_sure_to_survive() {
-        let files = MemoryFiles::new();
-        let path = Path::new("/run/file");
-        files.create_dir_all(Path::new("/run")).unwrap();
-        files.sync_dir(Path::new("/")).unwrap();
-        let mut file = files.create(path).unwrap();
-        file.write_all(b"first").unwrap();
-        file.sync_all().unwrap();
-        let outcomes = |files: &MemoryFiles| -> std::collections::BTreeSet<Option<Vec<u8>>> {
-            (0..200)
-                .map(|seed| text(&files.after_power_loss(seed), "/run/file"))
-                .collect()
-        };
-        // The name is not durable yet.
-        assert_eq!(outcomes(&files), [None, Some(b"first".to_vec())].into());
-        files.sync_dir(Path::new("/run")).unwrap();
-        assert_eq!(outcomes(&files), [Some(b"first".to_vec())].into());
-        file.write_all(&[b'x'; 2000]).unwrap();
-        let torn = outcomes(&files);
-        assert!(torn.len() > 4 && torn.contains(&Some(b"first".to_vec())));
-        assert!(torn.contains(&text(&files, "/run/file")));
-        // Renames and removals, too, can be lost.
-        file.sync_all().unwrap();
-        files.rename(path, Path::new("/run/other")).unwrap();
-        assert_eq!(outcomes(&files).len(), 2);
-        files.remove_file(Path::new("/run/other")).unwrap();
-        files.sync_dir(Path::new("/run")).unwrap();
-        assert_eq!(outcomes(&files), [None].into());
-    }
-
-    #[test]
-    fn it_behaves_like_a_file_system() {
-        let files = MemoryFiles::new();
-        let at = |path: &str| PathBuf::from(path);
-        assert!(
-            files
-                .create(&at("/missing/file"))
-                .unwrap_err()
-                .is_not_found()
-        );
-        files.create_dir_all(&at("/a/b")).unwrap();
-        files
-            .create(&at("/a/b/c"))
-            .unwrap()
-            .write_all(b"1")
-            .unwrap();
-        files
-            .append(&at("/a/b/c"))
-            .unwrap()
-            .write_all(b"2")
-            .unwrap();
-        assert_eq!(text(&files, "/a/b/c").unwrap(), b"12");
-        files.create_dir_all(&at("/d/e")).unwrap();
-        let error = files.rename(&at("/a"), &at("/d")).unwrap_err();
-        assert_eq!(error.source.kind(), ErrorKind::DirectoryNotEmpty);
-        files.rename(&at("/a"), &at("/d/a")).unwrap();
-        assert_eq!(text(&files, "/d/a/b/c").unwrap(), b"12");
-        let entry = |name: &str| Entry {
-            name: name.into(),
-            is_dir: true,
-        };
-        assert_eq!(files.list_dir(&at("/d")).unwrap(), [entry("a"), entry("e")]);
-        files.remove_dir_all(&at("/d/a")).unwrap();
-        assert_eq!(files.metadata(&at("/d/a")).unwrap(), None);
-        assert!(files.open(&at("/d")).is_err() && files.remove_file(&at("/d")).is_err());
-    }
-}
+mod tests;

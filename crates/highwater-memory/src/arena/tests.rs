@@ -5,7 +5,7 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 /// Writes to each page below the height.
-pub(crate) fn touch(arena: &Arena) {
+fn touch(arena: &Arena) {
     for offset in (0..arena.height()).step_by(4096) {
         // SAFETY: the byte lies below the height, and only this thread uses the arena.
         unsafe { arena.ptr(offset, 1).unwrap().write(1) };
@@ -38,6 +38,21 @@ fn accessible(arena: &Arena) -> Vec<Range<i64>> {
         }
     }
     found
+}
+
+/// The bytes that the arena has in huge pages.
+fn huge_bytes(arena: &Arena) -> u64 {
+    let (mut inside, mut bytes) = (false, 0);
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        if let Some((from, _)) = line.split_once('-')
+            && let Ok(from) = usize::from_str_radix(from, 16)
+        {
+            inside = arena.addresses().contains(&from);
+        } else if let Some(kilobytes) = line.strip_prefix("AnonHugePages:").filter(|_| inside) {
+            bytes += crate::process::parse_kilobytes(kilobytes).unwrap();
+        }
+    }
+    bytes
 }
 
 #[test]
@@ -113,22 +128,23 @@ fn what_is_below_the_new_height_stays_and_what_was_above_is_gone() {
 
 #[test]
 fn huge_pages_are_used_and_split_for_good_when_lowered_in_the_middle() {
-    let counter = |name: &str| -> u64 {
-        let text = std::fs::read_to_string("/proc/vmstat").unwrap();
-        let field = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        field.map_or(0, |number| number.parse().unwrap())
-    };
     let arena = Arena::reserve(32 * MIB).unwrap();
     arena.set_height(32 * MIB).unwrap();
-    let (huge, split) = (counter("thp_fault_alloc"), counter("thp_split_page"));
     touch(&arena);
-    if counter("thp_fault_alloc") < huge + 16 {
+    if huge_bytes(&arena) < 32 * MIB {
         return; // No huge pages on this system, or none free.
     }
+    let splits = || {
+        let counters = std::fs::read_to_string("/proc/vmstat").unwrap();
+        let field = counters
+            .lines()
+            .find_map(|line| line.strip_prefix("thp_split_page "));
+        field.unwrap().parse::<u64>().unwrap()
+    };
+    let before = splits();
     arena.set_height(17 * MIB).unwrap();
-    assert!(counter("thp_split_page") > split);
+    assert!(splits() > before);
+    assert_eq!(huge_bytes(&arena), 16 * MIB);
     assert_eq!(arena.resident_bytes().unwrap(), 17 * MIB);
 }
 
