@@ -6,21 +6,29 @@
 
 mod adamw;
 mod binary;
-#[allow(dead_code, reason = "used by the operations to come")]
 mod blocks;
 mod cell;
 mod clip;
+mod copy;
+mod cross_entropy;
+mod embedding;
 pub mod evaluate;
 mod finite;
+mod full;
 mod gelu;
+mod gemm;
+mod indices;
 mod kernel;
 pub mod laws;
-#[allow(dead_code, reason = "used by the operations to come")]
+mod linear;
+mod linear_cross_entropy;
 mod math;
+mod matmul;
 mod pointwise;
 mod pool;
 mod reference_math;
 mod scalar;
+mod scale;
 mod scaled_dot_product_attention;
 mod scatter_views;
 mod sgd;
@@ -34,11 +42,19 @@ pub use adamw::AdamW;
 pub use binary::{Add, Div, Mul, Sub};
 pub use cell::{Accumulate, Assign};
 pub use clip::{ClipCoefficient, GradNorm};
+pub use copy::Copy;
+pub use cross_entropy::{CrossEntropy, CrossEntropyBackward, Reduction};
+pub use embedding::{Embedding, EmbeddingBackward};
 pub use finite::Finite;
+pub use full::Full;
 pub use gelu::{Gelu, GeluApproximate};
 pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};
+pub use linear::{BiasBackward, Linear};
+pub use linear_cross_entropy::{LinearCrossEntropy, default_chunk_rows};
+pub use matmul::{MatMul, MatMulSumBatches};
 pub use pool::{Disjoint, Pool};
 pub use scalar::{AddScalar, MulScalar};
+pub use scale::Scale;
 pub use scaled_dot_product_attention::{
     Packed, ScaledDotProductAttention, ScaledDotProductAttentionBackward,
 };
@@ -55,20 +71,31 @@ pub const OPS: &[Entry] = &[
     binary::ADD,
     scalar::ADD_SCALAR,
     cell::ASSIGN,
+    embedding::BACKWARD,
+    cross_entropy::BACKWARD,
+    linear::BIAS_BACKWARD,
     clip::CLIP_COEFFICIENT,
+    copy::ENTRY,
+    cross_entropy::ENTRY,
     binary::DIV,
+    embedding::ENTRY,
     unary::EXP,
     finite::ENTRY,
+    full::ENTRY,
     gelu::GELU,
     gelu::GELU_BACKWARD,
     clip::GRAD_NORM,
+    linear::ENTRY,
+    linear_cross_entropy::ENTRY,
     unary::LOG,
+    matmul::ENTRY,
     sum::MEAN,
     binary::MUL,
     scalar::MUL_SCALAR,
     unary::NEG,
     unary::RELU,
     unary::RELU_BACKWARD,
+    scale::ENTRY,
     scaled_dot_product_attention::ENTRY,
     scaled_dot_product_attention::ENTRY_BACKWARD,
     scatter_views::ENTRY,
@@ -79,6 +106,7 @@ pub const OPS: &[Entry] = &[
     unary::SQRT_BACKWARD,
     binary::SUB,
     sum::SUM,
+    matmul::SUM_BATCHES,
     sum::SUM_TO,
     unary::TANH,
     unary::TANH_BACKWARD,
