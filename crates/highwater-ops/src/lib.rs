@@ -6,6 +6,7 @@
 
 mod adamw;
 mod binary;
+#[allow(dead_code, reason = "used by the operations to come")]
 mod blocks;
 mod cell;
 mod clip;
@@ -22,6 +23,7 @@ mod kernel;
 pub mod laws;
 mod linear;
 mod linear_cross_entropy;
+#[allow(dead_code, reason = "used by the operations to come")]
 mod math;
 mod matmul;
 mod pointwise;
@@ -71,14 +73,14 @@ pub const OPS: &[Entry] = &[
     binary::ADD,
     scalar::ADD_SCALAR,
     cell::ASSIGN,
-    embedding::BACKWARD,
-    cross_entropy::BACKWARD,
     linear::BIAS_BACKWARD,
     clip::CLIP_COEFFICIENT,
     copy::ENTRY,
     cross_entropy::ENTRY,
+    cross_entropy::BACKWARD,
     binary::DIV,
     embedding::ENTRY,
+    embedding::BACKWARD,
     unary::EXP,
     finite::ENTRY,
     full::ENTRY,
@@ -89,6 +91,7 @@ pub const OPS: &[Entry] = &[
     linear_cross_entropy::ENTRY,
     unary::LOG,
     matmul::ENTRY,
+    matmul::SUM_BATCHES,
     sum::MEAN,
     binary::MUL,
     scalar::MUL_SCALAR,
@@ -106,7 +109,6 @@ pub const OPS: &[Entry] = &[
     unary::SQRT_BACKWARD,
     binary::SUB,
     sum::SUM,
-    matmul::SUM_BATCHES,
     sum::SUM_TO,
     unary::TANH,
     unary::TANH_BACKWARD,
