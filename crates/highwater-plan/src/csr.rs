@@ -17,8 +17,9 @@ impl<T> Csr<T> {
         self.starts[i as usize] as usize..self.starts[i as usize + 1] as usize
     }
 
-    pub(crate) fn rows(&self) -> u32 {
-        self.starts.len() as u32 - 1
+    /// Number of items in all rows.
+    pub(crate) fn items(&self) -> usize {
+        self.items.len()
     }
 }
 

@@ -172,10 +172,13 @@ fn rungs(top: u64, least: u64) -> Vec<u64> {
     rungs
 }
 
-/// What is worth packing: the best for each rung, the fastest and the few smallest.
+/// What is worth packing: the best for each rung and half-way between, the fastest and the few
+/// smallest.
 fn select(search: &Search, rungs: &[u64]) -> Vec<Found> {
     let archive = &search.archive;
-    let rungs = rungs.iter().filter_map(|&rung| archive.within(rung));
+    let between = rungs.windows(2).map(|pair| pair[0].midpoint(pair[1]));
+    let budgets = rungs.iter().copied().chain(between);
+    let rungs = budgets.filter_map(|budget| archive.within(budget));
     let ends = archive.all().take(4).chain(archive.all().last());
     let mut chosen: Vec<Found> = rungs.chain(ends).cloned().collect();
     chosen.sort_by_key(|found| found.outcome.peak);
@@ -197,4 +200,171 @@ fn pareto(mut plans: Vec<Plan>) -> Vec<Plan> {
         smaller
     });
     plans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::{Effect, Home, Node, Pin, Value};
+
+    fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {
+        Node {
+            inputs: inputs.to_vec(),
+            outputs: outputs.to_vec(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            in_place: Vec::new(),
+            scratch_bytes: 0,
+            seconds: 1.0,
+            effect: Effect::Repeatable,
+            done: false,
+        }
+    }
+
+    /// in -> a -> b -> c, then c, b, a are read again in turn.
+    fn chain(bytes: u64) -> Problem {
+        let arena = Value {
+            bytes,
+            home: Home::Arena,
+            pin: Pin::Free,
+            wanted: false,
+        };
+        let input = Value {
+            home: Home::External,
+            ..arena.clone()
+        };
+        let nodes = vec![
+            node(&[0], &[1]),
+            node(&[1], &[2]),
+            node(&[2], &[3]),
+            node(&[3], &[]),
+            node(&[2], &[]),
+            node(&[1], &[]),
+        ];
+        Problem {
+            nodes,
+            values: vec![input, arena.clone(), arena.clone(), arena],
+        }
+    }
+
+    #[test]
+    fn fewer_bytes_cost_more_seconds() {
+        let family = Family::build(&chain(100), Policy::Auto).expect("sound");
+        let all: Vec<(u64, f64)> = family
+            .plans()
+            .iter()
+            .map(|p| (p.arena_bytes, p.seconds))
+            .collect();
+        assert_eq!(all, [(384, 6.0), (256, 7.0)]);
+        assert_eq!(family.choose(u64::MAX).expect("fits").recomputed_nodes, 0);
+        assert_eq!(family.choose(383).expect("fits").recomputed_nodes, 1);
+    }
+
+    #[test]
+    fn a_refusal_says_need_have_and_holder() {
+        let family = Family::build(&chain(100), Policy::Keep).expect("sound");
+        let refusal = family.choose(300).expect_err("too little");
+        assert_eq!(
+            refusal.to_string(),
+            "need at least 384 bytes (set by node 2), have 300; \
+             the largest holder is value 1 with 128 bytes"
+        );
+        assert_eq!(refusal.floor, *family.floor());
+    }
+
+    #[test]
+    fn an_output_takes_over_a_dying_input() {
+        let mut problem = chain(100);
+        problem.nodes.truncate(3);
+        problem.nodes[1].in_place.push((0, 0));
+        problem.nodes[2].in_place.push((0, 0));
+        let family = Family::build(&problem, Policy::Auto).expect("sound");
+        assert_eq!(family.floor().arena_bytes, 128);
+    }
+
+    #[test]
+    fn updates_follow_the_guard_and_replays() {
+        let mut problem = chain(100);
+        problem.nodes[1].reads.push((7, 0));
+        let mut guard = node(&[3], &[]);
+        guard.effect = Effect::Guard;
+        let mut update = node(&[3], &[]);
+        (update.effect, update.writes) = (Effect::Once, vec![(7, 0)]);
+        problem.nodes.extend([update, guard]);
+        let family = Family::build(&problem, Policy::Auto).expect("sound");
+        for plan in family.plans() {
+            let at = |wanted: NodeId| {
+                let runs = plan.instructions.iter().rposition(|i| match i.action {
+                    Action::Run { node, .. } | Action::Guard { node } => node == wanted,
+                    _ => false,
+                });
+                runs.expect("it runs")
+            };
+            assert!(at(7) < at(6) && at(1) < at(6));
+        }
+    }
+
+    #[test]
+    fn malformed_problems_are_typed_errors() {
+        let build = |change: fn(&mut Problem)| {
+            let mut problem = chain(100);
+            change(&mut problem);
+            Family::build(&problem, Policy::Auto).expect_err("malformed")
+        };
+        assert_eq!(
+            build(|p| p.nodes[0].inputs[0] = 9),
+            ProblemError::NoSuchValue { node: 0, value: 9 }
+        );
+        assert_eq!(
+            build(|p| p.nodes[3].outputs.push(1)),
+            ProblemError::TwoProducers {
+                value: 1,
+                first: 0,
+                second: 3
+            }
+        );
+        assert_eq!(
+            build(|p| p.nodes[0].inputs[0] = 3),
+            ProblemError::UsedBeforeFilled { node: 0, value: 3 }
+        );
+        assert_eq!(
+            build(|p| p.nodes[1].in_place.push((0, 4))),
+            ProblemError::BadInPlace {
+                node: 1,
+                input: 0,
+                output: 4
+            }
+        );
+        assert_eq!(
+            build(|p| p.nodes[1].writes.push((0, 0))),
+            ProblemError::RepeatableWrites { node: 1 }
+        );
+        assert_eq!(
+            build(|p| p.nodes[2].seconds = f64::NAN),
+            ProblemError::BadSeconds { node: 2 }
+        );
+        assert_eq!(
+            build(|p| p.values[1].bytes = u64::MAX),
+            ProblemError::TooLarge
+        );
+        let circle = build(|p| {
+            p.nodes[0].effect = Effect::Once;
+            p.nodes[0].writes.push((0, 0));
+            p.nodes[3].effect = Effect::Guard;
+        });
+        assert!(matches!(circle, ProblemError::NoOrder { .. }));
+        let lost = build(|p| {
+            p.nodes[0].effect = Effect::Once;
+            p.nodes[0].done = true;
+        });
+        assert_eq!(lost, ProblemError::Lost { value: 1 });
+    }
+
+    #[test]
+    fn nothing_to_do_is_a_plan() {
+        let family = Family::build(&Problem::default(), Policy::Auto).expect("sound");
+        let plan = family.choose(0).expect("fits");
+        assert!(plan.instructions.is_empty());
+        crate::verify(&Problem::default(), plan, 0).expect("sound");
+    }
 }

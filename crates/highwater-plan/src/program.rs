@@ -154,7 +154,7 @@ impl Program {
 
     /// Number of gaps, tails included.
     pub(crate) fn gaps(&self) -> usize {
-        self.uses.range(self.uses.rows() - 1).end
+        self.uses.items()
     }
 
     /// The steps between which a gap lies: that of the event before it, and its use (the last step

@@ -1,0 +1,217 @@
+//! Applications that the laws try.
+
+use super::{Packed, ScaledDotProductAttention, ScaledDotProductAttentionBackward};
+use crate::{Fill, Reject, Sample};
+use highwater_graph::{DType, Layout, Op, OpError, Shape, Spec};
+use std::sync::Arc;
+
+/// Batch, heads, queries, keys, width, causal.
+type Case = (usize, usize, usize, usize, usize, bool);
+
+const CASES: [Case; 15] = [
+    (1, 1, 1, 1, 1, true),
+    (2, 2, 3, 3, 4, true),
+    (1, 2, 3, 5, 4, false),
+    (2, 3, 5, 5, 16, true),
+    (1, 2, 37, 37, 37, true),
+    (1, 2, 65, 65, 64, true),
+    (1, 1, 130, 130, 128, true),
+    (2, 1, 64, 64, 64, false),
+    (1, 2, 5, 130, 64, false),
+    (1, 1, 130, 5, 16, false),
+    (1, 3, 1, 65, 64, false),
+    (1, 1, 66, 67, 256, false),
+    (0, 2, 5, 5, 16, true),
+    (1, 2, 0, 0, 16, true),
+    (1, 2, 0, 7, 16, false),
+];
+
+fn attention(causal: bool, width: usize) -> ScaledDotProductAttention {
+    ScaledDotProductAttention {
+        causal,
+        scale: 1.0 / (width as f64).sqrt(),
+    }
+}
+
+fn gradient(causal: bool, width: usize) -> ScaledDotProductAttentionBackward {
+    let ScaledDotProductAttention { causal, scale } = attention(causal, width);
+    ScaledDotProductAttentionBackward {
+        causal,
+        scale,
+        output_grad: true,
+        lse_grad: false,
+        packed: None,
+    }
+}
+
+fn strided(shape: [usize; 4], strides: [usize; 4], offset: usize) -> Spec {
+    Spec {
+        dtype: DType::F32,
+        layout: Layout::strided(shape, &strides, offset),
+    }
+}
+
+/// The thirds of a packed projection `[B, T, 3 H D]`.
+fn thirds(b: usize, h: usize, t: usize, d: usize) -> (Packed, [Spec; 3]) {
+    let c = h * d;
+    let packed = Packed {
+        strides: [t * 3 * c, d, 3 * c, 1],
+        offsets: [0, c, 2 * c],
+    };
+    let shape = Shape::from([b, h, t, d]);
+    let specs = [0, 1, 2].map(|i| Spec {
+        dtype: DType::F32,
+        layout: packed.layout(i, &shape),
+    });
+    (packed, specs)
+}
+
+fn with(mut sample: Sample, specs: impl IntoIterator<Item = Spec>) -> Sample {
+    for (i, spec) in specs.into_iter().enumerate() {
+        let fill = sample.inputs[i].1;
+        sample = sample.input(i, spec, fill);
+    }
+    sample
+}
+
+fn forward_sample((b, h, q, k, d, causal): Case) -> Sample {
+    let (queries, keys) = ([b, h, q, d], [b, h, k, d]);
+    Sample::new(attention(causal, d), &[&queries, &keys, &keys])
+}
+
+/// With `lse` about as large as it is, so that weights are about as small.
+fn backward_sample(op: ScaledDotProductAttentionBackward, (b, h, q, k, d, _): Case) -> Sample {
+    let (queries, keys) = ([b, h, q, d], [b, h, k, d]);
+    let rows = [b, h, q];
+    let mut shapes: Vec<&[usize]> = vec![&queries, &keys, &keys, &queries, &rows];
+    if op.output_grad {
+        shapes.push(&queries);
+    }
+    if op.lse_grad {
+        shapes.push(&rows);
+    }
+    let least = ((k as f64) + 1.0).ln() + 0.5;
+    let lse = Fill::Uniform(least, least + 1.0);
+    Sample::new(op, &shapes).input(4, Spec::contiguous(DType::F32, rows), lse)
+}
+
+/// Samples of the forward operation.
+pub(super) fn forward() -> Vec<Sample> {
+    let mut samples: Vec<Sample> = CASES.into_iter().map(forward_sample).collect();
+    for (b, h, t, d) in [(2, 3, 9, 16), (1, 2, 70, 64), (2, 1, 33, 5)] {
+        let (_, specs) = thirds(b, h, t, d);
+        samples.push(with(forward_sample((b, h, t, t, d, true)), specs));
+    }
+    // Keys of one head for all, elements apart, and an offset.
+    let shared = strided([2, 3, 5, 16], [80, 0, 16, 1], 0);
+    let apart = strided([2, 3, 5, 16], [1, 160, 32, 2], 7);
+    let sample = forward_sample((2, 3, 5, 5, 16, false));
+    samples.push(with(sample, [apart.clone(), shared, apart]));
+    samples
+}
+
+/// Samples of the backward operation.
+pub(super) fn backward() -> Vec<Sample> {
+    let mut samples: Vec<Sample> = CASES
+        .into_iter()
+        .map(|case| backward_sample(gradient(case.5, case.4), case))
+        .collect();
+    for (b, h, t, d) in [(2, 3, 9, 16), (1, 2, 70, 64), (2, 1, 33, 5)] {
+        let (packed, specs) = thirds(b, h, t, d);
+        let op = ScaledDotProductAttentionBackward {
+            packed: Some(packed),
+            ..gradient(true, d)
+        };
+        samples.push(with(backward_sample(op, (b, h, t, t, d, true)), specs));
+    }
+    for (output_grad, lse_grad) in [(true, true), (false, true)] {
+        let op = ScaledDotProductAttentionBackward {
+            output_grad,
+            lse_grad,
+            ..gradient(false, 16)
+        };
+        samples.push(backward_sample(op, (1, 2, 5, 7, 16, false)));
+    }
+    // Inputs stored in other orders, and a gradient that is the same number everywhere.
+    let shape = [2, 3, 5, 16];
+    let split = strided(shape, [240, 16, 48, 1], 0);
+    let apart = strided(shape, [1, 160, 32, 2], 7);
+    let sample = backward_sample(gradient(true, 16), (2, 3, 5, 5, 16, true));
+    let sample = with(sample, [split.clone(), apart.clone(), split.clone(), split]);
+    samples.push(sample.clone().input(5, apart, Fill::Normal(1.0)));
+    let same = strided(shape, [0, 0, 0, 0], 0);
+    samples.push(sample.input(5, same, Fill::Normal(1.0)));
+    samples
+}
+
+fn specs(shapes: &[&[usize]]) -> Vec<Spec> {
+    let spec = |&shape: &&[usize]| Spec::contiguous(DType::F32, shape);
+    shapes.iter().map(spec).collect()
+}
+
+fn reject(op: impl Op, inputs: Vec<Spec>, error: fn(&OpError) -> bool) -> Reject {
+    Reject {
+        op: Arc::new(op),
+        inputs,
+        error,
+    }
+}
+
+fn is_shape(error: &OpError) -> bool {
+    matches!(error, OpError::Shape { .. })
+}
+
+fn is_dtype(error: &OpError) -> bool {
+    matches!(error, OpError::DType { .. })
+}
+
+fn is_arity(error: &OpError) -> bool {
+    matches!(error, OpError::Arity { .. })
+}
+
+/// What the forward operation refuses.
+pub(super) fn forward_rejects() -> Vec<Reject> {
+    let (a, b): (&[usize], &[usize]) = (&[1, 2, 5, 16], &[1, 2, 7, 16]);
+    let whole = vec![Spec::contiguous(DType::I64, a); 3];
+    let mut mixed = specs(&[a, a, a]);
+    mixed[2].dtype = DType::BF16;
+    let wide: &[usize] = &[1, 1, 2, 257];
+    vec![
+        reject(attention(true, 16), specs(&[a, a]), is_arity),
+        reject(attention(true, 16), specs(&[a, b, b]), is_shape),
+        reject(attention(false, 16), specs(&[a, b, a]), is_shape),
+        reject(
+            attention(false, 16),
+            specs(&[a, &[1, 3, 5, 16], a]),
+            is_shape,
+        ),
+        reject(attention(false, 16), specs(&[&[2, 5, 16], a, a]), is_shape),
+        reject(attention(false, 16), specs(&[wide, wide, wide]), is_shape),
+        reject(attention(false, 16), whole, is_dtype),
+        reject(attention(false, 16), mixed, is_dtype),
+    ]
+}
+
+/// What the backward operation refuses.
+pub(super) fn backward_rejects() -> Vec<Reject> {
+    let a: &[usize] = &[1, 2, 5, 16];
+    let lse: &[usize] = &[1, 2, 5];
+    let op = gradient(true, 16);
+    let mut half = specs(&[a, a, a, a, lse, a]);
+    half[5].dtype = DType::BF16;
+    let (mut packed, _) = thirds(1, 2, 5, 16);
+    packed.offsets[2] += 1;
+    let overlapping = ScaledDotProductAttentionBackward {
+        packed: Some(packed),
+        ..op
+    };
+    vec![
+        reject(op, specs(&[a, a, a, a, lse]), is_arity),
+        reject(op, specs(&[a, a, a, a, lse, &[1, 2, 6, 16]]), is_shape),
+        reject(op, specs(&[a, a, a, a, &[1, 2, 6], a]), is_shape),
+        reject(op, half, is_dtype),
+        reject(overlapping, specs(&[a, a, a, a, lse, a]), |error| {
+            matches!(error, OpError::Attribute { .. })
+        }),
+    ]
+}
