@@ -2,8 +2,8 @@
 
 use super::data::Numbers;
 use super::{Finding, Law, Laws, Trial, compare};
-use crate::{Array, Full};
 use crate::evaluate::{EvaluateError, Values};
+use crate::{Array, Full};
 use highwater_graph::{
     Backward, Category, DType, Graph, OpError, Operand, Phase, Shape, Site, Spec,
 };
@@ -156,7 +156,9 @@ fn ask(trial: &Trial<'_>, question: &Question) -> Result<Answer, OpError> {
     let shape = layout.shape().clone();
     let grad = if question.ones && *dtype == DType::F32 {
         let op = Full { value: 1.0, shape };
-        graph.add(Arc::new(op), &[], &site(Phase::Backward))?.remove(0)
+        graph
+            .add(Arc::new(op), &[], &site(Phase::Backward))?
+            .remove(0)
     } else {
         give(&mut graph, *dtype, &output_gradient(question, &shape))
     };
@@ -212,12 +214,18 @@ fn check_answer(
             continue;
         };
         if !question.needs[i] {
-            return Err(gradient(format!("input {i} has a gradient that nobody needs")));
+            return Err(gradient(format!(
+                "input {i} has a gradient that nobody needs"
+            )));
         }
         let (got, mut want) = (fast.get(operand), plain.get(operand));
         let tolerance = NODES * trial.sample.tolerance.max(1e-6);
-        compare(&got, &want, tolerance)
-            .map_err(|detail| (Law::BackwardKernels, format!("gradient of input {i}: {detail}")))?;
+        compare(&got, &want, tolerance).map_err(|detail| {
+            (
+                Law::BackwardKernels,
+                format!("gradient of input {i}: {detail}"),
+            )
+        })?;
         if *accumulated {
             let before = answer.existing[i].as_ref().ok_or_else(|| {
                 gradient(format!("adds to a gradient of input {i} that is not there"))
@@ -253,7 +261,10 @@ impl<'a> Slopes<'a> {
     fn check(&mut self, question: &Question, i: usize, got: &Array) -> Result<(), String> {
         let trial = self.trial;
         if got.shape != self.arrays[i].shape {
-            return Err(format!("shape {} instead of {}", got.shape, self.arrays[i].shape));
+            return Err(format!(
+                "shape {} instead of {}",
+                got.shape, self.arrays[i].shape
+            ));
         }
         let output = &trial.outputs[question.output];
         let is_exact = |spec: &Spec| matches!(spec.dtype, DType::F32 | DType::F64);
