@@ -125,10 +125,11 @@ fn site(phase: Phase) -> Site {
 /// The gradient of an output.
 fn output_gradient(question: &Question, shape: &Shape) -> Array {
     let mut numbers = Numbers::new(0x91ad + question.output as u64);
-    Array::from_fn(shape.clone(), |_| match question.ones {
-        true => 1.0,
-        false => f64::from(numbers.normal() as f32),
-    })
+    let mut random = || f64::from(numbers.normal() as f32);
+    Array::from_fn(
+        shape.clone(),
+        |_| if question.ones { 1.0 } else { random() },
+    )
 }
 
 fn ask(trial: &Trial<'_>, question: &Question) -> Result<Answer, OpError> {
