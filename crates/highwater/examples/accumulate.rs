@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p highwater --example accumulate`
 
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+
 use highwater::nn::{Linear, Module};
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
 use highwater::{Engine, Result, Tensor};
@@ -9,7 +11,10 @@ use highwater::{Engine, Result, Tensor};
 fn main() -> Result<()> {
     let engine = Engine::builder().arena(4 << 20).seed(1).build()?;
     let model = Linear::new(&engine, 8, 1, true)?;
-    let options = SgdOptions { lr: 0.05, ..SgdOptions::default() };
+    let options = SgdOptions {
+        lr: 0.05,
+        ..SgdOptions::default()
+    };
     let mut optimizer = Sgd::new(model.parameters(), options)?;
     let truth = engine.tensor(&[1.0, -2.0, 3.0, 0.5, 0.0, -1.0, 2.0, 1.0], [1, 8])?;
     let mut last = f32::INFINITY;

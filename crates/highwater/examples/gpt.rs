@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p highwater --example gpt`
 
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+
 use highwater::nn::{CausalSelfAttention, Embedding, LayerNorm, Linear, Module};
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Engine, Result, Tensor};
@@ -19,8 +21,17 @@ impl Block {
     fn new(e: &Engine, c: usize) -> Result<Self> {
         let (ln_1, ln_2) = (LayerNorm::new(e, c, 1e-5)?, LayerNorm::new(e, c, 1e-5)?);
         let attn = CausalSelfAttention::new(e, c, 4, 0.0)?;
-        let (fc, proj) = (Linear::new(e, c, 4 * c, true)?, Linear::new(e, 4 * c, c, true)?);
-        Ok(Self { ln_1, attn, ln_2, fc, proj })
+        let (fc, proj) = (
+            Linear::new(e, c, 4 * c, true)?,
+            Linear::new(e, 4 * c, c, true)?,
+        );
+        Ok(Self {
+            ln_1,
+            attn,
+            ln_2,
+            fc,
+            proj,
+        })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -34,11 +45,19 @@ fn main() -> Result<()> {
     let (b, t, c) = (8, 64, 64);
     let e = Engine::builder().arena(24 << 20).seed(1).build()?;
     let (tokens, positions) = (Embedding::new(&e, 256, c)?, Embedding::new(&e, t, c)?);
-    let blocks = (0..4).map(|_| Block::new(&e, c)).collect::<Result<Vec<_>>>()?;
-    let (ln_f, head) = (LayerNorm::new(&e, c, 1e-5)?, Linear::new(&e, c, 256, false)?);
+    let blocks = (0..4)
+        .map(|_| Block::new(&e, c))
+        .collect::<Result<Vec<_>>>()?;
+    let (ln_f, head) = (
+        LayerNorm::new(&e, c, 1e-5)?,
+        Linear::new(&e, c, 256, false)?,
+    );
     let modules: [&dyn Module; 5] = [&tokens, &positions, &blocks, &ln_f, &head];
     let parameters = modules.iter().flat_map(|m| m.parameters()).collect();
-    let options = AdamWOptions { lr: 3e-3, ..AdamWOptions::default() };
+    let options = AdamWOptions {
+        lr: 3e-3,
+        ..AdamWOptions::default()
+    };
     let mut optimizer = AdamW::new(parameters, options)?;
     let text: Vec<u32> = include_str!("gpt.rs").bytes().map(u32::from).collect();
     let mut losses = Vec::new();

@@ -3,13 +3,17 @@
 //!
 //! `cargo run --release -p highwater --example item_before_backward`
 
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+
 use highwater::nn::{Linear, Module};
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Engine, Result, Tensor};
 
 fn train(read_early: bool) -> Result<Vec<f32>> {
     let engine = Engine::builder().arena(2 << 20).seed(7).build()?;
-    let layers = (0..4).map(|_| Linear::new(&engine, 64, 64, true)).collect::<Result<Vec<_>>>()?;
+    let layers = (0..4)
+        .map(|_| Linear::new(&engine, 64, 64, true))
+        .collect::<Result<Vec<_>>>()?;
     let mut optimizer = AdamW::new(layers.parameters(), AdamWOptions::default())?;
     let mut losses = Vec::new();
     for _ in 0..10 {

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p highwater --example mlp`
 
+#![expect(clippy::print_stdout, reason = "an example talks to its reader")]
+
 use highwater::nn::{Linear, Module};
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Engine, Result, Tensor};
@@ -17,7 +19,11 @@ impl Mlp {
     fn new(engine: &Engine, width: usize) -> Result<Self> {
         let fc1 = Linear::new(engine, 2, width, true)?;
         let fc2 = Linear::new(engine, width, width, true)?;
-        Ok(Self { fc1, fc2, out: Linear::new(engine, width, 2, true)? })
+        Ok(Self {
+            fc1,
+            fc2,
+            out: Linear::new(engine, width, 2, true)?,
+        })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -32,13 +38,19 @@ fn spirals(points: usize) -> (Vec<f32>, Vec<u32>) {
         let angle = 6.0 * t + std::f32::consts::PI * arm as f32;
         [t * angle.cos(), t * angle.sin()]
     };
-    ((0..points).flat_map(point).collect(), (0..points).map(|i| (i % 2) as u32).collect())
+    (
+        (0..points).flat_map(point).collect(),
+        (0..points).map(|i| (i % 2) as u32).collect(),
+    )
 }
 
 fn main() -> Result<()> {
     let engine = Engine::builder().arena(8 << 20).seed(1).build()?;
     let model = Mlp::new(&engine, 64)?;
-    let options = AdamWOptions { lr: 1e-2, ..AdamWOptions::default() };
+    let options = AdamWOptions {
+        lr: 1e-2,
+        ..AdamWOptions::default()
+    };
     let mut optimizer = AdamW::new(model.parameters(), options)?;
     let (points, arms) = spirals(512);
     let x = engine.tensor(&points, [512, 2])?;
@@ -53,7 +65,10 @@ fn main() -> Result<()> {
             println!("step {step:3}  loss {last:.4}");
         }
     }
-    println!("last loss {last:.4}, in {} bytes", engine.last_step().planned_arena_bytes);
+    println!(
+        "last loss {last:.4}, in {} bytes",
+        engine.last_step().planned_arena_bytes
+    );
     assert!(last < 0.1, "the spirals were not learnt");
     Ok(())
 }

@@ -12,7 +12,7 @@
 //! 4. the results are added up in the order in which they came.
 
 use highwater_graph::{
-    Backward, Graph, Layout, Node, OpError, Operand, Phase, Shape, Site, Source, Spec,
+    Backward, Graph, Layout, Node, OpError, Operand, Phase, Shape, Site, Source,
 };
 use highwater_ops::{Add, Copy, Full, ScatterViews};
 use smallvec::SmallVec;
@@ -47,12 +47,21 @@ pub(crate) fn backward(
         checkpoint: None,
         grad_enabled: false,
     };
-    let mut walk = Walk { graph, contributions: BTreeMap::new() };
-    let seed = Full { value: 1.0, shape: root.shape().clone() };
+    let mut walk = Walk {
+        graph,
+        contributions: BTreeMap::new(),
+    };
+    let seed = Full {
+        value: 1.0,
+        shape: root.shape().clone(),
+    };
     let seed = walk.emit(Arc::new(seed), &[], &site)?;
     walk.contribute(root.source, root.spec.layout.clone(), seed);
     let last = walk.graph.producer(root).map(|(node, _)| node);
-    for node in (0..=last.unwrap_or(0)).rev().take(last.map_or(0, |last| last as usize + 1)) {
+    for node in (0..=last.unwrap_or(0))
+        .rev()
+        .take(last.map_or(0, |last| last as usize + 1))
+    {
         walk.visit(node, location)?;
     }
     walk.leaves(&site)
@@ -73,13 +82,20 @@ impl Walk<'_> {
         let name = op.name();
         let outputs = self.graph.add(op, inputs, site);
         let one = outputs.and_then(|outputs| {
-            outputs.into_iter().next().ok_or(OpError::Arity { op: name, expected: 1, got: 0 })
+            outputs.into_iter().next().ok_or(OpError::Arity {
+                op: name,
+                expected: 1,
+                got: 0,
+            })
         });
         one.map_err(|error| Stop::Op(error, site.clone()))
     }
 
     fn contribute(&mut self, source: Source, layout: Layout, grad: Operand) {
-        self.contributions.entry(source).or_default().push((layout, grad));
+        self.contributions
+            .entry(source)
+            .or_default()
+            .push((layout, grad));
     }
 
     fn visit(&mut self, id: u32, location: &'static Location<'static>) -> Result<(), Stop> {
@@ -92,7 +108,11 @@ impl Walk<'_> {
             phase: Phase::Backward,
             checkpoint: None,
             grad_enabled: false,
-            location: if node.site.module.is_empty() { location } else { node.site.location },
+            location: if node.site.module.is_empty() {
+                location
+            } else {
+                node.site.location
+            },
             ..node.site.clone()
         };
         let mut grads: SmallVec<[Option<Operand>; 2]> = SmallVec::new();
@@ -128,7 +148,9 @@ impl Walk<'_> {
             };
             let numel = self.numel(input.source)?;
             let covers = from.covers(numel) && input.spec.layout.covers(numel);
-            covers.then(|| rebase(grad, from, &input.spec.layout)).flatten()
+            covers
+                .then(|| rebase(grad, from, &input.spec.layout))
+                .flatten()
         };
         node.inputs.iter().map(one).collect()
     }
@@ -147,7 +169,9 @@ impl Walk<'_> {
         to: &Layout,
         site: &Site,
     ) -> Result<Option<Operand>, Stop> {
-        let Some(contributions) = self.contributions.remove(&source) else { return Ok(None) };
+        let Some(contributions) = self.contributions.remove(&source) else {
+            return Ok(None);
+        };
         let numel = to.numel();
         let mut dense: SmallVec<[Operand; 2]> = SmallVec::new();
         let mut parts: SmallVec<[Contribution; 3]> = SmallVec::new();
@@ -164,7 +188,9 @@ impl Walk<'_> {
             dense.push(self.assemble(parts, to, site)?);
         }
         let mut dense = dense.into_iter();
-        let Some(mut sum) = dense.next() else { return Ok(None) };
+        let Some(mut sum) = dense.next() else {
+            return Ok(None);
+        };
         for grad in dense {
             sum = self.emit(Arc::new(Add), &[sum, grad], site)?;
         }
@@ -181,8 +207,17 @@ impl Walk<'_> {
         if let Some(view) = rebase(grad, from, to) {
             return Ok(view);
         }
-        let internal = || Stop::Op(OpError::shape("backward", "a view", "no view"), site.clone());
-        let ordered = grad.spec.layout.permute(&from.storage_order()).ok_or_else(internal)?;
+        let internal = || {
+            Stop::Op(
+                OpError::shape("backward", "a view", "no view"),
+                site.clone(),
+            )
+        };
+        let ordered = grad
+            .spec
+            .layout
+            .permute(&from.storage_order())
+            .ok_or_else(internal)?;
         let dense = self.emit(Arc::new(Copy), &[grad.with_layout(ordered)], site)?;
         let ordered = Layout::contiguous(dense.shape().clone());
         rebase(&dense, &ordered, to).ok_or_else(internal)
@@ -240,7 +275,11 @@ fn rebase(grad: &Operand, from: &Layout, to: &Layout) -> Option<Operand> {
     }
     let order = to.storage_order();
     let stored: Shape = order.iter().map(|&i| to.shape()[i]).collect();
-    let flat = grad.spec.layout.permute(&from.storage_order())?.reshape(&stored)?;
+    let flat = grad
+        .spec
+        .layout
+        .permute(&from.storage_order())?
+        .reshape(&stored)?;
     let mut inverse: SmallVec<[usize; 5]> = SmallVec::from_elem(0, order.len());
     for (i, &dim) in order.iter().enumerate() {
         inverse[dim] = i;
@@ -255,18 +294,30 @@ fn disjoint(parts: &[Contribution]) -> bool {
     let mut offsets: SmallVec<[usize; 4]> = parts.iter().map(|(l, _)| l.offset()).collect();
     offsets.sort_unstable();
     let first = &parts[0].0;
-    let same = parts.iter().all(|(l, _)| l.strides() == first.strides() && l.shape() == first.shape());
+    let same = parts
+        .iter()
+        .all(|(l, _)| l.strides() == first.strides() && l.shape() == first.shape());
     // The span of the dimensions that lie inside one step of the slices.
-    let step = offsets.windows(2).map(|w| w[1] - w[0]).min().unwrap_or(usize::MAX);
-    let dims = first.shape().iter().zip(first.strides()).filter(|&(&n, _)| n > 1);
-    let inner: usize =
-        dims.clone().filter(|&(_, &s)| s < step).map(|(&n, &s)| (n - 1) * s).sum::<usize>();
-    let outer = dims.filter(|&(_, &s)| s >= step).map(|(_, &s)| s).min().unwrap_or(usize::MAX);
+    let step = offsets
+        .windows(2)
+        .map(|w| w[1] - w[0])
+        .min()
+        .unwrap_or(usize::MAX);
+    let dims = first
+        .shape()
+        .iter()
+        .zip(first.strides())
+        .filter(|&(&n, _)| n > 1);
+    let inner: usize = dims
+        .clone()
+        .filter(|&(_, &s)| s < step)
+        .map(|(&n, &s)| (n - 1) * s)
+        .sum::<usize>();
+    let outer = dims
+        .filter(|&(_, &s)| s >= step)
+        .map(|(_, &s)| s)
+        .min()
+        .unwrap_or(usize::MAX);
     let spread = offsets[offsets.len() - 1] - offsets[0];
     same && inner < step && spread.saturating_add(inner) < outer
-}
-
-/// Whether the storage's gradient may be asked for at all.
-pub(crate) fn differentiable(spec: &Spec) -> bool {
-    spec.dtype.is_float()
 }

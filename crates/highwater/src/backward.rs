@@ -21,7 +21,10 @@ pub(crate) fn backward(loss: &Tensor, location: &'static Location<'static>) -> R
         return Err(usage_error(message, location));
     }
     if root.shape().numel() != 1 {
-        let message = format!("backward() is for one element, the shape is {}", root.shape());
+        let message = format!(
+            "backward() is for one element, the shape is {}",
+            root.shape()
+        );
         return Err(usage_error(message, location));
     }
     let effects = state.graph.nodes().iter().enumerate().any(|(id, node)| {
@@ -34,7 +37,12 @@ pub(crate) fn backward(loss: &Tensor, location: &'static Location<'static>) -> R
     }
     let backward = Phase::Backward;
     let guard = Arc::new(Finite { what: "the loss" });
-    engine.apply(state, guard, std::slice::from_ref(&root), &site(location, backward))?;
+    engine.apply(
+        state,
+        guard,
+        std::slice::from_ref(&root),
+        &site(location, backward),
+    )?;
     let gradients = autograd::backward(&mut state.graph, &root, location).map_err(stopped)?;
     for (source, grad) in gradients {
         match source {
@@ -56,7 +64,11 @@ fn accumulate(
     grad: Operand,
     location: &'static Location<'static>,
 ) -> Result<()> {
-    if let Some(cell) = state.grads.get(&id).and_then(|&cell| state.graph.read_cell(cell)) {
+    if let Some(cell) = state
+        .grads
+        .get(&id)
+        .and_then(|&cell| state.graph.read_cell(cell))
+    {
         let site = site(location, Phase::Backward);
         engine.apply(state, Arc::new(Accumulate), &[cell, grad], &site)?;
         return Ok(());

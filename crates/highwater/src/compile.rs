@@ -48,10 +48,19 @@ pub(crate) fn compile(
     let mut values = Numbering::default();
     let mut nodes = Vec::new();
     let mut problem = Problem::default();
-    for (id, node) in graph.nodes().iter().enumerate().filter(|&(id, _)| needed[id]) {
+    for (id, node) in graph
+        .nodes()
+        .iter()
+        .enumerate()
+        .filter(|&(id, _)| needed[id])
+    {
         let id = id as NodeId;
         let inputs = specs(&node.inputs);
-        let outputs: Vec<_> = node.outputs.iter().map(|&v| graph.value(v).spec.clone()).collect();
+        let outputs: Vec<_> = node
+            .outputs
+            .iter()
+            .map(|&v| graph.value(v).spec.clone())
+            .collect();
         let cost = node.op.cost(&inputs, &outputs, from.threads);
         let mut positions = Vec::new();
         let mut read = Vec::new();
@@ -81,7 +90,11 @@ pub(crate) fn compile(
             .collect();
         problem.nodes.push(plan::Node {
             inputs: read,
-            outputs: node.outputs.iter().map(|&value| values.number(value)).collect(),
+            outputs: node
+                .outputs
+                .iter()
+                .map(|&value| values.number(value))
+                .collect(),
             reads: cells,
             writes: node.writes.to_vec(),
             in_place,
@@ -97,8 +110,16 @@ pub(crate) fn compile(
         nodes.push(id);
     }
     let pinned = pinned_values(graph);
-    problem.values = values.order.iter().map(|&id| value(from, id, &pinned)).collect();
-    Compiled { problem, nodes, values: values.order }
+    problem.values = values
+        .order
+        .iter()
+        .map(|&id| value(from, id, &pinned))
+        .collect();
+    Compiled {
+        problem,
+        nodes,
+        values: values.order,
+    }
 }
 
 fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Value {
@@ -113,7 +134,11 @@ fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Val
     plan::Value {
         bytes: from.graph.value(id).spec.bytes(),
         home,
-        pin: if pinned.contains(&id) { Pin::Recompute } else { Pin::Free },
+        pin: if pinned.contains(&id) {
+            Pin::Recompute
+        } else {
+            Pin::Free
+        },
         wanted: false,
     }
 }
@@ -140,10 +165,17 @@ fn pinned_values(graph: &Graph) -> BTreeSet<ValueId> {
     if pinned.is_empty() {
         return pinned;
     }
-    for node in graph.nodes().iter().filter(|node| node.site.phase == Phase::Forward) {
+    for node in graph
+        .nodes()
+        .iter()
+        .filter(|node| node.site.phase == Phase::Forward)
+    {
         for input in &node.inputs {
             if let Source::Value(id) = input.source {
-                let made_in = graph.value(id).producer.map(|(n, _)| graph.node(n).site.checkpoint);
+                let made_in = graph
+                    .value(id)
+                    .producer
+                    .map(|(n, _)| graph.node(n).site.checkpoint);
                 if made_in.is_some_and(|checkpoint| checkpoint != node.site.checkpoint) {
                     pinned.remove(&id);
                 }
@@ -220,7 +252,11 @@ struct Entry {
 
 impl Entry {
     fn position(&self, plan: &Plan) -> Option<usize> {
-        self.family.1.plans().iter().position(|other| std::ptr::eq(other, plan))
+        self.family
+            .1
+            .plans()
+            .iter()
+            .position(|other| std::ptr::eq(other, plan))
     }
 }
 
@@ -239,7 +275,12 @@ impl PlanCache {
             Some(index) => self.entries.remove(index),
             None => {
                 let family = Arc::new((problem.clone(), Family::build(problem, policy)?));
-                Entry { hash, policy, family, verified: BTreeSet::new() }
+                Entry {
+                    hash,
+                    policy,
+                    family,
+                    verified: BTreeSet::new(),
+                }
             }
         };
         let family = Arc::clone(&entry.family);
@@ -260,7 +301,9 @@ impl PlanCache {
     pub(crate) fn is_first_use(&self, plan: &Plan) -> bool {
         let entry = self.entries.last();
         entry.is_none_or(|entry| {
-            entry.position(plan).is_none_or(|index| !entry.verified.contains(&index))
+            entry
+                .position(plan)
+                .is_none_or(|index| !entry.verified.contains(&index))
         })
     }
 

@@ -36,7 +36,11 @@ pub fn is_grad_enabled() -> bool {
 /// Nested scopes are joined by dots.
 pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     let before = MODULE.with_borrow(Arc::clone);
-    let path = if before.is_empty() { name.into() } else { format!("{before}.{name}").into() };
+    let path = if before.is_empty() {
+        name.into()
+    } else {
+        format!("{before}.{name}").into()
+    };
     MODULE.set(path);
     let _restore = Restore(|| MODULE.set(Arc::clone(&before)));
     f()
@@ -68,7 +72,9 @@ mod tests {
     fn modes_are_restored_through_panics() {
         let panicked = std::panic::catch_unwind(|| no_grad(|| scope("a", || panic!("inside"))));
         assert!(panicked.is_err() && is_grad_enabled());
-        let path = scope("h", || scope("3", || site(Location::caller(), Phase::Forward).module));
+        let path = scope("h", || {
+            scope("3", || site(Location::caller(), Phase::Forward).module)
+        });
         assert_eq!(&*path, "h.3");
         assert_eq!(&*site(Location::caller(), Phase::Forward).module, "");
     }

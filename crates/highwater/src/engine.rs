@@ -195,7 +195,10 @@ impl Builder {
             verify: self.verify,
             dry: self.dry,
             process_budget: self.memory,
-            state: Mutex::new(State { seed: self.seed, ..State::default() }),
+            state: Mutex::new(State {
+                seed: self.seed,
+                ..State::default()
+            }),
             dropped_cells: Mutex::new(Vec::new()),
         }));
         let reserve = engine.measure_reserve() + RESERVE_HEADROOM_BYTES;
@@ -203,7 +206,10 @@ impl Builder {
         if let Some(memory) = self.memory
             && reserve >= memory
         {
-            let (reserve, memory) = (highwater_memory::Bytes(reserve), highwater_memory::Bytes(memory));
+            let (reserve, memory) = (
+                highwater_memory::Bytes(reserve),
+                highwater_memory::Bytes(memory),
+            );
             return Err(Error::Build(format!(
                 "the process needs {reserve} beside its tensors, and the budget is {memory}"
             )));
@@ -236,7 +242,10 @@ impl Engine {
     /// An engine to be configured that evaluates every operation at once, for debugging: the same
     /// bits, and every value is kept, so it takes more memory.
     pub fn eager() -> Builder {
-        Builder { eager: true, ..Self::builder() }
+        Builder {
+            eager: true,
+            ..Self::builder()
+        }
     }
 
     /// Makes this the engine that [`Engine::current`] answers on this thread.
@@ -359,12 +368,20 @@ impl Engine {
     }
 
     fn take_dropped(&self) -> Vec<CellId> {
-        let mut dropped = self.0.dropped_cells.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dropped = self
+            .0
+            .dropped_cells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *dropped)
     }
 
     pub(crate) fn drop_cell(&self, id: CellId) {
-        self.0.dropped_cells.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.0
+            .dropped_cells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(id);
     }
 
     /// Adds a node to the pending graph; in eager mode runs it.
@@ -380,7 +397,10 @@ impl Engine {
         }
         let site = named_by_cell(&state.graph, inputs, site);
         let located = |source| located(source, &site);
-        self.0.kernels.get(op.name(), Device::Cpu).map_err(located)?;
+        self.0
+            .kernels
+            .get(op.name(), Device::Cpu)
+            .map_err(located)?;
         let effect = op.effect().is_repeatable();
         let outputs = state.graph.add(op, inputs, &site).map_err(located)?;
         if self.0.eager && effect && site.phase == Phase::Forward {
@@ -426,7 +446,9 @@ impl Engine {
         if self.0.process_budget.is_none() {
             return;
         }
-        let Ok(usage) = highwater_memory::Usage::read() else { return };
+        let Ok(usage) = highwater_memory::Usage::read() else {
+            return;
+        };
         // Cheap first: only if all pages of the arenas are touched can this be exact.
         if usage.resident > state.reserve_bytes + self.0.store.mapped_bytes() {
             let measured = self.measure_reserve();
@@ -471,7 +493,11 @@ fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
     let mut site = site.clone();
     if site.module.is_empty() {
         let name = inputs.iter().find_map(|input| match input.source {
-            Source::Cell(id, _) => graph.cell(id)?.name.rsplit_once('.').map(|(module, _)| module),
+            Source::Cell(id, _) => graph
+                .cell(id)?
+                .name
+                .rsplit_once('.')
+                .map(|(module, _)| module),
             Source::Value(_) => None,
         });
         if let Some(name) = name {
@@ -482,11 +508,18 @@ fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
 }
 
 pub(crate) fn located(source: highwater_graph::OpError, site: &Site) -> Error {
-    Error::Op { source, module: site.module.to_string(), location: site.location.to_string() }
+    Error::Op {
+        source,
+        module: site.module.to_string(),
+        location: site.location.to_string(),
+    }
 }
 
 pub(crate) fn usage_error(message: impl Into<String>, location: &Location<'_>) -> Error {
-    Error::Usage { message: message.into(), location: location.to_string() }
+    Error::Usage {
+        message: message.into(),
+        location: location.to_string(),
+    }
 }
 
 fn what(category: Category) -> &'static str {

@@ -138,7 +138,11 @@ pub enum Error {
 }
 
 fn in_module(module: &str) -> String {
-    if module.is_empty() { String::new() } else { format!(", in {module}") }
+    if module.is_empty() {
+        String::new()
+    } else {
+        format!(", in {module}")
+    }
 }
 
 /// The crate's result.

@@ -6,8 +6,9 @@ use crate::compile::{Compiled, Posed, Progress, compile};
 use crate::engine::{Engine, State, StepReport, located};
 use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
 use crate::forecast::{Forecast, Surroundings, forecast};
+use crate::store::Storage;
 use crate::tensor::{Handle, HandleState};
-use crate::{Error, Result};
+use crate::{Error, Result, raw};
 use highwater_graph::{Category, Graph, Operand, Source, ValueId};
 use highwater_plan::{Family, Plan, Problem};
 use std::collections::BTreeSet;
@@ -27,7 +28,12 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         let targets = state.kept_targets();
-        let request = Request { targets: &targets, effects: true, whole: true, future: None };
+        let request = Request {
+            targets: &targets,
+            effects: true,
+            whole: true,
+            future: None,
+        };
         let result = self.evaluate(state, &request);
         self.check_reserve(state);
         match result {
@@ -45,7 +51,12 @@ impl Engine {
         future: Option<&Operand>,
         location: &'static Location<'static>,
     ) -> Result<()> {
-        let request = Request { targets, effects: false, whole: false, future };
+        let request = Request {
+            targets,
+            effects: false,
+            whole: false,
+            future,
+        };
         let result = self.evaluate(state, &request);
         result.map_err(|failed| self.abandon(state, failed, location))?;
         state.compact(future);
@@ -60,8 +71,12 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<Operand> {
         let targets = state.pending_grad_values();
-        let request =
-            Request { targets: &targets, effects: true, whole: false, future: Some(next) };
+        let request = Request {
+            targets: &targets,
+            effects: true,
+            whole: false,
+            future: Some(next),
+        };
         let result = self.evaluate(state, &request);
         result.map_err(|failed| self.abandon(state, failed, location))?;
         state.graph.mark_evaluated();
@@ -73,19 +88,35 @@ impl Engine {
     pub(crate) fn evaluate_now(&self, state: &mut State) -> Result<()> {
         let pending = |id: &u32| !state.progress.done.contains(id);
         let nodes = (0..state.graph.nodes().len() as u32).filter(pending);
-        let targets = nodes.flat_map(|id| state.graph.node(id).outputs.to_vec()).collect();
-        let location = Location::caller();
-        self.evaluate_some(state, &targets, None, location)
+        let targets = nodes
+            .flat_map(|id| state.graph.node(id).outputs.to_vec())
+            .collect();
+        let request = Request {
+            targets: &targets,
+            effects: false,
+            whole: false,
+            future: None,
+        };
+        let result = self.evaluate(state, &request);
+        result.map_err(|failed| self.abandon(state, failed, Location::caller()))
     }
 
     fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
-        let clean = |error| Failed { error, wrote: false, guard: None };
+        let clean = |error| Failed {
+            error,
+            wrote: false,
+            guard: None,
+        };
         if let Some(why) = &state.poisoned {
             return Err(clean(Error::Poisoned(why.clone())));
         }
         let there = |id: &ValueId| state.storages.contains_key(id);
-        let missing: BTreeSet<ValueId> =
-            request.targets.iter().copied().filter(|id| !there(id)).collect();
+        let missing: BTreeSet<ValueId> = request
+            .targets
+            .iter()
+            .copied()
+            .filter(|id| !there(id))
+            .collect();
         if missing.is_empty() && !request.effects {
             return Ok(());
         }
@@ -94,14 +125,23 @@ impl Engine {
             let value = state.graph.value(id);
             let what = "a kept value";
             let storage = self.0.store.alloc(value.spec.bytes(), value.category, what);
-            state.storages.insert(id, storage.map_err(clean)?);
+            let storage = storage.map_err(clean)?;
+            self.move_out(state, id, &storage).map_err(clean)?;
+            state.storages.insert(id, storage);
         }
         let started = Instant::now();
         let chosen = self.choose(state, &missing, request).map_err(clean);
-        let Chosen { graph, compiled, family, plan } = match chosen {
+        let Chosen {
+            graph,
+            compiled,
+            family,
+            plan,
+        } = match chosen {
             Ok(chosen) => chosen,
             Err(failed) => {
-                missing.iter().for_each(|id| drop(state.storages.remove(id)));
+                missing
+                    .iter()
+                    .for_each(|id| drop(state.storages.remove(id)));
                 return Err(failed);
             }
         };
@@ -122,7 +162,9 @@ impl Engine {
             Ok(ran) => ran,
             Err(failed) => {
                 if !failed.wrote {
-                    missing.iter().for_each(|id| drop(state.storages.remove(id)));
+                    missing
+                        .iter()
+                        .for_each(|id| drop(state.storages.remove(id)));
                 }
                 return Err(failed);
             }
@@ -131,6 +173,23 @@ impl Engine {
         state.advance(&compiled, ran);
         let height = state.residents_end();
         self.0.store.hold(height);
+        Ok(())
+    }
+
+    /// A value that is to have storage of its own, but whose node ran in an earlier plan of the
+    /// step: it is copied if it is still in the arena; otherwise its node counts as not run.
+    fn move_out(&self, state: &mut State, id: ValueId, storage: &Storage) -> Result<()> {
+        let Some((node, _)) = state.graph.value(id).producer else {
+            return Ok(());
+        };
+        if let Some(offset) = state.progress.residents.remove(&id) {
+            let from = self.0.store.plans().ptr(offset, storage.bytes())?;
+            raw::copy(from, storage);
+        } else if state.progress.done.remove(&node) {
+            for output in &state.graph.node(node).outputs {
+                state.progress.residents.remove(output);
+            }
+        }
         Ok(())
     }
 
@@ -159,30 +218,58 @@ impl Engine {
         request: &Request<'_>,
     ) -> Result<Chosen> {
         let budget = self.0.store.plan_budget();
-        let extended = request.future.filter(|root| root.requires_grad).and_then(|root| {
-            let mut graph = state.graph.clone();
-            let gradients = autograd::backward(&mut graph, root, Location::caller()).ok()?;
-            Some((graph, gradients))
-        });
+        let extended = request
+            .future
+            .filter(|root| root.requires_grad)
+            .and_then(|root| {
+                let mut graph = state.graph.clone();
+                let gradients = autograd::backward(&mut graph, root, Location::caller()).ok()?;
+                Some((graph, gradients))
+            });
         if let Some((graph, gradients)) = extended {
-            let wanted = targets.iter().copied().chain(gradients.values().filter_map(value));
+            let wanted = targets
+                .iter()
+                .copied()
+                .chain(gradients.values().filter_map(value));
             let compiled = self.compile(state, &graph, wanted, request.effects);
             let family = self.family(state, &compiled.problem)?;
             if let Some(plan) = fastest(&family.1, budget) {
-                return Ok(Chosen { graph: Some(graph), compiled, family, plan });
+                return Ok(Chosen {
+                    graph: Some(graph),
+                    compiled,
+                    family,
+                    plan,
+                });
             }
         }
-        let compiled = self.compile(state, &state.graph, targets.iter().copied(), request.effects);
+        let compiled = self.compile(
+            state,
+            &state.graph,
+            targets.iter().copied(),
+            request.effects,
+        );
         let family = self.family(state, &compiled.problem)?;
         if let Some(plan) = fastest(&family.1, budget) {
-            return Ok(Chosen { graph: None, compiled, family, plan });
+            return Ok(Chosen {
+                graph: None,
+                compiled,
+                family,
+                plan,
+            });
         }
         if state.progress.residents.is_empty() {
             state.forecast = self.describe(state, &state.graph, &compiled, &family.1, None);
             return Err(self.refusal(state, &compiled, &family.1));
         }
         state.give_up_residents();
-        self.choose(state, targets, &Request { future: None, ..*request })
+        self.choose(
+            state,
+            targets,
+            &Request {
+                future: None,
+                ..*request
+            },
+        )
     }
 
     fn compile(
@@ -195,9 +282,7 @@ impl Engine {
         let posed = Posed {
             graph,
             progress: &state.progress,
-            external: &|id| {
-                state.storages.contains_key(&id) || graph.value(id).producer.is_none()
-            },
+            external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
             threads: self.threads(),
             rates: &self.0.rates,
         };
@@ -233,7 +318,11 @@ impl Engine {
     ) -> Option<Forecast> {
         let (budget_bytes, reserve_bytes) = self.stated_budget(state);
         let state_bytes = self.0.store.state_bytes();
-        let around = Surroundings { state_bytes, reserve_bytes, budget_bytes };
+        let around = Surroundings {
+            state_bytes,
+            reserve_bytes,
+            budget_bytes,
+        };
         forecast(graph, compiled, family, plan, around)
     }
 
@@ -241,13 +330,22 @@ impl Engine {
         let floor = family.floor();
         let (budget_bytes, reserve) = self.stated_budget(state);
         let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
-        let at = floor.node.and_then(node).map(|&id| describe(state.graph.node(id)));
+        let at = floor
+            .node
+            .and_then(node)
+            .map(|&id| describe(state.graph.node(id)));
         let largest = floor.holders.iter().max_by_key(|&&(_, bytes)| bytes);
         let holder = largest.map(|&(value, bytes)| {
             let value = state.graph.value(compiled.values[value as usize]);
-            let made = value.producer.map(|(node, _)| describe(state.graph.node(node)));
+            let made = value
+                .producer
+                .map(|(node, _)| describe(state.graph.node(node)));
             let what = made.unwrap_or_else(|| "an input".into());
-            format!("{} made by {what} ({})", value.spec, highwater_memory::Bytes(bytes))
+            format!(
+                "{} made by {what} ({})",
+                value.spec,
+                highwater_memory::Bytes(bytes)
+            )
         });
         Error::OverBudget {
             floor_bytes: floor.arena_bytes + self.0.store.state_bytes() + reserve,
@@ -260,7 +358,11 @@ impl Engine {
     /// Ends the generation: handles become values of their own, or expire.
     fn finish(&self, state: &mut State, location: &'static Location<'static>) -> Result<()> {
         state.adopt_grads();
-        for handle in state.handles.drain(..).filter_map(|handle| handle.upgrade()) {
+        for handle in state
+            .handles
+            .drain(..)
+            .filter_map(|handle| handle.upgrade())
+        {
             handle.settle(state.generation, &state.storages, location);
         }
         state.graph.mark_evaluated();
@@ -279,7 +381,10 @@ impl Engine {
     ) -> Error {
         let keep_graph = matches!(failed.error, Error::OverBudget { .. } | Error::State { .. });
         let error = match failed.guard {
-            Some(what) => Error::NonFinite { what, node: self.first_non_finite(state) },
+            Some(what) => Error::NonFinite {
+                what,
+                node: self.first_non_finite(state),
+            },
             None => failed.error,
         };
         if failed.wrote {
@@ -287,7 +392,11 @@ impl Engine {
         }
         if !keep_graph {
             state.pending_grads.clear();
-            for handle in state.handles.drain(..).filter_map(|handle| handle.upgrade()) {
+            for handle in state
+                .handles
+                .drain(..)
+                .filter_map(|handle| handle.upgrade())
+            {
                 handle.settle(state.generation, &state.storages, location);
             }
             state.clear();
@@ -298,9 +407,11 @@ impl Engine {
 
     /// Computes the forward part again, looking at each result. No cell was written yet.
     fn first_non_finite(&self, state: &mut State) -> String {
-        let guards = state.graph.nodes().iter().filter(|node| {
-            node.op.effect() == highwater_graph::Effect::Guard
-        });
+        let guards = state
+            .graph
+            .nodes()
+            .iter()
+            .filter(|node| node.op.effect() == highwater_graph::Effect::Guard);
         let guarded: BTreeSet<ValueId> = guards
             .flat_map(|node| node.inputs.iter())
             .filter_map(value)
@@ -310,8 +421,18 @@ impl Engine {
         state.storages.retain(|id, _| given.contains(id));
         state.progress = Progress::default();
         let unknown = "not found again".to_owned();
-        let request = Request { targets: &guarded, effects: false, whole: true, future: None };
-        let Ok(Chosen { compiled, family, plan, .. }) = self.choose(state, &guarded, &request)
+        let request = Request {
+            targets: &guarded,
+            effects: false,
+            whole: true,
+            future: None,
+        };
+        let Ok(Chosen {
+            compiled,
+            family,
+            plan,
+            ..
+        }) = self.choose(state, &guarded, &request)
         else {
             return unknown;
         };
@@ -319,8 +440,16 @@ impl Engine {
         if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
             return unknown;
         }
-        match execute(&self.machine(state, &state.graph, true), &compiled, plan, None) {
-            Err(Failed { error: Error::NonFinite { node, .. }, .. }) => node,
+        match execute(
+            &self.machine(state, &state.graph, true),
+            &compiled,
+            plan,
+            None,
+        ) {
+            Err(Failed {
+                error: Error::NonFinite { node, .. },
+                ..
+            }) => node,
             _ => unknown,
         }
     }
@@ -337,19 +466,28 @@ struct Chosen {
 
 fn fastest(family: &Family, budget: u64) -> Option<usize> {
     let chosen = family.choose(budget).ok()?;
-    family.plans().iter().position(|plan| std::ptr::eq(plan, chosen))
+    family
+        .plans()
+        .iter()
+        .position(|plan| std::ptr::eq(plan, chosen))
 }
 
 impl Compiled {
     /// Where a run may stop that is to produce some of the graph's values, and every effect.
     fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
         let numbered = self.values.iter().enumerate();
-        let values = numbered.filter(|(_, id)| ids.contains(id)).map(|(i, _)| i as u32).collect();
+        let values = numbered
+            .filter(|(_, id)| ids.contains(id))
+            .map(|(i, _)| i as u32)
+            .collect();
         let effect = |node: &highwater_plan::Node| {
             !node.done && node.effect != highwater_plan::Effect::Repeatable
         };
         let nodes = self.problem.nodes.iter().enumerate();
-        let nodes = nodes.filter(|(_, node)| effect(node)).map(|(i, _)| i as u32).collect();
+        let nodes = nodes
+            .filter(|(_, node)| effect(node))
+            .map(|(i, _)| i as u32)
+            .collect();
         Until { values, nodes }
     }
 }
@@ -381,7 +519,10 @@ impl State {
         let mut targets = self.pending_grad_values();
         self.handles.retain(|handle| handle.strong_count() > 0);
         for handle in self.handles.iter().filter_map(Weak::upgrade) {
-            if let HandleState::Pending { generation, operand } = &*handle.state()
+            if let HandleState::Pending {
+                generation,
+                operand,
+            } = &*handle.state()
                 && *generation == self.generation
                 && let Source::Value(id) = operand.source
                 && (handle.is_kept() || self.graph.value(id).spec.bytes() <= KEPT_BYTES)
@@ -402,20 +543,32 @@ impl State {
         self.handles.retain(|handle| handle.strong_count() > 0);
         let handles: Vec<_> = self.handles.iter().filter_map(Weak::upgrade).collect();
         let mut roots = self.pending_grad_values();
-        roots.extend(handles.iter().filter_map(|handle| handle.pending_value(self.generation)));
+        roots.extend(
+            handles
+                .iter()
+                .filter_map(|handle| handle.pending_value(self.generation)),
+        );
         roots.extend(root.and_then(value));
         let done = &self.progress.done;
         let kept = self.graph.reachable(&roots, |id| !done.contains(&id));
         let (nodes, values) = self.graph.retain(&kept, &roots);
         let new_value = |id: ValueId| values.get(&id).copied();
-        self.progress.done = done.iter().filter_map(|id| nodes.get(id).copied()).collect();
+        self.progress.done = done
+            .iter()
+            .filter_map(|id| nodes.get(id).copied())
+            .collect();
         let residents = std::mem::take(&mut self.progress.residents).into_iter();
-        self.progress.residents =
-            residents.filter_map(|(id, offset)| Some((new_value(id)?, offset))).collect();
+        self.progress.residents = residents
+            .filter_map(|(id, offset)| Some((new_value(id)?, offset)))
+            .collect();
         let storages = std::mem::take(&mut self.storages).into_iter();
-        self.storages = storages.filter_map(|(id, s)| Some((new_value(id)?, s))).collect();
+        self.storages = storages
+            .filter_map(|(id, s)| Some((new_value(id)?, s)))
+            .collect();
         let leaves = std::mem::take(&mut self.leaves).into_iter();
-        self.leaves = leaves.filter_map(|(id, leaf)| Some((new_value(id)?, leaf))).collect();
+        self.leaves = leaves
+            .filter_map(|(id, leaf)| Some((new_value(id)?, leaf)))
+            .collect();
         let renumber = |operand: &mut Operand| {
             if let Source::Value(id) = operand.source
                 && let Some(id) = new_value(id)
@@ -424,7 +577,9 @@ impl State {
             }
         };
         self.pending_grads.values_mut().for_each(renumber);
-        handles.iter().for_each(|handle| handle.renumber(self.generation, &renumber));
+        handles
+            .iter()
+            .for_each(|handle| handle.renumber(self.generation, &renumber));
         root.map(|root| {
             let mut root = root.clone();
             renumber(&mut root);
@@ -453,7 +608,9 @@ impl State {
         let nodes = self.graph.nodes().len() as u32;
         let values = self.graph.values().len() as ValueId;
         let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node as usize]);
-        self.progress.done.extend(ran_nodes.filter(|&node| node < nodes));
+        self.progress
+            .done
+            .extend(ran_nodes.filter(|&node| node < nodes));
         self.progress.residents = ran
             .present
             .into_iter()
@@ -465,7 +622,9 @@ impl State {
     /// Where the highest value ends that the next plan will find in the arena.
     fn residents_end(&self) -> u64 {
         let ends = self.progress.residents.iter();
-        ends.map(|(&id, &offset)| offset + self.graph.value(id).spec.bytes()).max().unwrap_or(0)
+        ends.map(|(&id, &offset)| offset + self.graph.value(id).spec.bytes())
+            .max()
+            .unwrap_or(0)
     }
 
     /// Forgets what earlier plans of the step left in the arena.
@@ -475,19 +634,30 @@ impl State {
         self.progress.done.retain(|&id| {
             let node = graph.node(id);
             let repeatable = node.op.effect().is_repeatable();
-            !repeatable || node.outputs.iter().all(|output| storages.contains_key(output))
+            !repeatable
+                || node
+                    .outputs
+                    .iter()
+                    .all(|output| storages.contains_key(output))
         });
     }
 
     /// Evaluated gradients become cells, so that later backward passes can add to them in place.
     fn adopt_grads(&mut self) {
         for (parameter, grad) in std::mem::take(&mut self.pending_grads) {
-            let Source::Value(id) = grad.source else { continue };
-            let Some(storage) = self.storages.get(&id).cloned() else { continue };
-            let name = self.graph.cell(parameter).map_or_else(String::new, |cell| {
-                format!("{}.grad", cell.name)
-            });
-            let cell = self.graph.add_cell(&name, grad.spec, Category::Gradient, false);
+            let Source::Value(id) = grad.source else {
+                continue;
+            };
+            let Some(storage) = self.storages.get(&id).cloned() else {
+                continue;
+            };
+            let name = self
+                .graph
+                .cell(parameter)
+                .map_or_else(String::new, |cell| format!("{}.grad", cell.name));
+            let cell = self
+                .graph
+                .add_cell(&name, grad.spec, Category::Gradient, false);
             self.cells.insert(cell, storage);
             self.grads.insert(parameter, cell);
         }

@@ -77,7 +77,13 @@ pub(crate) fn execute(
     plan: &Plan,
     mut until: Option<Until>,
 ) -> Result<Ran, Failed> {
-    let mut run = Run { machine, compiled, ran: Ran::default(), once: BTreeSet::new(), wrote: false };
+    let mut run = Run {
+        machine,
+        compiled,
+        ran: Ran::default(),
+        once: BTreeSet::new(),
+        wrote: false,
+    };
     for (id, value) in compiled.problem.values.iter().enumerate() {
         if let highwater_plan::Home::Resident { offset } = value.home {
             run.ran.present.insert(id as u32, offset);
@@ -89,11 +95,12 @@ pub(crate) fn execute(
             if until.as_ref().is_some_and(Until::is_reached) {
                 break;
             }
-            run.instruction(&instruction.action).map_err(|(error, guard)| Failed {
-                error,
-                wrote: run.wrote,
-                guard,
-            })?;
+            run.instruction(&instruction.action)
+                .map_err(|(error, guard)| Failed {
+                    error,
+                    wrote: run.wrote,
+                    guard,
+                })?;
             if let Some(until) = &mut until {
                 until.note(compiled, &instruction.action);
             }
@@ -116,11 +123,16 @@ type Stopped = (Error, Option<&'static str>);
 impl Run<'_> {
     fn instruction(&mut self, action: &Action) -> Result<(), Stopped> {
         match action {
-            Action::Run { node, outputs, scratch } => self.node(*node, outputs, *scratch),
+            Action::Run {
+                node,
+                outputs,
+                scratch,
+            } => self.node(*node, outputs, *scratch),
             Action::Guard { node } => self.node(*node, &[], None).map_err(|(error, _)| {
                 let guard = match &error {
                     Error::Kernel {
-                        source: highwater_ops::KernelError::NonFinite { what }, ..
+                        source: highwater_ops::KernelError::NonFinite { what },
+                        ..
                     } => Some(*what),
                     _ => None,
                 };
@@ -130,9 +142,10 @@ impl Run<'_> {
                 self.ran.present.remove(value);
                 Ok(())
             }
-            Action::Evict { .. } | Action::Fetch { .. } => {
-                Err((Error::Internal("the plan moves values, but there is one tier".into()), None))
-            }
+            Action::Evict { .. } | Action::Fetch { .. } => Err((
+                Error::Internal("the plan moves values, but there is one tier".into()),
+                None,
+            )),
         }
     }
 
@@ -154,16 +167,28 @@ impl Run<'_> {
         }
         let outputs = self.outputs(node, posed).map_err(|error| (error, None))?;
         let scratch_bytes = posed.scratch_bytes;
-        let scratch = self.arena(scratch.unwrap_or(0), if scratch.is_some() { scratch_bytes } else { 0 });
+        let scratch = self.arena(
+            scratch.unwrap_or(0),
+            if scratch.is_some() { scratch_bytes } else { 0 },
+        );
         let scratch = scratch.map_err(|error| (error, None))?;
         self.wrote |= !node.writes.is_empty();
-        let result = call(self.machine, node, &inputs, &outputs, (scratch, scratch_bytes as usize));
+        let result = call(
+            self.machine,
+            node,
+            &inputs,
+            &outputs,
+            (scratch, scratch_bytes as usize),
+        );
         result.map_err(|error| (error, None))?;
         // An output over an input: the input is gone.
         for (&value, offset) in posed.outputs.iter().zip(offsets) {
             if let Some(offset) = offset {
                 let bytes = self.compiled.problem.values[value as usize].bytes;
-                let taken = posed.in_place.iter().filter(|&&(_, o)| posed.outputs[o as usize] == value);
+                let taken = posed
+                    .in_place
+                    .iter()
+                    .filter(|&&(_, o)| posed.outputs[o as usize] == value);
                 for &(i, _) in taken {
                     let input = posed.inputs[i as usize];
                     if bytes > 0 && input != value && self.ran.present.get(&input) == Some(offset) {
@@ -191,7 +216,10 @@ impl Run<'_> {
     ) -> Result<SmallVec<[Buffer; 4]>> {
         // The problem's inputs are the node's, less the cells, in the same order.
         let mut ids = posed.inputs.iter();
-        node.inputs.iter().map(|input| self.input(node, input, &mut ids)).collect()
+        node.inputs
+            .iter()
+            .map(|input| self.input(node, input, &mut ids))
+            .collect()
     }
 
     fn input(
@@ -201,22 +229,36 @@ impl Run<'_> {
         ids: &mut std::slice::Iter<'_, highwater_plan::ValueId>,
     ) -> Result<Buffer> {
         let absent = |what: &str| {
-            Error::Internal(format!("{} reads {what}, which is not there", node.op.name()))
+            Error::Internal(format!(
+                "{} reads {what}, which is not there",
+                node.op.name()
+            ))
         };
         let (address, bytes, writable) = match input.source {
             Source::Cell(id, _) => {
-                let storage = self.machine.cells.get(&id).ok_or_else(|| absent("a dropped cell"))?;
+                let storage = self
+                    .machine
+                    .cells
+                    .get(&id)
+                    .ok_or_else(|| absent("a dropped cell"))?;
                 let writable = node.writes.iter().any(|&(cell, _)| cell == id);
                 (storage.address(), storage.bytes(), writable)
             }
             Source::Value(value) => {
-                let id = ids.next().ok_or_else(|| absent("a value of another problem"))?;
+                let id = ids
+                    .next()
+                    .ok_or_else(|| absent("a value of another problem"))?;
                 let (address, bytes) =
                     self.value(value, *id).ok_or_else(|| absent("a value"))??;
                 (address, bytes, false)
             }
         };
-        Ok(Buffer { address, bytes: bytes as usize, writable, spec: input.spec.clone() })
+        Ok(Buffer {
+            address,
+            bytes: bytes as usize,
+            writable,
+            spec: input.spec.clone(),
+        })
     }
 
     fn value(
@@ -249,7 +291,12 @@ impl Run<'_> {
                 }
             };
             let spec = self.machine.graph.value(value).spec.clone();
-            buffers.push(Buffer { address, bytes: bytes as usize, writable: true, spec });
+            buffers.push(Buffer {
+                address,
+                bytes: bytes as usize,
+                writable: true,
+                spec,
+            });
         }
         Ok(buffers)
     }
@@ -286,7 +333,10 @@ fn call(
         module: node.site.module.to_string(),
         location: node.site.location.to_string(),
     };
-    let kernel = machine.kernels.get(op.name(), Device::Cpu).map_err(located)?;
+    let kernel = machine
+        .kernels
+        .get(op.name(), Device::Cpu)
+        .map_err(located)?;
     let mut input_views: Vec<View<'_>> = inputs.iter().map(Buffer::view).collect();
     let mut output_views: Vec<View<'_>> = outputs.iter().map(Buffer::view).collect();
     // SAFETY: `scratch` is a range of the arena that the verified plan gives to this instruction
@@ -310,8 +360,14 @@ fn call(
         }),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            let message = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Err(Error::Panic { op: op.name(), message: message.to_owned(), location: location() })
+            let message = text
+                .or(panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            Err(Error::Panic {
+                op: op.name(),
+                message: message.to_owned(),
+                location: location(),
+            })
         }
     }
 }
@@ -319,9 +375,14 @@ fn call(
 fn check_finite(node: &Node, outputs: &[Buffer]) -> Result<()> {
     for output in outputs {
         let view = output.view();
-        let finite = view.storage::<f32>().is_ok_and(|values| values.iter().all(|v| v.is_finite()));
+        let finite = view
+            .storage::<f32>()
+            .is_ok_and(|values| values.iter().all(|v| v.is_finite()));
         if output.spec.dtype == highwater_graph::DType::F32 && !finite {
-            return Err(Error::NonFinite { what: "a result", node: describe(node) });
+            return Err(Error::NonFinite {
+                what: "a result",
+                node: describe(node),
+            });
         }
     }
     Ok(())
@@ -330,6 +391,10 @@ fn check_finite(node: &Node, outputs: &[Buffer]) -> Result<()> {
 /// Operation, module and line of a node, for messages.
 pub(crate) fn describe(node: &Node) -> String {
     let module = &node.site.module;
-    let inside = if module.is_empty() { String::new() } else { format!(" in {module}") };
+    let inside = if module.is_empty() {
+        String::new()
+    } else {
+        format!(" in {module}")
+    };
     format!("{}{inside} at {}", node.op.name(), node.site.location)
 }

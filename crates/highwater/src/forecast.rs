@@ -84,7 +84,11 @@ pub(crate) fn forecast(
     let plan = chosen.or(family.plans().last())?;
     let beside = around.state_bytes + around.reserve_bytes;
     let node = |id: highwater_plan::NodeId| {
-        compiled.nodes.get(id as usize).map(|&id| describe(graph.node(id))).unwrap_or_default()
+        compiled
+            .nodes
+            .get(id as usize)
+            .map(|&id| describe(graph.node(id)))
+            .unwrap_or_default()
     };
     let running = |instruction: u32| match &plan.instructions.get(instruction as usize)?.action {
         highwater_plan::Action::Run { node, .. } | highwater_plan::Action::Guard { node } => {
@@ -106,7 +110,11 @@ pub(crate) fn forecast(
         reserve_bytes: around.reserve_bytes,
         peak_at: running(plan.peak_instruction).map(node).unwrap_or_default(),
         holders: at_peak(graph, compiled, plan),
-        curve: family.plans().iter().map(|plan| price(plan, beside)).collect(),
+        curve: family
+            .plans()
+            .iter()
+            .map(|plan| price(plan, beside))
+            .collect(),
         plan: plan.clone(),
     })
 }
@@ -120,7 +128,7 @@ fn price(plan: &Plan, beside: u64) -> Price {
 }
 
 fn at_peak(graph: &Graph, compiled: &Compiled, plan: &Plan) -> Vec<Holder> {
-    let held = holders(&compiled.problem, plan, plan.peak_instruction);
+    let held = holders(&compiled.problem, plan, plan.peak_instruction as usize);
     let mut groups: BTreeMap<String, (u64, u32)> = BTreeMap::new();
     let mut add = |what: String, bytes: u64| {
         let group = groups.entry(what).or_default();
@@ -128,13 +136,22 @@ fn at_peak(graph: &Graph, compiled: &Compiled, plan: &Plan) -> Vec<Holder> {
     };
     for (value, bytes) in held.values {
         let value = graph.value(compiled.values[value as usize]);
-        let made = value.producer.map_or("input", |(node, _)| graph.node(node).op.name());
-        add(format!("{} of {made}", crate::store::kind(value.category)), bytes);
+        let made = value
+            .producer
+            .map_or("input", |(node, _)| graph.node(node).op.name());
+        add(
+            format!("{} of {made}", crate::store::kind(value.category)),
+            bytes,
+        );
     }
     if held.scratch_bytes > 0 {
         add("workspace".to_owned(), held.scratch_bytes);
     }
-    let holder = |(what, (bytes, values))| Holder { bytes, values, what };
+    let holder = |(what, (bytes, values))| Holder {
+        bytes,
+        values,
+        what,
+    };
     let mut list: Vec<Holder> = groups.into_iter().map(holder).collect();
     list.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
     list

@@ -14,7 +14,12 @@ impl Tensor {
     /// [`crate::Error::Op`] if the shapes do not fit; rank 1 is not taken.
     #[track_caller]
     pub fn matmul(&self, other: &Self) -> Result<Self> {
-        Self::apply_one(op::MatMul { transpose_output: false }, &[self, other])
+        Self::apply_one(
+            op::MatMul {
+                transpose_output: false,
+            },
+            &[self, other],
+        )
     }
 
     /// `self · weightᵀ + bias`, as `torch.nn.functional.linear`: `[.., in]`, weight `[out, in]`, bias
@@ -46,7 +51,12 @@ impl Tensor {
     /// [`crate::Error::Op`] for a dtype other than F32.
     #[track_caller]
     pub fn gelu(&self) -> Result<Self> {
-        Self::apply_one(op::Gelu { approximate: op::GeluApproximate::None }, &[self])
+        Self::apply_one(
+            op::Gelu {
+                approximate: op::GeluApproximate::None,
+            },
+            &[self],
+        )
     }
 
     /// Gaussian error linear unit, the tanh form (`approximate="tanh"`), as GPT-2 has it.
@@ -55,7 +65,12 @@ impl Tensor {
     /// As [`Tensor::gelu`].
     #[track_caller]
     pub fn gelu_tanh(&self) -> Result<Self> {
-        Self::apply_one(op::Gelu { approximate: op::GeluApproximate::Tanh }, &[self])
+        Self::apply_one(
+            op::Gelu {
+                approximate: op::GeluApproximate::Tanh,
+            },
+            &[self],
+        )
     }
 
     /// Softmax over the last dimension, as `torch.softmax(x, -1)`.
@@ -121,7 +136,13 @@ impl Tensor {
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Self) -> Result<Self> {
         let reduction = op::Reduction::Mean;
-        Self::apply_one(op::CrossEntropy { reduction, ignore_index: -100 }, &[self, labels])
+        Self::apply_one(
+            op::CrossEntropy {
+                reduction,
+                ignore_index: -100,
+            },
+            &[self, labels],
+        )
     }
 
     /// `linear(self, weight)` and `cross_entropy` in one, in chunks of rows, so that the logits are
@@ -137,7 +158,13 @@ impl Tensor {
         let enabled = crate::is_grad_enabled();
         let grad_x = enabled && self.requires_grad()?;
         let grad_w = enabled && weight.requires_grad()?;
-        let op = op::LinearCrossEntropy::new(rows, vocabulary, grad_x, grad_w);
+        let chunk_rows = op::default_chunk_rows(rows, vocabulary);
+        let op = op::LinearCrossEntropy {
+            chunk_rows,
+            grad_x,
+            grad_w,
+            ignore_index: -100,
+        };
         Self::apply_one(op, &[self, weight, labels])
     }
 
@@ -156,7 +183,13 @@ impl Tensor {
     /// [`crate::Error::Op`] for a dimension that is not there.
     #[track_caller]
     pub fn sum_dims(&self, dims: &[usize], keepdim: bool) -> Result<Self> {
-        Self::apply_one(op::Sum { dims: dims.into(), keepdim }, &[self])
+        Self::apply_one(
+            op::Sum {
+                dims: dims.into(),
+                keepdim,
+            },
+            &[self],
+        )
     }
 
     /// Mean of all elements.
@@ -174,7 +207,13 @@ impl Tensor {
     /// As [`Tensor::sum_dims`].
     #[track_caller]
     pub fn mean_dims(&self, dims: &[usize], keepdim: bool) -> Result<Self> {
-        Self::apply_one(op::Mean { dims: dims.into(), keepdim }, &[self])
+        Self::apply_one(
+            op::Mean {
+                dims: dims.into(),
+                keepdim,
+            },
+            &[self],
+        )
     }
 
     /// The elements in another float dtype, rounded to nearest even, as `tensor.to(dtype)`.
@@ -213,7 +252,11 @@ impl Tensor {
     #[track_caller]
     pub fn narrow(&self, dim: usize, start: usize, length: usize) -> Result<Self> {
         let refused = || format!("narrow({dim}, {start}, {length}) of shape {}", self.shape());
-        self.view(Location::caller(), |layout| layout.narrow(dim, start, length), refused)
+        self.view(
+            Location::caller(),
+            |layout| layout.narrow(dim, start, length),
+            refused,
+        )
     }
 
     /// Equal parts of one dimension, as `torch.chunk` where it divides: views.
@@ -228,7 +271,9 @@ impl Tensor {
             return Err(usage_error(message, Location::caller()));
         }
         let length = extent / chunks;
-        (0..chunks).map(|i| self.narrow(dim, i * length, length)).collect()
+        (0..chunks)
+            .map(|i| self.narrow(dim, i * length, length))
+            .collect()
     }
 
     /// Repeats dimensions of extent 1, as `tensor.expand`: a view.
@@ -254,8 +299,17 @@ impl Tensor {
             let message = format!("reshape of {} to {shape}: the counts differ", self.shape());
             return Err(usage_error(message, location));
         }
-        let as_view = self.operand(&mut self.engine.lock())?.spec.layout.reshape(&shape).is_some();
-        let source = if as_view { self.clone() } else { self.contiguous()? };
+        let as_view = self
+            .operand(&mut self.engine.lock())?
+            .spec
+            .layout
+            .reshape(&shape)
+            .is_some();
+        let source = if as_view {
+            self.clone()
+        } else {
+            self.contiguous()?
+        };
         let refused = || format!("reshape of {} to {shape}", self.shape());
         source.view(location, |layout| layout.reshape(&shape), refused)
     }
@@ -266,7 +320,12 @@ impl Tensor {
     /// [`crate::Error::Expired`].
     #[track_caller]
     pub fn contiguous(&self) -> Result<Self> {
-        if self.operand(&mut self.engine.lock())?.spec.layout.is_contiguous() {
+        if self
+            .operand(&mut self.engine.lock())?
+            .spec
+            .layout
+            .is_contiguous()
+        {
             return Ok(self.clone());
         }
         Self::apply_one(op::Copy, &[self])

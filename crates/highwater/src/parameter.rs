@@ -81,8 +81,15 @@ impl Parameter {
             Ok(())
         };
         let (id, storage) = engine.add_cell(name, spec.clone(), category, requires_grad, fill)?;
-        let cell = Arc::new(CellHandle { engine: engine.clone(), id, storage });
-        Ok(Self { tensor: Tensor::of_cell(Arc::clone(&cell), spec, location), cell })
+        let cell = Arc::new(CellHandle {
+            engine: engine.clone(),
+            id,
+            storage,
+        });
+        Ok(Self {
+            tensor: Tensor::of_cell(Arc::clone(&cell), spec, location),
+            cell,
+        })
     }
 
     pub(crate) fn id(&self) -> CellId {
@@ -97,7 +104,10 @@ impl Parameter {
     /// The name that messages call it by.
     pub fn name(&self) -> String {
         let state = self.engine.lock();
-        state.graph.cell(self.id()).map_or_else(String::new, |cell| cell.name.to_string())
+        state
+            .graph
+            .cell(self.id())
+            .map_or_else(String::new, |cell| cell.name.to_string())
     }
 
     /// Names it for messages. [`crate::nn::Module::name_parameters`] names a whole module.
@@ -171,7 +181,11 @@ impl Parameter {
     #[track_caller]
     pub fn copy_from_slice(&self, values: &[f32]) -> Result<()> {
         if values.len() != self.shape().numel() {
-            let message = format!("{} values for a parameter of {}", values.len(), self.shape());
+            let message = format!(
+                "{} values for a parameter of {}",
+                values.len(),
+                self.shape()
+            );
             return Err(usage_error(message, Location::caller()));
         }
         self.with_bytes_mut(|bytes| bytes.copy_from_slice(bytemuck::cast_slice(values)))

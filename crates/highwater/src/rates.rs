@@ -38,7 +38,11 @@ impl Rates {
         let pass = (bytes / self.memory_bytes).max(vector);
         let products = cost.matmul_flops / self.matmul_flops;
         // A product reads and writes its operands while it computes.
-        let work = if products > 0.0 { products.max(pass) } else { pass };
+        let work = if products > 0.0 {
+            products.max(pass)
+        } else {
+            pass
+        };
         self.launch_seconds + work
     }
 }

@@ -19,10 +19,12 @@ pub(crate) fn view<'a>(storage: &'a Storage, spec: &'a Spec) -> View<'a> {
     unsafe { View::new(storage.address(), storage.bytes() as usize, false, spec) }
 }
 
-/// Sees a storage as a tensor, to fill it. For callers that hold the engine's lock.
-pub(crate) fn view_mut<'a>(storage: &'a Storage, spec: &'a Spec) -> View<'a> {
-    // SAFETY: as in `view`; the engine's lock keeps every other reader and writer out.
-    unsafe { View::new(storage.address(), storage.bytes() as usize, true, spec) }
+/// Copies what lies at `from`, as many bytes as the storage has, into it. For callers that hold the
+/// engine's lock and have `from` checked by its arena.
+pub(crate) fn copy(from: *const u8, storage: &Storage) {
+    // SAFETY: the arena checked that the bytes lie below its height; the two arenas are different
+    // mappings, so source and destination do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(from, storage.address(), storage.bytes() as usize) };
 }
 
 /// The bytes of a storage, to read. For callers that hold the engine's lock.

@@ -55,7 +55,11 @@ impl Store {
         category: Category,
         what: &'static str,
     ) -> Result<Arc<Storage>> {
-        let failed = |source| Error::State { what, bytes, source };
+        let failed = |source| Error::State {
+            what,
+            bytes,
+            source,
+        };
         let mut slots = self.slots();
         let budget = if self.dry { u64::MAX } else { self.budget() };
         slots.set_limit(budget.saturating_sub(self.plans.mapped_bytes()));
@@ -70,7 +74,11 @@ impl Store {
         .map_err(failed)?;
         drop(slots);
         self.record(highwater_memory::Action::Alloc, category, bytes);
-        let storage = Arc::new(Storage { store: Arc::clone(self), slot, category });
+        let storage = Arc::new(Storage {
+            store: Arc::clone(self),
+            slot,
+            category,
+        });
         if !self.dry {
             crate::raw::zero(storage.address(), bytes);
         }
@@ -148,7 +156,11 @@ impl Drop for Storage {
     fn drop(&mut self) {
         // A system that refuses to take pages back leaves them mapped; the slot is free all the same.
         let _ = self.store.slots().free(self.slot);
-        self.store.record(highwater_memory::Action::Free, self.category, self.slot.bytes);
+        self.store.record(
+            highwater_memory::Action::Free,
+            self.category,
+            self.slot.bytes,
+        );
     }
 }
 

@@ -43,7 +43,9 @@ pub(crate) enum HandleState {
     /// A cell: reads see its newest version.
     Cell(Arc<CellHandle>),
     /// Not kept when the step was evaluated there.
-    Expired { evaluated_at: &'static Location<'static> },
+    Expired {
+        evaluated_at: &'static Location<'static>,
+    },
 }
 
 #[derive(Debug)]
@@ -84,20 +86,20 @@ impl Handle {
     /// The pending value that the handle stands for, if it is of this generation.
     pub(crate) fn pending_value(&self, current: u64) -> Option<ValueId> {
         match &*self.state() {
-            HandleState::Pending { generation, operand } if *generation == current => {
-                match operand.source {
-                    Source::Value(id) => Some(id),
-                    Source::Cell(..) => None,
-                }
-            }
-            HandleState::Held(Held { input: Some((generation, operand)), .. })
-                if *generation == current =>
-            {
-                match operand.source {
-                    Source::Value(id) => Some(id),
-                    Source::Cell(..) => None,
-                }
-            }
+            HandleState::Pending {
+                generation,
+                operand,
+            } if *generation == current => match operand.source {
+                Source::Value(id) => Some(id),
+                Source::Cell(..) => None,
+            },
+            HandleState::Held(Held {
+                input: Some((generation, operand)),
+                ..
+            }) if *generation == current => match operand.source {
+                Source::Value(id) => Some(id),
+                Source::Cell(..) => None,
+            },
             _ => None,
         }
     }
@@ -105,10 +107,14 @@ impl Handle {
     /// Follows the graph when it renumbers its values.
     pub(crate) fn renumber(&self, current: u64, renumber: &dyn Fn(&mut Operand)) {
         match &mut *self.state() {
-            HandleState::Pending { generation, operand }
-            | HandleState::Held(Held { input: Some((generation, operand)), .. })
-                if *generation == current =>
-            {
+            HandleState::Pending {
+                generation,
+                operand,
+            }
+            | HandleState::Held(Held {
+                input: Some((generation, operand)),
+                ..
+            }) if *generation == current => {
                 renumber(operand);
             }
             _ => {}
@@ -123,7 +129,13 @@ impl Handle {
         evaluated_at: &'static Location<'static>,
     ) {
         let mut state = self.state();
-        let HandleState::Pending { generation, operand } = &*state else { return };
+        let HandleState::Pending {
+            generation,
+            operand,
+        } = &*state
+        else {
+            return;
+        };
         if *generation != current {
             return;
         }
@@ -162,7 +174,10 @@ impl Tensor {
             return Err(usage_error(message, location));
         };
         let spec = Spec::contiguous(dtype_of::<T>(), shape);
-        let storage = engine.0.store.alloc(spec.bytes(), Category::Input, "an input")?;
+        let storage = engine
+            .0
+            .store
+            .alloc(spec.bytes(), Category::Input, "an input")?;
         if !engine.0.dry {
             raw::bytes_mut(&storage).copy_from_slice(bytemuck::cast_slice(data));
         }
@@ -188,7 +203,13 @@ impl Tensor {
         storage: Arc<Storage>,
         made_at: &'static Location<'static>,
     ) -> Self {
-        let held = Held { storage, input: None, requires_grad: false, consumed: false, grad: None };
+        let held = Held {
+            storage,
+            input: None,
+            requires_grad: false,
+            consumed: false,
+            grad: None,
+        };
         Self::new(engine, spec, HandleState::Held(held), made_at)
     }
 
@@ -199,8 +220,16 @@ impl Tensor {
         made_at: &'static Location<'static>,
     ) -> Self {
         let kept = AtomicBool::new(false);
-        let handle = Arc::new(Handle { spec, made_at, kept, state: Mutex::new(state) });
-        Self { engine: engine.clone(), handle }
+        let handle = Arc::new(Handle {
+            spec,
+            made_at,
+            kept,
+            state: Mutex::new(state),
+        });
+        Self {
+            engine: engine.clone(),
+            handle,
+        }
     }
 
     /// A tensor that reads a cell.
@@ -221,7 +250,10 @@ impl Tensor {
         made_at: &'static Location<'static>,
     ) -> Self {
         let spec = operand.spec.clone();
-        let pending = HandleState::Pending { generation: state.generation, operand };
+        let pending = HandleState::Pending {
+            generation: state.generation,
+            operand,
+        };
         let tensor = Self::new(engine, spec, pending, made_at);
         state.register(&tensor.handle);
         tensor
@@ -255,15 +287,22 @@ impl Tensor {
         location: &'static Location<'static>,
     ) -> Result<SmallVec<[Self; 2]>> {
         let Some(first) = inputs.first() else {
-            return Err(usage_error("an operation needs at least one input", location));
+            return Err(usage_error(
+                "an operation needs at least one input",
+                location,
+            ));
         };
         if inputs.iter().any(|input| !input.engine.same(&first.engine)) {
-            return Err(Error::OtherEngine { location: location.to_string() });
+            return Err(Error::OtherEngine {
+                location: location.to_string(),
+            });
         }
         let engine = &first.engine;
         let mut state = engine.lock();
-        let operands: Result<SmallVec<[Operand; 4]>> =
-            inputs.iter().map(|input| input.operand(&mut state)).collect();
+        let operands: Result<SmallVec<[Operand; 4]>> = inputs
+            .iter()
+            .map(|input| input.operand(&mut state))
+            .collect();
         let outputs = engine.apply(&mut state, op, &operands?, &site(location, Phase::Forward))?;
         let pending = |operand| Self::pending(engine, &mut state, operand, location);
         Ok(outputs.into_iter().map(pending).collect())
@@ -281,7 +320,12 @@ impl Tensor {
         let Some(layout) = layout(&operand.spec.layout) else {
             return Err(usage_error(refused(), location));
         };
-        Ok(Self::pending(&self.engine, &mut state, operand.with_layout(layout), location))
+        Ok(Self::pending(
+            &self.engine,
+            &mut state,
+            operand.with_layout(layout),
+            location,
+        ))
     }
 
     /// What the pending graph calls the tensor.
@@ -289,9 +333,10 @@ impl Tensor {
         let handle = &*self.handle;
         let weak = Arc::downgrade(&self.handle);
         match &mut *handle.state() {
-            HandleState::Pending { generation, operand } if *generation == state.generation => {
-                Ok(operand.clone())
-            }
+            HandleState::Pending {
+                generation,
+                operand,
+            } if *generation == state.generation => Ok(operand.clone()),
             HandleState::Held(held) => {
                 if let Some((generation, operand)) = &held.input
                     && *generation == state.generation
@@ -368,7 +413,12 @@ impl Tensor {
         let mut state = self.engine.lock();
         let mut operand = self.operand(&mut state)?;
         operand.requires_grad = false;
-        Ok(Self::pending(&self.engine, &mut state, operand, Location::caller()))
+        Ok(Self::pending(
+            &self.engine,
+            &mut state,
+            operand,
+            Location::caller(),
+        ))
     }
 
     /// Whether gradients flow back through the tensor.
@@ -389,7 +439,10 @@ impl Tensor {
         let mut state = self.engine.lock();
         let refused = match &mut *self.handle.state() {
             HandleState::Held(held) if self.dtype().is_float() => {
-                let used = held.input.as_ref().is_some_and(|(used, _)| *used == state.generation);
+                let used = held
+                    .input
+                    .as_ref()
+                    .is_some_and(|(used, _)| *used == state.generation);
                 held.requires_grad = true;
                 used.then_some("requires_grad_() comes before the tensor's first use")
             }
@@ -430,7 +483,10 @@ impl Tensor {
     }
 
     pub(crate) fn from_handle(engine: &Engine, handle: Arc<Handle>) -> Self {
-        Self { engine: engine.clone(), handle }
+        Self {
+            engine: engine.clone(),
+            handle,
+        }
     }
 
     /// Computes the tensor now and reads it, row-major. Backward can still be called afterwards.
@@ -441,7 +497,11 @@ impl Tensor {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let location = Location::caller();
         if !T::is(self.dtype()) {
-            let message = format!("the tensor is {}, not {}", self.dtype(), std::any::type_name::<T>());
+            let message = format!(
+                "the tensor is {}, not {}",
+                self.dtype(),
+                std::any::type_name::<T>()
+            );
             return Err(usage_error(message, location));
         }
         let mut state = self.engine.lock();
@@ -452,8 +512,15 @@ impl Tensor {
         };
         let storage = storage.ok_or_else(|| Error::Internal("evaluated, but not there".into()))?;
         let view = raw::view(&storage, &operand.spec);
-        let elements = view.storage::<T>().map_err(|e| usage_error(e.to_string(), location))?;
-        Ok(operand.spec.layout.positions().map(|position| elements[position]).collect())
+        let elements = view
+            .storage::<T>()
+            .map_err(|e| usage_error(e.to_string(), location))?;
+        Ok(operand
+            .spec
+            .layout
+            .positions()
+            .map(|position| elements[position])
+            .collect())
     }
 
     /// Computes the only element of the tensor now and reads it, as `loss.item()`.
@@ -471,23 +538,24 @@ impl Tensor {
     }
 
     /// Sees to it that the value is in storage of its own.
-    fn evaluate(
-        &self,
-        state: &mut State,
-        location: &'static Location<'static>,
-    ) -> Result<Operand> {
+    fn evaluate(&self, state: &mut State, location: &'static Location<'static>) -> Result<Operand> {
         let operand = self.operand(state)?;
         match operand.source {
             Source::Cell(id, version) => {
                 // A pending write of the cell: only a whole evaluation may run it.
-                if state.graph.cell(id).is_some_and(|cell| cell.evaluated < version) {
+                if state
+                    .graph
+                    .cell(id)
+                    .is_some_and(|cell| cell.evaluated < version)
+                {
                     self.engine.evaluate_all(state, location)?;
                 }
                 self.operand(state)
             }
             Source::Value(id) => {
                 let targets = BTreeSet::from([id]);
-                self.engine.evaluate_some(state, &targets, Some(&operand), location)?;
+                self.engine
+                    .evaluate_some(state, &targets, Some(&operand), location)?;
                 self.operand(state)
             }
         }
@@ -542,5 +610,7 @@ fn dtype_of<T: Element>() -> DType {
         DType::U32,
         DType::U8,
     ];
-    ALL.into_iter().find(|&dtype| T::is(dtype)).unwrap_or(DType::U8)
+    ALL.into_iter()
+        .find(|&dtype| T::is(dtype))
+        .unwrap_or(DType::U8)
 }

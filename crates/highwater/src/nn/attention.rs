@@ -27,7 +27,12 @@ impl CausalSelfAttention {
     pub fn new(engine: &Engine, width: usize, heads: usize, dropout: f64) -> Result<Self> {
         let qkv = Linear::new(engine, width, 3 * width, true)?;
         let proj = Linear::new(engine, width, width, true)?;
-        Ok(Self { qkv, proj, dropout: Dropout::new(dropout), heads })
+        Ok(Self {
+            qkv,
+            proj,
+            dropout: Dropout::new(dropout),
+            heads,
+        })
     }
 
     /// `[B, T, C]` to the same; position t sees positions up to t.
@@ -59,7 +64,8 @@ pub fn self_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
     }
     let width = width / 3;
     let split = |x: &Tensor| {
-        x.reshape([batch, length, heads, width / heads])?.transpose(1, 2)
+        x.reshape([batch, length, heads, width / heads])?
+            .transpose(1, 2)
     };
     let parts = qkv.chunk(3, 2)?;
     let (q, k, v) = (split(&parts[0])?, split(&parts[1])?, split(&parts[2])?);

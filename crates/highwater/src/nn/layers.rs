@@ -24,7 +24,9 @@ impl Linear {
     pub fn new(engine: &Engine, inputs: usize, outputs: usize, bias: bool) -> Result<Self> {
         let bound = 1.0 / (inputs.max(1) as f32).sqrt();
         let weight = Parameter::uniform(engine, [outputs, inputs], bound)?;
-        let bias = bias.then(|| Parameter::uniform(engine, [outputs], bound)).transpose()?;
+        let bias = bias
+            .then(|| Parameter::uniform(engine, [outputs], bound))
+            .transpose()?;
         Ok(Self { weight, bias })
     }
 
@@ -52,7 +54,9 @@ impl Embedding {
     /// [`crate::Error::State`] if there is no room.
     #[track_caller]
     pub fn new(engine: &Engine, rows: usize, width: usize) -> Result<Self> {
-        Ok(Self { weight: Parameter::normal(engine, [rows, width], 1.0)? })
+        Ok(Self {
+            weight: Parameter::normal(engine, [rows, width], 1.0)?,
+        })
     }
 
     /// Indices `[..]` to `[.., width]`.
@@ -84,7 +88,11 @@ impl LayerNorm {
     #[track_caller]
     pub fn new(engine: &Engine, width: usize, eps: f64) -> Result<Self> {
         let weight = Parameter::new(engine, [width], |w| w.fill(1.0))?;
-        Ok(Self { weight, bias: Parameter::new(engine, [width], |_| {})?, eps })
+        Ok(Self {
+            weight,
+            bias: Parameter::new(engine, [width], |_| {})?,
+            eps,
+        })
     }
 
     /// `[.., width]` to the same.
@@ -108,7 +116,10 @@ pub struct Dropout {
 impl Dropout {
     /// Drops with probability `p`.
     pub fn new(p: f64) -> Self {
-        Self { p, mode: Mode::default() }
+        Self {
+            p,
+            mode: Mode::default(),
+        }
     }
 
     /// The same shape. With `p` 0 or in evaluation mode, the tensor itself.
@@ -117,6 +128,10 @@ impl Dropout {
     /// [`crate::Error::Op`] for `p` outside 0 to 1.
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        if self.mode.is_training() && self.p != 0.0 { x.dropout(self.p) } else { Ok(x.clone()) }
+        if self.mode.is_training() && self.p != 0.0 {
+            x.dropout(self.p)
+        } else {
+            Ok(x.clone())
+        }
     }
 }

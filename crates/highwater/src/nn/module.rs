@@ -23,12 +23,18 @@ pub trait Module {
 
     /// Parameters in the order of the fields; tied ones once.
     fn parameters(&self) -> Vec<Parameter> {
-        self.named_parameters().into_iter().map(|(_, parameter)| parameter).collect()
+        self.named_parameters()
+            .into_iter()
+            .map(|(_, parameter)| parameter)
+            .collect()
     }
 
     /// Number of elements of all parameters.
     fn num_parameters(&self) -> usize {
-        self.parameters().iter().map(|parameter| parameter.shape().numel()).sum()
+        self.parameters()
+            .iter()
+            .map(|parameter| parameter.shape().numel())
+            .sum()
     }
 
     /// Parameters by name, as `state_dict()`. They are the parameters, not copies.
@@ -52,10 +58,14 @@ pub trait Module {
             };
             if parameter.shape().numel() != values.len() {
                 let (got, shape) = (values.len(), parameter.shape());
-                return Err(Error::Saved(format!("{name}: {got} values for the shape {shape}")));
+                return Err(Error::Saved(format!(
+                    "{name}: {got} values for the shape {shape}"
+                )));
             }
         }
-        values.iter().try_for_each(|(name, values)| own[name].copy_from_slice(values))
+        values
+            .iter()
+            .try_for_each(|(name, values)| own[name].copy_from_slice(values))
     }
 
     /// Names every parameter by its path, for messages and reports.
@@ -174,5 +184,9 @@ impl<M: Module + ?Sized> Module for Box<M> {
 /// Joins a path and a name by a dot. What the derive calls.
 #[doc(hidden)]
 pub fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }

@@ -23,7 +23,12 @@ pub struct AdamWOptions {
 
 impl Default for AdamWOptions {
     fn default() -> Self {
-        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2 }
+        Self {
+            lr: 1e-3,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 1e-2,
+        }
     }
 }
 
@@ -62,7 +67,11 @@ impl AdamW {
     /// As [`AdamW::new`].
     #[track_caller]
     pub fn with_groups(groups: Vec<(Vec<Parameter>, AdamWOptions)>) -> Result<Self> {
-        let mut adamw = Self { groups: Vec::new(), slots: Vec::<Slot>::new(), steps: 0 };
+        let mut adamw = Self {
+            groups: Vec::new(),
+            slots: Vec::<Slot>::new(),
+            steps: 0,
+        };
         for (group, (parameters, options)) in groups.into_iter().enumerate() {
             adamw.groups.push(options);
             for parameter in parameters {
@@ -76,7 +85,12 @@ impl AdamW {
                     Parameter::cell(engine, &name, shape, category, false, |_| {})
                 };
                 let (exp_avg, exp_avg_sq) = (moment("exp_avg")?, moment("exp_avg_sq")?);
-                adamw.slots.push(Slot { group, parameter, exp_avg, exp_avg_sq });
+                adamw.slots.push(Slot {
+                    group,
+                    parameter,
+                    exp_avg,
+                    exp_avg_sq,
+                });
             }
         }
         Ok(adamw)
@@ -108,7 +122,9 @@ impl AdamW {
                 grad,
             ];
             let site = site(location, Phase::Update);
-            slot.parameter.engine().apply(state, Arc::new(op), &cells, &site)?;
+            slot.parameter
+                .engine()
+                .apply(state, Arc::new(op), &cells, &site)?;
             Ok(())
         })?;
         self.steps = next;
@@ -132,7 +148,10 @@ impl Optimizer for AdamW {
     }
 
     fn parameters(&self) -> Vec<Parameter> {
-        self.slots.iter().map(|slot| slot.parameter.clone()).collect()
+        self.slots
+            .iter()
+            .map(|slot| slot.parameter.clone())
+            .collect()
     }
 
     fn set_lr(&mut self, lr: f64) {

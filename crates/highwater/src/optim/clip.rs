@@ -1,11 +1,11 @@
 //! Clipping by global norm.
 
 use super::take_grad;
+use crate::Result;
 use crate::context::site;
 use crate::engine::usage_error;
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
-use crate::Result;
 use highwater_graph::Phase;
 use highwater_ops::{ClipCoefficient, Finite, GradNorm, Mul};
 use std::panic::Location;
@@ -21,7 +21,10 @@ use std::sync::Arc;
 #[track_caller]
 pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor> {
     let location = Location::caller();
-    let Some(engine) = parameters.first().map(|parameter| parameter.engine().clone()) else {
+    let Some(engine) = parameters
+        .first()
+        .map(|parameter| parameter.engine().clone())
+    else {
         return Err(usage_error("clip_grad_norm_ of no parameters", location));
     };
     let mut state = engine.lock();
@@ -37,11 +40,16 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
         }
     }
     if grads.is_empty() {
-        return Err(usage_error("clip_grad_norm_: no parameter has a gradient", location));
+        return Err(usage_error(
+            "clip_grad_norm_: no parameter has a gradient",
+            location,
+        ));
     }
     let site = site(location, Phase::Update);
     let norm = engine.apply(state, Arc::new(GradNorm), &grads, &site)?[0].clone();
-    let guard = Finite { what: "the gradient norm" };
+    let guard = Finite {
+        what: "the gradient norm",
+    };
     engine.apply(state, Arc::new(guard), std::slice::from_ref(&norm), &site)?;
     let clip = Arc::new(ClipCoefficient { max_norm });
     let coefficient = engine.apply(state, clip, std::slice::from_ref(&norm), &site)?[0].clone();

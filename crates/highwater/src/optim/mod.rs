@@ -52,12 +52,7 @@ pub trait Optimizer {
 
 /// Takes the gradient of a parameter out of the engine, as an operand of the pending graph. A
 /// gradient that lives in a cell is dropped after the evaluation unless `keep`.
-fn take_grad(
-    engine: &Engine,
-    state: &mut State,
-    parameter: CellId,
-    keep: bool,
-) -> Option<Operand> {
+fn take_grad(engine: &Engine, state: &mut State, parameter: CellId, keep: bool) -> Option<Operand> {
     if let Some(&cell) = state.grads.get(&parameter) {
         let operand = state.graph.read_cell(cell);
         if !keep {
@@ -91,11 +86,19 @@ fn step(
     location: &'static Location<'static>,
     emit: &mut Emit<'_>,
 ) -> Result<()> {
-    let Some(engine) = parameters.first().map(|parameter| parameter.engine().clone()) else {
+    let Some(engine) = parameters
+        .first()
+        .map(|parameter| parameter.engine().clone())
+    else {
         return Ok(());
     };
-    if parameters.iter().any(|parameter| !parameter.engine().same(&engine)) {
-        return Err(Error::OtherEngine { location: location.to_string() });
+    if parameters
+        .iter()
+        .any(|parameter| !parameter.engine().same(&engine))
+    {
+        return Err(Error::OtherEngine {
+            location: location.to_string(),
+        });
     }
     let mut state = engine.lock();
     for (index, parameter) in parameters.iter().enumerate() {

@@ -25,7 +25,13 @@ pub struct SgdOptions {
 
 impl Default for SgdOptions {
     fn default() -> Self {
-        Self { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false }
+        Self {
+            lr: 1e-3,
+            momentum: 0.0,
+            dampening: 0.0,
+            weight_decay: 0.0,
+            nesterov: false,
+        }
     }
 }
 
@@ -52,11 +58,22 @@ impl Sgd {
             let buffer = (options.momentum != 0.0).then(|| {
                 let name = format!("momentum_buffer.{}", parameter.name());
                 let (engine, shape) = (parameter.engine(), parameter.shape().clone());
-                Parameter::cell(engine, &name, shape, Category::OptimizerState, false, |_| {})
+                Parameter::cell(
+                    engine,
+                    &name,
+                    shape,
+                    Category::OptimizerState,
+                    false,
+                    |_| {},
+                )
             });
             slots.push((parameter, buffer.transpose()?));
         }
-        Ok(Self { options, slots, steps: 0 })
+        Ok(Self {
+            options,
+            slots,
+            steps: 0,
+        })
     }
 
     /// The settings, to be changed between steps.
@@ -82,7 +99,9 @@ impl Sgd {
             }
             inputs.push(grad);
             let site = site(location, Phase::Update);
-            parameter.engine().apply(state, Arc::new(op), &inputs, &site)?;
+            parameter
+                .engine()
+                .apply(state, Arc::new(op), &inputs, &site)?;
             Ok(())
         })?;
         self.steps += 1;
@@ -106,7 +125,10 @@ impl Optimizer for Sgd {
     }
 
     fn parameters(&self) -> Vec<Parameter> {
-        self.slots.iter().map(|(parameter, _)| parameter.clone()).collect()
+        self.slots
+            .iter()
+            .map(|(parameter, _)| parameter.clone())
+            .collect()
     }
 
     fn set_lr(&mut self, lr: f64) {
