@@ -1,1 +1,14 @@
-//! Stub.
+//! GPT-2 for the Highwater training engine: configurations, weights, tokens and data as Hugging
+//! Face keeps them.
+
+pub mod config;
+pub mod data;
+pub mod parameters;
+pub mod tokenizer;
+pub mod weights;
+
+pub use config::{Activation, ConfigError, Gpt2Config};
+pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
+pub use parameters::{Decay, ParameterSpec};
+pub use tokenizer::{Tokenizer, TokenizerError};
+pub use weights::{TensorSpec, WeightsError, WeightsReader, WeightsWriter};

@@ -1,0 +1,425 @@
+//! GPT-2's configuration: Hugging Face's `config.json`, presets, and what follows from it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use highwater_memory::{Files, FilesError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// The largest `config.json` that is read, in bytes.
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// The most parameters that a configuration may have.
+pub const PARAMETERS_MAX: u64 = 1 << 40;
+
+/// The extents that a configuration may have, checked before anything is allocated for them.
+const LIMITS: [(&str, usize); 6] = [
+    ("vocab_size", 1 << 22),
+    ("n_positions", 1 << 20),
+    ("n_embd", 1 << 16),
+    ("n_layer", 1 << 10),
+    ("n_head", 1 << 12),
+    ("n_inner", 1 << 18),
+];
+
+/// The built-in configurations, smallest first.
+pub const PRESETS: [&str; 2] = ["gpt2-nano", "gpt2"];
+
+/// What can be wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// What is wrong with a file.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: Box<ConfigError>,
+    },
+    /// A file too large for a configuration.
+    #[error("{bytes} bytes; a configuration has at most {CONFIG_BYTES_MAX}")]
+    TooLarge {
+        /// Its length.
+        bytes: u64,
+    },
+    /// Not a JSON object.
+    #[error("not a JSON object: {problem}")]
+    Json {
+        /// What the parser says, with line and column.
+        problem: String,
+    },
+    /// A field of the wrong type.
+    #[error("`{field}`: {problem}")]
+    Field {
+        /// The field's name.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A number outside its range.
+    #[error("`{field}` is {value}; expected {expected}")]
+    Range {
+        /// The field's name.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// What would be accepted.
+        expected: String,
+    },
+    /// A switch that would make it another model than the one built here.
+    #[error("`{field}` is {value}; only {expected} is built here")]
+    Unsupported {
+        /// The field's name.
+        field: String,
+        /// What was given.
+        value: String,
+        /// What would be accepted.
+        expected: String,
+    },
+    /// No preset has that name.
+    #[error("there is no preset `{name}`{}", suggestion(.nearest.as_deref()))]
+    UnknownPreset {
+        /// What was asked for.
+        name: String,
+        /// The preset that is spelt most like it, if one is near.
+        nearest: Option<String>,
+    },
+}
+
+fn suggestion(nearest: Option<&str>) -> String {
+    match nearest {
+        Some(name) => format!("; did you mean `{name}`?"),
+        None => format!("; there are {}", PRESETS.join(", ")),
+    }
+}
+
+/// The function between the two halves of a block's MLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// GELU by its tanh approximation, GPT-2's own.
+    GeluTanh,
+    /// GELU by the error function.
+    Gelu,
+    /// The positive part.
+    Relu,
+}
+
+/// Hugging Face's `GPT2Config`, field for field. Fields unknown here are kept and written back.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gpt2Config {
+    /// The classes whose weights these are: `GPT2LMHeadModel`.
+    pub architectures: Vec<String>,
+    /// The family: `gpt2`.
+    pub model_type: String,
+    /// Number of tokens.
+    pub vocab_size: usize,
+    /// The longest sequence.
+    pub n_positions: usize,
+    /// Width of the residual stream.
+    pub n_embd: usize,
+    /// Number of blocks.
+    pub n_layer: usize,
+    /// Attention heads in a block; `n_embd` is a multiple of it.
+    pub n_head: usize,
+    /// Width between the halves of the MLP; 4 x `n_embd` when null.
+    pub n_inner: Option<usize>,
+    /// Hugging Face's name for the activation; [`Gpt2Config::activation`] reads it.
+    pub activation_function: String,
+    /// Dropout of what is added to the residual stream.
+    pub resid_pdrop: f64,
+    /// Dropout of the embeddings.
+    pub embd_pdrop: f64,
+    /// Dropout of the attention weights.
+    pub attn_pdrop: f64,
+    /// What layer norm adds to the variance.
+    pub layer_norm_epsilon: f64,
+    /// Standard deviation of the weights at the start.
+    pub initializer_range: f64,
+    /// Whether the logits are made with the token embedding.
+    pub tie_word_embeddings: bool,
+    /// The token that begins a text.
+    pub bos_token_id: Option<u64>,
+    /// The token that ends a text.
+    pub eos_token_id: Option<u64>,
+    /// Element type of the stored weights; newer files call it `dtype`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torch_dtype: Option<String>,
+    /// Everything else that the file had.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Default for Gpt2Config {
+    /// GPT-2 of 124 million parameters, without dropout.
+    fn default() -> Self {
+        Self {
+            architectures: vec!["GPT2LMHeadModel".to_owned()],
+            model_type: "gpt2".to_owned(),
+            vocab_size: 50_257,
+            n_positions: 1024,
+            n_embd: 768,
+            n_layer: 12,
+            n_head: 12,
+            n_inner: None,
+            activation_function: "gelu_new".to_owned(),
+            resid_pdrop: 0.0,
+            embd_pdrop: 0.0,
+            attn_pdrop: 0.0,
+            layer_norm_epsilon: 1e-5,
+            initializer_range: 0.02,
+            tie_word_embeddings: true,
+            bos_token_id: Some(50_256),
+            eos_token_id: Some(50_256),
+            torch_dtype: Some("float32".to_owned()),
+            other: Map::new(),
+        }
+    }
+}
+
+impl Gpt2Config {
+    /// A built-in configuration by its name, one of [`PRESETS`].
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownPreset`], with the name most like it.
+    pub fn preset(name: &str) -> Result<Self, ConfigError> {
+        match name {
+            "gpt2" => Ok(Self::default()),
+            "gpt2-nano" => Ok(Self {
+                vocab_size: 256,
+                n_positions: 256,
+                n_embd: 128,
+                n_layer: 5,
+                n_head: 4,
+                bos_token_id: Some(0),
+                eos_token_id: Some(0),
+                ..Self::default()
+            }),
+            _ => Err(ConfigError::UnknownPreset {
+                name: name.chars().take(60).collect(),
+                nearest: nearest(name, &PRESETS).map(str::to_owned),
+            }),
+        }
+    }
+
+    /// Reads the `config.json` at `path` as [`Gpt2Config::from_json`] does.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the file and the field.
+    pub fn read(files: &dyn Files, path: &Path) -> Result<Self, ConfigError> {
+        let mut file = files.open(path)?;
+        let bytes = file.bytes();
+        let parsed = if bytes > CONFIG_BYTES_MAX {
+            Err(ConfigError::TooLarge { bytes })
+        } else {
+            let mut text = vec![0; bytes as usize];
+            file.read_exact_at(0, &mut text)?;
+            Self::from_json(&String::from_utf8_lossy(&text))
+        };
+        parsed.map_err(|problem| ConfigError::File {
+            path: path.to_owned(),
+            problem: Box::new(problem),
+        })
+    }
+
+    /// Parses a `config.json` and validates it. A missing field takes Hugging Face's default.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the field.
+    pub fn from_json(text: &str) -> Result<Self, ConfigError> {
+        let mut fields: Map<String, Value> =
+            serde_json::from_str(text).map_err(|e| ConfigError::Json {
+                problem: e.to_string(),
+            })?;
+        let default = Self::default();
+        let fields = &mut fields;
+        let newer_dtype = take(fields, "dtype", None)?;
+        let config = Self {
+            architectures: take(fields, "architectures", default.architectures)?,
+            // No default: a folder of another family must never be taken for GPT-2.
+            model_type: take(fields, "model_type", String::new())?,
+            vocab_size: take(fields, "vocab_size", default.vocab_size)?,
+            n_positions: take(fields, "n_positions", default.n_positions)?,
+            n_embd: take(fields, "n_embd", default.n_embd)?,
+            n_layer: take(fields, "n_layer", default.n_layer)?,
+            n_head: take(fields, "n_head", default.n_head)?,
+            n_inner: take(fields, "n_inner", None)?,
+            activation_function: take(fields, "activation_function", default.activation_function)?,
+            resid_pdrop: take(fields, "resid_pdrop", 0.1)?,
+            embd_pdrop: take(fields, "embd_pdrop", 0.1)?,
+            attn_pdrop: take(fields, "attn_pdrop", 0.1)?,
+            layer_norm_epsilon: take(fields, "layer_norm_epsilon", default.layer_norm_epsilon)?,
+            initializer_range: take(fields, "initializer_range", default.initializer_range)?,
+            tie_word_embeddings: take(fields, "tie_word_embeddings", true)?,
+            bos_token_id: take(fields, "bos_token_id", None)?,
+            eos_token_id: take(fields, "eos_token_id", None)?,
+            torch_dtype: take(fields, "torch_dtype", newer_dtype)?,
+            other: std::mem::take(fields),
+        };
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// The `config.json`, as Hugging Face's own is laid out.
+    pub fn to_json(&self) -> String {
+        // A map with string keys and finite numbers always has a JSON form.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// Checks that this is a model that can be built: extents in range, and no switch that would
+    /// make it another model.
+    ///
+    /// # Errors
+    /// [`ConfigError::Range`] or [`ConfigError::Unsupported`] for the first field at fault.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.validate_family()?;
+        let extents = [
+            self.vocab_size,
+            self.n_positions,
+            self.n_embd,
+            self.n_layer,
+            self.n_head,
+            self.inner(),
+        ];
+        for ((field, max), value) in LIMITS.into_iter().zip(extents) {
+            let expected = || format!("a number from 1 to {max}");
+            require((1..=max).contains(&value), field, &value, expected)?;
+        }
+        let expected = || format!("a divisor of n_embd, {}", self.n_embd);
+        require(
+            self.n_embd.is_multiple_of(self.n_head),
+            "n_head",
+            &self.n_head,
+            expected,
+        )?;
+        for (field, value) in [
+            ("resid_pdrop", self.resid_pdrop),
+            ("embd_pdrop", self.embd_pdrop),
+            ("attn_pdrop", self.attn_pdrop),
+        ] {
+            let expected = || "a number from 0 to below 1".to_owned();
+            require((0.0..1.0).contains(&value), field, &value, expected)?;
+        }
+        for (field, value) in [
+            ("layer_norm_epsilon", self.layer_norm_epsilon),
+            ("initializer_range", self.initializer_range),
+        ] {
+            let expected = || "a number above 0, at most 1".to_owned();
+            require(value > 0.0 && value <= 1.0, field, &value, expected)?;
+        }
+        let count = self.parameter_count();
+        let expected = || format!("at most {PARAMETERS_MAX} parameters in all");
+        require(count <= PARAMETERS_MAX, "n_layer", &self.n_layer, expected)
+    }
+
+    fn validate_family(&self) -> Result<(), ConfigError> {
+        let supported = |ok: bool, field: &str, value: Value, expected: &str| {
+            ok.then_some(()).ok_or_else(|| ConfigError::Unsupported {
+                field: field.to_owned(),
+                value: value.to_string().chars().take(60).collect(),
+                expected: expected.to_owned(),
+            })
+        };
+        let family = Value::from(self.model_type.as_str());
+        supported(self.model_type == "gpt2", "model_type", family, "\"gpt2\"")?;
+        let tied = self.tie_word_embeddings;
+        supported(tied, "tie_word_embeddings", Value::from(tied), "true")?;
+        supported(
+            self.activation().is_some(),
+            "activation_function",
+            Value::from(self.activation_function.as_str()),
+            "\"gelu_new\", \"gelu_pytorch_tanh\", \"gelu\" or \"relu\"",
+        )?;
+        for (field, expected) in [
+            ("scale_attn_weights", true),
+            ("scale_attn_by_inverse_layer_idx", false),
+            ("add_cross_attention", false),
+        ] {
+            let value = self.other.get(field).cloned().unwrap_or(expected.into());
+            let ok = value == expected;
+            supported(ok, field, value, if expected { "true" } else { "false" })?;
+        }
+        match self.other.get("quantization_config") {
+            None | Some(Value::Null) => Ok(()),
+            Some(value) => supported(false, "quantization_config", value.clone(), "null"),
+        }
+    }
+
+    /// The activation of the MLP; none for a name that is not known here.
+    pub fn activation(&self) -> Option<Activation> {
+        match self.activation_function.as_str() {
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Some(Activation::GeluTanh),
+            "gelu" => Some(Activation::Gelu),
+            "relu" => Some(Activation::Relu),
+            _ => None,
+        }
+    }
+
+    /// Width between the halves of the MLP.
+    pub fn inner(&self) -> usize {
+        self.n_inner.unwrap_or(self.n_embd.saturating_mul(4))
+    }
+
+    /// Width of one attention head.
+    pub fn head_width(&self) -> usize {
+        self.n_embd / self.n_head.max(1)
+    }
+
+    /// Sets the three dropouts to one probability.
+    #[must_use]
+    pub fn with_dropout(self, probability: f64) -> Self {
+        Self {
+            resid_pdrop: probability,
+            embd_pdrop: probability,
+            attn_pdrop: probability,
+            ..self
+        }
+    }
+}
+
+fn require(
+    ok: bool,
+    field: &'static str,
+    value: &dyn fmt::Display,
+    expected: impl FnOnce() -> String,
+) -> Result<(), ConfigError> {
+    ok.then_some(()).ok_or_else(|| ConfigError::Range {
+        field,
+        value: value.to_string(),
+        expected: expected(),
+    })
+}
+
+/// Takes a field out of `fields`; `default` where it is absent or null.
+fn take<T: DeserializeOwned>(
+    fields: &mut Map<String, Value>,
+    field: &str,
+    default: T,
+) -> Result<T, ConfigError> {
+    // Order of the fields that stay matters to nobody, but is kept all the same.
+    match fields.shift_remove(field) {
+        None | Some(Value::Null) => Ok(default),
+        Some(value) => serde_json::from_value(value).map_err(|e| ConfigError::Field {
+            field: field.to_owned(),
+            problem: e.to_string(),
+        }),
+    }
+}
+
+/// The name that is spelt most like `text`, if one is near enough to have been meant.
+pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
+    let likeness = |name: &str| strsim::jaro_winkler(text, name);
+    let best = names
+        .iter()
+        .copied()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) >= 0.7).then_some(best)
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

@@ -1,0 +1,179 @@
+//! Weights as `.safetensors` files, streamed: a tensor at a time through a fixed window.
+
+mod header;
+mod read;
+mod write;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use highwater_memory::FilesError;
+use safetensors::Dtype;
+
+pub use header::{HEADER_BYTES_MAX, Header, TENSORS_MAX, TensorInfo};
+pub use read::WeightsReader;
+pub use write::{TensorSpec, WeightsWriter};
+
+/// Bytes of a file that are in memory at once, read or written.
+pub const WINDOW_BYTES: usize = 1 << 20;
+
+/// What went wrong with a file of weights.
+#[derive(Debug)]
+pub struct WeightsError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: WeightsProblem,
+}
+
+impl fmt::Display for WeightsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.problem {
+            // It names the path itself.
+            WeightsProblem::Files(error) => error.fmt(f),
+            problem => write!(f, "{}: {problem}", self.path.display()),
+        }
+    }
+}
+
+impl std::error::Error for WeightsError {}
+
+/// What can be wrong with a file of weights.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsProblem {
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// Shorter than the eight bytes that every file starts with.
+    #[error("only {bytes} bytes long; not a safetensors file")]
+    TooShort {
+        /// Its length.
+        bytes: u64,
+    },
+    /// A header longer than the file or than [`HEADER_BYTES_MAX`].
+    #[error(
+        "a header of {bytes} bytes; at most {max} are possible here, so it is damaged or no safetensors file"
+    )]
+    HeaderLength {
+        /// The length it states.
+        bytes: u64,
+        /// The most that it could be.
+        max: u64,
+    },
+    /// A header that is not the JSON object it should be.
+    #[error("damaged header: {problem}")]
+    Json {
+        /// What the parser says, with line and column.
+        problem: String,
+    },
+    /// Extents whose product is beyond any memory.
+    #[error("tensor `{tensor}`: shape {shape:?} is too large")]
+    Overflow {
+        /// The tensor.
+        tensor: String,
+        /// Its extents.
+        shape: Vec<usize>,
+    },
+    /// Dtype and shape need another number of bytes than the offsets give.
+    #[error(
+        "tensor `{tensor}`: {dtype:?} of shape {shape:?} takes {expected} bytes, its offsets {start}..{end} say otherwise"
+    )]
+    Size {
+        /// The tensor.
+        tensor: String,
+        /// Its element type.
+        dtype: Dtype,
+        /// Its extents.
+        shape: Vec<usize>,
+        /// Bytes that these take.
+        expected: u64,
+        /// Where it starts.
+        start: u64,
+        /// Where it ends.
+        end: u64,
+    },
+    /// Tensors that overlap or leave a hole.
+    #[error("tensor `{tensor}` starts at byte {start}, where the one before it ends at {expected}")]
+    NotContiguous {
+        /// The tensor.
+        tensor: String,
+        /// Where it starts.
+        start: u64,
+        /// Where it should.
+        expected: u64,
+    },
+    /// More or fewer bytes behind the header than the tensors take.
+    #[error("{found} bytes of tensors where the header promises {expected}; truncated or damaged")]
+    DataLength {
+        /// What the header says.
+        expected: u64,
+        /// What is there.
+        found: u64,
+    },
+    /// No such tensor.
+    #[error("there is no tensor `{tensor}`")]
+    Missing {
+        /// The tensor.
+        tensor: String,
+    },
+    /// A tensor of another shape than asked for.
+    #[error("tensor `{tensor}` has shape {found:?}; expected {expected:?}")]
+    Shape {
+        /// The tensor.
+        tensor: String,
+        /// What was asked for.
+        expected: Vec<usize>,
+        /// What it has.
+        found: Vec<usize>,
+    },
+    /// An element type that cannot become what was asked for.
+    #[error("tensor `{tensor}` is {dtype:?}; expected F32, BF16, F16 or F64")]
+    NotFloat {
+        /// The tensor.
+        tensor: String,
+        /// Its element type.
+        dtype: Dtype,
+    },
+    /// A buffer of another length than the tensor. Only a caller's mistake leads here.
+    #[error("tensor `{tensor}` takes {expected} bytes; the buffer has {found}")]
+    Buffer {
+        /// The tensor.
+        tensor: String,
+        /// Bytes that the tensor takes.
+        expected: u64,
+        /// Bytes of the buffer.
+        found: u64,
+    },
+    /// Tensors written in another order, or more or less of one, than the header says. Only a
+    /// caller's mistake leads here.
+    #[error("tensor `{tensor}` was written where the header has {expected}")]
+    Order {
+        /// What was written.
+        tensor: String,
+        /// What belonged there.
+        expected: String,
+    },
+}
+
+impl WeightsProblem {
+    fn at(self, path: &Path) -> WeightsError {
+        WeightsError {
+            path: path.to_owned(),
+            problem: self,
+        }
+    }
+}
+
+/// Bytes of one element, for the types of whole bytes that are read and written here.
+fn float_bytes(dtype: Dtype) -> Option<usize> {
+    match dtype {
+        Dtype::F64 => Some(8),
+        Dtype::F32 => Some(4),
+        Dtype::BF16 | Dtype::F16 => Some(2),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

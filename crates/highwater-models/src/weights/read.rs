@@ -1,0 +1,187 @@
+//! Reading weights, a tensor at a time.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use highwater_memory::{FileRead, Files};
+use safetensors::Dtype;
+
+use super::header::{HEADER_BYTES_MAX, Header, TensorInfo};
+use super::{WINDOW_BYTES, WeightsError, WeightsProblem, float_bytes};
+
+/// An open file of weights. Holds its header and one window of [`WINDOW_BYTES`], whatever the
+/// size of the tensors.
+#[derive(Debug)]
+pub struct WeightsReader {
+    path: PathBuf,
+    file: Box<dyn FileRead>,
+    header: Header,
+    /// Where the tensors start in the file.
+    data_at: u64,
+    window: Vec<u8>,
+}
+
+impl WeightsReader {
+    /// Opens a file and checks its header.
+    ///
+    /// # Errors
+    /// [`WeightsError`], naming the file and, where one is at fault, the tensor.
+    pub fn open(files: &dyn Files, path: &Path) -> Result<Self, WeightsError> {
+        Self::open_inner(files, path).map_err(|problem| problem.at(path))
+    }
+
+    fn open_inner(files: &dyn Files, path: &Path) -> Result<Self, WeightsProblem> {
+        let mut file = files.open(path)?;
+        let file_bytes = file.bytes();
+        let Some(after_length) = file_bytes.checked_sub(8) else {
+            return Err(WeightsProblem::TooShort { bytes: file_bytes });
+        };
+        let mut length = [0; 8];
+        file.read_exact_at(0, &mut length)?;
+        let bytes = u64::from_le_bytes(length);
+        let max = after_length.min(HEADER_BYTES_MAX);
+        if bytes > max {
+            return Err(WeightsProblem::HeaderLength { bytes, max });
+        }
+        let mut json = vec![0; bytes as usize];
+        file.read_exact_at(8, &mut json)?;
+        Ok(Self {
+            path: path.to_owned(),
+            header: Header::parse(&json, after_length - bytes)?,
+            file,
+            data_at: 8 + bytes,
+            window: vec![0; WINDOW_BYTES],
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The tensors by name.
+    pub fn tensors(&self) -> &BTreeMap<String, TensorInfo> {
+        &self.header.tensors
+    }
+
+    /// What the file says about itself.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.header.metadata
+    }
+
+    /// Reads a tensor of floats as f32. BF16 and F16 become f32 exactly, F64 is rounded.
+    ///
+    /// # Errors
+    /// [`WeightsError`] for a tensor that is missing, of another shape or of integers, for a
+    /// buffer of another length than the tensor, and for a read that fails.
+    pub fn read_f32(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        out: &mut [f32],
+    ) -> Result<(), WeightsError> {
+        self.read_f32_inner(name, shape, out)
+            .map_err(|problem| problem.at(&self.path))
+    }
+
+    fn read_f32_inner(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        out: &mut [f32],
+    ) -> Result<(), WeightsProblem> {
+        let info = find(&self.header, name)?;
+        if info.shape != shape {
+            return Err(WeightsProblem::Shape {
+                tensor: name.to_owned(),
+                expected: shape.to_vec(),
+                found: info.shape,
+            });
+        }
+        let width = float_bytes(info.dtype).ok_or_else(|| WeightsProblem::NotFloat {
+            tensor: name.to_owned(),
+            dtype: info.dtype,
+        })?;
+        check_buffer(name, &info, out.len() as u64 * width as u64)?;
+        let mut rest = out;
+        self.windows(&info, |window| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(window.len() / width);
+            widen(info.dtype, window, now);
+            rest = later;
+        })
+    }
+
+    /// Reads a tensor's bytes as they are.
+    ///
+    /// # Errors
+    /// [`WeightsError`] for a tensor that is missing or of another length than `out`, and for a
+    /// read that fails.
+    pub fn read_bytes(&mut self, name: &str, out: &mut [u8]) -> Result<(), WeightsError> {
+        self.read_bytes_inner(name, out)
+            .map_err(|problem| problem.at(&self.path))
+    }
+
+    fn read_bytes_inner(&mut self, name: &str, out: &mut [u8]) -> Result<(), WeightsProblem> {
+        let info = find(&self.header, name)?;
+        check_buffer(name, &info, out.len() as u64)?;
+        let mut rest = out;
+        self.windows(&info, |window| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(window.len());
+            now.copy_from_slice(window);
+            rest = later;
+        })
+    }
+
+    /// Shows `take` the bytes of a tensor, a window after the other.
+    fn windows(
+        &mut self,
+        info: &TensorInfo,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), WeightsProblem> {
+        let mut at = info.start;
+        while at < info.end {
+            let bytes = (info.end - at).min(WINDOW_BYTES as u64);
+            let window = &mut self.window[..bytes as usize];
+            self.file.read_exact_at(self.data_at + at, window)?;
+            take(window);
+            at += bytes;
+        }
+        Ok(())
+    }
+}
+
+fn find(header: &Header, name: &str) -> Result<TensorInfo, WeightsProblem> {
+    let info = header.tensors.get(name).cloned();
+    info.ok_or_else(|| WeightsProblem::Missing {
+        tensor: name.to_owned(),
+    })
+}
+
+fn check_buffer(name: &str, info: &TensorInfo, found: u64) -> Result<(), WeightsProblem> {
+    if found == info.bytes() {
+        return Ok(());
+    }
+    Err(WeightsProblem::Buffer {
+        tensor: name.to_owned(),
+        expected: info.bytes(),
+        found,
+    })
+}
+
+/// Elements of `dtype` as f32.
+fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+    match dtype {
+        Dtype::F64 => each(bytes, out, |b| f64::from_le_bytes(b) as f32),
+        Dtype::BF16 => each(bytes, out, |b| bf16::from_le_bytes(b).to_f32()),
+        Dtype::F16 => each(bytes, out, |b| f16::from_le_bytes(b).to_f32()),
+        _ => each(bytes, out, f32::from_le_bytes),
+    }
+}
+
+fn each<const N: usize>(bytes: &[u8], out: &mut [f32], element: impl Fn([u8; N]) -> f32) {
+    let (elements, _) = bytes.as_chunks();
+    for (out, &bytes) in out.iter_mut().zip(elements) {
+        *out = element(bytes);
+    }
+}
