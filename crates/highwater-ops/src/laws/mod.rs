@@ -42,7 +42,8 @@ pub enum Law {
     Gradient,
     /// The nodes that backward emits give the same with kernels as with references.
     BackwardKernels,
-    /// Costs are finite, and the bytes written are those of the outputs and cells.
+    /// Costs are finite, and the bytes written at least those of the outputs and cells (more where
+    /// a kernel adds to its output in several passes).
     Cost,
     /// Operations with other outputs for the same inputs hash differently.
     Attributes,
@@ -305,8 +306,9 @@ fn check_cost(trial: &Trial<'_>) -> Result<(), Finding> {
         if !flops.iter().all(|flops| flops.is_finite() && *flops >= 0.0) {
             return Err((Law::Cost, format!("impossible operation counts: {cost:?}")));
         }
-        if cost.written_bytes != want {
-            let detail = format!("declares {} bytes written, {want} are", cost.written_bytes);
+        if cost.written_bytes < want {
+            let got = cost.written_bytes;
+            let detail = format!("declares {got} bytes written, at least {want} are");
             return Err((Law::Cost, detail));
         }
     }
