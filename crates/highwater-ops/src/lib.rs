@@ -5,50 +5,111 @@
 //! `laws` hold for every row, those of other crates included.
 
 mod adamw;
-#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
+mod binary;
+#[allow(dead_code, reason = "used by the operations to come")]
 mod blocks;
 mod cell;
 mod clip;
+mod copy;
+mod cross_entropy;
+mod embedding;
 pub mod evaluate;
 mod finite;
+mod full;
+mod gelu;
+mod gemm;
+mod indices;
 mod kernel;
 pub mod laws;
-#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
+mod linear;
+mod linear_cross_entropy;
+#[allow(dead_code, reason = "used by the operations to come")]
 mod math;
+mod matmul;
+mod pointwise;
 mod pool;
-#[allow(dead_code, unused_imports, reason = "used by the operations to come")]
 mod reference_math;
+mod scalar;
+mod scale;
 mod scaled_dot_product_attention;
 mod scatter_views;
 mod sgd;
-#[allow(dead_code, reason = "used by the operations to come")]
 mod simd;
 mod strided;
+mod sum;
 mod table;
+mod unary;
 
 pub use adamw::AdamW;
+pub use binary::{Add, Div, Mul, Sub};
 pub use cell::{Accumulate, Assign};
 pub use clip::{ClipCoefficient, GradNorm};
+pub use copy::Copy;
+pub use cross_entropy::{CrossEntropy, CrossEntropyBackward, Reduction};
+pub use embedding::{Embedding, EmbeddingBackward};
 pub use finite::Finite;
+pub use full::Full;
+pub use gelu::{Gelu, GeluApproximate};
 pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};
+pub use linear::{BiasBackward, Linear};
+pub use linear_cross_entropy::{LinearCrossEntropy, default_chunk_rows};
+pub use matmul::{MatMul, MatMulSumBatches};
 pub use pool::{Disjoint, Pool};
+pub use scalar::{AddScalar, MulScalar};
+pub use scale::Scale;
 pub use scaled_dot_product_attention::{
     Packed, ScaledDotProductAttention, ScaledDotProductAttentionBackward,
 };
 pub use scatter_views::ScatterViews;
 pub use sgd::Sgd;
+pub use sum::{Mean, Sum, SumTo};
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};
+pub use unary::{Exp, Log, Neg, Relu, Sigmoid, Sqrt, Tanh};
 
 /// Every operation of this crate, sorted by name.
 pub const OPS: &[Entry] = &[
     cell::ACCUMULATE,
     adamw::ENTRY,
+    binary::ADD,
+    scalar::ADD_SCALAR,
     cell::ASSIGN,
+    linear::BIAS_BACKWARD,
     clip::CLIP_COEFFICIENT,
+    copy::ENTRY,
+    cross_entropy::ENTRY,
+    cross_entropy::BACKWARD,
+    binary::DIV,
+    embedding::ENTRY,
+    embedding::BACKWARD,
+    unary::EXP,
     finite::ENTRY,
+    full::ENTRY,
+    gelu::GELU,
+    gelu::GELU_BACKWARD,
     clip::GRAD_NORM,
+    linear::ENTRY,
+    linear_cross_entropy::ENTRY,
+    unary::LOG,
+    matmul::ENTRY,
+    matmul::SUM_BATCHES,
+    sum::MEAN,
+    binary::MUL,
+    scalar::MUL_SCALAR,
+    unary::NEG,
+    unary::RELU,
+    unary::RELU_BACKWARD,
+    scale::ENTRY,
     scaled_dot_product_attention::ENTRY,
     scaled_dot_product_attention::ENTRY_BACKWARD,
     scatter_views::ENTRY,
     sgd::ENTRY,
+    unary::SIGMOID,
+    unary::SIGMOID_BACKWARD,
+    unary::SQRT,
+    unary::SQRT_BACKWARD,
+    binary::SUB,
+    sum::SUM,
+    sum::SUM_TO,
+    unary::TANH,
+    unary::TANH_BACKWARD,
 ];

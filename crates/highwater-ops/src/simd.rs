@@ -165,3 +165,19 @@ macro_rules! multiversion {
     };
 }
 pub(crate) use multiversion;
+
+/// The sum of all lanes: of halves, then of halves of those, and so on.
+#[inline(always)]
+pub(crate) fn sum_lanes<T: Copy + std::ops::AddAssign, const LANES: usize>(
+    mut lanes: [T; LANES],
+) -> T {
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            let other = lanes[i + width];
+            lanes[i] += other;
+        }
+    }
+    lanes[0]
+}

@@ -1,0 +1,172 @@
+//! Arithmetic on two tensors: `add`, `sub`, `mul`, `div`.
+//!
+//! Inputs are `F32` of any layouts whose shapes broadcast by PyTorch's rule; results are correctly
+//! rounded, as `torch.add` and its sisters. Any input that is like the output may be overwritten.
+//! One pass, one operation per element. Backward sums gradients over repeated elements with
+//! [`SumTo`](crate::SumTo).
+
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+
+use crate::pointwise::{self, Pointwise, pointwise_op, reduce_to};
+use crate::simd::Isa;
+use crate::{Entry, Fill};
+use highwater_graph::{Backward, OpError, Operand};
+
+/// `a + b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Add;
+
+/// `a - b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sub;
+
+/// `a * b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mul;
+
+/// `a / b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Div;
+
+pointwise_op!(Add: 2, Sub: 2, Mul: 2, Div: 2);
+
+/// Sets the gradient of the `i`-th input, made by `emit` in the output's shape, if it is wanted.
+fn set_reduced(
+    backward: &mut Backward<'_>,
+    i: usize,
+    emit: impl FnOnce(&mut Backward<'_>, Operand) -> Result<Operand, OpError>,
+) -> Result<(), OpError> {
+    let Some(grad) = backward.grad(0).filter(|_| backward.needs(i)) else {
+        return Ok(());
+    };
+    let grad = emit(backward, grad)?;
+    let shape = backward.input(i).shape().clone();
+    let grad = reduce_to(backward, grad, &shape)?;
+    backward.set(i, grad);
+    Ok(())
+}
+
+/// The gradient times an input, in the output's shape.
+fn times_input(backward: &mut Backward<'_>, grad: &Operand, i: usize) -> Result<Operand, OpError> {
+    let mut input = backward.input(i);
+    if backward.is_one(grad)
+        && let Some(layout) = input.spec.layout.expand(grad.shape())
+    {
+        input.requires_grad = false;
+        return Ok(input.with_layout(layout));
+    }
+    backward.emit_one(Mul, &[grad.clone(), input])
+}
+
+impl Pointwise<2> for Add {
+    const NAME: &'static str = "add";
+    const FLOPS: f64 = 1.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
+        a + b
+    }
+
+    fn exact(&self, [a, b]: [f64; 2]) -> f64 {
+        a + b
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        set_reduced(backward, 0, |_, grad| Ok(grad))?;
+        set_reduced(backward, 1, |_, grad| Ok(grad))
+    }
+}
+
+impl Pointwise<2> for Sub {
+    const NAME: &'static str = "sub";
+    const FLOPS: f64 = 1.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
+        a - b
+    }
+
+    fn exact(&self, [a, b]: [f64; 2]) -> f64 {
+        a - b
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        set_reduced(backward, 0, |_, grad| Ok(grad))?;
+        // Summed first: there is less to negate then.
+        let shape = backward.input(1).shape().clone();
+        set_reduced(backward, 1, |backward, grad| {
+            let grad = reduce_to(backward, grad, &shape)?;
+            backward.emit_one(crate::Neg, &[grad])
+        })
+    }
+}
+
+impl Pointwise<2> for Mul {
+    const NAME: &'static str = "mul";
+    const FLOPS: f64 = 1.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
+        a * b
+    }
+
+    fn exact(&self, [a, b]: [f64; 2]) -> f64 {
+        a * b
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        set_reduced(backward, 0, |backward, grad| {
+            times_input(backward, &grad, 1)
+        })?;
+        set_reduced(backward, 1, |backward, grad| {
+            times_input(backward, &grad, 0)
+        })
+    }
+}
+
+impl Pointwise<2> for Div {
+    const NAME: &'static str = "div";
+    const FLOPS: f64 = 4.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
+        a / b
+    }
+
+    fn exact(&self, [a, b]: [f64; 2]) -> f64 {
+        a / b
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let (b, quotient) = (backward.input(1), backward.output(0));
+        set_reduced(backward, 0, |backward, grad| {
+            backward.emit_one(Div, &[grad, b.clone()])
+        })?;
+        // d(a / b) / db = -(a / b) / b
+        set_reduced(backward, 1, |backward, grad| {
+            let share = backward.emit_one(Div, &[grad, b.clone()])?;
+            let grad = backward.emit_one(Mul, &[share, quotient])?;
+            let grad = reduce_to(backward, grad, b.shape())?;
+            backward.emit_one(crate::Neg, &[grad])
+        })
+    }
+}
+
+macro_rules! entries {
+    ($($entry:ident: $op:ident on $fill:expr),* $(,)?) => {$(
+        pub(crate) const $entry: Entry = pointwise::binary_entry::<$op>(
+            || pointwise::binary_samples(&$op, [Fill::Normal(1.0), $fill]),
+            || pointwise::rejects::<2>(&$op),
+        );
+    )*};
+}
+
+entries! {
+    ADD: Add on Fill::Normal(1.0),
+    SUB: Sub on Fill::Normal(1.0),
+    MUL: Mul on Fill::Normal(1.0),
+    DIV: Div on Fill::Uniform(0.5, 3.0),
+}

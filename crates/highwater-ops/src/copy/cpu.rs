@@ -1,0 +1,70 @@
+use crate::indices::position;
+use crate::{Args, Element, KernelError, Pool, View};
+use half::{bf16, f16};
+use highwater_graph::{DType, Layout, Op};
+
+/// Elements that one task copies, about.
+const TASK: usize = 1 << 15;
+/// Columns that are copied together where the elements of a column lie side by side.
+const TILE: usize = 16;
+
+pub(super) fn copy(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let (input, out) = (&args.inputs[0], &mut args.outputs[0]);
+    match input.spec().dtype {
+        DType::F32 => typed::<f32>(args.pool, input, out),
+        DType::F64 => typed::<f64>(args.pool, input, out),
+        DType::BF16 => typed::<bf16>(args.pool, input, out),
+        DType::F16 => typed::<f16>(args.pool, input, out),
+        DType::I64 => typed::<i64>(args.pool, input, out),
+        DType::U32 => typed::<u32>(args.pool, input, out),
+        _ => typed::<u8>(args.pool, input, out),
+    }
+}
+
+fn typed<T: Element>(pool: &Pool, input: &View<'_>, out: &mut View<'_>) -> Result<(), KernelError> {
+    let (layout, storage) = (input.layout(), input.storage::<T>()?);
+    let out = out.slice_mut::<T>()?;
+    if layout.is_contiguous() {
+        let input = input.slice::<T>()?;
+        pool.for_each_chunk(out, TASK, |i, out| {
+            out.copy_from_slice(&input[i * TASK..i * TASK + out.len()]);
+        });
+        return Ok(());
+    }
+    let width = layout.shape().last().copied().unwrap_or(1).max(1);
+    let rows = (TASK / width).max(1);
+    pool.for_each_chunk(out, rows * width, |task, out| {
+        copy_rows(storage, layout, task * rows, width, out);
+    });
+    Ok(())
+}
+
+/// Copies rows from `first` on until `out` is full, [`TILE`] columns of all of them at a time.
+fn copy_rows<T: Element>(
+    storage: &[T],
+    layout: &Layout,
+    first: usize,
+    width: usize,
+    out: &mut [T],
+) {
+    let Some((&stride, strides)) = layout.strides().split_last() else {
+        return out.fill(storage[layout.offset()]);
+    };
+    let dims = &layout.shape().dims()[..strides.len()];
+    let start = |row| layout.offset() + position(dims, strides, first + row);
+    if stride == 1 {
+        for (row, out) in out.chunks_mut(width).enumerate() {
+            out.copy_from_slice(&storage[start(row)..][..width]);
+        }
+        return;
+    }
+    for column in (0..width).step_by(TILE) {
+        for (row, out) in out.chunks_mut(width).enumerate() {
+            let from = start(row);
+            let tile = column..width.min(column + TILE);
+            for (column, to) in tile.clone().zip(&mut out[tile]) {
+                *to = storage[from + column * stride];
+            }
+        }
+    }
+}

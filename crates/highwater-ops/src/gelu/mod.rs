@@ -1,0 +1,161 @@
+//! The Gaussian error linear unit: `gelu` and `gelu_backward`.
+//!
+//! `x Phi(x)`, where `Phi` is the normal distribution function (Hendrycks and Gimpel, 2016), exact or
+//! by an approximation with `tanh`. As `torch.nn.functional.gelu`. One `F32` tensor of any shape and
+//! layout; computes in `f32`; one pass; in place. Backward reads the input, and may overwrite the
+//! gradient.
+
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+
+use crate::pointwise::{self, Pointwise, pointwise_op};
+use crate::reference_math;
+use crate::simd::Isa;
+use crate::{Entry, Fill, Sample, math};
+use highwater_graph::{Backward, OpError};
+use std::f32::consts::FRAC_1_SQRT_2;
+use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
+use std::hash::Hasher;
+
+/// How the normal distribution function is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum GeluApproximate {
+    /// By the error function.
+    #[default]
+    None,
+    /// `(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`, as GPT-2 does.
+    Tanh,
+}
+
+/// `x Phi(x)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gelu {
+    /// How `Phi` is computed.
+    pub approximate: GeluApproximate,
+}
+
+/// `g d(x Phi(x)) / dx` of inputs `g` and `x`.
+#[derive(Debug, Clone, Copy)]
+struct GeluBackward {
+    approximate: GeluApproximate,
+}
+
+pointwise_op!(Gelu: 1, GeluBackward: 2);
+
+/// The approximation is the sigmoid of `x (LINEAR + CUBIC x^2)`: `(1 + tanh(u)) / 2` is that of 2u.
+const LINEAR: f32 = 1.595_769_2;
+const CUBIC: f32 = 0.071_354_816;
+/// `1 / sqrt(2 pi)`
+const DENSITY_AT_0: f32 = 0.398_942_3;
+
+impl Pointwise<1> for Gelu {
+    const NAME: &'static str = "gelu";
+    const FLOPS: f64 = 15.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [x]: [f32; 1]) -> f32 {
+        match self.approximate {
+            GeluApproximate::None => {
+                let half = 0.5 * x;
+                I::fma(half, math::erf::<I>(x * FRAC_1_SQRT_2), half)
+            }
+            GeluApproximate::Tanh => x * math::sigmoid::<I>(x * I::fma(x * x, CUBIC, LINEAR)),
+        }
+    }
+
+    fn exact(&self, [x]: [f64; 1]) -> f64 {
+        x * distribution(self.approximate, x)
+    }
+
+    fn hash(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u8(self.approximate as u8);
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
+            return Ok(());
+        };
+        let approximate = self.approximate;
+        let x = backward.input(0);
+        let grad = backward.emit_one(GeluBackward { approximate }, &[grad, x])?;
+        backward.set(0, grad);
+        Ok(())
+    }
+}
+
+impl Pointwise<2> for GeluBackward {
+    const NAME: &'static str = "gelu_backward";
+    const FLOPS: f64 = 25.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [g, x]: [f32; 2]) -> f32 {
+        match self.approximate {
+            GeluApproximate::None => {
+                let phi = I::fma(0.5, math::erf::<I>(x * FRAC_1_SQRT_2), 0.5);
+                let density = DENSITY_AT_0 * math::exp::<I>(-0.5 * (x * x));
+                g * I::fma(x, density, phi)
+            }
+            GeluApproximate::Tanh => {
+                let square = x * x;
+                let z = x * I::fma(square, CUBIC, LINEAR);
+                // Bounded so that 1 - phi = e phi has neither overflow nor cancellation.
+                let e = math::exp::<I>(-if z < -80.0 { -80.0 } else { z });
+                let phi = 1.0 / (1.0 + e);
+                let slope = I::fma(square, 3.0 * CUBIC, LINEAR);
+                g * I::fma(x * slope, phi * (e * phi), phi)
+            }
+        }
+    }
+
+    fn exact(&self, [g, x]: [f64; 2]) -> f64 {
+        let phi = distribution(self.approximate, x);
+        let density = match self.approximate {
+            GeluApproximate::None => (-0.5 * x * x).exp() * FRAC_2_SQRT_PI / (2.0 * SQRT_2),
+            GeluApproximate::Tanh => {
+                let slope = FRAC_2_SQRT_PI / SQRT_2 * (1.0 + 3.0 * 0.044_715 * x * x);
+                2.0 * phi * (1.0 - phi) * slope
+            }
+        };
+        g * (phi + x * density)
+    }
+
+    fn hash(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u8(self.approximate as u8);
+    }
+}
+
+/// `Phi(x)`, exact or approximate.
+fn distribution(approximate: GeluApproximate, x: f64) -> f64 {
+    match approximate {
+        GeluApproximate::None => 0.5 * (1.0 + reference_math::erf(x / SQRT_2)),
+        GeluApproximate::Tanh => {
+            let u = FRAC_2_SQRT_PI / SQRT_2 * (x + 0.044_715 * x.powi(3));
+            0.5 * (1.0 + u.tanh())
+        }
+    }
+}
+
+const BOTH: [GeluApproximate; 2] = [GeluApproximate::None, GeluApproximate::Tanh];
+
+pub(crate) const GELU: Entry = pointwise::unary_entry::<Gelu>(
+    || {
+        let samples =
+            |approximate| pointwise::unary_samples(&Gelu { approximate }, Fill::Normal(2.0));
+        BOTH.into_iter().flat_map(samples).collect::<Vec<Sample>>()
+    },
+    || pointwise::rejects::<1>(&Gelu::default()),
+);
+
+pub(crate) const GELU_BACKWARD: Entry = pointwise::binary_entry::<GeluBackward>(
+    || {
+        let fills = [Fill::Normal(1.0), Fill::Normal(2.0)];
+        let samples = |approximate| pointwise::binary_samples(&GeluBackward { approximate }, fills);
+        BOTH.into_iter().flat_map(samples).collect::<Vec<Sample>>()
+    },
+    || {
+        let approximate = GeluApproximate::Tanh;
+        pointwise::rejects::<2>(&GeluBackward { approximate })
+    },
+);

@@ -1,0 +1,82 @@
+use crate::gemm::{MatMut, gemm};
+use crate::matmul::Stack;
+use crate::strided::gather;
+use crate::{Args, KernelError};
+use highwater_graph::Op;
+
+/// Rows of the output that one task fills with the bias.
+const BIAS_ROWS: usize = 64;
+/// Columns that one task sums.
+const COLUMNS: usize = 128;
+/// Rows that are summed before their sum is added to the others'.
+const SUM_ROWS: usize = 64;
+
+pub(super) fn linear(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let w = &args.inputs[1];
+    let [outs, width] = *w.dims() else {
+        return Ok(());
+    };
+    let w = Stack::new(w, w.layout().clone())?.get(0).t();
+    let out = args.outputs[0].slice_mut::<f32>()?;
+    if out.is_empty() {
+        return Ok(());
+    }
+    let bias = args.inputs.get(2);
+    if let Some(bias) = bias {
+        let (bias, stride) = (bias.storage::<f32>()?, bias.layout());
+        let (start, stride) = (stride.offset(), stride.strides()[0]);
+        args.pool.for_each_chunk(out, BIAS_ROWS * outs, |_, rows| {
+            for row in rows.chunks_mut(outs) {
+                if stride == 1 {
+                    row.copy_from_slice(&bias[start..start + outs]);
+                } else {
+                    let bias = (0..outs).map(|o| bias[start + o * stride]);
+                    row.iter_mut().zip(bias).for_each(|(y, b)| *y = b);
+                }
+            }
+        });
+    }
+    let x = &args.inputs[0];
+    let rows = x.numel() / width.max(1);
+    let rows = if width == 0 { out.len() / outs } else { rows };
+    if let Some(flat) = x.layout().reshape(&[rows, width].into()) {
+        let x = Stack::new(x, flat)?.get(0);
+        gemm(
+            args.pool,
+            MatMut::dense(out, rows, outs),
+            x,
+            w,
+            bias.is_some(),
+        );
+        return Ok(());
+    }
+    let stack = Stack::new(x, x.layout().clone())?;
+    let rows = x.dims()[x.dims().len() - 2];
+    for (i, out) in out.chunks_mut(rows * outs).enumerate() {
+        let out = MatMut::dense(out, rows, outs);
+        gemm(args.pool, out, stack.get(i), w, bias.is_some());
+    }
+    Ok(())
+}
+
+pub(super) fn bias_backward(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let grad = &args.inputs[0];
+    let (layout, grad) = (grad.layout(), grad.storage::<f32>()?);
+    let out = args.outputs[0].slice_mut::<f32>()?;
+    let width = out.len();
+    let count = layout.numel() / width.max(1);
+    args.pool.for_each_chunk(out, COLUMNS, |i, out| {
+        let (mut block, mut row) = ([0.0_f32; COLUMNS], [0.0_f32; COLUMNS]);
+        let len = out.len();
+        out.fill(0.0);
+        for first in (0..count).step_by(SUM_ROWS) {
+            block.fill(0.0);
+            for r in first..count.min(first + SUM_ROWS) {
+                gather(grad, layout, r * width + i * COLUMNS, &mut row[..len]);
+                block.iter_mut().zip(&row).for_each(|(sum, x)| *sum += x);
+            }
+            out.iter_mut().zip(&block).for_each(|(sum, x)| *sum += x);
+        }
+    });
+    Ok(())
+}

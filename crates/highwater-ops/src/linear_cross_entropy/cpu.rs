@@ -1,0 +1,134 @@
+#![expect(
+    unsafe_code,
+    reason = "tasks write rows of logits and their losses at once"
+)]
+
+use super::{LinearCrossEntropy, as_rows};
+use crate::cross_entropy::{loss_of_row, softmax_minus_label};
+use crate::gemm::{Mat, MatMut, gemm};
+use crate::indices::Indices;
+use crate::matmul::Stack;
+use crate::strided::gather;
+use crate::{Args, Disjoint, KernelError, Pool, Reduction, View, op_as};
+use highwater_graph::{Layout, Op};
+
+/// What all chunks share.
+struct Loss<'a> {
+    op: &'a LinearCrossEntropy,
+    pool: &'a Pool,
+    w: Mat<'a>,
+    labels: Indices<'a>,
+    classes: usize,
+    /// One over the number of rows that count.
+    factor: f64,
+}
+
+impl Loss<'_> {
+    /// Fills `logits` with those of `x`, the rows from `first` on, or with the gradients of their
+    /// losses if gradients are wanted; and `losses`.
+    fn chunk(&self, first: usize, x: Mat<'_>, logits: &mut [f32], losses: &mut [f64]) {
+        let out = MatMut::dense(logits, losses.len(), self.classes);
+        gemm(self.pool, out, x, self.w.t(), false);
+        let losses = Disjoint::new(losses);
+        self.pool
+            .for_each_chunk(logits, self.classes, |row, logits| {
+                // SAFETY: each task has its own row.
+                let loss = unsafe { losses.part(row, 1) };
+                loss[0] = self.row(first + row, logits);
+            });
+    }
+
+    fn row(&self, row: usize, logits: &mut [f32]) -> f64 {
+        let label = self.labels.get(row);
+        let wants_gradient = self.op.grad_x || self.op.grad_w;
+        if label == self.op.ignore_index {
+            if wants_gradient {
+                logits.fill(0.0);
+            }
+            return 0.0;
+        }
+        if wants_gradient {
+            return softmax_minus_label(logits, label as usize, self.factor);
+        }
+        loss_of_row(
+            logits,
+            &Layout::contiguous([self.classes]),
+            0,
+            label as usize,
+        )
+    }
+}
+
+pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let op = op_as::<LinearCrossEntropy>(op)?;
+    let Args {
+        inputs,
+        outputs,
+        scratch,
+        pool,
+    } = args;
+    let [x, w, labels] = &**inputs else {
+        return Ok(());
+    };
+    let ([classes, width], labels) = ([w.dims()[0], w.dims()[1]], Indices::of(labels)?);
+    let count = labels.check(classes, Some(op.ignore_index))?;
+    let rows = labels.len();
+
+    let lens = op.scratch(x.layout(), w.layout());
+    let scratch = bytemuck::cast_slice_mut::<u8, f32>(scratch);
+    let (losses, scratch) = scratch.split_at_mut(lens[0]);
+    let (logits, copied) = scratch.split_at_mut(lens[1]);
+    let losses = bytemuck::cast_slice_mut::<f32, f64>(losses);
+
+    let [of_loss, of_gradients @ ..] = &mut **outputs else {
+        return Ok(());
+    };
+    let (of_x, of_w) = of_gradients.split_at_mut(usize::from(op.grad_x));
+    let mut dx = of_x.first_mut().map(View::slice_mut::<f32>).transpose()?;
+    let strides = of_w.first().map_or(&[0, 0][..], |dw| dw.layout().strides());
+    let strides = [strides[0], strides[1]];
+    let mut dw = of_w.first_mut().map(View::storage_mut::<f32>).transpose()?;
+    if let Some(dw) = dw.as_deref_mut().filter(|_| rows == 0) {
+        dw[..classes * width].fill(0.0);
+    }
+
+    let (storage, w) = (
+        x.storage::<f32>()?,
+        Stack::new(w, w.layout().clone())?.get(0),
+    );
+    let flat = as_rows(x.layout())
+        .map(|flat| Stack::new(x, flat))
+        .transpose()?;
+    let factor = Reduction::Mean.factor(count);
+    let loss = Loss {
+        op,
+        pool,
+        w,
+        labels,
+        classes,
+        factor,
+    };
+    for first in (0..rows).step_by(op.chunk_rows) {
+        let len = op.chunk_rows.min(rows - first);
+        let x = if let Some(x) = &flat {
+            x.get(0).rows(first, len)
+        } else {
+            let copied = &mut copied[..len * width];
+            gather(storage, x.layout(), first * width, copied);
+            Mat::dense(copied, len, width)
+        };
+        let logits = &mut logits[..len * classes];
+        loss.chunk(first, x, logits, &mut losses[first..first + len]);
+        let logits = Mat::dense(logits, len, classes);
+        if let Some(dx) = &mut dx {
+            let dx = &mut dx[first * width..(first + len) * width];
+            gemm(pool, MatMut::dense(dx, len, width), logits, w, false);
+        }
+        if let Some(dw) = &mut dw {
+            let dw = MatMut::new(dw, [classes, width], strides);
+            gemm(pool, dw, logits.t(), x, first > 0);
+        }
+    }
+    of_loss.slice_mut::<f32>()?[0] = Reduction::Mean.reduce(losses, count) as f32;
+    Ok(())
+}

@@ -1,0 +1,327 @@
+//! What operations share whose every output element is a function of one element of each input.
+
+use crate::blocks;
+use crate::simd::{Isa, multiversion};
+use crate::{Args, Array, Entry, Fill, KernelError, Reject, Sample, op_as};
+use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use smallvec::{SmallVec, smallvec};
+use std::hash::Hasher;
+use std::sync::Arc;
+
+/// An operation of `N` inputs that broadcast to one shape, all `F32`.
+pub(crate) trait Pointwise<const N: usize>: Op {
+    /// [`Op::name`].
+    const NAME: &'static str;
+    /// Floating-point operations per element.
+    const FLOPS: f64;
+    /// Whether the output may be written over any input of its layout.
+    const IN_PLACE: bool = true;
+
+    /// The fast kernel's element.
+    fn value<I: Isa>(&self, x: [f32; N]) -> f32;
+
+    /// The plain reference's element.
+    fn exact(&self, x: [f64; N]) -> f64;
+
+    /// [`Op::hash_attributes`].
+    fn hash(&self, _hasher: &mut dyn Hasher) {}
+
+    /// [`Op::backward`].
+    fn emit(&self, _backward: &mut Backward<'_>) -> Result<(), OpError> {
+        Err(OpError::NotDifferentiable { op: Self::NAME })
+    }
+}
+
+/// Implements [`Op`] by [`Pointwise`].
+macro_rules! pointwise_op {
+    ($($type:ty: $arity:literal),* $(,)?) => {$(
+        impl highwater_graph::Op for $type {
+            fn name(&self) -> &'static str {
+                <Self as $crate::pointwise::Pointwise<$arity>>::NAME
+            }
+
+            fn hash_attributes(&self, hasher: &mut dyn std::hash::Hasher) {
+                $crate::pointwise::Pointwise::<$arity>::hash(self, hasher);
+            }
+
+            fn infer(
+                &self,
+                inputs: &[highwater_graph::Spec],
+            ) -> Result<smallvec::SmallVec<[highwater_graph::Spec; 2]>, highwater_graph::OpError>
+            {
+                $crate::pointwise::infer(self.name(), inputs, $arity)
+            }
+
+            fn cost(
+                &self,
+                inputs: &[highwater_graph::Spec],
+                outputs: &[highwater_graph::Spec],
+                _threads: usize,
+            ) -> highwater_graph::Cost {
+                let flops = <Self as $crate::pointwise::Pointwise<$arity>>::FLOPS;
+                $crate::pointwise::cost(inputs, outputs, flops)
+            }
+
+            fn in_place(
+                &self,
+                inputs: &[highwater_graph::Spec],
+                outputs: &[highwater_graph::Spec],
+            ) -> smallvec::SmallVec<[(usize, usize); 2]> {
+                if <Self as $crate::pointwise::Pointwise<$arity>>::IN_PLACE {
+                    $crate::pointwise::in_place(inputs, outputs)
+                } else {
+                    smallvec::SmallVec::new()
+                }
+            }
+
+            fn backward(
+                &self,
+                backward: &mut highwater_graph::Backward<'_>,
+            ) -> Result<(), highwater_graph::OpError> {
+                $crate::pointwise::Pointwise::<$arity>::emit(self, backward)
+            }
+        }
+    )*};
+}
+pub(crate) use pointwise_op;
+
+/// The row of a pointwise operation of one input.
+pub(crate) const fn unary_entry<F: Pointwise<1>>(
+    samples: fn() -> Vec<Sample>,
+    rejects: fn() -> Vec<Reject>,
+) -> Entry {
+    Entry {
+        name: F::NAME,
+        kernel: unary_kernel::<F>,
+        reference: reference::<F, 1>,
+        samples,
+        rejects,
+    }
+}
+
+/// The row of a pointwise operation of two inputs.
+pub(crate) const fn binary_entry<F: Pointwise<2>>(
+    samples: fn() -> Vec<Sample>,
+    rejects: fn() -> Vec<Reject>,
+) -> Entry {
+    Entry {
+        name: F::NAME,
+        kernel: binary_kernel::<F>,
+        reference: reference::<F, 2>,
+        samples,
+        rejects,
+    }
+}
+
+/// `arity` inputs of `F32` that broadcast; see [`dense_like`] for how the output lies.
+pub(crate) fn infer(
+    op: &'static str,
+    inputs: &[Spec],
+    arity: usize,
+) -> Result<SmallVec<[Spec; 2]>, OpError> {
+    OpError::check_arity(op, inputs, arity)?;
+    let mut shape = inputs[0].shape().clone();
+    for input in inputs {
+        OpError::check_dtype(op, input, DType::F32)?;
+        shape = shape.broadcast(input.shape()).ok_or_else(|| {
+            let shapes: Vec<_> = inputs.iter().map(Spec::shape).collect();
+            OpError::shape(op, "shapes that broadcast", format!("{shapes:?}"))
+        })?;
+    }
+    Ok(smallvec![dense_like(inputs, shape)])
+}
+
+/// An `F32` output of the shape, laid out as the first of the inputs that covers a storage of its
+/// size, so that it can take over that storage; row-major if there is none.
+pub(crate) fn dense_like(inputs: &[Spec], shape: Shape) -> Spec {
+    let fits = |spec: &&Spec| *spec.shape() == shape && spec.layout.covers(shape.numel());
+    Spec {
+        dtype: DType::F32,
+        layout: match inputs.iter().find(fits) {
+            Some(spec) => spec.layout.clone(),
+            None => Layout::contiguous(shape),
+        },
+    }
+}
+
+/// One pass over what the inputs really hold: an element that is repeated is read once.
+pub(crate) fn cost(inputs: &[Spec], outputs: &[Spec], flops_per_element: f64) -> Cost {
+    Cost {
+        read_bytes: inputs.iter().map(held_bytes).sum(),
+        ..Cost::elementwise(&[], outputs, flops_per_element)
+    }
+}
+
+/// Bytes of the elements that a view reaches, each counted once.
+pub(crate) fn held_bytes(spec: &Spec) -> u64 {
+    let dims = spec.shape().iter().zip(spec.layout.strides());
+    let held: Shape = dims
+        .map(|(&extent, &stride)| if stride == 0 { extent.min(1) } else { extent })
+        .collect();
+    spec.dtype.bytes(&held)
+}
+
+/// The output may lie over every input like it.
+pub(crate) fn in_place(inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
+    (0..inputs.len())
+        .filter(|&i| inputs[i] == outputs[0])
+        .map(|i| (i, 0))
+        .collect()
+}
+
+/// The gradient of an input of this shape that was broadcast: summed over its copies.
+pub(crate) fn reduce_to(
+    backward: &mut Backward<'_>,
+    grad: Operand,
+    shape: &Shape,
+) -> Result<Operand, OpError> {
+    if grad.shape() == shape {
+        return Ok(grad);
+    }
+    let shape = shape.clone();
+    backward.emit_one(crate::SumTo { shape }, &[grad])
+}
+
+fn unary_kernel<F: Pointwise<1>>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let f: &F = op_as(op)?;
+    let output = &mut args.outputs[0];
+    blocks::map(args.pool, [&args.inputs[0]], output, |_, [x], y| {
+        unary(f, x, y);
+    })
+}
+
+fn binary_kernel<F: Pointwise<2>>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let f: &F = op_as(op)?;
+    let inputs = [&args.inputs[0], &args.inputs[1]];
+    let output = &mut args.outputs[0];
+    blocks::map(args.pool, inputs, output, |_, [a, b], y| {
+        binary(f, a, b, y);
+    })
+}
+
+multiversion! {
+    fn unary[I, F: Pointwise<1>](f: &F, x: &[f32], y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = f.value::<I>([x]);
+        }
+    }
+}
+
+multiversion! {
+    fn binary[I, F: Pointwise<2>](f: &F, a: &[f32], b: &[f32], y: &mut [f32]) {
+        for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+            *y = f.value::<I>([a, b]);
+        }
+    }
+}
+
+fn reference<F: Pointwise<N>, const N: usize>(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
+    let f: &F = op.downcast().expect("the reference of this operation");
+    let shape = inputs.iter().fold(Shape::scalar(), |shape, input| {
+        shape
+            .broadcast(&input.shape)
+            .expect("shapes that broadcast")
+    });
+    let positions: Vec<Vec<usize>> = inputs
+        .iter()
+        .map(|input| {
+            let layout = Layout::contiguous(input.shape.clone()).expand(&shape);
+            layout.expect("a broadcast").positions().collect()
+        })
+        .collect();
+    vec![Array::from_fn(shape, |flat| {
+        f.exact(std::array::from_fn(|i| inputs[i].data[positions[i][flat]]))
+    })]
+}
+
+/// Samples that every operation of one input should pass, filled with `fill`.
+pub(crate) fn unary_samples(op: &(impl Op + Clone), fill: Fill) -> Vec<Sample> {
+    layouts()
+        .into_iter()
+        .map(|layout| sample(op, &[layout], &[fill]))
+        .collect()
+}
+
+/// Samples that every operation of two inputs should pass, filled with `fills`.
+pub(crate) fn binary_samples(op: &(impl Op + Clone), fills: [Fill; 2]) -> Vec<Sample> {
+    let mut samples: Vec<Sample> = layouts()
+        .into_iter()
+        .map(|layout| {
+            let other = Layout::contiguous(layout.shape().clone());
+            sample(op, &[layout, other], &fills)
+        })
+        .collect();
+    let broadcasts: [[&[usize]; 2]; 7] = [
+        [&[2, 5, 37], &[37]],
+        [&[37], &[2, 5, 37]],
+        [&[2, 1, 48], &[2, 5, 1]],
+        [&[40, 130], &[]],
+        [&[3, 1, 5, 1], &[4, 1, 7]],
+        [&[0, 5], &[5]],
+        [&[300, 1], &[1, 300]],
+    ];
+    samples.extend(broadcasts.map(|shapes| sample(op, &shapes.map(Layout::contiguous), &fills)));
+    samples
+}
+
+fn sample(op: &(impl Op + Clone), layouts: &[Layout], fills: &[Fill]) -> Sample {
+    let spec = |layout: &Layout| Spec {
+        dtype: DType::F32,
+        layout: layout.clone(),
+    };
+    let inputs = layouts.iter().map(spec).zip(fills.iter().copied());
+    Sample {
+        op: Arc::new(op.clone()),
+        inputs: inputs.collect(),
+        tolerance: 1e-6,
+    }
+}
+
+/// Odd sizes, more than a block, more than a task, views of every kind, a scalar and nothing.
+fn layouts() -> Vec<Layout> {
+    vec![
+        Layout::contiguous([65]),
+        Layout::contiguous([3, 5, 37]),
+        Layout::contiguous([130, 257]),
+        Layout::strided([37, 130], &[1, 37], 0),
+        Layout::strided([9, 4, 33], &[300, 33, 1], 7),
+        Layout::strided([4, 33, 9], &[9, 0, 1], 0),
+        Layout::strided([70, 31], &[64, 2], 1),
+        Layout::contiguous(Shape::scalar()),
+        Layout::contiguous([0, 5]),
+    ]
+}
+
+/// What an operation of `N` inputs must refuse.
+pub(crate) fn rejects<const N: usize>(op: &(impl Op + Clone)) -> Vec<Reject> {
+    let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
+    let reject = |inputs: Vec<Spec>, error| Reject {
+        op: Arc::new(op.clone()),
+        inputs,
+        error,
+    };
+    let mut rejects = vec![
+        reject(vec![f32s(&[3]); N + 1], |error| {
+            matches!(error, OpError::Arity { .. })
+        }),
+        reject(vec![f32s(&[3]); N - 1], |error| {
+            matches!(error, OpError::Arity { .. })
+        }),
+        reject(vec![Spec::contiguous(DType::I64, [3]); N], |error| {
+            matches!(
+                error,
+                OpError::DType {
+                    got: DType::I64,
+                    ..
+                }
+            )
+        }),
+    ];
+    if N == 2 {
+        let shapes = vec![f32s(&[2, 3]), f32s(&[2])];
+        rejects.push(reject(shapes, |error| {
+            matches!(error, OpError::Shape { .. })
+        }));
+    }
+    rejects
+}

@@ -1,0 +1,101 @@
+//! Gradients of functions whose derivative follows from their output `y`: inputs are the gradient
+//! `g` of the output, which may be overwritten, and `y`.
+
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+
+use crate::pointwise::{self, Pointwise, pointwise_op};
+use crate::simd::Isa;
+use crate::{Entry, Fill};
+
+/// `g` where `y > 0`, else 0. As PyTorch's `threshold_backward`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReluBackward;
+
+/// `g (1 - y^2)`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TanhBackward;
+
+/// `g / (2 y)`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SqrtBackward;
+
+/// `g y (1 - y)`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SigmoidBackward;
+
+pointwise_op!(ReluBackward: 2, TanhBackward: 2, SqrtBackward: 2, SigmoidBackward: 2);
+
+impl Pointwise<2> for ReluBackward {
+    const NAME: &'static str = "relu_backward";
+    const FLOPS: f64 = 1.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [g, y]: [f32; 2]) -> f32 {
+        if y <= 0.0 { 0.0 } else { g }
+    }
+
+    fn exact(&self, [g, y]: [f64; 2]) -> f64 {
+        if y <= 0.0 { 0.0 } else { g }
+    }
+}
+
+impl Pointwise<2> for TanhBackward {
+    const NAME: &'static str = "tanh_backward";
+    const FLOPS: f64 = 3.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [g, y]: [f32; 2]) -> f32 {
+        g * I::fma(-y, y, 1.0)
+    }
+
+    fn exact(&self, [g, y]: [f64; 2]) -> f64 {
+        g * (1.0 - y * y)
+    }
+}
+
+impl Pointwise<2> for SqrtBackward {
+    const NAME: &'static str = "sqrt_backward";
+    const FLOPS: f64 = 4.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [g, y]: [f32; 2]) -> f32 {
+        g / (y + y)
+    }
+
+    fn exact(&self, [g, y]: [f64; 2]) -> f64 {
+        g / (2.0 * y)
+    }
+}
+
+impl Pointwise<2> for SigmoidBackward {
+    const NAME: &'static str = "sigmoid_backward";
+    const FLOPS: f64 = 3.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [g, y]: [f32; 2]) -> f32 {
+        g * (y * (1.0 - y))
+    }
+
+    fn exact(&self, [g, y]: [f64; 2]) -> f64 {
+        g * y * (1.0 - y)
+    }
+}
+
+macro_rules! entries {
+    ($($entry:ident: $op:ident on $fill:expr),* $(,)?) => {$(
+        pub(crate) const $entry: Entry = pointwise::binary_entry::<$op>(
+            || pointwise::binary_samples(&$op, [Fill::Normal(1.0), $fill]),
+            || pointwise::rejects::<2>(&$op),
+        );
+    )*};
+}
+
+entries! {
+    RELU_BACKWARD: ReluBackward on Fill::Normal(1.0),
+    TANH_BACKWARD: TanhBackward on Fill::Uniform(-1.0, 1.0),
+    SQRT_BACKWARD: SqrtBackward on Fill::Uniform(0.1, 7.0),
+    SIGMOID_BACKWARD: SigmoidBackward on Fill::Uniform(0.0, 1.0),
+}
