@@ -17,14 +17,22 @@ use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
 use super::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, KernelError, Pool, op_as};
-use highwater_graph::{Layout, Op};
+use highwater_graph::{Layout, Op, Shape};
 use smallvec::SmallVec;
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
+/// The most blocks of queries that share the packing of keys and values.
+const GROUP: usize = 4;
+
+fn group(q: &Shape) -> usize {
+    q[2].div_ceil(BLOCK).clamp(1, GROUP)
+}
+
 /// Elements of scratch memory per thread.
-pub(super) fn scratch(width: usize) -> usize {
-    8 * BLOCK * padded(width) + 2 * BLOCK * BLOCK + 2 * BLOCK
+pub(super) fn scratch(q: &Shape) -> usize {
+    let rows = BLOCK * padded(q[3]);
+    4 * rows + 2 * BLOCK * BLOCK + group(q) * (5 * rows + 2 * BLOCK)
 }
 
 /// Whether each head is done twice, for keys and for queries, because whole heads would leave
@@ -70,16 +78,17 @@ pub(super) fn run(op: &dyn Op, args: &mut Args<'_>, version: Version) -> Result<
         queries,
         keys: inputs[1].dims()[2],
         width,
+        group: group(inputs[0].spec().shape()),
         version,
         causal: op.causal,
         scale: op.scale as f32,
     };
-    let scratch = Disjoint::new(bytemuck::cast_slice_mut(args.scratch));
+    let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
     if splits(batch * heads, args.pool.threads()) {
-        backward.pass(args.pool, &scratch, batch, (false, true));
-        backward.pass(args.pool, &scratch, batch, (true, false));
+        backward.pass(args.pool, scratch, batch, (false, true));
+        backward.pass(args.pool, scratch, batch, (true, false));
     } else {
-        backward.pass(args.pool, &scratch, batch, (true, true));
+        backward.pass(args.pool, scratch, batch, (true, true));
     }
     Ok(())
 }
@@ -99,6 +108,7 @@ struct Backward<'a> {
     queries: usize,
     keys: usize,
     width: usize,
+    group: usize,
     version: Version,
     causal: bool,
     scale: f32,
@@ -109,7 +119,7 @@ impl Backward<'_> {
     fn pass(
         &self,
         pool: &Pool,
-        scratch: &Disjoint<'_, f32>,
+        scratch: &mut [f32],
         batch: usize,
         (for_queries, for_keys): (bool, bool),
     ) {
@@ -118,7 +128,8 @@ impl Backward<'_> {
             (true, false) => self.queries.div_ceil(BLOCK),
             _ => self.keys.div_ceil(BLOCK),
         };
-        let len = self::scratch(self.width);
+        let len = scratch.len() / pool.threads();
+        let scratch = Disjoint::new(scratch);
         pool.for_each_on_thread(batch * self.heads * parts, |task, thread| {
             let (head, start) = (task / parts, task % parts * BLOCK);
             let part = |whole: bool, n: usize| {
@@ -139,7 +150,7 @@ impl Backward<'_> {
                     keys: part(for_queries, self.keys),
                     for_queries,
                     for_keys,
-                    memory: Memory::new(scratch, padded(self.width)),
+                    scratch: Scratch(scratch),
                 },
             );
         });
@@ -154,47 +165,63 @@ struct Part<'a> {
     keys: Range<usize>,
     for_queries: bool,
     for_keys: bool,
-    memory: Memory<'a>,
+    scratch: Scratch<'a>,
 }
 
-/// Blocks of dense rows; those named `_t` are transposed, queries side by side.
-struct Memory<'a> {
+/// A block of queries: dense rows; those named `_t` are transposed, queries side by side.
+struct Block<'a> {
+    rows: Range<usize>,
     queries: &'a mut [f32],
     queries_t: &'a mut [f32],
     grad: &'a mut [f32],
     grad_t: &'a mut [f32],
-    keys: &'a mut [f32],
-    values: &'a mut [f32],
     dq: &'a mut [f32],
-    /// Whatever is needed for a moment.
-    rows: &'a mut [f32],
-    /// Scores, then weights: a row for each key.
-    weights: &'a mut [f32],
-    /// Gradients of the weights, then of the scores.
-    grads: &'a mut [f32],
-    /// Of each query, in exponents of 2.
+    /// In exponents of 2.
     lse: &'a mut [f32],
     /// What is taken from the gradients of the weights.
     delta: &'a mut [f32],
 }
 
-impl<'a> Memory<'a> {
-    fn new(scratch: &'a mut [f32], wide: usize) -> Self {
-        let mut scratch = Scratch(scratch);
+/// A block of keys: dense rows.
+struct Tile<'a> {
+    rows: Range<usize>,
+    keys: &'a mut [f32],
+    values: &'a mut [f32],
+    dk: &'a mut [f32],
+    dv: &'a mut [f32],
+    /// Scores, then weights: a row for each key.
+    weights: &'a mut [f32],
+    /// Gradients of the weights, then of the scores.
+    grads: &'a mut [f32],
+}
+
+impl<'a> Block<'a> {
+    fn new(scratch: &mut Scratch<'a>, wide: usize) -> Self {
         let rows = BLOCK * wide;
         Self {
+            rows: 0..0,
             queries: scratch.take(rows),
             queries_t: scratch.take(rows),
             grad: scratch.take(rows),
             grad_t: scratch.take(rows),
-            keys: scratch.take(rows),
-            values: scratch.take(rows),
             dq: scratch.take(rows),
-            rows: scratch.take(rows),
-            weights: scratch.take(BLOCK * BLOCK),
-            grads: scratch.take(BLOCK * BLOCK),
             lse: scratch.take(BLOCK),
             delta: scratch.take(BLOCK),
+        }
+    }
+}
+
+impl<'a> Tile<'a> {
+    fn new(scratch: &mut Scratch<'a>, wide: usize) -> Self {
+        let rows = BLOCK * wide;
+        Self {
+            rows: 0..0,
+            keys: scratch.take(rows),
+            values: scratch.take(rows),
+            dk: scratch.take(rows),
+            dv: scratch.take(rows),
+            weights: scratch.take(BLOCK * BLOCK),
+            grads: scratch.take(BLOCK * BLOCK),
         }
     }
 }
@@ -202,140 +229,178 @@ impl<'a> Memory<'a> {
 impl Task for Part<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let (of, head) = (self.of, self.head);
-        if self.for_keys {
+        let (of, wide) = (self.of, padded(self.of.width));
+        if self.for_keys && self.queries.is_empty() {
             for target in [&of.dk, &of.dv] {
                 // SAFETY: these keys are this task's.
-                unsafe { target.each_row(head, self.keys.clone(), |_, _, row| row.fill(0.0)) }
+                unsafe { target.each_row(self.head, self.keys.clone(), |_, _, row| row.fill(0.0)) }
             }
         }
+        let mut tile = Tile::new(&mut self.scratch, wide);
+        let group = of.group.min(self.queries.len().div_ceil(BLOCK));
+        let mut blocks: SmallVec<[Block<'_>; GROUP]> = SmallVec::new();
+        blocks.extend((0..group).map(|_| Block::new(&mut self.scratch, wide)));
         // Queries before the first key see none of them.
         let first = if of.causal { self.keys.start } else { 0 };
-        for start in (self.queries.start.max(first)..self.queries.end).step_by(BLOCK) {
-            let queries = start..self.queries.end.min(start + BLOCK);
-            self.load_queries(s, &queries);
-            self.memory.dq.fill(0.0);
-            let end = if of.causal {
-                queries.end.min(self.keys.end)
-            } else {
-                self.keys.end
-            };
-            for start in (self.keys.start..end).step_by(BLOCK) {
-                self.tile(s, &queries, &(start..end.min(start + BLOCK)));
-            }
-            if self.for_queries {
-                // SAFETY: these queries are this task's.
-                unsafe { of.dq.unpack(head, queries, self.memory.dq) }
-            }
+        let first = first.max(self.queries.start);
+        for start in (first..self.queries.end).step_by(BLOCK * group.max(1)) {
+            self.group(s, &mut blocks, &mut tile, start, start == first);
         }
     }
 }
 
 impl Part<'_> {
-    /// Packs a block of queries and what belongs to it.
+    /// Lets the blocks of queries from `start` on meet the keys.
     #[inline(always)]
-    fn load_queries<S: Simd>(&mut self, s: S, queries: &Range<usize>) {
-        let (of, head, memory) = (self.of, self.head, &mut self.memory);
-        let (columns, wide) = (padded(queries.len()), padded(of.width));
-        let size = (columns, wide);
-        of.q.pack(head, queries.clone(), memory.queries);
-        let from = (&*memory.queries, wide);
-        transpose(s, from, memory.queries_t, BLOCK, size, of.scale * LOG2_E);
-        match &of.grad {
-            Some(grad) => grad.pack(head, queries.clone(), memory.grad),
-            None => memory.grad.fill(0.0),
+    fn group<S: Simd>(
+        &self,
+        s: S,
+        blocks: &mut [Block<'_>],
+        tile: &mut Tile<'_>,
+        start: usize,
+        first: bool,
+    ) {
+        let (of, head) = (self.of, self.head);
+        let queries = self.queries.end;
+        for (i, block) in blocks.iter_mut().enumerate() {
+            let start = queries.min(start + i * BLOCK);
+            block.rows = start..queries.min(start + BLOCK);
+            block.load(s, of, head);
         }
-        let from = (&*memory.grad, wide);
-        transpose(s, from, memory.grad_t, BLOCK, size, 1.0);
-        of.o.pack(head, queries.clone(), memory.rows);
-        memory.lse.fill(0.0);
-        memory.delta.fill(0.0);
-        for (i, t) in queries.clone().enumerate() {
-            let row = i * wide..(i + 1) * wide;
-            let lse_grad = of.lse_grad.as_ref().map_or(0.0, |grad| grad.first(head, t));
-            memory.delta[i] = dot(s, &memory.grad[row.clone()], &memory.rows[row]) - lse_grad;
-            memory.lse[i] = of.lse.first(head, t) * LOG2_E;
-        }
-    }
-
-    /// Adds what a block of queries and a block of keys say to each other's gradients.
-    #[inline(always)]
-    fn tile<S: Simd>(&mut self, s: S, queries: &Range<usize>, keys: &Range<usize>) {
-        let (of, head, memory) = (self.of, self.head, &mut self.memory);
-        let (n, wide) = (queries.len(), padded(of.width));
-        of.k.pack(head, keys.clone(), memory.keys);
-        of.v.pack(head, keys.clone(), memory.values);
-        let extent = Extent {
-            rows: keys.len(),
-            depth: of.width,
-            columns: padded(n),
+        let end = blocks.last().map_or(0, |block| block.rows.end);
+        let end = if of.causal {
+            end.min(self.keys.end)
+        } else {
+            self.keys.end
         };
-        for (rows, right, to) in [
-            (&*memory.keys, &*memory.queries_t, &mut *memory.weights),
-            (&*memory.values, &*memory.grad_t, &mut *memory.grads),
-        ] {
-            let left = Left {
-                data: rows,
-                row: wide,
-                step: 1,
-            };
-            multiply(s, left, (right, BLOCK), to, BLOCK, extent, false);
-        }
-        if of.causal && keys.end > queries.start {
-            mask(memory.weights, queries, keys);
-        }
-        memory.weigh(s, keys.len(), padded(n), of.scale);
-        let extent = Extent {
-            rows: keys.len(),
-            depth: n,
-            columns: wide,
-        };
-        for (target, left, right) in [
-            (&of.dv, &*memory.weights, &*memory.grad),
-            (&of.dk, &*memory.grads, &*memory.queries),
-        ] {
-            if !self.for_keys {
-                break;
+        for key in (self.keys.start..end).step_by(BLOCK) {
+            tile.rows = key..end.min(key + BLOCK);
+            // SAFETY: where they are written, these keys are this task's.
+            unsafe { tile.load(self, first || of.causal && start <= key) }
+            for block in blocks.iter_mut() {
+                let sees = !of.causal || key < block.rows.end;
+                if sees && !block.rows.is_empty() {
+                    tile.meet(s, self, block);
+                }
             }
-            let left = Left {
-                data: left,
-                row: BLOCK,
-                step: 1,
-            };
-            // SAFETY: these keys are this task's.
-            unsafe {
-                target.pack(head, keys.clone(), memory.rows);
-                multiply(s, left, (right, wide), memory.rows, wide, extent, true);
-                target.unpack(head, keys.clone(), memory.rows);
+            if self.for_keys {
+                // SAFETY: these keys are this task's.
+                unsafe {
+                    of.dk.unpack(head, tile.rows.clone(), tile.dk);
+                    of.dv.unpack(head, tile.rows.clone(), tile.dv);
+                }
             }
         }
         if self.for_queries {
-            let left = Left {
-                data: memory.grads,
-                row: 1,
-                step: BLOCK,
-            };
-            let extent = Extent {
-                rows: n,
-                depth: keys.len(),
-                columns: wide,
-            };
-            multiply(s, left, (memory.keys, wide), memory.dq, wide, extent, true);
+            for block in blocks {
+                // SAFETY: these queries are this task's.
+                unsafe { of.dq.unpack(head, block.rows.clone(), block.dq) }
+            }
         }
     }
 }
 
-impl Memory<'_> {
+impl Block<'_> {
+    /// Packs the queries and what belongs to them.
+    #[inline(always)]
+    fn load<S: Simd>(&mut self, s: S, of: &Backward<'_>, head: Head) {
+        let wide = padded(of.width);
+        let size = (padded(self.rows.len()), wide);
+        of.o.pack(head, self.rows.clone(), self.dq);
+        of.q.pack(head, self.rows.clone(), self.queries);
+        let from = (&*self.queries, wide);
+        transpose(s, from, self.queries_t, BLOCK, size, of.scale * LOG2_E);
+        match &of.grad {
+            Some(grad) => grad.pack(head, self.rows.clone(), self.grad),
+            None => self.grad.fill(0.0),
+        }
+        transpose(s, (self.grad, wide), self.grad_t, BLOCK, size, 1.0);
+        self.lse.fill(0.0);
+        self.delta.fill(0.0);
+        for (i, t) in self.rows.clone().enumerate() {
+            let row = i * wide..(i + 1) * wide;
+            let lse_grad = of.lse_grad.as_ref().map_or(0.0, |grad| grad.first(head, t));
+            self.delta[i] = dot(s, &self.grad[row.clone()], &self.dq[row]) - lse_grad;
+            self.lse[i] = of.lse.first(head, t) * LOG2_E;
+        }
+        self.dq.fill(0.0);
+    }
+}
+
+impl Tile<'_> {
+    /// Packs the keys and values, and their gradients so far: none if these are their `first`
+    /// queries.
+    ///
+    /// # Safety
+    /// No other thread may be at the gradients of the same keys, if `of` is for keys.
+    unsafe fn load(&mut self, of: &Part<'_>, first: bool) {
+        let rows = || self.rows.clone();
+        of.of.k.pack(of.head, rows(), self.keys);
+        of.of.v.pack(of.head, rows(), self.values);
+        if first {
+            self.dk.fill(0.0);
+            self.dv.fill(0.0);
+        } else if of.for_keys {
+            // SAFETY: the caller's.
+            unsafe {
+                of.of.dk.pack(of.head, rows(), self.dk);
+                of.of.dv.pack(of.head, rows(), self.dv);
+            }
+        }
+    }
+
+    /// Adds what these keys and a block of queries say to each other's gradients.
+    #[inline(always)]
+    fn meet<S: Simd>(&mut self, s: S, part: &Part<'_>, block: &mut Block<'_>) {
+        let (of, keys, n) = (part.of, self.rows.len(), block.rows.len());
+        let (wide, columns) = (padded(of.width), padded(n));
+        let extent = Extent {
+            rows: keys,
+            depth: of.width,
+            columns,
+        };
+        let (left, right) = (Left::rows(self.keys, wide), (&*block.queries_t, BLOCK));
+        multiply(s, left, right, self.weights, BLOCK, extent, false);
+        let (left, right) = (Left::rows(self.values, wide), (&*block.grad_t, BLOCK));
+        multiply(s, left, right, self.grads, BLOCK, extent, false);
+        if of.causal && self.rows.end > block.rows.start {
+            mask(self.weights, &block.rows, &self.rows);
+        }
+        self.weigh(s, block, of.scale);
+        if part.for_keys {
+            let extent = Extent {
+                rows: keys,
+                depth: n,
+                columns: wide,
+            };
+            let (left, right) = (Left::rows(self.weights, BLOCK), (&*block.grad, wide));
+            multiply(s, left, right, self.dv, wide, extent, true);
+            let (left, right) = (Left::rows(self.grads, BLOCK), (&*block.queries, wide));
+            multiply(s, left, right, self.dk, wide, extent, true);
+        }
+        if part.for_queries {
+            let extent = Extent {
+                rows: n,
+                depth: keys,
+                columns: wide,
+            };
+            let left = Left::columns(self.grads, BLOCK);
+            multiply(s, left, (self.keys, wide), block.dq, wide, extent, true);
+        }
+    }
+
     /// Makes weights of the scores, and gradients of the scores of those of the weights.
     #[inline(always)]
-    fn weigh<S: Simd>(&mut self, s: S, keys: usize, columns: usize, scale: f32) {
+    fn weigh<S: Simd>(&mut self, s: S, block: &Block<'_>, scale: f32) {
         let scale = s.splat(scale);
+        let columns = padded(block.rows.len());
         let rows = self.weights.chunks_exact_mut(BLOCK);
-        for (weights, grads) in rows.zip(self.grads.chunks_exact_mut(BLOCK)).take(keys) {
+        let rows = rows.zip(self.grads.chunks_exact_mut(BLOCK));
+        for (weights, grads) in rows.take(self.rows.len()) {
             for column in (0..columns).step_by(S::LANES) {
                 let (weight, grad) = (&mut weights[column..], &mut grads[column..]);
-                let p = exp2(s, s.sub(s.load(weight), s.load(&self.lse[column..])));
-                let above = s.sub(s.load(grad), s.load(&self.delta[column..]));
+                let p = exp2(s, s.sub(s.load(weight), s.load(&block.lse[column..])));
+                let above = s.sub(s.load(grad), s.load(&block.delta[column..]));
                 s.store(weight, p);
                 s.store(grad, s.mul(p, s.mul(above, scale)));
             }

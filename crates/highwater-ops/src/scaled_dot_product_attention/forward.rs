@@ -11,14 +11,27 @@ use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
 use super::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, KernelError, op_as};
-use highwater_graph::Op;
+use highwater_graph::{Op, Shape};
+use smallvec::SmallVec;
 use std::f32::consts::LN_2;
 use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
+/// The most blocks of queries that a task takes.
+const GROUP: usize = 4;
+
+/// How many blocks of queries a task takes: more share the packing of keys and values, fewer keep
+/// all threads busy.
+fn group(q: &Shape) -> usize {
+    let blocks = q[2].div_ceil(BLOCK);
+    let enough = |&group: &usize| q[0] * q[1] * blocks.div_ceil(group) >= 16;
+    (2..=GROUP.min(blocks)).rev().find(enough).unwrap_or(1)
+}
+
 /// Elements of scratch memory per thread.
-pub(super) fn scratch(width: usize) -> usize {
-    4 * BLOCK * padded(width) + BLOCK * BLOCK + 3 * BLOCK
+pub(super) fn scratch(q: &Shape) -> usize {
+    let rows = BLOCK * padded(q[3]);
+    2 * rows + BLOCK * BLOCK + group(q) * (2 * rows + 3 * BLOCK)
 }
 
 /// Fills `o` and `lse`, one task per block of queries.
@@ -32,37 +45,38 @@ pub(super) fn run(op: &dyn Op, args: &mut Args<'_>, version: Version) -> Result<
     let &[batch, heads, queries, width] = args.inputs[0].dims() else {
         return Err(KernelError::WrongOp { op: op.name() });
     };
+    let inputs = &*args.inputs;
     let (out, lse) = args.outputs.split_at_mut(1);
     let layout = out[0].layout();
     let storage = Disjoint::new(out[0].storage_mut()?);
     let forward = Forward {
-        q: Rows::new(&args.inputs[0])?,
-        k: Rows::new(&args.inputs[1])?,
-        v: Rows::new(&args.inputs[2])?,
+        q: Rows::new(&inputs[0])?,
+        k: Rows::new(&inputs[1])?,
+        v: Rows::new(&inputs[2])?,
         o: RowsMut::new(&storage, layout),
         lse: Disjoint::new(lse[0].slice_mut()?),
         heads,
         queries,
-        keys: args.inputs[1].dims()[2],
+        keys: inputs[1].dims()[2],
         width,
-        version,
         causal: op.causal,
         scale: (op.scale * LOG2_E) as f32,
     };
-    let len = scratch(width);
+    let len = scratch(inputs[0].spec().shape());
     let scratch = Disjoint::new(bytemuck::cast_slice_mut(args.scratch));
-    let blocks = queries.div_ceil(BLOCK);
+    let group = BLOCK * group(inputs[0].spec().shape());
+    let parts = queries.div_ceil(group);
     args.pool
-        .for_each_on_thread(batch * heads * blocks, |task, thread| {
-            let (head, start) = (task / blocks, task % blocks * BLOCK);
+        .for_each_on_thread(batch * heads * parts, |task, thread| {
+            let (head, start) = (task / parts, task % parts * group);
             // SAFETY: each thread has its own part.
             let scratch = unsafe { scratch.part(thread * len, len) };
             dispatch(
-                forward.version,
-                Block {
+                version,
+                Part {
                     of: &forward,
                     head: Head(head / heads, head % heads),
-                    rows: start..queries.min(start + BLOCK),
+                    queries: start..queries.min(start + group),
                     scratch: Scratch(scratch),
                 },
             );
@@ -80,18 +94,27 @@ struct Forward<'a> {
     queries: usize,
     keys: usize,
     width: usize,
-    version: Version,
     causal: bool,
     /// Makes scores exponents of 2.
     scale: f32,
 }
 
-/// A block of queries of one head.
-struct Block<'a> {
+/// Some blocks of queries of one head.
+struct Part<'a> {
     of: &'a Forward<'a>,
     head: Head,
-    rows: Range<usize>,
+    queries: Range<usize>,
     scratch: Scratch<'a>,
+}
+
+/// A block of queries.
+struct Block<'a> {
+    rows: Range<usize>,
+    /// Dense rows, transposed: queries side by side.
+    queries: &'a mut [f32],
+    /// Dense rows.
+    out: &'a mut [f32],
+    softmax: Softmax<'a>,
 }
 
 /// Running statistics of the scores of each query.
@@ -102,91 +125,121 @@ struct Softmax<'a> {
     rescale: &'a mut [f32],
 }
 
-impl Task for Block<'_> {
+/// Keys and values of a block of keys, dense, and scores of a block of queries, a row for each key.
+struct Tile<'a> {
+    rows: Range<usize>,
+    keys: &'a mut [f32],
+    values: &'a mut [f32],
+    scores: &'a mut [f32],
+}
+
+impl Task for Part<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let (of, head, rows) = (self.of, self.head, self.rows.clone());
-        let (n, columns, wide) = (rows.len(), padded(rows.len()), padded(of.width));
-        let queries = self.scratch.take(BLOCK * wide);
-        let keys = self.scratch.take(BLOCK * wide);
-        let values = self.scratch.take(BLOCK * wide);
-        let out = self.scratch.take(BLOCK * wide);
-        let scores = self.scratch.take(BLOCK * BLOCK);
-        let mut softmax = Softmax {
-            max: self.scratch.take(BLOCK),
-            sum: self.scratch.take(BLOCK),
-            rescale: self.scratch.take(BLOCK),
+        let (of, head) = (self.of, self.head);
+        let wide = padded(of.width);
+        let mut tile = Tile {
+            rows: 0..0,
+            keys: self.scratch.take(BLOCK * wide),
+            values: self.scratch.take(BLOCK * wide),
+            scores: self.scratch.take(BLOCK * BLOCK),
         };
-        of.q.pack(head, rows.clone(), out);
-        transpose(s, (out, wide), queries, BLOCK, (columns, wide), of.scale);
-        out.fill(0.0);
-        softmax.max.fill(f32::NEG_INFINITY);
-        softmax.sum.fill(0.0);
-        let end = if of.causal { rows.end } else { of.keys };
-        for start in (0..end).step_by(BLOCK) {
-            let block = start..end.min(start + BLOCK);
-            of.k.pack(head, block.clone(), keys);
-            of.v.pack(head, block.clone(), values);
-            let depth = of.width;
-            // Scores lie transposed, queries side by side, so that nothing is summed across lanes.
-            let left = Left {
-                data: keys,
-                row: wide,
-                step: 1,
-            };
-            let extent = Extent {
-                rows: block.len(),
-                depth,
-                columns,
-            };
-            multiply(s, left, (queries, BLOCK), scores, BLOCK, extent, false);
-            if of.causal && block.end > rows.start {
-                mask(scores, &rows, &block);
-            }
-            softmax.update(s, scores, block.len(), columns);
-            scale_rows(s, out, &softmax.rescale[..n], wide);
-            let left = Left {
-                data: scores,
-                row: 1,
-                step: BLOCK,
-            };
-            let extent = Extent {
-                rows: n,
-                depth: block.len(),
-                columns: wide,
-            };
-            multiply(s, left, (values, wide), out, wide, extent, true);
+        let mut blocks: SmallVec<[Block<'_>; GROUP]> = SmallVec::new();
+        for start in self.queries.clone().step_by(BLOCK) {
+            blocks.push(Block {
+                rows: start..self.queries.end.min(start + BLOCK),
+                queries: self.scratch.take(BLOCK * wide),
+                out: self.scratch.take(BLOCK * wide),
+                softmax: Softmax {
+                    max: self.scratch.take(BLOCK),
+                    sum: self.scratch.take(BLOCK),
+                    rescale: self.scratch.take(BLOCK),
+                },
+            });
         }
-        self.finish(out, &softmax);
+        for block in &mut blocks {
+            block.load(s, of, head);
+        }
+        let end = if of.causal { self.queries.end } else { of.keys };
+        for start in (0..end).step_by(BLOCK) {
+            tile.rows = start..end.min(start + BLOCK);
+            of.k.pack(head, tile.rows.clone(), tile.keys);
+            of.v.pack(head, tile.rows.clone(), tile.values);
+            for block in &mut blocks {
+                if !of.causal || start < block.rows.end {
+                    block.attend(s, of, &mut tile);
+                }
+            }
+        }
+        for block in &mut blocks {
+            block.finish(of, head);
+        }
     }
 }
 
 impl Block<'_> {
+    /// Packs the queries, scaled; nothing is summed yet.
+    #[inline(always)]
+    fn load<S: Simd>(&mut self, s: S, of: &Forward<'_>, head: Head) {
+        let wide = padded(of.width);
+        let size = (padded(self.rows.len()), wide);
+        of.q.pack(head, self.rows.clone(), self.out);
+        transpose(s, (self.out, wide), self.queries, BLOCK, size, of.scale);
+        self.out.fill(0.0);
+        self.softmax.max.fill(f32::NEG_INFINITY);
+        self.softmax.sum.fill(0.0);
+    }
+
+    /// Takes in a block of keys and values.
+    #[inline(always)]
+    fn attend<S: Simd>(&mut self, s: S, of: &Forward<'_>, tile: &mut Tile<'_>) {
+        let (n, wide) = (self.rows.len(), padded(of.width));
+        let (keys, columns) = (tile.rows.len(), padded(n));
+        // Scores lie transposed, queries side by side, so that nothing is summed across lanes.
+        let left = Left::rows(tile.keys, wide);
+        let extent = Extent {
+            rows: keys,
+            depth: of.width,
+            columns,
+        };
+        let right = (&*self.queries, BLOCK);
+        multiply(s, left, right, tile.scores, BLOCK, extent, false);
+        if of.causal && tile.rows.end > self.rows.start {
+            mask(tile.scores, &self.rows, &tile.rows);
+        }
+        self.softmax.update(s, tile.scores, keys, columns);
+        scale_rows(s, self.out, &self.softmax.rescale[..n], wide);
+        let left = Left::columns(tile.scores, BLOCK);
+        let extent = Extent {
+            rows: n,
+            depth: keys,
+            columns: wide,
+        };
+        let right = (&*tile.values, wide);
+        multiply(s, left, right, self.out, wide, extent, true);
+    }
+
     /// Divides by the sums and writes the results.
     #[inline(always)]
-    fn finish(&self, out: &mut [f32], softmax: &Softmax<'_>) {
-        let (of, Head(b, h)) = (self.of, self.head);
-        let n = self.rows.len();
-        let wide = padded(of.width);
-        for i in 0..n {
+    fn finish(&mut self, of: &Forward<'_>, head: Head) {
+        let (n, wide) = (self.rows.len(), padded(of.width));
+        let Softmax { max, sum, .. } = &self.softmax;
+        for (i, &sum) in sum[..n].iter().enumerate() {
             // No keys: the empty sum, not 0 / 0.
-            let factor = if of.keys == 0 {
-                0.0
-            } else {
-                1.0 / softmax.sum[i]
-            };
-            for out in &mut out[i * wide..][..wide] {
+            let factor = if of.keys == 0 { 0.0 } else { 1.0 / sum };
+            for out in &mut self.out[i * wide..][..wide] {
                 *out *= factor;
             }
         }
+        let Head(b, h) = head;
         let start = (b * of.heads + h) * of.queries + self.rows.start;
-        // SAFETY: this block's rows are this task's.
+        // SAFETY: these queries are this task's.
         let lse = unsafe {
-            of.o.unpack(self.head, self.rows.clone(), out);
+            of.o.unpack(head, self.rows.clone(), self.out);
             of.lse.part(start, n)
         };
         for (i, lse) in lse.iter_mut().enumerate() {
-            *lse = softmax.max[i] * LN_2 + softmax.sum[i].ln();
+            *lse = max[i] * LN_2 + sum[i].ln();
         }
     }
 }

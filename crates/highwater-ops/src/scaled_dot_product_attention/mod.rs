@@ -80,7 +80,7 @@ impl Op for ScaledDotProductAttention {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Cost {
-        let scratch = threads * forward::scratch(inputs[0].shape()[3]);
+        let scratch = threads * forward::scratch(inputs[0].shape());
         cost(inputs, outputs, pairs(inputs, self.causal), 2.0, scratch)
     }
 
@@ -249,7 +249,7 @@ impl Op for ScaledDotProductAttentionBackward {
         } else {
             5.0
         };
-        let scratch = threads * backward::scratch(shape[3]);
+        let scratch = threads * backward::scratch(shape);
         cost(
             inputs,
             outputs,

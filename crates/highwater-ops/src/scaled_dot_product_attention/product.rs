@@ -11,9 +11,23 @@ use super::vector::Simd;
 /// The left factor: element (row, k) is `data[row * self.row + k * self.step]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Left<'a> {
-    pub(super) data: &'a [f32],
-    pub(super) row: usize,
-    pub(super) step: usize,
+    data: &'a [f32],
+    row: usize,
+    step: usize,
+}
+
+impl<'a> Left<'a> {
+    /// Rows `row` elements apart.
+    #[inline(always)]
+    pub(super) fn rows(data: &'a [f32], row: usize) -> Self {
+        Self { data, row, step: 1 }
+    }
+
+    /// Columns `step` elements apart: the transposed of such rows.
+    #[inline(always)]
+    pub(super) fn columns(data: &'a [f32], step: usize) -> Self {
+        Self { data, row: 1, step }
+    }
 }
 
 /// Rows, summed steps and columns (a multiple of 16) of a product.

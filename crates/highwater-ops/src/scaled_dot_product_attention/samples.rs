@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Batch, heads, queries, keys, width, causal.
 type Case = (usize, usize, usize, usize, usize, bool);
 
-const CASES: [Case; 15] = [
+const CASES: [Case; 18] = [
     (1, 1, 1, 1, 1, true),
     (2, 2, 3, 3, 4, true),
     (1, 2, 3, 5, 4, false),
@@ -21,6 +21,9 @@ const CASES: [Case; 15] = [
     (1, 1, 130, 5, 16, false),
     (1, 3, 1, 65, 64, false),
     (1, 1, 66, 67, 256, false),
+    (1, 1, 330, 330, 8, true),
+    (1, 1, 300, 270, 8, false),
+    (4, 4, 130, 130, 4, true),
     (0, 2, 5, 5, 16, true),
     (1, 2, 0, 0, 16, true),
     (1, 2, 0, 7, 16, false),
