@@ -6,8 +6,10 @@
 //!
 //! **Memory.** `gemm` packs operands into buffers that it allocates itself, the one allocation of
 //! this crate's kernels. Outputs are cut into strips of [`STRIP`] lines, so that a call holds at
-//! most `STRIP` x 512 elements of one operand and 768 x 512 of the other (6 MiB), besides one
-//! buffer of the size of the second-level cache per thread that lives as long as the thread.
+//! most [`STRIP`] x `kc` elements of one operand and 768 x `kc` of the other, where its depth `kc`
+//! is at most 512 on x86 (6 MiB) and 1,024 elsewhere; besides, one buffer of the size of the
+//! second-level cache per thread, that lives as long as the thread. Products that run side by side
+//! (stacks of small ones) hold as much each, if they are that large.
 
 #![expect(unsafe_code, reason = "the gemm crate takes pointers")]
 

@@ -2,14 +2,24 @@
 
 use highwater_ops::OPS;
 use highwater_ops::laws::Laws;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 #[test]
 fn every_operation_keeps_the_laws() {
     let laws = Laws::new(&[]);
-    let broken: Vec<String> = (OPS.iter())
-        .flat_map(|entry| laws.check(entry))
-        .map(|broken| broken.to_string())
-        .collect();
+    let next = AtomicUsize::new(0);
+    let check = || -> Vec<String> {
+        let entries = std::iter::from_fn(|| OPS.get(next.fetch_add(1, Ordering::Relaxed)));
+        let broken = entries.flat_map(|entry| laws.check(entry));
+        broken.map(|broken| broken.to_string()).collect()
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let broken = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(check)).collect();
+        let found = threads.into_iter().map(|thread| thread.join().unwrap());
+        found.collect::<Vec<_>>().concat()
+    });
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 

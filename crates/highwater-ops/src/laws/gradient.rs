@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Elements of an input whose gradient is compared with finite differences: of small tensors, and
-/// of larger ones than `SMALL`.
-const ELEMENTS: [usize; 2] = [40, 10];
+/// Elements of an input whose gradient is compared with finite differences: in small samples, and
+/// in those whose inputs have more than `SMALL` elements in all.
+const ELEMENTS: [usize; 2] = [40, 8];
 const SMALL: usize = 4096;
 /// Largest error of a gradient, relative to `1 + |difference|`.
 const TOLERANCE: f64 = 1e-6;
@@ -274,8 +274,8 @@ impl<'a> Slopes<'a> {
         }
         let grad = output_gradient(question, output.shape());
         let numel = got.data.len();
-        let is_large = numel.max(grad.data.len()) > SMALL;
-        let elements = numel.min(ELEMENTS[usize::from(is_large)]);
+        let total: usize = self.arrays.iter().map(|array| array.data.len()).sum();
+        let elements = numel.min(ELEMENTS[usize::from(total > SMALL)]);
         for element in (0..elements).map(|k| k * numel / elements) {
             let g = got.data[element];
             // Where the loss is NaN, as the mean of nothing, there is nothing to compare with.

@@ -16,7 +16,7 @@ pub(crate) mod trial;
 
 use crate::{Array, Entry, OPS, Pool, Sample};
 use data::{Numbers, decode, gather};
-use highwater_graph::{Effect, Op, OpError, Spec};
+use highwater_graph::{Effect, Layout, Op, OpError, Spec};
 use std::hash::{DefaultHasher, Hasher};
 use trial::{Fault, Setup};
 
@@ -133,6 +133,13 @@ impl Laws {
             add(place.clone(), self.check_in_place(&trial));
             for finding in gradient::check(self, &trial) {
                 add(place.clone(), Err(finding));
+            }
+            for (what, strides) in LAYOUTS {
+                let variant = with_layouts(sample, strides);
+                // An operation may refuse layouts, but not misread them.
+                if let Ok(trial) = Trial::new(entry, &variant, i as u64) {
+                    add(format!("{place}, {what}"), self.check_forward(&trial));
+                }
             }
         }
         broken
@@ -256,6 +263,42 @@ impl<'a> Trial<'a> {
             (law, fault.to_string())
         })
     }
+}
+
+/// Strides of a shape.
+type Strides = fn(&[usize]) -> Vec<usize>;
+
+/// Layouts in which every operation is tried, whatever its samples say.
+const LAYOUTS: [(&str, Strides); 2] = [
+    ("column-major with gaps", |dims| {
+        let mut stride = 2;
+        let next = dims.iter().map(|extent| {
+            let own = stride;
+            stride = own * extent.max(&1) + 1;
+            own
+        });
+        next.collect()
+    }),
+    ("repeated along the first dimension", |dims| {
+        let inner = dims.get(1..).unwrap_or_default();
+        let strides = (0..inner.len()).map(|i| inner[i + 1..].iter().product());
+        let first = dims.first().map(|_| 0);
+        first.into_iter().chain(strides).collect()
+    }),
+];
+
+/// A sample whose inputs, but for cells, lie otherwise.
+fn with_layouts(sample: &Sample, strides: Strides) -> Sample {
+    let mut variant = sample.clone();
+    let cells = sample.op.writes();
+    for (i, (spec, _)) in variant.inputs.iter_mut().enumerate() {
+        if !cells.contains(&i) {
+            let shape = spec.shape().clone();
+            let strides = strides(shape.dims());
+            spec.layout = Layout::strided(shape, &strides, 3);
+        }
+    }
+    variant
 }
 
 fn check_row(entry: &Entry, samples: &[Sample]) -> Result<(), Finding> {

@@ -40,6 +40,7 @@ const LOSES_EXISTING: u8 = 18;
 const BACKWARD_KERNEL: u8 = 19;
 const COST: u8 = 20;
 const HASH: u8 = 21;
+const TAKES_FOR_DENSE: u8 = 22;
 
 impl<const WRONG: u8> Op for Toy<WRONG> {
     fn name(&self) -> &'static str {
@@ -121,7 +122,10 @@ fn kernel<const WRONG: u8>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), Kerne
     if WRONG == IN_PLACE_HAZARD {
         out.slice_mut::<f32>()?.fill(0.0);
     }
-    let places = a.layout().positions().zip(b.layout().positions());
+    let dense = Layout::contiguous(a.layout().shape().clone());
+    let is_dense = WRONG == TAKES_FOR_DENSE;
+    let layout_a = if is_dense { &dense } else { a.layout() };
+    let places = layout_a.positions().zip(b.layout().positions());
     for (to, (at_a, at_b)) in scratch.iter_mut().zip(places) {
         let (x, y) = (a.storage::<f32>()?[at_a], b.storage::<f32>()?[at_b]);
         *to = match WRONG {
@@ -233,6 +237,7 @@ fn wrong_declarations_are_found() {
 fn wrong_results_are_found() {
     assert_eq!(broken::<VALUE>(), [Law::Forward, Law::BackwardKernels]);
     assert_eq!(broken::<READS_GAPS>(), [Law::Forward, Law::BackwardKernels]);
+    assert_eq!(broken::<TAKES_FOR_DENSE>(), [Law::Forward, Law::Bytes]);
     let found = broken::<READS_GARBAGE>();
     assert!(found.contains(&Law::Forward) && found.contains(&Law::Determinism));
 }

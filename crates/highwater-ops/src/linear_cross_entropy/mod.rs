@@ -2,6 +2,8 @@
 
 mod cpu;
 mod reference;
+#[cfg(test)]
+mod tests;
 
 use crate::cross_entropy::check_labels;
 use crate::matmul::{dense, is_column_major, one_float_dtype};

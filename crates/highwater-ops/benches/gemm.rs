@@ -1,0 +1,138 @@
+//! Matrix products at GPT-2's shapes: 2048 tokens of width 768, and its loss in chunks of 256.
+//!
+//! Criterion's "elements" are floating-point operations, so that Gelem/s reads as GFLOP/s.
+
+#![expect(unsafe_code, reason = "views are made of memory by address")]
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use highwater_graph::{DType, Layout, Op, Spec};
+use highwater_ops::{Args, Device, Kernels, Linear, LinearCrossEntropy, MatMul, Pool, View};
+use std::time::Duration;
+
+/// A node with its memory.
+struct Job {
+    op: Box<dyn Op>,
+    inputs: Vec<(Spec, Vec<u64>)>,
+    outputs: Vec<(Spec, Vec<u64>)>,
+    scratch: Vec<u64>,
+}
+
+impl Job {
+    fn new(op: impl Op, inputs: Vec<Spec>) -> Self {
+        let outputs = op
+            .infer(&inputs)
+            .expect("an operation that fits its inputs");
+        let scratch = op.cost(&inputs, &outputs, 2).scratch_bytes as usize;
+        let filled = |spec: Spec| {
+            let mut memory = vec![0; (spec.bytes() as usize).div_ceil(8)];
+            if spec.dtype == DType::F32 {
+                let data: &mut [f32] = bytemuck::cast_slice_mut(&mut memory);
+                for (i, x) in data.iter_mut().enumerate() {
+                    *x = (i % 1000) as f32 / 1e5 - 0.005;
+                }
+            }
+            (spec, memory)
+        };
+        Self {
+            op: Box::new(op),
+            inputs: inputs.into_iter().map(filled).collect(),
+            outputs: outputs.into_iter().map(filled).collect(),
+            scratch: vec![0; scratch.div_ceil(8)],
+        }
+    }
+
+    fn flops(&self) -> u64 {
+        let specs = |list: &[(Spec, _)]| list.iter().map(|(spec, _)| spec.clone()).collect();
+        let (inputs, outputs): (Vec<Spec>, Vec<Spec>) = (specs(&self.inputs), specs(&self.outputs));
+        self.op.cost(&inputs, &outputs, 1).matmul_flops as u64
+    }
+
+    fn run(&mut self, kernels: &Kernels, pool: &Pool) {
+        let kernel = kernels.get(self.op.name(), Device::Cpu).expect("a kernel");
+        let view = |(spec, memory): &'_ mut (Spec, Vec<u64>)| {
+            // SAFETY: the memory holds the whole tensor; it and the spec outlive the run, and
+            // nothing else touches them meanwhile.
+            unsafe {
+                let spec: &Spec = &*std::ptr::from_ref(spec);
+                View::new(memory.as_mut_ptr().cast(), memory.len() * 8, true, spec)
+            }
+        };
+        let mut args = Args {
+            inputs: &mut self.inputs.iter_mut().map(view).collect::<Vec<_>>(),
+            outputs: &mut self.outputs.iter_mut().map(view).collect::<Vec<_>>(),
+            scratch: bytemuck::cast_slice_mut(&mut self.scratch),
+            pool,
+        };
+        kernel(self.op.as_ref(), &mut args).expect("a kernel that takes its inputs");
+    }
+}
+
+fn dense(shape: [usize; 2]) -> Spec {
+    Spec::contiguous(DType::F32, shape)
+}
+
+fn flipped([rows, cols]: [usize; 2]) -> Spec {
+    Spec {
+        dtype: DType::F32,
+        layout: Layout::strided([rows, cols], &[1, rows], 0),
+    }
+}
+
+fn jobs() -> Vec<(String, Job)> {
+    let mut jobs = Vec::new();
+    for (n, k) in [(2304, 768), (768, 768), (3072, 768), (768, 3072)] {
+        let bias = Spec::contiguous(DType::F32, [n]);
+        let forward = vec![dense([2048, k]), flipped([n, k]), bias];
+        let linear = Job::new(Linear { bias: true }, forward);
+        jobs.push((format!("y 2048x{n}x{k}"), linear));
+        let plain = MatMul::default();
+        let dx = Job::new(plain, vec![dense([2048, n]), flipped([n, k])]);
+        jobs.push((format!("dx 2048x{k}x{n}"), dx));
+        let transpose_output = true;
+        let dw = vec![flipped([n, 2048]), dense([2048, k])];
+        let dw = Job::new(MatMul { transpose_output }, dw);
+        jobs.push((format!("dw {n}x{k}x2048"), dw));
+    }
+    let (classes, width, rows) = (50_257, 768, 256);
+    let plain = MatMul::default();
+    let logits = Job::new(plain, vec![dense([rows, width]), flipped([width, classes])]);
+    jobs.push(("logits 256x50257x768".to_owned(), logits));
+    let dx = Job::new(plain, vec![dense([rows, classes]), dense([classes, width])]);
+    jobs.push(("dx 256x768x50257".to_owned(), dx));
+    let dw = Job::new(plain, vec![flipped([classes, rows]), dense([rows, width])]);
+    jobs.push(("dw 50257x768x256".to_owned(), dw));
+    let labels = Spec::contiguous(DType::I64, [2 * rows]);
+    let loss = LinearCrossEntropy {
+        chunk_rows: rows,
+        grad_x: true,
+        grad_w: true,
+        ignore_index: -100,
+    };
+    let inputs = vec![dense([2 * rows, width]), dense([classes, width]), labels];
+    jobs.push((
+        "linear_cross_entropy 512".to_owned(),
+        Job::new(loss, inputs),
+    ));
+    jobs
+}
+
+fn products(criterion: &mut Criterion) {
+    let kernels = Kernels::builtin();
+    let mut group = criterion.benchmark_group("gemm");
+    group.sample_size(10);
+    group.warm_up_time(Duration::from_millis(100));
+    group.measurement_time(Duration::from_millis(500));
+    for (name, mut job) in jobs() {
+        group.throughput(Throughput::Elements(job.flops()));
+        for threads in [1, 2] {
+            let pool = Pool::new(threads).expect("threads");
+            group.bench_function(BenchmarkId::new(&name, threads), |bencher| {
+                bencher.iter(|| job.run(&kernels, &pool));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, products);
+criterion_main!(benches);
