@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use highwater::optim::Optimizer as _;
 use highwater::{Module, Parameter};
 use highwater_memory::Files;
 use highwater_memory::saved::{
     Saved, SaveWriter, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
 };
-use highwater_models::{Cursor, TensorSpec, WeightsReader, WeightsSink, WeightsWriter};
-use safetensors::Dtype;
+use highwater_models::{Cursor, Dtype, TensorSpec, WeightsReader, WeightsSink, WeightsWriter};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Failure};
@@ -106,7 +104,7 @@ pub fn load(
 pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Saved>, Failure> {
     let found = latest_complete(files, dir)?;
     for skipped in &found.skipped {
-        output::news(&format!("skipped a saved state that is not whole: {skipped}"));
+        output::news(&format!("skipped a saved state that is not whole: {}", skipped.why));
     }
     if found.saved.is_none() && !found.skipped.is_empty() {
         let message = format!("{}: none of the saved states is whole", dir.display());

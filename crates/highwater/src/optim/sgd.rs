@@ -135,7 +135,7 @@ impl Optimizer for Sgd {
     fn parameters(&self) -> Vec<Parameter> {
         self.slots
             .iter()
-            .map(|(parameter, _)| parameter.clone())
+            .map(|slot| slot.parameter.clone())
             .collect()
     }
 
