@@ -142,6 +142,11 @@ impl Gpt2 {
         Ok(model)
     }
 
+    /// The engine that the model belongs to.
+    pub fn engine(&self) -> &Engine {
+        self.transformer.wte.weight.engine()
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Gpt2Config {
         &self.config

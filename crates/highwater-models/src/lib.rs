@@ -3,6 +3,8 @@
 
 pub mod config;
 pub mod data;
+pub mod generate;
+pub mod gpt2;
 pub mod parameters;
 pub mod tokenizer;
 pub mod weights;
@@ -10,5 +12,8 @@ pub mod weights;
 pub use config::{Activation, ConfigError, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
 pub use parameters::{Decay, ParameterSpec};
+pub use generate::{Sampling, generate};
+pub use gpt2::Gpt2;
 pub use tokenizer::{Tokenizer, TokenizerError};
-pub use weights::{TensorSpec, WeightsError, WeightsReader, WeightsWriter};
+pub use weights::{TensorSpec, WeightsError, WeightsReader, WeightsSink, WeightsWriter};
+pub use safetensors::Dtype;

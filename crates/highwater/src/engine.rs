@@ -97,6 +97,7 @@ pub struct StepReport {
 #[must_use = "a builder does nothing until build() is called"]
 pub struct Builder {
     memory: Option<u64>,
+    reserve: Option<u64>,
     arena: Option<u64>,
     threads: Option<usize>,
     policy: Policy,
@@ -116,6 +117,13 @@ impl Builder {
     /// The most bytes that the whole process may occupy: arenas plus the reserve measured at start.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
+        self
+    }
+
+    /// The bytes that [`Builder::memory`] leaves for everything but arenas, instead of what is
+    /// measured when the engine is built: what another engine of the same process measured.
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.reserve = Some(bytes);
         self
     }
 
@@ -201,7 +209,8 @@ impl Builder {
             }),
             dropped_cells: Mutex::new(Vec::new()),
         }));
-        let reserve = engine.measure_reserve() + RESERVE_HEADROOM_BYTES;
+        let measured = || engine.measure_reserve() + RESERVE_HEADROOM_BYTES;
+        let reserve = self.reserve.unwrap_or_else(measured);
         engine.set_reserve(&mut engine.lock(), reserve);
         if let Some(memory) = self.memory
             && reserve >= memory
@@ -227,6 +236,7 @@ impl Engine {
     pub fn builder() -> Builder {
         Builder {
             memory: None,
+            reserve: None,
             arena: None,
             threads: None,
             policy: Policy::Auto,

@@ -32,6 +32,7 @@ pub use forecast::{Forecast, Holder, Price};
 pub use highwater_graph::{Category, DType, Layout, Shape};
 pub use highwater_memory as memory;
 pub use highwater_memory::Bytes;
+pub use highwater_ops::philox;
 pub use highwater_plan::Policy;
 pub use nn::Module;
 pub use parameter::Parameter;

@@ -178,6 +178,15 @@ impl Parameter {
         Ok(write(raw::bytes_mut(&self.cell.storage)))
     }
 
+    /// Overwrites the values in place: loading state.
+    ///
+    /// # Errors
+    /// As [`Parameter::with_bytes_mut`].
+    #[track_caller]
+    pub fn with_values_mut<R>(&self, write: impl FnOnce(&mut [f32]) -> R) -> Result<R> {
+        self.with_bytes_mut(|bytes| write(bytemuck::cast_slice_mut(bytes)))
+    }
+
     /// Overwrites the values, as `param.copy_()` under `no_grad`.
     ///
     /// # Errors
@@ -192,6 +201,6 @@ impl Parameter {
             );
             return Err(usage_error(message, Location::caller()));
         }
-        self.with_bytes_mut(|bytes| bytes.copy_from_slice(bytemuck::cast_slice(values)))
+        self.with_values_mut(|own| own.copy_from_slice(values))
     }
 }

@@ -5,7 +5,7 @@ mod clip;
 mod sgd;
 
 pub use adamw::{AdamW, AdamWOptions};
-pub use clip::clip_grad_norm_;
+pub use clip::{clip_grad_norm_, grad_norm};
 pub use sgd::{Sgd, SgdOptions};
 
 use crate::engine::{Engine, State};
@@ -15,7 +15,7 @@ use highwater_graph::{CellId, Operand};
 use std::panic::Location;
 
 /// What all optimizers do.
-pub trait Optimizer {
+pub trait Optimizer: std::fmt::Debug + Send {
     /// Adds the updates of all parameters that have a gradient to the pending graph, evaluates the
     /// graph, and takes the gradients: `.grad()` is `None` afterwards.
     ///

@@ -38,59 +38,69 @@ impl Default for SgdOptions {
 /// Stochastic gradient descent with optional momentum, as `torch.optim.SGD`.
 #[derive(Debug)]
 pub struct Sgd {
-    options: SgdOptions,
-    slots: Vec<(Parameter, Option<Parameter>)>,
+    groups: Vec<SgdOptions>,
+    slots: Vec<Slot>,
     steps: u64,
 }
 
+#[derive(Debug)]
+struct Slot {
+    group: usize,
+    parameter: Parameter,
+    buffer: Option<Parameter>,
+}
+
 impl Sgd {
-    /// An optimizer over some parameters.
+    /// An optimizer over one group.
     ///
     /// # Errors
     /// [`crate::Error::State`] if there is no room for momentum buffers.
     #[track_caller]
     pub fn new(parameters: Vec<Parameter>, options: SgdOptions) -> Result<Self> {
-        let mut slots = Vec::<(Parameter, Option<Parameter>)>::new();
-        for parameter in parameters {
-            if slots.iter().any(|(other, _)| other.is(&parameter)) {
-                continue;
-            }
-            let buffer = (options.momentum != 0.0).then(|| {
-                let name = format!("momentum_buffer.{}", parameter.name());
-                let (engine, shape) = (parameter.engine(), parameter.shape().clone());
-                Parameter::cell(
-                    engine,
-                    &name,
-                    shape,
-                    Category::OptimizerState,
-                    false,
-                    |_| {},
-                )
-            });
-            slots.push((parameter, buffer.transpose()?));
-        }
-        Ok(Self {
-            options,
-            slots,
-            steps: 0,
-        })
+        Self::with_groups(vec![(parameters, options)])
     }
 
-    /// The settings, to be changed between steps.
-    pub fn options_mut(&mut self) -> &mut SgdOptions {
-        &mut self.options
+    /// An optimizer over several groups. A parameter that stands twice belongs to the first.
+    ///
+    /// # Errors
+    /// As [`Sgd::new`].
+    #[track_caller]
+    pub fn with_groups(groups: Vec<(Vec<Parameter>, SgdOptions)>) -> Result<Self> {
+        let mut sgd = Self { groups: Vec::new(), slots: Vec::<Slot>::new(), steps: 0 };
+        for (group, (parameters, options)) in groups.into_iter().enumerate() {
+            for parameter in parameters {
+                if sgd.slots.iter().any(|slot| slot.parameter.is(&parameter)) {
+                    continue;
+                }
+                let buffer = (options.momentum != 0.0).then(|| {
+                    let name = format!("momentum_buffer.{}", parameter.name());
+                    let (engine, shape) = (parameter.engine(), parameter.shape().clone());
+                    Parameter::cell(engine, &name, shape, Category::OptimizerState, false, |_| {})
+                });
+                sgd.slots.push(Slot { group, parameter, buffer: buffer.transpose()? });
+            }
+            sgd.groups.push(options);
+        }
+        Ok(sgd)
+    }
+
+    /// The groups' settings, to be changed between steps. Whether there is momentum is settled when
+    /// the optimizer is made.
+    pub fn groups_mut(&mut self) -> &mut [SgdOptions] {
+        &mut self.groups
     }
 
     fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<()> {
         let parameters = self.parameters();
         step(&parameters, keep, location, &mut |state, index, grad| {
-            let (parameter, buffer) = &self.slots[index];
+            let Slot { group, parameter, buffer } = &self.slots[index];
+            let options = &self.groups[*group];
             let op = highwater_ops::Sgd {
-                lr: self.options.lr,
-                momentum: self.options.momentum,
-                dampening: self.options.dampening,
-                weight_decay: self.options.weight_decay,
-                nesterov: self.options.nesterov,
+                lr: options.lr,
+                momentum: options.momentum,
+                dampening: options.dampening,
+                weight_decay: options.weight_decay,
+                nesterov: options.nesterov,
                 first: self.steps == 0,
             };
             let mut inputs = vec![parameter.operand(state)?];
@@ -99,9 +109,7 @@ impl Sgd {
             }
             inputs.push(grad);
             let site = site(location, Phase::Update);
-            parameter
-                .engine()
-                .apply(state, Arc::new(op), &inputs, &site)?;
+            parameter.engine().apply(state, Arc::new(op), &inputs, &site)?;
             Ok(())
         })?;
         self.steps += 1;
@@ -127,18 +135,18 @@ impl Optimizer for Sgd {
     fn parameters(&self) -> Vec<Parameter> {
         self.slots
             .iter()
-            .map(|(parameter, _)| parameter.clone())
+            .map(|slot| slot.parameter.clone())
             .collect()
     }
 
     fn set_lr(&mut self, lr: f64) {
-        self.options.lr = lr;
+        self.groups.iter_mut().for_each(|group| group.lr = lr);
     }
 
     fn state_dict(&self) -> Vec<(String, Parameter)> {
-        let named = |(parameter, buffer): &(Parameter, Option<Parameter>)| {
-            let name = format!("momentum_buffer.{}", parameter.name());
-            buffer.clone().map(|buffer| (name, buffer))
+        let named = |slot: &Slot| {
+            let name = format!("momentum_buffer.{}", slot.parameter.name());
+            slot.buffer.clone().map(|buffer| (name, buffer))
         };
         self.slots.iter().filter_map(named).collect()
     }
