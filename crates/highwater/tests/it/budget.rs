@@ -104,7 +104,7 @@ fn clipping_and_accumulation() {
 fn kept_gradients() {
     for (clip, accumulate) in [(false, 1), (true, 1), (false, 3)] {
         let recipe = Recipe { clip, accumulate, keep_grads: true, ..PLAIN };
-        let traces = check_budgets("kept gradients", &SHARED_BLOCK.make, recipe, 4);
+        let traces = check_budgets("kept gradients", &SMALL_GPT.make, recipe, 4);
         let gradients = traces[0].bits.iter().filter(|(name, _)| name.contains("gradient"));
         assert!(gradients.count() > 10);
     }
@@ -115,19 +115,20 @@ fn random_graphs() {
     for seed in 0..10 {
         let make = |e: &Engine| Ok(Box::new(RandomGraph::new(e, seed)?) as Box<dyn Model>);
         let recipe = Recipe { clip: seed % 2 == 1, accumulate: 1 + seed % 3, ..PLAIN };
-        check_budgets(&format!("random graph {seed}"), &make, recipe, 4);
+        check_budgets(&format!("random graph {seed}"), &make, recipe, 3);
     }
 }
 
 #[test]
 fn threads_policies_and_eager_give_the_same_bits() {
     for sample in SAMPLES {
-        let expected = run(Engine::builder().threads(1), &sample.make, PLAIN).unwrap();
+        let expected = run(Engine::builder().threads(2), &sample.make, PLAIN).unwrap();
         let policy = |policy| Engine::builder().threads(2).policy(policy);
+        let threads = |threads| Engine::builder().threads(threads).policy(Policy::Keep);
         let others = [
-            ("2 threads", Engine::builder().threads(2)),
-            ("3 threads", Engine::builder().threads(3)),
-            ("4 threads", Engine::builder().threads(4)),
+            ("1 thread", threads(1)),
+            ("3 threads", threads(3)),
+            ("4 threads", threads(4)),
             ("keep", policy(Policy::Keep)),
             ("recompute", policy(Policy::Recompute)),
             ("eager", Engine::eager().threads(2)),
@@ -175,7 +176,7 @@ fn a_page_below_the_floor_is_refused_and_nothing_changes() {
         assert!(!holder.is_empty());
         assert_eq!(bytes(), before);
         assert_eq!(adamw.steps(), 0);
-        drop(loss);
+        drop((loss, adamw, moments));
         assert!(engine.state_bytes() <= state + PAGE);
         // Half the batch fits, in the same engine, and is not disturbed by what was refused.
         let smaller = Recipe { rows: PLAIN.rows / 2, ..PLAIN };
@@ -207,4 +208,26 @@ fn a_dry_run_tells_what_a_run_takes() {
         assert_eq!(forecast.state_bytes, real.last().state_bytes);
         assert_eq!(forecast.recomputed_nodes, real.last().recomputed_nodes);
     }
+}
+#[test]
+fn zz_times() {
+    for sample in SAMPLES {
+        let started = std::time::Instant::now();
+        let keep = run(Engine::builder().policy(Policy::Keep), &sample.make, PLAIN).unwrap();
+        let k = started.elapsed();
+        let started = std::time::Instant::now();
+        let plenty = run(Engine::builder(), &sample.make, PLAIN).unwrap();
+        let t = started.elapsed();
+        let started = std::time::Instant::now();
+        let least = floor(&sample.make, PLAIN, &plenty);
+        eprintln!("{}: nodes {} keep {k:?} auto {t:?} floor {:?} {least} {}", sample.name, keep.last().nodes, started.elapsed(), plenty.peak_bytes());
+    }
+}
+#[test]
+fn zz_reads() {
+    for recipe in [PLAIN, Recipe { accumulate: 3, ..PLAIN }] {
+    for read_early in [false, true] {
+        let trace = run(Engine::builder(), &SMALL_GPT.make, Recipe { read_early, ..recipe }).unwrap();
+        eprintln!("{:?}", trace.reports.iter().take(12).map(|r| (r.nodes, r.recomputed_nodes, r.planned_arena_bytes, r.state_bytes)).collect::<Vec<_>>());
+    }}
 }
