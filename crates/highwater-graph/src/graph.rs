@@ -309,7 +309,16 @@ impl Graph {
         Ok(operands)
     }
 
-    fn check_fresh(&self, op: &'static str, operand: &Operand, site: &Site) -> Result<(), OpError> {
+    /// That the version of a cell which an operand reads was not overwritten.
+    ///
+    /// # Errors
+    /// [`OpError::StaleCell`].
+    pub fn check_fresh(
+        &self,
+        op: &'static str,
+        operand: &Operand,
+        site: &Site,
+    ) -> Result<(), OpError> {
         let Source::Cell(id, wanted) = operand.source else {
             return Ok(());
         };
@@ -369,22 +378,27 @@ impl Graph {
         }
     }
 
-    /// Which nodes make `roots`, or are effects that are `pending`, or make what those read.
+    /// Which nodes make `roots`, or are effects that are `pending`, or make what those read. What
+    /// makes a value that `ends` the way back is left out.
     pub fn reachable(
         &self,
         roots: &BTreeSet<ValueId>,
         pending: impl Fn(NodeId) -> bool,
+        ends: impl Fn(ValueId) -> bool,
     ) -> Vec<bool> {
         let mut kept = vec![false; self.nodes.len()];
-        for producer in roots.iter().filter_map(|&root| self.value(root).producer) {
-            kept[producer.0 as usize] = true;
+        let producer = |id: ValueId| self.value(id).producer.filter(|_| !ends(id));
+        for (node, _) in roots.iter().filter_map(|&root| producer(root)) {
+            kept[node as usize] = true;
         }
         for (id, node) in self.nodes.iter().enumerate().rev() {
             kept[id] |= !node.op.effect().is_repeatable() && pending(id as NodeId);
             if kept[id] {
                 for input in &node.inputs {
-                    if let Some((producer, _)) = self.producer(input) {
-                        kept[producer as usize] = true;
+                    if let Source::Value(value) = input.source
+                        && let Some((made_by, _)) = producer(value)
+                    {
+                        kept[made_by as usize] = true;
                     }
                 }
             }
@@ -428,9 +442,8 @@ impl Graph {
             .map(|&old| self.values[old as usize].clone())
             .collect();
         for value in &mut self.values {
-            if let Some((node, _)) = &mut value.producer {
-                *node = nodes[node];
-            }
+            let producer = value.producer.take();
+            value.producer = producer.and_then(|(node, i)| Some((*nodes.get(&node)?, i)));
         }
         let mut keep = kept.iter();
         self.nodes.retain(|_| keep.next().copied().unwrap_or(false));

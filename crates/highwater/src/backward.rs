@@ -35,15 +35,14 @@ pub(crate) fn backward(loss: &Tensor, location: &'static Location<'static>) -> R
     if effects || !state.pending_grads.is_empty() {
         root = engine.evaluate_grads(state, &root, location)?;
     }
-    let backward = Phase::Backward;
-    let guard = Arc::new(Finite { what: "the loss" });
-    engine.apply(
-        state,
-        guard,
-        std::slice::from_ref(&root),
-        &site(location, backward),
-    )?;
     let gradients = autograd::backward(&mut state.graph, &root, location).map_err(stopped)?;
+    if let Err(error) = check_leaves(state, &gradients, location) {
+        state.compact(None);
+        return Err(error);
+    }
+    let guard = Arc::new(Finite { what: "the loss" });
+    let guarded = std::slice::from_ref(&root);
+    engine.apply(state, guard, guarded, &site(location, Phase::Backward))?;
     for (source, grad) in gradients {
         match source {
             Source::Cell(id, _) => accumulate(engine, state, id, grad, location)?,
@@ -54,6 +53,26 @@ pub(crate) fn backward(loss: &Tensor, location: &'static Location<'static>) -> R
         engine.evaluate_grads(state, &root, location)?;
     }
     Ok(())
+}
+
+/// That no gradient reaches a value whose history was consumed, whoever still holds that value.
+fn check_leaves(
+    state: &State,
+    gradients: &autograd::Gradients,
+    location: &'static Location<'static>,
+) -> Result<()> {
+    let reached = gradients.keys().filter_map(|source| match source {
+        Source::Value(id) => state.leaves.get(id),
+        Source::Cell(..) => None,
+    });
+    match reached.into_iter().find(|leaf| leaf.consumed) {
+        Some(leaf) => Err(Error::HistoryConsumed {
+            spec: leaf.spec.to_string(),
+            made_at: leaf.made_at.to_string(),
+            location: location.to_string(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Adds to a parameter's gradient.
@@ -88,18 +107,11 @@ fn leaf(
     grad: Operand,
     location: &'static Location<'static>,
 ) -> Result<()> {
-    let Some(handle) = state.leaves.get(&id).and_then(std::sync::Weak::upgrade) else {
+    let leaf = state.leaves.get(&id);
+    let Some(handle) = leaf.and_then(|leaf| leaf.handle.upgrade()) else {
         return Ok(());
     };
-    let (wanted, made_at) = Tensor::leaf(&handle);
     let tensor = Tensor::from_handle(engine, handle);
-    if !wanted {
-        return Err(Error::HistoryConsumed {
-            spec: tensor.handle.spec.to_string(),
-            made_at: made_at.to_string(),
-            location: location.to_string(),
-        });
-    }
     let before = tensor.grad();
     let grad = Tensor::pending(engine, state, grad, location);
     let sum = match before {

@@ -32,6 +32,8 @@ pub(crate) struct Posed<'a> {
     pub(crate) progress: &'a Progress,
     /// Values that lie, or shall lie, in storage of their own.
     pub(crate) external: &'a dyn Fn(ValueId) -> bool,
+    /// Values that must be there when the plan ends, in the arena or outside it.
+    pub(crate) wanted: &'a BTreeSet<ValueId>,
     pub(crate) threads: usize,
     pub(crate) rates: &'a Rates,
 }
@@ -139,7 +141,7 @@ fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Val
         } else {
             Pin::Free
         },
-        wanted: false,
+        wanted: from.wanted.contains(&id),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::compile::{PlanCache, Progress};
 use crate::store::{Storage, Store};
-use crate::tensor::{Handle, Tensor};
+use crate::tensor::{Handle, Leaf, Tensor};
 use crate::{Error, Forecast, Rates, Result};
 use highwater_graph::{
     Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source, Spec, ValueId,
@@ -52,7 +52,7 @@ pub(crate) struct State {
     /// Live handles of the pending graph.
     pub(crate) handles: Vec<Weak<Handle>>,
     /// Values given by handles whose history was consumed, or leaves that require gradients.
-    pub(crate) leaves: BTreeMap<ValueId, Weak<Handle>>,
+    pub(crate) leaves: BTreeMap<ValueId, Leaf>,
     /// Parameters with a gradient that is not evaluated yet.
     pub(crate) pending_grads: BTreeMap<CellId, Operand>,
     /// Evaluated gradients: parameter to the cell that holds its gradient.
@@ -428,7 +428,7 @@ impl Engine {
         requires_grad: bool,
         fill: impl FnOnce(&Storage) -> Result<()>,
     ) -> Result<(CellId, Arc<Storage>)> {
-        let storage = self.0.store.alloc(spec.bytes(), category, what(category))?;
+        let storage = self.alloc(spec.bytes(), category, what(category))?;
         if !self.0.dry {
             fill(&storage)?;
         }

@@ -58,7 +58,7 @@ impl Engine {
             future,
         };
         let result = self.evaluate(state, &request);
-        result.map_err(|failed| self.abandon(state, failed, location))?;
+        result.map_err(|failed| self.abandon_read(state, failed, location))?;
         state.compact(future);
         Ok(())
     }
@@ -70,18 +70,36 @@ impl Engine {
         next: &Operand,
         location: &'static Location<'static>,
     ) -> Result<Operand> {
-        let targets = state.pending_grad_values();
+        self.evaluate_effects(state, Some(next), location)?;
+        Ok(state.compact(Some(next)).unwrap_or_else(|| next.clone()))
+    }
+
+    /// Computes the gradients that are pending and runs what is to write cells; of the values that
+    /// go into them, keeps what a whole evaluation would. The rest of the graph stays pending.
+    pub(crate) fn evaluate_effects(
+        &self,
+        state: &mut State,
+        future: Option<&Operand>,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let mut targets = state.pending_grad_values();
+        let done = &state.progress.done;
+        let needed = state.graph.reachable(&targets, |id| !done.contains(&id), |_| false);
+        let graph = &state.graph;
+        let is_needed = |id: ValueId| graph.value(id).producer.is_some_and(|(n, _)| needed[n as usize]);
+        let kept = kept_values(&mut state.handles, graph, state.generation);
+        targets.extend(kept.into_iter().filter(|&id| is_needed(id)));
         let request = Request {
             targets: &targets,
             effects: true,
             whole: false,
-            future: Some(next),
+            future,
         };
         let result = self.evaluate(state, &request);
         result.map_err(|failed| self.abandon(state, failed, location))?;
         state.graph.mark_evaluated();
         state.adopt_grads();
-        Ok(state.compact(Some(next)).unwrap_or_else(|| next.clone()))
+        Ok(())
     }
 
     /// Eager mode: computes all that is pending now, keeping every value.
@@ -98,7 +116,7 @@ impl Engine {
             future: None,
         };
         let result = self.evaluate(state, &request);
-        result.map_err(|failed| self.abandon(state, failed, Location::caller()))
+        result.map_err(|failed| self.abandon_read(state, failed, Location::caller()))
     }
 
     fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
@@ -120,15 +138,7 @@ impl Engine {
         if missing.is_empty() && !request.effects {
             return Ok(());
         }
-        // Results that outlive the plan get their storage first: it counts against the budget.
-        for &id in &missing {
-            let value = state.graph.value(id);
-            let what = "a kept value";
-            let storage = self.0.store.alloc(value.spec.bytes(), value.category, what);
-            let storage = storage.map_err(clean)?;
-            self.move_out(state, id, &storage).map_err(clean)?;
-            state.storages.insert(id, storage);
-        }
+        self.give_storage(state, &missing).map_err(clean)?;
         let started = Instant::now();
         let chosen = self.choose(state, &missing, request).map_err(clean);
         let Chosen {
@@ -153,6 +163,7 @@ impl Engine {
         if self.0.dry {
             return Ok(());
         }
+        check_fresh(described, &compiled).map_err(clean)?;
         self.prove(state, &compiled.problem, plan).map_err(clean)?;
         self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
         let until = (!request.whole).then(|| compiled.until(&missing));
@@ -174,6 +185,55 @@ impl Engine {
         let height = state.residents_end();
         self.0.store.hold(height);
         Ok(())
+    }
+
+    /// Results that outlive the plan get their storage first: it counts against the budget. What
+    /// earlier plans of the step left in the arena has to go if it is in the way.
+    fn give_storage(&self, state: &mut State, missing: &BTreeSet<ValueId>) -> Result<()> {
+        for &id in missing {
+            let value = state.graph.value(id);
+            let (bytes, category) = (value.spec.bytes(), value.category);
+            let given = match self.0.store.alloc(bytes, category, "a kept value") {
+                Err(Error::State { .. }) if self.give_up_residents(state) => {
+                    self.0.store.alloc(bytes, category, "a kept value")
+                }
+                other => other,
+            };
+            let given = given.and_then(|storage| {
+                self.move_out(state, id, &storage)?;
+                Ok(state.storages.insert(id, storage))
+            });
+            if let Err(error) = given {
+                missing.iter().for_each(|id| drop(state.storages.remove(id)));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes for state from outside an evaluation.
+    pub(crate) fn alloc(
+        &self,
+        bytes: u64,
+        category: Category,
+        what: &'static str,
+    ) -> Result<Arc<Storage>> {
+        match self.0.store.alloc(bytes, category, what) {
+            Err(Error::State { .. }) if self.give_up_residents(&mut self.lock()) => {
+                self.0.store.alloc(bytes, category, what)
+            }
+            other => other,
+        }
+    }
+
+    /// Forgets what earlier plans of the step left in the arena. Answers whether there was any.
+    fn give_up_residents(&self, state: &mut State) -> bool {
+        let any = !state.progress.residents.is_empty();
+        if any {
+            state.give_up_residents();
+            self.0.store.hold(0);
+        }
+        any
     }
 
     /// A value that is to have storage of its own, but whose node ran in an earlier plan of the
@@ -208,7 +268,8 @@ impl Engine {
     /// Poses the problem and takes the fastest plan that fits.
     ///
     /// 1. With a future, the graph is extended by the backward that is to come, on a copy: its plan
-    ///    says what to keep. If that does not fit, the future is given up.
+    ///    says what to keep. What pending writes will read is kept as well. If that does not fit,
+    ///    the future is given up.
     /// 2. Values that earlier plans left in the arena are used; if no plan fits around them, they
     ///    are given up, and the nodes that made them count as not run.
     fn choose(
@@ -218,20 +279,12 @@ impl Engine {
         request: &Request<'_>,
     ) -> Result<Chosen> {
         let budget = self.0.store.plan_budget();
-        let extended = request
-            .future
-            .filter(|root| root.requires_grad)
-            .and_then(|root| {
-                let mut graph = state.graph.clone();
-                let gradients = autograd::backward(&mut graph, root, Location::caller()).ok()?;
-                Some((graph, gradients))
-            });
-        if let Some((graph, gradients)) = extended {
-            let wanted = targets
-                .iter()
-                .copied()
-                .chain(gradients.values().filter_map(value));
-            let compiled = self.compile(state, &graph, wanted, request.effects);
+        let pending = state.pending_inputs();
+        if let Some(graph) = request.future.map(|root| self.extended(state, root)) {
+            let (graph, gradients) = graph;
+            let later = gradients.values().filter_map(value).chain(pending.iter().copied());
+            let wanted = targets.iter().copied().chain(later);
+            let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
             let family = self.family(state, &compiled.problem)?;
             if let Some(plan) = fastest(&family.1, budget) {
                 return Ok(Chosen {
@@ -246,6 +299,7 @@ impl Engine {
             state,
             &state.graph,
             targets.iter().copied(),
+            &BTreeSet::new(),
             request.effects,
         );
         let family = self.family(state, &compiled.problem)?;
@@ -272,17 +326,30 @@ impl Engine {
         )
     }
 
+    /// The graph with the backward of `root` that is to come, as far as there can be one.
+    fn extended(&self, state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
+        if root.requires_grad {
+            let mut graph = state.graph.clone();
+            if let Ok(gradients) = autograd::backward(&mut graph, root, Location::caller()) {
+                return (graph, gradients);
+            }
+        }
+        (state.graph.clone(), autograd::Gradients::new())
+    }
+
     fn compile(
         &self,
         state: &State,
         graph: &Graph,
         targets: impl IntoIterator<Item = ValueId>,
+        wanted: &BTreeSet<ValueId>,
         effects: bool,
     ) -> Compiled {
         let posed = Posed {
             graph,
             progress: &state.progress,
             external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
+            wanted,
             threads: self.threads(),
             rates: &self.0.rates,
         };
@@ -371,6 +438,19 @@ impl Engine {
         Ok(())
     }
 
+    /// A read that failed. If there was no room for it, the graph stays pending.
+    fn abandon_read(
+        &self,
+        state: &mut State,
+        failed: Failed,
+        location: &'static Location<'static>,
+    ) -> Error {
+        match failed.error {
+            Error::OverBudget { .. } | Error::State { .. } => failed.error,
+            _ => self.abandon(state, failed, location),
+        }
+    }
+
     /// A failed evaluation: the graph is gone. If a cell may have been written, the engine is
     /// poisoned; otherwise all cells are as they were.
     fn abandon(
@@ -379,7 +459,6 @@ impl Engine {
         failed: Failed,
         location: &'static Location<'static>,
     ) -> Error {
-        let keep_graph = matches!(failed.error, Error::OverBudget { .. } | Error::State { .. });
         let error = match failed.guard {
             Some(what) => Error::NonFinite {
                 what,
@@ -390,18 +469,16 @@ impl Engine {
         if failed.wrote {
             state.poisoned = Some(error.to_string());
         }
-        if !keep_graph {
-            state.pending_grads.clear();
-            for handle in state
-                .handles
-                .drain(..)
-                .filter_map(|handle| handle.upgrade())
-            {
-                handle.settle(state.generation, &state.storages, location);
-            }
-            state.clear();
-            self.0.store.hold(0);
+        state.pending_grads.clear();
+        for handle in state
+            .handles
+            .drain(..)
+            .filter_map(|handle| handle.upgrade())
+        {
+            handle.settle(state.generation, &state.storages, location);
         }
+        state.clear();
+        self.0.store.hold(0);
         error
     }
 
@@ -512,25 +589,55 @@ fn value(operand: &Operand) -> Option<ValueId> {
     }
 }
 
+/// That no node of the problem reads a version of a cell that is gone.
+fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
+    for &id in &compiled.nodes {
+        let node = graph.node(id);
+        let reads = node.inputs.iter().filter(|input| match input.source {
+            Source::Cell(cell, _) => !node.writes.iter().any(|&(written, _)| written == cell),
+            Source::Value(_) => false,
+        });
+        for input in reads {
+            let fresh = graph.check_fresh(node.op.name(), input, &node.site);
+            fresh.map_err(|error| located(error, &node.site))?;
+        }
+    }
+    Ok(())
+}
+
+/// Pending values of live handles that are small or marked.
+fn kept_values(handles: &mut Vec<Weak<Handle>>, graph: &Graph, current: u64) -> Vec<ValueId> {
+    handles.retain(|handle| handle.strong_count() > 0);
+    let kept = |handle: Arc<Handle>| match &*handle.state() {
+        HandleState::Pending {
+            generation,
+            operand,
+        } if *generation == current => value(operand).filter(|&id| {
+            handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES
+        }),
+        _ => None,
+    };
+    handles.iter().filter_map(Weak::upgrade).filter_map(kept).collect()
+}
+
 impl State {
     /// What a whole evaluation must leave behind: pending gradients, and of the live handles those
     /// that are small or marked.
     fn kept_targets(&mut self) -> BTreeSet<ValueId> {
         let mut targets = self.pending_grad_values();
-        self.handles.retain(|handle| handle.strong_count() > 0);
-        for handle in self.handles.iter().filter_map(Weak::upgrade) {
-            if let HandleState::Pending {
-                generation,
-                operand,
-            } = &*handle.state()
-                && *generation == self.generation
-                && let Source::Value(id) = operand.source
-                && (handle.is_kept() || self.graph.value(id).spec.bytes() <= KEPT_BYTES)
-            {
-                targets.insert(id);
+        targets.extend(kept_values(&mut self.handles, &self.graph, self.generation));
+        targets
+    }
+
+    /// What the gradients and writes that are pending will read.
+    fn pending_inputs(&self) -> BTreeSet<ValueId> {
+        let mut inputs = self.pending_grad_values();
+        for (id, node) in self.graph.nodes().iter().enumerate() {
+            if !node.op.effect().is_repeatable() && !self.progress.done.contains(&(id as u32)) {
+                inputs.extend(node.inputs.iter().filter_map(value));
             }
         }
-        targets
+        inputs
     }
 
     fn pending_grad_values(&self) -> BTreeSet<ValueId> {
@@ -539,7 +646,7 @@ impl State {
 
     /// Drops the nodes that no live handle, pending gradient or effect can ever need, so that a
     /// graph that stays pending through many reads stays small. Answers what `root` is now.
-    fn compact(&mut self, root: Option<&Operand>) -> Option<Operand> {
+    pub(crate) fn compact(&mut self, root: Option<&Operand>) -> Option<Operand> {
         self.handles.retain(|handle| handle.strong_count() > 0);
         let handles: Vec<_> = self.handles.iter().filter_map(Weak::upgrade).collect();
         let mut roots = self.pending_grad_values();
@@ -550,7 +657,10 @@ impl State {
         );
         roots.extend(root.and_then(value));
         let done = &self.progress.done;
-        let kept = self.graph.reachable(&roots, |id| !done.contains(&id));
+        // A value that is there, and through which no gradient flows, needs its history no more.
+        let (graph, storages) = (&self.graph, &self.storages);
+        let ends = |id: ValueId| storages.contains_key(&id) && !graph.value(id).requires_grad;
+        let kept = graph.reachable(&roots, |id| !done.contains(&id), ends);
         let (nodes, values) = self.graph.retain(&kept, &roots);
         let new_value = |id: ValueId| values.get(&id).copied();
         self.progress.done = done

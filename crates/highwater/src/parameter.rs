@@ -162,11 +162,15 @@ impl Parameter {
     /// [`Error::Usage`] while something pending reads or writes the parameter.
     #[track_caller]
     pub fn with_bytes_mut<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-        let state = self.engine.lock();
+        let mut state = self.engine.lock();
         let reads = |node: &highwater_graph::Node| {
             let cell = |source| matches!(source, Source::Cell(id, _) if id == self.id());
             node.inputs.iter().any(|input| cell(input.source))
         };
+        if state.graph.nodes().iter().any(reads) {
+            // What nobody holds any more does not count.
+            state.compact(None);
+        }
         if state.graph.nodes().iter().any(reads) {
             let message = "the parameter is used by what is pending; step() or eval() first";
             return Err(usage_error(message, Location::caller()));

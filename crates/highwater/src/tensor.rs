@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A tensor: static shape and dtype, and values that exist when they are asked for.
 ///
@@ -58,6 +58,16 @@ pub(crate) struct Held {
     /// It had a history, which an evaluation consumed.
     consumed: bool,
     grad: Option<Tensor>,
+}
+
+/// A value of the pending graph that gradients reach and no pending node made.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    pub(crate) handle: Weak<Handle>,
+    pub(crate) spec: Spec,
+    pub(crate) made_at: &'static Location<'static>,
+    /// It had a history, which an evaluation consumed; otherwise the user wants its gradient.
+    pub(crate) consumed: bool,
 }
 
 /// Owns a cell: when the last handle goes, so does the cell.
@@ -174,10 +184,7 @@ impl Tensor {
             return Err(usage_error(message, location));
         };
         let spec = Spec::contiguous(dtype_of::<T>(), shape);
-        let storage = engine
-            .0
-            .store
-            .alloc(spec.bytes(), Category::Input, "an input")?;
+        let storage = engine.alloc(spec.bytes(), Category::Input, "an input")?;
         if !engine.0.dry {
             raw::bytes_mut(&storage).copy_from_slice(bytemuck::cast_slice(data));
         }
@@ -352,7 +359,13 @@ impl Tensor {
                 if let Source::Value(id) = operand.source {
                     state.storages.insert(id, Arc::clone(&held.storage));
                     if operand.requires_grad {
-                        state.leaves.insert(id, weak.clone());
+                        let leaf = Leaf {
+                            handle: weak.clone(),
+                            spec: handle.spec.clone(),
+                            made_at: handle.made_at,
+                            consumed: !held.requires_grad,
+                        };
+                        state.leaves.insert(id, leaf);
                     }
                 }
                 state.handles.push(weak);
@@ -475,13 +488,6 @@ impl Tensor {
         }
     }
 
-    /// Whether it is a leaf that the user gave (not one whose history was consumed), and where it
-    /// was made.
-    pub(crate) fn leaf(handle: &Handle) -> (bool, &'static Location<'static>) {
-        let leaf = matches!(&*handle.state(), HandleState::Held(held) if held.requires_grad);
-        (leaf, handle.made_at)
-    }
-
     pub(crate) fn from_handle(engine: &Engine, handle: Arc<Handle>) -> Self {
         Self {
             engine: engine.clone(),
@@ -539,16 +545,16 @@ impl Tensor {
 
     /// Sees to it that the value is in storage of its own.
     fn evaluate(&self, state: &mut State, location: &'static Location<'static>) -> Result<Operand> {
+        if let Some(why) = &state.poisoned {
+            return Err(Error::Poisoned(why.clone()));
+        }
         let operand = self.operand(state)?;
         match operand.source {
             Source::Cell(id, version) => {
-                // A pending write of the cell: only a whole evaluation may run it.
-                if state
-                    .graph
-                    .cell(id)
-                    .is_some_and(|cell| cell.evaluated < version)
-                {
-                    self.engine.evaluate_all(state, location)?;
+                let cell = state.graph.cell(id);
+                if cell.is_some_and(|cell| cell.evaluated < version) {
+                    self.engine.evaluate_effects(state, None, location)?;
+                    state.compact(None);
                 }
                 self.operand(state)
             }

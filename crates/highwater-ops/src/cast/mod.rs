@@ -99,7 +99,7 @@ const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
 /// The largest relative error of rounding to an element type.
 fn half_ulp(dtype: DType) -> f64 {
     match dtype {
-        DType::BF16 => 2.0_f64.powi(-9),
+        DType::BF16 => 2.0_f64.powi(-8),
         DType::F16 => 2.0_f64.powi(-11),
         DType::F32 => 2.0_f64.powi(-24),
         _ => 0.0,

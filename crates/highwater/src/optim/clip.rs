@@ -71,6 +71,15 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     };
     let mut state = engine.lock();
     let state = &mut *state;
+    // What is being added to gradients is added first: no write may come before the norm's guard.
+    let adding = |parameter: &Parameter| {
+        let cell = state.grads.get(&parameter.id());
+        let cell = cell.and_then(|&cell| state.graph.cell(cell));
+        cell.is_some_and(|cell| cell.evaluated < cell.version)
+    };
+    if parameters.iter().any(adding) {
+        engine.evaluate_effects(state, None, location)?;
+    }
     let mut ids = Vec::new();
     let mut grads = Vec::new();
     for parameter in parameters {
