@@ -8,11 +8,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use highwater_memory::FilesError;
+use highwater_memory::saved::SavedError;
 use safetensors::Dtype;
 
 pub use header::{HEADER_BYTES_MAX, Header, TENSORS_MAX, TensorInfo};
 pub use read::WeightsReader;
-pub use write::{TensorSpec, WeightsWriter};
+pub use write::{TensorSpec, WeightsSink, WeightsWriter};
 
 /// Bytes of a file that are in memory at once, read or written.
 pub const WINDOW_BYTES: usize = 1 << 20;
@@ -29,8 +30,9 @@ pub struct WeightsError {
 impl fmt::Display for WeightsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.problem {
-            // It names the path itself.
+            // These name the path themselves.
             WeightsProblem::Files(error) => error.fmt(f),
+            WeightsProblem::Saved(error) => error.fmt(f),
             problem => write!(f, "{}: {problem}", self.path.display()),
         }
     }
@@ -45,6 +47,9 @@ pub enum WeightsProblem {
     /// Reading or writing failed.
     #[error(transparent)]
     Files(#[from] FilesError),
+    /// Writing a saved state failed.
+    #[error(transparent)]
+    Saved(#[from] SavedError),
     /// Shorter than the eight bytes that every file starts with.
     #[error("only {bytes} bytes long; not a safetensors file")]
     TooShort {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use highwater_memory::files::{DiskFiles, Files, MemoryFiles};
+use highwater_memory::saved::SaveWriter;
 use proptest::prelude::*;
 
 use super::*;
@@ -218,6 +219,23 @@ fn wrong_requests_are_typed_errors() {
     let missing = WeightsReader::open(&MemoryFiles::new(), Path::new("/none")).unwrap_err();
     assert!(matches!(missing.problem, WeightsProblem::Files(_)));
     assert_eq!(missing.to_string().matches("/none").count(), 1);
+}
+
+#[test]
+fn a_saved_state_can_hold_weights() {
+    let (files, dir) = (MemoryFiles::new(), Path::new("/checkpoints"));
+    let mut state = SaveWriter::begin(&files, dir, "step-000001").unwrap();
+    let file = state.file("model.safetensors").unwrap();
+    let specs = vec![spec("a", Dtype::F32, &[2])];
+    let path = Path::new("model.safetensors");
+    let mut writer = WeightsWriter::begin(file, path, specs, &BTreeMap::new()).unwrap();
+    writer.write_f32("a", &[1.0, 2.0]).unwrap();
+    writer.finish().unwrap();
+    let saved = state.finish().unwrap();
+    let mut reader = WeightsReader::open(&files, &saved.path().join(path)).unwrap();
+    let mut back = [0.0; 2];
+    reader.read_f32("a", &[2], &mut back).unwrap();
+    assert_eq!(back.map(f32::to_bits), [1.0, 2.0].map(f32::to_bits));
 }
 
 #[test]

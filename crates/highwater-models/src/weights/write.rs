@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
+use highwater_memory::saved::SaveFile;
 use highwater_memory::{FileWrite, Files};
 use safetensors::Dtype;
 use serde_json::{Map, Value, json};
@@ -22,12 +23,47 @@ pub struct TensorSpec {
     pub shape: Vec<usize>,
 }
 
+/// Where weights are written to.
+pub trait WeightsSink {
+    /// Writes all of `bytes`.
+    ///
+    /// # Errors
+    /// When writing fails.
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), WeightsProblem>;
+
+    /// Ends the file and makes it durable.
+    ///
+    /// # Errors
+    /// When writing fails.
+    fn close(self) -> Result<(), WeightsProblem>;
+}
+
+impl WeightsSink for Box<dyn FileWrite> {
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), WeightsProblem> {
+        Ok((**self).write_all(bytes)?)
+    }
+
+    fn close(mut self) -> Result<(), WeightsProblem> {
+        Ok(self.sync_all()?)
+    }
+}
+
+impl WeightsSink for SaveFile<'_, '_> {
+    fn write_all(&mut self, bytes: &[u8]) -> Result<(), WeightsProblem> {
+        Ok(SaveFile::write_all(self, bytes)?)
+    }
+
+    fn close(self) -> Result<(), WeightsProblem> {
+        Ok(SaveFile::close(self)?)
+    }
+}
+
 /// A file of weights that is being written: the header at once, then the tensors in its order, each
 /// in as many pieces as the caller likes. Holds one window of [`WINDOW_BYTES`].
 #[derive(Debug)]
-pub struct WeightsWriter {
+pub struct WeightsWriter<W = Box<dyn FileWrite>> {
     path: PathBuf,
-    file: Box<dyn FileWrite>,
+    file: W,
     tensors: std::vec::IntoIter<TensorSpec>,
     /// The tensor that is being written, and how many of its bytes are still to come.
     current: Option<(TensorSpec, u64)>,
@@ -38,23 +74,40 @@ impl WeightsWriter {
     /// Creates a file that will hold `tensors`, in that order.
     ///
     /// # Errors
-    /// [`WeightsError`] for a shape beyond any memory and for a write that fails.
+    /// As [`WeightsWriter::begin`], and when the file cannot be created.
     pub fn create(
         files: &dyn Files,
         path: &Path,
         tensors: Vec<TensorSpec>,
         metadata: &BTreeMap<String, String>,
     ) -> Result<Self, WeightsError> {
-        let start = || {
-            let header = header(&tensors, metadata)?;
-            let mut file = files.create(path)?;
-            file.write_all(&(header.len() as u64).to_le_bytes())?;
-            file.write_all(&header)?;
-            Ok(file)
-        };
+        let file = files.create(path);
+        let file = file.map_err(|error| WeightsProblem::from(error).at(path))?;
+        Self::begin(file, path, tensors, metadata)
+    }
+}
+
+impl<W: WeightsSink> WeightsWriter<W> {
+    /// Begins a file that is open already, such as one of a saved state. Errors will name it `path`.
+    ///
+    /// # Errors
+    /// [`WeightsError`] for a shape beyond any memory, a name that is there twice, and a write that
+    /// fails.
+    pub fn begin(
+        mut file: W,
+        path: &Path,
+        tensors: Vec<TensorSpec>,
+        metadata: &BTreeMap<String, String>,
+    ) -> Result<Self, WeightsError> {
+        header(&tensors, metadata)
+            .and_then(|header| {
+                file.write_all(&(header.len() as u64).to_le_bytes())?;
+                file.write_all(&header)
+            })
+            .map_err(|problem| problem.at(path))?;
         Ok(Self {
             path: path.to_owned(),
-            file: start().map_err(|problem: WeightsProblem| problem.at(path))?,
+            file,
             tensors: tensors.into_iter(),
             current: None,
             window: Vec::with_capacity(WINDOW_BYTES),
@@ -95,7 +148,7 @@ impl WeightsWriter {
     pub fn write_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<(), WeightsError> {
         self.turn(name)
             .and_then(|_| self.count(name, bytes.len() as u64))
-            .and_then(|()| Ok(self.file.write_all(bytes)?))
+            .and_then(|()| self.file.write_all(bytes))
             .map_err(|problem| problem.at(&self.path))
     }
 
@@ -110,7 +163,7 @@ impl WeightsWriter {
                 tensor: "the end".to_owned(),
                 expected: format!("{left} more bytes of `{}`", tensor.name),
             }),
-            None => self.file.sync_all().map_err(Into::into),
+            None => self.file.close(),
         };
         end.map_err(|problem| problem.at(&self.path))
     }

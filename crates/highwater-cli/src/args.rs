@@ -1,0 +1,322 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use highwater_memory::Bytes;
+use highwater_models::{Decay, Order, TokenWidth};
+
+use crate::config::{OptimizerKind, Policy};
+use crate::error::EXIT_CODES;
+use crate::schedule::Schedule;
+
+/// Trains language models inside a memory budget.
+#[derive(Debug, Parser)]
+#[command(name = "highwater", version, about, after_help = EXIT_CODES)]
+#[command(arg_required_else_help = true, infer_subcommands = false)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model; without arguments a small one, on this program's guide, in 64 MiB.
+    #[command(after_help = EXIT_CODES)]
+    Train(Box<TrainArgs>),
+    /// Say whether training fits into a budget, what it costs, and what more memory would buy.
+    Plan(Box<PlanArgs>),
+    /// Go on with a run from its last complete saved state.
+    Resume(ResumeArgs),
+    /// Continue a text with a trained model.
+    Generate(GenerateArgs),
+    /// Say what this machine offers and what limits it sets.
+    Doctor(DoctorArgs),
+}
+
+/// `train`.
+#[derive(Args, Debug, Default)]
+#[command(allow_negative_numbers = true)]
+pub struct TrainArgs {
+    /// What decides about the computation.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Folder for the run [default: runs/ and the model's name, numbered if in use]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+
+    /// Save the state every so many steps [default: 100]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub save_every: Option<u64>,
+
+    /// Keep so many saved states [default: 3]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub keep: Option<usize>,
+
+    /// Print the resolved settings and the plan, and do nothing
+    #[arg(long, help_heading = "Output")]
+    pub dry_run: bool,
+
+    /// Print the result as JSON
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+
+    /// Replace the run that is in the folder
+    #[arg(long, help_heading = "Output")]
+    pub force: bool,
+}
+
+/// `plan`.
+#[derive(Args, Debug, Default)]
+#[command(allow_negative_numbers = true)]
+pub struct PlanArgs {
+    /// What decides about the computation.
+    #[command(flatten)]
+    pub run: RunArgs,
+
+    /// Print the plan as JSON
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+// What decides about the computation, shared by `train` and `plan`. Not a doc comment: clap would
+// print it as the command's description.
+#[derive(Args, Debug, Default)]
+#[allow(missing_docs, reason = "see above")]
+pub struct RunArgs {
+    /// Name of a preset (gpt2-nano, gpt2) or a Hugging Face model folder [default: gpt2-nano]
+    #[arg(long, value_name = "PRESET|FOLDER", help_heading = "Model and data")]
+    pub model: Option<String>,
+
+    /// A text file, a folder of them, or tokens as .npy or .bin [default: this program's guide]
+    #[arg(long, value_name = "PATH", help_heading = "Model and data")]
+    pub data: Option<PathBuf>,
+
+    /// The tokenizer.json for text [default: the model folder's; bytes for gpt2-nano]
+    #[arg(long, value_name = "FILE", help_heading = "Model and data")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Width of the tokens of a .bin without header [default: u16]
+    #[arg(long, value_name = "WIDTH", help_heading = "Model and data")]
+    #[arg(value_parser = PossibleValuesParser::new(["u16", "u32"]).map(|text| token_width(&text)))]
+    pub token_dtype: Option<TokenWidth>,
+
+    /// Share of the data, from its end, to measure the loss on [default: 0; the guide: 0.1]
+    #[arg(long, value_name = "FRACTION", help_heading = "Model and data")]
+    pub held_out: Option<f64>,
+
+    /// Order of the sequences [default: sequential]
+    #[arg(long, value_name = "ORDER", help_heading = "Model and data")]
+    #[arg(value_parser = PossibleValuesParser::new(["sequential", "shuffled"]).map(|text| order(&text)))]
+    pub order: Option<Order>,
+
+    /// Memory for the whole process, such as 64MiB or 3GiB [default for gpt2-nano: 64MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Memory and machine")]
+    pub memory: Option<Bytes>,
+
+    /// Recompute activations when that is needed, never, or wherever possible [default: auto]
+    #[arg(long, value_name = "POLICY", help_heading = "Memory and machine")]
+    pub policy: Option<Policy>,
+
+    /// Threads to compute with [default: all cores]
+    #[arg(long, value_name = "N", help_heading = "Memory and machine")]
+    pub threads: Option<usize>,
+
+    /// Steps of the optimizer [default: 200]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub steps: Option<u64>,
+
+    /// Sequences in a batch [default: 8]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub batch: Option<usize>,
+
+    /// Tokens in a sequence [default: 128, or the model's most if that is less]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub seq: Option<usize>,
+
+    /// Batches whose gradients are added up for one step [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub accumulate: Option<usize>,
+
+    /// Seed of the weights, of dropout and of the order [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub seed: Option<u64>,
+
+    /// Probability of dropout [default: 0]
+    #[arg(long, value_name = "X", help_heading = "Training")]
+    pub dropout: Option<f64>,
+
+    /// The optimizer [default: adamw]
+    #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
+    pub optimizer: Option<OptimizerKind>,
+
+    /// Highest learning rate [default: 1e-3 for gpt2-nano, otherwise 1e-4]
+    #[arg(long, value_name = "X", help_heading = "Optimizer")]
+    pub lr: Option<f64>,
+
+    /// Steps in which the learning rate rises to it [default: a twentieth of the steps]
+    #[arg(long, value_name = "N", help_heading = "Optimizer")]
+    pub warmup: Option<u64>,
+
+    /// How it goes on: cosine to a tenth, linear to zero, or constant [default: cosine]
+    #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
+    pub schedule: Option<Schedule>,
+
+    /// Decay of the first moment, for adamw [default: 0.9]
+    #[arg(long, value_name = "X", help_heading = "Optimizer")]
+    pub beta1: Option<f64>,
+
+    /// Decay of the second moment, for adamw [default: 0.999]
+    #[arg(long, value_name = "X", help_heading = "Optimizer")]
+    pub beta2: Option<f64>,
+
+    /// What is added to the divisor, for adamw [default: 1e-8]
+    #[arg(long, value_name = "X", help_heading = "Optimizer")]
+    pub eps: Option<f64>,
+
+    /// Momentum, for sgd [default: 0]
+    #[arg(long, value_name = "X", help_heading = "Optimizer")]
+    pub momentum: Option<f64>,
+
+    /// Weight decay [default: 0.01 for adamw, 0 for sgd]
+    #[arg(long, value_name = "X", help_heading = "Optimizer")]
+    pub weight_decay: Option<f64>,
+
+    /// Which parameters decay: those of rank 2 and more, or all [default: matrices]
+    #[arg(long, value_name = "WHICH", help_heading = "Optimizer")]
+    #[arg(value_parser = PossibleValuesParser::new(["matrices", "all"]).map(|text| decay(&text)))]
+    pub decay: Option<Decay>,
+
+    /// Scale gradients down to this norm [default: off]
+    #[arg(long, value_name = "X", help_heading = "Optimizer")]
+    pub clip: Option<f64>,
+}
+
+/// `resume`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct ResumeArgs {
+    /// Folder of the run
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// Another budget; the numbers stay the same
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+
+    /// Another number of threads; the numbers stay the same
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// Go on to another number of steps in all; a schedule stretches with it
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+
+    /// Save the state every so many steps
+    #[arg(long, value_name = "N")]
+    pub save_every: Option<u64>,
+
+    /// Keep so many saved states
+    #[arg(long, value_name = "N")]
+    pub keep: Option<usize>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `generate`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct GenerateArgs {
+    /// Folder of a run
+    #[arg(value_name = "DIR", required_unless_present = "model")]
+    pub dir: Option<PathBuf>,
+
+    /// A Hugging Face model folder instead
+    #[arg(long, value_name = "FOLDER", conflicts_with = "dir")]
+    pub model: Option<PathBuf>,
+
+    /// The text to continue
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: String,
+
+    /// Tokens to add
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub tokens: usize,
+
+    /// How freely to choose: 0 takes the likeliest token always
+    #[arg(long, value_name = "X", default_value_t = 0.8)]
+    pub temperature: f64,
+
+    /// Seed of the choice
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+
+    /// Memory for the whole process [default: what the run had]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+
+    /// Threads to compute with [default: all cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+/// `doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Print it as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn token_width(text: &str) -> TokenWidth {
+    match text {
+        "u32" => TokenWidth::U32,
+        _ => TokenWidth::U16,
+    }
+}
+
+fn order(text: &str) -> Order {
+    match text {
+        "shuffled" => Order::Shuffled,
+        _ => Order::Sequential,
+    }
+}
+
+fn decay(text: &str) -> Decay {
+    match text {
+        "all" => Decay::All,
+        _ => Decay::Matrices,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn misspelt_flags_and_verbs_get_the_nearest_name() {
+        for (line, expected) in [
+            ("highwater train --memroy 1GiB", "--memory"),
+            ("highwater tain", "train"),
+            ("highwater train --schedule cosin", "cosine"),
+            ("highwater train --order shufled", "shuffled"),
+            ("highwater train --memory 1Gibi", "64MiB"),
+        ] {
+            let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+}

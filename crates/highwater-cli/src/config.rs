@@ -1,0 +1,375 @@
+//! The resolved settings of a run: `config.toml` in its folder.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use highwater_memory::saved::write_atomic;
+use highwater_memory::{Bytes, Files, FilesError};
+use highwater_models::data::BatchShape;
+use highwater_models::{Decay, Gpt2Config, Order, TokenWidth};
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::{LearningRate, Schedule};
+
+/// The version of the file's format.
+const VERSION: u32 = 1;
+/// The largest file that is read, in bytes.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Everything that a run was asked to do. What is not here does not influence the result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Version of this file's format.
+    pub version: u32,
+    /// Which model.
+    pub model: ModelConfig,
+    /// On which data.
+    pub data: DataConfig,
+    /// How long and in which portions.
+    pub training: TrainingConfig,
+    /// How the parameters change.
+    pub optimizer: OptimizerConfig,
+    /// With which means.
+    pub machine: MachineConfig,
+    /// What is kept of it.
+    pub output: OutputConfig,
+}
+
+/// Which model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// A preset's name or a model folder.
+    pub source: ModelSource,
+    /// Probability of dropout.
+    pub dropout: f64,
+    /// The `tokenizer.json`; bytes without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<PathBuf>,
+}
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelSource {
+    /// A preset, with weights drawn anew.
+    Preset(String),
+    /// A Hugging Face model folder, with its weights.
+    Folder(PathBuf),
+}
+
+/// On which data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataConfig {
+    /// A file or folder; the built-in guide without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Width of the tokens of a `.bin` without header.
+    pub token_dtype: TokenWidth,
+    /// Share of the data to measure the loss on.
+    pub held_out: f64,
+    /// Order of the sequences.
+    pub order: Order,
+}
+
+/// How long and in which portions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainingConfig {
+    /// Steps of the optimizer.
+    pub steps: u64,
+    /// Sequences in a batch.
+    pub batch: usize,
+    /// Tokens in a sequence.
+    pub seq: usize,
+    /// Batches of one step.
+    pub accumulate: usize,
+    /// Seed of weights, dropout and order.
+    pub seed: u64,
+}
+
+/// How the parameters change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimizerConfig {
+    /// Highest learning rate.
+    pub lr: f64,
+    /// Steps in which it is reached.
+    pub warmup: u64,
+    /// How it goes on.
+    pub schedule: Schedule,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Which parameters decay.
+    pub decay: Decay,
+    /// The norm that gradients are clipped to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+    /// The rule of the update.
+    pub method: Method,
+}
+
+/// The rule of the update, with what only it has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Method {
+    /// AdamW.
+    Adamw {
+        /// Decay of the first moment.
+        beta1: f64,
+        /// Decay of the second moment.
+        beta2: f64,
+        /// What is added to the divisor.
+        eps: f64,
+    },
+    /// Stochastic gradient descent.
+    Sgd {
+        /// Momentum.
+        momentum: f64,
+    },
+}
+
+/// The optimizers by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OptimizerKind {
+    /// AdamW.
+    Adamw,
+    /// Stochastic gradient descent.
+    Sgd,
+}
+
+/// With which means. Changes nothing about the numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineConfig {
+    /// Bytes for the whole process.
+    pub memory: Bytes,
+    /// What may be recomputed.
+    pub policy: Policy,
+    /// Threads to compute with.
+    pub threads: usize,
+}
+
+/// What may be recomputed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// What has to be, to keep to the budget at the least cost.
+    Auto,
+    /// Nothing.
+    Keep,
+    /// Whatever can be.
+    Recompute,
+}
+
+/// What is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputConfig {
+    /// Steps between saved states.
+    pub save_every: u64,
+    /// How many of them are kept.
+    pub keep: usize,
+}
+
+/// What can be wrong with the settings of a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// The file is not what this program writes.
+    #[error("{}: {problem}", path.display())]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        problem: String,
+    },
+    /// A setting out of range.
+    #[error("`{setting}` is {value}; expected {expected}")]
+    Range {
+        /// Its name, as a flag without the dashes.
+        setting: &'static str,
+        /// What was given.
+        value: String,
+        /// What would be accepted.
+        expected: String,
+    },
+}
+
+impl RunConfig {
+    /// The version that this program writes.
+    pub const VERSION: u32 = VERSION;
+
+    /// Reads a `config.toml`. Unknown keys are errors.
+    ///
+    /// # Errors
+    /// [`SettingsError`], with line and column.
+    pub fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
+        let toml_error = |problem: String| SettingsError::Toml {
+            path: path.to_owned(),
+            problem,
+        };
+        let mut file = files.open(path)?;
+        let bytes = file.bytes();
+        if bytes > BYTES_MAX {
+            return Err(toml_error(format!("{bytes} bytes are no settings")));
+        }
+        let mut text = vec![0; bytes as usize];
+        file.read_exact_at(0, &mut text)?;
+        let config: Self = toml::from_str(&String::from_utf8_lossy(&text))
+            .map_err(|error| toml_error(error.to_string().trim_end().to_owned()))?;
+        if config.version != VERSION {
+            let version = config.version;
+            return Err(toml_error(format!(
+                "format version {version}; this program reads version {VERSION}"
+            )));
+        }
+        Ok(config)
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    /// A number that TOML does not have, or a path that is no UTF-8.
+    pub fn to_toml(&self, path: &Path) -> Result<String, SettingsError> {
+        toml::to_string(self).map_err(|error| SettingsError::Toml {
+            path: path.to_owned(),
+            problem: error.to_string(),
+        })
+    }
+
+    /// Writes a `config.toml`, all of it or nothing.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn write(&self, files: &dyn Files, path: &Path) -> Result<(), SettingsError> {
+        let text = self.to_toml(path)?;
+        Ok(write_atomic(files, path, text.as_bytes())?)
+    }
+
+    /// The learning rate of each step.
+    pub fn learning_rate(&self) -> LearningRate {
+        LearningRate {
+            peak: self.optimizer.lr,
+            warmup: self.optimizer.warmup,
+            steps: self.training.steps,
+            schedule: self.optimizer.schedule,
+        }
+    }
+
+    /// How large batches are.
+    pub fn batch_shape(&self) -> BatchShape {
+        BatchShape {
+            batch: self.training.batch,
+            seq: self.training.seq,
+        }
+    }
+
+    /// Checks each setting's range, and those that depend on the model.
+    ///
+    /// # Errors
+    /// [`SettingsError::Range`] for the first at fault.
+    pub fn validate(&self, model: &Gpt2Config) -> Result<(), SettingsError> {
+        let Self {
+            training, output, ..
+        } = self;
+        count("steps", training.steps, 1_000_000_000)?;
+        count("batch", training.batch as u64, 1 << 16)?;
+        count("accumulate", training.accumulate as u64, 1 << 16)?;
+        count("threads", self.machine.threads as u64, 1024)?;
+        count("save-every", output.save_every, u64::MAX)?;
+        count("keep", output.keep as u64, u64::MAX)?;
+        let positions = model.n_positions as u64;
+        require(
+            (1..=positions).contains(&(training.seq as u64)),
+            "seq",
+            &training.seq,
+            || format!("1 to {positions}, the model's n_positions"),
+        )?;
+        // TOML has no larger numbers.
+        let seed_max = i64::MAX as u64;
+        require(training.seed <= seed_max, "seed", &training.seed, || {
+            format!("at most {seed_max}")
+        })?;
+        fraction("dropout", self.model.dropout)?;
+        fraction("held-out", self.data.held_out)?;
+        self.validate_optimizer()
+    }
+
+    fn validate_optimizer(&self) -> Result<(), SettingsError> {
+        let optimizer = &self.optimizer;
+        positive("lr", optimizer.lr, 100.0)?;
+        let steps = self.training.steps;
+        require(
+            optimizer.warmup <= steps,
+            "warmup",
+            &optimizer.warmup,
+            || format!("at most {steps}, the number of steps"),
+        )?;
+        let decay = optimizer.weight_decay;
+        require(
+            (0.0..=100.0).contains(&decay),
+            "weight-decay",
+            &decay,
+            || "a number from 0 to 100".to_owned(),
+        )?;
+        if let Some(clip) = optimizer.clip {
+            positive("clip", clip, f64::MAX)?;
+        }
+        match optimizer.method {
+            Method::Adamw { beta1, beta2, eps } => {
+                fraction("beta1", beta1)?;
+                fraction("beta2", beta2)?;
+                positive("eps", eps, 1.0)
+            }
+            Method::Sgd { momentum } => fraction("momentum", momentum),
+        }
+    }
+}
+
+fn require(
+    ok: bool,
+    setting: &'static str,
+    value: &dyn std::fmt::Display,
+    expected: impl FnOnce() -> String,
+) -> Result<(), SettingsError> {
+    ok.then_some(()).ok_or_else(|| SettingsError::Range {
+        setting,
+        value: value.to_string(),
+        expected: expected(),
+    })
+}
+
+fn count(setting: &'static str, value: u64, max: u64) -> Result<(), SettingsError> {
+    require((1..=max).contains(&value), setting, &value, || match max {
+        u64::MAX => "at least 1".to_owned(),
+        max => format!("1 to {max}"),
+    })
+}
+
+fn fraction(setting: &'static str, value: f64) -> Result<(), SettingsError> {
+    require((0.0..1.0).contains(&value), setting, &value, || {
+        "a number from 0 to below 1".to_owned()
+    })
+}
+
+fn positive(setting: &'static str, value: f64, max: f64) -> Result<(), SettingsError> {
+    let ok = value > 0.0 && value <= max;
+    require(ok, setting, &value, || {
+        let most = if max < f64::MAX {
+            format!(", at most {max}")
+        } else {
+            String::new()
+        };
+        format!("a number above 0{most}")
+    })
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

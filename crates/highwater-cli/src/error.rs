@@ -1,0 +1,201 @@
+//! Failures as users see them, and the program's exit codes.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | a mistake in the program itself |
+//! | 2 | wrong usage, or a model or setting that is not possible |
+//! | 3 | the memory budget is below the least that would do |
+//! | 4 | a file or data cannot be read or written, or is damaged |
+//! | 5 | the loss became infinite or not a number |
+//! | 130, 143 | stopped by SIGINT or SIGTERM; the state was saved |
+
+use std::error::Error;
+use std::fmt;
+
+use highwater_memory::FilesError;
+use highwater_memory::saved::SavedError;
+use highwater_models::{ConfigError, DataError, TokenizerError, WeightsError};
+
+/// The table of exit codes, for `--help`.
+pub const EXIT_CODES: &str = "Exit codes:
+  0         done
+  1         a mistake in the program itself
+  2         wrong usage, or a model or setting that is not possible
+  3         the memory budget is below the least that would do
+  4         a file or data cannot be read or written, or is damaged
+  5         the loss became infinite or not a number
+  130, 143  stopped by SIGINT or SIGTERM; the state was saved";
+
+/// Why the program ends without having done what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// A mistake in the program itself.
+    Internal = 1,
+    /// Wrong usage, or a model or setting that is not possible.
+    Usage = 2,
+    /// The memory budget is below the least that would do.
+    Budget = 3,
+    /// A file or data cannot be read or written, or is damaged.
+    Files = 4,
+    /// The loss became infinite or not a number.
+    NonFinite = 5,
+}
+
+/// What went wrong, and what the user can do about it.
+#[derive(Debug)]
+pub struct Failure {
+    code: Code,
+    error: Box<dyn Error + Send + Sync>,
+    hints: Vec<String>,
+}
+
+impl Failure {
+    /// A failure for that reason.
+    pub fn new(code: Code, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            code,
+            error: error.into(),
+            hints: Vec::new(),
+        }
+    }
+
+    /// Wrong usage.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Code::Usage, message.into())
+    }
+
+    /// Adds something that the user can do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        self.code as u8
+    }
+}
+
+impl fmt::Display for Failure {
+    /// `error:` with what happened, its causes, and a `hint:` for each thing to do.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.error)?;
+        let mut said = self.error.to_string();
+        let mut source = self.error.source();
+        while let Some(cause) = source {
+            // Most errors here tell their cause themselves.
+            let text = cause.to_string();
+            if !said.contains(&text) {
+                write!(f, "\n  because: {text}")?;
+                said = text;
+            }
+            source = cause.source();
+        }
+        self.hints
+            .iter()
+            .try_for_each(|hint| write!(f, "\nhint: {hint}"))
+    }
+}
+
+impl From<FilesError> for Failure {
+    fn from(error: FilesError) -> Self {
+        let full = error.is_disk_full();
+        let failure = Self::new(Code::Files, error);
+        if full {
+            return failure
+                .hint("free some space; `highwater resume` goes on from the last saved state");
+        }
+        failure
+    }
+}
+
+impl From<SavedError> for Failure {
+    fn from(error: SavedError) -> Self {
+        match error {
+            SavedError::Files(error) => error.into(),
+            error => Self::new(Code::Files, error),
+        }
+    }
+}
+
+impl From<WeightsError> for Failure {
+    fn from(error: WeightsError) -> Self {
+        Self::new(Code::Files, error)
+    }
+}
+
+impl From<TokenizerError> for Failure {
+    fn from(error: TokenizerError) -> Self {
+        let not_utf8 = matches!(error, TokenizerError::NotUtf8 { .. });
+        let failure = Self::new(Code::Files, error);
+        if not_utf8 {
+            return failure.hint("text for a tokenizer.json must be UTF-8; convert it first");
+        }
+        failure
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        let hint = match &error {
+            DataError::TooShort { .. } => Some("use a smaller --batch or --seq, or more data"),
+            DataError::Vocabulary { .. } => {
+                Some("use the tokenizer that belongs to the model (--tokenizer)")
+            }
+            DataError::Token { .. } => Some(
+                "the tokens were made for another model, or are of another width (--token-dtype)",
+            ),
+            _ => None,
+        };
+        let failure = match error {
+            DataError::Files(error) => error.into(),
+            DataError::Tokenizer(error) => error.into(),
+            error => Self::new(Code::Files, error),
+        };
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Files(error) => error.into(),
+            error => Self::new(Code::Usage, error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the step failed")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn causes_and_hints_have_their_lines() {
+        let failure = Failure::new(Code::Internal, Outer(std::io::Error::other("no power")))
+            .hint("plug it in")
+            .hint("or wait");
+        assert_eq!(
+            failure.to_string(),
+            "error: the step failed\n  because: no power\nhint: plug it in\nhint: or wait"
+        );
+        assert_eq!(failure.code(), 1);
+    }
+
+    #[test]
+    fn what_was_said_is_not_said_again() {
+        let files = highwater_memory::DiskFiles;
+        let missing = highwater_memory::Files::open(&files, "/no/such/file".as_ref());
+        let failure = Failure::from(missing.unwrap_err());
+        assert_eq!(failure.code(), 4);
+        assert_eq!(failure.to_string().matches("No such file").count(), 1);
+    }
+}

@@ -1,0 +1,145 @@
+//! How training goes, for the person who waits: one line that is redrawn, or lines now and then
+//! where there is no terminal.
+
+use std::time::{Duration, Instant};
+
+use highwater_memory::Bytes;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::metrics::Record;
+use crate::output;
+
+/// Lines come no more often than this.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+/// The progress of a run.
+#[derive(Debug)]
+pub struct Progress {
+    steps: u64,
+    budget: Bytes,
+    started: Instant,
+    /// Steps that were done before this start of the program.
+    before: u64,
+    display: Display,
+}
+
+#[derive(Debug)]
+enum Display {
+    Bar(ProgressBar),
+    Lines { last: Option<Instant> },
+}
+
+impl Progress {
+    /// Begins behind step `done` of `steps`.
+    pub fn new(done: u64, steps: u64, budget: Bytes) -> Self {
+        let display = if output::is_terminal() {
+            let bar = ProgressBar::new(steps).with_position(done);
+            // The template is a constant; were it wrong, the plain bar would do.
+            if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
+                bar.set_style(style);
+            }
+            Display::Bar(bar)
+        } else {
+            Display::Lines { last: None }
+        };
+        Self {
+            steps,
+            budget,
+            started: Instant::now(),
+            before: done,
+            display,
+        }
+    }
+
+    /// Shows a step that is done.
+    pub fn step(&mut self, record: &Record) {
+        let done = record.step.saturating_sub(self.before).max(1);
+        let left = self.steps.saturating_sub(record.step);
+        let remaining = self.started.elapsed().as_secs_f64() / done as f64 * left as f64;
+        let text = describe(record, self.budget, remaining);
+        match &mut self.display {
+            Display::Bar(bar) => {
+                bar.set_position(record.step);
+                bar.set_message(text);
+            }
+            Display::Lines { last } => {
+                let due = last.is_none_or(|last| last.elapsed() >= LINE_EVERY);
+                if due || left == 0 {
+                    *last = Some(Instant::now());
+                    output::news(&format!("step {}/{}  {text}", record.step, self.steps));
+                }
+            }
+        }
+    }
+
+    /// Says something without tearing the line that is redrawn.
+    pub fn say(&self, text: &str) {
+        match &self.display {
+            Display::Bar(bar) => bar.suspend(|| output::news(text)),
+            Display::Lines { .. } => output::news(text),
+        }
+    }
+
+    /// Ends; the last line stays.
+    pub fn finish(&self) {
+        if let Display::Bar(bar) = &self.display {
+            bar.abandon();
+        }
+    }
+}
+
+fn describe(record: &Record, budget: Bytes, remaining: f64) -> String {
+    format!(
+        "loss {:.4}  lr {:.2e}  {:.0} tokens/s  {} of {budget}  {} left",
+        record.loss,
+        record.lr,
+        record.tokens_per_second,
+        Bytes(record.peak_rss_bytes),
+        duration(remaining),
+    )
+}
+
+/// Seconds as people say them: `12 s`, `3 min 20 s`, `5 h 10 min`.
+pub fn duration(seconds: f64) -> String {
+    let whole = seconds.round().max(0.0) as u64;
+    match whole {
+        0..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_for_people() {
+        for (seconds, text) in [
+            (-1.0, "0 s"),
+            (59.4, "59 s"),
+            (59.6, "1 min 0 s"),
+            (200.0, "3 min 20 s"),
+            (18_600.0, "5 h 10 min"),
+            (f64::NAN, "0 s"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+
+    #[test]
+    fn a_step_is_one_line() {
+        let record = Record {
+            step: 3,
+            loss: 2.345_67,
+            lr: 1e-3,
+            tokens_per_second: 20_345.6,
+            peak_rss_bytes: 60 << 20,
+            ..Record::default()
+        };
+        assert_eq!(
+            describe(&record, Bytes(64 << 20), 12.0),
+            "loss 2.3457  lr 1.00e-3  20346 tokens/s  60 MiB of 64 MiB  12 s left"
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! From flags to settings: defaults, and what depends on the model.
+
+use std::path::{Path, PathBuf};
+
+use highwater_memory::{Bytes, Files};
+use highwater_models::{ConfigError, Gpt2Config};
+
+use crate::args::{ResumeArgs, RunArgs, TrainArgs};
+use crate::config::{
+    DataConfig, MachineConfig, Method, ModelConfig, ModelSource, OptimizerConfig, OptimizerKind,
+    OutputConfig, RunConfig, SettingsError, TrainingConfig,
+};
+use crate::error::{Code, Failure};
+use crate::run_dir::RunDir;
+use crate::schedule::Schedule;
+
+/// The preset that is taken when nobody names a model.
+pub const DEFAULT_MODEL: &str = "gpt2-nano";
+/// The budget for it when nobody names one.
+const DEFAULT_MEMORY: Bytes = Bytes(64 << 20);
+/// Share of the built-in guide that is held out.
+const GUIDE_HELD_OUT: f64 = 0.1;
+
+/// The settings of a run with the configuration of its model.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The settings.
+    pub config: RunConfig,
+    /// The model's configuration, dropout included.
+    pub model: Gpt2Config,
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        match error {
+            SettingsError::Files(error) => error.into(),
+            error => Self::new(Code::Usage, error),
+        }
+    }
+}
+
+/// The settings that `train` was asked for.
+///
+/// # Errors
+/// [`Failure`] for settings that are not possible.
+pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
+    let mut resolved = run(files, &args.run)?;
+    let output = &mut resolved.config.output;
+    output.save_every = args.save_every.unwrap_or(output.save_every);
+    output.keep = args.keep.unwrap_or(output.keep);
+    resolved.config.validate(&resolved.model)?;
+    Ok(resolved)
+}
+
+/// The settings that `plan`, or `train` as far as it computes, was asked for.
+///
+/// # Errors
+/// [`Failure`] for settings that are not possible.
+pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
+    let name = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
+    let (source, model) = model(files, name)?;
+    let is_default = source == ModelSource::Preset(DEFAULT_MODEL.to_owned());
+    let dropout = args.dropout.unwrap_or(0.0);
+    let training = TrainingConfig {
+        steps: args.steps.unwrap_or(200),
+        batch: args.batch.unwrap_or(8),
+        seq: args.seq.unwrap_or(model.n_positions.min(128)),
+        accumulate: args.accumulate.unwrap_or(1),
+        seed: args.seed.unwrap_or(0),
+    };
+    let held_out = if args.data.is_none() {
+        GUIDE_HELD_OUT
+    } else {
+        0.0
+    };
+    let config = RunConfig {
+        version: RunConfig::VERSION,
+        data: DataConfig {
+            path: args.data.as_deref().map(absolute).transpose()?,
+            token_dtype: args.token_dtype.unwrap_or_default(),
+            held_out: args.held_out.unwrap_or(held_out),
+            order: args.order.unwrap_or_default(),
+        },
+        optimizer: optimizer(args, training.steps, is_default)?,
+        machine: MachineConfig {
+            memory: memory(args.memory, is_default, name)?,
+            policy: args.policy.unwrap_or(crate::config::Policy::Auto),
+            threads: args.threads.unwrap_or_else(cores),
+        },
+        output: OutputConfig {
+            save_every: 100,
+            keep: 3,
+        },
+        model: ModelConfig {
+            tokenizer: tokenizer(files, args.tokenizer.as_deref(), &source)?,
+            source,
+            dropout,
+        },
+        training,
+    };
+    config.validate(&model)?;
+    let model = model.with_dropout(dropout);
+    Ok(Resolved { config, model })
+}
+
+/// The settings of the run in a folder, with what `resume` was asked to change about them.
+///
+/// # Errors
+/// [`Failure`] for settings that cannot be read or are not possible.
+pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Resolved, Failure> {
+    let mut config = RunConfig::read(files, &dir.config())?;
+    let model = Gpt2Config::read(files, &dir.model())?;
+    let RunConfig {
+        machine,
+        training,
+        output,
+        ..
+    } = &mut config;
+    machine.memory = args.memory.unwrap_or(machine.memory);
+    machine.threads = args.threads.unwrap_or(machine.threads);
+    training.steps = args.steps.unwrap_or(training.steps);
+    output.save_every = args.save_every.unwrap_or(output.save_every);
+    output.keep = args.keep.unwrap_or(output.keep);
+    config.validate(&model)?;
+    Ok(Resolved { config, model })
+}
+
+/// A preset's or folder's configuration.
+fn model(files: &dyn Files, name: &str) -> Result<(ModelSource, Gpt2Config), Failure> {
+    let path = Path::new(name);
+    if files.metadata(path)?.is_some_and(|found| found.is_dir) {
+        let config = Gpt2Config::read(files, &path.join("config.json"))?;
+        return Ok((ModelSource::Folder(absolute(path)?), config));
+    }
+    match Gpt2Config::preset(name) {
+        Ok(config) => Ok((ModelSource::Preset(name.to_owned()), config)),
+        Err(ConfigError::UnknownPreset { .. }) if name.contains(['/', '\\', '.']) => {
+            Err(Failure::usage(format!("there is no folder `{name}`"))
+                .hint("--model takes a Hugging Face model folder or the name of a preset"))
+        }
+        Err(error) => Err(Failure::from(error)
+            .hint("--model takes the name of a preset or a Hugging Face model folder")),
+    }
+}
+
+/// The `tokenizer.json` that was named, or else the one in the model's folder.
+fn tokenizer(
+    files: &dyn Files,
+    named: Option<&Path>,
+    source: &ModelSource,
+) -> Result<Option<PathBuf>, Failure> {
+    if let Some(path) = named {
+        return absolute(path).map(Some);
+    }
+    let ModelSource::Folder(folder) = source else {
+        return Ok(None);
+    };
+    let path = folder.join("tokenizer.json");
+    Ok(files.metadata(&path)?.map(|_| path))
+}
+
+fn memory(given: Option<Bytes>, is_default: bool, name: &str) -> Result<Bytes, Failure> {
+    given
+        .or(is_default.then_some(DEFAULT_MEMORY))
+        .ok_or_else(|| {
+            Failure::usage(format!("how much memory may training `{name}` take?"))
+                .hint("say --memory SIZE, such as --memory 3GiB")
+        })
+}
+
+fn optimizer(args: &RunArgs, steps: u64, is_default: bool) -> Result<OptimizerConfig, Failure> {
+    let kind = args.optimizer.unwrap_or(OptimizerKind::Adamw);
+    let foreign: &[(&str, Option<f64>)] = match kind {
+        OptimizerKind::Adamw => &[("momentum", args.momentum)],
+        OptimizerKind::Sgd => &[
+            ("beta1", args.beta1),
+            ("beta2", args.beta2),
+            ("eps", args.eps),
+        ],
+    };
+    if let Some((flag, _)) = foreign.iter().find(|(_, value)| value.is_some()) {
+        let (kind, other) = match kind {
+            OptimizerKind::Adamw => ("adamw", "sgd"),
+            OptimizerKind::Sgd => ("sgd", "adamw"),
+        };
+        return Err(Failure::usage(format!("--{flag} means nothing to {kind}"))
+            .hint(format!("leave it out, or say --optimizer {other}")));
+    }
+    let (method, weight_decay) = match kind {
+        OptimizerKind::Adamw => {
+            let method = Method::Adamw {
+                beta1: args.beta1.unwrap_or(0.9),
+                beta2: args.beta2.unwrap_or(0.999),
+                eps: args.eps.unwrap_or(1e-8),
+            };
+            (method, 0.01)
+        }
+        OptimizerKind::Sgd => {
+            let momentum = args.momentum.unwrap_or(0.0);
+            (Method::Sgd { momentum }, 0.0)
+        }
+    };
+    Ok(OptimizerConfig {
+        lr: args.lr.unwrap_or(if is_default { 1e-3 } else { 1e-4 }),
+        warmup: args.warmup.unwrap_or(steps / 20),
+        schedule: args.schedule.unwrap_or(Schedule::Cosine),
+        weight_decay: args.weight_decay.unwrap_or(weight_decay),
+        decay: args.decay.unwrap_or_default(),
+        clip: args.clip,
+        method,
+    })
+}
+
+/// Settings outlive the folder that the program was started in.
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path)
+        .map_err(|error| Failure::usage(format!("the path `{}`: {error}", path.display())))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;

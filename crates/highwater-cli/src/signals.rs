@@ -1,0 +1,59 @@
+//! Stopping on SIGINT and SIGTERM: at the next step's end, or at once when asked twice.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// Whether a signal has asked the program to stop. Handlers only set flags.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    received: Arc<AtomicUsize>,
+}
+
+impl Signals {
+    /// Listens from now on. The second signal ends the program at once, with its exit code; what is on
+    /// disk by then is as good as after a power cut.
+    ///
+    /// # Errors
+    /// When the system refuses a handler.
+    pub fn listen() -> io::Result<Self> {
+        let signals = Self::default();
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: at the first signal the condition is not true yet.
+            flag::register_conditional_shutdown(signal, exit_code(signal), asked.clone())?;
+            flag::register(signal, asked.clone())?;
+            flag::register_usize(signal, signals.received.clone(), signal as usize)?;
+        }
+        Ok(signals)
+    }
+
+    /// The exit code for the signal that came, if one came.
+    pub fn stop_code(&self) -> Option<u8> {
+        match self.received.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(exit_code(signal as i32) as u8),
+        }
+    }
+}
+
+/// 128 and the signal's number, as shells have it.
+fn exit_code(signal: i32) -> i32 {
+    128 + signal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_signal_is_noted() {
+        let signals = Signals::listen().unwrap();
+        assert_eq!(signals.stop_code(), None);
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        assert_eq!(signals.stop_code(), Some(143));
+    }
+}
