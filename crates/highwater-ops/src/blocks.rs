@@ -152,6 +152,68 @@ fn fill_buffers<T: Element, U: Element, const N: usize>(
     }
 }
 
+/// Fills the rows of a row-major `output` (the last dimension is a row) each from the same row of
+/// `input`, over which the output may lie.
+///
+/// `f(thread, row, data)` finds the input's row in `data` and leaves the output's there; `thread` is
+/// below [`Pool::threads`], for scratch memory that threads do not share.
+pub(crate) fn map_rows(
+    pool: &Pool,
+    input: &View<'_>,
+    output: &mut View<'_>,
+    f: impl Fn(usize, usize, &mut [f32]) + Send + Sync,
+) -> Result<(), KernelError> {
+    let width = output.dims().last().copied().unwrap_or(1);
+    let source = Source::new(input, output)?;
+    let output = output.slice_mut::<f32>()?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let (rows, step) = (output.len() / width, (TASK / width).max(1));
+    let output = Disjoint::new(output);
+    pool.for_each_on_thread(rows.div_ceil(step), |task, thread| {
+        for row in task * step..rows.min((task + 1) * step) {
+            // SAFETY: every row is visited once.
+            let data = unsafe { output.part(row * width, width) };
+            source.copy_over(row * width, data);
+            f(thread, row, data);
+        }
+    });
+    Ok(())
+}
+
+/// An input that may be the memory of a row-major output.
+#[derive(Debug)]
+pub(crate) enum Source<'a> {
+    /// The output's own memory.
+    Same,
+    /// Other memory.
+    Other(Reader<'a, f32>),
+}
+
+impl<'a> Source<'a> {
+    /// How to read `input` while `output` is written.
+    pub(crate) fn new(input: &'a View<'_>, output: &View<'_>) -> Result<Self, KernelError> {
+        if !input.same_memory(output) {
+            return Ok(Self::Other(Reader::new(input)?));
+        }
+        if input.layout() == output.layout() {
+            return Ok(Self::Same);
+        }
+        Err(KernelError::Unsupported {
+            expected: "one layout in place",
+            got: format!("{:?}", input.layout()),
+        })
+    }
+
+    /// Copies the elements from the `start`-th into `out`, the same part of the output.
+    pub(crate) fn copy_over(&self, start: usize, out: &mut [f32]) {
+        if let Self::Other(reader) = self {
+            reader.copy(start, out);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,12 +6,13 @@
 
 mod adamw;
 mod binary;
-#[allow(dead_code, reason = "used by the operations to come")]
 mod blocks;
+mod cast;
 mod cell;
 mod clip;
 mod copy;
 mod cross_entropy;
+mod dropout;
 mod embedding;
 pub mod evaluate;
 mod finite;
@@ -21,11 +22,12 @@ mod gemm;
 mod indices;
 mod kernel;
 pub mod laws;
+mod layer_norm;
 mod linear;
 mod linear_cross_entropy;
-#[allow(dead_code, reason = "used by the operations to come")]
 mod math;
 mod matmul;
+pub mod philox;
 mod pointwise;
 mod pool;
 mod reference_math;
@@ -35,6 +37,7 @@ mod scaled_dot_product_attention;
 mod scatter_views;
 mod sgd;
 mod simd;
+mod softmax;
 mod strided;
 mod sum;
 mod table;
@@ -42,15 +45,18 @@ mod unary;
 
 pub use adamw::AdamW;
 pub use binary::{Add, Div, Mul, Sub};
+pub use cast::Cast;
 pub use cell::{Accumulate, Assign};
 pub use clip::{ClipCoefficient, GradNorm};
 pub use copy::Copy;
 pub use cross_entropy::{CrossEntropy, CrossEntropyBackward, Reduction};
+pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingBackward};
 pub use finite::Finite;
 pub use full::Full;
 pub use gelu::{Gelu, GeluApproximate};
 pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};
+pub use layer_norm::LayerNorm;
 pub use linear::{BiasBackward, Linear};
 pub use linear_cross_entropy::{LinearCrossEntropy, default_chunk_rows};
 pub use matmul::{MatMul, MatMulSumBatches};
@@ -62,6 +68,7 @@ pub use scaled_dot_product_attention::{
 };
 pub use scatter_views::ScatterViews;
 pub use sgd::Sgd;
+pub use softmax::Softmax;
 pub use sum::{Mean, Sum, SumTo};
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};
 pub use unary::{Exp, Log, Neg, Relu, Sigmoid, Sqrt, Tanh};
@@ -74,11 +81,13 @@ pub const OPS: &[Entry] = &[
     scalar::ADD_SCALAR,
     cell::ASSIGN,
     linear::BIAS_BACKWARD,
+    cast::ENTRY,
     clip::CLIP_COEFFICIENT,
     copy::ENTRY,
     cross_entropy::ENTRY,
     cross_entropy::BACKWARD,
     binary::DIV,
+    dropout::ENTRY,
     embedding::ENTRY,
     embedding::BACKWARD,
     unary::EXP,
@@ -87,6 +96,8 @@ pub const OPS: &[Entry] = &[
     gelu::GELU,
     gelu::GELU_BACKWARD,
     clip::GRAD_NORM,
+    layer_norm::LAYER_NORM,
+    layer_norm::LAYER_NORM_BACKWARD,
     linear::ENTRY,
     linear_cross_entropy::ENTRY,
     unary::LOG,
@@ -105,6 +116,8 @@ pub const OPS: &[Entry] = &[
     sgd::ENTRY,
     unary::SIGMOID,
     unary::SIGMOID_BACKWARD,
+    softmax::SOFTMAX,
+    softmax::SOFTMAX_BACKWARD,
     unary::SQRT,
     unary::SQRT_BACKWARD,
     binary::SUB,

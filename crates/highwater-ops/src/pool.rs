@@ -53,7 +53,9 @@ impl Pool {
     /// it runs on, for scratch memory that threads do not share.
     pub fn for_each_on_thread(&self, tasks: usize, f: impl Fn(usize, usize) + Send + Sync) {
         self.for_each(tasks, |task| {
-            f(task, rayon::current_thread_index().unwrap_or(0));
+            // On a thread of another pool, or of none, tasks run one after the other.
+            let thread = rayon::current_thread_index().filter(|&i| i < self.threads);
+            f(task, thread.unwrap_or(0));
         });
     }
 

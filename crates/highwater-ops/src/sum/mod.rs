@@ -9,6 +9,8 @@
 mod cpu;
 mod reference;
 
+pub(crate) use cpu::sum_block;
+
 use crate::pointwise::held_bytes;
 use crate::{Entry, Fill, MulScalar, Reject, Sample};
 use cpu::Plan;

@@ -1,0 +1,31 @@
+//! The fast kernel.
+
+use super::Dropout;
+use crate::philox::{self, WORDS};
+use crate::simd::multiversion;
+use crate::{Args, KernelError, blocks, op_as};
+use highwater_graph::Op;
+
+pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let op: &Dropout = op_as(op)?;
+    let output = &mut args.outputs[0];
+    // The output is row-major: the position of an element is its flat index.
+    blocks::map(args.pool, [&args.inputs[0]], output, |start, [x], y| {
+        drop_some(op, start as u64, x, y);
+    })
+}
+
+multiversion! {
+    fn drop_some[I](op: &Dropout, start: u64, x: &[f32], y: &mut [f32]) {
+        let scale = op.scale() as f32;
+        let Ok(threshold) = u32::try_from(op.threshold()) else {
+            return y.fill(0.0);
+        };
+        for (i, (y, x)) in y.chunks_mut(WORDS).zip(x.chunks(WORDS)).enumerate() {
+            let words = philox::words(op.seed, op.offset, start + (i * WORDS) as u64);
+            for ((y, &x), word) in y.iter_mut().zip(x).zip(words) {
+                *y = if word < threshold { 0.0 } else { x * scale };
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The fast backward kernel. One pass: each row gives its gradient, and adds to its block's sums for
+//! weight and bias; the blocks' sums are then added in order.
+
+#![expect(
+    unsafe_code,
+    reason = "tasks write their own rows and sums, threads their own buffers"
+)]
+
+use super::cpu::affine;
+use super::{BACKWARD, LayerNormBackward, rows_and_width};
+use crate::blocks::{BLOCK, Reader, Source};
+use crate::simd::{multiversion, sum_lanes};
+use crate::{Args, Disjoint, KernelError, Pool, View, op_as};
+use highwater_graph::Op;
+
+/// Rows that one task works on at least.
+const ROWS_MIN: usize = 32;
+/// The most blocks that rows are cut into.
+const BLOCKS_MAX: usize = 128;
+
+fn rows_per_block(rows: usize) -> usize {
+    rows.div_ceil(BLOCKS_MAX).max(ROWS_MIN)
+}
+
+/// A row for the weight, two buffers per thread and two sums per block.
+pub(super) fn scratch_bytes(rows: usize, width: usize, threads: usize) -> u64 {
+    let blocks = rows.div_ceil(rows_per_block(rows));
+    (size_of::<f32>() * width * (1 + 2 * threads + 2 * blocks)) as u64
+}
+
+/// What all rows share.
+struct Shared<'a> {
+    /// The output's gradient: where it is, if there is no gradient of the input to overwrite.
+    g: Source<'a>,
+    x: Reader<'a, f32>,
+    mean: Reader<'a, f32>,
+    rstd: Reader<'a, f32>,
+    weight: &'a [f32],
+    /// The gradient of the input, if wanted.
+    dx: Option<Disjoint<'a, f32>>,
+}
+
+pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let op: &LayerNormBackward = op_as(op)?;
+    let wrong = KernelError::WrongOp { op: BACKWARD };
+    let [g, x, mean, rstd, ..] = &*args.inputs else {
+        return Err(wrong);
+    };
+    let (rows, width) = rows_and_width(x.spec().shape());
+    let (dx, params) = args.outputs.split_at_mut(usize::from(op.wanted[0]));
+    let mut dx = dx.first_mut();
+    let g = match &dx {
+        Some(dx) => Source::new(g, dx)?,
+        None => Source::Other(Reader::new(g)?),
+    };
+    let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+    let (weight, scratch) = scratch.split_at_mut(width);
+    match affine(args.inputs, 4)? {
+        Some(reader) => reader.copy(0, weight),
+        None => weight.fill(1.0),
+    }
+    let (buffers, sums) = scratch.split_at_mut(2 * width * args.pool.threads());
+    let shared = Shared {
+        g,
+        x: Reader::new(x)?,
+        mean: Reader::new(mean)?,
+        rstd: Reader::new(rstd)?,
+        weight,
+        dx: match &mut dx {
+            Some(dx) => Some(Disjoint::new(dx.slice_mut()?)),
+            None => None,
+        },
+    };
+    run_blocks(args.pool, &shared, rows, buffers, sums);
+    let offsets = (0..2).filter(|&which| op.wanted[1 + which]);
+    for (param, which) in params.iter_mut().zip(offsets) {
+        add_blocks(args.pool, param, sums, which)?;
+    }
+    Ok(())
+}
+
+fn run_blocks(
+    pool: &Pool,
+    shared: &Shared<'_>,
+    rows: usize,
+    buffers: &mut [f32],
+    sums: &mut [f32],
+) {
+    let width = shared.weight.len();
+    let step = rows_per_block(rows);
+    let (buffers, sums) = (Disjoint::new(buffers), Disjoint::new(sums));
+    pool.for_each_on_thread(rows.div_ceil(step), |block, thread| {
+        // SAFETY: a thread works on one block at a time, and a block is visited once.
+        let (buffers, sums) = unsafe {
+            let part = 2 * width;
+            (
+                buffers.part(thread * part, part),
+                sums.part(block * part, part),
+            )
+        };
+        sums.fill(0.0);
+        for row in block * step..rows.min((block + 1) * step) {
+            run_row(shared, row, buffers, sums);
+        }
+    });
+}
+
+fn run_row(shared: &Shared<'_>, row: usize, buffers: &mut [f32], sums: &mut [f32]) {
+    let width = shared.weight.len();
+    let (g_buffer, x_buffer) = buffers.split_at_mut(width);
+    let (dweight, dbias) = sums.split_at_mut(width);
+    let x = shared.x.read(row * width, x_buffer);
+    let [mut mean, mut rstd] = [[0.0]; 2];
+    shared.mean.copy(row, &mut mean);
+    shared.rstd.copy(row, &mut rstd);
+    // SAFETY: every row is visited once.
+    let dx = shared
+        .dx
+        .as_ref()
+        .map(|dx| unsafe { dx.part(row * width, width) });
+    let wanted = dx.is_some();
+    let g = dx.unwrap_or(g_buffer);
+    shared.g.copy_over(row * width, g);
+    let moments = accumulate(g, x, shared.weight, [mean[0], rstd[0]], dweight, dbias);
+    if wanted {
+        finish(g, x, shared.weight, [mean[0], rstd[0]], moments);
+    }
+}
+
+/// Adds the sums of all blocks for the weight (0) or the bias (1).
+fn add_blocks(
+    pool: &Pool,
+    param: &mut View<'_>,
+    sums: &[f32],
+    which: usize,
+) -> Result<(), KernelError> {
+    let param = param.slice_mut::<f32>()?;
+    let width = param.len();
+    pool.for_each_chunk(param, BLOCK, |chunk, param| {
+        let mut total = [0.0; BLOCK];
+        for sums in sums.chunks_exact(2 * width) {
+            let sums = &sums[which * width + chunk * BLOCK..];
+            for (total, &sum) in total[..param.len()].iter_mut().zip(sums) {
+                *total += f64::from(sum);
+            }
+        }
+        for (param, total) in param.iter_mut().zip(total) {
+            *param = total as f32;
+        }
+    });
+    Ok(())
+}
+
+/// The normalised input.
+#[expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+#[inline(always)]
+fn normalised(x: f32, [mean, rstd]: [f32; 2]) -> f32 {
+    (x - mean) * rstd
+}
+
+multiversion! {
+    /// Adds a row to the gradients of weight and bias; answers the means of the scaled gradient, and
+    /// of its products with the normalised input.
+    fn accumulate[I](
+        g: &[f32],
+        x: &[f32],
+        weight: &[f32],
+        statistics: [f32; 2],
+        dweight: &mut [f32],
+        dbias: &mut [f32],
+    ) -> [f32; 2] {
+        const LANES: usize = 32;
+        let (mut of_g, mut of_gx) = ([0.0; LANES], [0.0; LANES]);
+        let len = g.len();
+        let (x, weight) = (&x[..len], &weight[..len]);
+        let (dweight, dbias) = (&mut dweight[..len], &mut dbias[..len]);
+        let mut start = 0;
+        while start < len {
+            let lanes = LANES.min(len - start);
+            let mut add = |lane: usize| {
+                let i = start + lane;
+                let hat = normalised(x[i], statistics);
+                let scaled = g[i] * weight[i];
+                of_g[lane] += scaled;
+                of_gx[lane] = I::fma(scaled, hat, of_gx[lane]);
+                dweight[i] = I::fma(g[i], hat, dweight[i]);
+                dbias[i] += g[i];
+            };
+            if lanes == LANES {
+                (0..LANES).for_each(&mut add);
+            } else {
+                (0..lanes).for_each(&mut add);
+            }
+            start += LANES;
+        }
+        [sum_lanes(of_g) / len as f32, sum_lanes(of_gx) / len as f32]
+    }
+}
+
+multiversion! {
+    /// Turns the gradient of the output into that of the input.
+    fn finish[I](
+        g: &mut [f32],
+        x: &[f32],
+        weight: &[f32],
+        statistics: [f32; 2],
+        moments: [f32; 2],
+    ) {
+        let [mean_g, mean_gx] = moments;
+        for ((g, &x), &weight) in g.iter_mut().zip(x).zip(weight) {
+            let hat = normalised(x, statistics);
+            let centred = I::fma(*g, weight, -mean_g);
+            *g = statistics[1] * I::fma(hat, -mean_gx, centred);
+        }
+    }
+}

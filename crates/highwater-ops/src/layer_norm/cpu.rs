@@ -1,0 +1,89 @@
+//! The fast forward kernel: a row at a time, with scale and shift in place.
+
+#![expect(unsafe_code, reason = "tasks write statistics of their own rows")]
+
+use super::LayerNorm;
+use crate::blocks::{BLOCK, Reader, map_rows};
+use crate::simd::{multiversion, sum_lanes};
+use crate::sum::sum_block;
+use crate::{Args, Disjoint, KernelError, View, op_as};
+use highwater_graph::Op;
+
+pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let op: &LayerNorm = op_as(op)?;
+    let [y, mean, rstd] = args.outputs else {
+        return Err(KernelError::WrongOp { op: super::NAME });
+    };
+    let weight = affine(args.inputs, 1)?;
+    let bias = affine(args.inputs, 2)?;
+    let mean = Disjoint::new(mean.slice_mut::<f32>()?);
+    let rstd = Disjoint::new(rstd.slice_mut::<f32>()?);
+    map_rows(args.pool, &args.inputs[0], y, |_, row, data| {
+        let (high, low) = split_mean(data);
+        let variance = squares(data, high, low) / data.len() as f32;
+        let scale = (1.0 / (f64::from(variance) + op.eps).sqrt()) as f32;
+        // SAFETY: every row is visited once.
+        let (mean, rstd) = unsafe { (mean.part(row, 1), rstd.part(row, 1)) };
+        (mean[0], rstd[0]) = (high, scale);
+        let (mut weights, mut biases) = ([1.0; BLOCK], [0.0; BLOCK]);
+        for (i, data) in data.chunks_mut(BLOCK).enumerate() {
+            let (start, len) = (i * BLOCK, data.len());
+            let weight = part(weight.as_ref(), start, &mut weights[..len]);
+            let bias = part(bias.as_ref(), start, &mut biases[..len]);
+            normalise(data, weight, bias, (high, low), scale);
+        }
+    })
+}
+
+/// The `i`-th input, if there is one.
+pub(super) fn affine<'a>(
+    inputs: &'a [View<'_>],
+    i: usize,
+) -> Result<Option<Reader<'a, f32>>, KernelError> {
+    inputs.get(i).map(Reader::new).transpose()
+}
+
+/// The elements from the `start`-th; what is in `buffer` if there are none.
+fn part<'a>(reader: Option<&'a Reader<'_, f32>>, start: usize, buffer: &'a mut [f32]) -> &'a [f32] {
+    match reader {
+        Some(reader) => reader.read(start, buffer),
+        None => buffer,
+    }
+}
+
+/// The mean, as the sum of two numbers of which the first is the mean rounded.
+fn split_mean(x: &[f32]) -> (f32, f32) {
+    let mean = sum_block(x) / x.len() as f64;
+    let high = mean as f32;
+    (high, (mean - f64::from(high)) as f32)
+}
+
+multiversion! {
+    /// The sum of the squares of distances from the mean.
+    fn squares[I](x: &[f32], high: f32, low: f32) -> f32 {
+        const LANES: usize = 64;
+        let mut lanes = [0.0; LANES];
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                let distance = (x - high) - low;
+                *lane = I::fma(distance, distance, *lane);
+            }
+        }
+        for (lane, &x) in lanes.iter_mut().zip(rest) {
+            let distance = (x - high) - low;
+            *lane = I::fma(distance, distance, *lane);
+        }
+        sum_lanes(lanes)
+    }
+}
+
+multiversion! {
+    /// Normalises a part of a row.
+    fn normalise[I](x: &mut [f32], weight: &[f32], bias: &[f32], mean: (f32, f32), scale: f32) {
+        for ((x, &weight), &bias) in x.iter_mut().zip(weight).zip(bias) {
+            let distance = (*x - mean.0) - mean.1;
+            *x = I::fma(distance * scale, weight, bias);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Layer normalisation over the last dimension: `layer_norm` and `layer_norm_backward`.
+
+mod backward_cpu;
+mod cpu;
+mod reference;
+mod samples;
+
+use crate::Entry;
+use crate::pointwise::held_bytes;
+use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};
+use smallvec::{SmallVec, smallvec};
+use std::hash::Hasher;
+
+/// `y = (x - mean) rstd weight + bias` along the last dimension, where `rstd = 1 / sqrt(var + eps)`
+/// and `var` is the biased variance.
+///
+/// As `torch.native_layer_norm` (Ba, Kiros and Hinton, 2016). Inputs: `x [.., C]`; if `affine`, then
+/// `weight [C]`, and then, unless it is left out, `bias [C]`; all `F32` of any layout. Outputs: `y`,
+/// and `mean` and `rstd`, which have `x`'s shape without its last dimension. Mean and variance of a
+/// row are sums in `f64`, one after the other. One pass over memory; in place. Backward reads `x`,
+/// `mean`, `rstd` and `weight`, and makes all three gradients in one pass.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerNorm {
+    /// What is added to the variance; above 0.
+    pub eps: f64,
+    /// Whether there is a weight.
+    pub affine: bool,
+}
+
+/// The gradients of inputs `g`, `x`, `mean`, `rstd` and, if `affine`, `weight`. Outputs: of those
+/// asked for, the gradients of `x`, which may lie over `g`, of the weight, and of the bias.
+#[derive(Debug, Clone, Copy)]
+struct LayerNormBackward {
+    affine: bool,
+    /// Which are asked for: of `x`, of the weight, of the bias.
+    wanted: [bool; 3],
+}
+
+const NAME: &str = "layer_norm";
+const BACKWARD: &str = "layer_norm_backward";
+
+/// `x`'s shape without its last dimension, and that.
+fn split(op: &'static str, x: &Spec) -> Result<(Shape, usize), OpError> {
+    let shape = x.shape();
+    match shape.split_last() {
+        Some((&width, lead)) if width > 0 => Ok((lead.into(), width)),
+        _ => Err(OpError::shape(
+            op,
+            "a last dimension that is not empty",
+            shape.to_string(),
+        )),
+    }
+}
+
+fn check_shape(op: &'static str, input: &Spec, expected: &[usize]) -> Result<(), OpError> {
+    if input.shape().dims() == expected {
+        return Ok(());
+    }
+    Err(OpError::shape(
+        op,
+        format!("{expected:?}"),
+        input.shape().to_string(),
+    ))
+}
+
+impl Op for LayerNorm {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u64(self.eps.to_bits());
+        hasher.write_u8(u8::from(self.affine));
+    }
+
+    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
+        if !(self.eps > 0.0 && self.eps.is_finite()) {
+            return Err(OpError::Attribute {
+                op: NAME,
+                attribute: "eps",
+                expected: "above 0 and finite".to_owned(),
+                got: self.eps.to_string(),
+            });
+        }
+        let bias = self.affine && inputs.len() == 3;
+        let arity = 1 + usize::from(self.affine) + usize::from(bias);
+        OpError::check_arity(NAME, inputs, arity)?;
+        for input in inputs {
+            OpError::check_dtype(NAME, input, DType::F32)?;
+        }
+        let (lead, width) = split(NAME, &inputs[0])?;
+        for affine in &inputs[1..] {
+            check_shape(NAME, affine, &[width])?;
+        }
+        let shape = inputs[0].shape().clone();
+        let outputs = [shape, lead.clone(), lead];
+        Ok(outputs
+            .map(|shape| Spec::contiguous(DType::F32, shape))
+            .into_iter()
+            .collect())
+    }
+
+    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
+        Cost {
+            vector_flops: 8.0 * outputs[0].layout.numel() as f64,
+            read_bytes: inputs.iter().map(held_bytes).sum(),
+            written_bytes: outputs.iter().map(Spec::bytes).sum(),
+            ..Cost::default()
+        }
+    }
+
+    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
+        if inputs[0] == outputs[0] {
+            smallvec![(0, 0)]
+        } else {
+            SmallVec::new()
+        }
+    }
+
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let Some(grad) = backward.grad(0) else {
+            return Ok(());
+        };
+        let needs = |i| backward.inputs() > i && backward.needs(i);
+        let (affine, wanted) = (self.affine, [needs(0), needs(1), needs(2)]);
+        if wanted == [false; 3] {
+            return Ok(());
+        }
+        let (x, mean, rstd) = (backward.input(0), backward.output(1), backward.output(2));
+        let mut inputs = vec![grad, x, mean, rstd];
+        if self.affine {
+            inputs.push(backward.input(1));
+        }
+        let grads = backward.emit(LayerNormBackward { affine, wanted }, &inputs)?;
+        let positions = (0..3).filter(|&i| wanted[i]);
+        for (i, grad) in positions.zip(grads) {
+            backward.set(i, grad);
+        }
+        Ok(())
+    }
+}
+
+impl Op for LayerNormBackward {
+    fn name(&self) -> &'static str {
+        BACKWARD
+    }
+
+    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u8(u8::from(self.affine));
+        hasher.write(&self.wanted.map(u8::from));
+    }
+
+    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
+        OpError::check_arity(BACKWARD, inputs, 4 + usize::from(self.affine))?;
+        for input in inputs {
+            OpError::check_dtype(BACKWARD, input, DType::F32)?;
+        }
+        let (lead, width) = split(BACKWARD, &inputs[1])?;
+        let shape = inputs[1].shape();
+        check_shape(BACKWARD, &inputs[0], shape)?;
+        check_shape(BACKWARD, &inputs[2], &lead)?;
+        check_shape(BACKWARD, &inputs[3], &lead)?;
+        for weight in &inputs[4..] {
+            check_shape(BACKWARD, weight, &[width])?;
+        }
+        let of_width = Shape::from([width]);
+        let outputs = [shape, &of_width, &of_width].into_iter().zip(self.wanted);
+        Ok(outputs
+            .filter(|&(_, wanted)| wanted)
+            .map(|(shape, _)| Spec::contiguous(DType::F32, shape.clone()))
+            .collect())
+    }
+
+    fn cost(&self, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Cost {
+        let (rows, width) = rows_and_width(inputs[1].shape());
+        Cost {
+            vector_flops: 14.0 * inputs[1].layout.numel() as f64,
+            read_bytes: inputs.iter().map(held_bytes).sum(),
+            written_bytes: outputs.iter().map(Spec::bytes).sum(),
+            scratch_bytes: backward_cpu::scratch_bytes(rows, width, threads),
+            ..Cost::default()
+        }
+    }
+
+    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
+        if self.wanted[0] && inputs[0] == outputs[0] {
+            smallvec![(0, 0)]
+        } else {
+            SmallVec::new()
+        }
+    }
+}
+
+/// Number of rows, and elements of each.
+fn rows_and_width(shape: &Shape) -> (usize, usize) {
+    let (&width, lead) = shape.split_last().unwrap_or((&1, &[]));
+    (lead.iter().product(), width)
+}
+
+pub(crate) const LAYER_NORM: Entry = Entry {
+    name: NAME,
+    kernel: cpu::kernel,
+    reference: reference::reference,
+    samples: samples::samples,
+    rejects: samples::rejects,
+};
+
+pub(crate) const LAYER_NORM_BACKWARD: Entry = Entry {
+    name: BACKWARD,
+    kernel: backward_cpu::kernel,
+    reference: reference::backward,
+    samples: samples::backward_samples,
+    rejects: samples::backward_rejects,
+};

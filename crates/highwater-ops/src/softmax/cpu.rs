@@ -1,0 +1,98 @@
+//! The fast kernels: a row at a time.
+
+#![expect(unsafe_code, reason = "threads use scratch rows of their own")]
+
+use crate::blocks::{Reader, map_rows};
+use crate::simd::{multiversion, sum_lanes};
+use crate::{Args, Disjoint, KernelError, math};
+use highwater_graph::Op;
+
+const LANES: usize = 32;
+
+pub(super) fn kernel(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let output = &mut args.outputs[0];
+    map_rows(args.pool, &args.inputs[0], output, |_, _, row| softmax(row))
+}
+
+/// Bytes of one row per thread.
+pub(super) fn backward_scratch(width: usize, threads: usize) -> u64 {
+    (width * threads * size_of::<f32>()) as u64
+}
+
+pub(super) fn backward_kernel(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let width = args.outputs[0].dims().last().copied().unwrap_or(1);
+    let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+    let scratch = Disjoint::new(scratch);
+    let y = Reader::new(&args.inputs[1])?;
+    let output = &mut args.outputs[0];
+    map_rows(args.pool, &args.inputs[0], output, |thread, row, g| {
+        // SAFETY: a thread works on one row at a time, and has this part to itself.
+        let buffer = unsafe { scratch.part(thread * width, width) };
+        backward(g, y.read(row * width, buffer));
+    })
+}
+
+multiversion! {
+    /// Turns `x` into its softmax.
+    fn softmax[I](x: &mut [f32]) {
+        let max = max(x);
+        let mut sums = [0.0; LANES];
+        let (chunks, rest) = x.as_chunks_mut::<LANES>();
+        for chunk in chunks {
+            for (x, sum) in chunk.iter_mut().zip(&mut sums) {
+                *x = math::exp::<I>(*x - max);
+                *sum += *x;
+            }
+        }
+        for (x, sum) in rest.iter_mut().zip(&mut sums) {
+            *x = math::exp::<I>(*x - max);
+            *sum += *x;
+        }
+        let scale = 1.0 / sum_lanes(sums);
+        for x in x {
+            *x *= scale;
+        }
+    }
+}
+
+/// The largest element; which of several NaNs, or whether any, is left open.
+#[expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+#[inline(always)]
+fn max(x: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    let larger = |lane: &mut f32, x: f32| *lane = if x > *lane { x } else { *lane };
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            larger(lane, x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        larger(lane, x);
+    }
+    lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+}
+
+multiversion! {
+    /// Turns `g` into the gradient of the input.
+    fn backward[I](g: &mut [f32], y: &[f32]) {
+        let mut dots = [0.0; LANES];
+        let (g_chunks, g_rest) = g.as_chunks::<LANES>();
+        let (y_chunks, y_rest) = y.as_chunks::<LANES>();
+        for (g, y) in g_chunks.iter().zip(y_chunks) {
+            for ((dot, &g), &y) in dots.iter_mut().zip(g).zip(y) {
+                *dot = I::fma(g, y, *dot);
+            }
+        }
+        for ((dot, &g), &y) in dots.iter_mut().zip(g_rest).zip(y_rest) {
+            *dot = I::fma(g, y, *dot);
+        }
+        let dot = sum_lanes(dots);
+        for (g, &y) in g.iter_mut().zip(y) {
+            *g = y * (*g - dot);
+        }
+    }
+}
