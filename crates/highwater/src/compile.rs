@@ -1,7 +1,7 @@
 //! From the pending graph to the planner's problem, and the cache of what it answered.
 
 use crate::Rates;
-use highwater_graph::{Effect, Graph, NodeId, Phase, Source, ValueId, specs};
+use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
 use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,6 +48,7 @@ pub(crate) fn compile(
     let graph = from.graph;
     let needed = needed_nodes(from, targets, effects);
     let mut values = Numbering::default();
+    let mut numbers = CellNumbers::default();
     let mut nodes = Vec::new();
     let mut problem = Problem::default();
     for (id, node) in graph
@@ -75,7 +76,7 @@ pub(crate) fn compile(
                 }
                 Source::Cell(cell, version) => {
                     if !node.writes.iter().any(|&(written, _)| written == cell) {
-                        cells.push((cell, version));
+                        cells.push(numbers.cell(graph, cell, version));
                     }
                 }
             }
@@ -98,7 +99,11 @@ pub(crate) fn compile(
                 .map(|&value| values.number(value))
                 .collect(),
             reads: cells,
-            writes: node.writes.to_vec(),
+            writes: node
+                .writes
+                .iter()
+                .map(|&(cell, version)| numbers.cell(graph, cell, version))
+                .collect(),
             in_place,
             scratch_bytes: cost.scratch_bytes,
             seconds: from.rates.seconds(&cost),
@@ -235,6 +240,20 @@ impl Numbering {
     }
 }
 
+/// Numbers cells in the order in which a problem meets them, and versions from the one in memory, so
+/// that every step of a loop poses the same problem.
+#[derive(Default)]
+struct CellNumbers(BTreeMap<CellId, plan::CellId>);
+
+impl CellNumbers {
+    fn cell(&mut self, graph: &Graph, id: CellId, version: Version) -> (plan::CellId, Version) {
+        let next = self.0.len() as plan::CellId;
+        let number = *self.0.entry(id).or_insert(next);
+        let in_memory = graph.cell(id).map_or(0, |cell| cell.evaluated);
+        (number, version.saturating_sub(in_memory))
+    }
+}
+
 /// Chosen plans by problem. A hit compares the whole problem, so a hash that collides costs time,
 /// never correctness. Families are not kept: a plan's price list takes megabytes.
 #[derive(Debug, Default)]
@@ -292,14 +311,25 @@ impl PlanCache {
         let Ok(plan) = family.choose(budget).cloned() else {
             return Ok(Choice::Refused(family));
         };
-        let faster = family.plans().iter().filter(|other| other.seconds < plan.seconds);
-        let faster_from = faster.map(|other| other.arena_bytes).min().unwrap_or(u64::MAX);
+        let faster = family
+            .plans()
+            .iter()
+            .filter(|other| other.seconds < plan.seconds);
+        let faster_from = faster
+            .map(|other| other.arena_bytes)
+            .min()
+            .unwrap_or(u64::MAX);
         let plan = Arc::new(plan);
         if self.entries.len() == CACHED_PLANS {
             self.entries.remove(0);
         }
         let (problem, plan_kept) = (problem.clone(), Arc::clone(&plan));
-        self.entries.push(Entry { hash, problem, plan: plan_kept, faster_from });
+        self.entries.push(Entry {
+            hash,
+            problem,
+            plan: plan_kept,
+            faster_from,
+        });
         Ok(Choice::New(plan, family))
     }
 }

@@ -84,9 +84,16 @@ impl Engine {
     ) -> Result<()> {
         let mut targets = state.pending_grad_values();
         let done = &state.progress.done;
-        let needed = state.graph.reachable(&targets, |id| !done.contains(&id), |_| false);
+        let needed = state
+            .graph
+            .reachable(&targets, |id| !done.contains(&id), |_| false);
         let graph = &state.graph;
-        let is_needed = |id: ValueId| graph.value(id).producer.is_some_and(|(n, _)| needed[n as usize]);
+        let is_needed = |id: ValueId| {
+            graph
+                .value(id)
+                .producer
+                .is_some_and(|(n, _)| needed[n as usize])
+        };
         let kept = kept_values(&mut state.handles, graph, state.generation);
         targets.extend(kept.into_iter().filter(|&id| is_needed(id)));
         let request = Request {
@@ -207,7 +214,9 @@ impl Engine {
                 Ok(state.storages.insert(id, storage))
             });
             if let Err(error) = given {
-                missing.iter().for_each(|id| drop(state.storages.remove(id)));
+                missing
+                    .iter()
+                    .for_each(|id| drop(state.storages.remove(id)));
                 return Err(error);
             }
         }
@@ -284,7 +293,10 @@ impl Engine {
         let pending = state.pending_inputs();
         if let Some(graph) = request.future.map(|root| self.extended(state, root)) {
             let (graph, gradients) = graph;
-            let later = gradients.values().filter_map(value).chain(pending.iter().copied());
+            let later = gradients
+                .values()
+                .filter_map(value)
+                .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
             let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
             match self.plan(state, &compiled.problem)? {
@@ -537,7 +549,12 @@ impl Chosen {
         plan: Arc<Plan>,
         family: Option<Box<Family>>,
     ) -> Self {
-        Self { graph, compiled, plan, family }
+        Self {
+            graph,
+            compiled,
+            plan,
+            family,
+        }
     }
 }
 
@@ -604,12 +621,15 @@ fn kept_values(handles: &mut Vec<Weak<Handle>>, graph: &Graph, current: u64) -> 
         HandleState::Pending {
             generation,
             operand,
-        } if *generation == current => value(operand).filter(|&id| {
-            handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES
-        }),
+        } if *generation == current => value(operand)
+            .filter(|&id| handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES),
         _ => None,
     };
-    handles.iter().filter_map(Weak::upgrade).filter_map(kept).collect()
+    handles
+        .iter()
+        .filter_map(Weak::upgrade)
+        .filter_map(kept)
+        .collect()
 }
 
 impl State {
