@@ -34,8 +34,14 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let place = place(&files, args)?;
     let config = Gpt2Config::read(&files, &place.folder.join("config.json"))?;
     let tokenizer = tokenizer(&files, &place.folder, &config)?;
-    let weights = 4 * config.parameters().map(|parameter| parameter.numel()).sum::<u64>();
-    let memory = args.memory.or(place.memory).unwrap_or(Bytes(weights + DEFAULT_ROOM));
+    let weights = 4 * config
+        .parameters()
+        .map(|parameter| parameter.numel())
+        .sum::<u64>();
+    let memory = args
+        .memory
+        .or(place.memory)
+        .unwrap_or(Bytes(weights + DEFAULT_ROOM));
     let mut builder = Engine::builder().memory(memory.0);
     if let Some(threads) = args.threads {
         builder = builder.threads(threads);
@@ -47,7 +53,10 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     if prompt.is_empty() {
         return Err(Failure::usage("--prompt must have at least one character"));
     }
-    let sampling = Sampling { temperature: args.temperature, seed: args.seed };
+    let sampling = Sampling {
+        temperature: args.temperature,
+        seed: args.seed,
+    };
     let tokens = sample(&model, &prompt, args.tokens, sampling, |_| {})?;
     output::result(&tokenizer.decode(&tokens)?);
     Ok(ExitCode::SUCCESS)
@@ -57,7 +66,11 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
 fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
     if let Some(folder) = &args.model {
         let weights = folder.join("model.safetensors");
-        return Ok(Place { folder: folder.clone(), weights, memory: None });
+        return Ok(Place {
+            folder: folder.clone(),
+            weights,
+            memory: None,
+        });
     }
     let nothing = || Failure::usage("say the folder of a run, or --model FOLDER");
     let dir = args.dir.as_deref().ok_or_else(nothing)?;
@@ -66,12 +79,20 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
     let folder = dir.join("final");
     if files.metadata(&folder.join("model.safetensors"))?.is_some() {
         let weights = folder.join("model.safetensors");
-        return Ok(Place { folder, weights, memory });
+        return Ok(Place {
+            folder,
+            weights,
+            memory,
+        });
     }
     match state::newest(files, &dir.join("checkpoints"))? {
         Some(saved) => {
             let weights = saved.path().join("model.safetensors");
-            Ok(Place { folder: dir.to_owned(), weights, memory })
+            Ok(Place {
+                folder: dir.to_owned(),
+                weights,
+                memory,
+            })
         }
         None => Err(Failure::usage(format!("{} holds no model", dir.display()))
             .hint("name the folder of a run that has saved something, or --model FOLDER")),
@@ -79,11 +100,7 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
 }
 
 /// The folder's tokenizer; bytes for a model that is small enough to be about them.
-fn tokenizer(
-    files: &dyn Files,
-    folder: &Path,
-    config: &Gpt2Config,
-) -> Result<Tokenizer, Failure> {
+fn tokenizer(files: &dyn Files, folder: &Path, config: &Gpt2Config) -> Result<Tokenizer, Failure> {
     let path = folder.join("tokenizer.json");
     if files.metadata(&path)?.is_some() {
         return Ok(Tokenizer::load(files, &path)?);
@@ -91,6 +108,8 @@ fn tokenizer(
     if config.vocab_size <= 1024 {
         return Ok(Tokenizer::Bytes);
     }
-    Err(Failure::usage(format!("{}: there is no tokenizer.json", folder.display()))
-        .hint("put the model's tokenizer.json beside its weights"))
+    Err(
+        Failure::usage(format!("{}: there is no tokenizer.json", folder.display()))
+            .hint("put the model's tokenizer.json beside its weights"),
+    )
 }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use highwater::Forecast;
-use highwater_memory::process::Usage;
 use highwater_memory::Bytes;
+use highwater_memory::process::Usage;
 use serde_json::json;
 
 use crate::error::{Code, Failure};
@@ -77,13 +77,17 @@ pub fn finished(
 /// None but a mistake of the program.
 pub fn planned(forecast: &Forecast, as_json: bool) -> Result<ExitCode, Failure> {
     if as_json {
-        let json = serde_json::to_string(forecast)
-            .map_err(|error| Failure::new(Code::Internal, error))?;
+        let json =
+            serde_json::to_string(forecast).map_err(|error| Failure::new(Code::Internal, error))?;
         output::result(&json);
     } else {
         output::result(&describe(forecast));
     }
-    Ok(if forecast.fits { ExitCode::SUCCESS } else { ExitCode::from(Code::Budget as u8) })
+    Ok(if forecast.fits {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(Code::Budget as u8)
+    })
 }
 
 fn describe(forecast: &Forecast) -> String {
@@ -95,10 +99,25 @@ fn describe(forecast: &Forecast) -> String {
     };
     let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<18}{value}\n"));
     row("peak", format!("{} of process memory", Bytes(f.peak_bytes)));
-    row("  plan", format!("{} at {}", Bytes(f.arena_bytes), f.peak_at));
-    row("  state", format!("{} (parameters, optimizer state, inputs)", Bytes(f.state_bytes)));
-    row("  reserve", format!("{} (code, heap, stacks, libraries)", Bytes(f.reserve_bytes)));
-    row("floor", format!("{}, set by {}", Bytes(f.floor_bytes), f.floor_at));
+    row(
+        "  plan",
+        format!("{} at {}", Bytes(f.arena_bytes), f.peak_at),
+    );
+    row(
+        "  state",
+        format!(
+            "{} (parameters, optimizer state, inputs)",
+            Bytes(f.state_bytes)
+        ),
+    );
+    row(
+        "  reserve",
+        format!("{} (code, heap, stacks, libraries)", Bytes(f.reserve_bytes)),
+    );
+    row(
+        "floor",
+        format!("{}, set by {}", Bytes(f.floor_bytes), f.floor_at),
+    );
     row(
         "seconds per step",
         format!(
@@ -128,14 +147,20 @@ fn describe(forecast: &Forecast) -> String {
 pub fn refused(forecast: &Forecast) -> Failure {
     let (budget, floor) = (Bytes(forecast.budget_bytes), Bytes(forecast.floor_bytes));
     let largest = forecast.holders.first().map_or_else(String::new, |holder| {
-        format!("; the largest holder there is {} ({})", holder.what, Bytes(holder.bytes))
+        format!(
+            "; the largest holder there is {} ({})",
+            holder.what,
+            Bytes(holder.bytes)
+        )
     });
     let message = format!(
         "this does not fit into {budget}: it needs {floor} ({} bytes), set by {}{largest}",
         forecast.floor_bytes, forecast.floor_at
     );
     Failure::new(Code::Budget, message)
-        .hint(format!("give it --memory {floor} or more; a smaller --batch or --seq needs less"))
+        .hint(format!(
+            "give it --memory {floor} or more; a smaller --batch or --seq needs less"
+        ))
         .hint("`highwater plan` with the same flags shows what other budgets cost")
 }
 

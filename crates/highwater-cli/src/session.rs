@@ -76,7 +76,12 @@ impl Session {
         let engine = builder.seed(config.training.seed).build()?;
         let model = Gpt2::new(&engine, model.clone())?;
         let optimizer = optimizer(config, &model)?;
-        Ok(Self { engine, model, optimizer, config: config.clone() })
+        Ok(Self {
+            engine,
+            model,
+            optimizer,
+            config: config.clone(),
+        })
     }
 
     /// The settings.
@@ -97,24 +102,34 @@ impl Session {
             Some(max_norm) => clip_grad_norm_(&parameters, max_norm)?,
             None => grad_norm(&parameters)?,
         };
-        self.optimizer.set_lr(self.config.learning_rate().at(step));
+        self.optimizer
+            .set_lr(self.config.learning_rate().at(step - 1));
         self.optimizer.step()?;
         if self.engine.is_dry_run() {
-            return Ok(StepResult { loss: 0.0, grad_norm: 0.0 });
+            return Ok(StepResult {
+                loss: 0.0,
+                grad_norm: 0.0,
+            });
         }
         let mut loss = 0.0;
         for part in &losses {
             loss += part.item()?;
         }
-        Ok(StepResult { loss, grad_norm: norm.item()? })
+        Ok(StepResult {
+            loss,
+            grad_norm: norm.item()?,
+        })
     }
 
     /// Adds a batch's share to the gradients. The losses of a step add up to their mean.
     fn backward(&self, batch: &Batch) -> Result<Tensor, Failure> {
         let loss = self.loss(batch)?;
         let accumulate = self.config.training.accumulate;
-        let loss =
-            if accumulate > 1 { loss.mul_scalar(1.0 / accumulate as f64)? } else { loss };
+        let loss = if accumulate > 1 {
+            loss.mul_scalar(1.0 / accumulate as f64)?
+        } else {
+            loss
+        };
         loss.backward()?;
         Ok(loss)
     }
@@ -134,7 +149,9 @@ impl Session {
         self.model.eval();
         let total = no_grad(|| {
             let loss = |batch| Ok::<_, Failure>(self.loss(batch)?.item()?);
-            batches.iter().try_fold(0.0, |total, batch| Ok::<_, Failure>(total + loss(batch)?))
+            batches
+                .iter()
+                .try_fold(0.0, |total, batch| Ok::<_, Failure>(total + loss(batch)?))
         });
         self.model.train(true);
         Ok(total? / batches.len().max(1) as f32)
@@ -184,8 +201,10 @@ fn optimizer(config: &RunConfig, model: &Gpt2) -> Result<Box<dyn Optimizer>, Fai
                 weight_decay,
             };
             let (decayed, plain) = model.parameters().into_iter().partition(decays);
-            let groups =
-                vec![(decayed, options(settings.weight_decay)), (plain, options(0.0))];
+            let groups = vec![
+                (decayed, options(settings.weight_decay)),
+                (plain, options(0.0)),
+            ];
             Box::new(AdamW::with_groups(groups)?)
         }
         Method::Sgd { momentum } => {
@@ -196,8 +215,14 @@ fn optimizer(config: &RunConfig, model: &Gpt2) -> Result<Box<dyn Optimizer>, Fai
                 ..SgdOptions::default()
             };
             let (decayed, plain) = model.parameters().into_iter().partition(decays);
-            let undecayed = SgdOptions { weight_decay: 0.0, ..options.clone() };
-            Box::new(Sgd::with_groups(vec![(decayed, options), (plain, undecayed)])?)
+            let undecayed = SgdOptions {
+                weight_decay: 0.0,
+                ..options.clone()
+            };
+            Box::new(Sgd::with_groups(vec![
+                (decayed, options),
+                (plain, undecayed),
+            ])?)
         }
     })
 }
@@ -209,8 +234,14 @@ impl From<highwater::Error> for Failure {
         let code = match &error {
             Error::OverBudget { .. } | Error::State { .. } | Error::Build(_) => Code::Budget,
             Error::NonFinite { .. }
-            | Error::Kernel { source: KernelError::NonFinite { .. }, .. } => Code::NonFinite,
-            Error::Kernel { source: KernelError::IndexOutOfRange { .. }, .. }
+            | Error::Kernel {
+                source: KernelError::NonFinite { .. },
+                ..
+            } => Code::NonFinite,
+            Error::Kernel {
+                source: KernelError::IndexOutOfRange { .. },
+                ..
+            }
             | Error::Files(_)
             | Error::Saved(_) => Code::Files,
             _ => Code::Internal,

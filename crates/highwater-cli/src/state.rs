@@ -7,7 +7,7 @@ use std::path::Path;
 use highwater::{Module, Parameter};
 use highwater_memory::Files;
 use highwater_memory::saved::{
-    Saved, SaveWriter, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
+    SaveWriter, Saved, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
 };
 use highwater_models::{Cursor, Dtype, TensorSpec, WeightsReader, WeightsSink, WeightsWriter};
 use serde::{Deserialize, Serialize};
@@ -61,10 +61,20 @@ pub fn save(
     let model = session.model.named_parameters();
     write_tensors(writer.file(MODEL)?, &dir.join(&name).join(MODEL), &model)?;
     let moments = session.optimizer.state_dict();
-    write_tensors(writer.file(OPTIMIZER)?, &dir.join(&name).join(OPTIMIZER), &moments)?;
+    write_tensors(
+        writer.file(OPTIMIZER)?,
+        &dir.join(&name).join(OPTIMIZER),
+        &moments,
+    )?;
     let (seed, random_offset) = session.engine.rng_state();
     let optimizer_steps = session.optimizer.steps();
-    let counters = Counters { step, optimizer_steps, seed, random_offset, cursor };
+    let counters = Counters {
+        step,
+        optimizer_steps,
+        seed,
+        random_offset,
+        cursor,
+    };
     let json = serde_json::to_vec_pretty(&counters)
         .map_err(|error| Failure::new(Code::Internal, error))?;
     let mut file = writer.file(COUNTERS)?;
@@ -86,12 +96,24 @@ pub fn load(
     dir: &Path,
     session: &mut Session,
 ) -> Result<Option<Counters>, Failure> {
-    let Some(saved) = newest(files, dir)? else { return Ok(None) };
-    read_tensors(files, &saved.path().join(MODEL), &session.model.named_parameters())?;
-    read_tensors(files, &saved.path().join(OPTIMIZER), &session.optimizer.state_dict())?;
+    let Some(saved) = newest(files, dir)? else {
+        return Ok(None);
+    };
+    read_tensors(
+        files,
+        &saved.path().join(MODEL),
+        &session.model.named_parameters(),
+    )?;
+    read_tensors(
+        files,
+        &saved.path().join(OPTIMIZER),
+        &session.optimizer.state_dict(),
+    )?;
     let counters = counters(files, &saved)?;
     session.optimizer.set_steps(counters.optimizer_steps);
-    session.engine.set_rng_state(counters.seed, counters.random_offset);
+    session
+        .engine
+        .set_rng_state(counters.seed, counters.random_offset);
     session.engine.clear_poison();
     remove_newer(files, dir, saved.number())?;
     Ok(Some(counters))
@@ -104,7 +126,10 @@ pub fn load(
 pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Saved>, Failure> {
     let found = latest_complete(files, dir)?;
     for skipped in &found.skipped {
-        output::news(&format!("skipped a saved state that is not whole: {}", skipped.why));
+        output::news(&format!(
+            "skipped a saved state that is not whole: {}",
+            skipped.why
+        ));
     }
     if found.saved.is_none() && !found.skipped.is_empty() {
         let message = format!("{}: none of the saved states is whole", dir.display());
@@ -164,7 +189,11 @@ pub fn read_tensors(
     for (name, parameter) in tensors {
         // Hugging Face's base models leave out the prefix.
         let short = name.strip_prefix("transformer.").unwrap_or(name);
-        let name = if reader.tensors().contains_key(name) { name } else { short };
+        let name = if reader.tensors().contains_key(name) {
+            name
+        } else {
+            short
+        };
         let read = |values: &mut [f32]| reader.read_f32(name, parameter.dims(), values);
         parameter.with_values_mut(read)??;
     }
@@ -180,9 +209,17 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
     files.create_dir_all(dir)?;
     let path = dir.join(MODEL);
     let part = dir.join("model.safetensors.tmp");
-    write_tensors(files.create(&part)?, &path, &session.model.named_parameters())?;
+    write_tensors(
+        files.create(&part)?,
+        &path,
+        &session.model.named_parameters(),
+    )?;
     files.rename(&part, &path)?;
-    write_atomic(files, &dir.join("config.json"), session.model.config().to_json().as_bytes())?;
+    write_atomic(
+        files,
+        &dir.join("config.json"),
+        session.model.config().to_json().as_bytes(),
+    )?;
     if let Some(tokenizer) = &session.config().model.tokenizer {
         let mut source = files.open(tokenizer)?;
         let mut json = vec![0; source.bytes() as usize];

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use highwater_memory::Files;
 use highwater_memory::process::Usage;
 use highwater_memory::saved::write_atomic;
-use highwater_memory::Files;
 use highwater_models::{Batches, Order, Sampling, Tokenizer, generate};
 
 use crate::data::RunData;
@@ -27,6 +27,7 @@ const SAMPLE_TOKENS: usize = 120;
 const SAMPLE_PROMPT: &str = "The memory ";
 
 /// A run that is about to start or to go on.
+#[derive(Debug)]
 pub struct Run<'a> {
     /// Files.
     pub files: &'a Arc<dyn Files>,
@@ -91,18 +92,28 @@ impl Run<'_> {
         }
         state::export(&**self.files, &self.dir.final_model(), &self.session)?;
         let after = self.look(&held_out, "after")?;
-        let losses = report::Losses { train: losses, held_out: before.zip(after) };
+        let losses = report::Losses {
+            train: losses,
+            held_out: before.zip(after),
+        };
         report::finished(&self.session, self.dir, &losses, self.json)
     }
 
     fn step(&mut self, step: u64, batches: &mut Batches) -> Result<Record, Failure> {
         let started = Instant::now();
         let config = self.session.config();
-        let (count, lr) = (config.training.accumulate, config.learning_rate().at(step));
+        let (count, lr) = (
+            config.training.accumulate,
+            config.learning_rate().at(step - 1),
+        );
         let tokens = config.batch_shape().tokens() * count;
-        let parts = (0..count).map(|_| next(batches)).collect::<Result<Vec<_>, _>>()?;
-        let StepResult { loss, grad_norm } =
-            self.session.step(step, &parts).map_err(|failure| failure.at_step(step))?;
+        let parts = (0..count)
+            .map(|_| next(batches))
+            .collect::<Result<Vec<_>, _>>()?;
+        let StepResult { loss, grad_norm } = self
+            .session
+            .step(step, &parts)
+            .map_err(|failure| failure.at_step(step))?;
         let seconds = started.elapsed().as_secs_f64();
         let plan = self.session.engine.last_step();
         let peak_rss_bytes = Usage::read().map_or(0, |usage| usage.peak);
@@ -171,9 +182,17 @@ impl Run<'_> {
 
     fn sample(&self, tokenizer: &Tokenizer) -> Result<String, Failure> {
         let prompt = tokenizer.encode(SAMPLE_PROMPT)?;
-        let sampling = Sampling { temperature: 0.7, seed: self.session.config().training.seed };
-        let tokens =
-            generate(&self.session.model, &prompt, SAMPLE_TOKENS, sampling, |_| {})?;
+        let sampling = Sampling {
+            temperature: 0.7,
+            seed: self.session.config().training.seed,
+        };
+        let tokens = generate(
+            &self.session.model,
+            &prompt,
+            SAMPLE_TOKENS,
+            sampling,
+            |_| {},
+        )?;
         Ok(format!("{:?}", tokenizer.decode(&tokens)?))
     }
 }

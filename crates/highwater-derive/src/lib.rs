@@ -9,7 +9,9 @@ use syn::{Data, DeriveInput, Fields, Index, parse_macro_input};
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+    expand(&input)
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
 }
 
 fn expand(input: &DeriveInput) -> syn::Result<proc_macro2::TokenStream> {
@@ -64,7 +66,11 @@ struct Options {
 
 fn options(field: &syn::Field) -> syn::Result<Options> {
     let mut options = Options::default();
-    for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("module")) {
+    for attribute in field
+        .attrs
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("module"))
+    {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("skip") {
                 options.skip = true;

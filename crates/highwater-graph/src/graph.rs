@@ -414,19 +414,33 @@ impl Graph {
         roots: &BTreeSet<ValueId>,
     ) -> (BTreeMap<NodeId, NodeId>, BTreeMap<ValueId, ValueId>) {
         let mut used = roots.clone();
-        for node in self.nodes.iter().zip(kept).filter(|(_, kept)| **kept).map(|(node, _)| node) {
+        for node in self
+            .nodes
+            .iter()
+            .zip(kept)
+            .filter(|(_, kept)| **kept)
+            .map(|(node, _)| node)
+        {
             used.extend(&node.outputs);
             used.extend(node.inputs.iter().filter_map(|input| match input.source {
                 Source::Value(id) => Some(id),
                 Source::Cell(..) => None,
             }));
         }
-        let values: BTreeMap<_, _> =
-            used.iter().enumerate().map(|(new, &old)| (old, new as ValueId)).collect();
+        let values: BTreeMap<_, _> = used
+            .iter()
+            .enumerate()
+            .map(|(new, &old)| (old, new as ValueId))
+            .collect();
         let left = (0..self.nodes.len()).filter(|&id| kept[id]);
-        let nodes: BTreeMap<_, _> =
-            left.enumerate().map(|(new, old)| (old as NodeId, new as NodeId)).collect();
-        self.values = used.iter().map(|&old| self.values[old as usize].clone()).collect();
+        let nodes: BTreeMap<_, _> = left
+            .enumerate()
+            .map(|(new, old)| (old as NodeId, new as NodeId))
+            .collect();
+        self.values = used
+            .iter()
+            .map(|&old| self.values[old as usize].clone())
+            .collect();
         for value in &mut self.values {
             let producer = value.producer.take();
             value.producer = producer.and_then(|(node, i)| Some((*nodes.get(&node)?, i)));

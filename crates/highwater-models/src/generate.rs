@@ -33,7 +33,11 @@ pub fn generate(
     for drawn in 0..count as u64 {
         let start = tokens.len().saturating_sub(model.config().n_positions);
         let seen = &tokens[start..];
-        let length = seen.len().next_power_of_two().max(32).min(model.config().n_positions);
+        let length = seen
+            .len()
+            .next_power_of_two()
+            .max(32)
+            .min(model.config().n_positions);
         let mut window = seen.to_vec();
         // What stands behind the last token is not seen by it: attention is causal.
         window.resize(length, 0);
@@ -51,7 +55,11 @@ pub fn generate(
 
 fn choose(logits: &[f32], sampling: Sampling, drawn: u64) -> u32 {
     let best = |a: &(usize, &f32), b: &(usize, &f32)| a.1.total_cmp(b.1);
-    let likeliest = logits.iter().enumerate().max_by(best).map_or(0, |(token, _)| token);
+    let likeliest = logits
+        .iter()
+        .enumerate()
+        .max_by(best)
+        .map_or(0, |(token, _)| token);
     if sampling.temperature <= 0.0 {
         return likeliest as u32;
     }

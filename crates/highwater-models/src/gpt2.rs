@@ -57,7 +57,10 @@ struct Conv1d {
 impl Conv1d {
     fn new(engine: &Engine, inputs: usize, outputs: usize, std: f64) -> Result<Self> {
         let weight = Parameter::normal(engine, [inputs, outputs], std as f32)?;
-        Ok(Self { weight, bias: Parameter::new(engine, [outputs], |_| {})? })
+        Ok(Self {
+            weight,
+            bias: Parameter::new(engine, [outputs], |_| {})?,
+        })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -69,7 +72,8 @@ impl Attention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let qkv = scope("c_attn", || self.c_attn.forward(x))?;
         let y = self_attention(&qkv, self.heads)?;
-        self.resid_dropout.forward(&scope("c_proj", || self.c_proj.forward(&y))?)
+        self.resid_dropout
+            .forward(&scope("c_proj", || self.c_proj.forward(&y))?)
     }
 }
 
@@ -81,7 +85,8 @@ impl Mlp {
             Activation::GeluTanh => x.gelu_tanh()?,
             Activation::Relu => x.relu()?,
         };
-        self.dropout.forward(&scope("c_proj", || self.c_proj.forward(&x))?)
+        self.dropout
+            .forward(&scope("c_proj", || self.c_proj.forward(&x))?)
     }
 }
 
@@ -127,17 +132,21 @@ impl Gpt2 {
     pub fn new(engine: &Engine, config: Gpt2Config) -> Result<Self> {
         let std = config.initializer_range as f32;
         let table = |rows| {
-            Parameter::normal(engine, [rows, config.n_embd], std)
-                .map(|weight| Embedding { weight })
+            Parameter::normal(engine, [rows, config.n_embd], std).map(|weight| Embedding { weight })
         };
         let transformer = Transformer {
             wte: table(config.vocab_size)?,
             wpe: table(config.n_positions)?,
             drop: Dropout::new(config.embd_pdrop),
-            h: (0..config.n_layer).map(|_| Block::new(engine, &config)).collect::<Result<_>>()?,
+            h: (0..config.n_layer)
+                .map(|_| Block::new(engine, &config))
+                .collect::<Result<_>>()?,
             ln_f: LayerNorm::new(engine, config.n_embd, config.layer_norm_epsilon)?,
         };
-        let model = Self { transformer, config };
+        let model = Self {
+            transformer,
+            config,
+        };
         model.name_parameters();
         Ok(model)
     }
@@ -176,7 +185,9 @@ impl Gpt2 {
     /// As [`Gpt2::hidden`].
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
         let hidden = self.hidden(tokens)?;
-        scope("lm_head", || hidden.linear(&self.transformer.wte.weight, None))
+        scope("lm_head", || {
+            hidden.linear(&self.transformer.wte.weight, None)
+        })
     }
 
     /// Logits `[V]` of what follows position `at` of the first sequence of `tokens` `[1, T]`.
@@ -185,7 +196,9 @@ impl Gpt2 {
     /// As [`Gpt2::hidden`].
     pub fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
         let hidden = self.hidden(tokens)?.narrow(1, at, 1)?;
-        let logits = scope("lm_head", || hidden.linear(&self.transformer.wte.weight, None))?;
+        let logits = scope("lm_head", || {
+            hidden.linear(&self.transformer.wte.weight, None)
+        })?;
         logits.reshape([self.config.vocab_size])
     }
 
@@ -196,6 +209,8 @@ impl Gpt2 {
     /// As [`Gpt2::hidden`].
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let hidden = self.hidden(tokens)?;
-        scope("lm_head", || hidden.linear_cross_entropy(&self.transformer.wte.weight, targets))
+        scope("lm_head", || {
+            hidden.linear_cross_entropy(&self.transformer.wte.weight, targets)
+        })
     }
 }

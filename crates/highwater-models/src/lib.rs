@@ -11,9 +11,9 @@ pub mod weights;
 
 pub use config::{Activation, ConfigError, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
-pub use parameters::{Decay, ParameterSpec};
 pub use generate::{Sampling, generate};
 pub use gpt2::Gpt2;
+pub use parameters::{Decay, ParameterSpec};
+pub use safetensors::Dtype;
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use weights::{TensorSpec, WeightsError, WeightsReader, WeightsSink, WeightsWriter};
-pub use safetensors::Dtype;

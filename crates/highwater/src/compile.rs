@@ -1,7 +1,7 @@
 //! From the pending graph to the planner's problem, and the cache of what it answered.
 
 use crate::Rates;
-use highwater_graph::{Effect, Graph, NodeId, Phase, Source, ValueId, specs};
+use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
 use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,6 +48,7 @@ pub(crate) fn compile(
     let graph = from.graph;
     let needed = needed_nodes(from, targets, effects);
     let mut values = Numbering::default();
+    let mut numbers = CellNumbers::default();
     let mut nodes = Vec::new();
     let mut problem = Problem::default();
     for (id, node) in graph
@@ -75,7 +76,7 @@ pub(crate) fn compile(
                 }
                 Source::Cell(cell, version) => {
                     if !node.writes.iter().any(|&(written, _)| written == cell) {
-                        cells.push((cell, version));
+                        cells.push(numbers.cell(graph, cell, version));
                     }
                 }
             }
@@ -98,7 +99,11 @@ pub(crate) fn compile(
                 .map(|&value| values.number(value))
                 .collect(),
             reads: cells,
-            writes: node.writes.to_vec(),
+            writes: node
+                .writes
+                .iter()
+                .map(|&(cell, version)| numbers.cell(graph, cell, version))
+                .collect(),
             in_place,
             scratch_bytes: cost.scratch_bytes,
             seconds: from.rates.seconds(&cost),
@@ -235,8 +240,22 @@ impl Numbering {
     }
 }
 
-/// Families of plans by problem. A hit compares the whole problem, so a hash that collides costs
-/// time, never correctness.
+/// Numbers cells in the order in which a problem meets them, and versions from the one in memory, so
+/// that every step of a loop poses the same problem.
+#[derive(Default)]
+struct CellNumbers(BTreeMap<CellId, plan::CellId>);
+
+impl CellNumbers {
+    fn cell(&mut self, graph: &Graph, id: CellId, version: Version) -> (plan::CellId, Version) {
+        let next = self.0.len() as plan::CellId;
+        let number = *self.0.entry(id).or_insert(next);
+        let in_memory = graph.cell(id).map_or(0, |cell| cell.evaluated);
+        (number, version.saturating_sub(in_memory))
+    }
+}
+
+/// Chosen plans by problem. A hit compares the whole problem, so a hash that collides costs time,
+/// never correctness. Families are not kept: a plan's price list takes megabytes.
 #[derive(Debug, Default)]
 pub(crate) struct PlanCache {
     /// Least recently used first.
@@ -246,76 +265,72 @@ pub(crate) struct PlanCache {
 #[derive(Debug)]
 struct Entry {
     hash: u64,
-    policy: Policy,
-    family: Arc<(Problem, Family)>,
-    /// Plans of the family, by position, that were verified.
-    verified: BTreeSet<usize>,
+    problem: Problem,
+    plan: Arc<Plan>,
+    /// From this budget on there is a faster plan.
+    faster_from: u64,
 }
 
-impl Entry {
-    fn position(&self, plan: &Plan) -> Option<usize> {
-        self.family
-            .1
-            .plans()
-            .iter()
-            .position(|other| std::ptr::eq(other, plan))
-    }
+/// The planner's answer.
+#[derive(Debug)]
+pub(crate) enum Choice {
+    /// A plan that was chosen before.
+    Known(Arc<Plan>),
+    /// A plan that nobody has verified yet, with its family.
+    New(Arc<Plan>, Box<Family>),
+    /// Nothing fits.
+    Refused(Box<Family>),
 }
 
-/// The most structures that are remembered.
-const CACHED_STRUCTURES: usize = 32;
+/// The most plans that are remembered.
+const CACHED_PLANS: usize = 32;
 
 impl PlanCache {
-    /// The family of a problem, found or built.
-    pub(crate) fn family(
+    /// The fastest plan of a problem that fits, found or made. `before_planning` runs before a
+    /// family is built, which takes memory.
+    pub(crate) fn choose(
         &mut self,
         problem: &Problem,
         policy: Policy,
-    ) -> Result<Arc<(Problem, Family)>, highwater_plan::ProblemError> {
+        budget: u64,
+        before_planning: impl FnOnce(),
+    ) -> Result<Choice, highwater_plan::ProblemError> {
         let hash = hash(problem);
-        let entry = match self.find(hash, problem, policy) {
-            Some(index) => self.entries.remove(index),
-            None => {
-                let family = Arc::new((problem.clone(), Family::build(problem, policy)?));
-                Entry {
-                    hash,
-                    policy,
-                    family,
-                    verified: BTreeSet::new(),
-                }
-            }
+        let known = |entry: &Entry| {
+            let fits = (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
+            fits && entry.hash == hash && entry.problem == *problem
         };
-        let family = Arc::clone(&entry.family);
-        if self.entries.len() == CACHED_STRUCTURES {
+        if let Some(index) = self.entries.iter().position(known) {
+            let entry = self.entries.remove(index);
+            let plan = Arc::clone(&entry.plan);
+            self.entries.push(entry);
+            return Ok(Choice::Known(plan));
+        }
+        before_planning();
+        let family = Box::new(Family::build(problem, policy)?);
+        let Ok(plan) = family.choose(budget).cloned() else {
+            return Ok(Choice::Refused(family));
+        };
+        let faster = family
+            .plans()
+            .iter()
+            .filter(|other| other.seconds < plan.seconds);
+        let faster_from = faster
+            .map(|other| other.arena_bytes)
+            .min()
+            .unwrap_or(u64::MAX);
+        let plan = Arc::new(plan);
+        if self.entries.len() == CACHED_PLANS {
             self.entries.remove(0);
         }
-        self.entries.push(entry);
-        Ok(family)
-    }
-
-    fn find(&self, hash: u64, problem: &Problem, policy: Policy) -> Option<usize> {
-        self.entries.iter().position(|entry| {
-            entry.hash == hash && entry.policy == policy && entry.family.0 == *problem
-        })
-    }
-
-    /// Whether `plan`, of the family found last, was never verified.
-    pub(crate) fn is_first_use(&self, plan: &Plan) -> bool {
-        let entry = self.entries.last();
-        entry.is_none_or(|entry| {
-            entry
-                .position(plan)
-                .is_none_or(|index| !entry.verified.contains(&index))
-        })
-    }
-
-    /// Notes that `plan`, of the family found last, was verified.
-    pub(crate) fn note_verified(&mut self, plan: &Plan) {
-        if let Some(entry) = self.entries.last_mut()
-            && let Some(index) = entry.position(plan)
-        {
-            entry.verified.insert(index);
-        }
+        let (problem, plan_kept) = (problem.clone(), Arc::clone(&plan));
+        self.entries.push(Entry {
+            hash,
+            problem,
+            plan: plan_kept,
+            faster_from,
+        });
+        Ok(Choice::New(plan, family))
     }
 }
 

@@ -187,7 +187,7 @@ impl Builder {
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(available);
         let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
-        pool.run(highwater_ops::warm_up);
+        pool.run(|| highwater_ops::warm_up(&pool));
         let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
         let capacity = self.arena.unwrap_or(budget).min(1 << 42).max(1 << 20);
         // A dry run takes address space only, and says itself what does not fit.

@@ -2,7 +2,7 @@
 //! in part when a value is read.
 
 use crate::autograd::{self, Stop};
-use crate::compile::{Compiled, Posed, Progress, compile};
+use crate::compile::{Choice, Compiled, Posed, Progress, compile};
 use crate::engine::{Engine, State, StepReport, located};
 use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
 use crate::forecast::{Forecast, Surroundings, forecast};
@@ -84,9 +84,16 @@ impl Engine {
     ) -> Result<()> {
         let mut targets = state.pending_grad_values();
         let done = &state.progress.done;
-        let needed = state.graph.reachable(&targets, |id| !done.contains(&id), |_| false);
+        let needed = state
+            .graph
+            .reachable(&targets, |id| !done.contains(&id), |_| false);
         let graph = &state.graph;
-        let is_needed = |id: ValueId| graph.value(id).producer.is_some_and(|(n, _)| needed[n as usize]);
+        let is_needed = |id: ValueId| {
+            graph
+                .value(id)
+                .producer
+                .is_some_and(|(n, _)| needed[n as usize])
+        };
         let kept = kept_values(&mut state.handles, graph, state.generation);
         targets.extend(kept.into_iter().filter(|&id| is_needed(id)));
         let request = Request {
@@ -144,8 +151,8 @@ impl Engine {
         let Chosen {
             graph,
             compiled,
-            family,
             plan,
+            family,
         } = match chosen {
             Ok(chosen) => chosen,
             Err(failed) => {
@@ -155,20 +162,23 @@ impl Engine {
                 return Err(failed);
             }
         };
-        let plan = &family.1.plans()[plan];
         let described = graph.as_ref().unwrap_or(&state.graph);
-        if self.0.dry || request.whole && state.cache.is_first_use(plan) {
-            state.forecast = self.describe(state, described, &compiled, &family.1, Some(plan));
+        if let Some(family) = family {
+            if self.0.dry || request.whole {
+                state.forecast = self.describe(state, described, &compiled, &family, Some(&plan));
+            }
+            self.prove(&compiled.problem, &plan).map_err(clean)?;
+            drop(family);
+            highwater_memory::heap::release_unused();
         }
         if self.0.dry {
             return Ok(());
         }
         check_fresh(described, &compiled).map_err(clean)?;
-        self.prove(state, &compiled.problem, plan).map_err(clean)?;
         self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
         let until = (!request.whole).then(|| compiled.until(&missing));
         let graph = graph.as_ref().unwrap_or(&state.graph);
-        let result = execute(&self.machine(state, graph, false), &compiled, plan, until);
+        let result = execute(&self.machine(state, graph, false), &compiled, &plan, until);
         let ran = match result {
             Ok(ran) => ran,
             Err(failed) => {
@@ -180,7 +190,7 @@ impl Engine {
                 return Err(failed);
             }
         };
-        state.report(plan, &ran, started, &self.0.store);
+        state.report(&plan, &ran, started, &self.0.store);
         state.advance(&compiled, ran);
         let height = state.residents_end();
         self.0.store.hold(height);
@@ -205,7 +215,9 @@ impl Engine {
                 Ok(state.storages.insert(id, storage))
             });
             if let Err(error) = given {
-                missing.iter().for_each(|id| drop(state.storages.remove(id)));
+                missing
+                    .iter()
+                    .for_each(|id| drop(state.storages.remove(id)));
                 return Err(error);
             }
         }
@@ -279,42 +291,36 @@ impl Engine {
         targets: &BTreeSet<ValueId>,
         request: &Request<'_>,
     ) -> Result<Chosen> {
-        let budget = self.0.store.plan_budget();
         let pending = state.pending_inputs();
         if let Some(graph) = request.future.map(|root| self.extended(state, root)) {
             let (graph, gradients) = graph;
-            let later = gradients.values().filter_map(value).chain(pending.iter().copied());
+            let later = gradients
+                .values()
+                .filter_map(value)
+                .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
             let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
-            let family = self.family(state, &compiled.problem)?;
-            if let Some(plan) = fastest(&family.1, budget) {
-                return Ok(Chosen {
-                    graph: Some(graph),
-                    compiled,
-                    family,
-                    plan,
-                });
+            match self.plan(state, &compiled.problem)? {
+                Choice::Known(plan) => return Ok(Chosen::new(Some(graph), compiled, plan, None)),
+                Choice::New(plan, family) => {
+                    return Ok(Chosen::new(Some(graph), compiled, plan, Some(family)));
+                }
+                Choice::Refused(_) => {}
             }
         }
-        let compiled = self.compile(
-            state,
-            &state.graph,
-            targets.iter().copied(),
-            &BTreeSet::new(),
-            request.effects,
-        );
-        let family = self.family(state, &compiled.problem)?;
-        if let Some(plan) = fastest(&family.1, budget) {
-            return Ok(Chosen {
-                graph: None,
-                compiled,
-                family,
-                plan,
-            });
-        }
+        let none = BTreeSet::new();
+        let targets_now = targets.iter().copied();
+        let compiled = self.compile(state, &state.graph, targets_now, &none, request.effects);
+        let family = match self.plan(state, &compiled.problem)? {
+            Choice::Known(plan) => return Ok(Chosen::new(None, compiled, plan, None)),
+            Choice::New(plan, family) => {
+                return Ok(Chosen::new(None, compiled, plan, Some(family)));
+            }
+            Choice::Refused(family) => family,
+        };
         if state.progress.residents.is_empty() {
-            state.forecast = self.describe(state, &state.graph, &compiled, &family.1, None);
-            return Err(self.refusal(state, &compiled, &family.1));
+            state.forecast = self.describe(state, &state.graph, &compiled, &family, None);
+            return Err(self.refusal(state, &compiled, &family));
         }
         state.give_up_residents();
         self.choose(
@@ -357,21 +363,23 @@ impl Engine {
         compile(&posed, targets, effects)
     }
 
-    fn family(&self, state: &mut State, problem: &Problem) -> Result<Arc<(Problem, Family)>> {
-        let family = state.cache.family(problem, self.0.policy);
-        family.map_err(|error| Error::Internal(error.to_string()))
+    /// The fastest plan that fits. Where one has to be made, the arena's idle pages go first: they
+    /// and the planner's memory need not be there at once.
+    fn plan(&self, state: &mut State, problem: &Problem) -> Result<Choice> {
+        let budget = self.0.store.plan_budget();
+        let choice = state.cache.choose(problem, self.0.policy, budget, || {
+            self.0.store.release_idle();
+        });
+        choice.map_err(|error| Error::Internal(error.to_string()))
     }
 
-    /// Runs the verifier over a plan that has not been verified yet.
-    fn prove(&self, state: &mut State, problem: &Problem, plan: &Plan) -> Result<()> {
-        if !self.0.verify || !state.cache.is_first_use(plan) {
+    /// Runs the verifier over a plan.
+    fn prove(&self, problem: &Problem, plan: &Plan) -> Result<()> {
+        if !self.0.verify {
             return Ok(());
         }
-        match highwater_plan::verify(problem, plan, self.0.store.plan_budget()) {
-            Ok(_) => {
-                state.cache.note_verified(plan);
-                Ok(())
-            }
+        match highwater_plan::verify(problem, plan, plan.arena_bytes) {
+            Ok(_) => Ok(()),
             Err(violation) => Err(Error::Internal(format!("the plan is wrong: {violation}"))),
         }
     }
@@ -505,23 +513,16 @@ impl Engine {
             whole: true,
             future: None,
         };
-        let Ok(Chosen {
-            compiled,
-            family,
-            plan,
-            ..
-        }) = self.choose(state, &guarded, &request)
-        else {
+        let Ok(Chosen { compiled, plan, .. }) = self.choose(state, &guarded, &request) else {
             return unknown;
         };
-        let plan = &family.1.plans()[plan];
         if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
             return unknown;
         }
         match execute(
             &self.machine(state, &state.graph, true),
             &compiled,
-            plan,
+            &plan,
             None,
         ) {
             Err(Failed {
@@ -537,17 +538,25 @@ struct Chosen {
     /// The extended graph, if the future was taken in.
     graph: Option<Graph>,
     compiled: Compiled,
-    family: Arc<(Problem, Family)>,
-    /// Index into the family's plans.
-    plan: usize,
+    plan: Arc<Plan>,
+    /// The plan's family, if the plan is new.
+    family: Option<Box<Family>>,
 }
 
-fn fastest(family: &Family, budget: u64) -> Option<usize> {
-    let chosen = family.choose(budget).ok()?;
-    family
-        .plans()
-        .iter()
-        .position(|plan| std::ptr::eq(plan, chosen))
+impl Chosen {
+    fn new(
+        graph: Option<Graph>,
+        compiled: Compiled,
+        plan: Arc<Plan>,
+        family: Option<Box<Family>>,
+    ) -> Self {
+        Self {
+            graph,
+            compiled,
+            plan,
+            family,
+        }
+    }
 }
 
 impl Compiled {
@@ -614,12 +623,15 @@ fn kept_values(handles: &mut Vec<Weak<Handle>>, graph: &Graph, current: u64) -> 
         HandleState::Pending {
             generation,
             operand,
-        } if *generation == current => value(operand).filter(|&id| {
-            handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES
-        }),
+        } if *generation == current => value(operand)
+            .filter(|&id| handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES),
         _ => None,
     };
-    handles.iter().filter_map(Weak::upgrade).filter_map(kept).collect()
+    handles
+        .iter()
+        .filter_map(Weak::upgrade)
+        .filter_map(kept)
+        .collect()
 }
 
 impl State {

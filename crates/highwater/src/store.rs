@@ -123,6 +123,12 @@ impl Store {
         Ok(self.plans.set_height(height)?)
     }
 
+    /// Gives back the plan arena's pages above what the next plan will find there.
+    pub(crate) fn release_idle(&self) {
+        // A system that refuses leaves them mapped, and counted.
+        let _ = self.plans.set_height(self.held.load(Ordering::Acquire));
+    }
+
     /// Says how far up values lie that the next plan will find.
     pub(crate) fn hold(&self, height: u64) {
         self.held.store(height, Ordering::Release);

@@ -37,7 +37,10 @@ fn infer(op: &'static str, inputs: &[Spec], n: usize) -> Result<SmallVec<[Spec; 
             return Err(OpError::shape(op, expected, got));
         }
     }
-    Ok(smallvec![Spec::contiguous(DType::F32, inputs[0].shape().clone())])
+    Ok(smallvec![Spec::contiguous(
+        DType::F32,
+        inputs[0].shape().clone()
+    )])
 }
 
 impl Op for Snake {
@@ -87,13 +90,22 @@ impl Op for SnakeBackward {
 
 /// Calls `f(output element, storage positions of the inputs)` for each element: any strides.
 fn kernel(args: &mut Args<'_>, f: impl Fn(&[f32]) -> f32) -> Result<(), KernelError> {
-    let positions: Vec<Vec<usize>> =
-        args.inputs.iter().map(|input| input.layout().positions().collect()).collect();
-    let inputs: Vec<&[f32]> =
-        args.inputs.iter().map(|input| input.storage()).collect::<Result<_, _>>()?;
+    let positions: Vec<Vec<usize>> = args
+        .inputs
+        .iter()
+        .map(|input| input.layout().positions().collect())
+        .collect();
+    let inputs: Vec<&[f32]> = args
+        .inputs
+        .iter()
+        .map(|input| input.storage())
+        .collect::<Result<_, _>>()?;
     for (i, y) in args.outputs[0].slice_mut::<f32>()?.iter_mut().enumerate() {
-        let x: SmallVec<[f32; 2]> =
-            inputs.iter().zip(&positions).map(|(x, at)| x[at[i]]).collect();
+        let x: SmallVec<[f32; 2]> = inputs
+            .iter()
+            .zip(&positions)
+            .map(|(x, at)| x[at[i]])
+            .collect();
         *y = f(&x);
     }
     Ok(())
@@ -126,7 +138,11 @@ const ENTRIES: [Entry; 2] = [
         name: "snake",
         kernel: snake,
         reference,
-        samples: || [&[4, 37][..], &[0, 3], &[]].map(|s| Sample::new(Snake { a: 0.7 }, &[s])).into(),
+        samples: || {
+            [&[4, 37][..], &[0, 3], &[]]
+                .map(|s| Sample::new(Snake { a: 0.7 }, &[s]))
+                .into()
+        },
         rejects: || vec![reject(Snake { a: 1.0 }, 1)],
     },
     Entry {
@@ -140,7 +156,11 @@ const ENTRIES: [Entry; 2] = [
 
 fn reject(op: impl Op, inputs: usize) -> Reject {
     let inputs = vec![Spec::contiguous(DType::U32, [2]); inputs];
-    Reject { op: std::sync::Arc::new(op), inputs, error: |e| matches!(e, OpError::DType { .. }) }
+    Reject {
+        op: std::sync::Arc::new(op),
+        inputs,
+        error: |e| matches!(e, OpError::DType { .. }),
+    }
 }
 
 fn main() -> Result<(), Error> {
@@ -150,15 +170,30 @@ fn main() -> Result<(), Error> {
     }
     println!("both operations keep the laws");
     let builder = Engine::builder().arena(2 << 20).seed(1);
-    let builder = ENTRIES.iter().fold(builder, |b, entry| b.kernel(entry.name, entry.kernel));
+    let builder = ENTRIES
+        .iter()
+        .fold(builder, |b, entry| b.kernel(entry.name, entry.kernel));
     let engine = builder.build()?;
-    let (fc, out) = (Linear::new(&engine, 1, 64, true)?, Linear::new(&engine, 64, 1, true)?);
-    let parameters = fc.parameters().into_iter().chain(out.parameters()).collect();
-    let options = AdamWOptions { lr: 1e-2, ..AdamWOptions::default() };
+    let (fc, out) = (
+        Linear::new(&engine, 1, 64, true)?,
+        Linear::new(&engine, 64, 1, true)?,
+    );
+    let parameters = fc
+        .parameters()
+        .into_iter()
+        .chain(out.parameters())
+        .collect();
+    let options = AdamWOptions {
+        lr: 1e-2,
+        ..AdamWOptions::default()
+    };
     let mut optimizer = AdamW::new(parameters, options)?;
     let points: Vec<f32> = (0..256).map(|i| i as f32 / 32.0 - 4.0).collect();
     let waves: Vec<f32> = points.iter().map(|x| (2.0 * x).sin()).collect();
-    let (x, y) = (engine.tensor(&points, [256, 1])?, engine.tensor(&waves, [256, 1])?);
+    let (x, y) = (
+        engine.tensor(&points, [256, 1])?,
+        engine.tensor(&waves, [256, 1])?,
+    );
     let mut last = f32::INFINITY;
     for _ in 0..300 {
         let hidden = Tensor::apply_one(Snake { a: 1.0 }, &[&fc.forward(&x)?])?;

@@ -21,13 +21,17 @@ use std::sync::Arc;
 pub fn grad_norm(parameters: &[Parameter]) -> Result<Tensor> {
     let location = Location::caller();
     let nothing = || usage_error("grad_norm: no parameter has a gradient", location);
-    let engine = parameters.first().map(|parameter| parameter.engine().clone());
+    let engine = parameters
+        .first()
+        .map(|parameter| parameter.engine().clone());
     let engine = engine.ok_or_else(nothing)?;
     let mut state = engine.lock();
     let state = &mut *state;
     let ids: BTreeSet<_> = parameters.iter().map(Parameter::id).collect();
-    let grads: Vec<Operand> =
-        ids.into_iter().filter_map(|id| take_grad(&engine, state, id, true)).collect();
+    let grads: Vec<Operand> = ids
+        .into_iter()
+        .filter_map(|id| take_grad(&engine, state, id, true))
+        .collect();
     if grads.is_empty() {
         return Err(nothing());
     }

@@ -66,7 +66,11 @@ impl Sgd {
     /// As [`Sgd::new`].
     #[track_caller]
     pub fn with_groups(groups: Vec<(Vec<Parameter>, SgdOptions)>) -> Result<Self> {
-        let mut sgd = Self { groups: Vec::new(), slots: Vec::<Slot>::new(), steps: 0 };
+        let mut sgd = Self {
+            groups: Vec::new(),
+            slots: Vec::<Slot>::new(),
+            steps: 0,
+        };
         for (group, (parameters, options)) in groups.into_iter().enumerate() {
             for parameter in parameters {
                 if sgd.slots.iter().any(|slot| slot.parameter.is(&parameter)) {
@@ -75,9 +79,20 @@ impl Sgd {
                 let buffer = (options.momentum != 0.0).then(|| {
                     let name = format!("momentum_buffer.{}", parameter.name());
                     let (engine, shape) = (parameter.engine(), parameter.shape().clone());
-                    Parameter::cell(engine, &name, shape, Category::OptimizerState, false, |_| {})
+                    Parameter::cell(
+                        engine,
+                        &name,
+                        shape,
+                        Category::OptimizerState,
+                        false,
+                        |_| {},
+                    )
                 });
-                sgd.slots.push(Slot { group, parameter, buffer: buffer.transpose()? });
+                sgd.slots.push(Slot {
+                    group,
+                    parameter,
+                    buffer: buffer.transpose()?,
+                });
             }
             sgd.groups.push(options);
         }
@@ -93,7 +108,11 @@ impl Sgd {
     fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<()> {
         let parameters = self.parameters();
         step(&parameters, keep, location, &mut |state, index, grad| {
-            let Slot { group, parameter, buffer } = &self.slots[index];
+            let Slot {
+                group,
+                parameter,
+                buffer,
+            } = &self.slots[index];
             let options = &self.groups[*group];
             let op = highwater_ops::Sgd {
                 lr: options.lr,
@@ -109,7 +128,9 @@ impl Sgd {
             }
             inputs.push(grad);
             let site = site(location, Phase::Update);
-            parameter.engine().apply(state, Arc::new(op), &inputs, &site)?;
+            parameter
+                .engine()
+                .apply(state, Arc::new(op), &inputs, &site)?;
             Ok(())
         })?;
         self.steps += 1;

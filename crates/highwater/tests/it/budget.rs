@@ -33,7 +33,11 @@ fn check_budgets(what: &str, make: Make<'_>, recipe: Recipe, budgets: u64) -> Ve
 fn check_law(sample: Sample) {
     let traces = check_budgets(sample.name, &sample.make, PLAIN, 12);
     let plans: Vec<(u32, u64)> = traces.iter().map(Trace::plan).collect();
-    assert!(plans.is_sorted_by_key(|plan| std::cmp::Reverse(plan.0)), "{}: {plans:?}", sample.name);
+    assert!(
+        plans.is_sorted_by_key(|plan| std::cmp::Reverse(plan.0)),
+        "{}: {plans:?}",
+        sample.name
+    );
     if sample.deep {
         let different: BTreeSet<_> = plans.iter().collect();
         assert!(different.len() >= 8, "{}: {plans:?}", sample.name);
@@ -80,9 +84,18 @@ fn sums_of_views_of_all_before() {
 fn checkpoints_are_recomputed_with_any_memory_and_give_the_same_bits() {
     check_law(PINNED_GPT);
     let pinned = run(Engine::builder(), &PINNED_GPT.make, PLAIN).unwrap();
-    assert!(pinned.reports.iter().all(|report| report.recomputed_nodes > 0));
+    assert!(
+        pinned
+            .reports
+            .iter()
+            .all(|report| report.recomputed_nodes > 0)
+    );
     let free = run(Engine::builder(), &SMALL_GPT.make, PLAIN).unwrap();
-    assert!(free.reports.iter().all(|report| report.recomputed_nodes == 0));
+    assert!(
+        free.reports
+            .iter()
+            .all(|report| report.recomputed_nodes == 0)
+    );
     assert_same_bits("pins", &pinned, &free);
     assert!(pinned.last().planned_arena_bytes < free.last().planned_arena_bytes);
 }
@@ -92,20 +105,37 @@ fn clipping_and_accumulation() {
     for sample in [SMALL_GPT, TWO_OPTIMIZERS, TWO_LOSSES, DENSE] {
         let mut bits = BTreeSet::new();
         for (clip, accumulate) in [(true, 1), (false, 3), (true, 3)] {
-            let recipe = Recipe { clip, accumulate, ..PLAIN };
+            let recipe = Recipe {
+                clip,
+                accumulate,
+                ..PLAIN
+            };
             let traces = check_budgets(sample.name, &sample.make, recipe, 4);
             bits.insert(traces[0].bits.last().cloned());
         }
-        assert_eq!(bits.len(), 3, "{}: a recipe that changes nothing", sample.name);
+        assert_eq!(
+            bits.len(),
+            3,
+            "{}: a recipe that changes nothing",
+            sample.name
+        );
     }
 }
 
 #[test]
 fn kept_gradients() {
     for (clip, accumulate) in [(false, 1), (true, 1), (false, 3)] {
-        let recipe = Recipe { clip, accumulate, keep_grads: true, ..PLAIN };
+        let recipe = Recipe {
+            clip,
+            accumulate,
+            keep_grads: true,
+            ..PLAIN
+        };
         let traces = check_budgets("kept gradients", &SMALL_GPT.make, recipe, 4);
-        let gradients = traces[0].bits.iter().filter(|(name, _)| name.contains("gradient"));
+        let gradients = traces[0]
+            .bits
+            .iter()
+            .filter(|(name, _)| name.contains("gradient"));
         assert!(gradients.count() > 10);
     }
 }
@@ -114,7 +144,11 @@ fn kept_gradients() {
 fn random_graphs() {
     for seed in 0..10 {
         let make = |e: &Engine| Ok(Box::new(RandomGraph::new(e, seed)?) as Box<dyn Model>);
-        let recipe = Recipe { clip: seed % 2 == 1, accumulate: 1 + seed % 3, ..PLAIN };
+        let recipe = Recipe {
+            clip: seed % 2 == 1,
+            accumulate: 1 + seed % 3,
+            ..PLAIN
+        };
         check_budgets(&format!("random graph {seed}"), &make, recipe, 3);
     }
 }
@@ -144,7 +178,10 @@ fn threads_policies_and_eager_give_the_same_bits() {
 fn a_policy_is_kept_to() {
     let recomputed = |policy| {
         let builder = Engine::builder().policy(policy);
-        run(builder, &SMALL_GPT.make, PLAIN).unwrap().last().recomputed_nodes
+        run(builder, &SMALL_GPT.make, PLAIN)
+            .unwrap()
+            .last()
+            .recomputed_nodes
     };
     assert_eq!(recomputed(Policy::Keep), 0);
     assert!(recomputed(Policy::Recompute) > 0);
@@ -155,20 +192,34 @@ fn a_page_below_the_floor_is_refused_and_nothing_changes() {
     for sample in [SMALL_GPT, DENSE] {
         let plenty = run(Engine::builder(), &sample.make, PLAIN).unwrap();
         let least = floor(&sample.make, PLAIN, &plenty);
-        let engine = Engine::builder().arena(least - PAGE).seed(11).build().unwrap();
+        let engine = Engine::builder()
+            .arena(least - PAGE)
+            .seed(11)
+            .build()
+            .unwrap();
         let model = (sample.make)(&engine).unwrap();
         let parameters: Vec<Parameter> = model.sets().concat();
         let mut adamw = AdamW::new(parameters.clone(), AdamWOptions::default()).unwrap();
         let moments = adamw.state_dict();
         let bytes = || {
-            let cells = parameters.iter().chain(moments.iter().map(|(_, moment)| moment));
-            cells.map(|p| p.with_bytes(<[u8]>::to_vec).unwrap()).collect::<Vec<_>>()
+            let cells = parameters
+                .iter()
+                .chain(moments.iter().map(|(_, moment)| moment));
+            cells
+                .map(|p| p.with_bytes(<[u8]>::to_vec).unwrap())
+                .collect::<Vec<_>>()
         };
         let (before, state) = (bytes(), engine.state_bytes());
         let loss = model.losses(0, PLAIN.rows).unwrap().remove(0);
         loss.backward().unwrap();
         let refused = adamw.step().unwrap_err();
-        let Error::OverBudget { floor_bytes, budget_bytes, at, holder } = &refused else {
+        let Error::OverBudget {
+            floor_bytes,
+            budget_bytes,
+            at,
+            holder,
+        } = &refused
+        else {
             panic!("{refused}");
         };
         assert_eq!((*floor_bytes, *budget_bytes), (least, least - PAGE));
@@ -179,7 +230,10 @@ fn a_page_below_the_floor_is_refused_and_nothing_changes() {
         drop((loss, adamw, moments));
         assert!(engine.state_bytes() <= state + PAGE);
         // Half the batch fits, in the same engine, and is not disturbed by what was refused.
-        let smaller = Recipe { rows: PLAIN.rows / 2, ..PLAIN };
+        let smaller = Recipe {
+            rows: PLAIN.rows / 2,
+            ..PLAIN
+        };
         let after = train(&*model, &engine, smaller).unwrap();
         let other = Engine::builder().seed(11).build().unwrap();
         let model = (sample.make)(&other).unwrap();
@@ -195,7 +249,12 @@ fn a_dry_run_tells_what_a_run_takes() {
     let least = floor(&SMALL_GPT.make, PLAIN, &real);
     for budget in [least, real.peak_bytes()] {
         let real = run(Engine::builder().arena(budget), &SMALL_GPT.make, PLAIN).unwrap();
-        let engine = Engine::builder().dry_run().arena(budget).seed(11).build().unwrap();
+        let engine = Engine::builder()
+            .dry_run()
+            .arena(budget)
+            .seed(11)
+            .build()
+            .unwrap();
         let model = (SMALL_GPT.make)(&engine).unwrap();
         let mut adamw = AdamW::new(model.sets().concat(), AdamWOptions::default()).unwrap();
         let loss = model.losses(0, PLAIN.rows).unwrap().remove(0);
@@ -220,14 +279,48 @@ fn zz_times() {
         let t = started.elapsed();
         let started = std::time::Instant::now();
         let least = floor(&sample.make, PLAIN, &plenty);
-        eprintln!("{}: nodes {} keep {k:?} auto {t:?} floor {:?} {least} {}", sample.name, keep.last().nodes, started.elapsed(), plenty.peak_bytes());
+        eprintln!(
+            "{}: nodes {} keep {k:?} auto {t:?} floor {:?} {least} {}",
+            sample.name,
+            keep.last().nodes,
+            started.elapsed(),
+            plenty.peak_bytes()
+        );
     }
 }
 #[test]
 fn zz_reads() {
-    for recipe in [PLAIN, Recipe { accumulate: 3, ..PLAIN }] {
-    for read_early in [false, true] {
-        let trace = run(Engine::builder(), &SMALL_GPT.make, Recipe { read_early, ..recipe }).unwrap();
-        eprintln!("{:?}", trace.reports.iter().take(12).map(|r| (r.nodes, r.recomputed_nodes, r.planned_arena_bytes, r.state_bytes)).collect::<Vec<_>>());
-    }}
+    for recipe in [
+        PLAIN,
+        Recipe {
+            accumulate: 3,
+            ..PLAIN
+        },
+    ] {
+        for read_early in [false, true] {
+            let trace = run(
+                Engine::builder(),
+                &SMALL_GPT.make,
+                Recipe {
+                    read_early,
+                    ..recipe
+                },
+            )
+            .unwrap();
+            eprintln!(
+                "{:?}",
+                trace
+                    .reports
+                    .iter()
+                    .take(12)
+                    .map(|r| (
+                        r.nodes,
+                        r.recomputed_nodes,
+                        r.planned_arena_bytes,
+                        r.state_bytes
+                    ))
+                    .collect::<Vec<_>>()
+            );
+        }
+    }
 }

@@ -59,18 +59,36 @@ pub(crate) const SMALL_GPT: Sample = sample("small gpt", true, |e| {
     Ok(Box::new(Gpt::new(e, GptOptions { blocks: 3, ..GPT })?))
 });
 pub(crate) const DEEP_TIED_GPT: Sample = sample("deep tied gpt", true, |e| {
-    Ok(Box::new(Gpt::new(e, GptOptions { blocks: 12, tied: true, ..GPT })?))
+    Ok(Box::new(Gpt::new(
+        e,
+        GptOptions {
+            blocks: 12,
+            tied: true,
+            ..GPT
+        },
+    )?))
 });
 pub(crate) const PINNED_GPT: Sample = sample("gpt of checkpoints", false, |e| {
-    Ok(Box::new(Gpt::new(e, GptOptions { blocks: 3, pinned: true, ..GPT })?))
+    Ok(Box::new(Gpt::new(
+        e,
+        GptOptions {
+            blocks: 3,
+            pinned: true,
+            ..GPT
+        },
+    )?))
 });
 pub(crate) const SHARED_BLOCK: Sample = sample("one block six times", true, |e| {
     Ok(Box::new(SharedBlock::new(e)?))
 });
 pub(crate) const TWO_OPTIMIZERS: Sample = sample("two optimizers", true, |e| {
-    Ok(Box::new(TwoOptimizers(Gpt::new(e, GptOptions { blocks: 2, ..GPT })?)))
+    Ok(Box::new(TwoOptimizers(Gpt::new(
+        e,
+        GptOptions { blocks: 2, ..GPT },
+    )?)))
 });
-pub(crate) const TWO_LOSSES: Sample = sample("two losses", true, |e| Ok(Box::new(TwoLosses::new(e)?)));
+pub(crate) const TWO_LOSSES: Sample =
+    sample("two losses", true, |e| Ok(Box::new(TwoLosses::new(e)?)));
 pub(crate) const SKIPS: Sample = sample("skips", true, |e| Ok(Box::new(Skips::new(e)?)));
 pub(crate) const DENSE: Sample = sample("dense", false, |e| Ok(Box::new(Dense::new(e)?)));
 
@@ -128,7 +146,11 @@ struct GptOptions {
     pinned: bool,
 }
 
-const GPT: GptOptions = GptOptions { blocks: 1, tied: false, pinned: false };
+const GPT: GptOptions = GptOptions {
+    blocks: 1,
+    tied: false,
+    pinned: false,
+};
 
 #[derive(Module)]
 struct Gpt {
@@ -153,7 +175,9 @@ impl Gpt {
             tokens,
             positions: Embedding::new(e, LENGTH, WIDTH)?,
             dropout: Dropout::new(0.1),
-            blocks: (0..options.blocks).map(|_| Block::new(e)).collect::<Result<_>>()?,
+            blocks: (0..options.blocks)
+                .map(|_| Block::new(e))
+                .collect::<Result<_>>()?,
             ln_f: LayerNorm::new(e, WIDTH, 1e-5)?,
             head,
             options,
@@ -165,7 +189,11 @@ impl Gpt {
         let mut h = self.dropout.forward(&embedded)?;
         for (i, block) in self.blocks.iter().enumerate() {
             let forward = |x: &Tensor| scope(&format!("h.{i}"), || block.forward(x));
-            h = if self.options.pinned { checkpoint(forward, &h)? } else { forward(&h)? };
+            h = if self.options.pinned {
+                checkpoint(forward, &h)?
+            } else {
+                forward(&h)?
+            };
         }
         self.ln_f.forward(&h)
     }
@@ -175,7 +203,8 @@ impl Model for Gpt {
     fn losses(&self, index: u64, rows: usize) -> Result<Vec<Tensor>> {
         let engine = self.head.engine();
         let mut random = Random(index);
-        let mut batch = || engine.indices(&random.tokens(rows * LENGTH, VOCABULARY), [rows, LENGTH]);
+        let mut batch =
+            || engine.indices(&random.tokens(rows * LENGTH, VOCABULARY), [rows, LENGTH]);
         let (x, y) = (batch()?, batch()?);
         let h = self.hidden(&x)?;
         let loss = match self.options.tied {
@@ -204,7 +233,9 @@ impl Model for TwoOptimizers {
             .named_parameters()
             .into_iter()
             .partition::<Vec<_>, _>(|(name, _)| name.starts_with("tokens") || name == "head");
-        [embeddings, rest].map(|set| set.into_iter().map(|(_, p)| p).collect()).into()
+        [embeddings, rest]
+            .map(|set| set.into_iter().map(|(_, p)| p).collect())
+            .into()
     }
 }
 
@@ -303,8 +334,13 @@ impl Skips {
         let widths: Vec<usize> = (0..5).map(|level| WIDTH >> level).collect();
         let pairs = || widths.windows(2);
         Ok(Self {
-            down: pairs().map(|w| Linear::new(e, w[0], w[1], true)).collect::<Result<_>>()?,
-            up: pairs().rev().map(|w| Linear::new(e, w[1], w[0], true)).collect::<Result<_>>()?,
+            down: pairs()
+                .map(|w| Linear::new(e, w[0], w[1], true))
+                .collect::<Result<_>>()?,
+            up: pairs()
+                .rev()
+                .map(|w| Linear::new(e, w[1], w[0], true))
+                .collect::<Result<_>>()?,
             dropout: Dropout::new(0.1),
         })
     }
@@ -342,7 +378,10 @@ impl Dense {
     fn new(e: &Engine) -> Result<Self> {
         let layer = |i: usize| Linear::new(e, (i + 1) * WIDTH, WIDTH, true);
         let layers = (0..5).map(layer).collect::<Result<_>>()?;
-        Ok(Self { layers, dropout: Dropout::new(0.1) })
+        Ok(Self {
+            layers,
+            dropout: Dropout::new(0.1),
+        })
     }
 }
 
@@ -351,16 +390,28 @@ impl Model for Dense {
         let x = values(self.layers[0].weight.engine(), index, rows)?;
         let mut features = vec![x.clone()];
         for layer in &self.layers {
-            let mut sum = features[0].linear(&layer.weight.narrow(1, 0, WIDTH)?, layer.bias.as_deref())?;
+            let mut sum =
+                features[0].linear(&layer.weight.narrow(1, 0, WIDTH)?, layer.bias.as_deref())?;
             for (i, feature) in features.iter().enumerate().skip(1) {
-                sum = sum.add(&feature.linear(&layer.weight.narrow(1, i * WIDTH, WIDTH)?, None)?)?;
+                sum =
+                    sum.add(&feature.linear(&layer.weight.narrow(1, i * WIDTH, WIDTH)?, None)?)?;
             }
-            let gate = sum.narrow(2, 3, 1)?.sigmoid()?.expand([rows, LENGTH, WIDTH / 2])?;
+            let gate = sum
+                .narrow(2, 3, 1)?
+                .sigmoid()?
+                .expand([rows, LENGTH, WIDTH / 2])?;
             let halves = sum.chunk(2, 2)?;
             let gated = halves[0].mul(&gate)?.add(&halves[1].tanh()?)?;
-            let wide = gated.transpose(1, 2)?.reshape([rows, WIDTH / 2, 1, LENGTH])?;
-            let wide = wide.expand([rows, WIDTH / 2, 2, LENGTH])?.permute(&[0, 3, 1, 2])?;
-            features.push(self.dropout.forward(&wide.reshape([rows, LENGTH, WIDTH])?)?);
+            let wide = gated
+                .transpose(1, 2)?
+                .reshape([rows, WIDTH / 2, 1, LENGTH])?;
+            let wide = wide
+                .expand([rows, WIDTH / 2, 2, LENGTH])?
+                .permute(&[0, 3, 1, 2])?;
+            features.push(
+                self.dropout
+                    .forward(&wide.reshape([rows, LENGTH, WIDTH])?)?,
+            );
         }
         Ok(vec![square_mean(&features[features.len() - 1].sub(&x)?)?])
     }
@@ -381,7 +432,10 @@ impl RandomGraph {
 
     pub(crate) fn new(e: &Engine, seed: u64) -> Result<Self> {
         let weight = |_| Parameter::normal(e, [WIDTH, WIDTH], 0.2);
-        Ok(Self { seed, weights: (0..4).map(weight).collect::<Result<_>>()? })
+        Ok(Self {
+            seed,
+            weights: (0..4).map(weight).collect::<Result<_>>()?,
+        })
     }
 
     fn node(&self, random: &mut Random, values: &[Tensor]) -> Result<Tensor> {
@@ -406,7 +460,9 @@ impl RandomGraph {
                 y.add(&sum.tanh()?)
             }
             10 => {
-                let swapped = y.reshape([y.dims()[0], LENGTH, 2, WIDTH / 2])?.transpose(2, 3)?;
+                let swapped = y
+                    .reshape([y.dims()[0], LENGTH, 2, WIDTH / 2])?
+                    .transpose(2, 3)?;
                 x.mul(&swapped.reshape(x.shape().clone())?)?.sigmoid()
             }
             _ => {

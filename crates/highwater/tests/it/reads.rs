@@ -10,8 +10,15 @@ use highwater::{Engine, Error, Module, Parameter, Tensor, eval, no_grad};
 fn reading_the_loss_before_backward_changes_no_bit_at_any_budget() {
     for sample in [SMALL_GPT, TWO_LOSSES, DENSE] {
         for (clip, accumulate) in [(false, 1), (true, 3)] {
-            let late = Recipe { clip, accumulate, ..PLAIN };
-            let early = Recipe { read_early: true, ..late };
+            let late = Recipe {
+                clip,
+                accumulate,
+                ..PLAIN
+            };
+            let early = Recipe {
+                read_early: true,
+                ..late
+            };
             let mut expected = run(Engine::builder(), &sample.make, late).unwrap();
             expected.bits.sort();
             let plenty = run(Engine::builder(), &sample.make, early).unwrap();
@@ -33,14 +40,25 @@ fn reading_the_loss_before_backward_changes_no_bit_at_any_budget() {
 fn reading_the_loss_before_backward_runs_nothing_twice_with_plenty_of_memory() {
     for sample in [SMALL_GPT, TWO_LOSSES, DENSE] {
         for accumulate in [1, 3] {
-            let late = Recipe { accumulate, ..PLAIN };
+            let late = Recipe {
+                accumulate,
+                ..PLAIN
+            };
             let nodes = |recipe| {
                 let trace = run(Engine::builder(), &sample.make, recipe).unwrap();
                 let recomputed: u32 = trace.reports.iter().map(|r| r.recomputed_nodes).sum();
                 assert_eq!(recomputed, 0, "{} {recipe:?}", sample.name);
                 trace.reports.iter().map(|report| report.nodes).sum::<u32>()
             };
-            assert_eq!(nodes(Recipe { read_early: true, ..late }), nodes(late), "{}", sample.name);
+            assert_eq!(
+                nodes(Recipe {
+                    read_early: true,
+                    ..late
+                }),
+                nodes(late),
+                "{}",
+                sample.name
+            );
         }
     }
 }
@@ -57,7 +75,10 @@ const COLUMNS: usize = 64;
 impl Chain {
     fn new(engine: &Engine) -> Self {
         let layer = |_| Linear::new(engine, COLUMNS, COLUMNS, true).unwrap();
-        Self { engine: engine.clone(), layers: (0..4).map(layer).collect() }
+        Self {
+            engine: engine.clone(),
+            layers: (0..4).map(layer).collect(),
+        }
     }
 
     fn input(&self, seed: u64) -> Tensor {
@@ -78,12 +99,20 @@ impl Chain {
     }
 
     fn sgd(&self) -> Sgd {
-        let options = SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() };
+        let options = SgdOptions {
+            lr: 0.1,
+            momentum: 0.9,
+            ..SgdOptions::default()
+        };
         Sgd::new(self.layers.parameters(), options).unwrap()
     }
 
     fn weights(&self) -> Vec<Vec<f32>> {
-        self.layers.parameters().iter().map(|p| p.to_vec().unwrap()).collect()
+        self.layers
+            .parameters()
+            .iter()
+            .map(|p| p.to_vec().unwrap())
+            .collect()
     }
 }
 
@@ -120,7 +149,9 @@ fn values_read_in_the_middle_are_those_of_a_run_that_reads_nothing() {
     loop {
         match train(true, budget) {
             Ok(weights) => break assert_eq!(weights, expected, "{budget}"),
-            Err(Error::OverBudget { floor_bytes, .. }) if floor_bytes > budget => budget = floor_bytes,
+            Err(Error::OverBudget { floor_bytes, .. }) if floor_bytes > budget => {
+                budget = floor_bytes
+            }
             Err(other) => panic!("{other}"),
         }
     }
@@ -138,17 +169,28 @@ fn a_value_read_twice_is_computed_once() {
     assert_eq!(engine.last_step(), report);
     // The rest of the chain starts from there.
     loss.item().unwrap();
-    assert_eq!((engine.last_step().nodes, engine.last_step().recomputed_nodes), (8, 0));
+    assert_eq!(
+        (
+            engine.last_step().nodes,
+            engine.last_step().recomputed_nodes
+        ),
+        (8, 0)
+    );
 }
 
 #[test]
 fn views_of_a_read_value_and_new_results_from_it_are_right() {
     let engine = engine();
-    let x = engine.tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3]).unwrap();
+    let x = engine
+        .tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])
+        .unwrap();
     let y = x.mul_scalar(2.0).unwrap();
     assert_eq!(y.to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
     let turned = y.transpose(0, 1).unwrap();
-    assert_eq!(turned.to_vec::<f32>().unwrap(), [2.0, 8.0, 4.0, 10.0, 6.0, 12.0]);
+    assert_eq!(
+        turned.to_vec::<f32>().unwrap(),
+        [2.0, 8.0, 4.0, 10.0, 6.0, 12.0]
+    );
     let part = turned.narrow(0, 1, 2).unwrap().add_scalar(1.0).unwrap();
     assert_eq!(part.to_vec::<f32>().unwrap(), [5.0, 11.0, 7.0, 13.0]);
 }
@@ -225,7 +267,11 @@ fn what_a_step_does_not_keep_says_where_it_was_made_and_where_it_went() {
     sgd.step().unwrap();
     let stepped = format!("{}:{}:", file!(), line!() - 1);
 
-    assert_eq!(twice.to_vec::<f32>().unwrap().len(), ROWS * COLUMNS, "{made}");
+    assert_eq!(
+        twice.to_vec::<f32>().unwrap().len(),
+        ROWS * COLUMNS,
+        "{made}"
+    );
     let sums: Vec<f32> = small.to_vec().unwrap();
     let mean = sums.iter().map(|x| f64::from(x * x)).sum::<f64>() / COLUMNS as f64;
     assert!((f64::from(loss.item().unwrap()) / mean - 1.0).abs() < 1e-5);
@@ -234,10 +280,23 @@ fn what_a_step_does_not_keep_says_where_it_was_made_and_where_it_went() {
     let read = triple.to_vec::<f32>().unwrap_err();
     let used = triple.relu().unwrap_err();
     for error in [read, used] {
-        let Error::Expired { spec, made_at, evaluated_at } = &error else { panic!("{error}") };
+        let Error::Expired {
+            spec,
+            made_at,
+            evaluated_at,
+        } = &error
+        else {
+            panic!("{error}")
+        };
         assert!(spec.contains("512") && spec.contains("64"), "{spec}");
-        assert!(made_at.starts_with(&made_triple), "{made_at}, not {made_triple}");
-        assert!(evaluated_at.starts_with(&stepped), "{evaluated_at}, not {stepped}");
+        assert!(
+            made_at.starts_with(&made_triple),
+            "{made_at}, not {made_triple}"
+        );
+        assert!(
+            evaluated_at.starts_with(&stepped),
+            "{evaluated_at}, not {stepped}"
+        );
         let text = error.to_string();
         assert!(text.contains("keep()") && text.contains(&stepped), "{text}");
     }
@@ -262,7 +321,14 @@ fn evaluated_values_outlive_the_step() {
 fn a_parameter_reads_as_it_is_now() {
     let engine = engine();
     let p = Parameter::new(&engine, [2], |values| values.copy_from_slice(&[1.0, -2.0])).unwrap();
-    let mut sgd = Sgd::new(vec![p.clone()], SgdOptions { lr: 0.5, ..SgdOptions::default() }).unwrap();
+    let mut sgd = Sgd::new(
+        vec![p.clone()],
+        SgdOptions {
+            lr: 0.5,
+            ..SgdOptions::default()
+        },
+    )
+    .unwrap();
     p.mul(&p).unwrap().sum().unwrap().backward().unwrap();
     assert_eq!(p.to_vec::<f32>().unwrap(), [1.0, -2.0]);
     sgd.step().unwrap();

@@ -20,7 +20,14 @@ fn parameter(engine: &Engine, values: &[f32]) -> Parameter {
 
 fn sgd(parameters: &[&Parameter], lr: f64) -> Sgd {
     let parameters = parameters.iter().map(|&p| p.clone()).collect();
-    Sgd::new(parameters, SgdOptions { lr, ..SgdOptions::default() }).unwrap()
+    Sgd::new(
+        parameters,
+        SgdOptions {
+            lr,
+            ..SgdOptions::default()
+        },
+    )
+    .unwrap()
 }
 
 fn values(tensor: &Tensor) -> Vec<f32> {
@@ -71,10 +78,17 @@ fn accumulated_gradients_are_those_of_the_sum_of_the_losses() {
             sum.backward().unwrap();
         }
         optimizer.step_keep_grads().unwrap();
-        layer.parameters().iter().flat_map(|p| grad(p).unwrap()).collect::<Vec<_>>()
+        layer
+            .parameters()
+            .iter()
+            .flat_map(|p| grad(p).unwrap())
+            .collect::<Vec<_>>()
     };
     for (one, other) in step(true).iter().zip(step(false)) {
-        assert!((one - other).abs() <= 1e-5 * other.abs().max(1.0), "{one}, {other}");
+        assert!(
+            (one - other).abs() <= 1e-5 * other.abs().max(1.0),
+            "{one}, {other}"
+        );
     }
 }
 
@@ -125,7 +139,13 @@ fn detach_cuts_the_gradient() {
     let square = p.mul(&p).unwrap();
     let cut = square.detach().unwrap();
     assert!(square.requires_grad().unwrap() && !cut.requires_grad().unwrap());
-    square.add(&cut.mul(&p).unwrap()).unwrap().sum().unwrap().backward().unwrap();
+    square
+        .add(&cut.mul(&p).unwrap())
+        .unwrap()
+        .sum()
+        .unwrap()
+        .backward()
+        .unwrap();
     // 2p + p^2, where the second factor is a constant.
     assert_eq!(grad(&p).unwrap(), [3.0, 8.0]);
     let none = no_grad(|| p.mul(&p).unwrap().sum().unwrap());
@@ -140,10 +160,18 @@ fn gradients_of_leaves_equal_finite_differences() {
     let f = |x: &Tensor| -> Result<Tensor> {
         let w = engine.tensor(&weights, [3, 4])?;
         let h = x.linear(&w, None)?.tanh()?.layer_norm(None, 1e-2)?;
-        h.mul(&h.sigmoid()?)?.softmax()?.mul(&x.sum_dims(&[1], true)?)?.gelu()?.mean()
+        h.mul(&h.sigmoid()?)?
+            .softmax()?
+            .mul(&x.sum_dims(&[1], true)?)?
+            .gelu()?
+            .mean()
     };
     let at = Random(4).values(8);
-    let leaf = engine.tensor(&at, [2, 4]).unwrap().requires_grad_().unwrap();
+    let leaf = engine
+        .tensor(&at, [2, 4])
+        .unwrap()
+        .requires_grad_()
+        .unwrap();
     f(&leaf).unwrap().backward().unwrap();
     let gradient = values(&leaf.grad().expect("a gradient"));
     let step = 2e-3;
@@ -151,16 +179,29 @@ fn gradients_of_leaves_equal_finite_differences() {
         let value = |shift: f32| {
             let mut at = at.clone();
             at[i] += shift;
-            f64::from(f(&engine.tensor(&at, [2, 4]).unwrap()).unwrap().item().unwrap())
+            f64::from(
+                f(&engine.tensor(&at, [2, 4]).unwrap())
+                    .unwrap()
+                    .item()
+                    .unwrap(),
+            )
         };
         let difference = (value(step) - value(-step)) / f64::from(2.0 * step);
         let got = f64::from(gradient[i]);
-        assert!((got - difference).abs() < 1e-3, "{i}: {got}, not {difference}");
+        assert!(
+            (got - difference).abs() < 1e-3,
+            "{i}: {got}, not {difference}"
+        );
     }
     // A second backward adds.
     f(&leaf).unwrap().backward().unwrap();
     let twice = values(&leaf.grad().expect("a gradient"));
-    assert!(twice.iter().zip(&gradient).all(|(two, one)| (two - 2.0 * one).abs() < 1e-6));
+    assert!(
+        twice
+            .iter()
+            .zip(&gradient)
+            .all(|(two, one)| (two - 2.0 * one).abs() < 1e-6)
+    );
 }
 
 #[test]
@@ -173,7 +214,10 @@ fn frozen_parameters_stay() {
     let mut optimizer = AdamW::new(all.clone(), AdamWOptions::default()).unwrap();
     let x = engine.tensor(&Random(1).values(8), [2, 4]).unwrap();
     let forward = || {
-        let h = layers.iter().try_fold(x.clone(), |h, layer| layer.forward(&h)?.tanh()).unwrap();
+        let h = layers
+            .iter()
+            .try_fold(x.clone(), |h, layer| layer.forward(&h)?.tanh())
+            .unwrap();
         h.sum().unwrap()
     };
     forward().backward().unwrap();
@@ -181,7 +225,10 @@ fn frozen_parameters_stay() {
     assert_eq!(grads, [true, true, false, false, true, true]);
     optimizer.step().unwrap();
     let changed = |before: &[Vec<f32>]| -> Vec<bool> {
-        all.iter().zip(before).map(|(p, before)| values(p) != *before).collect()
+        all.iter()
+            .zip(before)
+            .map(|(p, before)| values(p) != *before)
+            .collect()
     };
     assert_eq!(changed(&before), grads);
     layers[1].requires_grad_(true);
@@ -202,12 +249,22 @@ fn backward_through_a_consumed_history_says_so() {
     assert_eq!(values(&h), [1.0, 4.0]);
     let line = line!() + 1;
     let error = h.mul(&p).unwrap().sum().unwrap().backward().unwrap_err();
-    let Error::HistoryConsumed { made_at, location, .. } = &error else { panic!("{error}") };
+    let Error::HistoryConsumed {
+        made_at, location, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
     assert!(made_at.contains("semantics.rs"), "{made_at}");
-    assert!(location.contains(&format!("semantics.rs:{line}:")), "{location}");
+    assert!(
+        location.contains(&format!("semantics.rs:{line}:")),
+        "{location}"
+    );
     assert!(p.grad().is_none());
     // Detached it is a constant, and the engine goes on.
-    weighted(&h.detach().unwrap().mul(&p).unwrap(), &[1.0, 1.0]).backward().unwrap();
+    weighted(&h.detach().unwrap().mul(&p).unwrap(), &[1.0, 1.0])
+        .backward()
+        .unwrap();
     assert_eq!(grad(&p).unwrap(), [1.0, 4.0]);
     optimizer.step().unwrap();
     assert_eq!(values(&p), [-2.0, -6.0]);
@@ -231,7 +288,11 @@ fn a_state_carried_from_step_to_step_must_be_detached() {
         };
         step().unwrap();
         let second = step();
-        assert_eq!(matches!(second, Err(Error::HistoryConsumed { .. })), !detach, "{second:?}");
+        assert_eq!(
+            matches!(second, Err(Error::HistoryConsumed { .. })),
+            !detach,
+            "{second:?}"
+        );
         assert_eq!(second.is_ok(), detach);
     }
 }
@@ -256,11 +317,21 @@ fn wrong_uses_of_backward_are_refused() {
         (wide.backward().unwrap_err(), "one element"),
         (x.backward().unwrap_err(), "requires_grad"),
         (wide.requires_grad_().unwrap_err(), "no operation made"),
-        (engine.indices(&[1], [1]).unwrap().requires_grad_().unwrap_err(), "float"),
+        (
+            engine
+                .indices(&[1], [1])
+                .unwrap()
+                .requires_grad_()
+                .unwrap_err(),
+            "float",
+        ),
     ] {
         assert!(matches!(error, Error::Usage { .. }), "{error}");
         let text = error.to_string();
-        assert!(text.contains(says) && text.contains("semantics.rs"), "{text}");
+        assert!(
+            text.contains(says) && text.contains("semantics.rs"),
+            "{text}"
+        );
     }
     assert!(p.grad().is_none());
 }
@@ -283,9 +354,17 @@ fn wrong_shapes_name_operation_module_and_line() {
     let x = engine.tensor(&[0.0; 6], [2, 3]).unwrap();
     let line = line!() + 1;
     let error = scope("h.3", || scope("mlp", || layer.forward(&x))).unwrap_err();
-    let Error::Op { module, location, .. } = &error else { panic!("{error}") };
+    let Error::Op {
+        module, location, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
     assert_eq!(module, "h.3.mlp");
-    assert!(location.contains(&format!("semantics.rs:{line}:")), "{location}");
+    assert!(
+        location.contains(&format!("semantics.rs:{line}:")),
+        "{location}"
+    );
     let text = error.to_string();
     for part in ["linear", "expected", "got", "[2, 3]"] {
         assert!(text.contains(part), "{text}");
@@ -293,7 +372,9 @@ fn wrong_shapes_name_operation_module_and_line() {
     // A parameter's name says where it belongs, if nobody else does.
     layer.name_parameters();
     layer.weight.set_name("encoder.layer.0.weight");
-    let Error::Op { module, .. } = layer.forward(&x).unwrap_err() else { panic!() };
+    let Error::Op { module, .. } = layer.forward(&x).unwrap_err() else {
+        panic!()
+    };
     assert_eq!(module, "encoder.layer.0");
     let errors = [
         engine.tensor(&[0.0; 5], [2, 3]).unwrap_err(),
@@ -302,7 +383,9 @@ fn wrong_shapes_name_operation_module_and_line() {
         layer.weight.copy_from_slice(&[0.0; 3]).unwrap_err(),
     ];
     for error in errors {
-        assert!(matches!(&error, Error::Usage { location, .. } if location.contains("semantics.rs")));
+        assert!(
+            matches!(&error, Error::Usage { location, .. } if location.contains("semantics.rs"))
+        );
     }
 }
 
@@ -321,22 +404,35 @@ fn gan(separate: bool) -> Vec<Vec<f32>> {
     for step in 0..3 {
         let noise = |seed| engine.tensor(&Random(seed).values(32), [8, 4]).unwrap();
         let fake = |seed| generator.forward(&noise(seed)).unwrap().tanh().unwrap();
-        let real = engine.tensor(&Random(100 + step).values(8), [8, 1]).unwrap();
+        let real = engine
+            .tensor(&Random(100 + step).values(8), [8, 1])
+            .unwrap();
         let on_real = distance(&critic.forward(&real).unwrap(), 1.0).unwrap();
-        let seen = if separate { fake(step) } else { fake(step).detach().unwrap() };
+        let seen = if separate {
+            fake(step)
+        } else {
+            fake(step).detach().unwrap()
+        };
         let on_fake = distance(&critic.forward(&seen).unwrap(), 0.0).unwrap();
         on_real.add(&on_fake).unwrap().backward().unwrap();
         assert_eq!(generator.weight.grad().is_some(), separate);
         train_generator.zero_grad();
         train_critic.step().unwrap();
         critic.requires_grad_(separate);
-        distance(&critic.forward(&fake(step)).unwrap(), 1.0).unwrap().backward().unwrap();
+        distance(&critic.forward(&fake(step)).unwrap(), 1.0)
+            .unwrap()
+            .backward()
+            .unwrap();
         assert_eq!(critic.weight.grad().is_some(), separate);
         train_critic.zero_grad();
         train_generator.step().unwrap();
         critic.requires_grad_(true);
     }
-    [generator, critic].iter().flat_map(Module::parameters).map(|p| values(&p)).collect()
+    [generator, critic]
+        .iter()
+        .flat_map(Module::parameters)
+        .map(|p| values(&p))
+        .collect()
 }
 
 #[test]
@@ -350,18 +446,31 @@ fn a_loss_that_is_not_finite_stops_the_step_before_any_update() {
     let layer = Linear::new(&engine, 4, 4, true).unwrap();
     let mut optimizer = AdamW::new(layer.parameters(), AdamWOptions::default()).unwrap();
     let x = |scale: f32| {
-        let values: Vec<f32> = Random(1).values(8).iter().map(|x| (x * x + 0.5) * scale).collect();
+        let values: Vec<f32> = Random(1)
+            .values(8)
+            .iter()
+            .map(|x| (x * x + 0.5) * scale)
+            .collect();
         engine.tensor(&values, [2, 4]).unwrap()
     };
     let train = |scale| -> Result<Tensor> {
         let h = layer.forward(&x(1.0))?.tanh()?;
-        let grown = scope("h.1", || h.mul(&h)?.add_scalar(1.0)?.mul_scalar(scale)?.exp())?;
+        let grown = scope("h.1", || {
+            h.mul(&h)?.add_scalar(1.0)?.mul_scalar(scale)?.exp()
+        })?;
         let loss = grown.mean()?;
         loss.backward()?;
         Ok(loss)
     };
     let moments = optimizer_state(&optimizer);
-    let cells = || -> Vec<_> { layer.parameters().iter().chain(&moments).map(|p| values(p)).collect() };
+    let cells = || -> Vec<_> {
+        layer
+            .parameters()
+            .iter()
+            .chain(&moments)
+            .map(|p| values(p))
+            .collect()
+    };
     train(1.0).unwrap();
     optimizer.step().unwrap();
     let before = cells();
@@ -371,9 +480,14 @@ fn a_loss_that_is_not_finite_stops_the_step_before_any_update() {
             clip_grad_norm_(&layer.parameters(), 1.0).unwrap();
         }
         let error = optimizer.step().unwrap_err();
-        let Error::NonFinite { what, node } = &error else { panic!("{error}") };
+        let Error::NonFinite { what, node } = &error else {
+            panic!("{error}")
+        };
         assert!(what.contains("loss"), "{what}");
-        assert!(node.contains("exp") && node.contains("h.1") && node.contains("semantics.rs"), "{node}");
+        assert!(
+            node.contains("exp") && node.contains("h.1") && node.contains("semantics.rs"),
+            "{node}"
+        );
         assert!(engine.check_poison().is_ok());
         assert!(layer.weight.grad().is_none());
         drop(loss);
@@ -387,7 +501,11 @@ fn a_loss_that_is_not_finite_stops_the_step_before_any_update() {
 }
 
 fn optimizer_state(optimizer: &AdamW) -> Vec<Parameter> {
-    optimizer.state_dict().into_iter().map(|(_, moment)| moment).collect()
+    optimizer
+        .state_dict()
+        .into_iter()
+        .map(|(_, moment)| moment)
+        .collect()
 }
 
 #[test]
@@ -398,7 +516,9 @@ fn a_loss_that_was_read_and_is_not_finite_is_found_too() {
     let loss = scope("head", || p.sub_scalar(2.0)?.log()?.sum()).unwrap();
     assert!(!loss.item().unwrap().is_finite());
     loss.backward().unwrap();
-    let Error::NonFinite { node, .. } = optimizer.step().unwrap_err() else { panic!() };
+    let Error::NonFinite { node, .. } = optimizer.step().unwrap_err() else {
+        panic!()
+    };
     assert!(node.starts_with("log in head at"), "{node}");
     assert_eq!(values(&p), [1.0, 2.0]);
 }
@@ -411,7 +531,10 @@ fn a_norm_that_is_not_finite_stops_the_step_too() {
     p.sqrt().unwrap().sum().unwrap().backward().unwrap();
     let norm = clip_grad_norm_(&[p.clone()], 1.0).unwrap();
     let error = optimizer.step().unwrap_err();
-    assert!(matches!(&error, Error::NonFinite { what, .. } if what.contains("norm")), "{error}");
+    assert!(
+        matches!(&error, Error::NonFinite { what, .. } if what.contains("norm")),
+        "{error}"
+    );
     drop(norm);
     assert_eq!(values(&p), [0.0, 4.0]);
     weighted(&p, &[3.0, 4.0]).backward().unwrap();
@@ -419,7 +542,10 @@ fn a_norm_that_is_not_finite_stops_the_step_too() {
     optimizer.step().unwrap();
     assert_eq!(norm.item().unwrap(), 5.0);
     let clipped = values(&p);
-    assert!((clipped[0] + 0.6).abs() < 1e-5 && (clipped[1] - 3.2).abs() < 1e-5, "{clipped:?}");
+    assert!(
+        (clipped[0] + 0.6).abs() < 1e-5 && (clipped[1] - 3.2).abs() < 1e-5,
+        "{clipped:?}"
+    );
 }
 
 #[test]
@@ -427,13 +553,27 @@ fn a_gradient_that_is_not_finite_while_the_loss_is_poisons_the_engine() {
     let engine = engine();
     let (p, q) = (parameter(&engine, &[0.0, 4.0]), parameter(&engine, &[1.0]));
     let mut optimizer = AdamW::new(vec![p.clone(), q.clone()], AdamWOptions::default()).unwrap();
-    p.sqrt().unwrap().sum().unwrap().add(&q.sum().unwrap()).unwrap().backward().unwrap();
+    p.sqrt()
+        .unwrap()
+        .sum()
+        .unwrap()
+        .add(&q.sum().unwrap())
+        .unwrap()
+        .backward()
+        .unwrap();
     let error = optimizer.step().unwrap_err();
-    assert!(error.to_string().contains("gradient is not finite"), "{error}");
+    assert!(
+        error.to_string().contains("gradient is not finite"),
+        "{error}"
+    );
     assert_poisoned(&engine, &q, &mut optimizer);
     // Loading state into every cell makes it whole again.
-    for cell in [p.clone(), q.clone()].into_iter().chain(optimizer_state(&optimizer)) {
-        cell.copy_from_slice(&vec![1.0; cell.shape().numel()]).unwrap();
+    for cell in [p.clone(), q.clone()]
+        .into_iter()
+        .chain(optimizer_state(&optimizer))
+    {
+        cell.copy_from_slice(&vec![1.0; cell.shape().numel()])
+            .unwrap();
     }
     engine.clear_poison();
     p.sum().unwrap().backward().unwrap();
@@ -483,22 +623,42 @@ impl Op for Halfway {
 
 fn halfway(_: &dyn Op, args: &mut Args<'_>) -> std::result::Result<(), KernelError> {
     args.inputs[0].slice_mut::<f32>()?[0] = 99.0;
-    Err(KernelError::Unsupported { expected: "better days", got: "this".into() })
+    Err(KernelError::Unsupported {
+        expected: "better days",
+        got: "this".into(),
+    })
 }
 
 #[test]
 fn a_kernel_that_fails_between_updates_poisons_the_engine() {
-    let engine = Engine::builder().kernel("halfway", halfway).build().unwrap();
-    let (p, q) = (parameter(&engine, &[1.0, 2.0]), parameter(&engine, &[1.0, 2.0]));
+    let engine = Engine::builder()
+        .kernel("halfway", halfway)
+        .build()
+        .unwrap();
+    let (p, q) = (
+        parameter(&engine, &[1.0, 2.0]),
+        parameter(&engine, &[1.0, 2.0]),
+    );
     let mut optimizer = sgd(&[&q], 1.0);
     weighted(&q, &[1.0, 1.0]).backward().unwrap();
     scope("broken", || Tensor::apply(Halfway, &[&p])).unwrap();
     let error = optimizer.step().unwrap_err();
-    let Error::Kernel { op, module, location, .. } = &error else { panic!("{error}") };
+    let Error::Kernel {
+        op,
+        module,
+        location,
+        ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
     assert_eq!((*op, module.as_str()), ("halfway", "broken"));
     assert!(location.contains("semantics.rs"), "{location}");
     assert_poisoned(&engine, &q, &mut optimizer);
-    assert!(matches!(engine.tensor(&[1.0], [1]).unwrap().relu(), Err(Error::Poisoned(_))));
+    assert!(matches!(
+        engine.tensor(&[1.0], [1]).unwrap().relu(),
+        Err(Error::Poisoned(_))
+    ));
 }
 
 #[test]
@@ -518,13 +678,31 @@ fn an_index_out_of_range_is_an_error_and_the_engine_goes_on() {
     let before = values(&table);
     let loss = |indices: &[u32]| {
         let indices = engine.indices(indices, [indices.len()]).unwrap();
-        scope("wte", || table.embedding(&indices)).unwrap().sum().unwrap()
+        scope("wte", || table.embedding(&indices))
+            .unwrap()
+            .sum()
+            .unwrap()
     };
     loss(&[1, 10]).backward().unwrap();
     let error = optimizer.step().unwrap_err();
-    let Error::Kernel { op, source, module, location } = &error else { panic!("{error}") };
-    let expected = KernelError::IndexOutOfRange { index: 10, position: 1, below: 10 };
-    assert_eq!((*op, source, module.as_str()), ("embedding", &expected, "wte"));
+    let Error::Kernel {
+        op,
+        source,
+        module,
+        location,
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    let expected = KernelError::IndexOutOfRange {
+        index: 10,
+        position: 1,
+        below: 10,
+    };
+    assert_eq!(
+        (*op, source, module.as_str()),
+        ("embedding", &expected, "wte")
+    );
     assert!(location.contains("semantics.rs"), "{location}");
     assert!(engine.check_poison().is_ok());
     assert_eq!(values(&table), before);
@@ -554,17 +732,34 @@ fn modules_name_their_parameters_and_load_them() {
         let linear = || Linear::new(&engine, 2, 2, true).unwrap();
         let first = linear();
         let tied = first.weight.clone();
-        Tied { first, rest: vec![linear(), linear()], tied, none: None }
+        Tied {
+            first,
+            rest: vec![linear(), linear()],
+            tied,
+            none: None,
+        }
     };
     let (one, other) = (make(), make());
-    let names: Vec<String> = one.named_parameters().into_iter().map(|(name, _)| name).collect();
-    let expected =
-        ["first.weight", "first.bias", "rest.0.weight", "rest.0.bias", "rest.1.weight", "rest.1.bias"];
+    let names: Vec<String> = one
+        .named_parameters()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let expected = [
+        "first.weight",
+        "first.bias",
+        "rest.0.weight",
+        "rest.0.bias",
+        "rest.1.weight",
+        "rest.1.bias",
+    ];
     assert_eq!(names, expected);
     assert_eq!(one.num_parameters(), 18);
     assert_eq!(join("rest", "0"), "rest.0");
-    let state: BTreeMap<String, Vec<f32>> =
-        (0..).zip(one.state_dict()).map(|(i, (name, p))| (name, Random(i).values(p.shape().numel()))).collect();
+    let state: BTreeMap<String, Vec<f32>> = (0..)
+        .zip(one.state_dict())
+        .map(|(i, (name, p))| (name, Random(i).values(p.shape().numel())))
+        .collect();
     other.load_state_dict(&state).unwrap();
     for (name, parameter) in other.state_dict() {
         assert_eq!(values(&parameter), state[&name], "{name}");
@@ -581,7 +776,9 @@ fn modules_name_their_parameters_and_load_them() {
     };
     assert!(broken(&|s| drop(s.remove("rest.1.bias"))).contains("rest.1.bias is missing"));
     assert!(broken(&|s| drop(s.insert("x".into(), vec![]))).contains("x is unexpected"));
-    assert!(broken(&|s| s.get_mut("rest.0.weight").unwrap().truncate(3)).contains("rest.0.weight: 3"));
+    assert!(
+        broken(&|s| s.get_mut("rest.0.weight").unwrap().truncate(3)).contains("rest.0.weight: 3")
+    );
 }
 
 #[test]
@@ -589,7 +786,10 @@ fn a_parameter_in_use_is_not_overwritten() {
     let engine = engine();
     let p = parameter(&engine, &[1.0, 2.0]);
     let loss = p.mul(&p).unwrap().sum().unwrap();
-    assert!(matches!(p.copy_from_slice(&[5.0, 5.0]), Err(Error::Usage { .. })));
+    assert!(matches!(
+        p.copy_from_slice(&[5.0, 5.0]),
+        Err(Error::Usage { .. })
+    ));
     assert_eq!(loss.item().unwrap(), 5.0);
     // What nobody can read or differentiate any more does not count.
     drop(loss);
@@ -599,7 +799,10 @@ fn a_parameter_in_use_is_not_overwritten() {
 
 #[test]
 fn a_run_goes_on_from_its_state() {
-    let recipe = Recipe { accumulate: 2, ..PLAIN };
+    let recipe = Recipe {
+        accumulate: 2,
+        ..PLAIN
+    };
     let engine = Engine::builder().seed(11).build().unwrap();
     let model = (SMALL_GPT.make)(&engine).unwrap();
     train(&*model, &engine, recipe).unwrap();
@@ -633,11 +836,23 @@ fn evaluation_mode_draws_no_random_numbers() {
 fn groups_have_their_own_settings_and_the_rate_may_change() {
     let engine = engine();
     let (p, q) = (parameter(&engine, &[1.0]), parameter(&engine, &[1.0]));
-    let group = |lr| AdamWOptions { lr, weight_decay: 0.0, ..AdamWOptions::default() };
-    let groups = vec![(vec![p.clone()], group(0.1)), (vec![q.clone(), p.clone()], group(0.0))];
+    let group = |lr| AdamWOptions {
+        lr,
+        weight_decay: 0.0,
+        ..AdamWOptions::default()
+    };
+    let groups = vec![
+        (vec![p.clone()], group(0.1)),
+        (vec![q.clone(), p.clone()], group(0.0)),
+    ];
     let mut optimizer = AdamW::with_groups(groups).unwrap();
     let step = |optimizer: &mut AdamW| {
-        p.sum().unwrap().add(&q.sum().unwrap()).unwrap().backward().unwrap();
+        p.sum()
+            .unwrap()
+            .add(&q.sum().unwrap())
+            .unwrap()
+            .backward()
+            .unwrap();
         optimizer.step().unwrap();
         (values(&p)[0], values(&q)[0])
     };

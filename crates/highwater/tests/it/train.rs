@@ -21,8 +21,13 @@ pub(crate) struct Recipe {
     pub(crate) keep_grads: bool,
 }
 
-pub(crate) const PLAIN: Recipe =
-    Recipe { clip: false, accumulate: 1, rows: 2, read_early: false, keep_grads: false };
+pub(crate) const PLAIN: Recipe = Recipe {
+    clip: false,
+    accumulate: 1,
+    rows: 2,
+    read_early: false,
+    keep_grads: false,
+};
 
 pub(crate) const STEPS: u64 = 5;
 
@@ -44,7 +49,10 @@ impl Trace {
 
     fn note_tensor(&mut self, name: String, tensor: &Tensor) -> Result<()> {
         let values: Vec<f32> = tensor.to_vec()?;
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_ne_bytes())
+            .collect();
         self.note(name, &bytes);
         Ok(())
     }
@@ -63,7 +71,11 @@ impl Trace {
 
     /// Nodes run again, and the height of the highest plan: what tells plans apart.
     pub(crate) fn plan(&self) -> (u32, u64) {
-        let recomputed = self.reports.iter().map(|report| report.recomputed_nodes).sum();
+        let recomputed = self
+            .reports
+            .iter()
+            .map(|report| report.recomputed_nodes)
+            .sum();
         let heights = self.reports.iter().map(|report| report.planned_arena_bytes);
         (recomputed, heights.max().unwrap_or(0))
     }
@@ -78,7 +90,10 @@ impl Trace {
 /// Trains for [`STEPS`] steps.
 pub(crate) fn train(model: &dyn Model, engine: &Engine, recipe: Recipe) -> Result<Trace> {
     let mut trace = Trace::default();
-    let options = AdamWOptions { lr: 1e-2, ..AdamWOptions::default() };
+    let options = AdamWOptions {
+        lr: 1e-2,
+        ..AdamWOptions::default()
+    };
     let sets = model.sets();
     let adamw = |set: &Vec<Parameter>| AdamW::new(set.clone(), options.clone());
     let mut optimizers = sets.iter().map(adamw).collect::<Result<Vec<_>>>()?;
@@ -126,7 +141,8 @@ fn note_state(
             if let Some(grad) = parameter.grad() {
                 trace.note_tensor(format!("step {step}: gradient {i}"), &grad)?;
             }
-            parameter.with_bytes(|bytes| trace.note(format!("step {step}: parameter {i}"), bytes))?;
+            parameter
+                .with_bytes(|bytes| trace.note(format!("step {step}: parameter {i}"), bytes))?;
         }
         for (name, moment) in optimizer.state_dict() {
             moment.with_bytes(|bytes| trace.note(format!("step {step}: {name}"), bytes))?;
@@ -151,14 +167,26 @@ pub(crate) fn floor(
     recipe: Recipe,
     plenty: &Trace,
 ) -> u64 {
-    let state = plenty.reports.iter().map(|report| report.state_bytes).max().unwrap_or(0);
+    let state = plenty
+        .reports
+        .iter()
+        .map(|report| report.state_bytes)
+        .max()
+        .unwrap_or(0);
     let mut budget = state + PAGE;
     for _ in 0..20 {
         match run(Engine::builder().arena(budget), make, recipe) {
             Ok(_) => return budget,
-            Err(Error::OverBudget { floor_bytes, budget_bytes, .. }) => {
+            Err(Error::OverBudget {
+                floor_bytes,
+                budget_bytes,
+                ..
+            }) => {
                 assert_eq!(budget_bytes, budget);
-                assert!(floor_bytes > budget, "a refusal that asks for no more than there is");
+                assert!(
+                    floor_bytes > budget,
+                    "a refusal that asks for no more than there is"
+                );
                 budget = floor_bytes;
             }
             // An input came while the arena held what the next plan was to find there.
@@ -173,7 +201,11 @@ pub(crate) fn floor(
 #[track_caller]
 pub(crate) fn assert_same_bits(what: &str, got: &Trace, expected: &Trace) {
     assert_eq!(got.bits.len(), expected.bits.len(), "{what}");
-    let differs = got.bits.iter().zip(&expected.bits).find(|(got, expected)| got != expected);
+    let differs = got
+        .bits
+        .iter()
+        .zip(&expected.bits)
+        .find(|(got, expected)| got != expected);
     if let Some(((name, _), _)) = differs {
         panic!("{what}: {name} differs");
     }
@@ -183,7 +215,10 @@ pub(crate) fn assert_same_bits(what: &str, got: &Trace, expected: &Trace) {
 #[track_caller]
 pub(crate) fn assert_within(what: &str, budget: u64, trace: &Trace) {
     for report in &trace.reports {
-        assert!(report.peak_arena_bytes <= report.planned_arena_bytes, "{what}: {report:?}");
+        assert!(
+            report.peak_arena_bytes <= report.planned_arena_bytes,
+            "{what}: {report:?}"
+        );
         let planned = report.planned_arena_bytes + report.state_bytes;
         assert!(planned <= budget, "{what}: {planned} of {budget}");
     }

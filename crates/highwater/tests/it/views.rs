@@ -7,7 +7,11 @@ use highwater::{Engine, Result, Tensor};
 fn gradients(f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>) -> [Vec<f32>; 2] {
     let engine = Engine::builder().build().unwrap();
     let leaf = |seed, shape: [usize; 2]| {
-        engine.tensor(&Random(seed).values(24), shape).unwrap().requires_grad_().unwrap()
+        engine
+            .tensor(&Random(seed).values(24), shape)
+            .unwrap()
+            .requires_grad_()
+            .unwrap()
     };
     let leaves = [leaf(1, [4, 6]), leaf(2, [6, 4])];
     f(&leaves[0], &leaves[1]).unwrap().backward().unwrap();
@@ -29,10 +33,14 @@ const VIEWS: [(&str, View); 8] = [
     ("permute", |x| x.reshape([2, 2, 6])?.permute(&[2, 0, 1])),
     ("narrow rows", |x| x.narrow(0, 1, 2)),
     ("narrow columns", |x| x.narrow(1, 2, 3)),
-    ("narrow of transpose", |x| x.transpose(0, 1)?.narrow(0, 1, 4)?.narrow(1, 2, 2)),
+    ("narrow of transpose", |x| {
+        x.transpose(0, 1)?.narrow(0, 1, 4)?.narrow(1, 2, 2)
+    }),
     ("reshape", |x| x.reshape([3, 8])),
     ("expand", |x| x.narrow(1, 0, 1)?.expand([4, 5])),
-    ("reshape of transpose", |x| x.transpose(0, 1)?.reshape([8, 3])),
+    ("reshape of transpose", |x| {
+        x.transpose(0, 1)?.reshape([8, 3])
+    }),
 ];
 
 #[test]
@@ -40,12 +48,16 @@ fn a_view_has_the_gradient_of_a_copy() {
     for (name, view) in VIEWS {
         // `x + 0` is a tensor of its own, whose views are not views of the leaf.
         let seen = gradients(&|x, y| loss(&view(x)?)?.add(&loss(y)?));
-        let copied = gradients(&|x, y| loss(&view(&x.add_scalar(0.0)?)?.add_scalar(0.0)?)?.add(&loss(y)?));
+        let copied =
+            gradients(&|x, y| loss(&view(&x.add_scalar(0.0)?)?.add_scalar(0.0)?)?.add(&loss(y)?));
         assert_eq!(seen, copied, "{name}");
         // Against the definition: the leaf's elements, told apart by their places.
         let expected = by_places(view);
         for (i, (got, expected)) in seen[0].iter().zip(&expected).enumerate() {
-            assert!((got - expected).abs() < 1e-5, "{name}: element {i}: {got}, not {expected}");
+            assert!(
+                (got - expected).abs() < 1e-5,
+                "{name}: element {i}: {got}, not {expected}"
+            );
         }
     }
 }
@@ -54,7 +66,10 @@ fn a_view_has_the_gradient_of_a_copy() {
 fn by_places(view: View) -> Vec<f32> {
     let engine = Engine::builder().build().unwrap();
     let places: Vec<f32> = (0..24).map(|i| i as f32).collect();
-    let places: Vec<f32> = view(&engine.tensor(&places, [4, 6]).unwrap()).unwrap().to_vec().unwrap();
+    let places: Vec<f32> = view(&engine.tensor(&places, [4, 6]).unwrap())
+        .unwrap()
+        .to_vec()
+        .unwrap();
     let (values, weights) = (Random(1).values(24), Random(3).values(places.len()));
     let mut gradient = vec![0.0; 24];
     for (place, weight) in places.iter().zip(weights) {
@@ -69,7 +84,10 @@ fn parts_that_meet_again_have_the_gradient_of_the_whole() {
     let parts = gradients(&|x, y| {
         let halves = |x: &Tensor| x.chunk(2, 1);
         let (x, y) = (halves(x)?, halves(&y.transpose(0, 1)?)?);
-        let weights = x[0].engine().tensor(&Random(3).values(24), [4, 6])?.chunk(2, 1)?;
+        let weights = x[0]
+            .engine()
+            .tensor(&Random(3).values(24), [4, 6])?
+            .chunk(2, 1)?;
         let part = |i: usize| x[i].mul(&y[i])?.tanh()?.mul(&weights[i])?.sum();
         part(0)?.add(&part(1)?)
     });
@@ -79,7 +97,10 @@ fn parts_that_meet_again_have_the_gradient_of_the_whole() {
 #[test]
 fn overlapping_views_add_up() {
     let [gradient, _] = gradients(&|x, y| {
-        let overlap = x.narrow(1, 0, 4)?.sum()?.add(&x.narrow(1, 2, 4)?.mul_scalar(10.0)?.sum()?)?;
+        let overlap = x
+            .narrow(1, 0, 4)?
+            .sum()?
+            .add(&x.narrow(1, 2, 4)?.mul_scalar(10.0)?.sum()?)?;
         overlap.add(&x.narrow(0, 3, 1)?.sum()?)?.add(&y.sum()?)
     });
     let row = [1.0, 1.0, 11.0, 11.0, 10.0, 10.0];
@@ -115,6 +136,9 @@ fn views_that_do_not_fit_are_refused() {
     for (i, refused) in refused.into_iter().enumerate() {
         let error = refused.expect_err("refused");
         let text = error.to_string();
-        assert!(text.contains("[4, 6]") && text.contains("views.rs"), "{i}: {text}");
+        assert!(
+            text.contains("[4, 6]") && text.contains("views.rs"),
+            "{i}: {text}"
+        );
     }
 }
