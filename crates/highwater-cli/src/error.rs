@@ -72,6 +72,13 @@ impl Failure {
         self
     }
 
+    /// Says in which step it happened.
+    #[must_use]
+    pub fn at_step(mut self, step: u64) -> Self {
+        self.error = format!("step {step}: {}", self.error).into();
+        self
+    }
+
     /// The exit code.
     pub fn code(&self) -> u8 {
         self.code as u8

@@ -5,33 +5,35 @@ pub mod config;
 pub mod data;
 pub mod doctor;
 pub mod error;
+pub mod generate;
 pub mod metrics;
 pub mod output;
 pub mod progress;
+pub mod report;
 pub mod resolve;
 pub mod run_dir;
 pub mod schedule;
+pub mod session;
 pub mod signals;
+pub mod state;
 pub mod train;
+pub mod training;
 
 use std::process::ExitCode;
 
 use args::Command;
-use error::{Code, Failure};
 
 /// Does what the command line says, tells what went wrong, and says with which code to exit.
 pub fn run(command: &Command) -> ExitCode {
     let done = match command {
         Command::Train(args) => train::train(args),
         Command::Doctor(args) => doctor::doctor(args).map(|()| ExitCode::SUCCESS),
-        Command::Plan(_) | Command::Resume(_) | Command::Generate(_) => Err(not_built()),
+        Command::Plan(args) => train::plan(args),
+        Command::Resume(args) => train::resume(args),
+        Command::Generate(args) => generate::generate(args),
     };
     done.unwrap_or_else(|failure| {
         output::news(&failure.to_string());
         ExitCode::from(failure.code())
     })
-}
-
-fn not_built() -> Failure {
-    Failure::new(Code::Internal, "this is not built yet")
 }

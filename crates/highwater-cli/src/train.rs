@@ -1,19 +1,23 @@
-//! `train`: resolves the settings, opens the data and makes the run's folder.
+//! `train`, `resume` and `plan`: resolve the settings, see whether they fit, then run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use highwater::Module as _;
+use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::DataError;
+use highwater_models::{DataError, Gpt2Config};
 
-use crate::args::TrainArgs;
+use crate::args::{PlanArgs, ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
 use crate::data::RunData;
 use crate::error::Failure;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
-use crate::{not_built, output};
+use crate::session::{Session, forecast};
+use crate::training::Run;
+use crate::{output, report, state};
 
 /// Trains a model.
 ///
@@ -23,21 +27,97 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let Resolved { config, model } = resolve::train(&*files, args)?;
     if args.dry_run {
-        output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
-        return Ok(ExitCode::SUCCESS);
+        output::news(config.to_toml(Path::new("config.toml"))?.trim_end());
+        return report::planned(&forecast(&config, &model)?, args.json);
     }
     if let Some(path) = &config.data.path
         && files.metadata(path)?.is_none()
     {
-        let path = path.clone();
-        return Err(DataError::Missing { path }.into());
+        return Err(DataError::Missing { path: path.clone() }.into());
     }
+    let (forecast, session) = start(&config, &model)?;
     let dir = make_dir(&*files, args, &config)?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
-    let _batches = data.batches(&config)?;
-    Err(not_built())
+    // Nothing is in the folder until it is known that the run can start.
+    data.batches(&config)?;
+    load_weights(&*files, &config, &session)?;
+    config.write(&*files, &dir.config())?;
+    write_atomic(&*files, &dir.model(), model.to_json().as_bytes())?;
+    output::news(&report::announce(&forecast, config.training.steps));
+    Run {
+        files: &files,
+        dir: &dir,
+        session,
+        data,
+        counters: None,
+        json: args.json,
+    }
+    .run()
 }
 
+/// Goes on with a run.
+///
+/// # Errors
+/// [`Failure`], with the exit code to end with.
+pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
+    let files: Arc<dyn Files> = Arc::new(DiskFiles);
+    let dir = RunDir::open(&*files, &args.dir)?;
+    let Resolved { config, model } = resolve::resume(&*files, &dir, args)?;
+    let (forecast, mut session) = start(&config, &model)?;
+    let data = RunData::open(&files, &config, &model, &dir.tokens())?;
+    let counters = state::load(&*files, &dir.checkpoints(), &mut session)?;
+    match &counters {
+        Some(counters) => output::news(&format!("going on after step {}", counters.step)),
+        None => {
+            load_weights(&*files, &config, &session)?;
+            output::news("no saved state yet: starting at the first step");
+        }
+    }
+    config.write(&*files, &dir.config())?;
+    output::news(&report::announce(&forecast, config.training.steps));
+    Run {
+        files: &files,
+        dir: &dir,
+        session,
+        data,
+        counters,
+        json: args.json,
+    }
+    .run()
+}
+
+/// Says whether a step fits and what it costs.
+///
+/// # Errors
+/// [`Failure`], with the exit code to end with.
+pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
+    let Resolved { config, model } = resolve::run(&DiskFiles, &args.run)?;
+    report::planned(&forecast(&config, &model)?, args.json)
+}
+
+/// Plans before anything is allocated, and builds the session if the plan fits.
+fn start(
+    config: &RunConfig,
+    model: &Gpt2Config,
+) -> Result<(highwater::Forecast, Session), Failure> {
+    let forecast = forecast(config, model)?;
+    if !forecast.fits {
+        return Err(report::refused(&forecast));
+    }
+    let session = Session::new(config, model, Some(forecast.reserve_bytes))?;
+    Ok((forecast, session))
+}
+
+/// Loads the weights of a model folder; a preset keeps the ones that were drawn.
+fn load_weights(files: &dyn Files, config: &RunConfig, session: &Session) -> Result<(), Failure> {
+    match &config.model.source {
+        ModelSource::Preset(_) => Ok(()),
+        ModelSource::Folder(path) => {
+            let path = path.join("model.safetensors");
+            state::read_tensors(files, &path, &session.model.named_parameters())
+        }
+    }
+}
 /// The folder that was named, or one of the model's name under `runs`.
 fn make_dir(files: &dyn Files, args: &TrainArgs, config: &RunConfig) -> Result<RunDir, Failure> {
     if let Some(path) = &args.out {

@@ -11,6 +11,7 @@ pub mod arena;
 pub mod cgroup;
 pub mod events;
 pub mod files;
+pub mod heap;
 pub mod process;
 pub mod reserve;
 pub mod saved;

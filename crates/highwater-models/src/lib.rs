@@ -3,12 +3,17 @@
 
 pub mod config;
 pub mod data;
+pub mod generate;
+pub mod gpt2;
 pub mod parameters;
 pub mod tokenizer;
 pub mod weights;
 
 pub use config::{Activation, ConfigError, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
+pub use generate::{Sampling, generate};
+pub use gpt2::Gpt2;
 pub use parameters::{Decay, ParameterSpec};
+pub use safetensors::Dtype;
 pub use tokenizer::{Tokenizer, TokenizerError};
-pub use weights::{TensorSpec, WeightsError, WeightsReader, WeightsWriter};
+pub use weights::{TensorSpec, WeightsError, WeightsReader, WeightsSink, WeightsWriter};

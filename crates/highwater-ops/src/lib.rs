@@ -42,6 +42,7 @@ mod strided;
 mod sum;
 mod table;
 mod unary;
+mod warm_up;
 
 pub use adamw::AdamW;
 pub use binary::{Add, Div, Mul, Sub};
@@ -72,6 +73,7 @@ pub use softmax::Softmax;
 pub use sum::{Mean, Sum, SumTo};
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};
 pub use unary::{Exp, Log, Neg, Relu, Sigmoid, Sqrt, Tanh};
+pub use warm_up::warm_up;
 
 /// Every operation of this crate, sorted by name.
 pub const OPS: &[Entry] = &[

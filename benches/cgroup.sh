@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Trains GPT-2 (124 M parameters) at batch 4 x 512 with a budget, inside a memory cgroup of exactly
+# that size without swap, and shows that the limit was never hit: failcnt (cgroup v1) or the "max"
+# and "oom" events (v2) must be 0, and the page cache at most 16 MiB. Then asks for one MiB under the
+# printed floor, which must be refused with exit code 3. Needs root, for the cgroup.
+#
+#   benches/cgroup.sh [MEMORY (3GiB)] [STEPS (3)] [more flags of `highwater train`]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+memory=${1:-3GiB}
+steps=${2:-3}
+shift $(($# < 2 ? $# : 2))
+
+cargo build --release
+highwater=$(cargo metadata --format-version 1 --no-deps | python3 -c \
+    'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/highwater
+bytes=$(python3 -c 'import re, sys
+number, unit = re.fullmatch(r"([0-9.]+)([KMGT]iB)", sys.argv[1]).groups()
+print(int(float(number) * 1024 ** (1 + "KMGT".index(unit[0]))))' "$memory")
+work=$(mktemp -d)
+python3 -c 'import random, struct, sys
+random.seed(1)
+sys.stdout.buffer.write(b"".join(struct.pack("<H", random.randrange(50257)) for _ in range(65536)))' \
+    >"$work/tokens.bin"
+flags=(--model gpt2 --data "$work/tokens.bin" --batch 4 --seq 512 --lr 1e-4 "$@")
+
+if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+    version=2
+    group=/sys/fs/cgroup/highwater-$$
+else
+    version=1
+    group=/sys/fs/cgroup/memory/highwater-$$
+fi
+mkdir "$group"
+trap 'rmdir "$group"; rm -rf "$work"' EXIT
+if [ $version = 2 ]; then
+    echo "$bytes" >"$group/memory.max"
+    echo 0 >"$group/memory.swap.max" 2>/dev/null || true
+else
+    echo "$bytes" >"$group/memory.limit_in_bytes"
+    echo "$bytes" >"$group/memory.memsw.limit_in_bytes" 2>/dev/null || true
+    echo 0 >"$group/memory.swappiness" 2>/dev/null || true
+fi
+
+cache_bytes() { # the group's page cache now
+    if [ $version = 2 ]; then
+        awk '$1 == "file" {print $2}' "$group/memory.stat"
+    else
+        awk '$1 == "total_cache" {print $2}' "$group/memory.stat"
+    fi
+}
+
+# The child enters the group before it becomes the program, so that every page counts.
+sh -c 'echo $$ >"$1/cgroup.procs"; shift; exec "$@"' sh "$group" \
+    "$highwater" train "${flags[@]}" --memory "$memory" --steps "$steps" --out "$work/run" &
+child=$!
+cache_max=0
+while kill -0 $child 2>/dev/null; do
+    cache=$(cache_bytes)
+    cache_max=$((cache > cache_max ? cache : cache_max))
+    sleep 0.05
+done
+wait $child
+
+if [ $version = 2 ]; then
+    hits=$(awk '$1 == "max" || $1 == "oom" {n += $2} END {print n + 0}' "$group/memory.events")
+    peak=$(cat "$group/memory.peak" 2>/dev/null || echo unknown)
+else
+    hits=$(cat "$group/memory.failcnt")
+    peak=$(cat "$group/memory.max_usage_in_bytes")
+fi
+echo "limit $bytes, peak $peak, limit hit $hits times, page cache at most $cache_max"
+[ "$hits" = 0 ] || { echo "FAILED: the limit was hit"; exit 1; }
+[ "$cache_max" -le $((16 << 20)) ] || { echo "FAILED: over 16 MiB of page cache"; exit 1; }
+
+floor=$("$highwater" plan "${flags[@]}" --memory "$memory" --json | python3 -c \
+    'import json, sys; print(json.load(sys.stdin)["floor_bytes"])')
+under=$((floor - (1 << 20)))
+code=0
+"$highwater" train "${flags[@]}" --memory "$under" --steps 1 --out "$work/under" || code=$?
+echo "floor $floor; one MiB under it: exit code $code"
+[ $code = 3 ] || { echo "FAILED: expected exit code 3"; exit 1; }
+echo "passed"

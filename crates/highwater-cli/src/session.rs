@@ -1,0 +1,251 @@
+//! A model, its optimizer and its settings, ready to take steps. Uses nothing of the library that a
+//! user's crate could not.
+
+use highwater::optim::{
+    AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_, grad_norm,
+};
+use highwater::{Engine, Forecast, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad};
+use highwater_models::{Gpt2, Gpt2Config};
+
+use crate::config::{Method, Policy, RunConfig};
+use crate::error::{Code, Failure};
+
+/// Something that trains.
+#[derive(Debug)]
+pub struct Session {
+    /// The engine.
+    pub engine: Engine,
+    /// The model.
+    pub model: Gpt2,
+    /// The optimizer, with moments for every parameter.
+    pub optimizer: Box<dyn Optimizer>,
+    config: RunConfig,
+}
+
+/// What a step gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepResult {
+    /// Mean loss over the step's batches, before the update.
+    pub loss: f32,
+    /// Global norm of the gradients, before clipping.
+    pub grad_norm: f32,
+}
+
+/// Tokens and what follows each of them.
+pub type Batch = (Vec<u32>, Vec<u32>);
+
+impl Session {
+    /// Builds model and optimizer within the budget. `reserve` is what an earlier engine of the
+    /// process measured.
+    ///
+    /// # Errors
+    /// [`Failure`] where the budget has no room for them.
+    pub fn new(
+        config: &RunConfig,
+        model: &Gpt2Config,
+        reserve: Option<u64>,
+    ) -> Result<Self, Failure> {
+        let builder = Engine::builder().memory(config.machine.memory.0);
+        let builder = match reserve {
+            Some(bytes) => builder.reserve(bytes),
+            None => builder,
+        };
+        Self::build(builder, config, model)
+    }
+
+    /// The same for planning only: no memory is taken for tensors.
+    ///
+    /// # Errors
+    /// [`Failure`] where not even the program fits the budget.
+    pub fn dry(config: &RunConfig, model: &Gpt2Config) -> Result<Self, Failure> {
+        let builder = Engine::builder().memory(config.machine.memory.0).dry_run();
+        Self::build(builder, config, model)
+    }
+
+    fn build(
+        builder: highwater::Builder,
+        config: &RunConfig,
+        model: &Gpt2Config,
+    ) -> Result<Self, Failure> {
+        let policy = match config.machine.policy {
+            Policy::Auto => PlanPolicy::Auto,
+            Policy::Keep => PlanPolicy::Keep,
+            Policy::Recompute => PlanPolicy::Recompute,
+        };
+        let builder = builder.threads(config.machine.threads).policy(policy);
+        let engine = builder.seed(config.training.seed).build()?;
+        let model = Gpt2::new(&engine, model.clone())?;
+        let optimizer = optimizer(config, &model)?;
+        Ok(Self {
+            engine,
+            model,
+            optimizer,
+            config: config.clone(),
+        })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
+    }
+
+    /// Takes step number `step` (from 1) on so many batches as the settings say.
+    ///
+    /// # Errors
+    /// [`Failure`] of the engine; [`Code::NonFinite`] if nothing was updated because the loss or a
+    /// gradient is not finite.
+    pub fn step(&mut self, step: u64, batches: &[Batch]) -> Result<StepResult, Failure> {
+        let losses = batches.iter().map(|batch| self.backward(batch));
+        let losses = losses.collect::<Result<Vec<_>, _>>()?;
+        let parameters = self.optimizer.parameters();
+        let norm = match self.config.optimizer.clip {
+            Some(max_norm) => clip_grad_norm_(&parameters, max_norm)?,
+            None => grad_norm(&parameters)?,
+        };
+        self.optimizer
+            .set_lr(self.config.learning_rate().at(step - 1));
+        self.optimizer.step()?;
+        if self.engine.is_dry_run() {
+            return Ok(StepResult {
+                loss: 0.0,
+                grad_norm: 0.0,
+            });
+        }
+        let mut loss = 0.0;
+        for part in &losses {
+            loss += part.item()?;
+        }
+        Ok(StepResult {
+            loss,
+            grad_norm: norm.item()?,
+        })
+    }
+
+    /// Adds a batch's share to the gradients. The losses of a step add up to their mean.
+    fn backward(&self, batch: &Batch) -> Result<Tensor, Failure> {
+        let loss = self.loss(batch)?;
+        let accumulate = self.config.training.accumulate;
+        let loss = if accumulate > 1 {
+            loss.mul_scalar(1.0 / accumulate as f64)?
+        } else {
+            loss
+        };
+        loss.backward()?;
+        Ok(loss)
+    }
+
+    fn loss(&self, (tokens, targets): &Batch) -> Result<Tensor, Failure> {
+        let shape = [self.config.training.batch, self.config.training.seq];
+        let tokens = self.engine.indices(tokens, shape)?;
+        let targets = self.engine.indices(targets, shape)?;
+        Ok(self.model.loss(&tokens, &targets)?)
+    }
+
+    /// Mean loss over some batches, without dropout and without gradients.
+    ///
+    /// # Errors
+    /// [`Failure`] of the engine.
+    pub fn evaluate(&self, batches: &[Batch]) -> Result<f32, Failure> {
+        self.model.eval();
+        let total = no_grad(|| {
+            let loss = |batch| Ok::<_, Failure>(self.loss(batch)?.item()?);
+            batches
+                .iter()
+                .try_fold(0.0, |total, batch| Ok::<_, Failure>(total + loss(batch)?))
+        });
+        self.model.train(true);
+        Ok(total? / batches.len().max(1) as f32)
+    }
+}
+
+/// What a step of these settings takes, without taking memory for it.
+///
+/// # Errors
+/// [`Failure`] of the engine; a step that does not fit is an answer, not an error.
+pub fn forecast(config: &RunConfig, model: &Gpt2Config) -> Result<Forecast, Failure> {
+    let mut session = Session::dry(config, model)?;
+    let tokens = config.training.batch * config.training.seq;
+    let batch: Batch = (vec![0; tokens], vec![0; tokens]);
+    // From the second on, micro-batches pose the same problem.
+    let accumulate = config.training.accumulate;
+    let mut worst: Option<Forecast> = None;
+    for step in 1..=accumulate.min(3) {
+        let batches = vec![batch.clone(); step];
+        match session.step(1, &batches) {
+            Ok(_) => {}
+            Err(failure) if failure.code() == Code::Budget as u8 => {}
+            Err(failure) => return Err(failure),
+        }
+        let forecast = session.engine.forecast();
+        worst = match (worst, forecast) {
+            (Some(a), Some(b)) if a.floor_bytes >= b.floor_bytes && a.fits <= b.fits => Some(a),
+            (a, b) => b.or(a),
+        };
+        session = Session::dry(config, model)?;
+    }
+    let nothing = || Failure::new(Code::Internal, "a step planned nothing");
+    let mut forecast = worst.ok_or_else(nothing)?;
+    forecast.seconds_per_step *= accumulate as f64;
+    Ok(forecast)
+}
+
+fn optimizer(config: &RunConfig, model: &Gpt2) -> Result<Box<dyn Optimizer>, Failure> {
+    let settings = &config.optimizer;
+    let decays = |parameter: &Parameter| settings.decay.applies_to(parameter.dims());
+    Ok(match settings.method {
+        Method::Adamw { beta1, beta2, eps } => {
+            let options = |weight_decay| AdamWOptions {
+                lr: settings.lr,
+                betas: (beta1, beta2),
+                eps,
+                weight_decay,
+            };
+            let (decayed, plain) = model.parameters().into_iter().partition(decays);
+            let groups = vec![
+                (decayed, options(settings.weight_decay)),
+                (plain, options(0.0)),
+            ];
+            Box::new(AdamW::with_groups(groups)?)
+        }
+        Method::Sgd { momentum } => {
+            let options = SgdOptions {
+                lr: settings.lr,
+                momentum,
+                weight_decay: settings.weight_decay,
+                ..SgdOptions::default()
+            };
+            let (decayed, plain) = model.parameters().into_iter().partition(decays);
+            let undecayed = SgdOptions {
+                weight_decay: 0.0,
+                ..options.clone()
+            };
+            Box::new(Sgd::with_groups(vec![
+                (decayed, options),
+                (plain, undecayed),
+            ])?)
+        }
+    })
+}
+
+impl From<highwater::Error> for Failure {
+    fn from(error: highwater::Error) -> Self {
+        use highwater::Error;
+        use highwater::op::KernelError;
+        let code = match &error {
+            Error::OverBudget { .. } | Error::State { .. } | Error::Build(_) => Code::Budget,
+            Error::NonFinite { .. }
+            | Error::Kernel {
+                source: KernelError::NonFinite { .. },
+                ..
+            } => Code::NonFinite,
+            Error::Kernel {
+                source: KernelError::IndexOutOfRange { .. },
+                ..
+            }
+            | Error::Files(_)
+            | Error::Saved(_) => Code::Files,
+            _ => Code::Internal,
+        };
+        Self::new(code, error)
+    }
+}

@@ -1,0 +1,230 @@
+//! Saved state: everything that a run needs to go on bit for bit.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use highwater::{Module, Parameter};
+use highwater_memory::Files;
+use highwater_memory::saved::{
+    SaveWriter, Saved, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
+};
+use highwater_models::{Cursor, Dtype, TensorSpec, WeightsReader, WeightsSink, WeightsWriter};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Code, Failure};
+use crate::output;
+use crate::session::Session;
+
+/// File of the parameters, with Hugging Face's names.
+const MODEL: &str = "model.safetensors";
+/// File of the optimizer's moments.
+const OPTIMIZER: &str = "optimizer.safetensors";
+/// File of the counters.
+const COUNTERS: &str = "state.json";
+/// The most bytes that the file of counters may have.
+const COUNTERS_MAX: u64 = 1 << 16;
+
+/// What is counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counters {
+    /// Steps taken.
+    pub step: u64,
+    /// Steps that the optimizer counts.
+    pub optimizer_steps: u64,
+    /// Seed of the random numbers.
+    pub seed: u64,
+    /// How many random streams were drawn.
+    pub random_offset: u64,
+    /// Where the next batch starts.
+    pub cursor: Cursor,
+}
+
+/// Saves the state after `step` steps, atomically, and drops all but the newest `keep`.
+///
+/// # Errors
+/// [`Failure`] if a file cannot be written, or the engine stopped halfway through a step.
+pub fn save(
+    files: &dyn Files,
+    dir: &Path,
+    session: &Session,
+    step: u64,
+    cursor: Cursor,
+) -> Result<(), Failure> {
+    session.engine.check_poison()?;
+    let name = format!("step-{step:06}");
+    let mut writer = match SaveWriter::begin(files, dir, &name) {
+        Err(SavedError::AlreadySaved(_)) => return Ok(()),
+        other => other?,
+    };
+    let model = session.model.named_parameters();
+    write_tensors(writer.file(MODEL)?, &dir.join(&name).join(MODEL), &model)?;
+    let moments = session.optimizer.state_dict();
+    write_tensors(
+        writer.file(OPTIMIZER)?,
+        &dir.join(&name).join(OPTIMIZER),
+        &moments,
+    )?;
+    let (seed, random_offset) = session.engine.rng_state();
+    let optimizer_steps = session.optimizer.steps();
+    let counters = Counters {
+        step,
+        optimizer_steps,
+        seed,
+        random_offset,
+        cursor,
+    };
+    let json = serde_json::to_vec_pretty(&counters)
+        .map_err(|error| Failure::new(Code::Internal, error))?;
+    let mut file = writer.file(COUNTERS)?;
+    file.write_all(&json)?;
+    file.close()?;
+    writer.finish()?;
+    let keep = NonZeroUsize::new(session.config().output.keep).unwrap_or(NonZeroUsize::MIN);
+    keep_last(files, dir, keep)?;
+    Ok(())
+}
+
+/// Loads the newest complete saved state, says which it skipped, and removes newer ones that are
+/// damaged. `None` if there is none.
+///
+/// # Errors
+/// [`Failure`] if a state is there but none can be used, or it does not fit the model.
+pub fn load(
+    files: &dyn Files,
+    dir: &Path,
+    session: &mut Session,
+) -> Result<Option<Counters>, Failure> {
+    let Some(saved) = newest(files, dir)? else {
+        return Ok(None);
+    };
+    read_tensors(
+        files,
+        &saved.path().join(MODEL),
+        &session.model.named_parameters(),
+    )?;
+    read_tensors(
+        files,
+        &saved.path().join(OPTIMIZER),
+        &session.optimizer.state_dict(),
+    )?;
+    let counters = counters(files, &saved)?;
+    session.optimizer.set_steps(counters.optimizer_steps);
+    session
+        .engine
+        .set_rng_state(counters.seed, counters.random_offset);
+    session.engine.clear_poison();
+    remove_newer(files, dir, saved.number())?;
+    Ok(Some(counters))
+}
+
+/// The newest complete saved state, with a word on each that was skipped.
+///
+/// # Errors
+/// [`Failure`] if states are there but none is whole.
+pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Saved>, Failure> {
+    let found = latest_complete(files, dir)?;
+    for skipped in &found.skipped {
+        output::news(&format!(
+            "skipped a saved state that is not whole: {}",
+            skipped.why
+        ));
+    }
+    if found.saved.is_none() && !found.skipped.is_empty() {
+        let message = format!("{}: none of the saved states is whole", dir.display());
+        return Err(Failure::new(Code::Files, message));
+    }
+    Ok(found.saved)
+}
+
+fn counters(files: &dyn Files, saved: &Saved) -> Result<Counters, Failure> {
+    let mut reader = saved.read(files, COUNTERS)?;
+    let damaged = |why: String| {
+        let path = saved.path().join(COUNTERS);
+        Failure::new(Code::Files, format!("{}: {why}", path.display()))
+    };
+    if reader.remaining() > COUNTERS_MAX {
+        return Err(damaged("too large".to_owned()));
+    }
+    let mut json = vec![0; reader.remaining() as usize];
+    reader.read_exact(&mut json)?;
+    reader.finish()?;
+    serde_json::from_slice(&json).map_err(|error| damaged(error.to_string()))
+}
+
+/// Writes tensors straight from where they lie.
+///
+/// # Errors
+/// [`Failure`] if the file cannot be written.
+pub fn write_tensors<W: WeightsSink>(
+    file: W,
+    path: &Path,
+    tensors: &[(String, Parameter)],
+) -> Result<(), Failure> {
+    let spec = |(name, parameter): &(String, Parameter)| TensorSpec {
+        name: name.clone(),
+        dtype: Dtype::F32,
+        shape: parameter.dims().to_vec(),
+    };
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    let specs = tensors.iter().map(spec).collect();
+    let mut writer = WeightsWriter::begin(file, path, specs, &metadata)?;
+    for (name, parameter) in tensors {
+        parameter.with_bytes(|bytes| writer.write_bytes(name, bytes))??;
+    }
+    Ok(writer.finish()?)
+}
+
+/// Reads tensors straight to where they lie.
+///
+/// # Errors
+/// [`Failure`] if the file is damaged or its tensors are not these.
+pub fn read_tensors(
+    files: &dyn Files,
+    path: &Path,
+    tensors: &[(String, Parameter)],
+) -> Result<(), Failure> {
+    let mut reader = WeightsReader::open(files, path)?;
+    for (name, parameter) in tensors {
+        // Hugging Face's base models leave out the prefix.
+        let short = name.strip_prefix("transformer.").unwrap_or(name);
+        let name = if reader.tensors().contains_key(name) {
+            name
+        } else {
+            short
+        };
+        let read = |values: &mut [f32]| reader.read_f32(name, parameter.dims(), values);
+        parameter.with_values_mut(read)??;
+    }
+    Ok(())
+}
+
+/// Writes the model as `transformers` loads it: `config.json`, `model.safetensors`, and the
+/// tokenizer if there is one.
+///
+/// # Errors
+/// [`Failure`] if a file cannot be written.
+pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Failure> {
+    files.create_dir_all(dir)?;
+    let path = dir.join(MODEL);
+    let part = dir.join("model.safetensors.tmp");
+    write_tensors(
+        files.create(&part)?,
+        &path,
+        &session.model.named_parameters(),
+    )?;
+    files.rename(&part, &path)?;
+    write_atomic(
+        files,
+        &dir.join("config.json"),
+        session.model.config().to_json().as_bytes(),
+    )?;
+    if let Some(tokenizer) = &session.config().model.tokenizer {
+        let mut source = files.open(tokenizer)?;
+        let mut json = vec![0; source.bytes() as usize];
+        source.read_exact_at(0, &mut json)?;
+        write_atomic(files, &dir.join("tokenizer.json"), &json)?;
+    }
+    Ok(files.sync_dir(dir)?)
+}

@@ -1,0 +1,205 @@
+//! The training loop: batches, steps, metrics, saves, and how it ends.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use highwater_memory::Files;
+use highwater_memory::process::Usage;
+use highwater_memory::saved::write_atomic;
+use highwater_models::{Batches, Order, Sampling, Tokenizer, generate};
+
+use crate::data::RunData;
+use crate::error::{Code, Failure};
+use crate::metrics::{Metrics, Record};
+use crate::progress::Progress;
+use crate::run_dir::RunDir;
+use crate::session::{Batch, Session, StepResult};
+use crate::signals::Signals;
+use crate::state::{self, Counters};
+use crate::{data, output, report};
+
+/// Batches that the held-out loss is the mean of, at most.
+const HELD_OUT_BATCHES: u64 = 8;
+/// Tokens of the samples before and after.
+const SAMPLE_TOKENS: usize = 120;
+/// What the samples go on from.
+const SAMPLE_PROMPT: &str = "The memory ";
+
+/// A run that is about to start or to go on.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// Files.
+    pub files: &'a Arc<dyn Files>,
+    /// The run's folder.
+    pub dir: &'a RunDir,
+    /// What trains.
+    pub session: Session,
+    /// What it trains on.
+    pub data: RunData,
+    /// Where an earlier start of the run left off.
+    pub counters: Option<Counters>,
+    /// Whether the result is to be printed as JSON.
+    pub json: bool,
+}
+
+impl Run<'_> {
+    /// Trains to the last step, or until a signal.
+    ///
+    /// # Errors
+    /// [`Failure`]; the last saved state is whole.
+    pub fn run(mut self) -> Result<ExitCode, Failure> {
+        let signals = Signals::listen().map_err(|error| Failure::new(Code::Internal, error))?;
+        let config = self.session.config().clone();
+        let mut batches = self.data.batches(&config)?;
+        let done = self.counters.as_ref().map_or(0, |counters| counters.step);
+        if let Some(counters) = &self.counters {
+            batches.seek(counters.cursor)?;
+        }
+        let held_out = self.held_out()?;
+        let before = self.look(&held_out, "before")?;
+        let mut metrics = Metrics::open(&**self.files, &self.dir.metrics(), done)?;
+        let steps = config.training.steps;
+        let mut progress = Progress::new(done, steps, config.machine.memory);
+        let mut losses = Vec::new();
+        for step in done + 1..=steps {
+            let record = self.step(step, &mut batches)?;
+            metrics.write(&record)?;
+            progress.step(&record);
+            losses.push(record.loss);
+            if step == 1 {
+                self.write_plan()?;
+            }
+            let stop = signals.stop_code();
+            let due = config.output.save_every > 0 && step % config.output.save_every == 0;
+            if due || step == steps || stop.is_some() {
+                metrics.sync()?;
+                self.save(step, &batches)?;
+            }
+            if let Some(code) = stop.filter(|_| step < steps) {
+                progress.finish();
+                let dir = self.dir.path().display();
+                output::news(&format!(
+                    "stopped after step {step}; the state is saved\nhint: `highwater resume {dir}` \
+                     goes on from there"
+                ));
+                return Ok(ExitCode::from(code));
+            }
+        }
+        progress.finish();
+        if done == steps {
+            self.save(steps, &batches)?;
+        }
+        state::export(&**self.files, &self.dir.final_model(), &self.session)?;
+        let after = self.look(&held_out, "after")?;
+        let losses = report::Losses {
+            train: losses,
+            held_out: before.zip(after),
+        };
+        report::finished(&self.session, self.dir, &losses, self.json)
+    }
+
+    fn step(&mut self, step: u64, batches: &mut Batches) -> Result<Record, Failure> {
+        let started = Instant::now();
+        let config = self.session.config();
+        let (count, lr) = (
+            config.training.accumulate,
+            config.learning_rate().at(step - 1),
+        );
+        let tokens = config.batch_shape().tokens() * count;
+        let parts = (0..count)
+            .map(|_| next(batches))
+            .collect::<Result<Vec<_>, _>>()?;
+        let StepResult { loss, grad_norm } = self
+            .session
+            .step(step, &parts)
+            .map_err(|failure| failure.at_step(step))?;
+        let seconds = started.elapsed().as_secs_f64();
+        let plan = self.session.engine.last_step();
+        let peak_rss_bytes = Usage::read().map_or(0, |usage| usage.peak);
+        Ok(Record {
+            step,
+            loss,
+            lr,
+            grad_norm: Some(grad_norm),
+            seconds,
+            tokens_per_second: tokens as f64 / seconds,
+            predicted_seconds: plan.predicted_seconds * count as f64,
+            planned_arena_bytes: plan.planned_arena_bytes,
+            peak_arena_bytes: plan.peak_arena_bytes,
+            planned_process_bytes: plan.planned_process_bytes,
+            peak_rss_bytes,
+            recomputed_nodes: u64::from(plan.recomputed_nodes),
+            recompute_seconds: plan.recompute_seconds,
+        })
+    }
+
+    fn save(&self, step: u64, batches: &Batches) -> Result<(), Failure> {
+        let dir = self.dir.checkpoints();
+        state::save(&**self.files, &dir, &self.session, step, batches.cursor())
+    }
+
+    /// What the plan is, beside the run.
+    fn write_plan(&self) -> Result<(), Failure> {
+        if let Some(forecast) = self.session.engine.forecast() {
+            let json = serde_json::to_vec(&forecast)
+                .map_err(|error| Failure::new(Code::Internal, error))?;
+            write_atomic(&**self.files, &self.dir.plan(), &json)?;
+        }
+        Ok(())
+    }
+
+    /// The first batches of what is held out.
+    fn held_out(&self) -> Result<Vec<Batch>, Failure> {
+        let config = self.session.config();
+        let range = self.data.held_out.clone();
+        let shape = config.batch_shape();
+        let tokens = (range.end - range.start).saturating_sub(1);
+        let count = (tokens / shape.tokens() as u64).min(HELD_OUT_BATCHES);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let tokens = self.data.tokens.clone();
+        let mut batches = Batches::new(tokens, range, shape, Order::Sequential, 0)?;
+        (0..count).map(|_| next(&mut batches)).collect()
+    }
+
+    /// The held-out loss, and a sample if text is trained on.
+    fn look(&self, held_out: &[Batch], when: &str) -> Result<Option<f32>, Failure> {
+        let config = self.session.config();
+        if held_out.is_empty() {
+            return Ok(None);
+        }
+        let loss = self.session.evaluate(held_out)?;
+        output::news(&format!("held-out loss {when}: {loss:.4}"));
+        let bytes = config.model.tokenizer.is_none() && config.data.path.is_none();
+        if bytes {
+            let tokenizer = data::tokenizer(&**self.files, config)?;
+            output::news(&format!("sample {when}: {}", self.sample(&tokenizer)?));
+        }
+        Ok(Some(loss))
+    }
+
+    fn sample(&self, tokenizer: &Tokenizer) -> Result<String, Failure> {
+        let prompt = tokenizer.encode(SAMPLE_PROMPT)?;
+        let sampling = Sampling {
+            temperature: 0.7,
+            seed: self.session.config().training.seed,
+        };
+        let tokens = generate(
+            &self.session.model,
+            &prompt,
+            SAMPLE_TOKENS,
+            sampling,
+            |_| {},
+        )?;
+        Ok(format!("{:?}", tokenizer.decode(&tokens)?))
+    }
+}
+
+fn next(batches: &mut Batches) -> Result<Batch, Failure> {
+    let tokens = batches.shape().tokens();
+    let mut batch = (vec![0; tokens], vec![0; tokens]);
+    batches.next_batch(&mut batch.0, &mut batch.1)?;
+    Ok(batch)
+}

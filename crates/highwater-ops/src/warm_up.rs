@@ -1,0 +1,20 @@
+//! Touches what libraries under the kernels allocate for themselves, so that it is there when the
+//! process is measured.
+
+use crate::Pool;
+use crate::gemm::{Mat, MatMut, gemm};
+
+/// Runs matrix products that are large enough for every packing buffer to have its full size.
+pub fn warm_up(pool: &Pool) {
+    let extents = [2048, 64, 512];
+    let [rows, cols, depth] = extents;
+    let (a, b) = (vec![0.0; rows * depth], vec![0.0; depth * cols]);
+    let mut out = vec![0.0; rows * cols];
+    gemm(
+        pool,
+        MatMut::dense(&mut out, rows, cols),
+        Mat::dense(&a, rows, depth),
+        Mat::dense(&b, depth, cols),
+        false,
+    );
+}

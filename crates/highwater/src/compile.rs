@@ -1,0 +1,315 @@
+//! From the pending graph to the planner's problem, and the cache of what it answered.
+
+use crate::Rates;
+use highwater_graph::{Effect, Graph, NodeId, Phase, Source, ValueId, specs};
+use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// How far the pending graph has been computed.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Nodes that ran.
+    pub(crate) done: BTreeSet<NodeId>,
+    /// Values left in the plan arena by an earlier plan of the step, with their offsets.
+    pub(crate) residents: BTreeMap<ValueId, u64>,
+}
+
+/// The problem that part of a graph poses, with the way back.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) problem: Problem,
+    /// The graph's node for each of the problem's.
+    pub(crate) nodes: Vec<NodeId>,
+    /// The graph's value for each of the problem's.
+    pub(crate) values: Vec<ValueId>,
+}
+
+/// What a problem is made from.
+pub(crate) struct Posed<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) progress: &'a Progress,
+    /// Values that lie, or shall lie, in storage of their own.
+    pub(crate) external: &'a dyn Fn(ValueId) -> bool,
+    /// Values that must be there when the plan ends, in the arena or outside it.
+    pub(crate) wanted: &'a BTreeSet<ValueId>,
+    pub(crate) threads: usize,
+    pub(crate) rates: &'a Rates,
+}
+
+/// Poses the problem of computing `targets` (and, if `effects`, of everything that writes or guards
+/// cells). Nodes that none of them needs are left out.
+pub(crate) fn compile(
+    from: &Posed<'_>,
+    targets: impl IntoIterator<Item = ValueId>,
+    effects: bool,
+) -> Compiled {
+    let graph = from.graph;
+    let needed = needed_nodes(from, targets, effects);
+    let mut values = Numbering::default();
+    let mut nodes = Vec::new();
+    let mut problem = Problem::default();
+    for (id, node) in graph
+        .nodes()
+        .iter()
+        .enumerate()
+        .filter(|&(id, _)| needed[id])
+    {
+        let id = id as NodeId;
+        let inputs = specs(&node.inputs);
+        let outputs: Vec<_> = node
+            .outputs
+            .iter()
+            .map(|&v| graph.value(v).spec.clone())
+            .collect();
+        let cost = node.op.cost(&inputs, &outputs, from.threads);
+        let mut positions = Vec::new();
+        let mut read = Vec::new();
+        let mut cells = Vec::new();
+        for (position, input) in node.inputs.iter().enumerate() {
+            match input.source {
+                Source::Value(value) => {
+                    positions.push(position);
+                    read.push(values.number(value));
+                }
+                Source::Cell(cell, version) => {
+                    if !node.writes.iter().any(|&(written, _)| written == cell) {
+                        cells.push((cell, version));
+                    }
+                }
+            }
+        }
+        let in_place = node
+            .op
+            .in_place(&inputs, &outputs)
+            .iter()
+            .filter(|&&(i, o)| whole_value(graph, node, i) && outputs[o].layout == inputs[i].layout)
+            .filter_map(|&(i, o)| {
+                let position = positions.iter().position(|&position| position == i)?;
+                Some((position as u32, o as u32))
+            })
+            .collect();
+        problem.nodes.push(plan::Node {
+            inputs: read,
+            outputs: node
+                .outputs
+                .iter()
+                .map(|&value| values.number(value))
+                .collect(),
+            reads: cells,
+            writes: node.writes.to_vec(),
+            in_place,
+            scratch_bytes: cost.scratch_bytes,
+            seconds: from.rates.seconds(&cost),
+            effect: match node.op.effect() {
+                Effect::Pure | Effect::Random => plan::Effect::Repeatable,
+                Effect::WritesCell | Effect::Collective => plan::Effect::Once,
+                Effect::Guard => plan::Effect::Guard,
+            },
+            done: from.progress.done.contains(&id),
+        });
+        nodes.push(id);
+    }
+    let pinned = pinned_values(graph);
+    problem.values = values
+        .order
+        .iter()
+        .map(|&id| value(from, id, &pinned))
+        .collect();
+    Compiled {
+        problem,
+        nodes,
+        values: values.order,
+    }
+}
+
+fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Value {
+    let home = if (from.external)(id) {
+        Home::External
+    } else {
+        match from.progress.residents.get(&id) {
+            Some(&offset) => Home::Resident { offset },
+            None => Home::Arena,
+        }
+    };
+    plan::Value {
+        bytes: from.graph.value(id).spec.bytes(),
+        home,
+        pin: if pinned.contains(&id) {
+            Pin::Recompute
+        } else {
+            Pin::Free
+        },
+        wanted: from.wanted.contains(&id),
+    }
+}
+
+/// Whether input `i` reads all of a value, so that an output may take over its buffer.
+fn whole_value(graph: &Graph, node: &highwater_graph::Node, i: usize) -> bool {
+    match node.inputs[i].source {
+        Source::Value(id) => {
+            let whole = &graph.value(id).spec.layout;
+            node.inputs[i].spec.layout.covers(whole.numel())
+        }
+        Source::Cell(..) => false,
+    }
+}
+
+/// Values made inside a `checkpoint` and used, in the forward part, only there.
+fn pinned_values(graph: &Graph) -> BTreeSet<ValueId> {
+    let mut pinned = BTreeSet::new();
+    for node in graph.nodes() {
+        if node.site.checkpoint.is_some() && node.site.phase == Phase::Forward {
+            pinned.extend(node.outputs.iter().copied());
+        }
+    }
+    if pinned.is_empty() {
+        return pinned;
+    }
+    for node in graph
+        .nodes()
+        .iter()
+        .filter(|node| node.site.phase == Phase::Forward)
+    {
+        for input in &node.inputs {
+            if let Source::Value(id) = input.source {
+                let made_in = graph
+                    .value(id)
+                    .producer
+                    .map(|(n, _)| graph.node(n).site.checkpoint);
+                if made_in.is_some_and(|checkpoint| checkpoint != node.site.checkpoint) {
+                    pinned.remove(&id);
+                }
+            }
+        }
+    }
+    pinned
+}
+
+fn needed_nodes(
+    from: &Posed<'_>,
+    targets: impl IntoIterator<Item = ValueId>,
+    effects: bool,
+) -> Vec<bool> {
+    let graph = from.graph;
+    let mut needed = vec![false; graph.nodes().len()];
+    let produce = |needed: &mut Vec<bool>, id: ValueId| {
+        if let Some((node, _)) = graph.value(id).producer {
+            needed[node as usize] = true;
+        }
+    };
+    for target in targets {
+        produce(&mut needed, target);
+    }
+    for (id, node) in graph.nodes().iter().enumerate().rev() {
+        let done = from.progress.done.contains(&(id as NodeId));
+        let effect = !node.op.effect().is_repeatable();
+        needed[id] |= effects && effect && !done;
+        // An external value of a node that ran is there for good.
+        needed[id] &= !(done && (effect || node.outputs.iter().all(|&v| (from.external)(v))));
+        if needed[id] {
+            for input in &node.inputs {
+                if let Source::Value(value) = input.source {
+                    produce(&mut needed, value);
+                }
+            }
+        }
+    }
+    needed
+}
+
+/// Numbers the graph's values in the order in which a problem meets them.
+#[derive(Default)]
+struct Numbering {
+    order: Vec<ValueId>,
+    numbers: BTreeMap<ValueId, plan::ValueId>,
+}
+
+impl Numbering {
+    fn number(&mut self, id: ValueId) -> plan::ValueId {
+        *self.numbers.entry(id).or_insert_with(|| {
+            self.order.push(id);
+            self.order.len() as plan::ValueId - 1
+        })
+    }
+}
+
+/// Chosen plans by problem. A hit compares the whole problem, so a hash that collides costs time,
+/// never correctness. Families are not kept: a plan's price list takes megabytes.
+#[derive(Debug, Default)]
+pub(crate) struct PlanCache {
+    /// Least recently used first.
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    hash: u64,
+    problem: Problem,
+    plan: Arc<Plan>,
+    /// From this budget on there is a faster plan.
+    faster_from: u64,
+}
+
+/// The planner's answer.
+#[derive(Debug)]
+pub(crate) enum Choice {
+    /// A plan that was chosen before.
+    Known(Arc<Plan>),
+    /// A plan that nobody has verified yet, with its family.
+    New(Arc<Plan>, Box<Family>),
+    /// Nothing fits.
+    Refused(Box<Family>),
+}
+
+/// The most plans that are remembered.
+const CACHED_PLANS: usize = 32;
+
+impl PlanCache {
+    /// The fastest plan of a problem that fits, found or made. `before_planning` runs before a
+    /// family is built, which takes memory.
+    pub(crate) fn choose(
+        &mut self,
+        problem: &Problem,
+        policy: Policy,
+        budget: u64,
+        before_planning: impl FnOnce(),
+    ) -> Result<Choice, highwater_plan::ProblemError> {
+        let hash = hash(problem);
+        let known = |entry: &Entry| {
+            let fits = (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
+            fits && entry.hash == hash && entry.problem == *problem
+        };
+        if let Some(index) = self.entries.iter().position(known) {
+            let entry = self.entries.remove(index);
+            let plan = Arc::clone(&entry.plan);
+            self.entries.push(entry);
+            return Ok(Choice::Known(plan));
+        }
+        before_planning();
+        let family = Box::new(Family::build(problem, policy)?);
+        let Ok(plan) = family.choose(budget).cloned() else {
+            return Ok(Choice::Refused(family));
+        };
+        let faster = family.plans().iter().filter(|other| other.seconds < plan.seconds);
+        let faster_from = faster.map(|other| other.arena_bytes).min().unwrap_or(u64::MAX);
+        let plan = Arc::new(plan);
+        if self.entries.len() == CACHED_PLANS {
+            self.entries.remove(0);
+        }
+        let (problem, plan_kept) = (problem.clone(), Arc::clone(&plan));
+        self.entries.push(Entry { hash, problem, plan: plan_kept, faster_from });
+        Ok(Choice::New(plan, family))
+    }
+}
+
+fn hash(problem: &Problem) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    problem.values.hash(&mut hasher);
+    for node in &problem.nodes {
+        (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
+        (node.scratch_bytes, node.seconds.to_bits(), node.done).hash(&mut hasher);
+    }
+    hasher.finish()
+}

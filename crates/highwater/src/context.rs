@@ -1,0 +1,81 @@
+//! What surrounds a call: grad mode, module path, checkpoint. Per thread, as in PyTorch.
+
+use highwater_graph::{Phase, Site};
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::sync::Arc;
+
+thread_local! {
+    static GRAD_ENABLED: Cell<bool> = const { Cell::new(true) };
+    static CHECKPOINT: Cell<Option<u32>> = const { Cell::new(None) };
+    static MODULE: RefCell<Arc<str>> = RefCell::new("".into());
+}
+
+/// Puts a value back when it goes out of scope, also through a panic.
+struct Restore<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Restore<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Runs `f` without recording what backward would need, as `torch.no_grad`.
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    let before = GRAD_ENABLED.replace(false);
+    let _restore = Restore(|| GRAD_ENABLED.set(before));
+    f()
+}
+
+/// Whether operations made now take part in backward, as `torch.is_grad_enabled`.
+pub fn is_grad_enabled() -> bool {
+    GRAD_ENABLED.get()
+}
+
+/// Runs `f` as part of the module `name`: nodes made inside carry the path in errors and reports.
+/// Nested scopes are joined by dots.
+pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    let before = MODULE.with_borrow(Arc::clone);
+    let path = if before.is_empty() {
+        name.into()
+    } else {
+        format!("{before}.{name}").into()
+    };
+    MODULE.set(path);
+    let _restore = Restore(|| MODULE.set(Arc::clone(&before)));
+    f()
+}
+
+/// Runs `f` with its nodes marked as belonging to checkpoint `id`, or to none.
+pub(crate) fn in_checkpoint<R>(id: u32, f: impl FnOnce() -> R) -> R {
+    let before = CHECKPOINT.replace(Some(id));
+    let _restore = Restore(|| CHECKPOINT.set(before));
+    f()
+}
+
+/// Where a node made now, called from `location`, comes from.
+pub(crate) fn site(location: &'static Location<'static>, phase: Phase) -> Site {
+    Site {
+        module: MODULE.with_borrow(Arc::clone),
+        location,
+        phase,
+        checkpoint: CHECKPOINT.get(),
+        grad_enabled: is_grad_enabled(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_restored_through_panics() {
+        let panicked = std::panic::catch_unwind(|| no_grad(|| scope("a", || panic!("inside"))));
+        assert!(panicked.is_err() && is_grad_enabled());
+        let path = scope("h", || {
+            scope("3", || site(Location::caller(), Phase::Forward).module)
+        });
+        assert_eq!(&*path, "h.3");
+        assert_eq!(&*site(Location::caller(), Phase::Forward).module, "");
+    }
+}

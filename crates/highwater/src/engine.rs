@@ -1,0 +1,545 @@
+//! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
+
+use crate::compile::{PlanCache, Progress};
+use crate::store::{Storage, Store};
+use crate::tensor::{Handle, Leaf, Tensor};
+use crate::{Error, Forecast, Rates, Result};
+use highwater_graph::{
+    Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source, Spec, ValueId,
+};
+use highwater_memory::Reserve;
+use highwater_ops::{Device, Kernels, Pool};
+use highwater_plan::Policy;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A training engine. Clones are the same engine. Tensors carry theirs; engines do not share
+/// anything.
+#[derive(Debug, Clone)]
+pub struct Engine(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) pool: Pool,
+    pub(crate) kernels: Kernels,
+    pub(crate) store: Arc<Store>,
+    pub(crate) rates: Rates,
+    pub(crate) policy: Policy,
+    pub(crate) eager: bool,
+    pub(crate) verify: bool,
+    pub(crate) dry: bool,
+    /// Bytes of the process that `memory(..)` bounds; `None` if only the arenas are bounded.
+    process_budget: Option<u64>,
+    state: Mutex<State>,
+    /// Cells whose last handle was dropped; taken up at the next lock, when no graph reads them.
+    dropped_cells: Mutex<Vec<CellId>>,
+}
+
+/// Everything that changes.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) graph: Graph,
+    /// Counts the graphs that were evaluated whole: handles of an earlier one are not pending.
+    pub(crate) generation: u64,
+    pub(crate) progress: Progress,
+    /// Storage of the graph's values that have their own.
+    pub(crate) storages: BTreeMap<ValueId, Arc<Storage>>,
+    /// Storage of the cells. Kept here too until no pending node can read a dropped one.
+    pub(crate) cells: BTreeMap<CellId, Arc<Storage>>,
+    /// Live handles of the pending graph.
+    pub(crate) handles: Vec<Weak<Handle>>,
+    /// Values given by handles whose history was consumed, or leaves that require gradients.
+    pub(crate) leaves: BTreeMap<ValueId, Leaf>,
+    /// Parameters with a gradient that is not evaluated yet.
+    pub(crate) pending_grads: BTreeMap<CellId, Operand>,
+    /// Evaluated gradients: parameter to the cell that holds its gradient.
+    pub(crate) grads: BTreeMap<CellId, CellId>,
+    pub(crate) cache: PlanCache,
+    pub(crate) seed: u64,
+    pub(crate) random_offset: u64,
+    pub(crate) checkpoints: u32,
+    pub(crate) reserve_bytes: u64,
+    pub(crate) poisoned: Option<String>,
+    pub(crate) last: StepReport,
+    pub(crate) forecast: Option<Forecast>,
+}
+
+/// What the last evaluation planned and what it took. Bytes; seconds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StepReport {
+    /// Height of the plan's arena.
+    pub planned_arena_bytes: u64,
+    /// One past the highest byte of it that was used.
+    pub peak_arena_bytes: u64,
+    /// Persistent state: parameters, moments, inputs, kept values.
+    pub state_bytes: u64,
+    /// Code, heap, stacks and libraries' buffers: what the process is allowed beside its arenas.
+    pub reserve_bytes: u64,
+    /// State, plan and reserve together.
+    pub planned_process_bytes: u64,
+    /// Predicted seconds.
+    pub predicted_seconds: f64,
+    /// Measured seconds.
+    pub seconds: f64,
+    /// Nodes that ran again.
+    pub recomputed_nodes: u32,
+    /// Measured seconds of those.
+    pub recompute_seconds: f64,
+    /// Nodes that ran, repetitions included.
+    pub nodes: u32,
+}
+
+/// How an engine is made. Every setting has a default.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until build() is called"]
+pub struct Builder {
+    memory: Option<u64>,
+    reserve: Option<u64>,
+    arena: Option<u64>,
+    threads: Option<usize>,
+    policy: Policy,
+    rates: Rates,
+    kernels: Kernels,
+    eager: bool,
+    verify: bool,
+    dry: bool,
+    seed: u64,
+}
+
+/// Process memory that the reserve leaves free above what was measured at start, in bytes: for the
+/// heap's growth while graphs are built and for buffers of libraries that are touched late.
+const RESERVE_HEADROOM_BYTES: u64 = 12 << 20;
+
+impl Builder {
+    /// The most bytes that the whole process may occupy: arenas plus the reserve measured at start.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
+    }
+
+    /// The bytes that [`Builder::memory`] leaves for everything but arenas, instead of what is
+    /// measured when the engine is built: what another engine of the same process measured.
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.reserve = Some(bytes);
+        self
+    }
+
+    /// The most bytes that the arenas may occupy (state and plans together), whatever the rest of
+    /// the process takes.
+    pub fn arena(mut self, bytes: u64) -> Self {
+        self.arena = Some(bytes);
+        self
+    }
+
+    /// Number of threads; by default as many as there are processors. Never changes a bit of the
+    /// results.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Whether the planner may recompute.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// The machine's rates, for predictions and choices between plans.
+    pub fn rates(mut self, rates: Rates) -> Self {
+        self.rates = rates;
+        self
+    }
+
+    /// Registers the kernel of an operation, of this crate or of another.
+    pub fn kernel(mut self, op: &'static str, kernel: highwater_ops::KernelFn) -> Self {
+        self.kernels.register(op, Device::Cpu, kernel);
+        self
+    }
+
+    /// Seed of dropout and of weight initialisation.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether each plan is verified before it first runs (by default yes).
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
+        self
+    }
+
+    /// Plans and runs nothing: parameters and inputs take address space, no memory, their values
+    /// are not filled in, and a step ends once it is planned. [`Engine::forecast`] tells the plan.
+    pub fn dry_run(mut self) -> Self {
+        self.dry = true;
+        self
+    }
+
+    /// Builds the engine: starts its threads and measures what the process takes without arenas.
+    ///
+    /// # Errors
+    /// [`Error::Build`] if threads or address space are refused, or if the budget is below what the
+    /// process takes already.
+    pub fn build(self) -> Result<Engine> {
+        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.unwrap_or_else(available);
+        let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
+        pool.run(|| highwater_ops::warm_up(&pool));
+        let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
+        let capacity = self.arena.unwrap_or(budget).min(1 << 42).max(1 << 20);
+        // A dry run takes address space only, and says itself what does not fit.
+        let capacity = if self.dry { 1 << 44 } else { capacity };
+        let store = Arc::new(Store::new(capacity, budget, self.dry)?);
+        let engine = Engine(Arc::new(Inner {
+            pool,
+            kernels: self.kernels,
+            store,
+            rates: self.rates,
+            policy: self.policy,
+            eager: self.eager,
+            verify: self.verify,
+            dry: self.dry,
+            process_budget: self.memory,
+            state: Mutex::new(State {
+                seed: self.seed,
+                ..State::default()
+            }),
+            dropped_cells: Mutex::new(Vec::new()),
+        }));
+        let measured = || engine.measure_reserve() + RESERVE_HEADROOM_BYTES;
+        let reserve = self.reserve.unwrap_or_else(measured);
+        engine.set_reserve(&mut engine.lock(), reserve);
+        if let Some(memory) = self.memory
+            && reserve >= memory
+        {
+            let (reserve, memory) = (
+                highwater_memory::Bytes(reserve),
+                highwater_memory::Bytes(memory),
+            );
+            return Err(Error::Build(format!(
+                "the process needs {reserve} beside its tensors, and the budget is {memory}"
+            )));
+        }
+        Ok(engine)
+    }
+}
+
+thread_local! {
+    static DEFAULT: RefCell<Option<Engine>> = const { RefCell::new(None) };
+}
+
+impl Engine {
+    /// An engine to be configured.
+    pub fn builder() -> Builder {
+        Builder {
+            memory: None,
+            reserve: None,
+            arena: None,
+            threads: None,
+            policy: Policy::Auto,
+            rates: Rates::default(),
+            kernels: Kernels::builtin(),
+            eager: false,
+            verify: true,
+            dry: false,
+            seed: 0,
+        }
+    }
+
+    /// An engine to be configured that evaluates every operation at once, for debugging: the same
+    /// bits, and every value is kept, so it takes more memory.
+    pub fn eager() -> Builder {
+        Builder {
+            eager: true,
+            ..Self::builder()
+        }
+    }
+
+    /// Makes this the engine that [`Engine::current`] answers on this thread.
+    pub fn set_default(&self) {
+        DEFAULT.set(Some(self.clone()));
+    }
+
+    /// The thread's default engine; one without a budget is made if there is none.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn current() -> Result<Self> {
+        if let Some(engine) = DEFAULT.with_borrow(Clone::clone) {
+            return Ok(engine);
+        }
+        let engine = Self::builder().build()?;
+        engine.set_default();
+        Ok(engine)
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.0.pool.threads()
+    }
+
+    /// Fixes the random numbers of what follows: dropout masks and initial weights.
+    pub fn manual_seed(&self, seed: u64) {
+        let mut state = self.lock();
+        (state.seed, state.random_offset) = (seed, 0);
+    }
+
+    /// Seed and counter of the random numbers, to be saved.
+    pub fn rng_state(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.seed, state.random_offset)
+    }
+
+    /// Puts seed and counter back.
+    pub fn set_rng_state(&self, seed: u64, offset: u64) {
+        let mut state = self.lock();
+        (state.seed, state.random_offset) = (seed, offset);
+    }
+
+    /// What the last evaluation planned and what it took.
+    pub fn last_step(&self) -> StepReport {
+        self.lock().last.clone()
+    }
+
+    /// What the newest plan of a whole step is, and what other budgets would cost.
+    pub fn forecast(&self) -> Option<Forecast> {
+        self.lock().forecast.clone()
+    }
+
+    /// Whether the engine only plans.
+    pub fn is_dry_run(&self) -> bool {
+        self.0.dry
+    }
+
+    /// Bytes that the process takes beside its arenas, with headroom: the printed reserve.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.lock().reserve_bytes
+    }
+
+    /// Bytes mapped for state now.
+    pub fn state_bytes(&self) -> u64 {
+        self.0.store.state_bytes()
+    }
+
+    /// The stream of what happens to memory, and its statistics.
+    pub fn memory_events(&self) -> &highwater_memory::Events {
+        &self.0.store.events
+    }
+
+    /// Declares the engine whole again after state was loaded into every cell.
+    pub fn clear_poison(&self) {
+        self.lock().poisoned = None;
+    }
+
+    /// Fails if an earlier step stopped halfway.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn check_poison(&self) -> Result<()> {
+        match &self.lock().poisoned {
+            Some(why) => Err(Error::Poisoned(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// A tensor of `f32`s, copied. Category: input.
+    ///
+    /// # Errors
+    /// If the count is not the shape's; [`Error::State`] if there is no room.
+    #[track_caller]
+    pub fn tensor(&self, data: &[f32], shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_slice(self, data, shape)
+    }
+
+    /// A tensor of token ids, labels or other indices, copied. Category: input.
+    ///
+    /// # Errors
+    /// As [`Engine::tensor`].
+    #[track_caller]
+    pub fn indices(&self, data: &[u32], shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_slice(self, data, shape)
+    }
+
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Locks the state. A thread that panicked while it held the lock was in the middle of building
+    /// a graph, or poisoned the engine itself; either way the state can be looked at.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.graph.nodes().is_empty() {
+            state.forget(&self.take_dropped());
+        }
+        state
+    }
+
+    fn take_dropped(&self) -> Vec<CellId> {
+        let mut dropped = self
+            .0
+            .dropped_cells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *dropped)
+    }
+
+    pub(crate) fn drop_cell(&self, id: CellId) {
+        self.0
+            .dropped_cells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(id);
+    }
+
+    /// Adds a node to the pending graph; in eager mode runs it.
+    pub(crate) fn apply(
+        &self,
+        state: &mut State,
+        op: Arc<dyn Op>,
+        inputs: &[Operand],
+        site: &Site,
+    ) -> Result<SmallVec<[Operand; 2]>> {
+        if let Some(why) = &state.poisoned {
+            return Err(Error::Poisoned(why.clone()));
+        }
+        let site = named_by_cell(&state.graph, inputs, site);
+        let located = |source| located(source, &site);
+        self.0
+            .kernels
+            .get(op.name(), Device::Cpu)
+            .map_err(located)?;
+        let effect = op.effect().is_repeatable();
+        let outputs = state.graph.add(op, inputs, &site).map_err(located)?;
+        if self.0.eager && effect && site.phase == Phase::Forward {
+            self.evaluate_now(state)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Makes a cell holding `bytes` as given by `fill`.
+    pub(crate) fn add_cell(
+        &self,
+        name: &str,
+        spec: Spec,
+        category: Category,
+        requires_grad: bool,
+        fill: impl FnOnce(&Storage) -> Result<()>,
+    ) -> Result<(CellId, Arc<Storage>)> {
+        let storage = self.alloc(spec.bytes(), category, what(category))?;
+        if !self.0.dry {
+            fill(&storage)?;
+        }
+        let mut state = self.lock();
+        let id = state.graph.add_cell(name, spec, category, requires_grad);
+        state.cells.insert(id, Arc::clone(&storage));
+        Ok((id, storage))
+    }
+
+    /// Measured bytes of the process outside the arenas; 0 where the system does not tell.
+    pub(crate) fn measure_reserve(&self) -> u64 {
+        Reserve::measure(&self.0.store.arenas()).map_or(0, |reserve| reserve.total())
+    }
+
+    /// Sets the reserve, and with it what the arenas may take.
+    pub(crate) fn set_reserve(&self, state: &mut State, bytes: u64) {
+        state.reserve_bytes = bytes;
+        if let Some(memory) = self.0.process_budget {
+            self.0.store.set_budget(memory.saturating_sub(bytes));
+        }
+    }
+
+    /// Raises the reserve if the process outgrew it, so that the next plan's arena shrinks.
+    pub(crate) fn check_reserve(&self, state: &mut State) {
+        if self.0.process_budget.is_none() {
+            return;
+        }
+        let Ok(usage) = highwater_memory::Usage::read() else {
+            return;
+        };
+        // Cheap first: only if all pages of the arenas are touched can this be exact.
+        if usage.resident > state.reserve_bytes + self.0.store.mapped_bytes() {
+            let measured = self.measure_reserve();
+            if measured > state.reserve_bytes {
+                self.set_reserve(state, measured + (RESERVE_HEADROOM_BYTES >> 2));
+            }
+        }
+    }
+
+    /// The budget that a refusal talks about: the process's if that is bounded, else the arenas'.
+    pub(crate) fn stated_budget(&self, state: &State) -> (u64, u64) {
+        match self.0.process_budget {
+            Some(memory) => (memory, state.reserve_bytes),
+            None => (self.0.store.budget(), 0),
+        }
+    }
+}
+
+impl State {
+    fn forget(&mut self, dropped: &[CellId]) {
+        for id in dropped {
+            self.graph.remove_cell(*id);
+            self.cells.remove(id);
+            self.pending_grads.remove(id);
+            if let Some(grad) = self.grads.remove(id) {
+                self.graph.remove_cell(grad);
+                self.cells.remove(&grad);
+            }
+        }
+    }
+
+    /// The next random stream: nodes made in the same order draw the same numbers.
+    pub(crate) fn next_random(&mut self) -> (u64, u64) {
+        let offset = self.random_offset;
+        self.random_offset += 1;
+        (self.seed, offset)
+    }
+}
+
+/// A node made outside any `scope` that reads a named cell is reported under the cell's module.
+fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
+    let mut site = site.clone();
+    if site.module.is_empty() {
+        let name = inputs.iter().find_map(|input| match input.source {
+            Source::Cell(id, _) => graph
+                .cell(id)?
+                .name
+                .rsplit_once('.')
+                .map(|(module, _)| module),
+            Source::Value(_) => None,
+        });
+        if let Some(name) = name {
+            site.module = name.into();
+        }
+    }
+    site
+}
+
+pub(crate) fn located(source: highwater_graph::OpError, site: &Site) -> Error {
+    Error::Op {
+        source,
+        module: site.module.to_string(),
+        location: site.location.to_string(),
+    }
+}
+
+pub(crate) fn usage_error(message: impl Into<String>, location: &Location<'_>) -> Error {
+    Error::Usage {
+        message: message.into(),
+        location: location.to_string(),
+    }
+}
+
+fn what(category: Category) -> &'static str {
+    match category {
+        Category::Parameter => "a parameter",
+        Category::Gradient => "a gradient",
+        Category::OptimizerState => "optimizer state",
+        Category::Input => "an input",
+        Category::Activation => "a kept value",
+        Category::Workspace => "a workspace",
+        Category::Buffer => "a buffer",
+    }
+}

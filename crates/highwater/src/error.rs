@@ -1,0 +1,149 @@
+//! What can go wrong, as one enum.
+
+use highwater_graph::OpError;
+use highwater_memory::{ArenaError, Bytes, FilesError, SlotsError};
+use highwater_ops::KernelError;
+
+/// An error of the engine. Each says what is wrong, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A node could not be made: nothing has changed.
+    #[error("{source}\n  at {location}{}", in_module(module))]
+    Op {
+        /// What the operation refused.
+        source: OpError,
+        /// Path of the module, or empty.
+        module: String,
+        /// The caller's source line.
+        location: String,
+    },
+    /// A kernel stopped while the step ran.
+    #[error("{op}: {source}\n  at {location}{}", in_module(module))]
+    Kernel {
+        /// The operation.
+        op: &'static str,
+        /// What it said.
+        source: KernelError,
+        /// Path of the module, or empty.
+        module: String,
+        /// The source line that made the node.
+        location: String,
+    },
+    /// A kernel panicked: a bug of the operation.
+    #[error("{op}: the kernel panicked: {message}\n  at {location}")]
+    Panic {
+        /// The operation.
+        op: &'static str,
+        /// What it said.
+        message: String,
+        /// The source line that made the node.
+        location: String,
+    },
+    /// A guarded value is not finite. No cell was written: parameters are the last good ones.
+    #[error(
+        "{what} is not finite; nothing was updated. First non-finite result: {node}\n  hint: lower \
+         the learning rate, clip gradients, or look at the data of this step"
+    )]
+    NonFinite {
+        /// The guarded value.
+        what: &'static str,
+        /// Operation, module and source line of the first node with a non-finite result.
+        node: String,
+    },
+    /// The step cannot run inside the budget, however much is recomputed. Nothing was run.
+    #[error(
+        "does not fit: needs at least {} of memory, has {}{}\n  largest at that point: {holder}\n  \
+         hint: give it --memory {} or more, or reduce the batch or the sequence length",
+        Bytes(*floor_bytes), Bytes(*budget_bytes), in_module(at), Bytes(*floor_bytes)
+    )]
+    OverBudget {
+        /// Least bytes that would do, reserve and state included.
+        floor_bytes: u64,
+        /// The budget.
+        budget_bytes: u64,
+        /// The node that sets the floor.
+        at: String,
+        /// The largest value held there.
+        holder: String,
+    },
+    /// There is no room for state (parameters, moments, inputs, kept values).
+    #[error("no room for {} of {what}: {source}", Bytes(*bytes))]
+    State {
+        /// What it was for.
+        what: &'static str,
+        /// How many bytes.
+        bytes: u64,
+        /// What the allocator said.
+        source: SlotsError,
+    },
+    /// An earlier step failed halfway: cells may be partly updated.
+    #[error("the engine is poisoned: {0}\n  hint: load saved state to go on")]
+    Poisoned(String),
+    /// The value is gone: it was too large to keep when the step was evaluated.
+    #[error(
+        "this tensor ({spec}, made at {made_at}) was not kept when the step was evaluated at \
+         {evaluated_at}\n  hint: call keep() on it before, or read it before"
+    )]
+    Expired {
+        /// Dtype and shape.
+        spec: String,
+        /// Where it was made.
+        made_at: String,
+        /// Where the step was evaluated.
+        evaluated_at: String,
+    },
+    /// Backward reached a value whose history ended with an earlier step.
+    #[error(
+        "backward() at {location} reaches {spec} made at {made_at}, whose graph was consumed by an \
+         earlier evaluation\n  hint: compute it again in this step, or detach() it"
+    )]
+    HistoryConsumed {
+        /// Dtype and shape.
+        spec: String,
+        /// Where the value was made.
+        made_at: String,
+        /// Where backward was called.
+        location: String,
+    },
+    /// Wrong use of a tensor: a read of the wrong dtype, backward of something without gradient...
+    #[error("{message}\n  at {location}")]
+    Usage {
+        /// What is wrong and what to do.
+        message: String,
+        /// The caller's source line.
+        location: String,
+    },
+    /// Tensors of two engines met in one operation.
+    #[error("tensors of different engines cannot meet in one operation\n  at {location}")]
+    OtherEngine {
+        /// The caller's source line.
+        location: String,
+    },
+    /// An engine cannot be built as asked.
+    #[error("engine: {0}")]
+    Build(String),
+    /// The planner and the verifier disagree, or the planner was handed nonsense: a bug of ours.
+    #[error("internal: {0}")]
+    Internal(String),
+    /// The system refused memory.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// A file could not be read or written.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// Saved state does not fit what it is loaded into.
+    #[error("saved state: {0}")]
+    Saved(String),
+}
+
+fn in_module(module: &str) -> String {
+    if module.is_empty() {
+        String::new()
+    } else {
+        format!(", in {module}")
+    }
+}
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,787 @@
+//! When the pending graph is computed: whole at `step()` and `backward()` onto pending gradients,
+//! in part when a value is read.
+
+use crate::autograd::{self, Stop};
+use crate::compile::{Choice, Compiled, Posed, Progress, compile};
+use crate::engine::{Engine, State, StepReport, located};
+use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
+use crate::forecast::{Forecast, Surroundings, forecast};
+use crate::store::Storage;
+use crate::tensor::{Handle, HandleState};
+use crate::{Error, Result, raw};
+use highwater_graph::{Category, Graph, Operand, Source, ValueId};
+use highwater_plan::{Family, Plan, Problem};
+use std::collections::BTreeSet;
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// Values of at most this many bytes outlive a step if somebody holds their handle.
+pub(crate) const KEPT_BYTES: u64 = 64 << 10;
+
+impl Engine {
+    /// Computes everything that is pending: updates, gradients, and of the other live handles those
+    /// that are small or marked. The graph is gone afterwards.
+    pub(crate) fn evaluate_all(
+        &self,
+        state: &mut State,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let targets = state.kept_targets();
+        let request = Request {
+            targets: &targets,
+            effects: true,
+            whole: true,
+            future: None,
+        };
+        let result = self.evaluate(state, &request);
+        self.check_reserve(state);
+        match result {
+            Ok(()) => self.finish(state, location),
+            Err(failed) => Err(self.abandon(state, failed, location)),
+        }
+    }
+
+    /// Computes some values and leaves the graph pending. What a backward of `future` would want is
+    /// kept where there is room.
+    pub(crate) fn evaluate_some(
+        &self,
+        state: &mut State,
+        targets: &BTreeSet<ValueId>,
+        future: Option<&Operand>,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let request = Request {
+            targets,
+            effects: false,
+            whole: false,
+            future,
+        };
+        let result = self.evaluate(state, &request);
+        result.map_err(|failed| self.abandon_read(state, failed, location))?;
+        state.compact(future);
+        Ok(())
+    }
+
+    /// Computes the gradients that are pending, before `backward()` of `next` adds to them.
+    pub(crate) fn evaluate_grads(
+        &self,
+        state: &mut State,
+        next: &Operand,
+        location: &'static Location<'static>,
+    ) -> Result<Operand> {
+        self.evaluate_effects(state, Some(next), location)?;
+        Ok(state.compact(Some(next)).unwrap_or_else(|| next.clone()))
+    }
+
+    /// Computes the gradients that are pending and runs what is to write cells; of the values that
+    /// go into them, keeps what a whole evaluation would. The rest of the graph stays pending.
+    pub(crate) fn evaluate_effects(
+        &self,
+        state: &mut State,
+        future: Option<&Operand>,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let mut targets = state.pending_grad_values();
+        let done = &state.progress.done;
+        let needed = state.graph.reachable(&targets, |id| !done.contains(&id), |_| false);
+        let graph = &state.graph;
+        let is_needed = |id: ValueId| graph.value(id).producer.is_some_and(|(n, _)| needed[n as usize]);
+        let kept = kept_values(&mut state.handles, graph, state.generation);
+        targets.extend(kept.into_iter().filter(|&id| is_needed(id)));
+        let request = Request {
+            targets: &targets,
+            effects: true,
+            whole: false,
+            future,
+        };
+        let result = self.evaluate(state, &request);
+        result.map_err(|failed| self.abandon(state, failed, location))?;
+        state.graph.mark_evaluated();
+        state.adopt_grads();
+        Ok(())
+    }
+
+    /// Eager mode: computes all that is pending now, keeping every value.
+    pub(crate) fn evaluate_now(&self, state: &mut State) -> Result<()> {
+        let pending = |id: &u32| !state.progress.done.contains(id);
+        let nodes = (0..state.graph.nodes().len() as u32).filter(pending);
+        let targets = nodes
+            .flat_map(|id| state.graph.node(id).outputs.to_vec())
+            .collect();
+        let request = Request {
+            targets: &targets,
+            effects: false,
+            whole: false,
+            future: None,
+        };
+        let result = self.evaluate(state, &request);
+        result.map_err(|failed| self.abandon_read(state, failed, Location::caller()))
+    }
+
+    fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
+        let clean = |error| Failed {
+            error,
+            wrote: false,
+            guard: None,
+        };
+        if let Some(why) = &state.poisoned {
+            return Err(clean(Error::Poisoned(why.clone())));
+        }
+        let there = |id: &ValueId| state.storages.contains_key(id);
+        let missing: BTreeSet<ValueId> = request
+            .targets
+            .iter()
+            .copied()
+            .filter(|id| !there(id))
+            .collect();
+        if missing.is_empty() && !request.effects {
+            return Ok(());
+        }
+        self.give_storage(state, &missing).map_err(clean)?;
+        let started = Instant::now();
+        let chosen = self.choose(state, &missing, request).map_err(clean);
+        let Chosen {
+            graph,
+            compiled,
+            plan,
+            family,
+        } = match chosen {
+            Ok(chosen) => chosen,
+            Err(failed) => {
+                missing
+                    .iter()
+                    .for_each(|id| drop(state.storages.remove(id)));
+                return Err(failed);
+            }
+        };
+        let described = graph.as_ref().unwrap_or(&state.graph);
+        if let Some(family) = family {
+            if self.0.dry || request.whole {
+                state.forecast = self.describe(state, described, &compiled, &family, Some(&plan));
+            }
+            self.prove(&compiled.problem, &plan).map_err(clean)?;
+            drop(family);
+            highwater_memory::heap::release_unused();
+        }
+        if self.0.dry {
+            return Ok(());
+        }
+        check_fresh(described, &compiled).map_err(clean)?;
+        self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
+        let until = (!request.whole).then(|| compiled.until(&missing));
+        let graph = graph.as_ref().unwrap_or(&state.graph);
+        let result = execute(&self.machine(state, graph, false), &compiled, &plan, until);
+        let ran = match result {
+            Ok(ran) => ran,
+            Err(failed) => {
+                if !failed.wrote {
+                    missing
+                        .iter()
+                        .for_each(|id| drop(state.storages.remove(id)));
+                }
+                return Err(failed);
+            }
+        };
+        state.report(&plan, &ran, started, &self.0.store);
+        state.advance(&compiled, ran);
+        let height = state.residents_end();
+        self.0.store.hold(height);
+        Ok(())
+    }
+
+    /// Results that outlive the plan get their storage first: it counts against the budget. What
+    /// earlier plans of the step left in the arena has to go if it is in the way.
+    fn give_storage(&self, state: &mut State, missing: &BTreeSet<ValueId>) -> Result<()> {
+        for &id in missing {
+            let value = state.graph.value(id);
+            let (bytes, category) = (value.spec.bytes(), value.category);
+            let given = match self.0.store.alloc(bytes, category, "a kept value") {
+                Err(Error::State { .. }) if self.give_up_residents(state) => {
+                    self.0.store.alloc(bytes, category, "a kept value")
+                }
+                other => other,
+            };
+            let given = given.and_then(|storage| {
+                self.move_out(state, id, &storage)?;
+                Ok(state.storages.insert(id, storage))
+            });
+            if let Err(error) = given {
+                missing.iter().for_each(|id| drop(state.storages.remove(id)));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes for state from outside an evaluation.
+    pub(crate) fn alloc(
+        &self,
+        bytes: u64,
+        category: Category,
+        what: &'static str,
+    ) -> Result<Arc<Storage>> {
+        match self.0.store.alloc(bytes, category, what) {
+            Err(Error::State { .. }) if self.give_up_residents(&mut self.lock()) => {
+                self.0.store.alloc(bytes, category, what)
+            }
+            other => other,
+        }
+    }
+
+    /// Forgets what earlier plans of the step left in the arena. Answers whether there was any.
+    fn give_up_residents(&self, state: &mut State) -> bool {
+        let any = !state.progress.residents.is_empty();
+        if any {
+            state.give_up_residents();
+            self.0.store.hold(0);
+        }
+        any
+    }
+
+    /// A value that is to have storage of its own, but whose node ran in an earlier plan of the
+    /// step: it is copied if it is still in the arena; otherwise its node counts as not run.
+    fn move_out(&self, state: &mut State, id: ValueId, storage: &Storage) -> Result<()> {
+        let Some((node, _)) = state.graph.value(id).producer else {
+            return Ok(());
+        };
+        if let Some(offset) = state.progress.residents.remove(&id) {
+            let from = self.0.store.plans().ptr(offset, storage.bytes())?;
+            raw::copy(from, storage);
+        } else if state.progress.done.remove(&node) {
+            for output in &state.graph.node(node).outputs {
+                state.progress.residents.remove(output);
+            }
+        }
+        Ok(())
+    }
+
+    fn machine<'a>(&'a self, state: &'a State, graph: &'a Graph, check: bool) -> Machine<'a> {
+        Machine {
+            graph,
+            store: &self.0.store,
+            kernels: &self.0.kernels,
+            pool: &self.0.pool,
+            storages: &state.storages,
+            cells: &state.cells,
+            check_finite: check,
+        }
+    }
+
+    /// Poses the problem and takes the fastest plan that fits.
+    ///
+    /// 1. With a future, the graph is extended by the backward that is to come, on a copy: its plan
+    ///    says what to keep. What pending writes will read is kept as well. If that does not fit,
+    ///    the future is given up.
+    /// 2. Values that earlier plans left in the arena are used; if no plan fits around them, they
+    ///    are given up, and the nodes that made them count as not run.
+    fn choose(
+        &self,
+        state: &mut State,
+        targets: &BTreeSet<ValueId>,
+        request: &Request<'_>,
+    ) -> Result<Chosen> {
+        let pending = state.pending_inputs();
+        if let Some(graph) = request.future.map(|root| self.extended(state, root)) {
+            let (graph, gradients) = graph;
+            let later = gradients.values().filter_map(value).chain(pending.iter().copied());
+            let wanted = targets.iter().copied().chain(later);
+            let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
+            match self.plan(state, &compiled.problem)? {
+                Choice::Known(plan) => return Ok(Chosen::new(Some(graph), compiled, plan, None)),
+                Choice::New(plan, family) => {
+                    return Ok(Chosen::new(Some(graph), compiled, plan, Some(family)));
+                }
+                Choice::Refused(_) => {}
+            }
+        }
+        let none = BTreeSet::new();
+        let targets_now = targets.iter().copied();
+        let compiled = self.compile(state, &state.graph, targets_now, &none, request.effects);
+        let family = match self.plan(state, &compiled.problem)? {
+            Choice::Known(plan) => return Ok(Chosen::new(None, compiled, plan, None)),
+            Choice::New(plan, family) => {
+                return Ok(Chosen::new(None, compiled, plan, Some(family)));
+            }
+            Choice::Refused(family) => family,
+        };
+        if state.progress.residents.is_empty() {
+            state.forecast = self.describe(state, &state.graph, &compiled, &family, None);
+            return Err(self.refusal(state, &compiled, &family));
+        }
+        state.give_up_residents();
+        self.choose(
+            state,
+            targets,
+            &Request {
+                future: None,
+                ..*request
+            },
+        )
+    }
+
+    /// The graph with the backward of `root` that is to come, as far as there can be one.
+    fn extended(&self, state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
+        if root.requires_grad {
+            let mut graph = state.graph.clone();
+            if let Ok(gradients) = autograd::backward(&mut graph, root, Location::caller()) {
+                return (graph, gradients);
+            }
+        }
+        (state.graph.clone(), autograd::Gradients::new())
+    }
+
+    fn compile(
+        &self,
+        state: &State,
+        graph: &Graph,
+        targets: impl IntoIterator<Item = ValueId>,
+        wanted: &BTreeSet<ValueId>,
+        effects: bool,
+    ) -> Compiled {
+        let posed = Posed {
+            graph,
+            progress: &state.progress,
+            external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
+            wanted,
+            threads: self.threads(),
+            rates: &self.0.rates,
+        };
+        compile(&posed, targets, effects)
+    }
+
+    /// The fastest plan that fits. Where one has to be made, the arena's idle pages go first: they
+    /// and the planner's memory need not be there at once.
+    fn plan(&self, state: &mut State, problem: &Problem) -> Result<Choice> {
+        let budget = self.0.store.plan_budget();
+        let choice = state.cache.choose(problem, self.0.policy, budget, || {
+            self.0.store.release_idle();
+        });
+        choice.map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    /// Runs the verifier over a plan.
+    fn prove(&self, problem: &Problem, plan: &Plan) -> Result<()> {
+        if !self.0.verify {
+            return Ok(());
+        }
+        match highwater_plan::verify(problem, plan, plan.arena_bytes) {
+            Ok(_) => Ok(()),
+            Err(violation) => Err(Error::Internal(format!("the plan is wrong: {violation}"))),
+        }
+    }
+
+    fn describe(
+        &self,
+        state: &State,
+        graph: &Graph,
+        compiled: &Compiled,
+        family: &Family,
+        plan: Option<&Plan>,
+    ) -> Option<Forecast> {
+        let (budget_bytes, reserve_bytes) = self.stated_budget(state);
+        let state_bytes = self.0.store.state_bytes();
+        let around = Surroundings {
+            state_bytes,
+            reserve_bytes,
+            budget_bytes,
+        };
+        forecast(graph, compiled, family, plan, around)
+    }
+
+    fn refusal(&self, state: &State, compiled: &Compiled, family: &Family) -> Error {
+        let floor = family.floor();
+        let (budget_bytes, reserve) = self.stated_budget(state);
+        let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
+        let at = floor
+            .node
+            .and_then(node)
+            .map(|&id| describe(state.graph.node(id)));
+        let largest = floor.holders.iter().max_by_key(|&&(_, bytes)| bytes);
+        let holder = largest.map(|&(value, bytes)| {
+            let value = state.graph.value(compiled.values[value as usize]);
+            let made = value
+                .producer
+                .map(|(node, _)| describe(state.graph.node(node)));
+            let what = made.unwrap_or_else(|| "an input".into());
+            format!(
+                "{} made by {what} ({})",
+                value.spec,
+                highwater_memory::Bytes(bytes)
+            )
+        });
+        Error::OverBudget {
+            floor_bytes: floor.arena_bytes + self.0.store.state_bytes() + reserve,
+            budget_bytes,
+            at: at.unwrap_or_default(),
+            holder: holder.unwrap_or_else(|| "scratch memory".into()),
+        }
+    }
+
+    /// Ends the generation: handles become values of their own, or expire.
+    fn finish(&self, state: &mut State, location: &'static Location<'static>) -> Result<()> {
+        state.adopt_grads();
+        for handle in state
+            .handles
+            .drain(..)
+            .filter_map(|handle| handle.upgrade())
+        {
+            handle.settle(state.generation, &state.storages, location);
+        }
+        state.graph.mark_evaluated();
+        state.clear();
+        self.0.store.hold(0);
+        Ok(())
+    }
+
+    /// A read that failed. If there was no room for it, the graph stays pending.
+    fn abandon_read(
+        &self,
+        state: &mut State,
+        failed: Failed,
+        location: &'static Location<'static>,
+    ) -> Error {
+        match failed.error {
+            Error::OverBudget { .. } | Error::State { .. } => failed.error,
+            _ => self.abandon(state, failed, location),
+        }
+    }
+
+    /// A failed evaluation: the graph is gone. If a cell may have been written, the engine is
+    /// poisoned; otherwise all cells are as they were.
+    fn abandon(
+        &self,
+        state: &mut State,
+        failed: Failed,
+        location: &'static Location<'static>,
+    ) -> Error {
+        let error = match failed.guard {
+            Some(what) => Error::NonFinite {
+                what,
+                node: self.first_non_finite(state),
+            },
+            None => failed.error,
+        };
+        if failed.wrote {
+            state.poisoned = Some(error.to_string());
+        }
+        state.pending_grads.clear();
+        for handle in state
+            .handles
+            .drain(..)
+            .filter_map(|handle| handle.upgrade())
+        {
+            handle.settle(state.generation, &state.storages, location);
+        }
+        state.clear();
+        self.0.store.hold(0);
+        error
+    }
+
+    /// Computes the forward part again, looking at each result. No cell was written yet.
+    fn first_non_finite(&self, state: &mut State) -> String {
+        let guards = state
+            .graph
+            .nodes()
+            .iter()
+            .filter(|node| node.op.effect() == highwater_graph::Effect::Guard);
+        let guarded: BTreeSet<ValueId> = guards
+            .flat_map(|node| node.inputs.iter())
+            .filter_map(value)
+            .collect();
+        let inputs = |id: &ValueId| state.graph.value(*id).producer.is_none();
+        let given: Vec<ValueId> = state.storages.keys().copied().filter(inputs).collect();
+        state.storages.retain(|id, _| given.contains(id));
+        state.progress = Progress::default();
+        let unknown = "not found again".to_owned();
+        let request = Request {
+            targets: &guarded,
+            effects: false,
+            whole: true,
+            future: None,
+        };
+        let Ok(Chosen { compiled, plan, .. }) = self.choose(state, &guarded, &request) else {
+            return unknown;
+        };
+        if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
+            return unknown;
+        }
+        match execute(
+            &self.machine(state, &state.graph, true),
+            &compiled,
+            &plan,
+            None,
+        ) {
+            Err(Failed {
+                error: Error::NonFinite { node, .. },
+                ..
+            }) => node,
+            _ => unknown,
+        }
+    }
+}
+
+struct Chosen {
+    /// The extended graph, if the future was taken in.
+    graph: Option<Graph>,
+    compiled: Compiled,
+    plan: Arc<Plan>,
+    /// The plan's family, if the plan is new.
+    family: Option<Box<Family>>,
+}
+
+impl Chosen {
+    fn new(
+        graph: Option<Graph>,
+        compiled: Compiled,
+        plan: Arc<Plan>,
+        family: Option<Box<Family>>,
+    ) -> Self {
+        Self { graph, compiled, plan, family }
+    }
+}
+
+impl Compiled {
+    /// Where a run may stop that is to produce some of the graph's values, and every effect.
+    fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
+        let numbered = self.values.iter().enumerate();
+        let values = numbered
+            .filter(|(_, id)| ids.contains(id))
+            .map(|(i, _)| i as u32)
+            .collect();
+        let effect = |node: &highwater_plan::Node| {
+            !node.done && node.effect != highwater_plan::Effect::Repeatable
+        };
+        let nodes = self.problem.nodes.iter().enumerate();
+        let nodes = nodes
+            .filter(|(_, node)| effect(node))
+            .map(|(i, _)| i as u32)
+            .collect();
+        Until { values, nodes }
+    }
+}
+
+/// What an evaluation is to achieve.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    /// Values that get storage of their own.
+    targets: &'a BTreeSet<ValueId>,
+    /// Whether pending writes and guards run.
+    effects: bool,
+    /// Whether the plan runs to its end, or only as far as the targets and effects need.
+    whole: bool,
+    /// The value that backward will be called on next, if the graph stays pending for that.
+    future: Option<&'a Operand>,
+}
+
+fn value(operand: &Operand) -> Option<ValueId> {
+    match operand.source {
+        Source::Value(id) => Some(id),
+        Source::Cell(..) => None,
+    }
+}
+
+/// That no node of the problem reads a version of a cell that is gone.
+fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
+    for &id in &compiled.nodes {
+        let node = graph.node(id);
+        let reads = node.inputs.iter().filter(|input| match input.source {
+            Source::Cell(cell, _) => !node.writes.iter().any(|&(written, _)| written == cell),
+            Source::Value(_) => false,
+        });
+        for input in reads {
+            let fresh = graph.check_fresh(node.op.name(), input, &node.site);
+            fresh.map_err(|error| located(error, &node.site))?;
+        }
+    }
+    Ok(())
+}
+
+/// Pending values of live handles that are small or marked.
+fn kept_values(handles: &mut Vec<Weak<Handle>>, graph: &Graph, current: u64) -> Vec<ValueId> {
+    handles.retain(|handle| handle.strong_count() > 0);
+    let kept = |handle: Arc<Handle>| match &*handle.state() {
+        HandleState::Pending {
+            generation,
+            operand,
+        } if *generation == current => value(operand).filter(|&id| {
+            handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES
+        }),
+        _ => None,
+    };
+    handles.iter().filter_map(Weak::upgrade).filter_map(kept).collect()
+}
+
+impl State {
+    /// What a whole evaluation must leave behind: pending gradients, and of the live handles those
+    /// that are small or marked.
+    fn kept_targets(&mut self) -> BTreeSet<ValueId> {
+        let mut targets = self.pending_grad_values();
+        targets.extend(kept_values(&mut self.handles, &self.graph, self.generation));
+        targets
+    }
+
+    /// What the gradients and writes that are pending will read.
+    fn pending_inputs(&self) -> BTreeSet<ValueId> {
+        let mut inputs = self.pending_grad_values();
+        for (id, node) in self.graph.nodes().iter().enumerate() {
+            if !node.op.effect().is_repeatable() && !self.progress.done.contains(&(id as u32)) {
+                inputs.extend(node.inputs.iter().filter_map(value));
+            }
+        }
+        inputs
+    }
+
+    fn pending_grad_values(&self) -> BTreeSet<ValueId> {
+        self.pending_grads.values().filter_map(value).collect()
+    }
+
+    /// Drops the nodes that no live handle, pending gradient or effect can ever need, so that a
+    /// graph that stays pending through many reads stays small. Answers what `root` is now.
+    pub(crate) fn compact(&mut self, root: Option<&Operand>) -> Option<Operand> {
+        self.handles.retain(|handle| handle.strong_count() > 0);
+        let handles: Vec<_> = self.handles.iter().filter_map(Weak::upgrade).collect();
+        let mut roots = self.pending_grad_values();
+        roots.extend(
+            handles
+                .iter()
+                .filter_map(|handle| handle.pending_value(self.generation)),
+        );
+        roots.extend(root.and_then(value));
+        let done = &self.progress.done;
+        // A value that is there, and through which no gradient flows, needs its history no more.
+        let (graph, storages) = (&self.graph, &self.storages);
+        let ends = |id: ValueId| storages.contains_key(&id) && !graph.value(id).requires_grad;
+        let kept = graph.reachable(&roots, |id| !done.contains(&id), ends);
+        let (nodes, values) = self.graph.retain(&kept, &roots);
+        let new_value = |id: ValueId| values.get(&id).copied();
+        self.progress.done = done
+            .iter()
+            .filter_map(|id| nodes.get(id).copied())
+            .collect();
+        let residents = std::mem::take(&mut self.progress.residents).into_iter();
+        self.progress.residents = residents
+            .filter_map(|(id, offset)| Some((new_value(id)?, offset)))
+            .collect();
+        let storages = std::mem::take(&mut self.storages).into_iter();
+        self.storages = storages
+            .filter_map(|(id, s)| Some((new_value(id)?, s)))
+            .collect();
+        let leaves = std::mem::take(&mut self.leaves).into_iter();
+        self.leaves = leaves
+            .filter_map(|(id, leaf)| Some((new_value(id)?, leaf)))
+            .collect();
+        let renumber = |operand: &mut Operand| {
+            if let Source::Value(id) = operand.source
+                && let Some(id) = new_value(id)
+            {
+                operand.source = Source::Value(id);
+            }
+        };
+        self.pending_grads.values_mut().for_each(renumber);
+        handles
+            .iter()
+            .for_each(|handle| handle.renumber(self.generation, &renumber));
+        root.map(|root| {
+            let mut root = root.clone();
+            renumber(&mut root);
+            root
+        })
+    }
+
+    fn report(&mut self, plan: &Plan, ran: &Ran, started: Instant, store: &crate::store::Store) {
+        let state_bytes = store.state_bytes();
+        self.last = StepReport {
+            planned_arena_bytes: plan.arena_bytes,
+            peak_arena_bytes: ran.peak_arena_bytes,
+            state_bytes,
+            reserve_bytes: self.reserve_bytes,
+            planned_process_bytes: plan.arena_bytes + state_bytes + self.reserve_bytes,
+            predicted_seconds: plan.seconds,
+            seconds: started.elapsed().as_secs_f64(),
+            recomputed_nodes: plan.recomputed_nodes,
+            recompute_seconds: ran.recompute_seconds,
+            nodes: ran.nodes.len() as u32,
+        };
+    }
+
+    /// Notes what ran and what it left in the arena, as far as it belongs to the pending graph.
+    fn advance(&mut self, compiled: &Compiled, ran: Ran) {
+        let nodes = self.graph.nodes().len() as u32;
+        let values = self.graph.values().len() as ValueId;
+        let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node as usize]);
+        self.progress
+            .done
+            .extend(ran_nodes.filter(|&node| node < nodes));
+        self.progress.residents = ran
+            .present
+            .into_iter()
+            .map(|(value, offset)| (compiled.values[value as usize], offset))
+            .filter(|(value, _)| *value < values && !self.storages.contains_key(value))
+            .collect();
+    }
+
+    /// Where the highest value ends that the next plan will find in the arena.
+    fn residents_end(&self) -> u64 {
+        let ends = self.progress.residents.iter();
+        ends.map(|(&id, &offset)| offset + self.graph.value(id).spec.bytes())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Forgets what earlier plans of the step left in the arena.
+    fn give_up_residents(&mut self) {
+        self.progress.residents.clear();
+        let (graph, storages) = (&self.graph, &self.storages);
+        self.progress.done.retain(|&id| {
+            let node = graph.node(id);
+            let repeatable = node.op.effect().is_repeatable();
+            !repeatable
+                || node
+                    .outputs
+                    .iter()
+                    .all(|output| storages.contains_key(output))
+        });
+    }
+
+    /// Evaluated gradients become cells, so that later backward passes can add to them in place.
+    fn adopt_grads(&mut self) {
+        for (parameter, grad) in std::mem::take(&mut self.pending_grads) {
+            let Source::Value(id) = grad.source else {
+                continue;
+            };
+            let Some(storage) = self.storages.get(&id).cloned() else {
+                continue;
+            };
+            let name = self
+                .graph
+                .cell(parameter)
+                .map_or_else(String::new, |cell| format!("{}.grad", cell.name));
+            let cell = self
+                .graph
+                .add_cell(&name, grad.spec, Category::Gradient, false);
+            self.cells.insert(cell, storage);
+            self.grads.insert(parameter, cell);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.graph.clear();
+        self.progress = Progress::default();
+        self.storages.clear();
+        self.leaves.clear();
+        self.generation += 1;
+    }
+
+    /// A handle that is to be settled when the graph is evaluated.
+    pub(crate) fn register(&mut self, handle: &Arc<Handle>) {
+        self.handles.push(Arc::downgrade(handle));
+    }
+}
+
+/// The engine's error for a stopped backward walk.
+pub(crate) fn stopped(stop: Stop) -> Error {
+    match stop {
+        Stop::Op(error, site) => located(error, &site),
+    }
+}

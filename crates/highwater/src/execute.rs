@@ -1,0 +1,400 @@
+//! Runs a plan: the only place that turns offsets into memory for kernels.
+
+#![expect(unsafe_code, reason = "kernels are handed buffers by address")]
+
+use crate::compile::Compiled;
+use crate::store::{Storage, Store};
+use crate::{Error, Result};
+use highwater_graph::{CellId, Graph, Node, Operand, Source, Spec, ValueId};
+use highwater_ops::{Args, Device, Kernels, Pool, View};
+use highwater_plan::{Action, Plan};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a plan runs on.
+pub(crate) struct Machine<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) store: &'a Store,
+    pub(crate) kernels: &'a Kernels,
+    pub(crate) pool: &'a Pool,
+    pub(crate) storages: &'a BTreeMap<ValueId, Arc<Storage>>,
+    pub(crate) cells: &'a BTreeMap<CellId, Arc<Storage>>,
+    /// Look at every result, and name the node of the first that is not finite.
+    pub(crate) check_finite: bool,
+}
+
+/// How far a plan is to run: until all of these were produced or run. Numbers of the problem.
+#[derive(Debug)]
+pub(crate) struct Until {
+    pub(crate) values: BTreeSet<highwater_plan::ValueId>,
+    pub(crate) nodes: BTreeSet<highwater_plan::NodeId>,
+}
+
+impl Until {
+    fn is_reached(&self) -> bool {
+        self.values.is_empty() && self.nodes.is_empty()
+    }
+
+    fn note(&mut self, compiled: &Compiled, action: &Action) {
+        if let Action::Run { node, .. } | Action::Guard { node } = action {
+            self.nodes.remove(node);
+            for output in &compiled.problem.nodes[*node as usize].outputs {
+                self.values.remove(output);
+            }
+        }
+    }
+}
+
+/// What happened when a plan ran.
+#[derive(Debug, Default)]
+pub(crate) struct Ran {
+    /// The plan's values that are in the arena now, with their offsets.
+    pub(crate) present: BTreeMap<highwater_plan::ValueId, u64>,
+    /// The problem's nodes that ran, in order.
+    pub(crate) nodes: Vec<highwater_plan::NodeId>,
+    /// One past the highest byte of the arena that was handed to a kernel.
+    pub(crate) peak_arena_bytes: u64,
+    /// Seconds spent running nodes again.
+    pub(crate) recompute_seconds: f64,
+}
+
+/// What stopped a plan, and whether cells may be partly written.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) error: Error,
+    pub(crate) wrote: bool,
+    /// The guard that stopped it, if one did.
+    pub(crate) guard: Option<&'static str>,
+}
+
+/// Runs the instructions of `plan` as far as `until` says; all of them if it is `None`.
+pub(crate) fn execute(
+    machine: &Machine<'_>,
+    compiled: &Compiled,
+    plan: &Plan,
+    mut until: Option<Until>,
+) -> Result<Ran, Failed> {
+    let mut run = Run {
+        machine,
+        compiled,
+        ran: Ran::default(),
+        once: BTreeSet::new(),
+        wrote: false,
+    };
+    for (id, value) in compiled.problem.values.iter().enumerate() {
+        if let highwater_plan::Home::Resident { offset } = value.home {
+            run.ran.present.insert(id as u32, offset);
+        }
+    }
+    // On one of the pool's threads, so that kernels fork from inside the pool.
+    machine.pool.run(|| {
+        for instruction in &plan.instructions {
+            if until.as_ref().is_some_and(Until::is_reached) {
+                break;
+            }
+            run.instruction(&instruction.action)
+                .map_err(|(error, guard)| Failed {
+                    error,
+                    wrote: run.wrote,
+                    guard,
+                })?;
+            if let Some(until) = &mut until {
+                until.note(compiled, &instruction.action);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(run.ran)
+}
+
+struct Run<'a> {
+    machine: &'a Machine<'a>,
+    compiled: &'a Compiled,
+    ran: Ran,
+    once: BTreeSet<highwater_plan::NodeId>,
+    wrote: bool,
+}
+
+type Stopped = (Error, Option<&'static str>);
+
+impl Run<'_> {
+    fn instruction(&mut self, action: &Action) -> Result<(), Stopped> {
+        match action {
+            Action::Run {
+                node,
+                outputs,
+                scratch,
+            } => self.node(*node, outputs, *scratch),
+            Action::Guard { node } => self.node(*node, &[], None).map_err(|(error, _)| {
+                let guard = match &error {
+                    Error::Kernel {
+                        source: highwater_ops::KernelError::NonFinite { what },
+                        ..
+                    } => Some(*what),
+                    _ => None,
+                };
+                (error, guard)
+            }),
+            Action::Free { value } => {
+                self.ran.present.remove(value);
+                Ok(())
+            }
+            Action::Evict { .. } | Action::Fetch { .. } => Err((
+                Error::Internal("the plan moves values, but there is one tier".into()),
+                None,
+            )),
+        }
+    }
+
+    fn node(
+        &mut self,
+        id: highwater_plan::NodeId,
+        offsets: &[Option<u64>],
+        scratch: Option<u64>,
+    ) -> Result<(), Stopped> {
+        let posed = &self.compiled.problem.nodes[id as usize];
+        let node = self.machine.graph.node(self.compiled.nodes[id as usize]);
+        let again = !self.once.insert(id) || posed.done;
+        let started = again.then(Instant::now);
+        let inputs = self.inputs(node, posed).map_err(|error| (error, None))?;
+        for (&value, offset) in posed.outputs.iter().zip(offsets) {
+            if let Some(offset) = offset {
+                self.ran.present.insert(value, *offset);
+            }
+        }
+        let outputs = self.outputs(node, posed).map_err(|error| (error, None))?;
+        let scratch_bytes = posed.scratch_bytes;
+        let scratch = self.arena(
+            scratch.unwrap_or(0),
+            if scratch.is_some() { scratch_bytes } else { 0 },
+        );
+        let scratch = scratch.map_err(|error| (error, None))?;
+        self.wrote |= !node.writes.is_empty();
+        let result = call(
+            self.machine,
+            node,
+            &inputs,
+            &outputs,
+            (scratch, scratch_bytes as usize),
+        );
+        result.map_err(|error| (error, None))?;
+        // An output over an input: the input is gone.
+        for (&value, offset) in posed.outputs.iter().zip(offsets) {
+            if let Some(offset) = offset {
+                let bytes = self.compiled.problem.values[value as usize].bytes;
+                let taken = posed
+                    .in_place
+                    .iter()
+                    .filter(|&&(_, o)| posed.outputs[o as usize] == value);
+                for &(i, _) in taken {
+                    let input = posed.inputs[i as usize];
+                    if bytes > 0 && input != value && self.ran.present.get(&input) == Some(offset) {
+                        self.ran.present.remove(&input);
+                    }
+                }
+            }
+        }
+        self.ran.nodes.push(id);
+        if let Some(started) = started {
+            self.ran.recompute_seconds += started.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
+    fn arena(&mut self, offset: u64, bytes: u64) -> Result<*mut u8> {
+        self.ran.peak_arena_bytes = self.ran.peak_arena_bytes.max(offset + bytes);
+        Ok(self.machine.store.plans().ptr(offset, bytes)?)
+    }
+
+    fn inputs(
+        &mut self,
+        node: &Node,
+        posed: &highwater_plan::Node,
+    ) -> Result<SmallVec<[Buffer; 4]>> {
+        // The problem's inputs are the node's, less the cells, in the same order.
+        let mut ids = posed.inputs.iter();
+        node.inputs
+            .iter()
+            .map(|input| self.input(node, input, &mut ids))
+            .collect()
+    }
+
+    fn input(
+        &mut self,
+        node: &Node,
+        input: &Operand,
+        ids: &mut std::slice::Iter<'_, highwater_plan::ValueId>,
+    ) -> Result<Buffer> {
+        let absent = |what: &str| {
+            Error::Internal(format!(
+                "{} reads {what}, which is not there",
+                node.op.name()
+            ))
+        };
+        let (address, bytes, writable) = match input.source {
+            Source::Cell(id, _) => {
+                let storage = self
+                    .machine
+                    .cells
+                    .get(&id)
+                    .ok_or_else(|| absent("a dropped cell"))?;
+                let writable = node.writes.iter().any(|&(cell, _)| cell == id);
+                (storage.address(), storage.bytes(), writable)
+            }
+            Source::Value(value) => {
+                let id = ids
+                    .next()
+                    .ok_or_else(|| absent("a value of another problem"))?;
+                let (address, bytes) =
+                    self.value(value, *id).ok_or_else(|| absent("a value"))??;
+                (address, bytes, false)
+            }
+        };
+        Ok(Buffer {
+            address,
+            bytes: bytes as usize,
+            writable,
+            spec: input.spec.clone(),
+        })
+    }
+
+    fn value(
+        &mut self,
+        value: ValueId,
+        id: highwater_plan::ValueId,
+    ) -> Option<Result<(*mut u8, u64)>> {
+        if let Some(storage) = self.machine.storages.get(&value) {
+            return Some(Ok((storage.address(), storage.bytes())));
+        }
+        let offset = *self.ran.present.get(&id)?;
+        let bytes = self.compiled.problem.values[id as usize].bytes;
+        Some(self.arena(offset, bytes).map(|address| (address, bytes)))
+    }
+
+    fn outputs(
+        &mut self,
+        node: &Node,
+        posed: &highwater_plan::Node,
+    ) -> Result<SmallVec<[Buffer; 2]>> {
+        let mut buffers = SmallVec::new();
+        for (&value, &id) in node.outputs.iter().zip(&posed.outputs) {
+            let absent = || Error::Internal(format!("no room planned for {}", node.op.name()));
+            let (address, bytes) = match self.machine.storages.get(&value) {
+                Some(storage) => (storage.address(), storage.bytes()),
+                None => {
+                    let offset = *self.ran.present.get(&id).ok_or_else(absent)?;
+                    let bytes = self.compiled.problem.values[id as usize].bytes;
+                    (self.arena(offset, bytes)?, bytes)
+                }
+            };
+            let spec = self.machine.graph.value(value).spec.clone();
+            buffers.push(Buffer {
+                address,
+                bytes: bytes as usize,
+                writable: true,
+                spec,
+            });
+        }
+        Ok(buffers)
+    }
+}
+
+/// A tensor's memory for the length of one kernel.
+struct Buffer {
+    address: *mut u8,
+    bytes: usize,
+    writable: bool,
+    spec: Spec,
+}
+
+impl Buffer {
+    fn view(&self) -> View<'_> {
+        // SAFETY: the address lies in an arena below its height, or in a storage that the machine
+        // holds. The plan was verified: no other buffer that is alive overlaps it, except an output
+        // over an input where the operation offered that. Plans run under the engine's lock, one
+        // instruction at a time. Arena pages are zeros or earlier results, so they are initialised.
+        unsafe { View::new(self.address, self.bytes, self.writable, &self.spec) }
+    }
+}
+
+fn call(
+    machine: &Machine<'_>,
+    node: &Node,
+    inputs: &[Buffer],
+    outputs: &[Buffer],
+    (scratch, scratch_bytes): (*mut u8, usize),
+) -> Result<()> {
+    let op = node.op.as_ref();
+    let located = |source: highwater_graph::OpError| Error::Op {
+        source,
+        module: node.site.module.to_string(),
+        location: node.site.location.to_string(),
+    };
+    let kernel = machine
+        .kernels
+        .get(op.name(), Device::Cpu)
+        .map_err(located)?;
+    let mut input_views: Vec<View<'_>> = inputs.iter().map(Buffer::view).collect();
+    let mut output_views: Vec<View<'_>> = outputs.iter().map(Buffer::view).collect();
+    // SAFETY: `scratch` is a range of the arena that the verified plan gives to this instruction
+    // alone, or empty.
+    let scratch = unsafe { std::slice::from_raw_parts_mut(scratch, scratch_bytes) };
+    let mut args = Args {
+        inputs: &mut input_views,
+        outputs: &mut output_views,
+        scratch,
+        pool: machine.pool,
+    };
+    let location = || node.site.location.to_string();
+    match catch_unwind(AssertUnwindSafe(|| kernel(op, &mut args))) {
+        Ok(Ok(())) if machine.check_finite => check_finite(node, outputs),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(source)) => Err(Error::Kernel {
+            op: op.name(),
+            source,
+            module: node.site.module.to_string(),
+            location: location(),
+        }),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let message = text
+                .or(panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            Err(Error::Panic {
+                op: op.name(),
+                message: message.to_owned(),
+                location: location(),
+            })
+        }
+    }
+}
+
+fn check_finite(node: &Node, outputs: &[Buffer]) -> Result<()> {
+    for output in outputs {
+        let view = output.view();
+        let finite = view
+            .storage::<f32>()
+            .is_ok_and(|values| values.iter().all(|v| v.is_finite()));
+        if output.spec.dtype == highwater_graph::DType::F32 && !finite {
+            return Err(Error::NonFinite {
+                what: "a result",
+                node: describe(node),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Operation, module and line of a node, for messages.
+pub(crate) fn describe(node: &Node) -> String {
+    let module = &node.site.module;
+    let inside = if module.is_empty() {
+        String::new()
+    } else {
+        format!(" in {module}")
+    };
+    format!("{}{inside} at {}", node.op.name(), node.site.location)
+}

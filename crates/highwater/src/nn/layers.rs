@@ -1,0 +1,137 @@
+//! The usual layers.
+
+use super::{Mode, Module};
+use crate::engine::Engine;
+use crate::parameter::Parameter;
+use crate::tensor::Tensor;
+use crate::{self as highwater, Result};
+
+/// `x · weightᵀ + bias`, as `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.
+#[derive(Debug, Clone, Module)]
+pub struct Linear {
+    /// `[out, in]`.
+    pub weight: Parameter,
+    /// `[out]`.
+    pub bias: Option<Parameter>,
+}
+
+impl Linear {
+    /// Weight and bias uniform within `1 / sqrt(inputs)`, as in PyTorch.
+    ///
+    /// # Errors
+    /// [`crate::Error::State`] if there is no room.
+    #[track_caller]
+    pub fn new(engine: &Engine, inputs: usize, outputs: usize, bias: bool) -> Result<Self> {
+        let bound = 1.0 / (inputs.max(1) as f32).sqrt();
+        let weight = Parameter::uniform(engine, [outputs, inputs], bound)?;
+        let bias = bias
+            .then(|| Parameter::uniform(engine, [outputs], bound))
+            .transpose()?;
+        Ok(Self { weight, bias })
+    }
+
+    /// `[.., in]` to `[.., out]`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] if the width differs.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.linear(&self.weight, self.bias.as_deref())
+    }
+}
+
+/// A table of vectors, as `torch.nn.Embedding`: weight `[rows, width]`.
+#[derive(Debug, Clone, Module)]
+pub struct Embedding {
+    /// `[rows, width]`.
+    pub weight: Parameter,
+}
+
+impl Embedding {
+    /// A table of standard normal deviates, as in PyTorch.
+    ///
+    /// # Errors
+    /// [`crate::Error::State`] if there is no room.
+    #[track_caller]
+    pub fn new(engine: &Engine, rows: usize, width: usize) -> Result<Self> {
+        Ok(Self {
+            weight: Parameter::normal(engine, [rows, width], 1.0)?,
+        })
+    }
+
+    /// Indices `[..]` to `[.., width]`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] unless the indices are U32 or I64.
+    #[track_caller]
+    pub fn forward(&self, indices: &Tensor) -> Result<Tensor> {
+        self.weight.embedding(indices)
+    }
+}
+
+/// Normalises the last dimension, as `torch.nn.LayerNorm`: weight and bias `[width]`.
+#[derive(Debug, Clone, Module)]
+pub struct LayerNorm {
+    /// `[width]`, ones at first.
+    pub weight: Parameter,
+    /// `[width]`, zeros at first.
+    pub bias: Parameter,
+    #[module(skip)]
+    eps: f64,
+}
+
+impl LayerNorm {
+    /// Weight one, bias zero.
+    ///
+    /// # Errors
+    /// [`crate::Error::State`] if there is no room.
+    #[track_caller]
+    pub fn new(engine: &Engine, width: usize, eps: f64) -> Result<Self> {
+        let weight = Parameter::new(engine, [width], |w| w.fill(1.0))?;
+        Ok(Self {
+            weight,
+            bias: Parameter::new(engine, [width], |_| {})?,
+            eps,
+        })
+    }
+
+    /// `[.., width]` to the same.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] if the width differs.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.layer_norm(Some((&self.weight, &self.bias)), self.eps)
+    }
+}
+
+/// Zeroes elements in training mode, as `torch.nn.Dropout`.
+#[derive(Debug, Clone, Module)]
+pub struct Dropout {
+    #[module(skip)]
+    p: f64,
+    mode: Mode,
+}
+
+impl Dropout {
+    /// Drops with probability `p`.
+    pub fn new(p: f64) -> Self {
+        Self {
+            p,
+            mode: Mode::default(),
+        }
+    }
+
+    /// The same shape. With `p` 0 or in evaluation mode, the tensor itself.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] for `p` outside 0 to 1.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        if self.mode.is_training() && self.p != 0.0 {
+            x.dropout(self.p)
+        } else {
+            Ok(x.clone())
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Modules: what holds parameters and has a forward.
+
+mod attention;
+mod layers;
+mod module;
+
+pub use attention::{CausalSelfAttention, self_attention};
+pub use layers::{Dropout, Embedding, LayerNorm, Linear};
+pub use module::{Mode, Module, Visitor, join};
+
+pub use highwater_derive::Module;

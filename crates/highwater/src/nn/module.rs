@@ -1,0 +1,192 @@
+//! The `Module` trait: parameters by name, train and eval mode. Derived for structs of modules.
+
+use crate::parameter::Parameter;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Something that holds parameters, as `torch.nn.Module`. Derive it: every field must be a module
+/// itself (parameters, vectors, options and boxes of modules are) or marked `#[module(skip)]`.
+pub trait Module {
+    /// Shows every parameter and mode inside to the visitor, in the order of the fields, with the
+    /// path from here, such as `h.3.mlp.weight`.
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor);
+
+    /// Parameters with their names. A tied parameter stands once, under its first name, as in a
+    /// safetensors file.
+    fn named_parameters(&self) -> Vec<(String, Parameter)> {
+        let mut collect = Collect { named: Vec::new() };
+        self.visit("", &mut collect);
+        collect.named
+    }
+
+    /// Parameters in the order of the fields; tied ones once.
+    fn parameters(&self) -> Vec<Parameter> {
+        self.named_parameters()
+            .into_iter()
+            .map(|(_, parameter)| parameter)
+            .collect()
+    }
+
+    /// Number of elements of all parameters.
+    fn num_parameters(&self) -> usize {
+        self.parameters()
+            .iter()
+            .map(|parameter| parameter.shape().numel())
+            .sum()
+    }
+
+    /// Parameters by name, as `state_dict()`. They are the parameters, not copies.
+    fn state_dict(&self) -> BTreeMap<String, Parameter> {
+        self.named_parameters().into_iter().collect()
+    }
+
+    /// Copies values into the parameters of the same names, as `load_state_dict(strict=True)`.
+    ///
+    /// # Errors
+    /// [`Error::Saved`] for a missing or unexpected name, or another count of elements; nothing was
+    /// loaded then.
+    fn load_state_dict(&self, values: &BTreeMap<String, Vec<f32>>) -> Result<()> {
+        let own = self.state_dict();
+        if let Some(name) = own.keys().find(|name| !values.contains_key(*name)) {
+            return Err(Error::Saved(format!("{name} is missing")));
+        }
+        for (name, values) in values {
+            let Some(parameter) = own.get(name) else {
+                return Err(Error::Saved(format!("{name} is unexpected")));
+            };
+            if parameter.shape().numel() != values.len() {
+                let (got, shape) = (values.len(), parameter.shape());
+                return Err(Error::Saved(format!(
+                    "{name}: {got} values for the shape {shape}"
+                )));
+            }
+        }
+        values
+            .iter()
+            .try_for_each(|(name, values)| own[name].copy_from_slice(values))
+    }
+
+    /// Names every parameter by its path, for messages and reports.
+    fn name_parameters(&self) {
+        for (name, parameter) in self.named_parameters() {
+            parameter.set_name(&name);
+        }
+    }
+
+    /// Switches to training mode (dropout on) or evaluation mode.
+    fn train(&self, training: bool) {
+        self.visit("", &mut SetMode(training));
+    }
+
+    /// Switches to evaluation mode: dropout off.
+    fn eval(&self) {
+        self.train(false);
+    }
+
+    /// Freezes or unfreezes all parameters.
+    fn requires_grad_(&self, requires_grad: bool) {
+        for parameter in self.parameters() {
+            parameter.set_requires_grad(requires_grad);
+        }
+    }
+}
+
+/// What [`Module::visit`] shows things to.
+pub trait Visitor {
+    /// A parameter.
+    fn parameter(&mut self, path: &str, parameter: &Parameter);
+    /// The training mode of a layer that has one.
+    fn mode(&mut self, path: &str, mode: &Mode);
+}
+
+/// Whether a layer is in training mode. Clones are the same switch.
+#[derive(Debug, Clone)]
+pub struct Mode(Arc<AtomicBool>);
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Mode {
+    /// Whether it is training mode.
+    pub fn is_training(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set_training(&self, training: bool) {
+        self.0.store(training, Ordering::Relaxed);
+    }
+}
+
+struct Collect {
+    named: Vec<(String, Parameter)>,
+}
+
+impl Visitor for Collect {
+    fn parameter(&mut self, path: &str, parameter: &Parameter) {
+        if !self.named.iter().any(|(_, other)| other.is(parameter)) {
+            self.named.push((path.to_owned(), parameter.clone()));
+        }
+    }
+
+    fn mode(&mut self, _path: &str, _mode: &Mode) {}
+}
+
+struct SetMode(bool);
+
+impl Visitor for SetMode {
+    fn parameter(&mut self, _path: &str, _parameter: &Parameter) {}
+
+    fn mode(&mut self, _path: &str, mode: &Mode) {
+        mode.set_training(self.0);
+    }
+}
+
+impl Module for Parameter {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        visitor.parameter(path, self);
+    }
+}
+
+impl Module for Mode {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        visitor.mode(path, self);
+    }
+}
+
+impl<M: Module> Module for Vec<M> {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        for (i, module) in self.iter().enumerate() {
+            module.visit(&join(path, &i.to_string()), visitor);
+        }
+    }
+}
+
+impl<M: Module> Module for Option<M> {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        if let Some(module) = self {
+            module.visit(path, visitor);
+        }
+    }
+}
+
+impl<M: Module + ?Sized> Module for Box<M> {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        (**self).visit(path, visitor);
+    }
+}
+
+/// Joins a path and a name by a dot. What the derive calls.
+#[doc(hidden)]
+pub fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}

@@ -1,0 +1,110 @@
+//! Optimizers: parameter groups, `step()`, `zero_grad()`.
+
+mod adamw;
+mod clip;
+mod sgd;
+
+pub use adamw::{AdamW, AdamWOptions};
+pub use clip::{clip_grad_norm_, grad_norm};
+pub use sgd::{Sgd, SgdOptions};
+
+use crate::engine::{Engine, State};
+use crate::parameter::Parameter;
+use crate::{Error, Result};
+use highwater_graph::{CellId, Operand};
+use std::panic::Location;
+
+/// What all optimizers do.
+pub trait Optimizer: std::fmt::Debug + Send {
+    /// Adds the updates of all parameters that have a gradient to the pending graph, evaluates the
+    /// graph, and takes the gradients: `.grad()` is `None` afterwards.
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`] if the step cannot run inside the budget (nothing has changed);
+    /// [`Error::NonFinite`] if a guard stopped it (no parameter has changed); a kernel's failure.
+    fn step(&mut self) -> Result<()>;
+
+    /// As [`Optimizer::step`], leaving the gradients where they are.
+    ///
+    /// # Errors
+    /// As [`Optimizer::step`].
+    fn step_keep_grads(&mut self) -> Result<()>;
+
+    /// Forgets the gradients of this optimizer's parameters.
+    fn zero_grad(&mut self);
+
+    /// The parameters, group by group.
+    fn parameters(&self) -> Vec<Parameter>;
+
+    /// Sets the learning rate of every group: an input of the step, not part of its structure.
+    fn set_lr(&mut self, lr: f64);
+
+    /// Every tensor of the optimizer's own, by a name that follows the parameters' names, to be
+    /// saved.
+    fn state_dict(&self) -> Vec<(String, Parameter)>;
+
+    /// How many steps were taken.
+    fn steps(&self) -> u64;
+
+    /// Sets how many steps were taken: loading state.
+    fn set_steps(&mut self, steps: u64);
+}
+
+/// Takes the gradient of a parameter out of the engine, as an operand of the pending graph. A
+/// gradient that lives in a cell is dropped after the evaluation unless `keep`.
+fn take_grad(engine: &Engine, state: &mut State, parameter: CellId, keep: bool) -> Option<Operand> {
+    if let Some(&cell) = state.grads.get(&parameter) {
+        let operand = state.graph.read_cell(cell);
+        if !keep {
+            state.grads.remove(&parameter);
+            engine.drop_cell(cell);
+        }
+        return operand;
+    }
+    if keep {
+        state.pending_grads.get(&parameter).cloned()
+    } else {
+        state.pending_grads.remove(&parameter)
+    }
+}
+
+fn zero_grad(parameters: &[Parameter]) {
+    for parameter in parameters {
+        let engine = parameter.engine();
+        let mut state = engine.lock();
+        take_grad(engine, &mut state, parameter.id(), false);
+    }
+}
+
+/// What an optimizer emits per parameter that has a gradient.
+type Emit<'a> = dyn FnMut(&mut State, usize, Operand) -> Result<()> + 'a;
+
+/// Emits the updates of all parameters that have a gradient, then evaluates.
+fn step(
+    parameters: &[Parameter],
+    keep: bool,
+    location: &'static Location<'static>,
+    emit: &mut Emit<'_>,
+) -> Result<()> {
+    let Some(engine) = parameters
+        .first()
+        .map(|parameter| parameter.engine().clone())
+    else {
+        return Ok(());
+    };
+    if parameters
+        .iter()
+        .any(|parameter| !parameter.engine().same(&engine))
+    {
+        return Err(Error::OtherEngine {
+            location: location.to_string(),
+        });
+    }
+    let mut state = engine.lock();
+    for (index, parameter) in parameters.iter().enumerate() {
+        if let Some(grad) = take_grad(&engine, &mut state, parameter.id(), keep) {
+            emit(&mut state, index, grad)?;
+        }
+    }
+    engine.evaluate_all(&mut state, location)
+}

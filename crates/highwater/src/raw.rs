@@ -1,0 +1,41 @@
+//! Reads and writes of memory by address: the one place beside the executor where that is done.
+
+#![expect(unsafe_code, reason = "storage is handed around by address")]
+
+use crate::store::Storage;
+use highwater_graph::Spec;
+use highwater_ops::View;
+
+/// Fills `bytes` bytes of fresh storage with zeros.
+pub(crate) fn zero(address: *mut u8, bytes: u64) {
+    // SAFETY: the caller has just taken these bytes from an allocator; nobody else knows them.
+    unsafe { std::ptr::write_bytes(address, 0, bytes as usize) };
+}
+
+/// Sees a storage as a tensor, to read it.
+pub(crate) fn view<'a>(storage: &'a Storage, spec: &'a Spec) -> View<'a> {
+    // SAFETY: the storage lives for 'a, its bytes were zeroed when it was made, slots are aligned
+    // to 64 bytes, and state is only written under the engine's lock, which readers hold.
+    unsafe { View::new(storage.address(), storage.bytes() as usize, false, spec) }
+}
+
+/// Copies what lies at `from`, as many bytes as the storage has, into it. For callers that hold the
+/// engine's lock and have `from` checked by its arena.
+pub(crate) fn copy(from: *const u8, storage: &Storage) {
+    // SAFETY: the arena checked that the bytes lie below its height; the two arenas are different
+    // mappings, so source and destination do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(from, storage.address(), storage.bytes() as usize) };
+}
+
+/// The bytes of a storage, to read. For callers that hold the engine's lock.
+pub(crate) fn bytes(storage: &Storage) -> &[u8] {
+    // SAFETY: as in `view`.
+    unsafe { std::slice::from_raw_parts(storage.address(), storage.bytes() as usize) }
+}
+
+/// The bytes of a storage, to fill. For callers that hold the engine's lock.
+#[expect(clippy::mut_from_ref, reason = "the engine's lock is the borrow")]
+pub(crate) fn bytes_mut(storage: &Storage) -> &mut [u8] {
+    // SAFETY: as in `view_mut`.
+    unsafe { std::slice::from_raw_parts_mut(storage.address(), storage.bytes() as usize) }
+}

@@ -1,0 +1,210 @@
+//! The budget law: a budget that fits changes what is recomputed, never one bit of what comes out.
+
+use crate::models::{
+    DEEP_TIED_GPT, DENSE, Model, PINNED_GPT, RandomGraph, SAMPLES, SHARED_BLOCK, SKIPS, SMALL_GPT,
+    Sample, TWO_LOSSES, TWO_OPTIMIZERS,
+};
+use crate::train::{
+    PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, floor, run, train,
+};
+use highwater::optim::{AdamW, AdamWOptions, Optimizer};
+use highwater::{Engine, Error, Parameter, Policy, Result};
+use std::collections::BTreeSet;
+
+type Make<'a> = &'a dyn Fn(&Engine) -> Result<Box<dyn Model>>;
+
+/// Trains in budgets from the floor to plenty; answers what each gave, least first.
+fn check_budgets(what: &str, make: Make<'_>, recipe: Recipe, budgets: u64) -> Vec<Trace> {
+    let plenty = run(Engine::builder(), make, recipe).unwrap();
+    let (least, most) = (floor(make, recipe, &plenty), plenty.peak_bytes());
+    assert!(least <= most, "{what}");
+    let in_budget = |i: u64| {
+        let budget = least + (most - least) * i / (budgets - 1);
+        let what = format!("{what}, {recipe:?}, {budget} of {least} to {most}");
+        let trace = run(Engine::builder().arena(budget), make, recipe)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_same_bits(&what, &trace, &plenty);
+        assert_within(&what, budget, &trace);
+        trace
+    };
+    (0..budgets).map(in_budget).collect()
+}
+
+fn check_law(sample: Sample) {
+    let traces = check_budgets(sample.name, &sample.make, PLAIN, 12);
+    let plans: Vec<(u32, u64)> = traces.iter().map(Trace::plan).collect();
+    assert!(plans.is_sorted_by_key(|plan| std::cmp::Reverse(plan.0)), "{}: {plans:?}", sample.name);
+    if sample.deep {
+        let different: BTreeSet<_> = plans.iter().collect();
+        assert!(different.len() >= 8, "{}: {plans:?}", sample.name);
+    }
+    assert!(plans[0].0 > plans[11].0, "{}: {plans:?}", sample.name);
+}
+
+#[test]
+fn small_gpt() {
+    check_law(SMALL_GPT);
+}
+
+#[test]
+fn deep_gpt_with_a_tied_head() {
+    check_law(DEEP_TIED_GPT);
+}
+
+#[test]
+fn one_block_applied_six_times() {
+    check_law(SHARED_BLOCK);
+}
+
+#[test]
+fn two_optimizers_over_one_graph() {
+    check_law(TWO_OPTIMIZERS);
+}
+
+#[test]
+fn two_losses_on_one_trunk() {
+    check_law(TWO_LOSSES);
+}
+
+#[test]
+fn skips_across() {
+    check_law(SKIPS);
+}
+
+#[test]
+fn sums_of_views_of_all_before() {
+    check_law(DENSE);
+}
+
+#[test]
+fn checkpoints_are_recomputed_with_any_memory_and_give_the_same_bits() {
+    check_law(PINNED_GPT);
+    let pinned = run(Engine::builder(), &PINNED_GPT.make, PLAIN).unwrap();
+    assert!(pinned.reports.iter().all(|report| report.recomputed_nodes > 0));
+    let free = run(Engine::builder(), &SMALL_GPT.make, PLAIN).unwrap();
+    assert!(free.reports.iter().all(|report| report.recomputed_nodes == 0));
+    assert_same_bits("pins", &pinned, &free);
+    assert!(pinned.last().planned_arena_bytes < free.last().planned_arena_bytes);
+}
+
+#[test]
+fn clipping_and_accumulation() {
+    for sample in [SMALL_GPT, TWO_OPTIMIZERS, TWO_LOSSES, DENSE] {
+        let mut bits = BTreeSet::new();
+        for (clip, accumulate) in [(true, 1), (false, 3), (true, 3)] {
+            let recipe = Recipe { clip, accumulate, ..PLAIN };
+            let traces = check_budgets(sample.name, &sample.make, recipe, 4);
+            bits.insert(traces[0].bits.last().cloned());
+        }
+        assert_eq!(bits.len(), 3, "{}: a recipe that changes nothing", sample.name);
+    }
+}
+
+#[test]
+fn kept_gradients() {
+    for (clip, accumulate) in [(false, 1), (true, 1), (false, 3)] {
+        let recipe = Recipe { clip, accumulate, keep_grads: true, ..PLAIN };
+        let traces = check_budgets("kept gradients", &SHARED_BLOCK.make, recipe, 4);
+        let gradients = traces[0].bits.iter().filter(|(name, _)| name.contains("gradient"));
+        assert!(gradients.count() > 10);
+    }
+}
+
+#[test]
+fn random_graphs() {
+    for seed in 0..10 {
+        let make = |e: &Engine| Ok(Box::new(RandomGraph::new(e, seed)?) as Box<dyn Model>);
+        let recipe = Recipe { clip: seed % 2 == 1, accumulate: 1 + seed % 3, ..PLAIN };
+        check_budgets(&format!("random graph {seed}"), &make, recipe, 4);
+    }
+}
+
+#[test]
+fn threads_policies_and_eager_give_the_same_bits() {
+    for sample in SAMPLES {
+        let expected = run(Engine::builder().threads(1), &sample.make, PLAIN).unwrap();
+        let policy = |policy| Engine::builder().threads(2).policy(policy);
+        let others = [
+            ("2 threads", Engine::builder().threads(2)),
+            ("3 threads", Engine::builder().threads(3)),
+            ("4 threads", Engine::builder().threads(4)),
+            ("keep", policy(Policy::Keep)),
+            ("recompute", policy(Policy::Recompute)),
+            ("eager", Engine::eager().threads(2)),
+        ];
+        for (other, builder) in others {
+            let trace = run(builder, &sample.make, PLAIN).unwrap();
+            assert_same_bits(&format!("{}, {other}", sample.name), &trace, &expected);
+        }
+    }
+}
+
+#[test]
+fn a_policy_is_kept_to() {
+    let recomputed = |policy| {
+        let builder = Engine::builder().policy(policy);
+        run(builder, &SMALL_GPT.make, PLAIN).unwrap().last().recomputed_nodes
+    };
+    assert_eq!(recomputed(Policy::Keep), 0);
+    assert!(recomputed(Policy::Recompute) > 0);
+}
+
+#[test]
+fn a_page_below_the_floor_is_refused_and_nothing_changes() {
+    for sample in [SMALL_GPT, DENSE] {
+        let plenty = run(Engine::builder(), &sample.make, PLAIN).unwrap();
+        let least = floor(&sample.make, PLAIN, &plenty);
+        let engine = Engine::builder().arena(least - PAGE).seed(11).build().unwrap();
+        let model = (sample.make)(&engine).unwrap();
+        let parameters: Vec<Parameter> = model.sets().concat();
+        let mut adamw = AdamW::new(parameters.clone(), AdamWOptions::default()).unwrap();
+        let moments = adamw.state_dict();
+        let bytes = || {
+            let cells = parameters.iter().chain(moments.iter().map(|(_, moment)| moment));
+            cells.map(|p| p.with_bytes(<[u8]>::to_vec).unwrap()).collect::<Vec<_>>()
+        };
+        let (before, state) = (bytes(), engine.state_bytes());
+        let loss = model.losses(0, PLAIN.rows).unwrap().remove(0);
+        loss.backward().unwrap();
+        let refused = adamw.step().unwrap_err();
+        let Error::OverBudget { floor_bytes, budget_bytes, at, holder } = &refused else {
+            panic!("{refused}");
+        };
+        assert_eq!((*floor_bytes, *budget_bytes), (least, least - PAGE));
+        assert!(at.contains("models.rs") || at.contains("budget.rs"), "{at}");
+        assert!(!holder.is_empty());
+        assert_eq!(bytes(), before);
+        assert_eq!(adamw.steps(), 0);
+        drop(loss);
+        assert!(engine.state_bytes() <= state + PAGE);
+        // Half the batch fits, in the same engine, and is not disturbed by what was refused.
+        let smaller = Recipe { rows: PLAIN.rows / 2, ..PLAIN };
+        let after = train(&*model, &engine, smaller).unwrap();
+        let other = Engine::builder().seed(11).build().unwrap();
+        let model = (sample.make)(&other).unwrap();
+        drop(model.losses(0, PLAIN.rows).unwrap());
+        let expected = train(&*model, &other, smaller).unwrap();
+        assert_same_bits(sample.name, &after, &expected);
+    }
+}
+
+#[test]
+fn a_dry_run_tells_what_a_run_takes() {
+    let real = run(Engine::builder(), &SMALL_GPT.make, PLAIN).unwrap();
+    let least = floor(&SMALL_GPT.make, PLAIN, &real);
+    for budget in [least, real.peak_bytes()] {
+        let real = run(Engine::builder().arena(budget), &SMALL_GPT.make, PLAIN).unwrap();
+        let engine = Engine::builder().dry_run().arena(budget).seed(11).build().unwrap();
+        let model = (SMALL_GPT.make)(&engine).unwrap();
+        let mut adamw = AdamW::new(model.sets().concat(), AdamWOptions::default()).unwrap();
+        let loss = model.losses(0, PLAIN.rows).unwrap().remove(0);
+        loss.backward().unwrap();
+        adamw.step().unwrap();
+        let forecast = engine.forecast().expect("a step was planned");
+        assert!(forecast.fits);
+        assert_eq!(forecast.floor_bytes, least);
+        assert_eq!(forecast.arena_bytes, real.last().planned_arena_bytes);
+        assert_eq!(forecast.state_bytes, real.last().state_bytes);
+        assert_eq!(forecast.recomputed_nodes, real.last().recomputed_nodes);
+    }
+}
