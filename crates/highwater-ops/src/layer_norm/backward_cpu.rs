@@ -121,9 +121,11 @@ fn run_row(shared: &Shared<'_>, row: usize, buffers: &mut [f32], sums: &mut [f32
     let wanted = dx.is_some();
     let g = dx.unwrap_or(g_buffer);
     shared.g.copy_over(row * width, g);
-    let moments = accumulate(g, x, shared.weight, [mean[0], rstd[0]], dweight, dbias);
+    let statistics = [mean[0], rstd[0]];
+    accumulate(g, x, statistics, dweight, dbias);
     if wanted {
-        finish(g, x, shared.weight, [mean[0], rstd[0]], moments);
+        let moments = moments(g, x, shared.weight, statistics);
+        finish(g, x, shared.weight, statistics, moments);
     }
 }
 
@@ -162,41 +164,43 @@ fn normalised(x: f32, [mean, rstd]: [f32; 2]) -> f32 {
 }
 
 multiversion! {
-    /// Adds a row to the gradients of weight and bias; answers the means of the scaled gradient, and
-    /// of its products with the normalised input.
+    /// Adds a row to the gradients of weight and bias.
     fn accumulate[I](
         g: &[f32],
         x: &[f32],
-        weight: &[f32],
         statistics: [f32; 2],
         dweight: &mut [f32],
         dbias: &mut [f32],
-    ) -> [f32; 2] {
+    ) {
+        let sums = dweight.iter_mut().zip(dbias);
+        for ((&g, &x), (dweight, dbias)) in g.iter().zip(x).zip(sums) {
+            *dweight = I::fma(g, normalised(x, statistics), *dweight);
+            *dbias += g;
+        }
+    }
+}
+
+multiversion! {
+    /// The means of the scaled gradient, and of its products with the normalised input.
+    fn moments[I](g: &[f32], x: &[f32], weight: &[f32], statistics: [f32; 2]) -> [f32; 2] {
         const LANES: usize = 32;
         let (mut of_g, mut of_gx) = ([0.0; LANES], [0.0; LANES]);
-        let len = g.len();
-        let (x, weight) = (&x[..len], &weight[..len]);
-        let (dweight, dbias) = (&mut dweight[..len], &mut dbias[..len]);
-        let mut start = 0;
-        while start < len {
-            let lanes = LANES.min(len - start);
-            let mut add = |lane: usize| {
-                let i = start + lane;
-                let hat = normalised(x[i], statistics);
+        let (g_chunks, g_rest) = g.as_chunks::<LANES>();
+        let (x_chunks, x_rest) = x.as_chunks::<LANES>();
+        let (weight_chunks, weight_rest) = weight.as_chunks::<LANES>();
+        for ((g, x), weight) in g_chunks.iter().zip(x_chunks).zip(weight_chunks) {
+            for i in 0..LANES {
                 let scaled = g[i] * weight[i];
-                of_g[lane] += scaled;
-                of_gx[lane] = I::fma(scaled, hat, of_gx[lane]);
-                dweight[i] = I::fma(g[i], hat, dweight[i]);
-                dbias[i] += g[i];
-            };
-            if lanes == LANES {
-                (0..LANES).for_each(&mut add);
-            } else {
-                (0..lanes).for_each(&mut add);
+                of_g[i] += scaled;
+                of_gx[i] = I::fma(scaled, normalised(x[i], statistics), of_gx[i]);
             }
-            start += LANES;
         }
-        [sum_lanes(of_g) / len as f32, sum_lanes(of_gx) / len as f32]
+        for (i, ((&g, &x), &weight)) in g_rest.iter().zip(x_rest).zip(weight_rest).enumerate() {
+            let scaled = g * weight;
+            of_g[i] += scaled;
+            of_gx[i] = I::fma(scaled, normalised(x, statistics), of_gx[i]);
+        }
+        [of_g, of_gx].map(|lanes| sum_lanes(lanes) / g.len() as f32)
     }
 }
 

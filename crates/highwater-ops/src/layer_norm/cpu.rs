@@ -25,11 +25,12 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
         // SAFETY: every row is visited once.
         let (mean, rstd) = unsafe { (mean.part(row, 1), rstd.part(row, 1)) };
         (mean[0], rstd[0]) = (high, scale);
-        let (mut weights, mut biases) = ([1.0; BLOCK], [0.0; BLOCK]);
         for (i, data) in data.chunks_mut(BLOCK).enumerate() {
             let (start, len) = (i * BLOCK, data.len());
-            let weight = part(weight.as_ref(), start, &mut weights[..len]);
-            let bias = part(bias.as_ref(), start, &mut biases[..len]);
+            let mut buffers = [[0.0; BLOCK]; 2];
+            let [weights, biases] = &mut buffers;
+            let weight = part(weight.as_ref(), &ONES, start, &mut weights[..len]);
+            let bias = part(bias.as_ref(), &ZEROS, start, &mut biases[..len]);
             normalise(data, weight, bias, (high, low), scale);
         }
     })
@@ -43,11 +44,19 @@ pub(super) fn affine<'a>(
     inputs.get(i).map(Reader::new).transpose()
 }
 
-/// The elements from the `start`-th; what is in `buffer` if there are none.
-fn part<'a>(reader: Option<&'a Reader<'_, f32>>, start: usize, buffer: &'a mut [f32]) -> &'a [f32] {
+static ONES: [f32; BLOCK] = [1.0; BLOCK];
+static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
+
+/// The elements from the `start`-th, as many as `buffer` holds; those of `otherwise` if there are none.
+fn part<'a>(
+    reader: Option<&'a Reader<'_, f32>>,
+    otherwise: &'static [f32; BLOCK],
+    start: usize,
+    buffer: &'a mut [f32],
+) -> &'a [f32] {
     match reader {
         Some(reader) => reader.read(start, buffer),
-        None => buffer,
+        None => &otherwise[..buffer.len()],
     }
 }
 

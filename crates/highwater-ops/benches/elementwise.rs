@@ -1,0 +1,178 @@
+//! Memory-bound kernels on two threads, beside a copy of the same size:
+//! `cargo bench -p highwater-ops --bench elementwise`.
+
+#![expect(unsafe_code, reason = "kernels are handed memory by address")]
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use highwater_graph::{DType, Layout, Op, Spec};
+use highwater_ops::{
+    Add, Args, Cast, Device, Dropout, Exp, Gelu, GeluApproximate, Kernels, LayerNorm, Mul, Pool,
+    Relu, Softmax, Sum, Tanh, View, philox,
+};
+use std::hint::black_box;
+use std::time::Duration;
+
+const ROWS: usize = 8192;
+const WIDTH: usize = 768;
+
+/// Storages that 64-byte aligned views can be made of.
+fn storage(bytes: u64) -> Vec<[f32; 16]> {
+    let mut storage = vec![[0.0; 16]; bytes.div_ceil(64) as usize];
+    philox::fill_normal(1, 0, storage.as_flattened_mut());
+    storage
+}
+
+fn views<'a>(storages: &mut [Vec<[f32; 16]>], specs: &'a [Spec], writable: bool) -> Vec<View<'a>> {
+    let views = storages.iter_mut().zip(specs);
+    views
+        .map(|(storage, spec)| {
+            let bytes = size_of_val(storage.as_slice());
+            // SAFETY: the storages outlive the views, which are one each.
+            unsafe { View::new(storage.as_mut_ptr().cast(), bytes, writable, spec) }
+        })
+        .collect()
+}
+
+/// Times one kernel.
+fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec]) {
+    let kernel = Kernels::builtin()
+        .get(op.name(), Device::Cpu)
+        .expect("a kernel");
+    let outputs = op.infer(inputs).expect("fitting inputs");
+    let cost = op.cost(inputs, &outputs, pool.threads());
+    let sizes = |specs: &[Spec]| -> Vec<Vec<[f32; 16]>> {
+        let bytes = |spec: &Spec| {
+            let element = spec.dtype.element_bytes().expect("plain elements");
+            storage(spec.layout.end() as u64 * element)
+        };
+        specs.iter().map(bytes).collect()
+    };
+    let (mut read, mut written) = (sizes(inputs), sizes(&outputs));
+    let mut scratch = storage(cost.scratch_bytes);
+    let mut group = c.benchmark_group("elementwise");
+    group.throughput(Throughput::Bytes(cost.read_bytes + cost.written_bytes));
+    group.bench_function(label, |b| {
+        b.iter(|| {
+            let mut args = Args {
+                inputs: &mut views(&mut read, inputs, false),
+                outputs: &mut views(&mut written, &outputs, true),
+                scratch: &mut bytemuck::cast_slice_mut(&mut scratch)[..cost.scratch_bytes as usize],
+                pool,
+            };
+            kernel(op, &mut args).expect("the kernel runs");
+        });
+    });
+    group.finish();
+}
+
+/// The operation that backward emits, with its inputs' specs.
+fn backward(op: &(impl Op + Clone), inputs: &[Spec]) -> (std::sync::Arc<dyn Op>, Vec<Spec>) {
+    use highwater_graph::{Backward, Category, Graph, Phase, Site};
+    let mut graph = Graph::default();
+    let site = |phase| Site {
+        module: "".into(),
+        location: std::panic::Location::caller(),
+        phase,
+        checkpoint: None,
+        grad_enabled: true,
+    };
+    let give = |graph: &mut Graph, spec: &Spec| graph.add_input(spec.clone(), Category::Input);
+    let mut operands: Vec<_> = inputs.iter().map(|spec| give(&mut graph, spec)).collect();
+    for operand in &mut operands {
+        operand.requires_grad = true;
+    }
+    let forward = site(Phase::Forward);
+    let outputs = graph.add(std::sync::Arc::new(op.clone()), &operands, &forward);
+    let outputs = outputs.expect("fitting inputs");
+    let mut grads = vec![None; outputs.len()];
+    grads[0] = Some(give(&mut graph, &outputs[0].spec));
+    let existing = vec![None; operands.len()];
+    let site = site(Phase::Backward);
+    op.backward(&mut Backward::new(&mut graph, 0, site, &grads, &existing))
+        .expect("gradients");
+    let node = graph.nodes().last().expect("a node");
+    let specs = node
+        .inputs
+        .iter()
+        .map(|operand| operand.spec.clone())
+        .collect();
+    (node.op.clone(), specs)
+}
+
+fn kernels(c: &mut Criterion) {
+    let pool = Pool::new(2).expect("threads");
+    let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
+    let (x, row) = (f32s(&[ROWS, WIDTH]), f32s(&[WIDTH]));
+    let scores = f32s(&[ROWS * WIDTH / 1024, 1024]);
+    copy(c, &pool);
+    let gelu = Gelu {
+        approximate: GeluApproximate::Tanh,
+    };
+    let norm = LayerNorm {
+        eps: 1e-5,
+        affine: true,
+    };
+    let norm_inputs = [x.clone(), row.clone(), row.clone()];
+    let bf16 = Cast { dtype: DType::BF16 };
+    let dropout = Dropout {
+        p: 0.1,
+        seed: 1,
+        offset: 2,
+    };
+    let transposed = Spec {
+        dtype: DType::F32,
+        layout: Layout::strided([ROWS, WIDTH], &[1, ROWS], 0),
+    };
+    let sum = |dim| Sum {
+        dims: vec![dim],
+        keepdim: false,
+    };
+    let one = std::slice::from_ref(&x);
+    time(c, &pool, "relu", &Relu, one);
+    time(c, &pool, "exp", &Exp, one);
+    time(c, &pool, "tanh", &Tanh, one);
+    time(c, &pool, "gelu_tanh", &gelu, one);
+    time(c, &pool, "gelu_erf", &Gelu::default(), one);
+    let (op, inputs) = backward(&gelu, one);
+    time(c, &pool, "gelu_tanh backward", &*op, &inputs);
+    time(c, &pool, "add", &Add, &[x.clone(), x.clone()]);
+    time(c, &pool, "add bias", &Add, &[x.clone(), row.clone()]);
+    time(c, &pool, "mul transposed", &Mul, &[x.clone(), transposed]);
+    time(c, &pool, "layer_norm", &norm, &norm_inputs);
+    let (op, inputs) = backward(&norm, &norm_inputs);
+    time(c, &pool, "layer_norm backward", &*op, &inputs);
+    time(c, &pool, "softmax", &Softmax, std::slice::from_ref(&scores));
+    let (op, inputs) = backward(&Softmax, &[scores]);
+    time(c, &pool, "softmax backward", &*op, &inputs);
+    time(c, &pool, "dropout", &dropout, one);
+    time(c, &pool, "sum rows", &sum(1), one);
+    time(c, &pool, "sum columns", &sum(0), one);
+    time(c, &pool, "cast to bf16", &bf16, one);
+}
+
+fn copy(c: &mut Criterion, pool: &Pool) {
+    let (x, mut y) = (
+        storage((ROWS * WIDTH * 4) as u64),
+        storage((ROWS * WIDTH * 4) as u64),
+    );
+    let mut group = c.benchmark_group("elementwise");
+    group.throughput(Throughput::Bytes((ROWS * WIDTH * 8) as u64));
+    group.bench_function("copy", |b| {
+        b.iter(|| {
+            pool.for_each_chunk(&mut y, 2048, |i, y| {
+                y.copy_from_slice(&black_box(&x)[i * 2048..][..y.len()]);
+            });
+        });
+    });
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(400));
+    targets = kernels
+}
+criterion_main!(benches);
