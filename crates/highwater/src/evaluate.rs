@@ -239,9 +239,9 @@ impl Engine {
         }
     }
 
-    /// Forgets what earlier plans of the step left in the arena. Answers whether there was any.
+    /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.
     fn give_up_residents(&self, state: &mut State) -> bool {
-        let any = !state.progress.residents.is_empty();
+        let any = self.0.store.held() > 0;
         if any {
             state.give_up_residents();
             self.0.store.hold(0);

@@ -17,7 +17,7 @@ type Make<'a> = &'a dyn Fn(&Engine) -> Result<Box<dyn Model>>;
 fn check_budgets(what: &str, make: Make<'_>, recipe: Recipe, budgets: u64) -> Vec<Trace> {
     let plenty = run(Engine::builder(), make, recipe).unwrap();
     let (least, most) = (floor(make, recipe, &plenty), plenty.peak_bytes());
-    assert!(least <= most, "{what}");
+    assert!(least < most, "{what}: {least} and {most}");
     let in_budget = |i: u64| {
         let budget = least + (most - least) * i / (budgets - 1);
         let what = format!("{what}, {recipe:?}, {budget} of {least} to {most}");
@@ -102,20 +102,27 @@ fn checkpoints_are_recomputed_with_any_memory_and_give_the_same_bits() {
 
 #[test]
 fn clipping_and_accumulation() {
-    for sample in [SMALL_GPT, TWO_OPTIMIZERS, TWO_LOSSES, DENSE] {
+    let recipes = [(true, 1), (false, 3), (true, 3)];
+    for (sample, recipes) in [
+        (SMALL_GPT, &recipes[..]),
+        (TWO_OPTIMIZERS, &recipes),
+        (SKIPS, &recipes),
+        (TWO_LOSSES, &recipes[..1]),
+        (DENSE, &recipes[..1]),
+    ] {
         let mut bits = BTreeSet::new();
-        for (clip, accumulate) in [(true, 1), (false, 3), (true, 3)] {
+        for &(clip, accumulate) in recipes {
             let recipe = Recipe {
                 clip,
                 accumulate,
                 ..PLAIN
             };
-            let traces = check_budgets(sample.name, &sample.make, recipe, 4);
+            let traces = check_budgets(sample.name, &sample.make, recipe, 3);
             bits.insert(traces[0].bits.last().cloned());
         }
         assert_eq!(
             bits.len(),
-            3,
+            recipes.len(),
             "{}: a recipe that changes nothing",
             sample.name
         );
@@ -131,7 +138,7 @@ fn kept_gradients() {
             keep_grads: true,
             ..PLAIN
         };
-        let traces = check_budgets("kept gradients", &SMALL_GPT.make, recipe, 4);
+        let traces = check_budgets("kept gradients", &TWO_OPTIMIZERS.make, recipe, 3);
         let gradients = traces[0]
             .bits
             .iter()
@@ -266,61 +273,5 @@ fn a_dry_run_tells_what_a_run_takes() {
         assert_eq!(forecast.arena_bytes, real.last().planned_arena_bytes);
         assert_eq!(forecast.state_bytes, real.last().state_bytes);
         assert_eq!(forecast.recomputed_nodes, real.last().recomputed_nodes);
-    }
-}
-#[test]
-fn zz_times() {
-    for sample in SAMPLES {
-        let started = std::time::Instant::now();
-        let keep = run(Engine::builder().policy(Policy::Keep), &sample.make, PLAIN).unwrap();
-        let k = started.elapsed();
-        let started = std::time::Instant::now();
-        let plenty = run(Engine::builder(), &sample.make, PLAIN).unwrap();
-        let t = started.elapsed();
-        let started = std::time::Instant::now();
-        let least = floor(&sample.make, PLAIN, &plenty);
-        eprintln!(
-            "{}: nodes {} keep {k:?} auto {t:?} floor {:?} {least} {}",
-            sample.name,
-            keep.last().nodes,
-            started.elapsed(),
-            plenty.peak_bytes()
-        );
-    }
-}
-#[test]
-fn zz_reads() {
-    for recipe in [
-        PLAIN,
-        Recipe {
-            accumulate: 3,
-            ..PLAIN
-        },
-    ] {
-        for read_early in [false, true] {
-            let trace = run(
-                Engine::builder(),
-                &SMALL_GPT.make,
-                Recipe {
-                    read_early,
-                    ..recipe
-                },
-            )
-            .unwrap();
-            eprintln!(
-                "{:?}",
-                trace
-                    .reports
-                    .iter()
-                    .take(12)
-                    .map(|r| (
-                        r.nodes,
-                        r.recomputed_nodes,
-                        r.planned_arena_bytes,
-                        r.state_bytes
-                    ))
-                    .collect::<Vec<_>>()
-            );
-        }
     }
 }
