@@ -211,6 +211,7 @@ impl Engine {
             };
             let given = given.and_then(|storage| {
                 self.move_out(state, id, &storage)?;
+                self.0.store.hold(state.residents_end());
                 Ok(state.storages.insert(id, storage))
             });
             if let Err(error) = given {
@@ -238,9 +239,9 @@ impl Engine {
         }
     }
 
-    /// Forgets what earlier plans of the step left in the arena. Answers whether there was any.
+    /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.
     fn give_up_residents(&self, state: &mut State) -> bool {
-        let any = !state.progress.residents.is_empty();
+        let any = self.0.store.held() > 0;
         if any {
             state.give_up_residents();
             self.0.store.hold(0);
@@ -559,12 +560,13 @@ impl Chosen {
 }
 
 impl Compiled {
-    /// Where a run may stop that is to produce some of the graph's values, and every effect.
+    /// Where a run may stop that is to produce some of the graph's values, and every effect. What
+    /// earlier runs produced was moved to where it is to be.
     fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
-        let numbered = self.values.iter().enumerate();
-        let values = numbered
-            .filter(|(_, id)| ids.contains(id))
-            .map(|(i, _)| i as u32)
+        let nodes = self.problem.nodes.iter().filter(|node| !node.done);
+        let made = nodes.flat_map(|node| node.outputs.iter().copied());
+        let values = made
+            .filter(|&value| ids.contains(&self.values[value as usize]))
             .collect();
         let effect = |node: &highwater_plan::Node| {
             !node.done && node.effect != highwater_plan::Effect::Repeatable
