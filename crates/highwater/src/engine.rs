@@ -184,6 +184,7 @@ impl Builder {
     /// [`Error::Build`] if threads or address space are refused, or if the budget is below what the
     /// process takes already.
     pub fn build(self) -> Result<Engine> {
+        highwater_memory::heap::map_large_blocks();
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(available);
         let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
