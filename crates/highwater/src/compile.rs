@@ -51,69 +51,10 @@ pub(crate) fn compile(
     let mut numbers = CellNumbers::default();
     let mut nodes = Vec::new();
     let mut problem = Problem::default();
-    for (id, node) in graph
-        .nodes()
-        .iter()
-        .enumerate()
-        .filter(|&(id, _)| needed[id])
-    {
+    for id in (0..graph.nodes().len()).filter(|&id| needed[id]) {
         let id = id as NodeId;
-        let inputs = specs(&node.inputs);
-        let outputs: Vec<_> = node
-            .outputs
-            .iter()
-            .map(|&v| graph.value(v).spec.clone())
-            .collect();
-        let cost = node.op.cost(&inputs, &outputs, from.threads);
-        let mut positions = Vec::new();
-        let mut read = Vec::new();
-        let mut cells = Vec::new();
-        for (position, input) in node.inputs.iter().enumerate() {
-            match input.source {
-                Source::Value(value) => {
-                    positions.push(position);
-                    read.push(values.number(value));
-                }
-                Source::Cell(cell, version) => {
-                    if !node.writes.iter().any(|&(written, _)| written == cell) {
-                        cells.push(numbers.cell(graph, cell, version));
-                    }
-                }
-            }
-        }
-        let in_place = node
-            .op
-            .in_place(&inputs, &outputs)
-            .iter()
-            .filter(|&&(i, o)| whole_value(graph, node, i) && outputs[o].layout == inputs[i].layout)
-            .filter_map(|&(i, o)| {
-                let position = positions.iter().position(|&position| position == i)?;
-                Some((position as u32, o as u32))
-            })
-            .collect();
-        problem.nodes.push(plan::Node {
-            inputs: read,
-            outputs: node
-                .outputs
-                .iter()
-                .map(|&value| values.number(value))
-                .collect(),
-            reads: cells,
-            writes: node
-                .writes
-                .iter()
-                .map(|&(cell, version)| numbers.cell(graph, cell, version))
-                .collect(),
-            in_place,
-            scratch_bytes: cost.scratch_bytes,
-            seconds: from.rates.seconds(&cost),
-            effect: match node.op.effect() {
-                Effect::Pure | Effect::Random => plan::Effect::Repeatable,
-                Effect::WritesCell | Effect::Collective => plan::Effect::Once,
-                Effect::Guard => plan::Effect::Guard,
-            },
-            done: from.progress.done.contains(&id),
-        });
+        let posed = posed_node(from, id, &mut values, &mut numbers);
+        problem.nodes.push(posed);
         nodes.push(id);
     }
     let pinned = pinned_values(graph);
@@ -126,6 +67,73 @@ pub(crate) fn compile(
         problem,
         nodes,
         values: values.order,
+    }
+}
+
+/// One node as the planner sees it.
+fn posed_node(
+    from: &Posed<'_>,
+    id: NodeId,
+    values: &mut Numbering,
+    numbers: &mut CellNumbers,
+) -> plan::Node {
+    let graph = from.graph;
+    let node = graph.node(id);
+    let inputs = specs(&node.inputs);
+    let outputs: Vec<_> = node
+        .outputs
+        .iter()
+        .map(|&v| graph.value(v).spec.clone())
+        .collect();
+    let cost = node.op.cost(&inputs, &outputs, from.threads);
+    let mut positions = Vec::new();
+    let mut read = Vec::new();
+    let mut cells = Vec::new();
+    for (position, input) in node.inputs.iter().enumerate() {
+        match input.source {
+            Source::Value(value) => {
+                positions.push(position);
+                read.push(values.number(value));
+            }
+            Source::Cell(cell, version) => {
+                if !node.writes.iter().any(|&(written, _)| written == cell) {
+                    cells.push(numbers.cell(graph, cell, version));
+                }
+            }
+        }
+    }
+    let in_place = node
+        .op
+        .in_place(&inputs, &outputs)
+        .iter()
+        .filter(|&&(i, o)| whole_value(graph, node, i) && outputs[o].layout == inputs[i].layout)
+        .filter_map(|&(i, o)| {
+            let position = positions.iter().position(|&position| position == i)?;
+            Some((position as u32, o as u32))
+        })
+        .collect();
+    plan::Node {
+        inputs: read,
+        outputs: node
+            .outputs
+            .iter()
+            .map(|&value| values.number(value))
+            .collect(),
+        reads: cells,
+        writes: node
+            .writes
+            .iter()
+            .map(|&(cell, version)| numbers.cell(graph, cell, version))
+            .collect(),
+        in_place,
+        scratch_bytes: cost.scratch_bytes,
+        seconds: from.rates.seconds(&cost),
+        effect: match node.op.effect() {
+            Effect::Pure | Effect::Random => plan::Effect::Repeatable,
+            Effect::WritesCell | Effect::Collective => plan::Effect::Once,
+            Effect::Guard => plan::Effect::Guard,
+        },
+        done: from.progress.done.contains(&id),
     }
 }
 

@@ -190,7 +190,7 @@ impl Builder {
         let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
         pool.run(|| highwater_ops::warm_up(&pool));
         let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
-        let capacity = self.arena.unwrap_or(budget).min(1 << 42).max(1 << 20);
+        let capacity = self.arena.unwrap_or(budget).clamp(1 << 20, 1 << 42);
         // A dry run takes address space only, and says itself what does not fit.
         let capacity = if self.dry { 1 << 44 } else { capacity };
         let store = Arc::new(Store::new(capacity, budget, self.dry)?);
@@ -518,9 +518,9 @@ fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
     site
 }
 
-pub(crate) fn located(source: highwater_graph::OpError, site: &Site) -> Error {
+pub(crate) fn located(source: impl Into<Box<highwater_graph::OpError>>, site: &Site) -> Error {
     Error::Op {
-        source: Box::new(source),
+        source: source.into(),
         module: site.module.to_string(),
         location: site.location.to_string(),
     }

@@ -37,7 +37,10 @@ impl Engine {
         let result = self.evaluate(state, &request);
         self.check_reserve(state);
         match result {
-            Ok(()) => self.finish(state, location),
+            Ok(()) => {
+                self.finish(state, location);
+                Ok(())
+            }
             Err(failed) => Err(self.abandon(state, failed, location)),
         }
     }
@@ -127,8 +130,8 @@ impl Engine {
     }
 
     fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
-        let clean = |error| Failed {
-            error,
+        let clean = |error: Error| Failed {
+            error: error.into(),
             wrote: false,
             guard: None,
         };
@@ -156,9 +159,7 @@ impl Engine {
         } = match chosen {
             Ok(chosen) => chosen,
             Err(failed) => {
-                missing
-                    .iter()
-                    .for_each(|id| drop(state.storages.remove(id)));
+                state.take_back(&missing);
                 return Err(failed);
             }
         };
@@ -183,9 +184,7 @@ impl Engine {
             Ok(ran) => ran,
             Err(failed) => {
                 if !failed.wrote {
-                    missing
-                        .iter()
-                        .for_each(|id| drop(state.storages.remove(id)));
+                    state.take_back(&missing);
                 }
                 return Err(failed);
             }
@@ -215,9 +214,7 @@ impl Engine {
                 Ok(state.storages.insert(id, storage))
             });
             if let Err(error) = given {
-                missing
-                    .iter()
-                    .for_each(|id| drop(state.storages.remove(id)));
+                state.take_back(missing);
                 return Err(error);
             }
         }
@@ -292,7 +289,7 @@ impl Engine {
         request: &Request<'_>,
     ) -> Result<Chosen> {
         let pending = state.pending_inputs();
-        if let Some(graph) = request.future.map(|root| self.extended(state, root)) {
+        if let Some(graph) = request.future.map(|root| extended(state, root)) {
             let (graph, gradients) = graph;
             let later = gradients
                 .values()
@@ -331,17 +328,6 @@ impl Engine {
                 ..*request
             },
         )
-    }
-
-    /// The graph with the backward of `root` that is to come, as far as there can be one.
-    fn extended(&self, state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
-        if root.requires_grad {
-            let mut graph = state.graph.clone();
-            if let Ok(gradients) = autograd::backward(&mut graph, root, Location::caller()) {
-                return (graph, gradients);
-            }
-        }
-        (state.graph.clone(), autograd::Gradients::new())
     }
 
     fn compile(
@@ -432,7 +418,7 @@ impl Engine {
     }
 
     /// Ends the generation: handles become values of their own, or expire.
-    fn finish(&self, state: &mut State, location: &'static Location<'static>) -> Result<()> {
+    fn finish(&self, state: &mut State, location: &'static Location<'static>) {
         state.adopt_grads();
         for handle in state
             .handles
@@ -444,7 +430,6 @@ impl Engine {
         state.graph.mark_evaluated();
         state.clear();
         self.0.store.hold(0);
-        Ok(())
     }
 
     /// A read that failed. If there was no room for it, the graph stays pending.
@@ -454,8 +439,8 @@ impl Engine {
         failed: Failed,
         location: &'static Location<'static>,
     ) -> Error {
-        match failed.error {
-            Error::OverBudget { .. } | Error::State { .. } => failed.error,
+        match *failed.error {
+            Error::OverBudget { .. } | Error::State { .. } => *failed.error,
             _ => self.abandon(state, failed, location),
         }
     }
@@ -473,7 +458,7 @@ impl Engine {
                 what,
                 node: self.first_non_finite(state),
             },
-            None => failed.error,
+            None => *failed.error,
         };
         if failed.wrote {
             state.poisoned = Some(error.to_string());
@@ -519,19 +504,24 @@ impl Engine {
         if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
             return unknown;
         }
-        match execute(
-            &self.machine(state, &state.graph, true),
-            &compiled,
-            &plan,
-            None,
-        ) {
-            Err(Failed {
-                error: Error::NonFinite { node, .. },
-                ..
-            }) => node,
+        let machine = self.machine(state, &state.graph, true);
+        let stopped = execute(&machine, &compiled, &plan, None).err();
+        match stopped.map(|failed| *failed.error) {
+            Some(Error::NonFinite { node, .. }) => node,
             _ => unknown,
         }
     }
+}
+
+/// The graph with the backward of `root` that is to come, as far as there can be one.
+fn extended(state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
+    if root.requires_grad {
+        let mut graph = state.graph.clone();
+        if let Ok(gradients) = autograd::backward(&mut graph, root, Location::caller()) {
+            return (graph, gradients);
+        }
+    }
+    (state.graph.clone(), autograd::Gradients::new())
 }
 
 struct Chosen {
@@ -701,9 +691,9 @@ impl State {
             }
         };
         self.pending_grads.values_mut().for_each(renumber);
-        handles
-            .iter()
-            .for_each(|handle| handle.renumber(self.generation, &renumber));
+        for handle in &handles {
+            handle.renumber(self.generation, &renumber);
+        }
         root.map(|root| {
             let mut root = root.clone();
             renumber(&mut root);
@@ -749,6 +739,13 @@ impl State {
         ends.map(|(&id, &offset)| offset + self.graph.value(id).spec.bytes())
             .max()
             .unwrap_or(0)
+    }
+
+    /// Takes storage back from values that were not computed.
+    fn take_back(&mut self, values: &BTreeSet<ValueId>) {
+        for id in values {
+            self.storages.remove(id);
+        }
     }
 
     /// Forgets what earlier plans of the step left in the arena.

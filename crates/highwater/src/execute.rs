@@ -64,7 +64,7 @@ pub(crate) struct Ran {
 /// What stopped a plan, and whether cells may be partly written.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    pub(crate) error: Error,
+    pub(crate) error: Box<Error>,
     pub(crate) wrote: bool,
     /// The guard that stopped it, if one did.
     pub(crate) guard: Option<&'static str>,
@@ -97,7 +97,7 @@ pub(crate) fn execute(
             }
             run.instruction(&instruction.action)
                 .map_err(|(error, guard)| Failed {
-                    error,
+                    error: error.into(),
                     wrote: run.wrote,
                     guard,
                 })?;
@@ -282,13 +282,12 @@ impl Run<'_> {
         let mut buffers = SmallVec::new();
         for (&value, &id) in node.outputs.iter().zip(&posed.outputs) {
             let absent = || Error::Internal(format!("no room planned for {}", node.op.name()));
-            let (address, bytes) = match self.machine.storages.get(&value) {
-                Some(storage) => (storage.address(), storage.bytes()),
-                None => {
-                    let offset = *self.ran.present.get(&id).ok_or_else(absent)?;
-                    let bytes = self.compiled.problem.values[id as usize].bytes;
-                    (self.arena(offset, bytes)?, bytes)
-                }
+            let (address, bytes) = if let Some(storage) = self.machine.storages.get(&value) {
+                (storage.address(), storage.bytes())
+            } else {
+                let offset = *self.ran.present.get(&id).ok_or_else(absent)?;
+                let bytes = self.compiled.problem.values[id as usize].bytes;
+                (self.arena(offset, bytes)?, bytes)
             };
             let spec = self.machine.graph.value(value).spec.clone();
             buffers.push(Buffer {

@@ -67,6 +67,7 @@ pub struct Price {
 
 /// What surrounds the arena.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "the unit belongs to the name")]
 pub(crate) struct Surroundings {
     pub(crate) state_bytes: u64,
     pub(crate) reserve_bytes: u64,

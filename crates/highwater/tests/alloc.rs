@@ -126,6 +126,9 @@ fn steps_allocate_no_tensors_outside_the_arenas() {
     let first = step(false).unwrap();
     step(true).unwrap();
     PACKED.store(0, Ordering::Relaxed);
+    // Each thread holds on to one.
+    let held = PACKING.load(Ordering::Relaxed);
+    PACKING_PEAK.store(held, Ordering::Relaxed);
     ARMED.store(true, Ordering::Relaxed);
     let packed = [false, true, false, true].map(|read_early| {
         step(read_early).unwrap();
@@ -136,9 +139,9 @@ fn steps_allocate_no_tensors_outside_the_arenas() {
     // Packing buffers come and go with each product, no more of them in one step than in another,
     // and at no time more than the largest operand of a product takes.
     assert_eq!(packed, [packed[0]; 4]);
-    assert_eq!(PACKING.load(Ordering::Relaxed), 0);
+    assert_eq!(PACKING.load(Ordering::Relaxed), held);
     let largest = 4 * WIDTH * ROWS * LENGTH * size_of::<f32>();
-    let peak = PACKING_PEAK.load(Ordering::Relaxed);
+    let peak = PACKING_PEAK.load(Ordering::Relaxed) - held;
     assert!(peak <= largest, "{peak} bytes for packing");
     assert!(step(false).unwrap() < first);
 }

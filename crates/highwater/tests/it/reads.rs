@@ -157,7 +157,7 @@ fn values_read_in_the_middle_are_those_of_a_run_that_reads_nothing() {
         match train(true, budget) {
             Ok(weights) => break assert_eq!(weights, expected, "{budget}"),
             Err(Error::OverBudget { floor_bytes, .. }) if floor_bytes > budget => {
-                budget = floor_bytes
+                budget = floor_bytes;
             }
             Err(other) => panic!("{other}"),
         }
