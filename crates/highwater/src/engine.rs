@@ -190,7 +190,7 @@ impl Builder {
         let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
         pool.run(|| highwater_ops::warm_up(&pool));
         let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
-        let capacity = self.arena.unwrap_or(budget).min(1 << 42).max(1 << 20);
+        let capacity = self.arena.unwrap_or(budget).clamp(1 << 20, 1 << 42);
         // A dry run takes address space only, and says itself what does not fit.
         let capacity = if self.dry { 1 << 44 } else { capacity };
         let store = Arc::new(Store::new(capacity, budget, self.dry)?);
