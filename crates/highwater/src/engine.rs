@@ -520,7 +520,7 @@ fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
 
 pub(crate) fn located(source: highwater_graph::OpError, site: &Site) -> Error {
     Error::Op {
-        source,
+        source: Box::new(source),
         module: site.module.to_string(),
         location: site.location.to_string(),
     }

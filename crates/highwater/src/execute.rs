@@ -328,7 +328,7 @@ fn call(
 ) -> Result<()> {
     let op = node.op.as_ref();
     let located = |source: highwater_graph::OpError| Error::Op {
-        source,
+        source: Box::new(source),
         module: node.site.module.to_string(),
         location: node.site.location.to_string(),
     };
