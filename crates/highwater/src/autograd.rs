@@ -27,7 +27,7 @@ type Contribution = (Layout, Operand);
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// A node could not be emitted, for the node of this site.
-    Op(Box<OpError>, Site),
+    Op(OpError, Site),
 }
 
 /// The gradient of each leaf (cell, or value without a producer) that backward reached.
@@ -88,7 +88,7 @@ impl Walk<'_> {
                 got: 0,
             })
         });
-        one.map_err(|error| Stop::Op(error.into(), site.clone()))
+        one.map_err(|error| Stop::Op(error, site.clone()))
     }
 
     fn contribute(&mut self, source: Source, layout: Layout, grad: Operand) {
@@ -127,7 +127,7 @@ impl Walk<'_> {
         let mut turn = Backward::new(self.graph, id, site.clone(), &grads, &existing);
         let emitted = node.op.backward(&mut turn);
         let results = turn.finish();
-        emitted.map_err(|error| Stop::Op(error.into(), node.site.clone()))?;
+        emitted.map_err(|error| Stop::Op(error, node.site.clone()))?;
         for (input, result) in node.inputs.iter().zip(results) {
             let Some((grad, accumulated)) = result.filter(|_| input.requires_grad) else {
                 continue;
@@ -209,7 +209,7 @@ impl Walk<'_> {
         }
         let internal = || {
             Stop::Op(
-                OpError::shape("backward", "a view", "no view").into(),
+                OpError::shape("backward", "a view", "no view"),
                 site.clone(),
             )
         };

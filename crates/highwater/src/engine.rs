@@ -518,9 +518,9 @@ fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
     site
 }
 
-pub(crate) fn located(source: impl Into<Box<highwater_graph::OpError>>, site: &Site) -> Error {
+pub(crate) fn located(source: highwater_graph::OpError, site: &Site) -> Error {
     Error::Op {
-        source: source.into(),
+        source: Box::new(source),
         module: site.module.to_string(),
         location: site.location.to_string(),
     }

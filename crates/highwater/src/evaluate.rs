@@ -130,8 +130,8 @@ impl Engine {
     }
 
     fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
-        let clean = |error: Error| Failed {
-            error: error.into(),
+        let clean = |error| Failed {
+            error,
             wrote: false,
             guard: None,
         };
@@ -289,7 +289,7 @@ impl Engine {
         request: &Request<'_>,
     ) -> Result<Chosen> {
         let pending = state.pending_inputs();
-        if let Some(graph) = request.future.map(|root| extended(state, root)) {
+        if let Some(graph) = request.future.map(|root| Self::extended(state, root)) {
             let (graph, gradients) = graph;
             let later = gradients
                 .values()
@@ -328,6 +328,17 @@ impl Engine {
                 ..*request
             },
         )
+    }
+
+    /// The graph with the backward of `root` that is to come, as far as there can be one.
+    fn extended(state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
+        if root.requires_grad {
+            let mut graph = state.graph.clone();
+            if let Ok(gradients) = autograd::backward(&mut graph, root, Location::caller()) {
+                return (graph, gradients);
+            }
+        }
+        (state.graph.clone(), autograd::Gradients::new())
     }
 
     fn compile(
@@ -381,9 +392,9 @@ impl Engine {
         let (budget_bytes, reserve_bytes) = self.stated_budget(state);
         let state_bytes = self.0.store.state_bytes();
         let around = Surroundings {
-            state_bytes,
-            reserve_bytes,
-            budget_bytes,
+            state: state_bytes,
+            reserve: reserve_bytes,
+            budget: budget_bytes,
         };
         forecast(graph, compiled, family, plan, around)
     }
@@ -439,8 +450,8 @@ impl Engine {
         failed: Failed,
         location: &'static Location<'static>,
     ) -> Error {
-        match *failed.error {
-            Error::OverBudget { .. } | Error::State { .. } => *failed.error,
+        match failed.error {
+            Error::OverBudget { .. } | Error::State { .. } => failed.error,
             _ => self.abandon(state, failed, location),
         }
     }
@@ -458,7 +469,7 @@ impl Engine {
                 what,
                 node: self.first_non_finite(state),
             },
-            None => *failed.error,
+            None => failed.error,
         };
         if failed.wrote {
             state.poisoned = Some(error.to_string());
@@ -504,24 +515,19 @@ impl Engine {
         if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
             return unknown;
         }
-        let machine = self.machine(state, &state.graph, true);
-        let stopped = execute(&machine, &compiled, &plan, None).err();
-        match stopped.map(|failed| *failed.error) {
-            Some(Error::NonFinite { node, .. }) => node,
+        match execute(
+            &self.machine(state, &state.graph, true),
+            &compiled,
+            &plan,
+            None,
+        ) {
+            Err(Failed {
+                error: Error::NonFinite { node, .. },
+                ..
+            }) => node,
             _ => unknown,
         }
     }
-}
-
-/// The graph with the backward of `root` that is to come, as far as there can be one.
-fn extended(state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
-    if root.requires_grad {
-        let mut graph = state.graph.clone();
-        if let Ok(gradients) = autograd::backward(&mut graph, root, Location::caller()) {
-            return (graph, gradients);
-        }
-    }
-    (state.graph.clone(), autograd::Gradients::new())
 }
 
 struct Chosen {
@@ -644,6 +650,13 @@ impl State {
         inputs
     }
 
+    /// Takes back the storage that was given to values which are not computed after all.
+    fn take_back(&mut self, values: &BTreeSet<ValueId>) {
+        for id in values {
+            self.storages.remove(id);
+        }
+    }
+
     fn pending_grad_values(&self) -> BTreeSet<ValueId> {
         self.pending_grads.values().filter_map(value).collect()
     }
@@ -739,13 +752,6 @@ impl State {
         ends.map(|(&id, &offset)| offset + self.graph.value(id).spec.bytes())
             .max()
             .unwrap_or(0)
-    }
-
-    /// Takes storage back from values that were not computed.
-    fn take_back(&mut self, values: &BTreeSet<ValueId>) {
-        for id in values {
-            self.storages.remove(id);
-        }
     }
 
     /// Forgets what earlier plans of the step left in the arena.

@@ -64,7 +64,7 @@ pub(crate) struct Ran {
 /// What stopped a plan, and whether cells may be partly written.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    pub(crate) error: Box<Error>,
+    pub(crate) error: Error,
     pub(crate) wrote: bool,
     /// The guard that stopped it, if one did.
     pub(crate) guard: Option<&'static str>,
@@ -97,7 +97,7 @@ pub(crate) fn execute(
             }
             run.instruction(&instruction.action)
                 .map_err(|(error, guard)| Failed {
-                    error: error.into(),
+                    error,
                     wrote: run.wrote,
                     guard,
                 })?;
