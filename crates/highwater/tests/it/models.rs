@@ -167,9 +167,10 @@ struct Gpt {
 impl Gpt {
     fn new(e: &Engine, options: GptOptions) -> Result<Self> {
         let tokens = Embedding::new(e, VOCABULARY, WIDTH)?;
-        let head = match options.tied {
-            true => tokens.weight.clone(),
-            false => Parameter::normal(e, [VOCABULARY, WIDTH], 0.2)?,
+        let head = if options.tied {
+            tokens.weight.clone()
+        } else {
+            Parameter::normal(e, [VOCABULARY, WIDTH], 0.2)?
         };
         Ok(Self {
             tokens,
@@ -207,9 +208,10 @@ impl Model for Gpt {
             || engine.indices(&random.tokens(rows * LENGTH, VOCABULARY), [rows, LENGTH]);
         let (x, y) = (batch()?, batch()?);
         let h = self.hidden(&x)?;
-        let loss = match self.options.tied {
-            true => h.linear_cross_entropy(&self.head, &y)?,
-            false => h.linear(&self.head, None)?.cross_entropy(&y)?,
+        let loss = if self.options.tied {
+            h.linear_cross_entropy(&self.head, &y)?
+        } else {
+            h.linear(&self.head, None)?.cross_entropy(&y)?
         };
         Ok(vec![loss])
     }
