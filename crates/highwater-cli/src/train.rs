@@ -66,12 +66,11 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let (forecast, mut session) = start(&config, &model)?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
     let counters = state::load(&*files, &dir.checkpoints(), &mut session)?;
-    match &counters {
-        Some(counters) => output::news(&format!("going on after step {}", counters.step)),
-        None => {
-            load_weights(&*files, &config, &session)?;
-            output::news("no saved state yet: starting at the first step");
-        }
+    if let Some(counters) = &counters {
+        output::news(&format!("going on after step {}", counters.step));
+    } else {
+        load_weights(&*files, &config, &session)?;
+        output::news("no saved state yet: starting at the first step");
     }
     config.write(&*files, &dir.config())?;
     output::news(&report::announce(&forecast, config.training.steps));
