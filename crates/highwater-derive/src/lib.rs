@@ -30,12 +30,11 @@ fn expand(input: &DeriveInput) -> syn::Result<proc_macro2::TokenStream> {
         if options.skip {
             continue;
         }
-        let (member, name) = match &field.ident {
-            Some(ident) => (quote!(#ident), ident.to_string()),
-            None => {
-                let index = Index::from(i);
-                (quote!(#index), i.to_string())
-            }
+        let (member, name) = if let Some(ident) = &field.ident {
+            (quote!(#ident), ident.to_string())
+        } else {
+            let index = Index::from(i);
+            (quote!(#index), i.to_string())
         };
         let name = options.rename.unwrap_or(name);
         visits.push(quote! {
