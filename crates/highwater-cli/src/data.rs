@@ -10,8 +10,13 @@ use highwater_models::{Batches, DataOptions, Gpt2Config, Tokenizer, Tokens};
 use crate::config::RunConfig;
 use crate::error::Failure;
 
-/// What is trained on when nobody names data: this program's guide.
-pub const GUIDE: &str = include_str!("guide.md");
+/// What is trained on when nobody names data: this project's own documentation.
+pub const GUIDE: &str = concat!(
+    include_str!("guide.md"),
+    include_str!("../../../CONTRIBUTING.md"),
+    include_str!("../../../ARCHITECTURE.md"),
+    include_str!("../../../README.md"),
+);
 
 /// The tokens of a run, divided.
 #[derive(Debug)]

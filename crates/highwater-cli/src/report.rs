@@ -1,5 +1,6 @@
 //! What a run or a plan says at its end, to people and to programs.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use highwater::Forecast;
@@ -97,7 +98,9 @@ fn describe(forecast: &Forecast) -> String {
     } else {
         format!("does not fit into {}\n", Bytes(f.budget_bytes))
     };
-    let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<18}{value}\n"));
+    let mut row = |name: &str, value: String| {
+        let _ = writeln!(text, "  {name:<18}{value}");
+    };
     row("peak", format!("{} of process memory", Bytes(f.peak_bytes)));
     row(
         "  plan",
@@ -128,7 +131,7 @@ fn describe(forecast: &Forecast) -> String {
     text.push_str("held at the peak\n");
     for holder in f.holders.iter().take(ROWS) {
         let (bytes, count) = (Bytes(holder.bytes).to_string(), holder.values);
-        text.push_str(&format!("  {bytes:<18}{} (x{count})\n", holder.what));
+        let _ = writeln!(text, "  {bytes:<18}{} (x{count})", holder.what);
     }
     text.push_str("what other budgets cost\n");
     let step = f.curve.len().div_ceil(ROWS).max(1);
@@ -137,7 +140,7 @@ fn describe(forecast: &Forecast) -> String {
         if i % step == 0 || i == last {
             let time = price.seconds_per_step;
             let bytes = Bytes(price.bytes).to_string();
-            text.push_str(&format!("  {bytes:<18}{time:.3} s per step\n"));
+            let _ = writeln!(text, "  {bytes:<18}{time:.3} s per step");
         }
     }
     text.trim_end().to_owned()

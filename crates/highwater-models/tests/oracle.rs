@@ -1,6 +1,8 @@
 //! GPT-2 as PyTorch computes it: logits, losses, gradients and trained parameters of a small model,
 //! without a budget and in the least one there is. `fixtures/README.md` says what is compared with.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::{Path, PathBuf};
 
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};

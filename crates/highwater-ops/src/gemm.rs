@@ -18,6 +18,10 @@ use crate::Pool;
 /// Most lines (rows of a row-major output, columns of a column-major one) of one call to `gemm`.
 const STRIP: usize = 2048;
 
+/// Most columns of a row-major output (rows of a column-major one) of one call to `gemm`, which
+/// packs a slice of its depth over all of them.
+const STRIP_COLS: usize = 4096;
+
 /// Below this many multiplications a product runs on one thread.
 const PARALLEL: usize = 1 << 16;
 
@@ -160,16 +164,19 @@ fn gemm_on(threads: usize, mut out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumula
 }
 
 fn strips(threads: usize, out: &mut MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
-    for start in (0..out.rows).step_by(STRIP) {
-        let rows = STRIP.min(out.rows - start);
-        let part = a.rows(start, rows);
-        let skip = (start * out.row_stride).min(out.data.len());
-        let mut strip = MatMut::new(
-            &mut out.data[skip..],
-            [rows, out.cols],
-            [out.row_stride, out.col_stride],
-        );
-        call(threads, &mut strip, part, b, accumulate);
+    for row in (0..out.rows).step_by(STRIP) {
+        let rows = STRIP.min(out.rows - row);
+        for col in (0..out.cols).step_by(STRIP_COLS) {
+            let cols = STRIP_COLS.min(out.cols - col);
+            let skip = (row * out.row_stride + col * out.col_stride).min(out.data.len());
+            let mut part = MatMut::new(
+                &mut out.data[skip..],
+                [rows, cols],
+                [out.row_stride, out.col_stride],
+            );
+            let b = b.t().rows(col, cols).t();
+            call(threads, &mut part, a.rows(row, rows), b, accumulate);
+        }
     }
 }
 

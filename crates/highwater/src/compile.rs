@@ -45,87 +45,90 @@ pub(crate) fn compile(
     targets: impl IntoIterator<Item = ValueId>,
     effects: bool,
 ) -> Compiled {
-    let graph = from.graph;
     let needed = needed_nodes(from, targets, effects);
-    let mut values = Numbering::default();
-    let mut numbers = CellNumbers::default();
-    let mut nodes = Vec::new();
-    let mut problem = Problem::default();
-    for (id, node) in graph
-        .nodes()
+    let mut numbers = Numbers::default();
+    let nodes: Vec<NodeId> = (0..needed.len() as NodeId)
+        .filter(|&id| needed[id as usize])
+        .collect();
+    let posed = nodes
         .iter()
-        .enumerate()
-        .filter(|&(id, _)| needed[id])
-    {
-        let id = id as NodeId;
-        let inputs = specs(&node.inputs);
-        let outputs: Vec<_> = node
-            .outputs
-            .iter()
-            .map(|&v| graph.value(v).spec.clone())
-            .collect();
-        let cost = node.op.cost(&inputs, &outputs, from.threads);
-        let mut positions = Vec::new();
-        let mut read = Vec::new();
-        let mut cells = Vec::new();
-        for (position, input) in node.inputs.iter().enumerate() {
-            match input.source {
-                Source::Value(value) => {
-                    positions.push(position);
-                    read.push(values.number(value));
-                }
-                Source::Cell(cell, version) => {
-                    if !node.writes.iter().any(|&(written, _)| written == cell) {
-                        cells.push(numbers.cell(graph, cell, version));
-                    }
-                }
-            }
-        }
-        let in_place = node
-            .op
-            .in_place(&inputs, &outputs)
-            .iter()
-            .filter(|&&(i, o)| whole_value(graph, node, i) && outputs[o].layout == inputs[i].layout)
-            .filter_map(|&(i, o)| {
-                let position = positions.iter().position(|&position| position == i)?;
-                Some((position as u32, o as u32))
-            })
-            .collect();
-        problem.nodes.push(plan::Node {
-            inputs: read,
-            outputs: node
-                .outputs
-                .iter()
-                .map(|&value| values.number(value))
-                .collect(),
-            reads: cells,
-            writes: node
-                .writes
-                .iter()
-                .map(|&(cell, version)| numbers.cell(graph, cell, version))
-                .collect(),
-            in_place,
-            scratch_bytes: cost.scratch_bytes,
-            seconds: from.rates.seconds(&cost),
-            effect: match node.op.effect() {
-                Effect::Pure | Effect::Random => plan::Effect::Repeatable,
-                Effect::WritesCell | Effect::Collective => plan::Effect::Once,
-                Effect::Guard => plan::Effect::Guard,
-            },
-            done: from.progress.done.contains(&id),
-        });
-        nodes.push(id);
-    }
-    let pinned = pinned_values(graph);
-    problem.values = values
+        .map(|&id| node(from, id, &mut numbers))
+        .collect();
+    let pinned = pinned_values(from.graph);
+    let values = numbers
         .order
         .iter()
         .map(|&id| value(from, id, &pinned))
         .collect();
+    let problem = Problem {
+        nodes: posed,
+        values,
+    };
     Compiled {
         problem,
         nodes,
-        values: values.order,
+        values: numbers.order,
+    }
+}
+
+fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
+    let (graph, node) = (from.graph, from.graph.node(id));
+    let inputs = specs(&node.inputs);
+    let outputs: Vec<_> = node
+        .outputs
+        .iter()
+        .map(|&v| graph.value(v).spec.clone())
+        .collect();
+    let cost = node.op.cost(&inputs, &outputs, from.threads);
+    let mut positions = Vec::new();
+    let mut read = Vec::new();
+    let mut reads = Vec::new();
+    for (position, input) in node.inputs.iter().enumerate() {
+        match input.source {
+            Source::Value(value) => {
+                positions.push(position);
+                read.push(numbers.value(value));
+            }
+            Source::Cell(cell, version) => {
+                if !node.writes.iter().any(|&(written, _)| written == cell) {
+                    reads.push(numbers.cell(graph, cell, version));
+                }
+            }
+        }
+    }
+    let whole =
+        |i: usize, o: usize| whole_value(graph, node, i) && outputs[o].layout == inputs[i].layout;
+    let pair = |&(i, o): &(usize, usize)| {
+        let position = positions.iter().position(|&position| position == i)?;
+        whole(i, o).then_some((position as u32, o as u32))
+    };
+    plan::Node {
+        inputs: read,
+        outputs: node
+            .outputs
+            .iter()
+            .map(|&value| numbers.value(value))
+            .collect(),
+        reads,
+        writes: node
+            .writes
+            .iter()
+            .map(|&(cell, v)| numbers.cell(graph, cell, v))
+            .collect(),
+        in_place: node
+            .op
+            .in_place(&inputs, &outputs)
+            .iter()
+            .filter_map(pair)
+            .collect(),
+        scratch_bytes: cost.scratch_bytes,
+        seconds: from.rates.seconds(&cost),
+        effect: match node.op.effect() {
+            Effect::Pure | Effect::Random => plan::Effect::Repeatable,
+            Effect::WritesCell | Effect::Collective => plan::Effect::Once,
+            Effect::Guard => plan::Effect::Guard,
+        },
+        done: from.progress.done.contains(&id),
     }
 }
 
@@ -224,31 +227,27 @@ fn needed_nodes(
     needed
 }
 
-/// Numbers the graph's values in the order in which a problem meets them.
+/// Numbers values and cells in the order in which a problem meets them, and versions from the one in
+/// memory, so that every step of a loop poses the same problem.
 #[derive(Default)]
-struct Numbering {
+struct Numbers {
+    /// The graph's values, by number.
     order: Vec<ValueId>,
-    numbers: BTreeMap<ValueId, plan::ValueId>,
+    values: BTreeMap<ValueId, plan::ValueId>,
+    cells: BTreeMap<CellId, plan::CellId>,
 }
 
-impl Numbering {
-    fn number(&mut self, id: ValueId) -> plan::ValueId {
-        *self.numbers.entry(id).or_insert_with(|| {
+impl Numbers {
+    fn value(&mut self, id: ValueId) -> plan::ValueId {
+        *self.values.entry(id).or_insert_with(|| {
             self.order.push(id);
             self.order.len() as plan::ValueId - 1
         })
     }
-}
 
-/// Numbers cells in the order in which a problem meets them, and versions from the one in memory, so
-/// that every step of a loop poses the same problem.
-#[derive(Default)]
-struct CellNumbers(BTreeMap<CellId, plan::CellId>);
-
-impl CellNumbers {
     fn cell(&mut self, graph: &Graph, id: CellId, version: Version) -> (plan::CellId, Version) {
-        let next = self.0.len() as plan::CellId;
-        let number = *self.0.entry(id).or_insert(next);
+        let next = self.cells.len() as plan::CellId;
+        let number = *self.cells.entry(id).or_insert(next);
         let in_memory = graph.cell(id).map_or(0, |cell| cell.evaluated);
         (number, version.saturating_sub(in_memory))
     }

@@ -184,12 +184,13 @@ impl Builder {
     /// [`Error::Build`] if threads or address space are refused, or if the budget is below what the
     /// process takes already.
     pub fn build(self) -> Result<Engine> {
+        highwater_memory::heap::map_large_blocks();
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(available);
         let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
         pool.run(|| highwater_ops::warm_up(&pool));
         let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
-        let capacity = self.arena.unwrap_or(budget).min(1 << 42).max(1 << 20);
+        let capacity = self.arena.unwrap_or(budget).clamp(1 << 20, 1 << 42);
         // A dry run takes address space only, and says itself what does not fit.
         let capacity = if self.dry { 1 << 44 } else { capacity };
         let store = Arc::new(Store::new(capacity, budget, self.dry)?);
@@ -519,7 +520,7 @@ fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
 
 pub(crate) fn located(source: highwater_graph::OpError, site: &Site) -> Error {
     Error::Op {
-        source,
+        source: Box::new(source),
         module: site.module.to_string(),
         location: site.location.to_string(),
     }

@@ -12,7 +12,7 @@ pub enum Error {
     #[error("{source}\n  at {location}{}", in_module(module))]
     Op {
         /// What the operation refused.
-        source: OpError,
+        source: Box<OpError>,
         /// Path of the module, or empty.
         module: String,
         /// The caller's source line.

@@ -37,7 +37,10 @@ impl Engine {
         let result = self.evaluate(state, &request);
         self.check_reserve(state);
         match result {
-            Ok(()) => self.finish(state, location),
+            Ok(()) => {
+                self.finish(state, location);
+                Ok(())
+            }
             Err(failed) => Err(self.abandon(state, failed, location)),
         }
     }
@@ -156,9 +159,7 @@ impl Engine {
         } = match chosen {
             Ok(chosen) => chosen,
             Err(failed) => {
-                missing
-                    .iter()
-                    .for_each(|id| drop(state.storages.remove(id)));
+                state.take_back(&missing);
                 return Err(failed);
             }
         };
@@ -182,9 +183,7 @@ impl Engine {
             Ok(ran) => ran,
             Err(failed) => {
                 if !failed.wrote {
-                    missing
-                        .iter()
-                        .for_each(|id| drop(state.storages.remove(id)));
+                    state.take_back(&missing);
                 }
                 return Err(failed);
             }
@@ -210,12 +209,11 @@ impl Engine {
             };
             let given = given.and_then(|storage| {
                 self.move_out(state, id, &storage)?;
+                self.0.store.hold(state.residents_end());
                 Ok(state.storages.insert(id, storage))
             });
             if let Err(error) = given {
-                missing
-                    .iter()
-                    .for_each(|id| drop(state.storages.remove(id)));
+                state.take_back(missing);
                 return Err(error);
             }
         }
@@ -237,9 +235,9 @@ impl Engine {
         }
     }
 
-    /// Forgets what earlier plans of the step left in the arena. Answers whether there was any.
+    /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.
     fn give_up_residents(&self, state: &mut State) -> bool {
-        let any = !state.progress.residents.is_empty();
+        let any = self.0.store.held() > 0;
         if any {
             state.give_up_residents();
             self.0.store.hold(0);
@@ -293,7 +291,7 @@ impl Engine {
         request: &Request<'_>,
     ) -> Result<Chosen> {
         let pending = state.pending_inputs();
-        if let Some(graph) = request.future.map(|root| self.extended(state, root)) {
+        if let Some(graph) = request.future.map(|root| Self::extended(state, root)) {
             let (graph, gradients) = graph;
             let later = gradients
                 .values()
@@ -335,7 +333,7 @@ impl Engine {
     }
 
     /// The graph with the backward of `root` that is to come, as far as there can be one.
-    fn extended(&self, state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
+    fn extended(state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
         if root.requires_grad {
             let mut graph = state.graph.clone();
             if let Ok(gradients) = autograd::backward(&mut graph, root, Location::caller()) {
@@ -396,9 +394,9 @@ impl Engine {
         let (budget_bytes, reserve_bytes) = self.stated_budget(state);
         let state_bytes = self.0.store.state_bytes();
         let around = Surroundings {
-            state_bytes,
-            reserve_bytes,
-            budget_bytes,
+            state: state_bytes,
+            reserve: reserve_bytes,
+            budget: budget_bytes,
         };
         forecast(graph, compiled, family, plan, around)
     }
@@ -433,7 +431,7 @@ impl Engine {
     }
 
     /// Ends the generation: handles become values of their own, or expire.
-    fn finish(&self, state: &mut State, location: &'static Location<'static>) -> Result<()> {
+    fn finish(&self, state: &mut State, location: &'static Location<'static>) {
         state.adopt_grads();
         for handle in state
             .handles
@@ -445,7 +443,6 @@ impl Engine {
         state.graph.mark_evaluated();
         state.clear();
         self.0.store.hold(0);
-        Ok(())
     }
 
     /// A read that failed. If there was no room for it, the graph stays pending.
@@ -561,12 +558,13 @@ impl Chosen {
 }
 
 impl Compiled {
-    /// Where a run may stop that is to produce some of the graph's values, and every effect.
+    /// Where a run may stop that is to produce some of the graph's values, and every effect. What
+    /// earlier runs produced was moved to where it is to be.
     fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
-        let numbered = self.values.iter().enumerate();
-        let values = numbered
-            .filter(|(_, id)| ids.contains(id))
-            .map(|(i, _)| i as u32)
+        let nodes = self.problem.nodes.iter().filter(|node| !node.done);
+        let made = nodes.flat_map(|node| node.outputs.iter().copied());
+        let values = made
+            .filter(|&value| ids.contains(&self.values[value as usize]))
             .collect();
         let effect = |node: &highwater_plan::Node| {
             !node.done && node.effect != highwater_plan::Effect::Repeatable
@@ -654,6 +652,13 @@ impl State {
         inputs
     }
 
+    /// Takes back the storage that was given to values which are not computed after all.
+    fn take_back(&mut self, values: &BTreeSet<ValueId>) {
+        for id in values {
+            self.storages.remove(id);
+        }
+    }
+
     fn pending_grad_values(&self) -> BTreeSet<ValueId> {
         self.pending_grads.values().filter_map(value).collect()
     }
@@ -701,9 +706,9 @@ impl State {
             }
         };
         self.pending_grads.values_mut().for_each(renumber);
-        handles
-            .iter()
-            .for_each(|handle| handle.renumber(self.generation, &renumber));
+        for handle in &handles {
+            handle.renumber(self.generation, &renumber);
+        }
         root.map(|root| {
             let mut root = root.clone();
             renumber(&mut root);

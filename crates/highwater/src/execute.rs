@@ -290,13 +290,12 @@ impl Run<'_> {
         let mut buffers = SmallVec::new();
         for (&value, &id) in node.outputs.iter().zip(&posed.outputs) {
             let absent = || Error::Internal(format!("no room planned for {}", node.op.name()));
-            let (address, bytes) = match self.machine.storages.get(&value) {
-                Some(storage) => (storage.address(), storage.bytes()),
-                None => {
-                    let offset = *self.ran.present.get(&id).ok_or_else(absent)?;
-                    let bytes = self.compiled.problem.values[id as usize].bytes;
-                    (self.arena(offset, bytes)?, bytes)
-                }
+            let (address, bytes) = if let Some(storage) = self.machine.storages.get(&value) {
+                (storage.address(), storage.bytes())
+            } else {
+                let offset = *self.ran.present.get(&id).ok_or_else(absent)?;
+                let bytes = self.compiled.problem.values[id as usize].bytes;
+                (self.arena(offset, bytes)?, bytes)
             };
             let spec = self.machine.graph.value(value).spec.clone();
             buffers.push(Buffer {
@@ -337,7 +336,7 @@ fn call(
 ) -> Result<()> {
     let op = node.op.as_ref();
     let located = |source: highwater_graph::OpError| Error::Op {
-        source,
+        source: Box::new(source),
         module: node.site.module.to_string(),
         location: node.site.location.to_string(),
     };

@@ -65,12 +65,12 @@ pub struct Price {
     pub recomputed_nodes: u32,
 }
 
-/// What surrounds the arena.
+/// What surrounds the arena, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings {
-    pub(crate) state_bytes: u64,
-    pub(crate) reserve_bytes: u64,
-    pub(crate) budget_bytes: u64,
+    pub(crate) state: u64,
+    pub(crate) reserve: u64,
+    pub(crate) budget: u64,
 }
 
 /// Describes `chosen`, or the least plan if there is none.
@@ -82,7 +82,7 @@ pub(crate) fn forecast(
     around: Surroundings,
 ) -> Option<Forecast> {
     let plan = chosen.or(family.plans().last())?;
-    let beside = around.state_bytes + around.reserve_bytes;
+    let beside = around.state + around.reserve;
     let node = |id: highwater_plan::NodeId| {
         compiled
             .nodes
@@ -98,7 +98,7 @@ pub(crate) fn forecast(
     };
     Some(Forecast {
         fits: chosen.is_some(),
-        budget_bytes: around.budget_bytes,
+        budget_bytes: around.budget,
         floor_bytes: family.floor().arena_bytes + beside,
         floor_at: family.floor().node.map(node).unwrap_or_default(),
         peak_bytes: plan.arena_bytes + beside,
@@ -106,8 +106,8 @@ pub(crate) fn forecast(
         recomputed_nodes: plan.recomputed_nodes,
         recompute_seconds: plan.recompute_seconds,
         arena_bytes: plan.arena_bytes,
-        state_bytes: around.state_bytes,
-        reserve_bytes: around.reserve_bytes,
+        state_bytes: around.state,
+        reserve_bytes: around.reserve,
         peak_at: running(plan.peak_instruction).map(node).unwrap_or_default(),
         holders: at_peak(graph, compiled, plan),
         curve: family

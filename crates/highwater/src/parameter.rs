@@ -46,7 +46,9 @@ impl Parameter {
         let (seed, offset) = engine.lock().next_random();
         Self::new(engine, shape, |data| {
             highwater_ops::philox::fill_normal(seed, offset, data);
-            data.iter_mut().for_each(|x| *x *= std);
+            for x in data {
+                *x *= std;
+            }
         })
     }
 
@@ -59,7 +61,9 @@ impl Parameter {
         let (seed, offset) = engine.lock().next_random();
         Self::new(engine, shape, |data| {
             highwater_ops::philox::fill_uniform(seed, offset, data);
-            data.iter_mut().for_each(|x| *x = (2.0 * *x - 1.0) * bound);
+            for x in data {
+                *x = (2.0 * *x - 1.0) * bound;
+            }
         })
     }
 

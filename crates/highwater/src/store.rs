@@ -129,6 +129,11 @@ impl Store {
         let _ = self.plans.set_height(self.held.load(Ordering::Acquire));
     }
 
+    /// How far up the plan arena holds values between two plans of one step.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Acquire)
+    }
+
     /// Says how far up values lie that the next plan will find.
     pub(crate) fn hold(&self, height: u64) {
         self.held.store(height, Ordering::Release);

@@ -17,7 +17,7 @@ type Make<'a> = &'a dyn Fn(&Engine) -> Result<Box<dyn Model>>;
 fn check_budgets(what: &str, make: Make<'_>, recipe: Recipe, budgets: u64) -> Vec<Trace> {
     let plenty = run(Engine::builder(), make, recipe).unwrap();
     let (least, most) = (floor(make, recipe, &plenty), plenty.peak_bytes());
-    assert!(least <= most, "{what}");
+    assert!(least < most, "{what}: {least} and {most}");
     let in_budget = |i: u64| {
         let budget = least + (most - least) * i / (budgets - 1);
         let what = format!("{what}, {recipe:?}, {budget} of {least} to {most}");
@@ -102,20 +102,27 @@ fn checkpoints_are_recomputed_with_any_memory_and_give_the_same_bits() {
 
 #[test]
 fn clipping_and_accumulation() {
-    for sample in [SMALL_GPT, TWO_OPTIMIZERS, TWO_LOSSES, DENSE] {
+    let recipes = [(true, 1), (false, 3), (true, 3)];
+    for (sample, recipes) in [
+        (SMALL_GPT, &recipes[..]),
+        (TWO_OPTIMIZERS, &recipes),
+        (SKIPS, &recipes),
+        (TWO_LOSSES, &recipes[..1]),
+        (DENSE, &recipes[..1]),
+    ] {
         let mut bits = BTreeSet::new();
-        for (clip, accumulate) in [(true, 1), (false, 3), (true, 3)] {
+        for &(clip, accumulate) in recipes {
             let recipe = Recipe {
                 clip,
                 accumulate,
                 ..PLAIN
             };
-            let traces = check_budgets(sample.name, &sample.make, recipe, 4);
+            let traces = check_budgets(sample.name, &sample.make, recipe, 3);
             bits.insert(traces[0].bits.last().cloned());
         }
         assert_eq!(
             bits.len(),
-            3,
+            recipes.len(),
             "{}: a recipe that changes nothing",
             sample.name
         );
@@ -131,7 +138,7 @@ fn kept_gradients() {
             keep_grads: true,
             ..PLAIN
         };
-        let traces = check_budgets("kept gradients", &SHARED_BLOCK.make, recipe, 4);
+        let traces = check_budgets("kept gradients", &TWO_OPTIMIZERS.make, recipe, 3);
         let gradients = traces[0]
             .bits
             .iter()
@@ -149,19 +156,20 @@ fn random_graphs() {
             accumulate: 1 + seed % 3,
             ..PLAIN
         };
-        check_budgets(&format!("random graph {seed}"), &make, recipe, 4);
+        check_budgets(&format!("random graph {seed}"), &make, recipe, 3);
     }
 }
 
 #[test]
 fn threads_policies_and_eager_give_the_same_bits() {
     for sample in SAMPLES {
-        let expected = run(Engine::builder().threads(1), &sample.make, PLAIN).unwrap();
+        let expected = run(Engine::builder().threads(2), &sample.make, PLAIN).unwrap();
         let policy = |policy| Engine::builder().threads(2).policy(policy);
+        let threads = |threads| Engine::builder().threads(threads).policy(Policy::Keep);
         let others = [
-            ("2 threads", Engine::builder().threads(2)),
-            ("3 threads", Engine::builder().threads(3)),
-            ("4 threads", Engine::builder().threads(4)),
+            ("1 thread", threads(1)),
+            ("3 threads", threads(3)),
+            ("4 threads", threads(4)),
             ("keep", policy(Policy::Keep)),
             ("recompute", policy(Policy::Recompute)),
             ("eager", Engine::eager().threads(2)),
@@ -226,7 +234,7 @@ fn a_page_below_the_floor_is_refused_and_nothing_changes() {
         assert!(!holder.is_empty());
         assert_eq!(bytes(), before);
         assert_eq!(adamw.steps(), 0);
-        drop(loss);
+        drop((loss, adamw, moments));
         assert!(engine.state_bytes() <= state + PAGE);
         // Half the batch fits, in the same engine, and is not disturbed by what was refused.
         let smaller = Recipe {

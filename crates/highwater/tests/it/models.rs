@@ -79,7 +79,7 @@ pub(crate) const PINNED_GPT: Sample = sample("gpt of checkpoints", false, |e| {
     )?))
 });
 pub(crate) const SHARED_BLOCK: Sample = sample("one block six times", true, |e| {
-    Ok(Box::new(Gpt::new(e, GptOptions { repeats: 6, ..GPT })?))
+    Ok(Box::new(SharedBlock::new(e)?))
 });
 pub(crate) const TWO_OPTIMIZERS: Sample = sample("two optimizers", true, |e| {
     Ok(Box::new(TwoOptimizers(Gpt::new(
@@ -140,8 +140,6 @@ impl Block {
 #[derive(Clone, Copy)]
 struct GptOptions {
     blocks: usize,
-    /// How often the blocks are applied.
-    repeats: usize,
     /// The head is the embedding.
     tied: bool,
     /// Each block is a `checkpoint`.
@@ -150,7 +148,6 @@ struct GptOptions {
 
 const GPT: GptOptions = GptOptions {
     blocks: 1,
-    repeats: 1,
     tied: false,
     pinned: false,
 };
@@ -170,9 +167,10 @@ struct Gpt {
 impl Gpt {
     fn new(e: &Engine, options: GptOptions) -> Result<Self> {
         let tokens = Embedding::new(e, VOCABULARY, WIDTH)?;
-        let head = match options.tied {
-            true => tokens.weight.clone(),
-            false => Parameter::normal(e, [VOCABULARY, WIDTH], 0.2)?,
+        let head = if options.tied {
+            tokens.weight.clone()
+        } else {
+            Parameter::normal(e, [VOCABULARY, WIDTH], 0.2)?
         };
         Ok(Self {
             tokens,
@@ -190,15 +188,13 @@ impl Gpt {
     fn hidden(&self, x: &Tensor) -> Result<Tensor> {
         let embedded = self.tokens.forward(x)?.add(&self.positions.weight)?;
         let mut h = self.dropout.forward(&embedded)?;
-        for _ in 0..self.options.repeats {
-            for (i, block) in self.blocks.iter().enumerate() {
-                let forward = |x: &Tensor| scope(&format!("h.{i}"), || block.forward(x));
-                h = if self.options.pinned {
-                    checkpoint(forward, &h)?
-                } else {
-                    forward(&h)?
-                };
-            }
+        for (i, block) in self.blocks.iter().enumerate() {
+            let forward = |x: &Tensor| scope(&format!("h.{i}"), || block.forward(x));
+            h = if self.options.pinned {
+                checkpoint(forward, &h)?
+            } else {
+                forward(&h)?
+            };
         }
         self.ln_f.forward(&h)
     }
@@ -212,9 +208,10 @@ impl Model for Gpt {
             || engine.indices(&random.tokens(rows * LENGTH, VOCABULARY), [rows, LENGTH]);
         let (x, y) = (batch()?, batch()?);
         let h = self.hidden(&x)?;
-        let loss = match self.options.tied {
-            true => h.linear_cross_entropy(&self.head, &y)?,
-            false => h.linear(&self.head, None)?.cross_entropy(&y)?,
+        let loss = if self.options.tied {
+            h.linear_cross_entropy(&self.head, &y)?
+        } else {
+            h.linear(&self.head, None)?.cross_entropy(&y)?
         };
         Ok(vec![loss])
     }
@@ -252,6 +249,42 @@ fn values(engine: &Engine, index: u64, rows: usize) -> Result<Tensor> {
 
 fn square_mean(x: &Tensor) -> Result<Tensor> {
     x.mul(x)?.mean()
+}
+
+/// One block applied again and again.
+#[derive(Module)]
+struct SharedBlock {
+    ln: LayerNorm,
+    fc: Linear,
+    proj: Linear,
+    dropout: Dropout,
+}
+
+impl SharedBlock {
+    fn new(e: &Engine) -> Result<Self> {
+        Ok(Self {
+            ln: LayerNorm::new(e, WIDTH, 1e-5)?,
+            fc: Linear::new(e, WIDTH, 2 * WIDTH, true)?,
+            proj: Linear::new(e, 2 * WIDTH, WIDTH, true)?,
+            dropout: Dropout::new(0.1),
+        })
+    }
+}
+
+impl Model for SharedBlock {
+    fn losses(&self, index: u64, rows: usize) -> Result<Vec<Tensor>> {
+        let x = values(self.ln.weight.engine(), index, rows)?;
+        let mut h = x.clone();
+        for _ in 0..6 {
+            let hidden = self.fc.forward(&self.ln.forward(&h)?)?.gelu()?;
+            h = h.add(&self.dropout.forward(&self.proj.forward(&hidden)?)?)?;
+        }
+        Ok(vec![square_mean(&h.add(&x)?)?])
+    }
+
+    fn sets(&self) -> Vec<Vec<Parameter>> {
+        vec![self.parameters()]
+    }
 }
 
 /// Two heads on one trunk; backward is called on each loss.
@@ -397,7 +430,7 @@ pub(crate) struct RandomGraph {
 }
 
 impl RandomGraph {
-    const NODES: usize = 40;
+    const NODES: usize = 30;
 
     pub(crate) fn new(e: &Engine, seed: u64) -> Result<Self> {
         let weight = |_| Parameter::normal(e, [WIDTH, WIDTH], 0.2);

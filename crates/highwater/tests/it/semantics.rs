@@ -529,7 +529,7 @@ fn a_norm_that_is_not_finite_stops_the_step_too() {
     let p = parameter(&engine, &[0.0, 4.0]);
     let mut optimizer = sgd(&[&p], 1.0);
     p.sqrt().unwrap().sum().unwrap().backward().unwrap();
-    let norm = clip_grad_norm_(&[p.clone()], 1.0).unwrap();
+    let norm = clip_grad_norm_(std::slice::from_ref(&p), 1.0).unwrap();
     let error = optimizer.step().unwrap_err();
     assert!(
         matches!(&error, Error::NonFinite { what, .. } if what.contains("norm")),
@@ -538,7 +538,7 @@ fn a_norm_that_is_not_finite_stops_the_step_too() {
     drop(norm);
     assert_eq!(values(&p), [0.0, 4.0]);
     weighted(&p, &[3.0, 4.0]).backward().unwrap();
-    let norm = clip_grad_norm_(&[p.clone()], 1.0).unwrap();
+    let norm = clip_grad_norm_(std::slice::from_ref(&p), 1.0).unwrap();
     optimizer.step().unwrap();
     assert_eq!(norm.item().unwrap(), 5.0);
     let clipped = values(&p);
@@ -717,11 +717,13 @@ fn an_index_out_of_range_is_an_error_and_the_engine_goes_on() {
     assert_eq!(values(&logits), [0.0; 4]);
 }
 
+type Values = BTreeMap<String, Vec<f32>>;
+
 #[derive(Module)]
 struct Tied {
     first: Linear,
     rest: Vec<Linear>,
-    tied: Parameter,
+    shared: Parameter,
     none: Option<Linear>,
 }
 
@@ -731,11 +733,11 @@ fn modules_name_their_parameters_and_load_them() {
         let engine = engine();
         let linear = || Linear::new(&engine, 2, 2, true).unwrap();
         let first = linear();
-        let tied = first.weight.clone();
+        let shared = first.weight.clone();
         Tied {
             first,
             rest: vec![linear(), linear()],
-            tied,
+            shared,
             none: None,
         }
     };
@@ -764,8 +766,8 @@ fn modules_name_their_parameters_and_load_them() {
     for (name, parameter) in other.state_dict() {
         assert_eq!(values(&parameter), state[&name], "{name}");
     }
-    assert_eq!(values(&other.tied), state["first.weight"]);
-    let broken = |change: &dyn Fn(&mut BTreeMap<String, Vec<f32>>)| {
+    assert_eq!(values(&other.shared), state["first.weight"]);
+    let broken = |change: &dyn Fn(&mut Values)| {
         let mut state = state.clone();
         change(&mut state);
         let before = values(&one.first.bias.clone().unwrap());

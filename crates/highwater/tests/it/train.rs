@@ -114,9 +114,10 @@ pub(crate) fn train(model: &dyn Model, engine: &Engine, recipe: Recipe) -> Resul
             if recipe.clip {
                 clip_grad_norm_(set, 0.05)?;
             }
-            match recipe.keep_grads && step + 1 == STEPS {
-                true => optimizer.step_keep_grads()?,
-                false => optimizer.step()?,
+            if recipe.keep_grads && step + 1 == STEPS {
+                optimizer.step_keep_grads()?;
+            } else {
+                optimizer.step()?;
             }
             trace.note_report(engine);
         }

@@ -27,7 +27,7 @@ fn loss(x: &Tensor) -> Result<Tensor> {
 
 type View = fn(&Tensor) -> Result<Tensor>;
 
-/// How a tensor is seen: once as a view, once through `map`, which gives the place of each element.
+/// Ways to see a `[4, 6]` tensor.
 const VIEWS: [(&str, View); 8] = [
     ("transpose", |x| x.transpose(0, 1)),
     ("permute", |x| x.reshape([2, 2, 6])?.permute(&[2, 0, 1])),
