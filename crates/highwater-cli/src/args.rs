@@ -114,8 +114,10 @@ pub struct RunArgs {
     #[arg(value_parser = PossibleValuesParser::new(["sequential", "shuffled"]).map(|text| order(&text)))]
     pub order: Option<Order>,
 
-    /// Memory for the whole process, such as 64MiB or 3GiB [default for gpt2-nano: 64MiB]
+    /// Memory for the whole process, such as 64MiB or 3GiB [default: 64MiB for gpt2-nano, otherwise
+    /// nine tenths of the machine's memory or of the limit that the process is under]
     #[arg(long, value_name = "SIZE", help_heading = "Memory and machine")]
+    #[arg(allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 
     /// Recompute activations when that is needed, never, or wherever possible [default: auto]
@@ -126,7 +128,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Memory and machine")]
     pub threads: Option<usize>,
 
-    /// Steps of the optimizer [default: 200]
+    /// Steps of the optimizer; 0 writes the model as it is at the start [default: 200]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub steps: Option<u64>,
 

@@ -278,7 +278,13 @@ impl RunConfig {
         let Self {
             training, output, ..
         } = self;
-        count("steps", training.steps, 1_000_000_000)?;
+        let steps_max = 1_000_000_000;
+        require(
+            training.steps <= steps_max,
+            "steps",
+            &training.steps,
+            || format!("0 to {steps_max}"),
+        )?;
         count("batch", training.batch as u64, 1 << 16)?;
         count("accumulate", training.accumulate as u64, 1 << 16)?;
         count("threads", self.machine.threads as u64, 1024)?;

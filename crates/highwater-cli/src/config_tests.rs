@@ -55,7 +55,7 @@ fn absurd_settings_are_named() {
     let (good, model) = default_config();
     good.validate(&model).unwrap();
     let changes: [(&str, Change); 21] = [
-        ("steps", |c| c.training.steps = 0),
+        ("steps", |c| c.training.steps = 1_000_000_001),
         ("steps", |c| c.training.steps = u64::MAX),
         ("batch", |c| c.training.batch = 0),
         ("batch", |c| c.training.batch = usize::MAX),

@@ -17,9 +17,23 @@ const DEFAULT_ROOM: u64 = 1 << 30;
 
 /// Where a model lies, and what it may use.
 struct Place {
-    folder: PathBuf,
+    config: PathBuf,
+    tokenizer: Option<PathBuf>,
     weights: PathBuf,
     memory: Option<Bytes>,
+}
+
+impl Place {
+    /// A Hugging Face model folder.
+    fn folder(files: &dyn Files, folder: &Path, memory: Option<Bytes>) -> Result<Self, Failure> {
+        let tokenizer = folder.join("tokenizer.json");
+        Ok(Self {
+            config: folder.join("config.json"),
+            tokenizer: files.metadata(&tokenizer)?.map(|_| tokenizer),
+            weights: folder.join("model.safetensors"),
+            memory,
+        })
+    }
 }
 
 /// Continues a text.
@@ -31,9 +45,15 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     if !(args.temperature.is_finite() && args.temperature >= 0.0) {
         return Err(Failure::usage("--temperature must be a number from 0 up"));
     }
+    if args
+        .threads
+        .is_some_and(|threads| !(1..=1024).contains(&threads))
+    {
+        return Err(Failure::usage("--threads must be 1 to 1024"));
+    }
     let place = place(&files, args)?;
-    let config = Gpt2Config::read(&files, &place.folder.join("config.json"))?;
-    let tokenizer = tokenizer(&files, &place.folder, &config)?;
+    let config = Gpt2Config::read(&files, &place.config)?;
+    let tokenizer = tokenizer(&files, &place, &config)?;
     let weights = 4 * config
         .parameters()
         .map(|parameter| parameter.numel())
@@ -65,51 +85,39 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
 /// A run's final model, or its newest saved state, or a model folder.
 fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
     if let Some(folder) = &args.model {
-        let weights = folder.join("model.safetensors");
-        return Ok(Place {
-            folder: folder.clone(),
-            weights,
-            memory: None,
-        });
+        return Place::folder(files, folder, None);
     }
     let nothing = || Failure::usage("say the folder of a run, or --model FOLDER");
     let dir = args.dir.as_deref().ok_or_else(nothing)?;
-    let memory = RunConfig::read(files, &dir.join("config.toml")).ok();
-    let memory = memory.map(|config| config.machine.memory);
+    let run = RunConfig::read(files, &dir.join("config.toml")).ok();
+    let memory = run.as_ref().map(|run| run.machine.memory);
     let folder = dir.join("final");
     if files.metadata(&folder.join("model.safetensors"))?.is_some() {
-        let weights = folder.join("model.safetensors");
-        return Ok(Place {
-            folder,
-            weights,
-            memory,
-        });
+        return Place::folder(files, &folder, memory);
     }
     match state::newest(files, &dir.join("checkpoints"))? {
-        Some(saved) => {
-            let weights = saved.path().join("model.safetensors");
-            Ok(Place {
-                folder: dir.to_owned(),
-                weights,
-                memory,
-            })
-        }
-        None => Err(Failure::usage(format!("{} holds no model", dir.display()))
-            .hint("name the folder of a run that has saved something, or --model FOLDER")),
+        Some(saved) => Ok(Place {
+            config: dir.join("model.json"),
+            tokenizer: run.and_then(|run| run.model.tokenizer),
+            weights: saved.path().join("model.safetensors"),
+            memory,
+        }),
+        None => Err(
+            Failure::usage(format!("{}: there is no model", dir.display()))
+                .hint("name the folder of a run that has saved something, or --model FOLDER"),
+        ),
     }
 }
 
-/// The folder's tokenizer; bytes for a model that is small enough to be about them.
-fn tokenizer(files: &dyn Files, folder: &Path, config: &Gpt2Config) -> Result<Tokenizer, Failure> {
-    let path = folder.join("tokenizer.json");
-    if files.metadata(&path)?.is_some() {
-        return Ok(Tokenizer::load(files, &path)?);
+/// The model's tokenizer; bytes for a model that is small enough to be about them.
+fn tokenizer(files: &dyn Files, place: &Place, config: &Gpt2Config) -> Result<Tokenizer, Failure> {
+    match &place.tokenizer {
+        Some(path) => Ok(Tokenizer::load(files, path)?),
+        None if config.vocab_size <= 1024 => Ok(Tokenizer::Bytes),
+        None => Err(Failure::usage(format!(
+            "{}: there is no tokenizer.json for this model",
+            place.config.display()
+        ))
+        .hint("put the model's tokenizer.json beside its weights")),
     }
-    if config.vocab_size <= 1024 {
-        return Ok(Tokenizer::Bytes);
-    }
-    Err(
-        Failure::usage(format!("{}: there is no tokenizer.json", folder.display()))
-            .hint("put the model's tokenizer.json beside its weights"),
-    )
 }

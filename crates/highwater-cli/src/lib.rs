@@ -6,6 +6,7 @@ pub mod data;
 pub mod doctor;
 pub mod error;
 pub mod generate;
+pub mod log;
 pub mod metrics;
 pub mod output;
 pub mod progress;

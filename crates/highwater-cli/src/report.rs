@@ -162,7 +162,9 @@ pub fn refused(forecast: &Forecast) -> Failure {
     );
     Failure::new(Code::Budget, message)
         .hint(format!(
-            "give it --memory {floor} or more; a smaller --batch or --seq needs less"
+            "give it --memory {}MiB or more; a smaller --batch or --seq needs less",
+            // A mebibyte to spare: the reserve is measured anew each time.
+            forecast.floor_bytes.div_ceil(1 << 20) + 1
         ))
         .hint("`highwater plan` with the same flags shows what other budgets cost")
 }

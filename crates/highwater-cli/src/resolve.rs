@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use highwater_memory::{Bytes, Files};
+use highwater_memory::{Bytes, Files, ProcessMemory};
 use highwater_models::{ConfigError, Gpt2Config};
 
 use crate::args::{ResumeArgs, RunArgs, TrainArgs};
@@ -83,7 +83,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         },
         optimizer: optimizer(args, training.steps, is_default)?,
         machine: MachineConfig {
-            memory: memory(args.memory, is_default, name)?,
+            memory: memory(args.memory, is_default)?,
             policy: args.policy.unwrap_or(crate::config::Policy::Auto),
             threads: args.threads.unwrap_or_else(cores),
         },
@@ -159,13 +159,16 @@ fn tokenizer(
     Ok(files.metadata(&path)?.map(|_| path))
 }
 
-fn memory(given: Option<Bytes>, is_default: bool, name: &str) -> Result<Bytes, Failure> {
-    given
-        .or(is_default.then_some(DEFAULT_MEMORY))
-        .ok_or_else(|| {
-            Failure::usage(format!("how much memory may training `{name}` take?"))
-                .hint("say --memory SIZE, such as --memory 3GiB")
-        })
+/// The budget that was given, or a default: for the default model a small one, otherwise most of
+/// what the process may have.
+fn memory(given: Option<Bytes>, is_default: bool) -> Result<Bytes, Failure> {
+    if let Some(memory) = given.or(is_default.then_some(DEFAULT_MEMORY)) {
+        return Ok(memory);
+    }
+    let machine = ProcessMemory::read().map_err(|error| {
+        Failure::new(Code::Files, error).hint("say --memory SIZE, such as --memory 3GiB")
+    })?;
+    Ok(Bytes(machine.bound() / 10 * 9))
 }
 
 fn optimizer(args: &RunArgs, steps: u64, is_default: bool) -> Result<OptimizerConfig, Failure> {

@@ -68,7 +68,6 @@ fn a_folder_brings_its_configuration_and_tokenizer() {
 fn what_does_not_go_together_is_refused() {
     assert!(refusal("--model gtp2").contains("did you mean `gpt2`"));
     assert!(refusal("--model ./gpt2").contains("no folder"));
-    assert!(refusal("--model gpt2").contains("--memory 3GiB"));
     assert!(refusal("--momentum 0.9").contains("--optimizer sgd"));
     assert!(refusal("--optimizer sgd --beta1 0.9").contains("--optimizer adamw"));
     assert!(refusal("--seq 257").contains("1 to 256"));

@@ -6,6 +6,7 @@
 //!   model.json         the model's configuration
 //!   plan.json          what the memory plan was
 //!   metrics.jsonl      a line for each step
+//!   run.log            what was said meanwhile, a line each, with the step
 //!   tokens.bin         the data's tokens, where a tokenizer.json made them
 //!   checkpoints/       saved states, the newest of which `resume` goes on from
 //!   final/             the trained model, as Hugging Face keeps one
@@ -24,10 +25,24 @@ const CONFIG: &str = "config.toml";
 const MODEL: &str = "model.json";
 const PLAN: &str = "plan.json";
 const METRICS: &str = "metrics.jsonl";
+const LOG: &str = "run.log";
 const TOKENS: &str = "tokens.bin";
+const TOKENS_DRAFT: &str = "tokens.bin.tmp";
 const CHECKPOINTS: &str = "checkpoints";
 const FINAL: &str = "final";
 const LOCK: &str = "lock";
+
+/// What a run's folder has in it.
+const PARTS: [&str; 8] = [
+    CONFIG,
+    MODEL,
+    PLAN,
+    METRICS,
+    LOG,
+    TOKENS,
+    CHECKPOINTS,
+    FINAL,
+];
 
 /// The most runs of one name that are numbered.
 const NUMBERED_MAX: u32 = 100_000;
@@ -88,32 +103,70 @@ impl From<RunDirError> for Failure {
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
+    /// The folders that were made for it, innermost first.
+    made: Vec<PathBuf>,
     /// Unlocked by the system when it is closed, even by a kill.
     _lock: File,
 }
 
 impl RunDir {
-    /// Makes a folder for a new run. With `force` a run that is there is removed first, unless a
-    /// process is at it; files that are not a run's stay.
+    /// Makes a folder for a new run, which [`RunDir::begin`] begins. A run that is there is in the
+    /// way unless `force` is given, and a process that is at it always.
     ///
     /// # Errors
     /// [`RunDirError`].
     pub fn create(files: &dyn Files, path: &Path, force: bool) -> Result<Self, RunDirError> {
+        let mut made = Vec::new();
+        for folder in path.ancestors().filter(|path| !path.as_os_str().is_empty()) {
+            if files.metadata(folder)?.is_some() {
+                break;
+            }
+            made.push(folder.to_owned());
+        }
         files.create_dir_all(path)?;
-        let lock = lock(path)?;
-        for name in [CONFIG, MODEL, PLAN, METRICS, TOKENS, CHECKPOINTS, FINAL] {
-            let inner = path.join(name);
-            match files.metadata(&inner)? {
-                None => {}
-                Some(_) if !force => return Err(RunDirError::InUse(path.to_owned())),
-                Some(found) if found.is_dir => files.remove_dir_all(&inner)?,
-                Some(_) => files.remove_file(&inner)?,
+        // A start that was cut off leaves these and the lock, but no settings.
+        let cut_off = files.metadata(&path.join(LOCK))?.is_some()
+            && files.metadata(&path.join(CONFIG))?.is_none();
+        let dir = Self {
+            path: path.to_owned(),
+            made,
+            _lock: lock(path)?,
+        };
+        for name in PARTS {
+            let left = cut_off && [MODEL, TOKENS].contains(&name);
+            if !force && !left && files.metadata(&path.join(name))?.is_some() {
+                return Err(RunDirError::InUse(path.to_owned()));
             }
         }
-        Ok(Self {
-            path: path.to_owned(),
-            _lock: lock,
-        })
+        remove(files, &dir.tokens_draft())?;
+        Ok(dir)
+    }
+
+    /// Begins the new run, now that it is known to be possible: an old one goes, files that are not
+    /// a run's stay.
+    ///
+    /// # Errors
+    /// [`RunDirError`].
+    pub fn begin(&self, files: &dyn Files) -> Result<(), RunDirError> {
+        for name in PARTS {
+            remove(files, &self.path.join(name))?;
+        }
+        if files.metadata(&self.tokens_draft())?.is_some() {
+            files.rename(&self.tokens_draft(), &self.tokens())?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what [`RunDir::create`] made, as far as that is possible.
+    pub fn abandon(self, files: &dyn Files) {
+        let _ = remove(files, &self.tokens_draft());
+        if !self.made.is_empty() {
+            let _ = files.remove_file(&self.path.join(LOCK));
+        }
+        for folder in &self.made {
+            // One that somebody else uses by now is not empty, and stays.
+            let _ = std::fs::remove_dir(folder);
+        }
     }
 
     /// Makes a folder for a new run that is called `path`, or with the first number from 2 on that is
@@ -146,6 +199,7 @@ impl RunDir {
         }
         Ok(Self {
             path: path.to_owned(),
+            made: Vec::new(),
             _lock: lock(path)?,
         })
     }
@@ -175,6 +229,16 @@ impl RunDir {
         self.path.join(METRICS)
     }
 
+    /// What was said meanwhile.
+    pub fn log(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
+    /// The data's tokens until the run begins.
+    pub fn tokens_draft(&self) -> PathBuf {
+        self.path.join(TOKENS_DRAFT)
+    }
+
     /// The data's tokens, where a `tokenizer.json` made them.
     pub fn tokens(&self) -> PathBuf {
         self.path.join(TOKENS)
@@ -188,6 +252,15 @@ impl RunDir {
     /// The trained model.
     pub fn final_model(&self) -> PathBuf {
         self.path.join(FINAL)
+    }
+}
+
+/// Removes what is there, if anything is.
+fn remove(files: &dyn Files, path: &Path) -> Result<(), FilesError> {
+    match files.metadata(path)? {
+        None => Ok(()),
+        Some(found) if found.is_dir => files.remove_dir_all(path),
+        Some(_) => files.remove_file(path),
     }
 }
 
@@ -241,8 +314,33 @@ mod tests {
         ));
         drop(RunDir::open(&DiskFiles, &path).unwrap());
         let run = RunDir::create(&DiskFiles, &path, true).unwrap();
+        assert!(run.config().exists());
+        // As when a kill comes before the settings are written.
+        std::fs::rename(run.config(), run.model()).unwrap();
+        std::fs::rename(run.checkpoints(), dir.path().join("aside")).unwrap();
+        drop(run);
+        let run = RunDir::create(&DiskFiles, &path, false).unwrap();
+        std::fs::rename(run.model(), run.config()).unwrap();
+        std::fs::rename(dir.path().join("aside"), run.checkpoints()).unwrap();
+        std::fs::write(run.tokens_draft(), "tokens").unwrap();
+        run.begin(&DiskFiles).unwrap();
         assert!(!run.config().exists() && !run.checkpoints().exists());
+        assert!(run.tokens().exists() && !run.tokens_draft().exists());
         assert!(path.join("notes.txt").exists());
+        run.abandon(&DiskFiles);
+        assert!(path.join("notes.txt").exists());
+    }
+
+    #[test]
+    fn an_abandoned_folder_leaves_nothing_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("mine")).unwrap();
+        let path = dir.path().join("mine/deep/run");
+        let run = RunDir::create(&DiskFiles, &path, false).unwrap();
+        std::fs::write(run.tokens_draft(), "tokens").unwrap();
+        run.abandon(&DiskFiles);
+        assert!(!dir.path().join("mine/deep").exists());
+        assert!(dir.path().join("mine").exists());
     }
 
     #[test]

@@ -45,34 +45,38 @@ impl Session {
         model: &Gpt2Config,
         reserve: Option<u64>,
     ) -> Result<Self, Failure> {
-        let builder = Engine::builder().memory(config.machine.memory.0);
-        let builder = match reserve {
-            Some(bytes) => builder.reserve(bytes),
-            None => builder,
-        };
-        Self::build(builder, config, model)
+        Self::build(Engine::builder(), config, model, reserve)
     }
 
     /// The same for planning only: no memory is taken for tensors.
     ///
     /// # Errors
     /// [`Failure`] where not even the program fits the budget.
-    pub fn dry(config: &RunConfig, model: &Gpt2Config) -> Result<Self, Failure> {
-        let builder = Engine::builder().memory(config.machine.memory.0).dry_run();
-        Self::build(builder, config, model)
+    pub fn dry(
+        config: &RunConfig,
+        model: &Gpt2Config,
+        reserve: Option<u64>,
+    ) -> Result<Self, Failure> {
+        Self::build(Engine::builder().dry_run(), config, model, reserve)
     }
 
     fn build(
         builder: highwater::Builder,
         config: &RunConfig,
         model: &Gpt2Config,
+        reserve: Option<u64>,
     ) -> Result<Self, Failure> {
         let policy = match config.machine.policy {
             Policy::Auto => PlanPolicy::Auto,
             Policy::Keep => PlanPolicy::Keep,
             Policy::Recompute => PlanPolicy::Recompute,
         };
-        let builder = builder.threads(config.machine.threads).policy(policy);
+        let machine = &config.machine;
+        let builder = builder.memory(machine.memory.0).threads(machine.threads);
+        let builder = match reserve {
+            Some(bytes) => builder.policy(policy).reserve(bytes),
+            None => builder.policy(policy),
+        };
         let engine = builder.seed(config.training.seed).build()?;
         let model = Gpt2::new(&engine, model.clone())?;
         let optimizer = optimizer(config, &model)?;
@@ -135,7 +139,8 @@ impl Session {
     }
 
     fn loss(&self, (tokens, targets): &Batch) -> Result<Tensor, Failure> {
-        let shape = [self.config.training.batch, self.config.training.seq];
+        let seq = self.config.training.seq;
+        let shape = [tokens.len() / seq, seq];
         let tokens = self.engine.indices(tokens, shape)?;
         let targets = self.engine.indices(targets, shape)?;
         Ok(self.model.loss(&tokens, &targets)?)
@@ -163,14 +168,16 @@ impl Session {
 /// # Errors
 /// [`Failure`] of the engine; a step that does not fit is an answer, not an error.
 pub fn forecast(config: &RunConfig, model: &Gpt2Config) -> Result<Forecast, Failure> {
-    let mut session = Session::dry(config, model)?;
+    // Measured before there are batches, as when a run starts.
+    let reserve = Session::dry(config, model, None)?.engine.reserve_bytes();
     let tokens = config.training.batch * config.training.seq;
     let batch: Batch = (vec![0; tokens], vec![0; tokens]);
     // From the second on, micro-batches pose the same problem.
     let accumulate = config.training.accumulate;
     let mut worst: Option<Forecast> = None;
-    for step in 1..=accumulate.min(3) {
-        let batches = vec![batch.clone(); step];
+    for count in 1..=accumulate.min(3) {
+        let mut session = Session::dry(config, model, Some(reserve))?;
+        let batches = vec![batch.clone(); count];
         match session.step(1, &batches) {
             Ok(_) => {}
             Err(failure) if failure.code() == Code::Budget as u8 => {}
@@ -181,7 +188,6 @@ pub fn forecast(config: &RunConfig, model: &Gpt2Config) -> Result<Forecast, Fail
             (Some(a), Some(b)) if a.floor_bytes >= b.floor_bytes && a.fits <= b.fits => Some(a),
             (a, b) => b.or(a),
         };
-        session = Session::dry(config, model)?;
     }
     let nothing = || Failure::new(Code::Internal, "a step planned nothing");
     let mut forecast = worst.ok_or_else(nothing)?;
@@ -246,6 +252,12 @@ impl From<highwater::Error> for Failure {
             | Error::Saved(_) => Code::Files,
             _ => Code::Internal,
         };
-        Self::new(code, error)
+        let told = matches!(error, Error::NonFinite { .. });
+        let failure = Self::new(code, error);
+        match code {
+            Code::NonFinite if !told => failure
+                .hint("a lower --lr or --clip 1 may prevent it; what was saved before is whole"),
+            _ => failure,
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::args::{PlanArgs, ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
 use crate::data::RunData;
 use crate::error::Failure;
+use crate::log::Log;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::{Session, forecast};
@@ -27,9 +28,14 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let Resolved { config, model } = resolve::train(&*files, args)?;
     if args.dry_run {
-        if !args.json {
-            output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
-        }
+        let settings = config.to_toml(Path::new("config.toml"))?;
+        // A program that reads JSON gets nothing else.
+        let print = if args.json {
+            output::news
+        } else {
+            output::result
+        };
+        print(settings.trim_end());
         return report::planned(&forecast(&config, &model)?, args.json);
     }
     if let Some(path) = &config.data.path
@@ -39,16 +45,30 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     }
     let (forecast, session) = start(&config, &model)?;
     let dir = make_dir(&*files, args, &config)?;
-    let data = RunData::open(&files, &config, &model, &dir.tokens())?;
-    // Nothing is in the folder until it is known that the run can start.
-    data.batches(&config)?;
-    load_weights(&*files, &config, &session)?;
-    config.write(&*files, &dir.config())?;
+    // Nothing changes in the folder until it is known that the run can start.
+    let ready = || {
+        let data = RunData::open(&files, &config, &model, &dir.tokens_draft())?;
+        data.batches(&config)?;
+        load_weights(&*files, &config, &session)?;
+        Ok(data)
+    };
+    let data = match ready() {
+        Ok(data) => data,
+        Err(failure) => {
+            dir.abandon(&*files);
+            return Err(failure);
+        }
+    };
+    dir.begin(&*files)?;
     write_atomic(&*files, &dir.model(), model.to_json().as_bytes())?;
-    output::news(&report::announce(&forecast, config.training.steps));
+    // The settings come last: with them the folder holds a run.
+    config.write(&*files, &dir.config())?;
+    let mut log = Log::open(&*files, &dir.log(), 0)?;
+    log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
         files: &files,
         dir: &dir,
+        log,
         session,
         data,
         counters: None,
@@ -68,17 +88,20 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let (forecast, mut session) = start(&config, &model)?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
     let counters = state::load(&*files, &dir.checkpoints(), &mut session)?;
-    if let Some(counters) = &counters {
-        output::news(&format!("going on after step {}", counters.step));
+    let done = counters.as_ref().map_or(0, |counters| counters.step);
+    let mut log = Log::open(&*files, &dir.log(), done)?;
+    if counters.is_some() {
+        log.say(&format!("going on after step {done}"))?;
     } else {
         load_weights(&*files, &config, &session)?;
-        output::news("no saved state yet: starting at the first step");
+        log.say("no saved state yet: starting at the first step")?;
     }
     config.write(&*files, &dir.config())?;
-    output::news(&report::announce(&forecast, config.training.steps));
+    log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
         files: &files,
         dir: &dir,
+        log,
         session,
         data,
         counters,

@@ -11,16 +11,17 @@ use highwater_models::{Batches, Order, Sampling, Tokenizer, generate};
 
 use crate::data::RunData;
 use crate::error::{Code, Failure};
+use crate::log::Log;
 use crate::metrics::{Metrics, Record};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::session::{Batch, Session, StepResult};
 use crate::signals::Signals;
 use crate::state::{self, Counters};
-use crate::{data, output, report};
+use crate::{data, report};
 
 /// Batches that the held-out loss is the mean of, at most.
-const HELD_OUT_BATCHES: u64 = 8;
+const HELD_OUT_BATCHES: usize = 8;
 /// Tokens of the samples before and after.
 const SAMPLE_TOKENS: usize = 120;
 /// What the samples go on from.
@@ -33,6 +34,8 @@ pub struct Run<'a> {
     pub files: &'a Arc<dyn Files>,
     /// The run's folder.
     pub dir: &'a RunDir,
+    /// What is said meanwhile.
+    pub log: Log,
     /// What trains.
     pub session: Session,
     /// What it trains on.
@@ -49,6 +52,15 @@ impl Run<'_> {
     /// # Errors
     /// [`Failure`]; the last saved state is whole.
     pub fn run(mut self) -> Result<ExitCode, Failure> {
+        let result = self.go();
+        if let Err(failure) = &result {
+            // The failure itself is what the user has to know.
+            let _ = self.log.note(&failure.to_string());
+        }
+        result
+    }
+
+    fn go(&mut self) -> Result<ExitCode, Failure> {
         let signals = Signals::listen().map_err(|error| Failure::new(Code::Internal, error))?;
         let config = self.session.config().clone();
         let mut batches = self.data.batches(&config)?;
@@ -64,6 +76,7 @@ impl Run<'_> {
         let mut losses = Vec::new();
         for step in done + 1..=steps {
             let record = self.step(step, &mut batches)?;
+            self.log.at(step);
             metrics.write(&record)?;
             progress.step(&record);
             losses.push(record.loss);
@@ -79,10 +92,10 @@ impl Run<'_> {
             if let Some(code) = stop.filter(|_| step < steps) {
                 progress.finish();
                 let dir = self.dir.path().display();
-                output::news(&format!(
+                self.log.say(&format!(
                     "stopped after step {step}; the state is saved\nhint: `highwater resume {dir}` \
                      goes on from there"
-                ));
+                ))?;
                 return Ok(ExitCode::from(code));
             }
         }
@@ -153,29 +166,32 @@ impl Run<'_> {
     fn held_out(&self) -> Result<Vec<Batch>, Failure> {
         let config = self.session.config();
         let range = self.data.held_out.clone();
-        let shape = config.batch_shape();
+        let mut shape = config.batch_shape();
         let tokens = (range.end - range.start).saturating_sub(1);
-        let count = (tokens / shape.tokens() as u64).min(HELD_OUT_BATCHES);
-        if count == 0 {
+        let sequences = (tokens / shape.seq as u64) as usize;
+        if sequences == 0 {
             return Ok(Vec::new());
         }
+        shape.batch = shape.batch.min(sequences);
+        let count = (sequences / shape.batch).min(HELD_OUT_BATCHES);
         let tokens = self.data.tokens.clone();
         let mut batches = Batches::new(tokens, range, shape, Order::Sequential, 0)?;
         (0..count).map(|_| next(&mut batches)).collect()
     }
 
     /// The held-out loss, and a sample if text is trained on.
-    fn look(&self, held_out: &[Batch], when: &str) -> Result<Option<f32>, Failure> {
-        let config = self.session.config();
+    fn look(&mut self, held_out: &[Batch], when: &str) -> Result<Option<f32>, Failure> {
+        let config = self.session.config().clone();
         if held_out.is_empty() {
             return Ok(None);
         }
         let loss = self.session.evaluate(held_out)?;
-        output::news(&format!("held-out loss {when}: {loss:.4}"));
+        self.log.say(&format!("held-out loss {when}: {loss:.4}"))?;
         let bytes = config.model.tokenizer.is_none() && config.data.path.is_none();
         if bytes {
-            let tokenizer = data::tokenizer(&**self.files, config)?;
-            output::news(&format!("sample {when}: {}", self.sample(&tokenizer)?));
+            let tokenizer = data::tokenizer(&**self.files, &config)?;
+            let sample = self.sample(&tokenizer)?;
+            self.log.say(&format!("sample {when}: {sample}"))?;
         }
         Ok(Some(loss))
     }

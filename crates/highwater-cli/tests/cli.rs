@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use assert_cmd::Command;
+use serde_json::Value;
+
+/// Settings under which a run takes no time.
+const SMALL: &str = "--batch 1 --seq 16 --threads 2";
 
 /// Starts the program in an empty folder; gives its exit code, results and news.
 fn highwater(dir: &Path, line: &str) -> (i32, String, String) {
@@ -19,7 +23,15 @@ fn highwater(dir: &Path, line: &str) -> (i32, String, String) {
 }
 
 fn assert_fails(line: &str, code: i32, expected: &str) {
+    assert_fails_with(&[], line, code, expected);
+}
+
+/// The same where these files are.
+fn assert_fails_with(files: &[(&str, &[u8])], line: &str, code: i32, expected: &str) {
     let dir = tempfile::tempdir().expect("a folder");
+    for (name, bytes) in files {
+        std::fs::write(dir.path().join(name), bytes).expect("a file");
+    }
     let (found, results, news) = highwater(dir.path(), line);
     assert_eq!(found, code, "{line}\n{news}");
     assert!(
@@ -28,7 +40,13 @@ fn assert_fails(line: &str, code: i32, expected: &str) {
     );
     assert_eq!(results, "", "{line}");
     let left = std::fs::read_dir(dir.path()).expect("the folder").count();
-    assert_eq!(left, 0, "{line}: it left files behind");
+    assert_eq!(left, files.len(), "{line}: it left files behind");
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).expect("a file of lines");
+    let parse = |line| serde_json::from_str(line).expect("JSON");
+    text.lines().map(parse).collect()
 }
 
 #[test]
@@ -39,7 +57,15 @@ fn wrong_usage_is_told_before_anything_is_made() {
         ("train --memory 1Gibi", "64MiB"),
         ("train --model gpt3", "hint: --model takes"),
         ("train --model ./gpt3", "no folder"),
-        ("train --model gpt2", "hint: say --memory SIZE"),
+        ("train --model gpt2", "hint: say --tokenizer FILE"),
+        ("train --model gpt2-nan", "did you mean `gpt2-nano`?"),
+        ("train --memory -5GiB", "it is negative"),
+        ("train --memory 0", "it is zero"),
+        ("train --memory 99999999999TiB", "above 2^60"),
+        ("train --schedule cosin", "'cosine'"),
+        ("generate nowhere --prompt x", "nowhere: there is no model"),
+        ("generate nowhere --prompt x --threads 0", "1 to 1024"),
+        ("resume nowhere", "nowhere: there is no run"),
         ("train --batch 0", "`batch` is 0; expected 1 to 65536"),
         ("train --batch -1", "--batch"),
         ("train --seq 1024", "1 to 256, the model's n_positions"),
@@ -91,6 +117,11 @@ fn a_dry_run_prints_the_settings_and_makes_nothing() {
     let (code, settings, news) = highwater(dir.path(), "train --dry-run --seed 7");
     assert_eq!(code, 0, "{news}");
     assert!(settings.contains("seed = 7") && settings.contains("[optimizer.method.adamw]"));
+    assert!(settings.contains("fits into 64 MiB"), "{settings}");
+    let (code, plan, _) = highwater(dir.path(), "train --dry-run --json");
+    assert_eq!(code, 0);
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["fits"], true);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
@@ -99,6 +130,178 @@ fn doctor_speaks_json() {
     let dir = tempfile::tempdir().unwrap();
     let (code, json, _) = highwater(dir.path(), "doctor --json");
     assert_eq!(code, 0);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
     assert!(json["largest_budget_bytes"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn data_that_will_not_do_is_told_and_no_folder_is_made() {
+    let tokens: Vec<u8> = (0..400_u16).flat_map(u16::to_le_bytes).collect();
+    let files: [(&str, &[u8]); 5] = [
+        ("empty.txt", b""),
+        ("short.txt", b"a few words"),
+        ("tokens.bin", &tokens),
+        ("nonsense.json", b"{\"model\": 7}"),
+        ("model.npy", b"no numbers"),
+    ];
+    // A table of characters that the library of tokenizers reads beyond its end.
+    let crafted = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": null,
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="},
+        "post_processor": null, "decoder": null,
+        "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}"#;
+    for (data, expected) in [
+        ("--data empty.txt", "empty.txt: nothing in it"),
+        (
+            "--data short.txt",
+            "there are 11 tokens; a sequence needs at least 129",
+        ),
+        (
+            "--data short.txt --seq 4",
+            "there are 11 tokens; a batch needs",
+        ),
+        ("--data tokens.bin", "tokens.bin: token 256 is 256"),
+        ("--data model.npy", "model.npy: "),
+        (
+            "--tokenizer nonsense.json",
+            "nonsense.json: not a tokenizer",
+        ),
+        ("--tokenizer none.json", "none.json"),
+    ] {
+        assert_fails_with(&files, &format!("train {data}"), 4, expected);
+        assert_fails_with(&files, &format!("train --out deep/run {data}"), 4, expected);
+    }
+    let files: [(&str, &[u8]); 1] = [("crafted.json", crafted.as_bytes())];
+    let line = "train --tokenizer crafted.json";
+    assert_fails_with(&files, line, 4, "crafted.json: not a tokenizer");
+}
+
+#[test]
+fn the_floor_is_enough_and_less_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, plan, _) = highwater(dir.path(), "plan --json");
+    assert_eq!(code, 0);
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let bytes = |field: &str| plan[field].as_u64().unwrap();
+    assert!(bytes("floor_bytes") < bytes("peak_bytes"));
+    assert!(bytes("peak_bytes") <= bytes("budget_bytes"));
+    // The reserve is measured anew each time, and is never the same to the byte.
+    let floor = bytes("floor_bytes");
+    let (below, above) = (floor - (1 << 20), floor + (1 << 20));
+    let line = format!("train --steps 1 --memory {below}");
+    assert_fails(&line, 3, "hint: give it --memory ");
+    let line = format!("plan --json --memory {below}");
+    let (code, refused, _) = highwater(dir.path(), &line);
+    let refused: Value = serde_json::from_str(&refused).unwrap();
+    assert_eq!((code, &refused["fits"]), (3, &Value::from(false)));
+    assert_fails("train --memory 1MiB", 3, "beside its tensors");
+    let line = format!("train --steps 2 --json --memory {above}");
+    let (code, result, news) = highwater(dir.path(), &line);
+    assert_eq!(code, 0, "{news}");
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert!(result["peak_rss_bytes"].as_u64().unwrap() <= above);
+}
+
+#[test]
+fn a_run_leaves_what_its_guide_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, result, news) = highwater(dir.path(), "train --steps 3 --json");
+    assert_eq!(code, 0, "{news}");
+    let result: Value = serde_json::from_str(&result).unwrap();
+    let run = dir.path().join("runs/gpt2-nano");
+    assert_eq!(result["out"], "runs/gpt2-nano");
+    assert!(result["held_out_loss_after"].as_f64() < result["held_out_loss_before"].as_f64());
+    assert!(result["peak_rss_bytes"].as_u64().unwrap() <= 64 << 20);
+
+    let metrics = lines(&run.join("metrics.jsonl"));
+    let fields: Vec<&String> = metrics[0].as_object().unwrap().keys().collect();
+    insta::assert_snapshot!(
+        fields.into_iter().cloned().collect::<Vec<_>>().join(" "),
+        @"step loss lr grad_norm seconds tokens_per_second predicted_seconds planned_arena_bytes peak_arena_bytes planned_process_bytes peak_rss_bytes recomputed_nodes recompute_seconds"
+    );
+    let steps: Vec<_> = metrics.iter().map(|record| &record["step"]).collect();
+    assert_eq!(steps, [1, 2, 3]);
+    assert!(
+        metrics
+            .iter()
+            .all(|record| record.as_object().unwrap().values().all(Value::is_number))
+    );
+    assert_eq!(result["last_loss"], metrics[2]["loss"]);
+    let planned = lines(&run.join("plan.json")).remove(0);
+    assert_eq!(planned["arena_bytes"], metrics[0]["planned_arena_bytes"]);
+    let log = std::fs::read_to_string(run.join("run.log")).unwrap();
+    assert!(log.starts_with("step 0: planned peak "), "{log}");
+    assert!(log.contains("\nstep 3: held-out loss after: "), "{log}");
+
+    let generate = "generate runs/gpt2-nano --prompt water --tokens 5 --temperature 0";
+    let (code, text, news) = highwater(dir.path(), generate);
+    assert_eq!(code, 0, "{news}");
+    assert!(
+        text.starts_with("water") && text.len() > "water\n".len(),
+        "{text}"
+    );
+    // Where one run is, another does not go unless told to.
+    let (code, _, news) = highwater(dir.path(), "train --steps 0 --out runs/gpt2-nano");
+    assert_eq!(code, 2);
+    assert!(news.contains("there is a run already"), "{news}");
+    assert_eq!(lines(&run.join("metrics.jsonl")).len(), 3);
+    let (code, _, news) = highwater(dir.path(), "train --force --data none --out runs/gpt2-nano");
+    assert_eq!(code, 4, "{news}");
+    assert_eq!(lines(&run.join("metrics.jsonl")).len(), 3);
+    let (code, _, news) = highwater(dir.path(), "train --steps 0 --force --out runs/gpt2-nano");
+    assert_eq!(code, 0, "{news}");
+    assert_eq!(lines(&run.join("metrics.jsonl")).len(), 0);
+}
+
+#[test]
+fn no_steps_write_the_model_as_it_is_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let weights = |out: &str| std::fs::read(dir.path().join(out).join("final/model.safetensors"));
+    for (out, seed) in [("a", 1), ("b", 1), ("c", 2)] {
+        let line = format!("train --steps 0 --seed {seed} --out {out} {SMALL}");
+        let (code, _, news) = highwater(dir.path(), &line);
+        assert_eq!(code, 0, "{news}");
+    }
+    assert!(weights("a").unwrap() == weights("b").unwrap());
+    assert!(weights("a").unwrap() != weights("c").unwrap());
+    // A model folder is a model to train, with its own weights.
+    let line = format!("train --steps 0 --model a/final --seed 9 --out d {SMALL}");
+    let (code, _, news) = highwater(dir.path(), &line);
+    assert_eq!(code, 0, "{news}");
+    assert!(weights("a").unwrap() == weights("d").unwrap());
+}
+
+#[test]
+fn a_step_that_explodes_is_told_and_what_was_saved_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let wild = "--lr 99 --schedule constant --warmup 0 --save-every 1 --steps 9 --threads 2";
+    let (code, _, news) = highwater(dir.path(), &format!("train --out run {wild}"));
+    assert_eq!(code, 5, "{news}");
+    assert!(news.contains("error: step 2: "), "{news}");
+    assert!(
+        news.contains("is not finite") && news.contains("transformer.h."),
+        "{news}"
+    );
+    let run = dir.path().join("run");
+    assert_eq!(lines(&run.join("metrics.jsonl")).len(), 1);
+    let saved = run.join("checkpoints/step-000001/model.safetensors");
+    let before = std::fs::read(&saved).unwrap();
+    let log = std::fs::read_to_string(run.join("run.log")).unwrap();
+    assert!(log.contains("step 1: error: step 2: "), "{log}");
+    let (code, text, news) = highwater(dir.path(), "generate run --prompt hello --tokens 4");
+    assert_eq!(code, 0, "{news}");
+    assert!(text.starts_with("hello"), "{text}");
+    let (code, _, news) = highwater(dir.path(), "resume run");
+    assert_eq!(code, 5, "{news}");
+    assert!(news.contains("going on after step 1\n"), "{news}");
+    assert!(std::fs::read(&saved).unwrap() == before);
+    // With clipping the norm is looked at before anything is updated.
+    let (code, _, news) = highwater(
+        dir.path(),
+        &format!("train --out clipped --clip 1e9 {wild}"),
+    );
+    assert_eq!(code, 5, "{news}");
+    assert!(
+        news.contains("nothing was updated. First non-finite result: "),
+        "{news}"
+    );
 }

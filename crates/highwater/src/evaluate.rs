@@ -172,11 +172,10 @@ impl Engine {
             drop(family);
             highwater_memory::heap::release_unused();
         }
-        if self.0.dry {
-            return Ok(());
-        }
         check_fresh(described, &compiled).map_err(clean)?;
-        self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
+        if !self.0.dry {
+            self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
+        }
         let until = (!request.whole).then(|| compiled.until(&missing));
         let graph = graph.as_ref().unwrap_or(&state.graph);
         let result = execute(&self.machine(state, graph, false), &compiled, &plan, until);
@@ -253,8 +252,10 @@ impl Engine {
             return Ok(());
         };
         if let Some(offset) = state.progress.residents.remove(&id) {
-            let from = self.0.store.plans().ptr(offset, storage.bytes())?;
-            raw::copy(from, storage);
+            if !self.0.dry {
+                let from = self.0.store.plans().ptr(offset, storage.bytes())?;
+                raw::copy(from, storage);
+            }
         } else if state.progress.done.remove(&node) {
             for output in &state.graph.node(node).outputs {
                 state.progress.residents.remove(output);
@@ -272,6 +273,7 @@ impl Engine {
             storages: &state.storages,
             cells: &state.cells,
             check_finite: check,
+            dry: self.0.dry,
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) cells: &'a BTreeMap<CellId, Arc<Storage>>,
     /// Look at every result, and name the node of the first that is not finite.
     pub(crate) check_finite: bool,
+    /// Go through the plan without calling a kernel or touching a buffer.
+    pub(crate) dry: bool,
 }
 
 /// How far a plan is to run: until all of these were produced or run. Numbers of the problem.
@@ -159,28 +161,16 @@ impl Run<'_> {
         let node = self.machine.graph.node(self.compiled.nodes[id as usize]);
         let again = !self.once.insert(id) || posed.done;
         let started = again.then(Instant::now);
-        let inputs = self.inputs(node, posed).map_err(|error| (error, None))?;
         for (&value, offset) in posed.outputs.iter().zip(offsets) {
             if let Some(offset) = offset {
                 self.ran.present.insert(value, *offset);
             }
         }
-        let outputs = self.outputs(node, posed).map_err(|error| (error, None))?;
-        let scratch_bytes = posed.scratch_bytes;
-        let scratch = self.arena(
-            scratch.unwrap_or(0),
-            if scratch.is_some() { scratch_bytes } else { 0 },
-        );
-        let scratch = scratch.map_err(|error| (error, None))?;
         self.wrote |= !node.writes.is_empty();
-        let result = call(
-            self.machine,
-            node,
-            &inputs,
-            &outputs,
-            (scratch, scratch_bytes as usize),
-        );
-        result.map_err(|error| (error, None))?;
+        if !self.machine.dry {
+            self.compute(node, posed, scratch)
+                .map_err(|error| (error, None))?;
+        }
         // An output over an input: the input is gone.
         for (&value, offset) in posed.outputs.iter().zip(offsets) {
             if let Some(offset) = offset {
@@ -202,6 +192,24 @@ impl Run<'_> {
             self.ran.recompute_seconds += started.elapsed().as_secs_f64();
         }
         Ok(())
+    }
+
+    /// Hands the buffers to the kernel.
+    fn compute(
+        &mut self,
+        node: &Node,
+        posed: &highwater_plan::Node,
+        scratch: Option<u64>,
+    ) -> Result<()> {
+        let inputs = self.inputs(node, posed)?;
+        let outputs = self.outputs(node, posed)?;
+        let bytes = posed.scratch_bytes;
+        let address = match scratch {
+            Some(offset) => self.arena(offset, bytes)?,
+            None => self.arena(0, 0)?,
+        };
+        let scratch = (address, bytes as usize);
+        call(self.machine, node, &inputs, &outputs, scratch)
     }
 
     fn arena(&mut self, offset: u64, bytes: u64) -> Result<*mut u8> {

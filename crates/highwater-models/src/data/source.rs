@@ -140,8 +140,13 @@ impl Tokens {
         let share = (self.count as f64 * held_out) as u64;
         let cut = self.count.saturating_sub(share);
         let needed = seq as u64 + 1;
+        let rest = if share > 0 {
+            "outside the held-out share there are"
+        } else {
+            "there are"
+        };
         for (part, tokens, wanted) in [
-            ("outside the held-out share there are", cut, true),
+            (rest, cut, true),
             ("the held-out share has", self.count - cut, held_out > 0.0),
         ] {
             if wanted && tokens < needed {

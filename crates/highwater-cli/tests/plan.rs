@@ -1,0 +1,23 @@
+//! Planning takes no memory for the model. A program of its own, so that nothing else is measured.
+
+use highwater_cli::args::RunArgs;
+use highwater_cli::{resolve, session};
+use highwater_memory::process::Usage;
+use highwater_memory::{Bytes, DiskFiles};
+
+#[test]
+fn a_plan_for_a_larger_model_is_made_in_little_memory() {
+    let args = RunArgs {
+        model: Some("gpt2".to_owned()),
+        memory: Some(Bytes(3 << 30)),
+        batch: Some(4),
+        seq: Some(512),
+        ..RunArgs::default()
+    };
+    let resolved = resolve::run(&DiskFiles, &args).unwrap();
+    let plan = session::forecast(&resolved.config, &resolved.model).unwrap();
+    assert!(plan.fits && plan.floor_bytes < plan.peak_bytes);
+    assert!(plan.state_bytes > 4 * 3 * resolved.model.parameter_count());
+    let peak = Usage::read().unwrap().peak;
+    assert!(peak < 200 << 20, "{}", Bytes(peak));
+}
