@@ -43,10 +43,8 @@ impl Log {
     /// When writing fails.
     pub fn note(&mut self, text: &str) -> Result<(), FilesError> {
         let step = self.step;
-        let lines: String = text
-            .lines()
-            .map(|line| format!("step {step}: {line}\n"))
-            .collect();
+        let line = |line| format!("step {step}: {line}\n");
+        let lines = text.lines().map(line).collect::<Vec<_>>().concat();
         self.file.write_all(lines.as_bytes())?;
         self.file.sync_all()
     }

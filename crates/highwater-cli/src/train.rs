@@ -28,14 +28,9 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let Resolved { config, model } = resolve::train(&*files, args)?;
     if args.dry_run {
-        let settings = config.to_toml(Path::new("config.toml"))?;
-        // A program that reads JSON gets nothing else.
-        let print = if args.json {
-            output::news
-        } else {
-            output::result
-        };
-        print(settings.trim_end());
+        if !args.json {
+            output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
+        }
         return report::planned(&forecast(&config, &model)?, args.json);
     }
     if let Some(path) = &config.data.path

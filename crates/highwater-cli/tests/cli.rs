@@ -225,8 +225,8 @@ fn a_run_leaves_what_its_guide_says() {
             .iter()
             .all(|record| record.as_object().unwrap().values().all(Value::is_number))
     );
-    let loss = |value: &Value| value.as_f64().map(|loss| (loss as f32).to_bits());
-    assert_eq!(loss(&result["last_loss"]), loss(&metrics[2]["loss"]));
+    let bits = |loss: &Value| (loss.as_f64().unwrap() as f32).to_bits();
+    assert_eq!(bits(&result["last_loss"]), bits(&metrics[2]["loss"]));
     let planned = lines(&run.join("plan.json")).remove(0);
     assert_eq!(planned["arena_bytes"], metrics[0]["planned_arena_bytes"]);
     let log = std::fs::read_to_string(run.join("run.log")).unwrap();

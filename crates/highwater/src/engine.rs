@@ -111,7 +111,11 @@ pub struct Builder {
 
 /// Process memory that the reserve leaves free above what was measured at start, in bytes: for the
 /// heap's growth while graphs are built and for buffers of libraries that are touched late.
-const RESERVE_HEADROOM_BYTES: u64 = 12 << 20;
+const RESERVE_HEADROOM_BYTES: u64 = 10 << 20;
+
+/// What a small program takes by itself, in bytes. Less than this is not measured: the same program
+/// must come to the same floor each time, whichever pages of its code it has touched.
+const RESERVE_LEAST_BYTES: u64 = 10 << 20;
 
 impl Builder {
     /// The most bytes that the whole process may occupy: arenas plus the reserve measured at start.
@@ -210,7 +214,8 @@ impl Builder {
             }),
             dropped_cells: Mutex::new(Vec::new()),
         }));
-        let measured = || engine.measure_reserve() + RESERVE_HEADROOM_BYTES;
+        let measured =
+            || engine.measure_reserve().max(RESERVE_LEAST_BYTES) + RESERVE_HEADROOM_BYTES;
         let reserve = self.reserve.unwrap_or_else(measured);
         engine.set_reserve(&mut engine.lock(), reserve);
         if let Some(memory) = self.memory
