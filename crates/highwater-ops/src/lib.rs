@@ -42,6 +42,7 @@ mod strided;
 mod sum;
 mod table;
 mod unary;
+mod vector;
 mod warm_up;
 
 pub use adamw::AdamW;

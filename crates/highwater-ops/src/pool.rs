@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "threads write disjoint parts of one slice")]
 
+use crate::gemm::Buffers;
 use rayon::prelude::*;
 use std::marker::PhantomData;
 
@@ -11,6 +12,7 @@ use std::marker::PhantomData;
 pub struct Pool {
     pool: rayon::ThreadPool,
     threads: usize,
+    buffers: Buffers,
 }
 
 impl Pool {
@@ -25,12 +27,22 @@ impl Pool {
             .stack_size(2 << 20)
             .thread_name(|i| format!("highwater-{i}"))
             .build()?;
-        Ok(Self { pool, threads })
+        let buffers = Buffers::default();
+        Ok(Self {
+            pool,
+            threads,
+            buffers,
+        })
     }
 
     /// Number of threads.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Memory of matrix products.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// Runs `f` on one of the pool's threads and waits for it. Calls from inside `f` to the other
@@ -117,6 +129,22 @@ impl<'a, T> Disjoint<'a, T> {
         );
         // SAFETY: in bounds by the assertion, unaliased by the caller's contract.
         unsafe { std::slice::from_raw_parts_mut(self.data.add(start), len) }
+    }
+
+    /// The part from `start` of `len` elements, to read.
+    ///
+    /// # Panics
+    /// If it ends behind the slice.
+    ///
+    /// # Safety
+    /// No part to write that is alive may overlap it.
+    pub unsafe fn shared(&self, start: usize, len: usize) -> &'a [T] {
+        assert!(
+            start <= self.len && len <= self.len - start,
+            "a part must end inside the slice"
+        );
+        // SAFETY: in bounds by the assertion, not written by the caller's contract.
+        unsafe { std::slice::from_raw_parts(self.data.add(start), len) }
     }
 }
 

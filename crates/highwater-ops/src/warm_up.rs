@@ -2,7 +2,7 @@
 //! process is measured.
 
 use crate::Pool;
-use crate::gemm::{Mat, MatMut, gemm};
+use crate::gemm::{Mat, MatMut, Plus, gemm};
 
 /// Runs matrix products that are large enough for every packing buffer to have its full size.
 pub fn warm_up(pool: &Pool) {
@@ -14,7 +14,7 @@ pub fn warm_up(pool: &Pool) {
             MatMut::dense(&mut out, rows, cols),
             Mat::dense(&a, rows, depth),
             Mat::dense(&b, depth, cols),
-            false,
+            Plus::Nothing,
         );
     }
 }

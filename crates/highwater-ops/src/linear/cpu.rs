@@ -1,4 +1,4 @@
-use crate::gemm::{MatMut, gemm};
+use crate::gemm::{MatMut, Plus, gemm};
 use crate::matmul::Stack;
 use crate::strided::gather;
 use crate::{Args, KernelError};
@@ -22,39 +22,36 @@ pub(super) fn linear(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErro
         return Ok(());
     }
     let bias = args.inputs.get(2);
-    if let Some(bias) = bias {
-        let (bias, stride) = (bias.storage::<f32>()?, bias.layout());
-        let (start, stride) = (stride.offset(), stride.strides()[0]);
-        args.pool.for_each_chunk(out, BIAS_ROWS * outs, |_, rows| {
-            for row in rows.chunks_mut(outs) {
-                if stride == 1 {
-                    row.copy_from_slice(&bias[start..start + outs]);
-                } else {
-                    let bias = (0..outs).map(|o| bias[start + o * stride]);
-                    row.iter_mut().zip(bias).for_each(|(y, b)| *y = b);
+    let bias = bias
+        .map(|b| Ok((b.storage::<f32>()?, b.layout())))
+        .transpose()?;
+    let plus = match bias {
+        None => Plus::Nothing,
+        Some((bias, layout)) if layout.strides()[0] == 1 => {
+            Plus::Row(&bias[layout.offset()..layout.offset() + outs])
+        }
+        Some((bias, layout)) => {
+            args.pool.for_each_chunk(out, BIAS_ROWS * outs, |_, rows| {
+                for row in rows.chunks_mut(outs) {
+                    gather(bias, layout, 0, row);
                 }
-            }
-        });
-    }
+            });
+            Plus::Output
+        }
+    };
     let x = &args.inputs[0];
     let rows = x.numel() / width.max(1);
     let rows = if width == 0 { out.len() / outs } else { rows };
     if let Some(flat) = x.layout().reshape(&[rows, width].into()) {
         let x = Stack::new(x, flat)?.get(0);
-        gemm(
-            args.pool,
-            MatMut::dense(out, rows, outs),
-            x,
-            w,
-            bias.is_some(),
-        );
+        gemm(args.pool, MatMut::dense(out, rows, outs), x, w, plus);
         return Ok(());
     }
     let stack = Stack::new(x, x.layout().clone())?;
     let rows = x.dims()[x.dims().len() - 2];
     for (i, out) in out.chunks_mut(rows * outs).enumerate() {
         let out = MatMut::dense(out, rows, outs);
-        gemm(args.pool, out, stack.get(i), w, bias.is_some());
+        gemm(args.pool, out, stack.get(i), w, plus);
     }
     Ok(())
 }

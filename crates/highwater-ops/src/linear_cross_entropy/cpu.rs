@@ -5,7 +5,7 @@
 
 use super::{LinearCrossEntropy, as_rows};
 use crate::cross_entropy::{loss_of_row, softmax_minus_label};
-use crate::gemm::{Mat, MatMut, gemm};
+use crate::gemm::{Mat, MatMut, Plus, gemm};
 use crate::indices::Indices;
 use crate::matmul::Stack;
 use crate::strided::gather;
@@ -28,7 +28,7 @@ impl Loss<'_> {
     /// losses if gradients are wanted; and `losses`.
     fn chunk(&self, first: usize, x: Mat<'_>, logits: &mut [f32], losses: &mut [f64]) {
         let out = MatMut::dense(logits, losses.len(), self.classes);
-        gemm(self.pool, out, x, self.w.t(), false);
+        gemm(self.pool, out, x, self.w.t(), Plus::Nothing);
         let losses = Disjoint::new(losses);
         self.pool
             .for_each_chunk(logits, self.classes, |row, logits| {
@@ -122,11 +122,22 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
         let logits = Mat::dense(logits, len, classes);
         if let Some(dx) = &mut dx {
             let dx = &mut dx[first * width..(first + len) * width];
-            gemm(pool, MatMut::dense(dx, len, width), logits, w, false);
+            gemm(
+                pool,
+                MatMut::dense(dx, len, width),
+                logits,
+                w,
+                Plus::Nothing,
+            );
         }
         if let Some(dw) = &mut dw {
             let dw = MatMut::new(dw, [classes, width], strides);
-            gemm(pool, dw, logits.t(), x, first > 0);
+            let plus = if first > 0 {
+                Plus::Output
+            } else {
+                Plus::Nothing
+            };
+            gemm(pool, dw, logits.t(), x, plus);
         }
     }
     of_loss.slice_mut::<f32>()?[0] = Reduction::Mean.reduce(losses, count) as f32;

@@ -1,5 +1,5 @@
 use super::{Extents, batch_of};
-use crate::gemm::{Mat, MatMut, gemm, gemm_serial};
+use crate::gemm::{Mat, MatMut, Plus, gemm, gemm_serial};
 use crate::indices::position;
 use crate::{Args, KernelError, View};
 use highwater_graph::{Layout, Op, Shape};
@@ -75,18 +75,30 @@ pub(super) fn matmul(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErro
     if let Some(flat) = as_rows(a, b, &batch).filter(|_| strides == [n, 1]) {
         let a = Stack::new(a, flat)?.get(0);
         let b = stack(b, &Shape::scalar())?.get(0);
-        gemm(args.pool, MatMut::dense(out, batches * m, n), a, b, false);
+        gemm(
+            args.pool,
+            MatMut::dense(out, batches * m, n),
+            a,
+            b,
+            Plus::Nothing,
+        );
         return Ok(());
     }
     let (a, b) = (stack(a, &batch)?, stack(b, &batch)?);
     if m * n * k < SIDE_BY_SIDE && batches > 1 {
         args.pool.for_each_chunk(out, m * n, |i, out| {
-            gemm_serial(MatMut::new(out, [m, n], strides), a.get(i), b.get(i), false);
+            gemm_serial(
+                args.pool,
+                MatMut::new(out, [m, n], strides),
+                a.get(i),
+                b.get(i),
+                Plus::Nothing,
+            );
         });
     } else {
         for (i, out) in out.chunks_mut((m * n).max(1)).enumerate() {
             let out = MatMut::new(out, [m, n], strides);
-            gemm(args.pool, out, a.get(i), b.get(i), false);
+            gemm(args.pool, out, a.get(i), b.get(i), Plus::Nothing);
         }
     }
     Ok(())
@@ -117,7 +129,7 @@ pub(super) fn sum_batches(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), Kerne
     for i in 0..batch.numel() {
         let start = position(batch.dims(), targets.strides(), i) * m * n;
         let out = MatMut::new(&mut out[start..start + m * n], [m, n], strides);
-        gemm(args.pool, out, a.get(i), b.get(i), true);
+        gemm(args.pool, out, a.get(i), b.get(i), Plus::Output);
     }
     Ok(())
 }

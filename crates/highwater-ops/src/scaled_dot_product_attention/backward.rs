@@ -15,7 +15,7 @@ use super::ScaledDotProductAttentionBackward;
 use super::forward::mask;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
-use super::vector::{Simd, Task, Version, dispatch, exp2};
+use crate::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, KernelError, Pool, op_as};
 use highwater_graph::{Layout, Op, Shape};
 use smallvec::SmallVec;

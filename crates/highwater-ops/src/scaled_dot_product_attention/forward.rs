@@ -9,7 +9,7 @@
 use super::ScaledDotProductAttention;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
-use super::vector::{Simd, Task, Version, dispatch, exp2};
+use crate::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, KernelError, op_as};
 use highwater_graph::{Op, Shape};
 use smallvec::SmallVec;

@@ -8,7 +8,6 @@ mod rows;
 mod samples;
 #[cfg(test)]
 mod tests;
-mod vector;
 
 use crate::Entry;
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};

@@ -1,12 +1,13 @@
 //! Small matrix products on memory that lies in the caches.
 
-#![expect(unsafe_code, reason = "register tiles read and write through strides")]
+#![expect(unsafe_code, reason = "tiles are read and written by address")]
 #![expect(
     clippy::inline_always,
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::vector::Simd;
+use crate::gemm::tile;
+use crate::vector::{Simd, Task};
 
 /// The left factor: element (row, k) is `data[row * self.row + k * self.step]`.
 #[derive(Debug, Clone, Copy)]
@@ -38,24 +39,8 @@ pub(super) struct Extent {
     pub(super) columns: usize,
 }
 
-/// `to = left right`, or `to += left right`.
-///
-/// Each element is one chain of fused multiply-adds in the order of the depth, starting from 0 or
-/// from what is there.
-#[derive(Debug)]
-pub(super) struct Product {
-    left: *const f32,
-    left_row: usize,
-    left_step: usize,
-    right: *const f32,
-    right_row: usize,
-    to: *mut f32,
-    to_row: usize,
-    extent: Extent,
-    add: bool,
-}
-
-/// Multiplies `left` by rows `right.1` elements apart, into rows `to_row` elements apart.
+/// Multiplies `left` by rows `right.1` elements apart, into rows `to_row` elements apart:
+/// `to = left right`, or `to += left right` if `add`.
 #[inline(always)]
 pub(super) fn multiply<S: Simd>(
     s: S,
@@ -80,107 +65,76 @@ pub(super) fn multiply<S: Simd>(
             || (rows - 1) * left.row + (depth - 1) * left.step < left.data.len()
                 && (depth - 1) * right.1 + columns <= right.0.len());
     assert!(inside, "factors and result must lie in their slices");
-    let product = Product {
-        left: left.data.as_ptr(),
-        left_row: left.row,
-        left_step: left.step,
-        right: right.0.as_ptr(),
-        right_row: right.1,
-        to: to.as_mut_ptr(),
-        to_row,
+    s.call(Product {
+        left: tile::Left {
+            data: left.data.as_ptr(),
+            row: left.row,
+            step: left.step,
+        },
+        right: tile::Right {
+            data: right.0.as_ptr(),
+            step: right.1,
+        },
+        to: tile::Rows {
+            data: to.as_mut_ptr(),
+            row: to_row,
+        },
         extent,
         add,
-    };
-    // SAFETY: asserted.
-    unsafe { s.product(&product) }
+    });
 }
 
-impl Product {
+/// A product whose factors and result were checked to be there. Made only in [`multiply`].
+struct Product {
+    left: tile::Left,
+    right: tile::Right,
+    to: tile::Rows<*mut f32>,
+    extent: Extent,
+    add: bool,
+}
+
+impl Task for Product {
     /// Computes it in panels of columns, so that a panel of `right` stays in the first cache.
-    ///
-    /// # Safety
-    /// Every element that the extent reaches through the pointers must be valid.
     #[inline(always)]
-    pub(super) unsafe fn run<S: Simd>(&self, s: S) {
+    fn run<S: Simd>(self, s: S) {
         let mut column = 0;
         while column < self.extent.columns {
             let vectors = (self.extent.columns - column) / S::LANES;
-            // SAFETY: the panel lies in the extent.
-            let done = unsafe {
-                match vectors {
-                    4.. if S::LANES == 16 => self.panel::<S, 4>(s, column),
-                    2.. => self.panel::<S, 2>(s, column),
-                    _ => self.panel::<S, 1>(s, column),
-                }
+            let done = match vectors {
+                4.. if S::LANES == 16 => self.panel::<S, 4>(s, column),
+                2.. => self.panel::<S, 2>(s, column),
+                _ => self.panel::<S, 1>(s, column),
             };
             column += done * S::LANES;
         }
     }
+}
 
+impl Product {
     /// All rows of `V` vectors of columns; answers `V`.
     #[inline(always)]
-    unsafe fn panel<S: Simd, const V: usize>(&self, s: S, column: usize) -> usize {
-        let rows = self.extent.rows;
-        let mut row = 0;
-        // SAFETY: each tile lies in the extent.
-        unsafe {
-            while row + 6 <= rows {
-                self.tile::<S, 6, V>(s, row, column);
-                row += 6;
-            }
-            if row + 4 <= rows {
-                self.tile::<S, 4, V>(s, row, column);
-                row += 4;
-            }
-            if row + 2 <= rows {
-                self.tile::<S, 2, V>(s, row, column);
-                row += 2;
-            }
-            if row < rows {
-                self.tile::<S, 1, V>(s, row, column);
-            }
+    fn panel<S: Simd, const V: usize>(&self, s: S, column: usize) -> usize {
+        const MOST: usize = 6;
+        for (row, size) in tile::groups::<MOST>(self.extent.rows) {
+            tile::with_rows!(size, self.tile::<S, MOST, V>(s, row, column));
         }
         V
     }
 
-    /// A tile that is summed in registers.
     #[inline(always)]
-    unsafe fn tile<S: Simd, const R: usize, const V: usize>(
-        &self,
-        s: S,
-        row: usize,
-        column: usize,
-    ) {
-        // SAFETY: the tile lies in the extent, whose elements the caller vouches for.
-        unsafe {
-            let to = self.to.add(row * self.to_row + column);
-            let mut sums = [[s.splat(0.0); V]; R];
-            if self.add {
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    for (v, sum) in sums.iter_mut().enumerate() {
-                        *sum = s.load_at(to.add(r * self.to_row + v * S::LANES));
-                    }
-                }
-            }
-            let mut left = self.left.wrapping_add(row * self.left_row);
-            let mut right = self.right.wrapping_add(column);
-            for _ in 0..self.extent.depth {
-                let b: [S::V; V] = std::array::from_fn(|v| s.load_at(right.add(v * S::LANES)));
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    let a = s.splat(*left.add(r * self.left_row));
-                    for (sum, &b) in sums.iter_mut().zip(&b) {
-                        *sum = s.fma(a, b, *sum);
-                    }
-                }
-                left = left.wrapping_add(self.left_step);
-                right = right.wrapping_add(self.right_row);
-            }
-            for (r, sums) in sums.iter().enumerate() {
-                for (v, &sum) in sums.iter().enumerate() {
-                    s.store_at(to.add(r * self.to_row + v * S::LANES), sum);
-                }
-            }
-        }
+    fn tile<S: Simd, const R: usize, const V: usize>(&self, s: S, row: usize, column: usize) {
+        let mut left = self.left;
+        left.data = left.data.wrapping_add(row * left.row);
+        let mut right = self.right;
+        right.data = right.data.wrapping_add(column);
+        let mut to = self.to;
+        to.data = to.data.wrapping_add(row * to.row + column);
+        let from = self.add.then(|| tile::Rows {
+            data: to.data.cast_const(),
+            row: to.row,
+        });
+        // SAFETY: a tile of the extent, which `multiply` checked.
+        unsafe { tile::tile::<S, R, V>(s, left, right, self.extent.depth, from, to) }
     }
 }
 

@@ -2,8 +2,8 @@
 
 #![expect(unsafe_code, reason = "tests hand memory to kernels")]
 
-use super::vector::Version;
 use super::*;
+use crate::vector::Version;
 use crate::{Args, Array, Fill, KernelFn, Pool, Sample, View};
 use highwater_graph::{Category, Graph, Phase, Site};
 use std::sync::Arc;

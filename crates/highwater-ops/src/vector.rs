@@ -10,10 +10,8 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::product::Product;
-
 /// An instruction set with vectors of `f32`.
-pub(super) trait Simd: Copy {
+pub(crate) trait Simd: Copy {
     /// A vector.
     type V: Copy;
     /// Elements of a vector: divides 16.
@@ -68,16 +66,13 @@ pub(super) trait Simd: Copy {
     /// Rows of `from` and `to`, `from_row` and `to_row` elements apart, must be valid.
     unsafe fn transpose(self, from: (*const f32, usize), to: (*mut f32, usize), factor: Self::V);
 
-    /// Runs a product compiled for this instruction set.
-    ///
-    /// # Safety
-    /// That of [`Product::run`].
-    unsafe fn product(self, product: &Product);
+    /// Runs a task in a function of its own, compiled for this instruction set.
+    fn call(self, task: impl Task);
 }
 
 /// `2^x`, to about one unit in the last place. Results below the normal numbers are 0.
 #[inline(always)]
-pub(super) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
     let (n, f) = s.split(x);
     // Interpolates 2^f on [-1/2, 1/2] at the Chebyshev nodes; relative error below 1e-8.
     let mut p = s.splat(EXP2[0]);
@@ -99,14 +94,14 @@ const EXP2: [f32; 7] = [
 ];
 
 /// Work that is generic over the instruction set. `run` must be `#[inline(always)]`.
-pub(super) trait Task {
+pub(crate) trait Task {
     /// Does the work.
     fn run<S: Simd>(self, s: S);
 }
 
 /// Which instruction set a kernel uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
+pub(crate) enum Version {
     /// The best that the processor has.
     Best,
     /// AVX2 and FMA at most.
@@ -117,8 +112,20 @@ pub(super) enum Version {
     Portable,
 }
 
+/// Asks for the cache line of an address, which need not be valid.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which faults for no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    let _ = at;
+}
+
 /// Runs a task.
-pub(super) fn dispatch(version: Version, task: impl Task) {
+pub(crate) fn dispatch(version: Version, task: impl Task) {
     #[cfg(test)]
     if version == Version::Portable {
         return task.run(Portable);
@@ -145,7 +152,7 @@ pub(super) fn dispatch(version: Version, task: impl Task) {
 
 /// Whatever the target has at least.
 #[derive(Clone, Copy)]
-pub(super) struct Portable;
+pub(crate) struct Portable;
 
 /// Added and taken away, rounds to a whole number and leaves it in the low bits.
 const MAGIC: f32 = 12_582_912.0;
@@ -223,33 +230,32 @@ impl Simd for Portable {
             }
         }
     }
-    unsafe fn product(self, product: &Product) {
-        // SAFETY: the caller's.
-        unsafe { product.run(self) }
+    fn call(self, task: impl Task) {
+        task.run(self);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Product, Simd, Task};
+    use super::{Simd, Task};
     #[allow(clippy::wildcard_imports, reason = "some thirty instructions")]
     use std::arch::x86_64::*;
 
     /// AVX-512F. Made only in [`run_avx512`].
     #[derive(Clone, Copy)]
-    pub(super) struct Avx512(());
+    pub(crate) struct Avx512(());
 
     /// AVX2 and FMA. Made only in [`run_avx2`].
     #[derive(Clone, Copy)]
-    pub(super) struct Avx2(());
+    pub(crate) struct Avx2(());
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-    pub(super) fn run_avx512(task: impl Task) {
+    pub(crate) fn run_avx512(task: impl Task) {
         task.run(Avx512(()));
     }
 
     #[target_feature(enable = "avx2,fma")]
-    pub(super) fn run_avx2(task: impl Task) {
+    pub(crate) fn run_avx2(task: impl Task) {
         task.run(Avx2(()));
     }
 
@@ -358,14 +364,8 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn product(self, product: &Product) {
-            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-            unsafe fn run(s: Avx512, product: &Product) {
-                // SAFETY: the caller's.
-                unsafe { product.run(s) }
-            }
-            // SAFETY: the caller's, and the token's instructions.
-            unsafe { run(self, product) }
+        fn call(self, task: impl Task) {
+            have!(run_avx512(task));
         }
     }
 
@@ -461,14 +461,8 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn product(self, product: &Product) {
-            #[target_feature(enable = "avx2,fma")]
-            unsafe fn run(s: Avx2, product: &Product) {
-                // SAFETY: the caller's.
-                unsafe { product.run(s) }
-            }
-            // SAFETY: the caller's, and the token's instructions.
-            unsafe { run(self, product) }
+        fn call(self, task: impl Task) {
+            have!(run_avx2(task));
         }
     }
 }

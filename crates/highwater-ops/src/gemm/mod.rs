@@ -1,26 +1,29 @@
-//! Matrix products of `f32`, on the `gemm` crate.
+//! Matrix products of `f32`.
 //!
-//! The bits of a product depend on its extents, on which of them is the fast one in the output, and
-//! on `accumulate`; not on threads, addresses or alignment. They also depend on how a product is
-//! cut along its depth, which is never cut here.
+//! An element of a product is the sum, in order, of slices of its depth ([`slices`]), each of which
+//! is one chain of fused multiply-adds. Its bits depend on the numbers and the depth alone: not on
+//! the other extents, storage orders, threads, addresses or how the work is cut.
 //!
-//! **Memory.** `gemm` packs operands into buffers that it allocates itself, the one allocation of
-//! this crate's kernels. Outputs are cut into strips of [`STRIP`] lines, so that a call holds at
-//! most [`STRIP`] x `kc` elements of one operand and 768 x `kc` of the other, where its depth `kc`
-//! is at most 512 on x86 (6 MiB) and 1,024 elsewhere; besides, one buffer of the size of the
-//! second-level cache per thread, that lives as long as the thread. Products that run side by side
-//! (stacks of small ones) hold as much each, if they are that large.
+//! The right factor is packed, a slice of its depth over [`COLS`] columns at a time, into panels
+//! that all threads read. A task takes a block of rows of the left factor, which stays in the
+//! second cache, and multiplies it by some panels, each of which stays in the first. Rows of the
+//! left factor are read where they lie; one that is stored by columns is packed by the task.
+//!
+//! **Memory.** Packed operands lie in buffers of fixed sizes that the pool keeps ([`Buffers`]).
 
-#![expect(unsafe_code, reason = "the gemm crate takes pointers")]
+#![expect(unsafe_code, reason = "tasks write tiles of one output")]
+
+mod buffers;
+mod pack;
+mod product;
+mod stages;
+pub(crate) mod tile;
 
 use crate::Pool;
+use product::{At, Product};
+use std::ops::Range;
 
-/// Most lines (rows of a row-major output, columns of a column-major one) of one call to `gemm`.
-const STRIP: usize = 2048;
-
-/// Most columns of a row-major output (rows of a column-major one) of one call to `gemm`, which
-/// packs a slice of its depth over all of them.
-const STRIP_COLS: usize = 4096;
+pub(crate) use buffers::Buffers;
 
 /// Below this many multiplications a product runs on one thread.
 const PARALLEL: usize = 1 << 16;
@@ -76,13 +79,30 @@ impl<'a> Mat<'a> {
 
     /// Some of the rows.
     pub(crate) fn rows(self, start: usize, len: usize) -> Self {
-        assert!(start + len <= self.rows, "rows must be of the matrix");
-        let skip = (start * self.row_stride).min(self.data.len());
+        self.part(start..start + len, 0..self.cols)
+    }
+
+    /// Some of the rows and columns.
+    fn part(self, rows: Range<usize>, cols: Range<usize>) -> Self {
+        assert!(
+            rows.end <= self.rows && cols.end <= self.cols,
+            "a part must be of the matrix"
+        );
+        let skip = rows.start * self.row_stride + cols.start * self.col_stride;
         Self::new(
-            &self.data[skip..],
-            [len, self.cols],
+            &self.data[skip.min(self.data.len())..],
+            [rows.len(), cols.len()],
             [self.row_stride, self.col_stride],
         )
+    }
+
+    /// The data from a row on.
+    fn from(&self, row: usize) -> &'a [f32] {
+        &self.data[(row * self.row_stride).min(self.data.len())..]
+    }
+
+    fn at(&self, row: usize, col: usize) -> f32 {
+        self.data[row * self.row_stride + col * self.col_stride]
     }
 }
 
@@ -120,97 +140,77 @@ impl<'a> MatMut<'a> {
     pub(crate) fn dense(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
         Self::new(data, [rows, cols], [cols, 1])
     }
-
-    fn t(self) -> Self {
-        Self {
-            data: self.data,
-            rows: self.cols,
-            cols: self.rows,
-            row_stride: self.col_stride,
-            col_stride: self.row_stride,
-        }
-    }
 }
 
-/// `out = a · b`, or `out += a · b` if `accumulate`, on the threads of `pool`.
+/// What a product is added to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Plus<'a> {
+    /// Nothing: the output is filled.
+    Nothing,
+    /// The output.
+    Output,
+    /// One row, as wide as the output, for all rows.
+    Row(&'a [f32]),
+}
+
+/// `out = a · b`, plus what `plus` says, on the threads of `pool`.
 ///
 /// # Panics
 /// If the extents do not fit together.
-pub(crate) fn gemm(pool: &Pool, out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
+pub(crate) fn gemm(pool: &Pool, out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, plus: Plus<'_>) {
     let work = out.rows * out.cols * a.cols;
     if pool.threads() == 1 || work < PARALLEL {
-        gemm_on(1, out, a, b, accumulate);
+        gemm_serial(pool, out, a, b, plus);
     } else {
-        pool.run(|| gemm_on(pool.threads(), out, a, b, accumulate));
+        pool.run(|| product(pool, out, a, b, plus, true));
     }
 }
 
-/// [`gemm`] on the thread that calls.
-pub(crate) fn gemm_serial(out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
-    gemm_on(1, out, a, b, accumulate);
+/// [`gemm`] on the thread that calls, in the memory of `pool`.
+pub(crate) fn gemm_serial(pool: &Pool, out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, plus: Plus<'_>) {
+    product(pool, out, a, b, plus, false);
 }
 
-fn gemm_on(threads: usize, mut out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
+fn product<'a>(
+    pool: &Pool,
+    out: MatMut<'_>,
+    mut a: Mat<'a>,
+    mut b: Mat<'a>,
+    plus: Plus<'_>,
+    parallel: bool,
+) {
     assert!(
         out.rows == a.rows && out.cols == b.cols && a.cols == b.rows,
         "the extents of a product must fit together"
     );
+    let mut to = At {
+        data: out.data.as_mut_ptr(),
+        row_stride: out.row_stride,
+        col_stride: out.col_stride,
+    };
+    let mut from = match plus {
+        Plus::Nothing => None,
+        Plus::Output => Some(to.read()),
+        Plus::Row(row) => {
+            assert!(row.len() == out.cols, "a row must be as wide as the output");
+            Some(At {
+                data: row.as_ptr(),
+                row_stride: 0,
+                col_stride: 1,
+            })
+        }
+    };
     // A column-major output is a row-major output of the transposed product.
     if out.row_stride < out.col_stride {
-        strips(threads, &mut out.t(), b.t(), a.t(), accumulate);
-    } else {
-        strips(threads, &mut out, a, b, accumulate);
+        (to, a, b) = (to.t(), b.t(), a.t());
+        from = from.map(At::t);
     }
-}
-
-fn strips(threads: usize, out: &mut MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
-    for row in (0..out.rows).step_by(STRIP) {
-        let rows = STRIP.min(out.rows - row);
-        for col in (0..out.cols).step_by(STRIP_COLS) {
-            let cols = STRIP_COLS.min(out.cols - col);
-            let skip = (row * out.row_stride + col * out.col_stride).min(out.data.len());
-            let mut part = MatMut::new(
-                &mut out.data[skip..],
-                [rows, cols],
-                [out.row_stride, out.col_stride],
-            );
-            let b = b.t().rows(col, cols).t();
-            call(threads, &mut part, a.rows(row, rows), b, accumulate);
-        }
+    if a.rows == 0 || b.cols == 0 {
+        return;
     }
-}
-
-fn call(threads: usize, out: &mut MatMut<'_>, a: Mat<'_>, b: Mat<'_>, accumulate: bool) {
-    let parallelism = match threads {
-        1 => gemm::Parallelism::None,
-        _ => gemm::Parallelism::Rayon(threads),
-    };
-    // SAFETY: `Mat::new` and `MatMut::new` checked that every element of the three matrices lies
-    // inside its slice, `gemm_on` that their extents fit together; `out` is borrowed mutably by
-    // the caller, so no operand overlaps it.
-    unsafe {
-        gemm::gemm(
-            out.rows,
-            out.cols,
-            a.cols,
-            out.data.as_mut_ptr(),
-            out.col_stride as isize,
-            out.row_stride as isize,
-            accumulate,
-            a.data.as_ptr(),
-            a.col_stride as isize,
-            a.row_stride as isize,
-            b.data.as_ptr(),
-            b.col_stride as isize,
-            b.row_stride as isize,
-            1.0_f32,
-            1.0_f32,
-            false,
-            false,
-            false,
-            parallelism,
-        );
-    }
+    // SAFETY: the matrices were checked when they were made, and their extents above; `out` is
+    // borrowed mutably.
+    unsafe { Product { a, b, from, to }.run(pool, parallel) };
 }
 
 #[cfg(test)]
@@ -224,6 +224,10 @@ mod tests {
             (state >> 8) as f32 / (1 << 23) as f32 - 1.0
         };
         std::iter::repeat_with(next).take(len).collect()
+    }
+
+    fn plus(output: bool) -> Plus<'static> {
+        if output { Plus::Output } else { Plus::Nothing }
     }
 
     const SHAPES: [[usize; 3]; 9] = [
@@ -255,7 +259,7 @@ mod tests {
                     MatMut::new(&mut c, [m, n], sc),
                     Mat::new(&a, [m, k], sa),
                     Mat::new(&b, [k, n], sb),
-                    orders % 3 == 0,
+                    plus(orders % 3 == 0),
                 );
                 let start = if orders % 3 == 0 { 0.5 } else { 0.0 };
                 for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).step_by(7) {
@@ -290,7 +294,7 @@ mod tests {
                             MatMut::new(&mut c[shift..], [m, n], strides),
                             Mat::dense(&a[shift..], m, k),
                             Mat::dense(&b[shift..], k, n),
-                            accumulate,
+                            plus(accumulate),
                         );
                     }
                     let bits: Vec<u32> = c[shift..].iter().map(|x| x.to_bits()).collect();
@@ -310,7 +314,7 @@ mod tests {
             MatMut::dense(&mut c, 2, 3),
             empty,
             Mat::dense(&[], 0, 3),
-            false,
+            Plus::Nothing,
         );
         assert!(c.iter().all(|x| x.to_bits() == 0));
         gemm(
@@ -318,7 +322,7 @@ mod tests {
             MatMut::dense(&mut [], 0, 3),
             Mat::dense(&[], 0, 2),
             Mat::dense(&c, 2, 3),
-            false,
+            Plus::Nothing,
         );
     }
 }

@@ -1,0 +1,138 @@
+//! Operands copied into the order in which the innermost loop reads them.
+
+#![expect(unsafe_code, reason = "blocks are transposed by vectors")]
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+
+use super::Mat;
+use super::tile::groups;
+use crate::vector::{Simd, Task, prefetch};
+
+/// Columns of a panel of the right factor: a multiple of every vector.
+pub(super) const PANEL: usize = 32;
+
+/// Columns of a left factor that are packed at a time.
+const COLUMNS: usize = 16;
+
+/// Packs a matrix into panels of [`PANEL`] columns, each dense and row-major; the last is filled up
+/// with zeros.
+pub(super) struct Panels<'a> {
+    pub(super) from: Mat<'a>,
+    /// Room for just that.
+    pub(super) to: &'a mut [f32],
+}
+
+impl Task for Panels<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let (rows, cols) = (self.from.rows, self.from.cols);
+        if self.from.col_stride == 1 {
+            // A few rows at a time: as many streams as the processor follows.
+            for first in (0..rows).step_by(8) {
+                for col in (0..cols).step_by(PANEL) {
+                    (first..rows.min(first + 8)).for_each(|k| self.copy(k, col));
+                }
+            }
+            return;
+        }
+        for col in (0..cols).step_by(PANEL) {
+            let mut done = 0;
+            if self.from.row_stride == 1 && col + PANEL <= cols {
+                while done + S::LANES <= rows {
+                    self.transpose(s, done, col);
+                    done += S::LANES;
+                }
+            }
+            (done..rows).for_each(|k| self.copy(k, col));
+        }
+    }
+}
+
+impl Panels<'_> {
+    /// Some rows of the panel from column `col` on.
+    #[inline(always)]
+    fn part(&mut self, row: usize, rows: usize, col: usize) -> &mut [f32] {
+        &mut self.to[col * self.from.rows + row * PANEL..][..rows * PANEL]
+    }
+
+    #[inline(always)]
+    fn copy(&mut self, k: usize, col: usize) {
+        let Mat {
+            data,
+            cols,
+            row_stride,
+            col_stride,
+            ..
+        } = self.from;
+        let width = PANEL.min(cols - col);
+        let start = k * row_stride + col * col_stride;
+        let to = self.part(k, 1, col);
+        if col_stride == 1 && width == PANEL {
+            to.copy_from_slice(&data[start..start + PANEL]);
+        } else {
+            to[width..].fill(0.0);
+            let elements = (0..width).map(|c| data[start + c * col_stride]);
+            to.iter_mut().zip(elements).for_each(|(to, x)| *to = x);
+        }
+    }
+
+    /// Packs as many rows as a vector has elements, side by side in columns that are dense.
+    #[inline(always)]
+    fn transpose<S: Simd>(&mut self, s: S, k: usize, col: usize) {
+        let Mat {
+            data, col_stride, ..
+        } = self.from;
+        let to = self.part(k, S::LANES, col);
+        for c in (0..PANEL).step_by(S::LANES) {
+            let source = &data[(col + c) * col_stride + k..];
+            for c in 0..S::LANES {
+                // Two blocks ahead: there are more columns than the processor follows by itself.
+                prefetch(source.as_ptr().wrapping_add(c * col_stride + 2 * S::LANES));
+            }
+            // SAFETY: `LANES` columns of `LANES` elements each lie in the matrix, whose bounds
+            // `Mat::new` checked; as many rows in the panel.
+            unsafe {
+                s.transpose(
+                    (source.as_ptr(), col_stride),
+                    (to[c..].as_mut_ptr(), PANEL),
+                    s.splat(1.0),
+                );
+            }
+        }
+    }
+}
+
+/// Packs rows of a matrix in groups ([`groups`]): the rows of a group side by side, an element of
+/// each for each column.
+#[inline(never)]
+pub(super) fn pack_rows<const R: usize>(from: Mat<'_>, to: &mut [f32]) {
+    let (rows, depth) = (from.rows, from.cols);
+    assert!(to.len() == rows * depth, "packed rows must fit");
+    // A few columns at a time, so that they stay in the first cache.
+    for first in (0..depth).step_by(COLUMNS) {
+        let columns = first..depth.min(first + COLUMNS);
+        if from.row_stride == 1 {
+            for k in first + COLUMNS..depth.min(first + 2 * COLUMNS) {
+                for row in (0..rows).step_by(16) {
+                    prefetch(&from.data[k * from.col_stride + row]);
+                }
+            }
+        }
+        for (row, size) in groups::<R>(rows) {
+            let to = &mut to[row * depth..][columns.start * size..columns.end * size];
+            if from.row_stride == 1 && size == R {
+                for (k, to) in columns.clone().zip(to.as_chunks_mut::<R>().0) {
+                    let start = k * from.col_stride + row;
+                    to.copy_from_slice(&from.data[start..start + R]);
+                }
+            } else {
+                for (k, to) in columns.clone().zip(to.chunks_exact_mut(size)) {
+                    let elements = (row..row + size).map(|row| from.at(row, k));
+                    to.iter_mut().zip(elements).for_each(|(to, x)| *to = x);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Packing and multiplying side by side, with as little waiting as may be.
+
+use crate::Pool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Stages, each of which packs something and then multiplies by it. While a stage multiplies, the
+/// next one packs; what a stage packs lives until it has multiplied, so two buffers are enough.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stages {
+    pub(super) count: usize,
+    /// Tasks of each stage that pack.
+    pub(super) packs: usize,
+    /// Tasks of each stage that multiply.
+    pub(super) products: usize,
+}
+
+/// What has been done. Tasks are numbered in an order in which each depends on earlier ones alone,
+/// and are taken in that order by whoever is free: the first that is not done can always go on, so
+/// that any number of threads gets through, one included.
+#[derive(Debug, Default)]
+struct Progress {
+    next: AtomicUsize,
+    /// Tasks done in stages of even and of odd number.
+    packs: [AtomicUsize; 2],
+    products: [AtomicUsize; 2],
+    failed: AtomicBool,
+}
+
+impl Stages {
+    /// Runs `pack(stage, task)` and `multiply(stage, task)` for all stages and tasks.
+    ///
+    /// A stage multiplies when it has packed and the stage before has multiplied; it packs when the
+    /// last but one has multiplied.
+    pub(super) fn run(
+        &self,
+        pool: Option<&Pool>,
+        pack: impl Fn(usize, usize) + Sync,
+        multiply: impl Fn(usize, usize) + Sync,
+    ) {
+        let progress = Progress::default();
+        let work = |_| self.work(&progress, &pack, &multiply);
+        match pool {
+            Some(pool) => pool.for_each(pool.threads(), work),
+            None => work(0),
+        }
+    }
+
+    fn work(
+        &self,
+        progress: &Progress,
+        pack: &impl Fn(usize, usize),
+        multiply: &impl Fn(usize, usize),
+    ) {
+        // If a task panics, those who wait for it must not wait for ever.
+        struct Failure<'a>(&'a AtomicBool);
+        impl Drop for Failure<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        let _failure = Failure(&progress.failed);
+        let Self {
+            count,
+            packs,
+            products,
+        } = *self;
+        let wait = |done: &[AtomicUsize; 2], stage: usize, tasks: usize| {
+            // All of this stage and of those before it that count with it.
+            let enough = tasks * (stage / 2 + 1);
+            let mut rounds = 0_u32;
+            while done[stage % 2].load(Ordering::Acquire) < enough {
+                if progress.failed.load(Ordering::Relaxed) {
+                    return false;
+                }
+                rounds += 1;
+                if rounds < 1 << 12 {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+            true
+        };
+        loop {
+            let task = progress.next.fetch_add(1, Ordering::Relaxed);
+            // The first stage packs; then round after round, each stage multiplies after the next
+            // one's packing was handed out.
+            let (round, task) = match task.checked_sub(packs) {
+                None => (0, task),
+                Some(task) => (task / (packs + products) + 1, task % (packs + products)),
+            };
+            if task < packs {
+                if round < count {
+                    if round >= 2 && !wait(&progress.products, round - 2, products) {
+                        return;
+                    }
+                    pack(round, task);
+                    progress.packs[round % 2].fetch_add(1, Ordering::Release);
+                }
+                continue;
+            }
+            let stage = round - 1;
+            if stage >= count {
+                return;
+            }
+            if !wait(&progress.packs, stage, packs)
+                || stage >= 1 && !wait(&progress.products, stage - 1, products)
+            {
+                return;
+            }
+            multiply(stage, task - packs);
+            progress.products[stage % 2].fetch_add(1, Ordering::Release);
+        }
+    }
+}
