@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 /// the number of threads, so results are the same bits with any.
 #[derive(Debug)]
 pub struct Pool {
-    pool: rayon::ThreadPool,
+    workers: rayon::ThreadPool,
     threads: usize,
     buffers: Buffers,
 }
@@ -22,14 +22,14 @@ impl Pool {
     /// If the system refuses the threads.
     pub fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
         let threads = threads.max(1);
-        let pool = rayon::ThreadPoolBuilder::new()
+        let workers = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .stack_size(2 << 20)
             .thread_name(|i| format!("highwater-{i}"))
             .build()?;
         let buffers = Buffers::default();
         Ok(Self {
-            pool,
+            workers,
             threads,
             buffers,
         })
@@ -48,7 +48,7 @@ impl Pool {
     /// Runs `f` on one of the pool's threads and waits for it. Calls from inside `f` to the other
     /// methods then cost no hand-over.
     pub fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
-        self.pool.install(f)
+        self.workers.install(f)
     }
 
     /// Runs `f(0)`, .., `f(tasks - 1)`, in any order and at the same time, and waits for all.
@@ -56,7 +56,7 @@ impl Pool {
         if tasks <= 1 || self.threads == 1 {
             (0..tasks).for_each(f);
         } else {
-            self.pool
+            self.workers
                 .install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(f));
         }
     }
@@ -84,7 +84,7 @@ impl Pool {
                 .enumerate()
                 .for_each(|(i, chunk)| f(i, chunk));
         } else {
-            self.pool.install(|| {
+            self.workers.install(|| {
                 let chunks = data.par_chunks_mut(len).enumerate().with_max_len(1);
                 chunks.for_each(|(i, chunk)| f(i, chunk));
             });

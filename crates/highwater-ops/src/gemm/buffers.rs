@@ -1,6 +1,6 @@
 //! Memory for packed operands.
 
-use super::product::{BLOCK, COLS, DEPTH};
+use super::product::{BLOCK, COLS, DEPTH, SERIAL_COLS};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
@@ -9,23 +9,31 @@ use std::sync::{Mutex, PoisonError};
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 
-/// Buffers for packed operands. There are as many as were ever needed at once, one of each kind
-/// for each thread at most, and they stay; each is taken for one piece of work.
+/// Buffers for packed operands. There are as many as were ever needed at once, and they stay; each
+/// is taken for one product or task.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    left: Mutex<Vec<Vec<Line>>>,
-    right: Mutex<Vec<Vec<Line>>>,
+    /// For a block of rows, or for the panels of a product on one thread.
+    small: Mutex<Vec<Vec<Line>>>,
+    /// For the panels that all threads read.
+    large: Mutex<Vec<Vec<Line>>>,
 }
 
 impl Buffers {
-    /// A buffer for a block of rows of a left factor.
-    pub(super) fn left(&self) -> Buffer<'_> {
-        Buffer::take(&self.left, BLOCK)
+    pub(super) fn small(&self) -> Buffer<'_> {
+        Buffer::take(&self.small, BLOCK.max(SERIAL_COLS * DEPTH))
     }
 
-    /// A buffer for panels of a right factor.
-    pub(super) fn right(&self) -> Buffer<'_> {
-        Buffer::take(&self.right, COLS * DEPTH)
+    pub(super) fn large(&self) -> Buffer<'_> {
+        Buffer::take(&self.large, COLS * DEPTH)
+    }
+
+    /// Makes all that kernels on a number of threads can ever need at once: a product on all
+    /// threads has two sets of panels and a block of rows for each thread, a product on one thread
+    /// has two sets of panels and a block of rows.
+    pub(crate) fn make_all(&self, threads: usize) {
+        let _large = [self.large(), self.large()];
+        let _small: Vec<_> = (0..3 * threads).map(|_| self.small()).collect();
     }
 }
 

@@ -1,15 +1,18 @@
 //! Matrix products of `f32`.
 //!
-//! An element of a product is the sum, in order, of slices of its depth ([`slices`]), each of which
-//! is one chain of fused multiply-adds. Its bits depend on the numbers and the depth alone: not on
-//! the other extents, storage orders, threads, addresses or how the work is cut.
+//! The depth is cut into slices of equal length, as few as can be, of at most 384 elements. An
+//! element of a product is the sum, in order, of its slices, each of which is one chain of fused
+//! multiply-adds. Its bits depend on the numbers and the depth alone: not on the other extents,
+//! storage orders, threads, addresses or how the work is cut.
 //!
-//! The right factor is packed, a slice of its depth over [`COLS`] columns at a time, into panels
-//! that all threads read. A task takes a block of rows of the left factor, which stays in the
-//! second cache, and multiplies it by some panels, each of which stays in the first. Rows of the
-//! left factor are read where they lie; one that is stored by columns is packed by the task.
+//! The right factor is packed, a slice of its depth and some columns at a time, into panels that
+//! all threads read. A task takes some rows of the left factor, which stay in the second cache, and
+//! multiplies them by some panels, each of which stays in the first (the scheme of Goto and van de
+//! Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). Rows of the left factor are
+//! read where they lie; one that is stored by columns is packed by the task.
 //!
-//! **Memory.** Packed operands lie in buffers of fixed sizes that the pool keeps ([`Buffers`]).
+//! `product.rs` cuts a product into tasks, `stages.rs` runs them, `pack.rs` packs, `tile.rs` is the
+//! innermost loop. Packed operands lie in buffers that the pool keeps (`buffers.rs`).
 
 #![expect(unsafe_code, reason = "tasks write tiles of one output")]
 
@@ -20,6 +23,7 @@ mod stages;
 pub(crate) mod tile;
 
 use crate::Pool;
+use crate::vector::Version;
 use product::{At, Product};
 use std::ops::Range;
 
@@ -153,27 +157,41 @@ pub(crate) enum Plus<'a> {
     Row(&'a [f32]),
 }
 
+impl Plus<'_> {
+    /// The output if `yes`, else nothing.
+    pub(crate) fn output_if(yes: bool) -> Self {
+        if yes { Self::Output } else { Self::Nothing }
+    }
+}
+
 /// `out = a · b`, plus what `plus` says, on the threads of `pool`.
 ///
 /// # Panics
 /// If the extents do not fit together.
-pub(crate) fn gemm(pool: &Pool, out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, plus: Plus<'_>) {
+pub(crate) fn gemm(pool: &Pool, mut out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, plus: Plus<'_>) {
     let work = out.rows * out.cols * a.cols;
     if pool.threads() == 1 || work < PARALLEL {
         gemm_serial(pool, out, a, b, plus);
     } else {
-        pool.run(|| product(pool, out, a, b, plus, true));
+        pool.run(|| product(pool, Version::Best, &mut out, a, b, plus, true));
     }
 }
 
 /// [`gemm`] on the thread that calls, in the memory of `pool`.
-pub(crate) fn gemm_serial(pool: &Pool, out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, plus: Plus<'_>) {
-    product(pool, out, a, b, plus, false);
+pub(crate) fn gemm_serial(
+    pool: &Pool,
+    mut out: MatMut<'_>,
+    a: Mat<'_>,
+    b: Mat<'_>,
+    plus: Plus<'_>,
+) {
+    product(pool, Version::Best, &mut out, a, b, plus, false);
 }
 
 fn product<'a>(
     pool: &Pool,
-    out: MatMut<'_>,
+    version: Version,
+    out: &mut MatMut<'_>,
     mut a: Mat<'a>,
     mut b: Mat<'a>,
     plus: Plus<'_>,
@@ -210,7 +228,16 @@ fn product<'a>(
     }
     // SAFETY: the matrices were checked when they were made, and their extents above; `out` is
     // borrowed mutably.
-    unsafe { Product { a, b, from, to }.run(pool, parallel) };
+    unsafe {
+        Product {
+            version,
+            a,
+            b,
+            from,
+            to,
+        }
+        .run(pool, parallel);
+    }
 }
 
 #[cfg(test)]
@@ -224,10 +251,6 @@ mod tests {
             (state >> 8) as f32 / (1 << 23) as f32 - 1.0
         };
         std::iter::repeat_with(next).take(len).collect()
-    }
-
-    fn plus(output: bool) -> Plus<'static> {
-        if output { Plus::Output } else { Plus::Nothing }
     }
 
     const SHAPES: [[usize; 3]; 9] = [
@@ -259,7 +282,7 @@ mod tests {
                     MatMut::new(&mut c, [m, n], sc),
                     Mat::new(&a, [m, k], sa),
                     Mat::new(&b, [k, n], sb),
-                    plus(orders % 3 == 0),
+                    Plus::output_if(orders % 3 == 0),
                 );
                 let start = if orders % 3 == 0 { 0.5 } else { 0.0 };
                 for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).step_by(7) {
@@ -294,12 +317,45 @@ mod tests {
                             MatMut::new(&mut c[shift..], [m, n], strides),
                             Mat::dense(&a[shift..], m, k),
                             Mat::dense(&b[shift..], k, n),
-                            plus(accumulate),
+                            Plus::output_if(accumulate),
                         );
                     }
                     let bits: Vec<u32> = c[shift..].iter().map(|x| x.to_bits()).collect();
                     assert_eq!(*first.get_or_insert_with(|| bits.clone()), bits);
                 }
+            }
+        }
+    }
+
+    /// All rows at once, in either storage order, or row by row; on each instruction set.
+    #[test]
+    fn bits_depend_on_numbers_and_depth_alone() {
+        let pool = Pool::new(2).unwrap();
+        for [m, n, k] in SHAPES {
+            let (a, b) = (numbers(m * k, 5), numbers(k * n, 6));
+            let (whole_a, b) = (Mat::dense(&a, m, k), Mat::dense(&b, k, n));
+            let multiply = |version, strides: [usize; 2], rows: usize| {
+                let mut c = vec![0.25; m * n];
+                for row in (0..m).step_by(rows) {
+                    let rows = rows.min(m - row);
+                    let mut c = MatMut::new(&mut c[row * strides[0]..], [rows, n], strides);
+                    let a = whole_a.rows(row, rows);
+                    product(&pool, version, &mut c, a, b, Plus::Output, m % 2 == 0);
+                }
+                let at = |i: usize| i / n * strides[0] + i % n * strides[1];
+                (0..m * n).map(|i| c[at(i)].to_bits()).collect::<Vec<_>>()
+            };
+            let want = multiply(Version::Best, [n, 1], m);
+            assert_eq!(want, multiply(Version::Best, [1, m], m), "{m} {n} {k}");
+            assert_eq!(want, multiply(Version::Best, [n, 1], 5), "{m} {n} {k}");
+            #[cfg(target_arch = "x86_64")]
+            if crate::simd::level() != crate::simd::Level::Baseline {
+                assert_eq!(want, multiply(Version::Avx2, [n, 1], m), "{m} {n} {k}");
+            }
+            let plain = multiply(Version::Portable, [n, 1], m).into_iter();
+            for (want, got) in want.iter().zip(plain) {
+                let (want, got) = (f32::from_bits(*want), f32::from_bits(got));
+                assert!((want - got).abs() < 1e-4, "{m} {n} {k}: {got} for {want}");
             }
         }
     }

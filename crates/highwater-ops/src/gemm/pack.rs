@@ -32,7 +32,7 @@ impl Task for Panels<'_> {
             // A few rows at a time: as many streams as the processor follows.
             for first in (0..rows).step_by(8) {
                 for col in (0..cols).step_by(PANEL) {
-                    (first..rows.min(first + 8)).for_each(|k| self.copy(k, col));
+                    (first..rows.min(first + 8)).for_each(|k| self.copy(s, k, col));
                 }
             }
             return;
@@ -45,7 +45,7 @@ impl Task for Panels<'_> {
                     done += S::LANES;
                 }
             }
-            (done..rows).for_each(|k| self.copy(k, col));
+            (done..rows).for_each(|k| self.copy(s, k, col));
         }
     }
 }
@@ -58,7 +58,7 @@ impl Panels<'_> {
     }
 
     #[inline(always)]
-    fn copy(&mut self, k: usize, col: usize) {
+    fn copy<S: Simd>(&mut self, s: S, k: usize, col: usize) {
         let Mat {
             data,
             cols,
@@ -70,7 +70,10 @@ impl Panels<'_> {
         let start = k * row_stride + col * col_stride;
         let to = self.part(k, 1, col);
         if col_stride == 1 && width == PANEL {
-            to.copy_from_slice(&data[start..start + PANEL]);
+            let row = &data[start..start + PANEL];
+            for c in (0..PANEL).step_by(S::LANES) {
+                s.store(&mut to[c..], s.load(&row[c..]));
+            }
         } else {
             to[width..].fill(0.0);
             let elements = (0..width).map(|c| data[start + c * col_stride]);
@@ -116,7 +119,7 @@ pub(super) fn pack_rows<const R: usize>(from: Mat<'_>, to: &mut [f32]) {
         if from.row_stride == 1 {
             for k in first + COLUMNS..depth.min(first + 2 * COLUMNS) {
                 for row in (0..rows).step_by(16) {
-                    prefetch(&from.data[k * from.col_stride + row]);
+                    prefetch(from.data[k * from.col_stride + row..].as_ptr());
                 }
             }
         }

@@ -81,6 +81,9 @@ pub(super) const DEPTH: usize = 384;
 /// Most columns of the right factor that a stage packs.
 pub(super) const COLS: usize = 1024;
 
+/// The same for a product on one thread.
+pub(super) const SERIAL_COLS: usize = 256;
+
 /// Most rows of the left factor that a task takes.
 pub(super) const ROWS: usize = 84;
 
@@ -90,6 +93,7 @@ const TASKS: usize = 8;
 /// `to = a · b`, or `to = from + a · b`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Product<'a> {
+    pub(super) version: Version,
     pub(super) a: Mat<'a>,
     pub(super) b: Mat<'a>,
     pub(super) from: Option<At<*const f32>>,
@@ -99,105 +103,113 @@ pub(super) struct Product<'a> {
 // SAFETY: addresses of matrices that outlive the product; tasks write elements of their own.
 unsafe impl Sync for Product<'_> {}
 
-/// A slice of the depth of some columns.
-struct Stage {
-    depth: Range<usize>,
-    cols: Range<usize>,
+/// How a product is cut: into strips of columns, their depths into slices (each a stage), the rows
+/// of a stage into blocks and its panels into groups (each pair a task).
+struct Cuts {
+    strip: usize,
+    strips: usize,
+    slice: usize,
+    slices: usize,
+    height: usize,
+    blocks: usize,
+    /// Columns of a group.
+    group: usize,
+    groups: usize,
+}
+
+impl Cuts {
+    /// For a product on a number of threads; only [`Cuts::slice`] may matter to the bits.
+    fn new(a: &Mat<'_>, b: &Mat<'_>, threads: usize) -> Self {
+        let most = if threads == 1 { SERIAL_COLS } else { COLS };
+        let strip = b.cols.min(most);
+        let slices = a.cols.div_ceil(DEPTH).max(1);
+        let blocks = a.rows.div_ceil(ROWS);
+        let panels = strip.div_ceil(PANEL);
+        // Each task packs its rows anew, if they are not read where they lie.
+        let least = if a.col_stride == 1 { 4 } else { 8 };
+        let groups = (TASKS * threads).div_ceil(blocks);
+        let groups = groups.min(panels.div_ceil(least));
+        let group = panels.div_ceil(groups);
+        Self {
+            strip,
+            strips: b.cols.div_ceil(strip),
+            slice: a.cols.div_ceil(slices),
+            slices,
+            // Whole tiles of the widest instruction set.
+            height: a.rows.div_ceil(blocks).next_multiple_of(14),
+            blocks,
+            group: group * PANEL,
+            groups: panels.div_ceil(group),
+        }
+    }
+}
+
+/// The `i`th piece of `len` of a range, which may be short or empty at the end.
+fn piece(of: &Range<usize>, len: usize, i: usize) -> Range<usize> {
+    (of.start + i * len).min(of.end)..(of.start + (i + 1) * len).min(of.end)
 }
 
 impl Product<'_> {
-    /// Computes it.
+    /// Computes it, on the threads of a pool or on the one that calls.
     ///
     /// # Safety
     /// The extents of `a` and `b` must fit together; `from` and `to` must be valid for all rows of
     /// `a` and all columns of `b`, `to` for writes by nobody else; they do not overlap otherwise
     /// than by being the same.
     pub(super) unsafe fn run(&self, pool: &Pool, parallel: bool) {
-        let slices = self.a.cols.div_ceil(DEPTH).max(1);
-        let slice = self.a.cols.div_ceil(slices);
-        let strips = self.b.cols.div_ceil(COLS);
-        let stage = |stage: usize| {
-            let (strip, i) = (stage / slices, stage % slices);
-            Stage {
-                depth: (i * slice).min(self.a.cols)..((i + 1) * slice).min(self.a.cols),
-                cols: strip * COLS..self.b.cols.min((strip + 1) * COLS),
+        let cuts = Cuts::new(&self.a, &self.b, if parallel { pool.threads() } else { 1 });
+        let buffer = || {
+            if cuts.strip <= SERIAL_COLS {
+                pool.buffers().small()
+            } else {
+                pool.buffers().large()
             }
         };
-        let blocks = self.a.rows.div_ceil(ROWS);
-        // Whole tiles of the widest instruction set.
-        let height = self.a.rows.div_ceil(blocks).next_multiple_of(14);
-        let panels = self.b.cols.min(COLS).div_ceil(PANEL);
-        let groups = if parallel {
-            // Each task packs its rows anew, if they are not read where they lie.
-            let least = if self.a.col_stride == 1 { 4 } else { 8 };
-            (TASKS * pool.threads())
-                .div_ceil(blocks)
-                .min(panels.div_ceil(least))
-        } else {
-            1
-        };
-        let group = panels.div_ceil(groups) * PANEL;
-        let mut packed = [pool.buffers().right(), pool.buffers().right()];
+        let mut packed = [buffer(), buffer()];
         let packed = packed.each_mut().map(|packed| Disjoint::new(packed));
         let stages = Stages {
-            count: strips * slices,
-            packs: self.b.cols.min(COLS).div_ceil(PACK),
-            products: blocks * groups,
+            count: cuts.strips * cuts.slices,
+            packs: cuts.strip.div_ceil(PACK),
+            products: cuts.blocks * cuts.groups,
         };
-        stages.run(
-            parallel.then_some(pool),
-            |number, task| {
-                let Stage { depth, cols } = stage(number);
-                let start = cols.start + task * PACK;
-                if start >= cols.end {
-                    return;
-                }
-                let len = PACK.min(cols.end - start);
-                let from = self.b.part(depth.clone(), start..start + len);
-                // SAFETY: panels of the task's own, in a buffer that no stage reads now.
-                let to = unsafe {
-                    packed[number % 2].part(
-                        task * PACK * depth.len(),
-                        len.next_multiple_of(PANEL) * depth.len(),
-                    )
-                };
-                dispatch(Version::Best, Panels { from, to });
-            },
-            |number, task| {
-                let Stage { depth, cols } = stage(number);
-                let rows = (task / groups * height).min(self.a.rows)
-                    ..self.a.rows.min((task / groups + 1) * height);
-                let len = cols.len();
-                let own = (task % groups * group).min(len)..len.min((task % groups + 1) * group);
-                if own.is_empty() || rows.is_empty() {
-                    return;
-                }
-                let mut buffer = (self.a.col_stride != 1).then(|| pool.buffers().left());
-                let (start, from) = match depth.start {
-                    0 => (rows.start, self.from),
-                    _ => (rows.start, Some(self.to.read())),
-                };
-                // SAFETY: packed by this stage; nobody writes it before the next but one.
-                let panels = unsafe {
-                    packed[number % 2].shared(
-                        own.start * depth.len(),
-                        own.len().next_multiple_of(PANEL) * depth.len(),
-                    )
-                };
-                let col = cols.start + own.start;
-                dispatch(
-                    Version::Best,
-                    Block {
-                        a: self.a.part(rows, depth),
-                        panels,
-                        cols: own.len(),
-                        from: from.map(|from| from.skip(start, col)),
-                        to: self.to.skip(start, col),
-                        buffer: buffer.as_deref_mut(),
-                    },
-                );
-            },
-        );
+        let depth_and_columns = |stage: usize| {
+            let depth = piece(&(0..self.a.cols), cuts.slice, stage % cuts.slices);
+            let cols = piece(&(0..self.b.cols), cuts.strip, stage / cuts.slices);
+            (depth, cols, &packed[stage % 2])
+        };
+        let pack = |stage: usize, task: usize| {
+            let (depth, cols, packed) = depth_and_columns(stage);
+            let (start, len) = (task * PACK * depth.len(), depth.len());
+            let from = self.b.part(depth, piece(&cols, PACK, task));
+            // SAFETY: panels of the task's own, which the stage that read them is done with.
+            let to = unsafe { packed.part(start, from.cols.next_multiple_of(PANEL) * len) };
+            dispatch(self.version, Panels { from, to });
+        };
+        let multiply = |stage: usize, task: usize| {
+            let (depth, cols, packed) = depth_and_columns(stage);
+            let rows = piece(&(0..self.a.rows), cuts.height, task / cuts.groups);
+            let own = piece(&cols, cuts.group, task % cuts.groups);
+            // SAFETY: the stage has packed, and the next but one waits for this task.
+            let panels = unsafe {
+                let start = (own.start - cols.start) * depth.len();
+                packed.shared(start, own.len().next_multiple_of(PANEL) * depth.len())
+            };
+            let from = match depth.start {
+                0 => self.from,
+                _ => Some(self.to.read()),
+            };
+            let mut buffer = (self.a.col_stride != 1).then(|| pool.buffers().small());
+            let block = Block {
+                from: from.map(|from| from.skip(rows.start, own.start)),
+                to: self.to.skip(rows.start, own.start),
+                a: self.a.part(rows, depth),
+                panels,
+                cols: own.len(),
+                buffer: buffer.as_deref_mut(),
+            };
+            dispatch(self.version, block);
+        };
+        stages.run(parallel.then_some(pool), pack, multiply);
     }
 }
 

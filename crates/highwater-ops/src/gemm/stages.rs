@@ -115,3 +115,67 @@ impl Stages {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Mutex;
+
+    #[test]
+    fn tasks_run_once_and_after_what_they_depend_on() {
+        let stages = Stages {
+            count: 23,
+            packs: 3,
+            products: 5,
+        };
+        for threads in 1..=4 {
+            let pool = Pool::new(threads).unwrap();
+            let done = Mutex::new(Vec::new());
+            let note = |kind, stage, task| done.lock().unwrap().push((kind, stage, task));
+            let packed = |stage: usize| {
+                done.lock()
+                    .unwrap()
+                    .iter()
+                    .filter(|d| d.0 == 'p' && d.1 == stage)
+                    .count()
+            };
+            let multiplied = |stage: usize| {
+                done.lock()
+                    .unwrap()
+                    .iter()
+                    .filter(|d| d.0 == 'm' && d.1 == stage)
+                    .count()
+            };
+            stages.run(
+                Some(&pool),
+                |stage, task| {
+                    assert!(stage < 2 || multiplied(stage - 2) == 5);
+                    note('p', stage, task);
+                },
+                |stage, task| {
+                    assert!(packed(stage) == 3 && (stage == 0 || multiplied(stage - 1) == 5));
+                    note('m', stage, task);
+                },
+            );
+            let mut done = done.into_inner().unwrap();
+            done.sort_unstable();
+            done.dedup();
+            assert_eq!(done.len(), 23 * 8);
+        }
+    }
+
+    #[test]
+    fn a_task_that_panics_keeps_nobody_waiting() {
+        let stages = Stages {
+            count: 9,
+            packs: 2,
+            products: 2,
+        };
+        for threads in 1..=3 {
+            let pool = Pool::new(threads).unwrap();
+            let run = || stages.run(Some(&pool), |stage, _| assert!(stage != 4), |_, _| ());
+            assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+        }
+    }
+}

@@ -122,22 +122,12 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
         let logits = Mat::dense(logits, len, classes);
         if let Some(dx) = &mut dx {
             let dx = &mut dx[first * width..(first + len) * width];
-            gemm(
-                pool,
-                MatMut::dense(dx, len, width),
-                logits,
-                w,
-                Plus::Nothing,
-            );
+            let dx = MatMut::dense(dx, len, width);
+            gemm(pool, dx, logits, w, Plus::Nothing);
         }
         if let Some(dw) = &mut dw {
             let dw = MatMut::new(dw, [classes, width], strides);
-            let plus = if first > 0 {
-                Plus::Output
-            } else {
-                Plus::Nothing
-            };
-            gemm(pool, dw, logits.t(), x, plus);
+            gemm(pool, dw, logits.t(), x, Plus::output_if(first > 0));
         }
     }
     of_loss.slice_mut::<f32>()?[0] = Reduction::Mean.reduce(losses, count) as f32;
