@@ -9,7 +9,7 @@ use highwater_graph::{
 };
 use highwater_memory::Reserve;
 use highwater_ops::{Device, Kernels, Pool};
-use highwater_plan::Policy;
+use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) policy: Policy,
     pub(crate) eager: bool,
     pub(crate) verify: bool,
+    pub(crate) on_plan: Option<OnPlan>,
     pub(crate) dry: bool,
     /// Bytes of the process that `memory(..)` bounds; `None` if only the arenas are bounded.
     process_budget: Option<u64>,
@@ -92,6 +93,9 @@ pub struct StepReport {
     pub nodes: u32,
 }
 
+/// Looks at a plan, and at the problem that it solves.
+pub type OnPlan = fn(&plan::Problem, &plan::Plan);
+
 /// How an engine is made. Every setting has a default.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until build() is called"]
@@ -105,6 +109,7 @@ pub struct Builder {
     kernels: Kernels,
     eager: bool,
     verify: bool,
+    on_plan: Option<OnPlan>,
     dry: bool,
     seed: u64,
 }
@@ -175,6 +180,12 @@ impl Builder {
         self
     }
 
+    /// Calls a function with each plan before it first runs: to print it, draw it, or check it.
+    pub fn on_plan(mut self, look: OnPlan) -> Self {
+        self.on_plan = Some(look);
+        self
+    }
+
     /// Plans and runs nothing: parameters and inputs take address space, no memory, their values
     /// are not filled in, and a step ends once it is planned. [`Engine::forecast`] tells the plan.
     pub fn dry_run(mut self) -> Self {
@@ -206,6 +217,7 @@ impl Builder {
             policy: self.policy,
             eager: self.eager,
             verify: self.verify,
+            on_plan: self.on_plan,
             dry: self.dry,
             process_budget: self.memory,
             state: Mutex::new(State {
@@ -250,6 +262,7 @@ impl Engine {
             kernels: Kernels::builtin(),
             eager: false,
             verify: true,
+            on_plan: None,
             dry: false,
             seed: 0,
         }

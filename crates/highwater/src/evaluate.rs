@@ -372,8 +372,11 @@ impl Engine {
         choice.map_err(|error| Error::Internal(error.to_string()))
     }
 
-    /// Runs the verifier over a plan.
+    /// Shows a plan to who asked for it, and runs the verifier over it.
     fn prove(&self, problem: &Problem, plan: &Plan) -> Result<()> {
+        if let Some(look) = self.0.on_plan {
+            look(problem, plan);
+        }
         if !self.0.verify {
             return Ok(());
         }

@@ -26,14 +26,14 @@ mod tensor;
 
 pub use checkpoint::checkpoint;
 pub use context::{is_grad_enabled, no_grad, scope};
-pub use engine::{Builder, Engine, StepReport};
+pub use engine::{Builder, Engine, OnPlan, StepReport};
 pub use error::{Error, Result};
 pub use forecast::{Forecast, Holder, Price};
 pub use highwater_graph::{Category, DType, Layout, Shape};
 pub use highwater_memory as memory;
 pub use highwater_memory::Bytes;
 pub use highwater_ops::philox;
-pub use highwater_plan::Policy;
+pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
 pub use parameter::Parameter;
 pub use rates::Rates;

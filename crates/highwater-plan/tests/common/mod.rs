@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod random;
+pub(crate) mod tamper;
 
 use highwater_plan::*;
 

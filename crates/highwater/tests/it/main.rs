@@ -8,8 +8,11 @@
 )]
 
 mod budget;
+#[path = "../../../highwater-plan/tests/common/mod.rs"]
+mod common;
 mod models;
 mod reads;
 mod semantics;
+mod tampered;
 mod train;
 mod views;
