@@ -95,6 +95,9 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
     if files.metadata(&folder.join("model.safetensors"))?.is_some() {
         return Place::folder(files, &folder, memory);
     }
+    if files.metadata(&dir.join("model.safetensors"))?.is_some() {
+        return Place::folder(files, dir, None);
+    }
     match state::newest(files, &dir.join("checkpoints"))? {
         Some(saved) => Ok(Place {
             config: dir.join("model.json"),

@@ -92,7 +92,14 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         log.say("no saved state yet: starting at the first step")?;
     }
     config.write(&*files, &dir.config())?;
-    log.say(&report::announce(&forecast, config.training.steps))?;
+    let steps = config.training.steps;
+    if done < steps {
+        log.say(&report::announce(&forecast, steps - done))?;
+    } else {
+        log.say(&format!(
+            "all {steps} steps are done: --steps N goes on to step N"
+        ))?;
+    }
     Run {
         files: &files,
         dir: &dir,

@@ -39,8 +39,8 @@ pub struct Slot {
 pub enum SlotsError {
     /// No hole is large enough, and the limit leaves no room to grow.
     #[error(
-        "no room for {}: {} are in use of {}, and the largest hole has {}",
-        Bytes(*asked), Bytes(*live), Bytes(*limit), Bytes(*largest_hole)
+        "{} are in use of {} that state may take, and no hole has more than {}",
+        Bytes(*live), Bytes(*limit), Bytes(*largest_hole)
     )]
     Full {
         /// The bytes asked for.

@@ -116,11 +116,11 @@ pub struct Builder {
 
 /// Process memory that the reserve leaves free above what was measured at start, in bytes: for the
 /// heap's growth while graphs are built and for buffers of libraries that are touched late.
-const RESERVE_HEADROOM_BYTES: u64 = 10 << 20;
+const RESERVE_HEADROOM_BYTES: u64 = 8 << 20;
 
 /// What a small program takes by itself, in bytes. Less than this is not measured: the same program
 /// must come to the same floor each time, whichever pages of its code it has touched.
-const RESERVE_LEAST_BYTES: u64 = 10 << 20;
+const RESERVE_LEAST_BYTES: u64 = 16 << 20;
 
 impl Builder {
     /// The most bytes that the whole process may occupy: arenas plus the reserve measured at start.
@@ -230,15 +230,18 @@ impl Builder {
             || engine.measure_reserve().max(RESERVE_LEAST_BYTES) + RESERVE_HEADROOM_BYTES;
         let reserve = self.reserve.unwrap_or_else(measured);
         engine.set_reserve(&mut engine.lock(), reserve);
+        // A dry run says itself what would fit.
         if let Some(memory) = self.memory
             && reserve >= memory
+            && !self.dry
         {
             let (reserve, memory) = (
                 highwater_memory::Bytes(reserve),
                 highwater_memory::Bytes(memory),
             );
             return Err(Error::Build(format!(
-                "the process needs {reserve} beside its tensors, and the budget is {memory}"
+                "the process needs {reserve} beside its tensors, and the budget is {memory}\n  hint: \
+                 give it more; Builder::dry_run() tells the least for a step"
             )));
         }
         Ok(engine)

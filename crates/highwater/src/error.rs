@@ -5,7 +5,7 @@ use highwater_memory::{ArenaError, Bytes, FilesError, SlotsError};
 use highwater_ops::KernelError;
 
 /// An error of the engine. Each says what is wrong, where, and what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A node could not be made: nothing has changed.
@@ -53,22 +53,29 @@ pub enum Error {
     },
     /// The step cannot run inside the budget, however much is recomputed. Nothing was run.
     #[error(
-        "does not fit: needs at least {} of memory, has {}{}\n  largest at that point: {holder}\n  \
-         hint: give it --memory {} or more, or reduce the batch or the sequence length",
-        Bytes(*floor_bytes), Bytes(*budget_bytes), in_module(at), Bytes(*floor_bytes)
+        "does not fit: needs at least {} of memory{}, has {}{}\n  largest at that point: {holder}\n  \
+         hint: give it {} or more, or reduce the batch or the sequence length",
+        Bytes(*floor_bytes), of_process(*reserve_bytes), Bytes(*budget_bytes), in_module(at),
+        Bytes(*floor_bytes)
     )]
     OverBudget {
         /// Least bytes that would do, reserve and state included.
         floor_bytes: u64,
         /// The budget.
         budget_bytes: u64,
+        /// What of the floor the process takes beside its tensors: code, threads, libraries, and
+        /// whatever the program itself has allocated. 0 if the process is not bounded.
+        reserve_bytes: u64,
         /// The node that sets the floor.
         at: String,
         /// The largest value held there.
         holder: String,
     },
     /// There is no room for state (parameters, moments, inputs, kept values).
-    #[error("no room for {} of {what}: {source}", Bytes(*bytes))]
+    #[error(
+        "no room for {} of {what}: {source}\n  hint: give the engine more memory; what the program \
+         itself allocates counts too", Bytes(*bytes)
+    )]
     State {
         /// What it was for.
         what: &'static str,
@@ -135,6 +142,21 @@ pub enum Error {
     /// Saved state does not fit what it is loaded into.
     #[error("saved state: {0}")]
     Saved(String),
+}
+
+/// As it is displayed, so that a `main` that answers this error tells it to people.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+fn of_process(reserve_bytes: u64) -> String {
+    if reserve_bytes == 0 {
+        return String::new();
+    }
+    let reserve = Bytes(reserve_bytes);
+    format!(" ({reserve} of it for the process itself: code, threads, its own data)")
 }
 
 fn in_module(module: &str) -> String {

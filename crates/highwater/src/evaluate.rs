@@ -34,9 +34,8 @@ impl Engine {
             whole: true,
             future: None,
         };
-        let result = self.evaluate(state, &request);
         self.check_reserve(state);
-        match result {
+        match self.evaluate(state, &request) {
             Ok(()) => {
                 self.finish(state, location);
                 Ok(())
@@ -428,6 +427,7 @@ impl Engine {
         Error::OverBudget {
             floor_bytes: floor.arena_bytes + self.0.store.state_bytes() + reserve,
             budget_bytes,
+            reserve_bytes: reserve,
             at: at.unwrap_or_default(),
             holder: holder.unwrap_or_else(|| "scratch memory".into()),
         }

@@ -4,6 +4,55 @@
 //! Operations on [`Tensor`]s build a graph; `optimizer.step()` compiles it, forward, backward and
 //! updates together, into an instruction list that fits the budget (keeping, dropping and recomputing
 //! values as it must), and runs it. The code you write is PyTorch's training loop.
+//!
+//! ```
+//! use highwater::nn::{Linear, Module};
+//! use highwater::optim::{AdamW, AdamWOptions, Optimizer};
+//! use highwater::{Engine, Result};
+//!
+//! fn main() -> Result<()> {
+//!     let engine = Engine::builder().memory(128 << 20).seed(1).build()?;
+//!     let model = Linear::new(&engine, 2, 1, true)?;
+//!     let options = AdamWOptions { lr: 0.1, ..Default::default() };
+//!     let mut optimizer = AdamW::new(model.parameters(), options)?;
+//!     let x = engine.tensor(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [3, 2])?;
+//!     let y = engine.tensor(&[8.0, 18.0, 28.0], [3, 1])?;
+//!     let mut last = f32::INFINITY;
+//!     for _ in 0..20 {
+//!         let error = model.forward(&x)?.sub(&y)?;
+//!         let loss = error.mul(&error)?.mean()?;
+//!         loss.backward()?;
+//!         optimizer.step()?;
+//!         last = loss.item()?;
+//!     }
+//!     assert!(last < 200.0);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What outlives a step
+//!
+//! `step()`, [`eval`] and a read such as [`Tensor::item`] evaluate what is pending. After a step
+//! there are still: parameters and other cells; inputs made from data; and of results those of at
+//! most 64 KiB, those marked [`Tensor::keep`], and those that were read before. Other handles have
+//! expired, and using one is an error that says where it was made and what to do. Gradients add up
+//! until a step takes them.
+//!
+//! # What the budget covers
+//!
+//! [`Builder::memory`] bounds the whole process: tensors, and a reserve for everything else that is
+//! measured when the engine is built. What your program allocates later counts too: it is noticed
+//! when the next step starts, and takes room from the plan; if nothing fits any more, the step is
+//! refused and says how much of the floor is the process itself. [`Builder::arena`] bounds tensors
+//! alone.
+//!
+//! # Saving
+//!
+//! [`Module::state_dict`] and [`optim::Optimizer::state_dict`] name every tensor;
+//! [`Parameter::with_bytes`] reads one without a copy and [`Parameter::with_bytes_mut`] fills it.
+//! The module `saved` of the crate `highwater-memory` (here [`memory`]) writes folders of such bytes
+//! atomically, with checksums, through [`memory::Files`]; `highwater-models` reads and writes
+//! safetensors files by the same trait, whose version for the file system is [`memory::DiskFiles`].
 
 mod autograd;
 mod backward;
@@ -48,3 +97,8 @@ pub mod op {
     };
     pub use smallvec::{SmallVec, smallvec};
 }
+
+/// Has the README's example compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -231,7 +231,7 @@ impl Tensor {
     /// [`crate::Error::Usage`] if one is not there.
     #[track_caller]
     pub fn transpose(&self, a: usize, b: usize) -> Result<Self> {
-        let refused = || format!("transpose({a}, {b}) of shape {}", self.shape());
+        let refused = || no_dimension("transpose", a.max(b), self.shape());
         self.view(Location::caller(), |layout| layout.transpose(a, b), refused)
     }
 
@@ -241,7 +241,10 @@ impl Tensor {
     /// [`crate::Error::Usage`] unless `order` is a permutation.
     #[track_caller]
     pub fn permute(&self, order: &[usize]) -> Result<Self> {
-        let refused = || format!("permute({order:?}) of shape {}", self.shape());
+        let refused = || {
+            let shape = self.shape();
+            format!("permute: {order:?} does not name each dimension of shape {shape} once")
+        };
         self.view(Location::caller(), |layout| layout.permute(order), refused)
     }
 
@@ -251,7 +254,14 @@ impl Tensor {
     /// [`crate::Error::Usage`] if they are not all there.
     #[track_caller]
     pub fn narrow(&self, dim: usize, start: usize, length: usize) -> Result<Self> {
-        let refused = || format!("narrow({dim}, {start}, {length}) of shape {}", self.shape());
+        let refused = || match self.dims().get(dim) {
+            Some(extent) => format!(
+                "narrow({dim}, {start}, {length}) ends behind dimension {dim} of shape {}, whose \
+                 extent is {extent}",
+                self.shape()
+            ),
+            None => no_dimension("narrow", dim, self.shape()),
+        };
         self.view(
             Location::caller(),
             |layout| layout.narrow(dim, start, length),
@@ -267,7 +277,14 @@ impl Tensor {
     pub fn chunk(&self, chunks: usize, dim: usize) -> Result<Vec<Self>> {
         let extent = self.dims().get(dim).copied().unwrap_or(0);
         if chunks == 0 || extent % chunks != 0 || dim >= self.shape().rank() {
-            let message = format!("chunk({chunks}, {dim}) of shape {}", self.shape());
+            let message = if dim >= self.shape().rank() {
+                no_dimension("chunk", dim, self.shape())
+            } else {
+                format!(
+                    "chunk: {chunks} equal parts do not make dimension {dim} of shape {}",
+                    self.shape()
+                )
+            };
             return Err(usage_error(message, Location::caller()));
         }
         let length = extent / chunks;
@@ -283,7 +300,10 @@ impl Tensor {
     #[track_caller]
     pub fn expand(&self, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
-        let refused = || format!("expand of {} to {shape}", self.shape());
+        let refused = || {
+            let own = self.shape();
+            format!("expand: only extents of 1 can grow; {own} does not become {shape}")
+        };
         self.view(Location::caller(), |layout| layout.expand(&shape), refused)
     }
 
@@ -397,4 +417,9 @@ unary! {
     sqrt, op::Sqrt;
     /// Elementwise negation.
     neg, op::Neg;
+}
+
+fn no_dimension(what: &str, dim: usize, shape: &Shape) -> String {
+    let rank = shape.rank();
+    format!("{what}: there is no dimension {dim} in shape {shape}, of rank {rank}")
 }

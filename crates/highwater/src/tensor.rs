@@ -5,7 +5,7 @@ use crate::engine::{Engine, State, usage_error};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{
-    Category, CellId, DType, Layout, Op, Operand, Phase, Shape, Source, Spec, ValueId,
+    Category, CellId, DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec, ValueId,
 };
 use highwater_ops::Element;
 use smallvec::SmallVec;
@@ -180,7 +180,12 @@ impl Tensor {
         let location = Location::caller();
         let shape = shape.into();
         let Some(shape) = Shape::checked(&shape).filter(|shape| shape.numel() == data.len()) else {
-            let message = format!("{} elements do not make the shape {shape}", data.len());
+            let message = match shape.len() {
+                ..=RANK_MAX => {
+                    format!("{} elements do not make the shape {shape}", data.len())
+                }
+                rank => format!("a tensor has at most {RANK_MAX} dimensions, not {rank}"),
+            };
             return Err(usage_error(message, location));
         };
         let spec = Spec::contiguous(dtype_of::<T>(), shape);
@@ -194,12 +199,17 @@ impl Tensor {
     /// Standard normal deviates from the engine's random numbers, as `torch.randn`.
     ///
     /// # Errors
-    /// [`Error::State`] if there is no room.
+    /// [`Error::Usage`] for a shape beyond the process's memory; [`Error::State`] if there is no
+    /// room.
     #[track_caller]
     pub fn randn(engine: &Engine, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
+        let too_large = || usage_error(format!("{shape} is too large"), Location::caller());
+        let numel = Shape::checked(&shape).ok_or_else(too_large)?.numel();
+        let mut data = Vec::new();
+        data.try_reserve_exact(numel).map_err(|_| too_large())?;
+        data.resize(numel, 0.0);
         let (seed, offset) = engine.lock().next_random();
-        let mut data = vec![0.0; shape.numel()];
         highwater_ops::philox::fill_normal(seed, offset, &mut data);
         Self::from_slice(engine, &data, shape)
     }

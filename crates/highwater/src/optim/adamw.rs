@@ -1,6 +1,6 @@
 //! AdamW.
 
-use super::{Optimizer, step, zero_grad};
+use super::{Optimizer, check_settings, step, zero_grad};
 use crate::Result;
 use crate::context::site;
 use crate::parameter::Parameter;
@@ -55,7 +55,8 @@ impl AdamW {
     /// An optimizer over one group.
     ///
     /// # Errors
-    /// [`crate::Error::State`] if there is no room for the moments.
+    /// [`crate::Error::Usage`] for settings that cannot be meant; [`crate::Error::State`] if there is
+    /// no room for the moments.
     #[track_caller]
     pub fn new(parameters: Vec<Parameter>, options: AdamWOptions) -> Result<Self> {
         Self::with_groups(vec![(parameters, options)])
@@ -73,6 +74,13 @@ impl AdamW {
             steps: 0,
         };
         for (group, (parameters, options)) in groups.into_iter().enumerate() {
+            check_settings(&[
+                ("lr", options.lr, f64::INFINITY),
+                ("beta1", options.betas.0, 1.0),
+                ("beta2", options.betas.1, 1.0),
+                ("eps", options.eps, f64::INFINITY),
+                ("weight_decay", options.weight_decay, f64::INFINITY),
+            ])?;
             adamw.groups.push(options);
             for parameter in parameters {
                 if adamw.slots.iter().any(|slot| slot.parameter.is(&parameter)) {

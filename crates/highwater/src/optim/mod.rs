@@ -8,7 +8,7 @@ pub use adamw::{AdamW, AdamWOptions};
 pub use clip::{clip_grad_norm_, grad_norm};
 pub use sgd::{Sgd, SgdOptions};
 
-use crate::engine::{Engine, State};
+use crate::engine::{Engine, State, usage_error};
 use crate::parameter::Parameter;
 use crate::{Error, Result};
 use highwater_graph::{CellId, Operand};
@@ -48,6 +48,24 @@ pub trait Optimizer: std::fmt::Debug + Send {
 
     /// Sets how many steps were taken: loading state.
     fn set_steps(&mut self, steps: u64);
+}
+
+/// Refuses settings that cannot be meant, as PyTorch's optimizers do: each of a name, a value and
+/// what it must be below.
+#[track_caller]
+fn check_settings(settings: &[(&str, f64, f64)]) -> Result<()> {
+    for &(name, value, below) in settings {
+        if !(0.0..below).contains(&value) {
+            let most = if below.is_finite() {
+                format!(" and below {below}")
+            } else {
+                String::new()
+            };
+            let message = format!("{name} must be a number from 0 up{most}, not {value}");
+            return Err(usage_error(message, Location::caller()));
+        }
+    }
+    Ok(())
 }
 
 /// Takes the gradient of a parameter out of the engine, as an operand of the pending graph. A

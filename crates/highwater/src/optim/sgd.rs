@@ -1,6 +1,6 @@
 //! Stochastic gradient descent.
 
-use super::{Optimizer, step, zero_grad};
+use super::{Optimizer, check_settings, step, zero_grad};
 use crate::Result;
 use crate::context::site;
 use crate::parameter::Parameter;
@@ -72,6 +72,11 @@ impl Sgd {
             steps: 0,
         };
         for (group, (parameters, options)) in groups.into_iter().enumerate() {
+            check_settings(&[
+                ("lr", options.lr, f64::INFINITY),
+                ("momentum", options.momentum, f64::INFINITY),
+                ("weight_decay", options.weight_decay, f64::INFINITY),
+            ])?;
             for parameter in parameters {
                 if sgd.slots.iter().any(|slot| slot.parameter.is(&parameter)) {
                     continue;

@@ -225,6 +225,7 @@ fn a_page_below_the_floor_is_refused_and_nothing_changes() {
             budget_bytes,
             at,
             holder,
+            ..
         } = &refused
         else {
             panic!("{refused}");
