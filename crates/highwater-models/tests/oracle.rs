@@ -113,13 +113,20 @@ impl Session {
         }
     }
 
-    /// In the least memory that a first step such as `take_step` has room in.
-    fn in_least_memory(decay: Decay, take_step: impl Fn(&mut Self)) -> Self {
+    /// The least memory that a first step such as `take_step` has room in, and what it takes where
+    /// there is plenty.
+    fn least_and_most(decay: Decay, take_step: impl Fn(&mut Self)) -> (u64, u64) {
         let mut dry = Self::new(Engine::builder().arena(1 << 40).dry_run(), decay);
         take_step(&mut dry);
         let plan = dry.engine.forecast().expect("a step was planned");
         assert!(plan.floor_bytes < plan.peak_bytes);
-        Self::new(Engine::builder().arena(plan.floor_bytes), decay)
+        (plan.floor_bytes, plan.peak_bytes)
+    }
+
+    /// In the least memory that a first step such as `take_step` has room in.
+    fn in_least_memory(decay: Decay, take_step: impl Fn(&mut Self)) -> Self {
+        let (least, _) = Self::least_and_most(decay, take_step);
+        Self::new(Engine::builder().arena(least), decay)
     }
 
     fn indices(&self, data: &[u32]) -> Tensor {
@@ -293,4 +300,33 @@ fn ten_steps_are_pytorchs() {
         assert!(least.engine.last_step().recomputed_nodes > 0);
         assert_eq!(bits(&plenty.parameters()), bits(&least.parameters()));
     }
+}
+
+/// The budget law for the preset: ten steps in twelve budgets, with the same bits.
+#[test]
+fn budgets_change_no_bit() {
+    let decay = Decay::Matrices;
+    let mut fixture = Fixture::open();
+    let tokens = fixture.batches("tokens").remove(0);
+    let (least, most) = Session::least_and_most(decay, |session| {
+        session.backward(&tokens, &tokens);
+        session.adamw.step().unwrap();
+    });
+    let mut expected = None;
+    let mut recomputed = Vec::new();
+    for i in (0..12).rev() {
+        let budget = least + (most - least) * i / 11;
+        let mut session = Session::new(Engine::builder().arena(budget), decay);
+        let losses = session.train();
+        let found = (losses, bits(&session.parameters()));
+        assert_eq!(*expected.get_or_insert_with(|| found.clone()), found);
+        let report = session.engine.last_step();
+        assert!(report.peak_arena_bytes + report.state_bytes <= budget);
+        recomputed.push(report.recomputed_nodes);
+    }
+    assert_eq!(recomputed[0], 0, "{recomputed:?}");
+    assert!(
+        recomputed.is_sorted() && recomputed[11] > 0,
+        "{recomputed:?}"
+    );
 }
