@@ -193,7 +193,7 @@ fn the_floor_is_enough_and_less_is_refused() {
     let (code, refused, _) = highwater(dir.path(), &line);
     let refused: Value = serde_json::from_str(&refused).unwrap();
     assert_eq!((code, &refused["fits"]), (3, &Value::from(false)));
-    assert_fails("train --memory 1MiB", 3, "beside its tensors");
+    assert_fails("train --memory 1MiB", 3, "hint: give it --memory ");
     let line = format!("train --steps 2 --json --memory {above}");
     let (code, result, news) = highwater(dir.path(), &line);
     assert_eq!(code, 0, "{news}");

@@ -1,7 +1,7 @@
 //! The pending graph: what the user's code has asked for and nobody has computed yet.
 
 use crate::op::specs;
-use crate::{Effect, Op, OpError, Spec};
+use crate::{Effect, Op, OpError, RANK_MAX, Shape, Spec};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
@@ -269,6 +269,11 @@ impl Graph {
             self.check_fresh(op.name(), operand, site)?;
         }
         let outputs = op.infer(&specs(inputs))?;
+        if let Some(output) = outputs.iter().find(|o| Shape::checked(o.shape()).is_none()) {
+            let most =
+                format!("a result of at most {RANK_MAX} dimensions that a memory could hold");
+            return Err(OpError::shape(op.name(), most, output.to_string()));
+        }
         let writes = self.bump_versions(op.as_ref(), inputs, site)?;
         let requires_grad = site.grad_enabled
             && op.effect().is_repeatable()

@@ -58,6 +58,8 @@ pub(crate) struct State {
     pub(crate) pending_grads: BTreeMap<CellId, Operand>,
     /// Evaluated gradients: parameter to the cell that holds its gradient.
     pub(crate) grads: BTreeMap<CellId, CellId>,
+    /// Cells whose bytes user code has in hand: how many readers, or -1 for a writer.
+    pub(crate) borrowed: BTreeMap<CellId, isize>,
     pub(crate) cache: PlanCache,
     pub(crate) seed: u64,
     pub(crate) random_offset: u64,
@@ -500,6 +502,21 @@ impl Engine {
 }
 
 impl State {
+    /// Refuses to compute while user code has the bytes of a cell in hand that it would read or
+    /// write.
+    pub(crate) fn check_not_borrowed(
+        &self,
+        writes: bool,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        if self.borrowed.values().all(|&count| count > 0 && !writes) {
+            return Ok(());
+        }
+        let message = "bytes of a parameter are in use by a closure of with_bytes(), \
+                       with_bytes_mut() or with_values_mut(): evaluate before or after it";
+        Err(usage_error(message, location))
+    }
+
     fn forget(&mut self, dropped: &[CellId]) {
         for id in dropped {
             self.graph.remove_cell(*id);

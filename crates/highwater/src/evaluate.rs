@@ -27,6 +27,7 @@ impl Engine {
         state: &mut State,
         location: &'static Location<'static>,
     ) -> Result<()> {
+        state.check_not_borrowed(true, location)?;
         let targets = state.kept_targets();
         let request = Request {
             targets: &targets,
@@ -53,6 +54,7 @@ impl Engine {
         future: Option<&Operand>,
         location: &'static Location<'static>,
     ) -> Result<()> {
+        state.check_not_borrowed(false, location)?;
         let request = Request {
             targets,
             effects: false,
@@ -84,6 +86,7 @@ impl Engine {
         future: Option<&Operand>,
         location: &'static Location<'static>,
     ) -> Result<()> {
+        state.check_not_borrowed(true, location)?;
         let mut targets = state.pending_grad_values();
         let done = &state.progress.done;
         let needed = state
@@ -113,6 +116,7 @@ impl Engine {
 
     /// Eager mode: computes all that is pending now, keeping every value.
     pub(crate) fn evaluate_now(&self, state: &mut State) -> Result<()> {
+        state.check_not_borrowed(false, Location::caller())?;
         let pending = |id: &u32| !state.progress.done.contains(id);
         let nodes = (0..state.graph.nodes().len() as u32).filter(pending);
         let targets = nodes
@@ -219,15 +223,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes bytes for state from outside an evaluation.
+    /// Takes bytes for state from outside an evaluation: waits for one that another thread runs,
+    /// whose arena must stay where it is.
     pub(crate) fn alloc(
         &self,
         bytes: u64,
         category: Category,
         what: &'static str,
     ) -> Result<Arc<Storage>> {
+        let mut state = self.lock();
         match self.0.store.alloc(bytes, category, what) {
-            Err(Error::State { .. }) if self.give_up_residents(&mut self.lock()) => {
+            Err(Error::State { .. }) if self.give_up_residents(&mut state) => {
                 self.0.store.alloc(bytes, category, what)
             }
             other => other,
@@ -298,29 +304,34 @@ impl Engine {
                 .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
             let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
-            match self.plan(state, &compiled.problem)? {
-                Choice::Known(plan) => return Ok(Chosen::new(Some(graph), compiled, plan, None)),
-                Choice::New(plan, family) => {
+            match self.plan(state, &compiled.problem) {
+                Ok(Choice::Known(plan)) => {
+                    return Ok(Chosen::new(Some(graph), compiled, plan, None));
+                }
+                Ok(Choice::New(plan, family)) => {
                     return Ok(Chosen::new(Some(graph), compiled, plan, Some(family)));
                 }
-                Choice::Refused(_) => {}
+                Ok(Choice::Refused(_)) | Err(_) => {}
             }
         }
         let none = BTreeSet::new();
         let targets_now = targets.iter().copied();
         let compiled = self.compile(state, &state.graph, targets_now, &none, request.effects);
-        let family = match self.plan(state, &compiled.problem)? {
-            Choice::Known(plan) => return Ok(Chosen::new(None, compiled, plan, None)),
-            Choice::New(plan, family) => {
+        let refused = match self.plan(state, &compiled.problem) {
+            Ok(Choice::Known(plan)) => return Ok(Chosen::new(None, compiled, plan, None)),
+            Ok(Choice::New(plan, family)) => {
                 return Ok(Chosen::new(None, compiled, plan, Some(family)));
             }
-            Choice::Refused(family) => family,
+            Ok(Choice::Refused(family)) => Ok(family),
+            Err(error) => Err(error),
         };
-        if state.progress.residents.is_empty() {
+        // What ran already binds the plans: values that are gone need not be made again only
+        // because later ones are there.
+        if !state.give_up_residents() {
+            let family = refused?;
             state.forecast = self.describe(state, &state.graph, &compiled, &family, None);
             return Err(self.refusal(state, &compiled, &family));
         }
-        state.give_up_residents();
         self.choose(
             state,
             targets,
@@ -759,8 +770,10 @@ impl State {
             .unwrap_or(0)
     }
 
-    /// Forgets what earlier plans of the step left in the arena.
-    fn give_up_residents(&mut self) {
+    /// Forgets what earlier plans of the step left in the arena, and that nodes ran whose results are gone; answers whether
+    /// there was anything to forget.
+    fn give_up_residents(&mut self) -> bool {
+        let before = (self.progress.residents.len(), self.progress.done.len());
         self.progress.residents.clear();
         let (graph, storages) = (&self.graph, &self.storages);
         self.progress.done.retain(|&id| {
@@ -772,6 +785,7 @@ impl State {
                     .iter()
                     .all(|output| storages.contains_key(output))
         });
+        before != (0, self.progress.done.len())
     }
 
     /// Evaluated gradients become cells, so that later backward passes can add to them in place.

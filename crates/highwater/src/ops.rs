@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::engine::usage_error;
 use crate::tensor::Tensor;
-use highwater_graph::{DType, Shape};
+use highwater_graph::{DType, RANK_MAX, Shape};
 use highwater_ops as op;
 use std::panic::Location;
 
@@ -299,7 +299,7 @@ impl Tensor {
     /// [`crate::Error::Usage`] if the shape does not broadcast to `shape`.
     #[track_caller]
     pub fn expand(&self, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into();
+        let shape = checked(&shape.into(), "expand")?;
         let refused = || {
             let own = self.shape();
             format!("expand: only extents of 1 can grow; {own} does not become {shape}")
@@ -313,7 +313,7 @@ impl Tensor {
     /// [`crate::Error::Usage`] if the counts differ.
     #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into();
+        let shape = checked(&shape.into(), "reshape")?;
         let location = Location::caller();
         if shape.numel() != self.shape().numel() {
             let message = format!("reshape of {} to {shape}: the counts differ", self.shape());
@@ -422,4 +422,16 @@ unary! {
 fn no_dimension(what: &str, dim: usize, shape: &Shape) -> String {
     let rank = shape.rank();
     format!("{what}: there is no dimension {dim} in shape {shape}, of rank {rank}")
+}
+
+/// Refuses a shape whose elements cannot be counted.
+#[track_caller]
+fn checked(shape: &Shape, what: &str) -> Result<Shape> {
+    Shape::checked(shape).ok_or_else(|| {
+        let message = format!(
+            "{what}: the shape {shape} has more than {RANK_MAX} dimensions, or more elements than \
+             any memory"
+        );
+        usage_error(message, Location::caller())
+    })
 }

@@ -1,6 +1,6 @@
 //! Parameters and buffers: tensors that outlive steps and that updates write.
 
-use crate::engine::{Engine, usage_error};
+use crate::engine::{Engine, State, usage_error};
 use crate::tensor::{CellHandle, Tensor};
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};
@@ -148,7 +148,7 @@ impl Parameter {
     /// pending.
     #[track_caller]
     pub fn with_bytes<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let state = self.engine.lock();
+        let mut state = self.engine.lock();
         if let Some(why) = &state.poisoned {
             return Err(Error::Poisoned(why.clone()));
         }
@@ -157,16 +157,26 @@ impl Parameter {
             let message = "an update of this parameter is pending; step() evaluates it";
             return Err(usage_error(message, Location::caller()));
         }
+        let _borrow = self.borrow(&mut state, 1)?;
+        drop(state);
         Ok(read(raw::bytes(&self.cell.storage)))
     }
 
-    /// Overwrites the bytes: loading state.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] while something pending reads or writes the parameter.
+    /// Notes that user code reads (1) or writes (-1) the bytes, until the answer is dropped.
     #[track_caller]
-    pub fn with_bytes_mut<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-        let mut state = self.engine.lock();
+    fn borrow(&self, state: &mut State, count: isize) -> Result<Borrow<'_>> {
+        let borrowed = state.borrowed.entry(self.id()).or_default();
+        if *borrowed < 0 || *borrowed > 0 && count < 0 {
+            let message = "the bytes of the parameter are in use by another closure";
+            return Err(usage_error(message, Location::caller()));
+        }
+        *borrowed += count;
+        Ok(Borrow(self, count))
+    }
+
+    /// Refuses to write while something pending reads or writes the parameter.
+    #[track_caller]
+    pub(crate) fn check_idle(&self, state: &mut State) -> Result<()> {
         let reads = |node: &highwater_graph::Node| {
             let cell = |source| matches!(source, Source::Cell(id, _) if id == self.id());
             node.inputs.iter().any(|input| cell(input.source))
@@ -176,9 +186,23 @@ impl Parameter {
             state.compact(None);
         }
         if state.graph.nodes().iter().any(reads) {
-            let message = "the parameter is used by what is pending; step() or eval() first";
+            let message = "the parameter is used by what is pending: step() or highwater::eval() first, or drop \
+                           the tensors made from it";
             return Err(usage_error(message, Location::caller()));
         }
+        Ok(())
+    }
+
+    /// Overwrites the bytes: loading state.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] while something pending reads or writes the parameter.
+    #[track_caller]
+    pub fn with_bytes_mut<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        let mut state = self.engine.lock();
+        self.check_idle(&mut state)?;
+        let _borrow = self.borrow(&mut state, -1)?;
+        drop(state);
         Ok(write(raw::bytes_mut(&self.cell.storage)))
     }
 
@@ -206,5 +230,20 @@ impl Parameter {
             return Err(usage_error(message, Location::caller()));
         }
         self.with_values_mut(|own| own.copy_from_slice(values))
+    }
+}
+
+/// Bytes of a parameter in the hands of user code.
+struct Borrow<'a>(&'a Parameter, isize);
+
+impl Drop for Borrow<'_> {
+    fn drop(&mut self) {
+        let Self(parameter, count) = *self;
+        let mut state = parameter.engine.lock();
+        let borrowed = state.borrowed.entry(parameter.id()).or_default();
+        *borrowed -= count;
+        if *borrowed == 0 {
+            state.borrowed.remove(&parameter.id());
+        }
     }
 }

@@ -179,39 +179,47 @@ impl Tensor {
     ) -> Result<Self> {
         let location = Location::caller();
         let shape = shape.into();
-        let Some(shape) = Shape::checked(&shape).filter(|shape| shape.numel() == data.len()) else {
+        let checked = Shape::checked(&shape).filter(|shape| shape.numel() == data.len());
+        let Some(shape) = checked else {
             let message = match shape.len() {
-                ..=RANK_MAX => {
-                    format!("{} elements do not make the shape {shape}", data.len())
-                }
+                ..=RANK_MAX => format!("{} elements do not make the shape {shape}", data.len()),
                 rank => format!("a tensor has at most {RANK_MAX} dimensions, not {rank}"),
             };
             return Err(usage_error(message, location));
         };
         let spec = Spec::contiguous(dtype_of::<T>(), shape);
-        let storage = engine.alloc(spec.bytes(), Category::Input, "an input")?;
-        if !engine.0.dry {
-            raw::bytes_mut(&storage).copy_from_slice(bytemuck::cast_slice(data));
-        }
-        Ok(Self::held(engine, spec, storage, location))
+        let bytes = bytemuck::cast_slice(data);
+        Self::filled(engine, spec, location, |own| own.copy_from_slice(bytes))
     }
 
     /// Standard normal deviates from the engine's random numbers, as `torch.randn`.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a shape beyond the process's memory; [`Error::State`] if there is no
-    /// room.
+    /// [`Error::Usage`] for a shape that no memory could hold; [`Error::State`] if there is no room.
     #[track_caller]
     pub fn randn(engine: &Engine, shape: impl Into<Shape>) -> Result<Self> {
+        let location = Location::caller();
         let shape = shape.into();
-        let too_large = || usage_error(format!("{shape} is too large"), Location::caller());
-        let numel = Shape::checked(&shape).ok_or_else(too_large)?.numel();
-        let mut data = Vec::new();
-        data.try_reserve_exact(numel).map_err(|_| too_large())?;
-        data.resize(numel, 0.0);
+        let too_large = || usage_error(format!("no memory could hold the shape {shape}"), location);
+        let spec = Spec::contiguous(DType::F32, Shape::checked(&shape).ok_or_else(too_large)?);
         let (seed, offset) = engine.lock().next_random();
-        highwater_ops::philox::fill_normal(seed, offset, &mut data);
-        Self::from_slice(engine, &data, shape)
+        Self::filled(engine, spec, location, |own| {
+            highwater_ops::philox::fill_normal(seed, offset, bytemuck::cast_slice_mut(own));
+        })
+    }
+
+    /// An input whose bytes are filled where they lie; not in a dry run.
+    fn filled(
+        engine: &Engine,
+        spec: Spec,
+        location: &'static Location<'static>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Self> {
+        let storage = engine.alloc(spec.bytes(), Category::Input, "an input")?;
+        if !engine.0.dry {
+            fill(raw::bytes_mut(&storage));
+        }
+        Ok(Self::held(engine, spec, storage, location))
     }
 
     fn held(
@@ -524,7 +532,13 @@ impl Tensor {
         let operand = self.evaluate(&mut state, location)?;
         let storage = match operand.source {
             Source::Value(id) => state.storages.get(&id).cloned(),
-            Source::Cell(id, _) => state.cells.get(&id).cloned(),
+            Source::Cell(id, _) => {
+                if state.borrowed.get(&id).is_some_and(|&count| count < 0) {
+                    let message = "a closure is writing the bytes of this parameter";
+                    return Err(usage_error(message, location));
+                }
+                state.cells.get(&id).cloned()
+            }
         };
         let storage = storage.ok_or_else(|| Error::Internal("evaluated, but not there".into()))?;
         let view = raw::view(&storage, &operand.spec);

@@ -305,8 +305,8 @@ fn check(op: &'static str, inputs: &[Spec], causal: bool) -> Result<[usize; 4], 
     let &[b, h, t, d] = q.shape().dims() else {
         return error("q of [B, H, T, D]".into(), q);
     };
-    if d > WIDTH_MAX {
-        return error(format!("q of at most {WIDTH_MAX} elements in each head"), q);
+    if !(1..=WIDTH_MAX).contains(&d) {
+        return error(format!("q of 1 to {WIDTH_MAX} elements in each head"), q);
     }
     match k.shape().dims() {
         &[kb, kh, kt, kd] if (kb, kh, kd) == (b, h, d) => {

@@ -45,8 +45,9 @@ pub trait Module {
     /// Copies values into the parameters of the same names, as `load_state_dict(strict=True)`.
     ///
     /// # Errors
-    /// [`Error::Saved`] for a missing or unexpected name, or another count of elements; nothing was
-    /// loaded then.
+    /// [`Error::Saved`] for a missing or unexpected name, or another count of elements;
+    /// [`Error::Usage`] while something pending uses a parameter. Nothing was loaded then.
+    #[track_caller]
     fn load_state_dict(&self, values: &BTreeMap<String, Vec<f32>>) -> Result<()> {
         let own = self.state_dict();
         if let Some(name) = own.keys().find(|name| !values.contains_key(*name)) {
@@ -63,9 +64,13 @@ pub trait Module {
                 )));
             }
         }
-        values
-            .iter()
-            .try_for_each(|(name, values)| own[name].copy_from_slice(values))
+        for parameter in own.values() {
+            parameter.check_idle(&mut parameter.engine().lock())?;
+        }
+        for (name, values) in values {
+            own[name].copy_from_slice(values)?;
+        }
+        Ok(())
     }
 
     /// Names every parameter by its path, for messages and reports.

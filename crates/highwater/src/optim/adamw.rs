@@ -112,7 +112,7 @@ impl AdamW {
     fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<()> {
         let parameters = self.parameters();
         let next = self.steps + 1;
-        step(&parameters, keep, location, &mut |state, index, grad| {
+        let any = step(&parameters, keep, location, &mut |state, index, grad| {
             let slot = &self.slots[index];
             let options = &self.groups[slot.group];
             let op = highwater_ops::AdamW {
@@ -135,7 +135,9 @@ impl AdamW {
                 .apply(state, Arc::new(op), &cells, &site)?;
             Ok(())
         })?;
-        self.steps = next;
+        if any {
+            self.steps = next;
+        }
         Ok(())
     }
 }

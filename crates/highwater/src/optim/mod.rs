@@ -97,18 +97,19 @@ fn zero_grad(parameters: &[Parameter]) {
 /// What an optimizer emits per parameter that has a gradient.
 type Emit<'a> = dyn FnMut(&mut State, usize, Operand) -> Result<()> + 'a;
 
-/// Emits the updates of all parameters that have a gradient, then evaluates.
+/// Emits the updates of all parameters that have a gradient, then evaluates; answers whether there
+/// was any. If that fails, gradients of earlier evaluations are still there.
 fn step(
     parameters: &[Parameter],
     keep: bool,
     location: &'static Location<'static>,
     emit: &mut Emit<'_>,
-) -> Result<()> {
+) -> Result<bool> {
     let Some(engine) = parameters
         .first()
         .map(|parameter| parameter.engine().clone())
     else {
-        return Ok(());
+        return Ok(false);
     };
     if parameters
         .iter()
@@ -119,10 +120,22 @@ fn step(
         });
     }
     let mut state = engine.lock();
+    let (mut any, mut taken) = (false, Vec::new());
     for (index, parameter) in parameters.iter().enumerate() {
+        let in_cell = state.grads.get(&parameter.id()).copied();
+        taken.extend(in_cell.map(|cell| (parameter.id(), cell)));
+        let keep = keep || in_cell.is_some();
         if let Some(grad) = take_grad(&engine, &mut state, parameter.id(), keep) {
+            any = true;
             emit(&mut state, index, grad)?;
         }
     }
-    engine.evaluate_all(&mut state, location)
+    engine.evaluate_all(&mut state, location)?;
+    if !keep {
+        for (parameter, cell) in taken {
+            state.grads.remove(&parameter);
+            engine.drop_cell(cell);
+        }
+    }
+    Ok(any)
 }

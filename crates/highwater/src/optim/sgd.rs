@@ -112,7 +112,7 @@ impl Sgd {
 
     fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<()> {
         let parameters = self.parameters();
-        step(&parameters, keep, location, &mut |state, index, grad| {
+        let any = step(&parameters, keep, location, &mut |state, index, grad| {
             let Slot {
                 group,
                 parameter,
@@ -138,7 +138,7 @@ impl Sgd {
                 .apply(state, Arc::new(op), &inputs, &site)?;
             Ok(())
         })?;
-        self.steps += 1;
+        self.steps += u64::from(any);
         Ok(())
     }
 }
