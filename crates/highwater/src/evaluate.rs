@@ -3,13 +3,14 @@
 
 use crate::autograd::{self, Stop};
 use crate::compile::{Choice, Compiled, Posed, Progress, compile};
+use crate::context::site;
 use crate::engine::{Engine, State, StepReport, located};
 use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
 use crate::forecast::{Forecast, Surroundings, forecast};
 use crate::store::Storage;
 use crate::tensor::{Handle, HandleState};
 use crate::{Error, Result, raw};
-use highwater_graph::{Category, Graph, Operand, Source, ValueId};
+use highwater_graph::{Category, CellId, Graph, Operand, Phase, Source, ValueId};
 use highwater_plan::{Family, Plan, Problem};
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -28,6 +29,7 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         state.check_not_borrowed(true, location)?;
+        self.make_grads_dense(state, location)?;
         let targets = state.kept_targets();
         let request = Request {
             targets: &targets,
@@ -87,6 +89,7 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         state.check_not_borrowed(true, location)?;
+        self.make_grads_dense(state, location)?;
         let mut targets = state.pending_grad_values();
         let done = &state.progress.done;
         let needed = state
@@ -111,6 +114,30 @@ impl Engine {
         result.map_err(|failed| self.abandon(state, failed, location))?;
         state.graph.mark_evaluated();
         state.adopt_grads();
+        Ok(())
+    }
+
+    /// Copies the pending gradients that are views (of a transposed product, or of one number that
+    /// stands for all): those that are evaluated become cells, which later ones are added to.
+    fn make_grads_dense(
+        &self,
+        state: &mut State,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let views = state.pending_grads.iter();
+        let views: Vec<(CellId, Operand)> = views
+            .filter(|(_, grad)| !grad.spec.layout.is_contiguous())
+            .map(|(&id, grad)| (id, grad.clone()))
+            .collect();
+        for (id, grad) in views {
+            let copy = Arc::new(highwater_ops::Copy);
+            let site = site(location, Phase::Backward);
+            let dense = self.apply(state, copy, &[grad], &site)?.remove(0);
+            if let Source::Value(value) = dense.source {
+                state.graph.set_category(value, Category::Gradient);
+            }
+            state.pending_grads.insert(id, dense);
+        }
         Ok(())
     }
 

@@ -10,6 +10,7 @@
 mod budget;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
+mod misuse;
 mod models;
 mod reads;
 mod semantics;
