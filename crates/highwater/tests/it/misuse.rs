@@ -24,7 +24,7 @@ fn read_on_the_way(arena: u64, reads: &[usize]) -> Result<(u64, Vec<u32>)> {
     let weights: Vec<Parameter> = weights.collect::<Result<_>>()?;
     let mut sgd = sgd(&weights);
     for _ in 0..2 {
-        let mut h = engine.tensor(&[0.1; 128 * 64], [128, 64])?;
+        let mut h = engine.tensor(&vec![0.1; 128 * 64], [128, 64])?;
         for weight in &weights {
             h = h.matmul(weight)?.tanh()?;
         }
@@ -70,7 +70,7 @@ fn inputs_made_while_another_thread_steps_wait_for_it() {
         let engine = Engine::builder().threads(1).arena(arena).build().unwrap();
         let weight = Parameter::uniform(&engine, [256, 256], 0.06).unwrap();
         let mut sgd = sgd(std::slice::from_ref(&weight));
-        let mut h = engine.tensor(&[0.01; 512 * 256], [512, 256]).unwrap();
+        let mut h = engine.tensor(&vec![0.01; 512 * 256], [512, 256]).unwrap();
         for _ in 0..12 {
             h = h.matmul(&weight).unwrap().tanh().unwrap();
         }
@@ -81,7 +81,7 @@ fn inputs_made_while_another_thread_steps_wait_for_it() {
                 for _ in 0..others {
                     std::thread::sleep(Duration::from_millis(1));
                     // Has room or has not; must not take the running step's.
-                    let _ = engine.tensor(&[1.0; 512 * 512], [512, 512]);
+                    let _ = engine.tensor(&vec![1.0; 512 * 512], [512, 512]);
                 }
             });
             sgd.step().unwrap();
