@@ -156,7 +156,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
     pub optimizer: Option<OptimizerKind>,
 
-    /// Highest learning rate [default: 1e-3 for gpt2-nano, otherwise 1e-4]
+    /// Highest learning rate [default: 2e-3 for gpt2-nano, otherwise 1e-4]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub lr: Option<f64>,
 

@@ -204,7 +204,7 @@ fn optimizer(args: &RunArgs, steps: u64, is_default: bool) -> Result<OptimizerCo
         }
     };
     Ok(OptimizerConfig {
-        lr: args.lr.unwrap_or(if is_default { 1e-3 } else { 1e-4 }),
+        lr: args.lr.unwrap_or(if is_default { 2e-3 } else { 1e-4 }),
         warmup: args.warmup.unwrap_or(steps / 20),
         schedule: args.schedule.unwrap_or(Schedule::Cosine),
         weight_decay: args.weight_decay.unwrap_or(weight_decay),
