@@ -3,9 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "../../highwater-plan/tests/common/mod.rs"]
+mod common;
+
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
+use highwater::plan::{Plan, Problem};
 use highwater::{Builder, Engine, Module, Parameter, Tensor, no_grad};
 use highwater_memory::DiskFiles;
 use highwater_models::{Decay, Gpt2, Gpt2Config, WeightsReader};
@@ -329,4 +334,36 @@ fn budgets_change_no_bit() {
         recomputed.is_sorted() && recomputed[11] > 0,
         "{recomputed:?}"
     );
+}
+
+thread_local! {
+    static PLANS: RefCell<Vec<(Problem, Plan)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The verifier's law for the preset: its plans, tampered with, are rejected.
+#[test]
+fn tampered_plans_are_rejected() {
+    let decay = Decay::Matrices;
+    let mut fixture = Fixture::open();
+    let tokens = fixture.batches("tokens").remove(0);
+    let take_step = |session: &mut Session| {
+        session.backward(&tokens, &tokens);
+        session.adamw.step().unwrap();
+    };
+    let (least, most) = Session::least_and_most(decay, take_step);
+    let keep = |problem: &Problem, plan: &Plan| {
+        PLANS.with_borrow_mut(|plans| plans.push((problem.clone(), plan.clone())));
+    };
+    let mut tried = 0;
+    for budget in [least, least + (most - least) / 3, most] {
+        take_step(&mut Session::new(
+            Engine::builder().arena(budget).on_plan(keep),
+            decay,
+        ));
+        for (problem, plan) in PLANS.take() {
+            let counts = common::tamper::tamper(&problem, &plan, budget, 10);
+            tried += counts.iter().sum::<usize>();
+        }
+    }
+    assert!(tried >= 200, "{tried}");
 }

@@ -83,6 +83,10 @@ fn accumulate(
     grad: Operand,
     location: &'static Location<'static>,
 ) -> Result<()> {
+    // Frozen since the forward pass, as in PyTorch.
+    if state.graph.cell(id).is_some_and(|cell| !cell.requires_grad) {
+        return Ok(());
+    }
     if let Some(cell) = state
         .grads
         .get(&id)

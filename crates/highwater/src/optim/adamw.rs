@@ -40,7 +40,6 @@ impl Default for AdamWOptions {
 pub struct AdamW {
     groups: Vec<AdamWOptions>,
     slots: Vec<Slot>,
-    steps: u64,
 }
 
 #[derive(Debug)]
@@ -49,6 +48,8 @@ struct Slot {
     parameter: Parameter,
     exp_avg: Parameter,
     exp_avg_sq: Parameter,
+    /// Updates so far.
+    steps: u64,
 }
 
 impl AdamW {
@@ -71,7 +72,6 @@ impl AdamW {
         let mut adamw = Self {
             groups: Vec::new(),
             slots: Vec::<Slot>::new(),
-            steps: 0,
         };
         for (group, (parameters, options)) in groups.into_iter().enumerate() {
             check_settings(&[
@@ -98,6 +98,7 @@ impl AdamW {
                     parameter,
                     exp_avg,
                     exp_avg_sq,
+                    steps: 0,
                 });
             }
         }
@@ -111,8 +112,7 @@ impl AdamW {
 
     fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<()> {
         let parameters = self.parameters();
-        let next = self.steps + 1;
-        let any = step(&parameters, keep, location, &mut |state, index, grad| {
+        let updated = step(&parameters, keep, location, &mut |state, index, grad| {
             let slot = &self.slots[index];
             let options = &self.groups[slot.group];
             let op = highwater_ops::AdamW {
@@ -121,7 +121,7 @@ impl AdamW {
                 beta2: options.betas.1,
                 eps: options.eps,
                 weight_decay: options.weight_decay,
-                step: next,
+                step: slot.steps + 1,
             };
             let cells = [
                 slot.parameter.operand(state)?,
@@ -135,8 +135,8 @@ impl AdamW {
                 .apply(state, Arc::new(op), &cells, &site)?;
             Ok(())
         })?;
-        if any {
-            self.steps = next;
+        for (slot, updated) in self.slots.iter_mut().zip(updated) {
+            slot.steps += u64::from(updated);
         }
         Ok(())
     }
@@ -179,11 +179,13 @@ impl Optimizer for AdamW {
         self.slots.iter().flat_map(named).collect()
     }
 
-    fn steps(&self) -> u64 {
-        self.steps
+    fn step_counts(&self) -> Vec<u64> {
+        self.slots.iter().map(|slot| slot.steps).collect()
     }
 
-    fn set_steps(&mut self, steps: u64) {
-        self.steps = steps;
+    fn set_step_counts(&mut self, counts: &[u64]) {
+        for (slot, &steps) in self.slots.iter_mut().zip(counts) {
+            slot.steps = steps;
+        }
     }
 }

@@ -43,11 +43,22 @@ pub trait Optimizer: std::fmt::Debug + Send {
     /// saved.
     fn state_dict(&self) -> Vec<(String, Parameter)>;
 
-    /// How many steps were taken.
-    fn steps(&self) -> u64;
+    /// How often each parameter was updated, in the order of [`Optimizer::parameters`]: what bias
+    /// corrections count, as PyTorch's `state["step"]`.
+    fn step_counts(&self) -> Vec<u64>;
 
-    /// Sets how many steps were taken: loading state.
-    fn set_steps(&mut self, steps: u64);
+    /// Sets how often each parameter was updated: loading state.
+    fn set_step_counts(&mut self, counts: &[u64]);
+
+    /// How many steps were taken, those without any gradient left out.
+    fn steps(&self) -> u64 {
+        self.step_counts().into_iter().max().unwrap_or(0)
+    }
+
+    /// Sets how many steps were taken, for all parameters alike: loading state.
+    fn set_steps(&mut self, steps: u64) {
+        self.set_step_counts(&vec![steps; self.parameters().len()]);
+    }
 }
 
 /// Refuses settings that cannot be meant, as PyTorch's optimizers do: each of a name, a value and
@@ -97,19 +108,18 @@ fn zero_grad(parameters: &[Parameter]) {
 /// What an optimizer emits per parameter that has a gradient.
 type Emit<'a> = dyn FnMut(&mut State, usize, Operand) -> Result<()> + 'a;
 
-/// Emits the updates of all parameters that have a gradient, then evaluates; answers whether there
-/// was any. If that fails, gradients of earlier evaluations are still there.
+/// Emits the updates of all parameters that have a gradient, then evaluates; answers which had one. If that fails, gradients of earlier evaluations are still there.
 fn step(
     parameters: &[Parameter],
     keep: bool,
     location: &'static Location<'static>,
     emit: &mut Emit<'_>,
-) -> Result<bool> {
+) -> Result<Vec<bool>> {
     let Some(engine) = parameters
         .first()
         .map(|parameter| parameter.engine().clone())
     else {
-        return Ok(false);
+        return Ok(Vec::new());
     };
     if parameters
         .iter()
@@ -120,13 +130,13 @@ fn step(
         });
     }
     let mut state = engine.lock();
-    let (mut any, mut taken) = (false, Vec::new());
+    let (mut updated, mut taken) = (vec![false; parameters.len()], Vec::new());
     for (index, parameter) in parameters.iter().enumerate() {
         let in_cell = state.grads.get(&parameter.id()).copied();
         taken.extend(in_cell.map(|cell| (parameter.id(), cell)));
         let keep = keep || in_cell.is_some();
         if let Some(grad) = take_grad(&engine, &mut state, parameter.id(), keep) {
-            any = true;
+            updated[index] = true;
             emit(&mut state, index, grad)?;
         }
     }
@@ -137,5 +147,5 @@ fn step(
             engine.drop_cell(cell);
         }
     }
-    Ok(any)
+    Ok(updated)
 }

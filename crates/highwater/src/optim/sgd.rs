@@ -40,7 +40,6 @@ impl Default for SgdOptions {
 pub struct Sgd {
     groups: Vec<SgdOptions>,
     slots: Vec<Slot>,
-    steps: u64,
 }
 
 #[derive(Debug)]
@@ -48,6 +47,8 @@ struct Slot {
     group: usize,
     parameter: Parameter,
     buffer: Option<Parameter>,
+    /// Updates so far.
+    steps: u64,
 }
 
 impl Sgd {
@@ -69,7 +70,6 @@ impl Sgd {
         let mut sgd = Self {
             groups: Vec::new(),
             slots: Vec::<Slot>::new(),
-            steps: 0,
         };
         for (group, (parameters, options)) in groups.into_iter().enumerate() {
             check_settings(&[
@@ -97,6 +97,7 @@ impl Sgd {
                     group,
                     parameter,
                     buffer: buffer.transpose()?,
+                    steps: 0,
                 });
             }
             sgd.groups.push(options);
@@ -112,11 +113,12 @@ impl Sgd {
 
     fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<()> {
         let parameters = self.parameters();
-        let any = step(&parameters, keep, location, &mut |state, index, grad| {
+        let updated = step(&parameters, keep, location, &mut |state, index, grad| {
             let Slot {
                 group,
                 parameter,
                 buffer,
+                steps,
             } = &self.slots[index];
             let options = &self.groups[*group];
             let op = highwater_ops::Sgd {
@@ -125,7 +127,7 @@ impl Sgd {
                 dampening: options.dampening,
                 weight_decay: options.weight_decay,
                 nesterov: options.nesterov,
-                first: self.steps == 0,
+                first: *steps == 0,
             };
             let mut inputs = vec![parameter.operand(state)?];
             if let Some(buffer) = buffer {
@@ -138,7 +140,9 @@ impl Sgd {
                 .apply(state, Arc::new(op), &inputs, &site)?;
             Ok(())
         })?;
-        self.steps += u64::from(any);
+        for (slot, updated) in self.slots.iter_mut().zip(updated) {
+            slot.steps += u64::from(updated);
+        }
         Ok(())
     }
 }
@@ -177,11 +181,13 @@ impl Optimizer for Sgd {
         self.slots.iter().filter_map(named).collect()
     }
 
-    fn steps(&self) -> u64 {
-        self.steps
+    fn step_counts(&self) -> Vec<u64> {
+        self.slots.iter().map(|slot| slot.steps).collect()
     }
 
-    fn set_steps(&mut self, steps: u64) {
-        self.steps = steps;
+    fn set_step_counts(&mut self, counts: &[u64]) {
+        for (slot, &steps) in self.slots.iter_mut().zip(counts) {
+            slot.steps = steps;
+        }
     }
 }

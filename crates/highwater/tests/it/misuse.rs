@@ -161,6 +161,39 @@ fn steps_without_gradients_do_not_count() {
     assert_eq!(adamw.steps(), 1);
 }
 
+/// As PyTorch: the first update of a parameter is corrected as a first one, whenever it comes.
+#[test]
+fn a_parameter_that_is_unfrozen_late_counts_its_own_steps() {
+    let engine = Engine::builder().build().unwrap();
+    let [early, late] = [1.0, 1.0].map(|x| parameter(&engine, &[x]));
+    let options = AdamWOptions {
+        lr: 0.1,
+        weight_decay: 0.0,
+        ..AdamWOptions::default()
+    };
+    let mut adamw = AdamW::new(vec![early.clone(), late.clone()], options).unwrap();
+    late.set_requires_grad(false);
+    for step in 0..20 {
+        late.set_requires_grad(step == 19);
+        early.add(&late).unwrap().sum().unwrap().backward().unwrap();
+        adamw.step().unwrap();
+    }
+    let moved = 1.0 - late.to_vec::<f32>().unwrap()[0];
+    assert!((moved - 0.1).abs() < 1e-6, "{moved}");
+    assert_eq!(adamw.step_counts(), [20, 1]);
+}
+
+#[test]
+fn a_parameter_frozen_before_backward_gets_no_gradient() {
+    let engine = Engine::builder().build().unwrap();
+    let [a, b] = [2.0, 3.0].map(|x| parameter(&engine, &[x]));
+    let out = a.mul(&b).unwrap().sum().unwrap();
+    a.set_requires_grad(false);
+    out.backward().unwrap();
+    assert!(a.grad().is_none());
+    assert_eq!(b.grad().unwrap().to_vec::<f32>().unwrap(), [2.0]);
+}
+
 #[test]
 fn settings_that_cannot_be_meant_are_refused() {
     let engine = Engine::builder().build().unwrap();
