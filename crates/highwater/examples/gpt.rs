@@ -27,8 +27,8 @@ impl Block {
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?)?)?;
-        let hidden = self.fc.forward(&self.ln_2.forward(&x)?)?;
-        x.add(&self.proj.forward(&hidden.gelu_tanh()?)?)
+        let hidden = self.fc.forward(&self.ln_2.forward(&x)?)?.gelu_tanh()?;
+        x.add(&self.proj.forward(&hidden)?)
     }
 }
 
@@ -37,13 +37,11 @@ fn main() -> Result<()> {
     let e = Engine::builder().arena(24 << 20).seed(1).build()?;
     let (tokens, positions) = (Embedding::new(&e, 256, c)?, Embedding::new(&e, t, c)?);
     let blocks = vec![Block::new(&e, c)?, Block::new(&e, c)?];
-    let (ln_f, head) = (
-        LayerNorm::new(&e, c, 1e-5)?,
-        Linear::new(&e, c, 256, false)?,
-    );
+    let ln_f = LayerNorm::new(&e, c, 1e-5)?;
+    let head = Linear::new(&e, c, 256, false)?;
     let modules: [&dyn Module; 5] = [&tokens, &positions, &blocks, &ln_f, &head];
-    let parameters = modules.iter().flat_map(|m| m.parameters()).collect();
-    let mut optimizer = AdamW::new(parameters, AdamWOptions::default())?;
+    let all = modules.iter().flat_map(|m| m.parameters()).collect();
+    let mut optimizer = AdamW::new(all, AdamWOptions::default())?;
     let text: Vec<u32> = include_str!("gpt.rs").bytes().map(u32::from).collect();
     for step in 0..120 {
         let row = |r, shift| &text[(step * 131 + r * 257) % (text.len() - t - 1) + shift..][..t];
