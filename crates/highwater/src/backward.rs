@@ -2,8 +2,9 @@
 
 use crate::autograd;
 use crate::context::site;
-use crate::engine::{Engine, State, usage_error};
+use crate::engine::{Engine, usage_error};
 use crate::evaluate::stopped;
+use crate::state::State;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 use highwater_graph::{Category, Effect, Operand, Phase, Source};

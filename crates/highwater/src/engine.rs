@@ -1,20 +1,17 @@
 //! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
 
-use crate::compile::{PlanCache, Progress};
+use crate::state::State;
 use crate::store::{Storage, Store};
-use crate::tensor::{Handle, Leaf, Tensor};
+use crate::tensor::Tensor;
 use crate::{Error, Forecast, Rates, Result};
-use highwater_graph::{
-    Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source, Spec, ValueId,
-};
+use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source, Spec};
 use highwater_memory::Reserve;
 use highwater_ops::{Device, Kernels, Pool};
 use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A training engine. Clones are the same engine. Tensors carry theirs; engines do not share
 /// anything.
@@ -37,37 +34,6 @@ pub(crate) struct Inner {
     state: Mutex<State>,
     /// Cells whose last handle was dropped; taken up at the next lock, when no graph reads them.
     dropped_cells: Mutex<Vec<CellId>>,
-}
-
-/// Everything that changes.
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) graph: Graph,
-    /// Counts the graphs that were evaluated whole: handles of an earlier one are not pending.
-    pub(crate) generation: u64,
-    pub(crate) progress: Progress,
-    /// Storage of the graph's values that have their own.
-    pub(crate) storages: BTreeMap<ValueId, Arc<Storage>>,
-    /// Storage of the cells. Kept here too until no pending node can read a dropped one.
-    pub(crate) cells: BTreeMap<CellId, Arc<Storage>>,
-    /// Live handles of the pending graph.
-    pub(crate) handles: Vec<Weak<Handle>>,
-    /// Values given by handles whose history was consumed, or leaves that require gradients.
-    pub(crate) leaves: BTreeMap<ValueId, Leaf>,
-    /// Parameters with a gradient that is not evaluated yet.
-    pub(crate) pending_grads: BTreeMap<CellId, Operand>,
-    /// Evaluated gradients: parameter to the cell that holds its gradient.
-    pub(crate) grads: BTreeMap<CellId, CellId>,
-    /// Cells whose bytes user code has in hand: how many readers, or -1 for a writer.
-    pub(crate) borrowed: BTreeMap<CellId, isize>,
-    pub(crate) cache: PlanCache,
-    pub(crate) seed: u64,
-    pub(crate) random_offset: u64,
-    pub(crate) checkpoints: u32,
-    pub(crate) reserve_bytes: u64,
-    pub(crate) poisoned: Option<String>,
-    pub(crate) last: StepReport,
-    pub(crate) forecast: Option<Forecast>,
 }
 
 /// What the last evaluation planned and what it took. Bytes; seconds.
@@ -498,42 +464,6 @@ impl Engine {
             Some(memory) => (memory, state.reserve_bytes),
             None => (self.0.store.budget(), 0),
         }
-    }
-}
-
-impl State {
-    /// Refuses to compute while user code has the bytes of a cell in hand that it would read or
-    /// write.
-    pub(crate) fn check_not_borrowed(
-        &self,
-        writes: bool,
-        location: &'static Location<'static>,
-    ) -> Result<()> {
-        if self.borrowed.values().all(|&count| count > 0 && !writes) {
-            return Ok(());
-        }
-        let message = "bytes of a parameter are in use by a closure of with_bytes(), \
-                       with_bytes_mut() or with_values_mut(): evaluate before or after it";
-        Err(usage_error(message, location))
-    }
-
-    fn forget(&mut self, dropped: &[CellId]) {
-        for id in dropped {
-            self.graph.remove_cell(*id);
-            self.cells.remove(id);
-            self.pending_grads.remove(id);
-            if let Some(grad) = self.grads.remove(id) {
-                self.graph.remove_cell(grad);
-                self.cells.remove(&grad);
-            }
-        }
-    }
-
-    /// The next random stream: nodes made in the same order draw the same numbers.
-    pub(crate) fn next_random(&mut self) -> (u64, u64) {
-        let offset = self.random_offset;
-        self.random_offset += 1;
-        (self.seed, offset)
     }
 }
 

@@ -4,17 +4,17 @@
 use crate::autograd::{self, Stop};
 use crate::compile::{Choice, Compiled, Posed, Progress, compile};
 use crate::context::site;
-use crate::engine::{Engine, State, StepReport, located};
-use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
+use crate::engine::{Engine, located};
+use crate::execute::{Failed, Machine, Until, describe, execute};
 use crate::forecast::{Forecast, Surroundings, forecast};
+use crate::state::{State, kept_values, value};
 use crate::store::Storage;
-use crate::tensor::{Handle, HandleState};
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph, Operand, Phase, Source, ValueId};
 use highwater_plan::{Family, Plan, Problem};
 use std::collections::BTreeSet;
 use std::panic::Location;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Values of at most this many bytes outlive a step if somebody holds their handle.
@@ -632,13 +632,6 @@ struct Request<'a> {
     future: Option<&'a Operand>,
 }
 
-fn value(operand: &Operand) -> Option<ValueId> {
-    match operand.source {
-        Source::Value(id) => Some(id),
-        Source::Cell(..) => None,
-    }
-}
-
 /// That no node of the problem reads a version of a cell that is gone.
 fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
     for &id in &compiled.nodes {
@@ -653,201 +646,6 @@ fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Pending values of live handles that are small or marked.
-fn kept_values(handles: &mut Vec<Weak<Handle>>, graph: &Graph, current: u64) -> Vec<ValueId> {
-    handles.retain(|handle| handle.strong_count() > 0);
-    let kept = |handle: Arc<Handle>| match &*handle.state() {
-        HandleState::Pending {
-            generation,
-            operand,
-        } if *generation == current => value(operand)
-            .filter(|&id| handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES),
-        _ => None,
-    };
-    handles
-        .iter()
-        .filter_map(Weak::upgrade)
-        .filter_map(kept)
-        .collect()
-}
-
-impl State {
-    /// What a whole evaluation must leave behind: pending gradients, and of the live handles those
-    /// that are small or marked.
-    fn kept_targets(&mut self) -> BTreeSet<ValueId> {
-        let mut targets = self.pending_grad_values();
-        targets.extend(kept_values(&mut self.handles, &self.graph, self.generation));
-        targets
-    }
-
-    /// What the gradients and writes that are pending will read.
-    fn pending_inputs(&self) -> BTreeSet<ValueId> {
-        let mut inputs = self.pending_grad_values();
-        for (id, node) in self.graph.nodes().iter().enumerate() {
-            if !node.op.effect().is_repeatable() && !self.progress.done.contains(&(id as u32)) {
-                inputs.extend(node.inputs.iter().filter_map(value));
-            }
-        }
-        inputs
-    }
-
-    /// Takes back the storage that was given to values which are not computed after all.
-    fn take_back(&mut self, values: &BTreeSet<ValueId>) {
-        for id in values {
-            self.storages.remove(id);
-        }
-    }
-
-    fn pending_grad_values(&self) -> BTreeSet<ValueId> {
-        self.pending_grads.values().filter_map(value).collect()
-    }
-
-    /// Drops the nodes that no live handle, pending gradient or effect can ever need, so that a
-    /// graph that stays pending through many reads stays small. Answers what `root` is now.
-    pub(crate) fn compact(&mut self, root: Option<&Operand>) -> Option<Operand> {
-        self.handles.retain(|handle| handle.strong_count() > 0);
-        let handles: Vec<_> = self.handles.iter().filter_map(Weak::upgrade).collect();
-        let mut roots = self.pending_grad_values();
-        roots.extend(
-            handles
-                .iter()
-                .filter_map(|handle| handle.pending_value(self.generation)),
-        );
-        roots.extend(root.and_then(value));
-        let done = &self.progress.done;
-        // A value that is there, and through which no gradient flows, needs its history no more.
-        let (graph, storages) = (&self.graph, &self.storages);
-        let ends = |id: ValueId| storages.contains_key(&id) && !graph.value(id).requires_grad;
-        let kept = graph.reachable(&roots, |id| !done.contains(&id), ends);
-        let (nodes, values) = self.graph.retain(&kept, &roots);
-        let new_value = |id: ValueId| values.get(&id).copied();
-        self.progress.done = done
-            .iter()
-            .filter_map(|id| nodes.get(id).copied())
-            .collect();
-        let residents = std::mem::take(&mut self.progress.residents).into_iter();
-        self.progress.residents = residents
-            .filter_map(|(id, offset)| Some((new_value(id)?, offset)))
-            .collect();
-        let storages = std::mem::take(&mut self.storages).into_iter();
-        self.storages = storages
-            .filter_map(|(id, s)| Some((new_value(id)?, s)))
-            .collect();
-        let leaves = std::mem::take(&mut self.leaves).into_iter();
-        self.leaves = leaves
-            .filter_map(|(id, leaf)| Some((new_value(id)?, leaf)))
-            .collect();
-        let renumber = |operand: &mut Operand| {
-            if let Source::Value(id) = operand.source
-                && let Some(id) = new_value(id)
-            {
-                operand.source = Source::Value(id);
-            }
-        };
-        self.pending_grads.values_mut().for_each(renumber);
-        for handle in &handles {
-            handle.renumber(self.generation, &renumber);
-        }
-        root.map(|root| {
-            let mut root = root.clone();
-            renumber(&mut root);
-            root
-        })
-    }
-
-    fn report(&mut self, plan: &Plan, ran: &Ran, started: Instant, store: &crate::store::Store) {
-        let state_bytes = store.state_bytes();
-        self.last = StepReport {
-            planned_arena_bytes: plan.arena_bytes,
-            peak_arena_bytes: ran.peak_arena_bytes,
-            state_bytes,
-            reserve_bytes: self.reserve_bytes,
-            planned_process_bytes: plan.arena_bytes + state_bytes + self.reserve_bytes,
-            predicted_seconds: plan.seconds,
-            seconds: started.elapsed().as_secs_f64(),
-            recomputed_nodes: plan.recomputed_nodes,
-            recompute_seconds: ran.recompute_seconds,
-            nodes: ran.nodes.len() as u32,
-        };
-    }
-
-    /// Notes what ran and what it left in the arena, as far as it belongs to the pending graph.
-    fn advance(&mut self, compiled: &Compiled, ran: Ran) {
-        let nodes = self.graph.nodes().len() as u32;
-        let values = self.graph.values().len() as ValueId;
-        let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node as usize]);
-        self.progress
-            .done
-            .extend(ran_nodes.filter(|&node| node < nodes));
-        self.progress.residents = ran
-            .present
-            .into_iter()
-            .map(|(value, offset)| (compiled.values[value as usize], offset))
-            .filter(|(value, _)| *value < values && !self.storages.contains_key(value))
-            .collect();
-    }
-
-    /// Where the highest value ends that the next plan will find in the arena.
-    fn residents_end(&self) -> u64 {
-        let ends = self.progress.residents.iter();
-        ends.map(|(&id, &offset)| offset + self.graph.value(id).spec.bytes())
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// Forgets what earlier plans of the step left in the arena, and that nodes ran whose results are gone; answers whether
-    /// there was anything to forget.
-    fn give_up_residents(&mut self) -> bool {
-        let before = (self.progress.residents.len(), self.progress.done.len());
-        self.progress.residents.clear();
-        let (graph, storages) = (&self.graph, &self.storages);
-        self.progress.done.retain(|&id| {
-            let node = graph.node(id);
-            let repeatable = node.op.effect().is_repeatable();
-            !repeatable
-                || node
-                    .outputs
-                    .iter()
-                    .all(|output| storages.contains_key(output))
-        });
-        before != (0, self.progress.done.len())
-    }
-
-    /// Evaluated gradients become cells, so that later backward passes can add to them in place.
-    fn adopt_grads(&mut self) {
-        for (parameter, grad) in std::mem::take(&mut self.pending_grads) {
-            let Source::Value(id) = grad.source else {
-                continue;
-            };
-            let Some(storage) = self.storages.get(&id).cloned() else {
-                continue;
-            };
-            let name = self
-                .graph
-                .cell(parameter)
-                .map_or_else(String::new, |cell| format!("{}.grad", cell.name));
-            let cell = self
-                .graph
-                .add_cell(&name, grad.spec, Category::Gradient, false);
-            self.cells.insert(cell, storage);
-            self.grads.insert(parameter, cell);
-        }
-    }
-
-    fn clear(&mut self) {
-        self.graph.clear();
-        self.progress = Progress::default();
-        self.storages.clear();
-        self.leaves.clear();
-        self.generation += 1;
-    }
-
-    /// A handle that is to be settled when the graph is evaluated.
-    pub(crate) fn register(&mut self, handle: &Arc<Handle>) {
-        self.handles.push(Arc::downgrade(handle));
-    }
 }
 
 /// The engine's error for a stopped backward walk.

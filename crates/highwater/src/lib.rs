@@ -70,6 +70,7 @@ pub mod optim;
 mod parameter;
 mod rates;
 mod raw;
+mod state;
 mod store;
 mod tensor;
 

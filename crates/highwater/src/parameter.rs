@@ -1,6 +1,7 @@
 //! Parameters and buffers: tensors that outlive steps and that updates write.
 
-use crate::engine::{Engine, State, usage_error};
+use crate::engine::{Engine, usage_error};
+use crate::state::State;
 use crate::tensor::{CellHandle, Tensor};
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};

@@ -1,7 +1,8 @@
 //! Tensors: handles on values that are pending, kept, cells, or gone.
 
 use crate::context::site;
-use crate::engine::{Engine, State, usage_error};
+use crate::engine::{Engine, usage_error};
+use crate::state::State;
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{

@@ -3,8 +3,9 @@
 use super::take_grad;
 use crate::Result;
 use crate::context::site;
-use crate::engine::{Engine, State, usage_error};
+use crate::engine::{Engine, usage_error};
 use crate::parameter::Parameter;
+use crate::state::State;
 use crate::tensor::Tensor;
 use highwater_graph::{Operand, Phase, Site};
 use highwater_ops::{ClipCoefficient, Finite, GradNorm, Mul};

@@ -8,8 +8,9 @@ pub use adamw::{AdamW, AdamWOptions};
 pub use clip::{clip_grad_norm_, grad_norm};
 pub use sgd::{Sgd, SgdOptions};
 
-use crate::engine::{Engine, State, usage_error};
+use crate::engine::{Engine, usage_error};
 use crate::parameter::Parameter;
+use crate::state::State;
 use crate::{Error, Result};
 use highwater_graph::{CellId, Operand};
 use std::panic::Location;
