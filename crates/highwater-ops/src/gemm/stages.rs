@@ -133,28 +133,18 @@ mod tests {
             let pool = Pool::new(threads).unwrap();
             let done = Mutex::new(Vec::new());
             let note = |kind, stage, task| done.lock().unwrap().push((kind, stage, task));
-            let packed = |stage: usize| {
-                done.lock()
-                    .unwrap()
-                    .iter()
-                    .filter(|d| d.0 == 'p' && d.1 == stage)
-                    .count()
-            };
-            let multiplied = |stage: usize| {
-                done.lock()
-                    .unwrap()
-                    .iter()
-                    .filter(|d| d.0 == 'm' && d.1 == stage)
-                    .count()
+            let count = |kind, stage: usize| {
+                let done = done.lock().unwrap();
+                done.iter().filter(|d| (d.0, d.1) == (kind, stage)).count()
             };
             stages.run(
                 Some(&pool),
                 |stage, task| {
-                    assert!(stage < 2 || multiplied(stage - 2) == 5);
+                    assert!(stage < 2 || count('m', stage - 2) == 5);
                     note('p', stage, task);
                 },
                 |stage, task| {
-                    assert!(packed(stage) == 3 && (stage == 0 || multiplied(stage - 1) == 5));
+                    assert!(count('p', stage) == 3 && (stage == 0 || count('m', stage - 1) == 5));
                     note('m', stage, task);
                 },
             );
