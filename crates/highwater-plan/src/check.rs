@@ -1,6 +1,6 @@
 //! What makes a problem malformed. The planner may index freely after this has passed.
 
-use crate::problem::{CellId, Effect, Home, NodeId, Problem, ValueId, Version};
+use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
 use thiserror::Error;
 
 /// Every buffer and scratch starts at a multiple of this many bytes.
@@ -78,6 +78,15 @@ pub enum ProblemError {
         node: NodeId,
         /// Position in its inputs.
         input: u32,
+        /// Position in its outputs.
+        output: u32,
+    },
+    /// An optional output that does not exist, is listed twice, or belongs to a node that may run
+    /// only once; or savings that are no part of the node's seconds.
+    #[error("node {node} wrongly lists output {output} as optional")]
+    BadOptional {
+        /// The node.
+        node: NodeId,
         /// Position in its outputs.
         output: u32,
     },
@@ -163,6 +172,7 @@ pub(crate) fn check(problem: &Problem) -> Result<(), ProblemError> {
                 });
             }
         }
+        optional(node, n)?;
         let fills = !n.outputs.is_empty() || !n.writes.is_empty() || n.scratch_bytes > 0;
         if n.effect == Effect::Guard && fills {
             return Err(ProblemError::GuardFills { node });
@@ -170,12 +180,28 @@ pub(crate) fn check(problem: &Problem) -> Result<(), ProblemError> {
         if n.effect == Effect::Repeatable && !n.writes.is_empty() {
             return Err(ProblemError::RepeatableWrites { node });
         }
-        if !n.seconds.is_finite() || n.seconds < 0.0 {
-            return Err(ProblemError::BadSeconds { node });
-        }
     }
     writers(problem)?;
     residents(problem)
+}
+
+/// Seconds of a node, and of what a run of it may leave out.
+fn optional(node: NodeId, n: &Node) -> Result<(), ProblemError> {
+    if !n.seconds.is_finite() || n.seconds < 0.0 {
+        return Err(ProblemError::BadSeconds { node });
+    }
+    let mut left = n.seconds;
+    for (i, &(output, seconds)) in n.optional.iter().enumerate() {
+        left -= seconds;
+        let twice = n.optional[..i].iter().any(|&(o, _)| o == output);
+        let there = (output as usize) < n.outputs.len() && !twice;
+        // Not `<`, so that NaN is wrong as well; rounding may leave a little less than nothing.
+        let part = seconds >= 0.0 && left >= -1e-9 * n.seconds;
+        if !(there && part && n.effect == Effect::Repeatable) {
+            return Err(ProblemError::BadOptional { node, output });
+        }
+    }
+    Ok(())
 }
 
 fn sizes(problem: &Problem) -> Result<(), ProblemError> {

@@ -216,6 +216,7 @@ mod tests {
             in_place: Vec::new(),
             scratch_bytes: 0,
             seconds: 1.0,
+            optional: Vec::new(),
             effect: Effect::Repeatable,
             done: false,
         }

@@ -37,8 +37,10 @@ pub enum Action {
         /// The node.
         node: NodeId,
         /// Byte offset in the arena of each output, in the node's order; `None` for values outside
-        /// the arena and for outputs that this run need not hold *because they are still present*.
-        /// An output that nobody needs still gets an offset and is freed right after.
+        /// the arena, for outputs that are still present (they are filled again where they are),
+        /// and for outputs in the arena that the node lists as [`crate::Node::optional`]: those are
+        /// left out, present or not. Any other output that nobody needs still gets an offset and
+        /// is freed right after.
         outputs: Vec<Option<u64>>,
         /// Byte offset of the scratch memory, if the node asks for any.
         scratch: Option<u64>,

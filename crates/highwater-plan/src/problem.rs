@@ -85,13 +85,26 @@ pub struct Node {
     pub in_place: Vec<(u32, u32)>,
     /// Bytes of scratch memory needed while it runs.
     pub scratch_bytes: u64,
-    /// Predicted seconds of one run.
+    /// Predicted seconds of one run that fills every output.
     pub seconds: f64,
+    /// Outputs, by position, that a run may leave out, and the predicted seconds that this saves.
+    /// A run that fills the others gives them the same bits. Only values in the arena are ever
+    /// left out; one that is needed later is made by another run.
+    pub optional: Vec<(u32, f64)>,
     /// What it does besides.
     pub effect: Effect,
     /// It ran in an earlier plan of the same step: it need not run now, unless a value of it that
     /// is no longer there is needed (possible only for `Effect::Repeatable`).
     pub done: bool,
+}
+
+impl Node {
+    /// Seconds saved by leaving out the output at a position; `None` if it must be filled.
+    #[must_use]
+    pub fn saved(&self, output: usize) -> Option<f64> {
+        let at = |&&(o, _): &&(u32, f64)| o as usize == output;
+        self.optional.iter().find(at).map(|&(_, seconds)| seconds)
+    }
 }
 
 /// One step's graph. `nodes` stand in program order: each value is produced before it is used.

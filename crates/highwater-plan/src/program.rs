@@ -38,6 +38,8 @@ pub(crate) struct Program {
     pub(crate) locks: Csr<Lock>,
     pub(crate) scratch: Vec<u64>,
     pub(crate) seconds: Vec<f64>,
+    /// Per node: the outputs that a run may leave out, and the seconds that this saves.
+    pub(crate) optional: Csr<(ValueId, f64)>,
     pub(crate) guard: Vec<bool>,
     /// Per value: bytes that it takes in the arena.
     pub(crate) size: Vec<u64>,
@@ -84,6 +86,10 @@ impl Program {
             let producer = producer[v as usize].map(|p| &problem.nodes[p as usize]);
             producer.is_some_and(|n| n.effect == Effect::Repeatable)
         };
+        let optional = |n: &Node| {
+            let values = n.optional.iter().map(|&(o, s)| (n.outputs[o as usize], s));
+            values.filter(|(v, _)| arena(v)).collect()
+        };
         let resident =
             |&v: &ValueId| matches!(problem.values[v as usize].home, Home::Resident { .. });
         let mut program = Program {
@@ -102,6 +108,7 @@ impl Program {
                 .map(|n| footprint(n.scratch_bytes))
                 .collect(),
             seconds: problem.nodes.iter().map(|n| n.seconds).collect(),
+            optional: problem.nodes.iter().map(optional).collect(),
             guard: problem
                 .nodes
                 .iter()
@@ -139,6 +146,18 @@ impl Program {
                 self.pending[v as usize] += 1;
             }
         }
+    }
+
+    /// Seconds saved by leaving a value out of a run of its producer; `None` if it must be filled.
+    pub(crate) fn saved(&self, node: NodeId, v: ValueId) -> Option<f64> {
+        let row = self.optional.row(node).iter();
+        row.copied().find(|o| o.0 == v).map(|o| o.1)
+    }
+
+    /// Seconds of a run of `v`'s producer that leaves out what it may besides.
+    pub(crate) fn alone(&self, node: NodeId, v: ValueId) -> f64 {
+        let others = self.optional.row(node).iter().filter(|o| o.0 != v);
+        self.seconds[node as usize] - others.map(|o| o.1).sum::<f64>()
     }
 
     /// Flat index of the first gap of a value.

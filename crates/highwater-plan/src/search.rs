@@ -233,7 +233,13 @@ impl<'a> Search<'a> {
             if fits && settings[gap] != NEVER && !tabu.contains(&(gap, setting)) {
                 let (_, at) = self.program.span(held.value, held.k);
                 let mut left = 48;
-                let cost = self.cost(settings, held.value, at, &mut left);
+                let mut cost = self.cost(settings, held.value, at, &mut left);
+                if settings[gap] == KEEP
+                    && held.k == 0
+                    && let Some(node) = self.program.producer[held.value as usize]
+                {
+                    cost -= self.program.saved(node, held.value).unwrap_or(0.0);
+                }
                 moves.push((size as f64 / (cost + 1e-12), gap, setting));
             }
         }
@@ -246,7 +252,7 @@ impl<'a> Search<'a> {
         let Some(node) = self.program.producer[v as usize] else {
             return 0.0;
         };
-        let mut cost = self.program.seconds[node as usize];
+        let mut cost = self.program.alone(node, v);
         for &w in self.program.inputs.row(node) {
             if *left == 0 {
                 break;
@@ -329,7 +335,7 @@ impl<'a> Search<'a> {
                 let gap = self.program.gap(v) + k;
                 let count = self.simulator.replays[gap];
                 if count > 0 && settings[gap] != KEEP {
-                    let seconds = self.program.seconds[node as usize] * f64::from(count);
+                    let seconds = self.program.alone(node, v) * f64::from(count);
                     list.push((seconds / (self.program.size[v as usize] + 1) as f64, v, k));
                 }
             }

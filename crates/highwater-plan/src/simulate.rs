@@ -340,14 +340,19 @@ impl<'a> Simulator<'a> {
             return;
         }
         self.fresh.clear();
-        let mut bytes = 0;
+        let (mut bytes, mut seconds) = (0, program.seconds[node as usize]);
         for &value in program.outputs.row(node) {
-            if !self.present[value as usize] {
-                let takes = self.taken(node, value);
-                if takes.is_none() {
-                    bytes += program.size[value as usize];
+            let present = self.present[value as usize];
+            match program.saved(node, value) {
+                Some(saved) if present || !self.asked(frame, value) => seconds -= saved,
+                _ if present => {}
+                _ => {
+                    let takes = self.taken(node, value);
+                    if takes.is_none() {
+                        bytes += program.size[value as usize];
+                    }
+                    self.fresh.push(Fresh { value, takes });
                 }
-                self.fresh.push(Fresh { value, takes });
             }
         }
         if self.runs == self.watch {
@@ -360,7 +365,7 @@ impl<'a> Simulator<'a> {
         self.high[step as usize] = self.high[step as usize].max(live);
         self.bytes += bytes;
         self.runs += 1;
-        self.outcome.seconds += program.seconds[node as usize];
+        self.outcome.seconds += seconds;
         for i in 0..self.fresh.len() {
             let Fresh { value, takes } = self.fresh[i];
             self.present[value as usize] = true;
@@ -421,13 +426,24 @@ impl<'a> Simulator<'a> {
 
     /// Decides whether a value is held from here on.
     fn enter(&mut self, v: ValueId) {
-        let i = v as usize;
-        self.hold[i] = match self.setting(v) {
+        self.hold[v as usize] = self.holds(v, self.count[v as usize]);
+    }
+
+    /// Whether a value is held after so many recomputations in its current gap.
+    fn holds(&self, v: ValueId, count: u8) -> bool {
+        match self.setting(v) {
             KEEP => true,
-            RELEASE => self.count[i] == 0 || (self.gap[i] as usize) < self.program.uses(v).len(),
+            RELEASE => count == 0 || (self.gap[v as usize] as usize) < self.program.uses(v).len(),
             NEVER => false,
-            n => self.count[i] >= n,
-        };
+            n => count >= n,
+        }
+    }
+
+    /// Whether a run is to fill an output that it may leave out.
+    fn asked(&self, frame: Frame, v: ValueId) -> bool {
+        let again = u8::from(frame.target.is_some());
+        let count = self.count[v as usize].saturating_add(again);
+        frame.target == Some(v) || self.pending[v as usize] > 0 || self.holds(v, count)
     }
 
     /// Checks that a node may run again at a step, and puts off updates where it may not yet.

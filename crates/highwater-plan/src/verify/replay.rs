@@ -142,6 +142,9 @@ impl<'a> Replay<'a> {
                 self.end.outside[value as usize] = Some(contents);
                 continue;
             }
+            if place.is_none() && n.optional.iter().any(|&(left_out, _)| left_out == o) {
+                continue;
+            }
             match (self.end.open[value as usize], place) {
                 (Some(h), None) => self.end.holdings[h].uses.push((i, true)),
                 (Some(_), Some(_)) => {

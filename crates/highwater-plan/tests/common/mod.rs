@@ -47,6 +47,7 @@ impl Builder {
             in_place: Vec::new(),
             scratch_bytes: 0,
             seconds,
+            optional: Vec::new(),
             effect: Effect::Repeatable,
             done: false,
         });

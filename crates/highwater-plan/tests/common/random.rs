@@ -115,11 +115,16 @@ fn layer(s: &mut Source, b: &mut Builder, cells: &[CellId], values: &mut Vec<Val
     let seconds = s.seconds();
     let scratch = if s.chance(20) { s.bytes() } else { 0 };
     let once = s.chance(3);
+    let optional = !once && s.chance(30);
     let node = b.node(&inputs, &outputs, seconds);
     node.scratch_bytes = scratch;
     node.reads.extend(cell.map(|c| (c, 0)));
     if alike {
         node.in_place.push((0, 0));
+    }
+    if optional {
+        let part = seconds / (outputs.len() + 1) as f64;
+        node.optional = (0..outputs.len() as u32).map(|o| (o, part)).collect();
     }
     if once {
         node.effect = Effect::Once;
