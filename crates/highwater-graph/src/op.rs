@@ -78,6 +78,21 @@ pub struct Cost {
     pub scratch_bytes: u64,
 }
 
+impl std::ops::Sub for Cost {
+    type Output = Self;
+
+    /// What is left without a part; never less than nothing.
+    fn sub(self, part: Self) -> Self {
+        Self {
+            matmul_flops: (self.matmul_flops - part.matmul_flops).max(0.0),
+            vector_flops: (self.vector_flops - part.vector_flops).max(0.0),
+            read_bytes: self.read_bytes.saturating_sub(part.read_bytes),
+            written_bytes: self.written_bytes.saturating_sub(part.written_bytes),
+            scratch_bytes: self.scratch_bytes.saturating_sub(part.scratch_bytes),
+        }
+    }
+}
+
 impl Cost {
     /// The cost of one pass: reads every input and writes every output once, with
     /// `flops_per_element` operations for each element of the outputs.
@@ -114,6 +129,14 @@ pub trait Op: Any + Debug + Send + Sync {
 
     /// What a run costs with `threads` threads. Scratch may depend on threads; results may not.
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Cost;
+
+    /// For an output that a run may leave out: the part of the cost that this saves. The others
+    /// must keep their bits; the kernel sees [which are left out](../highwater_ops/struct.View.html).
+    /// So the planner may choose between one run that fills everything and two that each fill a
+    /// part, later and with less to hold in between.
+    fn optional(&self, _output: usize, _inputs: &[Spec], _outputs: &[Spec]) -> Option<Cost> {
+        None
+    }
 
     /// What a run does besides filling its outputs.
     fn effect(&self) -> Effect {

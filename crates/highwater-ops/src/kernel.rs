@@ -130,6 +130,23 @@ impl<'a> View<'a> {
         }
     }
 
+    /// An output that this run leaves out; only for those that [`Op::optional`] lists. It has no
+    /// storage.
+    pub fn left_out(spec: &'a Spec) -> Self {
+        Self {
+            storage: std::ptr::null_mut(),
+            storage_bytes: 0,
+            writable: false,
+            spec,
+            memory: PhantomData,
+        }
+    }
+
+    /// Whether this run leaves the output out.
+    pub fn is_left_out(&self) -> bool {
+        self.storage.is_null()
+    }
+
     /// Dtype and layout.
     pub fn spec(&self) -> &'a Spec {
         self.spec

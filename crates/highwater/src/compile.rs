@@ -1,7 +1,9 @@
 //! From the pending graph to the planner's problem, and the cache of what it answered.
 
 use crate::Rates;
-use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
+use highwater_graph::{
+    CellId, Cost, Effect, Graph, NodeId, Phase, Source, Spec, ValueId, Version, specs,
+};
 use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -123,6 +125,7 @@ fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
             .collect(),
         scratch_bytes: cost.scratch_bytes,
         seconds: from.rates.seconds(&cost),
+        optional: optional(from, node, &inputs, &outputs, &cost),
         effect: match node.op.effect() {
             Effect::Pure | Effect::Random => plan::Effect::Repeatable,
             Effect::WritesCell | Effect::Collective => plan::Effect::Once,
@@ -130,6 +133,28 @@ fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
         },
         done: from.progress.done.contains(&id),
     }
+}
+
+/// The outputs that a run may leave out, with the seconds that this saves.
+fn optional(
+    from: &Posed<'_>,
+    node: &highwater_graph::Node,
+    inputs: &[Spec],
+    outputs: &[Spec],
+    cost: &Cost,
+) -> Vec<(u32, f64)> {
+    let mut left = *cost;
+    let mut seconds = from.rates.seconds(cost);
+    let mut list = Vec::new();
+    for o in 0..outputs.len() {
+        if let Some(part) = node.op.optional(o, inputs, outputs) {
+            left = left - part;
+            let without = from.rates.seconds(&left).min(seconds);
+            list.push((o as u32, seconds - without));
+            seconds = without;
+        }
+    }
+    list
 }
 
 fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Value {

@@ -168,7 +168,7 @@ impl Run<'_> {
         }
         self.wrote |= !node.writes.is_empty();
         if !self.machine.dry {
-            self.compute(node, posed, scratch)
+            self.compute(node, posed, offsets, scratch)
                 .map_err(|error| (error, None))?;
         }
         // An output over an input: the input is gone.
@@ -199,10 +199,11 @@ impl Run<'_> {
         &mut self,
         node: &Node,
         posed: &highwater_plan::Node,
+        offsets: &[Option<u64>],
         scratch: Option<u64>,
     ) -> Result<()> {
         let inputs = self.inputs(node, posed)?;
-        let outputs = self.outputs(node, posed)?;
+        let outputs = self.outputs(node, posed, offsets)?;
         let bytes = posed.scratch_bytes;
         let address = match scratch {
             Some(offset) => self.arena(offset, bytes)?,
@@ -286,12 +287,16 @@ impl Run<'_> {
         &mut self,
         node: &Node,
         posed: &highwater_plan::Node,
+        offsets: &[Option<u64>],
     ) -> Result<SmallVec<[Buffer; 2]>> {
         let mut buffers = SmallVec::new();
-        for (&value, &id) in node.outputs.iter().zip(&posed.outputs) {
+        for (o, (&value, &id)) in node.outputs.iter().zip(&posed.outputs).enumerate() {
             let absent = || Error::Internal(format!("no room planned for {}", node.op.name()));
+            let unplaced = offsets.get(o).is_none_or(Option::is_none);
             let (address, bytes) = if let Some(storage) = self.machine.storages.get(&value) {
                 (storage.address(), storage.bytes())
+            } else if unplaced && posed.saved(o).is_some() {
+                (std::ptr::null_mut(), 0)
             } else {
                 let offset = *self.ran.present.get(&id).ok_or_else(absent)?;
                 let bytes = self.compiled.problem.values[id as usize].bytes;
@@ -309,7 +314,7 @@ impl Run<'_> {
     }
 }
 
-/// A tensor's memory for the length of one kernel.
+/// A tensor's memory for the length of one kernel; no address for an output that is left out.
 struct Buffer {
     address: *mut u8,
     bytes: usize,
@@ -319,6 +324,9 @@ struct Buffer {
 
 impl Buffer {
     fn view(&self) -> View<'_> {
+        if self.address.is_null() {
+            return View::left_out(&self.spec);
+        }
         // SAFETY: the address lies in an arena below its height, or in a storage that the machine
         // holds. The plan was verified: no other buffer that is alive overlaps it, except an output
         // over an input where the operation offered that. Plans run under the engine's lock, one
@@ -380,7 +388,7 @@ fn call(
 }
 
 fn check_finite(node: &Node, outputs: &[Buffer]) -> Result<()> {
-    for output in outputs {
+    for output in outputs.iter().filter(|output| !output.address.is_null()) {
         let view = output.view();
         let finite = view
             .storage::<f32>()

@@ -38,6 +38,9 @@ pub enum Law {
     Determinism,
     /// The same bits where an output lies over an input it was offered for.
     InPlace,
+    /// The same bits in the outputs that are filled where others are left out, and parts of the
+    /// cost that add up to no more than the whole.
+    LeftOut,
     /// Gradients equal finite differences of the reference, all in `f64`.
     Gradient,
     /// The nodes that backward emits give the same with kernels as with references.
@@ -131,6 +134,7 @@ impl Laws {
             add(place.clone(), self.check_forward(&trial));
             add(place.clone(), self.check_determinism(&trial));
             add(place.clone(), self.check_in_place(&trial));
+            add(place.clone(), self.check_left_out(&trial));
             for finding in gradient::check(self, &trial) {
                 add(place.clone(), Err(finding));
             }
@@ -186,6 +190,48 @@ impl Laws {
                 );
                 return Err((Law::Determinism, detail));
             }
+        }
+        Ok(())
+    }
+
+    /// Leaves out each optional output by itself, and all of them.
+    fn check_left_out(&self, trial: &Trial<'_>) -> Result<(), Finding> {
+        let optional = |&o: &usize| {
+            let part = trial.op.optional(o, &trial.specs, &trial.outputs);
+            part.is_some()
+        };
+        let all: Vec<usize> = (0..trial.outputs.len()).filter(optional).collect();
+        let cells = trial.op.writes().len();
+        let alone = all.iter().map(std::slice::from_ref);
+        for left_out in alone
+            .chain([all.as_slice()])
+            .filter(|list| !list.is_empty())
+        {
+            let want = trial.run(Setup::new(&self.pools[1]))?;
+            let setup = Setup {
+                left_out,
+                ..Setup::new(&self.pools[1])
+            };
+            let got = trial.run(setup)?;
+            let differs = |&k: &usize| {
+                let output = k.checked_sub(cells);
+                output.is_none_or(|o| !left_out.contains(&o)) && got[k] != want[k]
+            };
+            if let Some(k) = (0..want.len()).find(differs) {
+                let detail = format!("other bits in result {k} without outputs {left_out:?}");
+                return Err((Law::LeftOut, detail));
+            }
+        }
+        let cost = trial.op.cost(&trial.specs, &trial.outputs, 2);
+        let parts = all
+            .iter()
+            .filter_map(|&o| trial.op.optional(o, &trial.specs, &trial.outputs));
+        let flops: f64 = parts
+            .map(|part| part.matmul_flops + part.vector_flops)
+            .sum();
+        if flops > (cost.matmul_flops + cost.vector_flops) * (1.0 + 1e-9) {
+            let detail = format!("parts come to {flops} operations, the whole to {cost:?}");
+            return Err((Law::LeftOut, detail));
         }
         Ok(())
     }

@@ -21,6 +21,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) garbage: u8,
     /// The output that lies over an input: (input, output).
     pub(crate) in_place: Option<(usize, usize)>,
+    /// Outputs that the run leaves out.
+    pub(crate) left_out: &'a [usize],
 }
 
 impl<'a> Setup<'a> {
@@ -30,6 +32,7 @@ impl<'a> Setup<'a> {
             misaligned: 0,
             garbage: 0xff,
             in_place: None,
+            left_out: &[],
         }
     }
 }
@@ -129,16 +132,7 @@ pub(crate) fn run(
         let shared = setup
             .in_place
             .map(|(i, _)| (sources[i].address(), sources[i].len));
-        let mut output_views: Vec<View<'_>> = (results.iter_mut().zip(outputs).enumerate())
-            .map(|(o, (buffer, spec))| {
-                let (address, len) = match (setup.in_place, shared) {
-                    (Some((_, output)), Some(shared)) if output == o => shared,
-                    _ => (buffer.address(), buffer.len),
-                };
-                // SAFETY: as above; an in-place pair shares its memory as the contract allows.
-                unsafe { View::new(address, len, true, spec) }
-            })
-            .collect();
+        let mut output_views = output_views(&mut results, outputs, setup, shared);
         let range = scratch.start..scratch.start + scratch.len;
         let mut args = Args {
             inputs: &mut views,
@@ -168,6 +162,33 @@ pub(crate) fn run(
         _ => results[o].bytes().to_vec(),
     });
     Ok(cells.chain(filled).collect())
+}
+
+/// Views of the outputs, one of which may lie over an input and some of which may be left out.
+fn output_views<'a>(
+    results: &'a mut [Buffer],
+    outputs: &'a [Spec],
+    setup: Setup<'_>,
+    shared: Option<(*mut u8, usize)>,
+) -> Vec<View<'a>> {
+    let view = |(o, (buffer, spec)): (usize, (&'a mut Buffer, &'a Spec))| {
+        if setup.left_out.contains(&o) {
+            return View::left_out(spec);
+        }
+        let (address, len) = match (setup.in_place, shared) {
+            (Some((_, output)), Some(shared)) if output == o => shared,
+            _ => (buffer.address(), buffer.len),
+        };
+        // SAFETY: the buffers outlive the views and nobody else touches them meanwhile; an
+        // in-place pair shares its memory as the contract allows.
+        unsafe { View::new(address, len, true, spec) }
+    };
+    results
+        .iter_mut()
+        .zip(outputs)
+        .enumerate()
+        .map(view)
+        .collect()
 }
 
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {

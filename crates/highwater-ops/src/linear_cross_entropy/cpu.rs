@@ -21,6 +21,8 @@ struct Loss<'a> {
     classes: usize,
     /// One over the number of rows that count.
     factor: f64,
+    /// Whether logits become gradients.
+    wants_gradient: bool,
 }
 
 impl Loss<'_> {
@@ -40,14 +42,13 @@ impl Loss<'_> {
 
     fn row(&self, row: usize, logits: &mut [f32]) -> f64 {
         let label = self.labels.get(row);
-        let wants_gradient = self.op.grad_x || self.op.grad_w;
         if label == self.op.ignore_index {
-            if wants_gradient {
+            if self.wants_gradient {
                 logits.fill(0.0);
             }
             return 0.0;
         }
-        if wants_gradient {
+        if self.wants_gradient {
             return softmax_minus_label(logits, label as usize, self.factor);
         }
         loss_of_row(
@@ -56,6 +57,30 @@ impl Loss<'_> {
             0,
             label as usize,
         )
+    }
+}
+
+/// The gradients that a run fills: in `x` by rows, in `w` with its strides.
+struct Gradients<'a> {
+    x: Option<&'a mut [f32]>,
+    w: Option<(&'a mut [f32], [usize; 2])>,
+}
+
+impl<'a> Gradients<'a> {
+    fn of(op: &LinearCrossEntropy, outputs: &'a mut [View<'_>]) -> Result<Self, KernelError> {
+        let (of_x, of_w) = outputs.split_at_mut(usize::from(op.grad_x));
+        let of_x = of_x.first_mut().filter(|dx| !dx.is_left_out());
+        let of_w = of_w.first_mut().filter(|dw| !dw.is_left_out());
+        let w = match of_w {
+            Some(dw) => {
+                let strides = dw.layout().strides();
+                let strides = [strides[0], strides[1]];
+                Some((dw.storage_mut::<f32>()?, strides))
+            }
+            None => None,
+        };
+        let x = of_x.map(View::slice_mut::<f32>).transpose()?;
+        Ok(Self { x, w })
     }
 }
 
@@ -83,12 +108,8 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
     let [of_loss, of_gradients @ ..] = &mut **outputs else {
         return Ok(());
     };
-    let (of_x, of_w) = of_gradients.split_at_mut(usize::from(op.grad_x));
-    let mut dx = of_x.first_mut().map(View::slice_mut::<f32>).transpose()?;
-    let strides = of_w.first().map_or(&[0, 0][..], |dw| dw.layout().strides());
-    let strides = [strides[0], strides[1]];
-    let mut dw = of_w.first_mut().map(View::storage_mut::<f32>).transpose()?;
-    if let Some(dw) = dw.as_deref_mut().filter(|_| rows == 0) {
+    let mut gradients = Gradients::of(op, of_gradients)?;
+    if let Some((dw, _)) = gradients.w.as_mut().filter(|_| rows == 0) {
         dw[..classes * width].fill(0.0);
     }
 
@@ -107,6 +128,7 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
         labels,
         classes,
         factor,
+        wants_gradient: gradients.x.is_some() || gradients.w.is_some(),
     };
     for first in (0..rows).step_by(op.chunk_rows) {
         let len = op.chunk_rows.min(rows - first);
@@ -120,13 +142,13 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
         let logits = &mut logits[..len * classes];
         loss.chunk(first, x, logits, &mut losses[first..first + len]);
         let logits = Mat::dense(logits, len, classes);
-        if let Some(dx) = &mut dx {
+        if let Some(dx) = &mut gradients.x {
             let dx = &mut dx[first * width..(first + len) * width];
             let dx = MatMut::dense(dx, len, width);
             gemm(pool, dx, logits, w, Plus::Nothing);
         }
-        if let Some(dw) = &mut dw {
-            let dw = MatMut::new(dw, [classes, width], strides);
+        if let Some((dw, strides)) = &mut gradients.w {
+            let dw = MatMut::new(dw, [classes, width], *strides);
             gemm(pool, dw, logits.t(), x, Plus::output_if(first > 0));
         }
     }

@@ -78,6 +78,26 @@ impl LinearCrossEntropy {
         };
         [2 * rows, chunk * w.shape()[0], copied]
     }
+
+    /// How often a chunk's product for an output passes over something of the weight's size: its
+    /// gradient is read and written, everything else reads the weight.
+    fn passes(&self, output: usize) -> u64 {
+        let of_w = output == 1 + usize::from(self.grad_x);
+        1 + u64::from(self.grad_w && of_w)
+    }
+
+    /// One product of the rows and the classes, whose chunks but the first pass again over what
+    /// they share.
+    fn product(&self, inputs: &[Spec], passes: u64) -> Cost {
+        let (x, w) = (&inputs[0], &inputs[1]);
+        let rows = inputs[2].layout.numel();
+        let chunks = rows.div_ceil(self.chunk_rows.max(1)) as u64;
+        Cost {
+            matmul_flops: 2.0 * x.layout.numel() as f64 * w.shape()[0] as f64,
+            read_bytes: chunks.saturating_sub(1) * w.bytes() * passes,
+            ..Cost::default()
+        }
+    }
 }
 
 impl Op for LinearCrossEntropy {
@@ -123,23 +143,30 @@ impl Op for LinearCrossEntropy {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         let (x, w) = (&inputs[0], &inputs[1]);
-        let classes = w.shape()[0];
-        let products = 1 + u8::from(self.grad_x) + u8::from(self.grad_w);
         let rows = inputs[2].layout.numel();
-        let chunks = rows.div_ceil(self.chunk_rows.max(1)) as u64;
         let scratch: usize = self.scratch(&x.layout, &w.layout).iter().sum();
-        // Every chunk but the first reads the weight again, once or twice, and reads and writes its
-        // gradient again.
-        let again = 1 + u64::from(self.grad_x) + 2 * u64::from(self.grad_w);
-        let again = chunks.saturating_sub(1) * w.bytes() * again;
         let once = Cost::elementwise(inputs, outputs, 0.0);
-        Cost {
-            matmul_flops: f64::from(products) * 2.0 * x.layout.numel() as f64 * classes as f64,
-            vector_flops: 16.0 * rows as f64 * classes as f64,
-            read_bytes: once.read_bytes + again,
-            written_bytes: once.written_bytes,
+        let mut cost = Cost {
+            vector_flops: 16.0 * rows as f64 * w.shape()[0] as f64,
             scratch_bytes: 4 * scratch as u64,
+            ..self.product(inputs, 1)
+        };
+        cost.read_bytes += once.read_bytes;
+        cost.written_bytes += once.written_bytes;
+        for output in 1..outputs.len() {
+            let part = self.product(inputs, self.passes(output));
+            cost.matmul_flops += part.matmul_flops;
+            cost.read_bytes += part.read_bytes;
         }
+        cost
+    }
+
+    fn optional(&self, output: usize, inputs: &[Spec], outputs: &[Spec]) -> Option<Cost> {
+        let made = outputs.get(output).filter(|_| output > 0)?;
+        Some(Cost {
+            written_bytes: made.bytes(),
+            ..self.product(inputs, self.passes(output))
+        })
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {

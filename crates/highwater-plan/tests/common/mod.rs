@@ -239,6 +239,7 @@ pub(crate) fn gpt2(blocks: usize) -> Problem {
     let node = g.b.node(&[h[0], ids], &[loss, dh, dw], flops / FLOPS);
     node.reads.push((wte, 0));
     node.scratch_bytes = 256 * 4 * vocabulary;
+    node.optional = vec![(1, flops / FLOPS / 3.0), (2, flops / FLOPS / 3.0)];
     g.b.guard(&[loss]);
     let d = g.map(&[dh, x, h[1], h[2]], &[u, width * 8], Some(last));
     g.in_place(0);
