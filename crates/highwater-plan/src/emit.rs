@@ -1,5 +1,6 @@
 //! From settings to a plan: the simulated runs and frees, with offsets.
 
+use crate::archive::Found;
 use crate::pack::{Buffer, pack};
 use crate::plan::{Action, Instruction, Lane, Plan};
 use crate::problem::{Effect, Home, NodeId, Problem, ValueId};
@@ -41,10 +42,10 @@ pub(crate) fn emit(
     problem: &Problem,
     program: &Program,
     simulator: &mut Simulator,
-    settings: &[u8],
+    found: &Found,
 ) -> Result<Plan, Stuck> {
     let mut trace = Trace::default();
-    let outcome = simulator.record(settings, &mut trace)?;
+    let outcome = simulator.record(&found.settings, &found.due, &mut trace)?;
     let layout = Layout::new(problem, program, &trace);
     let packing = pack(&layout.buffers);
     let mut writer = Writer::new(problem);

@@ -1,13 +1,15 @@
 //! Every plan found for a problem, and the choice among them.
 
+use crate::archive::{Archive, Found};
 use crate::check::{ProblemError, check};
 use crate::emit::emit;
 use crate::holders::holders;
 use crate::plan::{Action, Plan};
 use crate::problem::{NodeId, Problem, ValueId};
 use crate::program::Program;
-use crate::search::{Found, Search};
+use crate::search::Search;
 use crate::settings::Limits;
+use crate::simulate::Simulator;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -15,6 +17,8 @@ use thiserror::Error;
 const RUNGS: u32 = 28;
 /// Each rung is this much of the way from the one above down to the least that could work.
 const RATIO: f64 = 0.88;
+/// How many of the smallest plans are packed to find the floor.
+const FLOORS: usize = 4;
 
 /// What the planner may decide.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -90,11 +94,14 @@ fn refusal(budget: u64, floor: &Floor) -> String {
     )
 }
 
-/// Every plan found for a problem under a policy: a curve of seconds over bytes. It doesn't depend
-/// on any budget, so seconds never rise with the budget and the floor is one number.
-#[derive(Debug, Clone, PartialEq)]
+/// The ways found to compute a problem under a policy: a curve of seconds over bytes. It doesn't
+/// depend on any budget, so seconds never rise with the budget and the floor is one number. Plans
+/// are written out and packed only as they are asked for.
+#[derive(Debug, Clone)]
 pub struct Family {
-    plans: Vec<Plan>,
+    program: Program,
+    /// Fastest first; each slower one has a smaller peak.
+    found: Vec<Found>,
     floor: Floor,
 }
 
@@ -109,34 +116,84 @@ impl Family {
         let limits = Limits::new(problem, &program, policy);
         let lost = |value| ProblemError::Lost { value };
         let mut search = Search::new(&program, limits).map_err(lost)?;
-        let top = search
-            .archive
-            .all()
-            .last()
-            .map_or(0, |found| found.outcome.peak);
-        let least = least(&program);
-        let rungs = rungs(top, least);
         if policy != Policy::Keep {
-            search.explore(&rungs);
+            let all = search.archive.all();
+            let top = all.last().map_or(0, |found| found.outcome.peak);
+            search.explore(&rungs(top, least(&program)));
         }
-        let chosen = select(&search, &rungs);
-        let emit =
-            |found: &Found| emit(problem, &program, &mut search.simulator, &found.settings).ok();
-        let plans = pareto(chosen.iter().filter_map(emit).collect());
-        let floor = plans
-            .last()
-            .map_or_else(Floor::default, |plan| Floor::of(problem, plan));
-        Ok(Family { plans, floor })
+        let found = search.archive.all().rev().cloned().collect();
+        Ok(Family::of(problem, program, found))
     }
 
-    /// The fastest plan whose arena fits; of equally fast ones that with the least arena.
+    /// The same decisions for a problem of the same structure: other bytes and seconds, the same
+    /// edges. `None` if they cannot be carried over.
+    #[must_use]
+    pub fn adapt(&self, problem: &Problem) -> Option<Family> {
+        check(problem).ok()?;
+        let program = Program::new(problem).ok()?;
+        if program.gaps() != self.program.gaps() || program.steps != self.program.steps {
+            return None;
+        }
+        let mut archive = Archive::default();
+        let mut simulator = Simulator::new(&program);
+        for found in &self.found {
+            if let Ok(outcome) = simulator.run(&found.settings, &[]) {
+                archive.offer(&found.settings, &simulator.due, outcome);
+            }
+        }
+        let found: Vec<Found> = archive.all().rev().cloned().collect();
+        (!found.is_empty()).then(|| Family::of(problem, program, found))
+    }
+
+    fn of(problem: &Problem, program: Program, found: Vec<Found>) -> Family {
+        let mut family = Family {
+            program,
+            found,
+            floor: Floor::default(),
+        };
+        // Packing may turn the order of the smallest around.
+        let last = family.found.len().saturating_sub(FLOORS);
+        let plans = family.emitted(problem, last);
+        let least = plans.iter().min_by_key(|plan| plan.arena_bytes);
+        family.floor = least.map_or_else(Floor::default, |plan| Floor::of(problem, plan));
+        family
+    }
+
+    /// The plans from a place in the list on.
+    fn emitted(&self, problem: &Problem, from: usize) -> Vec<Plan> {
+        let mut simulator = Simulator::new(&self.program);
+        let emit = |found| emit(problem, &self.program, &mut simulator, found).ok();
+        self.found[from..].iter().filter_map(emit).collect()
+    }
+
+    /// The fastest plan whose arena fits; `problem` is the one that the family is of.
     ///
     /// # Errors
     /// If no plan fits.
-    pub fn choose(&self, budget_bytes: u64) -> Result<&Plan, Refusal> {
-        let fits = self.plans.iter().find(|p| p.arena_bytes <= budget_bytes);
-        fits.ok_or_else(|| Refusal {
-            budget_bytes,
+    pub fn choose(&self, problem: &Problem, budget_bytes: u64) -> Result<Plan, Refusal> {
+        self.choose_until(problem, budget_bytes)
+            .map(|(plan, _)| plan)
+    }
+
+    /// The fastest plan whose arena fits, and the budget from which on there may be a faster one.
+    ///
+    /// # Errors
+    /// If no plan fits.
+    pub fn choose_until(&self, problem: &Problem, budget: u64) -> Result<(Plan, u64), Refusal> {
+        let mut simulator = Simulator::new(&self.program);
+        let mut faster_from = u64::MAX;
+        for found in &self.found {
+            if found.outcome.peak > budget {
+                faster_from = faster_from.min(found.outcome.peak);
+            } else if let Ok(plan) = emit(problem, &self.program, &mut simulator, found) {
+                if plan.arena_bytes <= budget {
+                    return Ok((plan, faster_from));
+                }
+                faster_from = faster_from.min(plan.arena_bytes);
+            }
+        }
+        Err(Refusal {
+            budget_bytes: budget,
             floor: self.floor.clone(),
         })
     }
@@ -147,8 +204,14 @@ impl Family {
     }
 
     /// The plans, fastest first; each slower one has a smaller arena.
-    pub fn plans(&self) -> &[Plan] {
-        &self.plans
+    pub fn plans(&self, problem: &Problem) -> Vec<Plan> {
+        pareto(self.emitted(problem, 0))
+    }
+}
+
+impl PartialEq for Family {
+    fn eq(&self, other: &Family) -> bool {
+        self.found == other.found && self.floor == other.floor
     }
 }
 
@@ -170,20 +233,6 @@ fn rungs(top: u64, least: u64) -> Vec<u64> {
     rungs.push(least);
     rungs.dedup();
     rungs
-}
-
-/// What is worth packing: the best for each rung and half-way between, the fastest and the few
-/// smallest.
-fn select(search: &Search, rungs: &[u64]) -> Vec<Found> {
-    let archive = &search.archive;
-    let between = rungs.windows(2).map(|pair| pair[0].midpoint(pair[1]));
-    let budgets = rungs.iter().copied().chain(between);
-    let rungs = budgets.filter_map(|budget| archive.within(budget));
-    let ends = archive.all().take(4).chain(archive.all().last());
-    let mut chosen: Vec<Found> = rungs.chain(ends).cloned().collect();
-    chosen.sort_by_key(|found| found.outcome.peak);
-    chosen.dedup_by_key(|found| found.outcome.peak);
-    chosen
 }
 
 /// Drops plans that are no faster than one with as small an arena; fastest first.
@@ -252,19 +301,31 @@ mod tests {
     fn fewer_bytes_cost_more_seconds() {
         let family = Family::build(&chain(100), Policy::Auto).expect("sound");
         let all: Vec<(u64, f64)> = family
-            .plans()
+            .plans(&chain(100))
             .iter()
             .map(|p| (p.arena_bytes, p.seconds))
             .collect();
         assert_eq!(all, [(384, 6.0), (256, 7.0)]);
-        assert_eq!(family.choose(u64::MAX).expect("fits").recomputed_nodes, 0);
-        assert_eq!(family.choose(383).expect("fits").recomputed_nodes, 1);
+        assert_eq!(
+            family
+                .choose(&chain(100), u64::MAX)
+                .expect("fits")
+                .recomputed_nodes,
+            0
+        );
+        assert_eq!(
+            family
+                .choose(&chain(100), 383)
+                .expect("fits")
+                .recomputed_nodes,
+            1
+        );
     }
 
     #[test]
     fn a_refusal_says_need_have_and_holder() {
         let family = Family::build(&chain(100), Policy::Keep).expect("sound");
-        let refusal = family.choose(300).expect_err("too little");
+        let refusal = family.choose(&chain(100), 300).expect_err("too little");
         assert_eq!(
             refusal.to_string(),
             "need at least 384 bytes (set by node 2), have 300; \
@@ -293,7 +354,7 @@ mod tests {
         (update.effect, update.writes) = (Effect::Once, vec![(7, 0)]);
         problem.nodes.extend([update, guard]);
         let family = Family::build(&problem, Policy::Auto).expect("sound");
-        for plan in family.plans() {
+        for plan in &family.plans(&problem) {
             let at = |wanted: NodeId| {
                 let runs = plan.instructions.iter().rposition(|i| match i.action {
                     Action::Run { node, .. } | Action::Guard { node } => node == wanted,
@@ -364,8 +425,8 @@ mod tests {
     #[test]
     fn nothing_to_do_is_a_plan() {
         let family = Family::build(&Problem::default(), Policy::Auto).expect("sound");
-        let plan = family.choose(0).expect("fits");
+        let plan = family.choose(&Problem::default(), 0).expect("fits");
         assert!(plan.instructions.is_empty());
-        crate::verify(&Problem::default(), plan, 0).expect("sound");
+        crate::verify(&Problem::default(), &plan, 0).expect("sound");
     }
 }

@@ -3,14 +3,17 @@
 //! A [`Problem`] says what a step computes; [`Family::build`] finds plans for it, and
 //! [`Family::choose`] picks the fastest whose arena fits a budget; [`verify`] proves it, by other means.
 
+mod archive;
 mod check;
 mod csr;
 mod emit;
 mod family;
 mod holders;
+mod lower;
 mod order;
 mod pack;
 mod plan;
+mod polish;
 mod problem;
 mod program;
 mod search;

@@ -1,12 +1,13 @@
 //! The order in which nodes run for the first time.
 //!
-//! Program order, with two exceptions: guards go as early as their inputs are there, and *updates*
-//! (nodes that write cells which nobody reads afterwards) as early as their inputs are final, every
+//! Program order, with three exceptions. Guards go as early as their inputs are there. So do nodes
+//! that *condense* (their outputs are tiny beside their inputs, as the norm of a gradient is): what
+//! they read may go the sooner. And so do *updates* (nodes that write cells which nobody reads afterwards): they go as soon as their inputs are final, every
 //! guard has passed and every reader of the old version has run. Where an update stands depends on
 //! replays too, so updates are not steps: they have an earliest place, which a simulation may
 //! put off.
 
-use crate::check::ProblemError;
+use crate::check::{ProblemError, footprint};
 use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +50,8 @@ pub(crate) fn order(problem: &Problem, producer: &[Option<NodeId>]) -> Result<Or
     let before = predecessors(problem, producer);
     let fixed = |&n: &NodeId| !problem.nodes[n as usize].done && !movable[n as usize];
     let all = 0..problem.nodes.len() as NodeId;
-    let rank = |n: NodeId| (problem.nodes[n as usize].effect != Effect::Guard, n);
+    let early = |n: &Node| n.effect == Effect::Guard || condenses(problem, n);
+    let rank = |n: NodeId| (!early(&problem.nodes[n as usize]), n);
     let steps = sorted(all.clone().filter(fixed), &before, rank)?;
     let mut place = vec![0u32; problem.nodes.len()];
     for (p, &n) in (1..).zip(&steps) {
@@ -73,6 +75,17 @@ pub(crate) fn order(problem: &Problem, producer: &[Option<NodeId>]) -> Result<Or
         updates.push(Update { node, due, after });
     }
     Ok(Order { steps, updates })
+}
+
+/// Whether a node's outputs take next to nothing beside what it reads.
+fn condenses(problem: &Problem, n: &Node) -> bool {
+    let bytes = |list: &[ValueId]| -> u64 {
+        let values = list.iter().map(|&v| &problem.values[v as usize]);
+        let arena = values.filter(|v| v.home != Home::External);
+        arena.map(|v| footprint(v.bytes)).sum()
+    };
+    let read = bytes(&n.inputs);
+    n.effect == Effect::Repeatable && read > 0 && bytes(&n.outputs) <= read / 64
 }
 
 /// Which nodes are updates in the sense of this module.

@@ -26,12 +26,82 @@ pub(crate) struct Packing {
 /// A packing at most this much higher than the bytes alive, in thousandths, is good enough.
 const GOOD: u64 = 2;
 /// How often the buffer that stands highest is moved to the front, to try again.
-const ROUNDS: u32 = 6;
+const ROUNDS: u32 = 24;
+/// A buffer is tiny if it takes at most this share of the peak.
+const TINY: u64 = 4096;
 
 /// Packs buffers so that no two that are alive at the same time overlap.
+///
+/// Tiny buffers are many and hardly matter: they get a region of their own at the bottom, where each
+/// takes the first hole at the time of its birth, unless that region would be large.
 pub(crate) fn pack(buffers: &[Buffer]) -> Packing {
+    let peak = peak(buffers);
+    let (tiny, rest): (Vec<u32>, Vec<u32>) =
+        (0..buffers.len() as u32).partition(|&i| buffers[i as usize].bytes <= peak / TINY);
+    let free = buffers.iter().all(|b| b.fixed.is_none());
+    if free && !tiny.is_empty() {
+        let (offsets, height) = as_they_come(buffers, &tiny);
+        if height <= peak * GOOD / 1000 {
+            return with_region(buffers, (&tiny, &offsets, height), &rest);
+        }
+    }
+    pack_all(buffers, peak)
+}
+
+/// Packs `rest` above a region that holds `tiny` ones at known offsets.
+fn with_region(
+    buffers: &[Buffer],
+    (tiny, offsets, region): (&[u32], &[u64], u64),
+    rest: &[u32],
+) -> Packing {
+    let large: Vec<Buffer> = rest.iter().map(|&i| buffers[i as usize]).collect();
+    let packed = pack_all(&large, peak(&large));
+    let mut packing = Packing {
+        offsets: vec![0; buffers.len()],
+        height: region + packed.height,
+    };
+    for (&i, &offset) in tiny.iter().zip(offsets) {
+        packing.offsets[i as usize] = offset;
+    }
+    for (&i, &offset) in rest.iter().zip(&packed.offsets) {
+        packing.offsets[i as usize] = region + offset;
+    }
+    packing
+}
+
+/// Places buffers in order of birth, each in the lowest hole that is free then.
+fn as_they_come(buffers: &[Buffer], which: &[u32]) -> (Vec<u64>, u64) {
+    let mut order: Vec<usize> = (0..which.len()).collect();
+    order.sort_unstable_by_key(|&i| (buffers[which[i] as usize].from, i));
+    let mut offsets = vec![0; which.len()];
+    // Offset, end and last moment of what is alive, by offset.
+    let mut alive: Vec<(u64, u64, u32)> = Vec::new();
+    let mut height = 0;
+    for i in order {
+        let b = &buffers[which[i] as usize];
+        if b.bytes == 0 {
+            continue;
+        }
+        alive.retain(|&(_, _, to)| to >= b.from);
+        let (mut offset, mut at) = (0, alive.len());
+        for (k, &(start, end, _)) in alive.iter().enumerate() {
+            if start >= offset + b.bytes {
+                at = k;
+                break;
+            }
+            offset = end;
+        }
+        alive.insert(at, (offset, offset + b.bytes, b.to));
+        offsets[i] = offset;
+        height = height.max(offset + b.bytes);
+    }
+    (offsets, height)
+}
+
+/// Packs by first fit in the best of several orders.
+fn pack_all(buffers: &[Buffer], peak: u64) -> Packing {
     let neighbours = neighbours(buffers);
-    let good = peak(buffers) * (1000 + GOOD) / 1000;
+    let good = peak * (1000 + GOOD) / 1000;
     let length = |b: &Buffer| u64::from(b.to - b.from) + 1;
     let area = |b: &Buffer| u128::from(b.bytes) * u128::from(length(b));
     let free: Vec<u32> = (0..buffers.len() as u32)
@@ -41,19 +111,24 @@ pub(crate) fn pack(buffers: &[Buffer]) -> Packing {
     orders[0].sort_by_key(|&i| Reverse((buffers[i as usize].bytes, area(&buffers[i as usize]))));
     orders[1].sort_by_key(|&i| Reverse(area(&buffers[i as usize])));
     orders[2].sort_by_key(|&i| Reverse((length(&buffers[i as usize]), buffers[i as usize].bytes)));
-    let mut best: Option<(Packing, usize)> = None;
-    for (i, order) in orders.iter().enumerate() {
-        let packing = first_fit(buffers, &neighbours, order);
-        if best.as_ref().is_none_or(|(b, _)| packing.height < b.height) {
-            best = Some((packing, i));
+    let mut best: Option<Packing> = None;
+    for order in &mut orders {
+        let packing = improved(buffers, &neighbours, order, good);
+        if best.as_ref().is_none_or(|b| packing.height < b.height) {
+            best = Some(packing);
         }
-        if best.as_ref().is_some_and(|(b, _)| b.height <= good) {
+        if best.as_ref().is_some_and(|b| b.height <= good) {
             break;
         }
     }
-    let (mut best, i) = best.expect("there is at least one order");
-    let mut order = std::mem::take(&mut orders[i]);
-    let mut last = best.clone();
+    best.expect("there is at least one order")
+}
+
+/// First fit in an order; as long as that is not good enough, the buffer that stands highest goes
+/// first the next time.
+fn improved(buffers: &[Buffer], neighbours: &Csr<u32>, order: &mut Vec<u32>, good: u64) -> Packing {
+    let mut last = first_fit(buffers, neighbours, order);
+    let mut best = last.clone();
     for _ in 0..ROUNDS {
         let ends = |&&i: &&u32| {
             let (b, offset) = (&buffers[i as usize], last.offsets[i as usize]);
@@ -68,7 +143,7 @@ pub(crate) fn pack(buffers: &[Buffer]) -> Packing {
         };
         let top = order.remove(at);
         order.insert(0, top);
-        last = first_fit(buffers, &neighbours, &order);
+        last = first_fit(buffers, neighbours, order);
         if last.height < best.height {
             best = last.clone();
         }

@@ -73,11 +73,13 @@ fn widest(problem: &Problem, program: &Program, v: ValueId) -> Option<usize> {
     (0..program.uses(v).len()).filter(leaves).max_by_key(width)
 }
 
-/// The step at which most values wait long for a use.
+/// The step at which most values, tiny ones aside, wait long for a use.
 fn turn(program: &Program) -> u32 {
     let mut change = vec![0i64; program.steps.len() + 1];
     let long = program.steps.len() as u32 / 16;
-    for v in (0..program.size.len() as ValueId).filter(|&v| program.size[v as usize] > 0) {
+    let largest = program.size.iter().copied().max().unwrap_or(0);
+    let counts = |&v: &ValueId| program.size[v as usize] > largest / 100;
+    for v in (0..program.size.len() as ValueId).filter(counts) {
         for k in 0..program.uses(v).len() {
             let (from, to) = program.span(v, k);
             if to > from + long {
@@ -155,7 +157,7 @@ pub(crate) fn between(program: &Program, limits: &Limits, cuts: &Cuts, stride: u
     for v in 0..program.size.len() as ValueId {
         let (first, uses) = (program.gap(v), program.uses(v));
         let across = uses.iter().position(|&u| u > cuts.turn);
-        let across = across.filter(|_| program.filled[v as usize] <= last);
+        let across = across.filter(|_| program.filled[v as usize] < last);
         match across {
             Some(k) if !kept[v as usize] && limits.high[first + k] != KEEP => {
                 settings[first + k] = settings[first + k].max(1);

@@ -26,6 +26,8 @@ pub(crate) const NEVER: u8 = 255;
 
 /// How often a walk may start again because updates had to be put off.
 const ROUNDS: u32 = 12;
+/// Runs for each step of the program beyond which a plan is not worth having.
+const LONGEST: u32 = 5;
 
 /// Is told what happens, in order.
 pub(crate) trait Recorder {
@@ -95,8 +97,12 @@ pub(crate) struct Simulator<'a> {
     frames: Vec<Frame>,
     fresh: Vec<Fresh>,
     settings: Vec<u8>,
-    due: Vec<u32>,
+    /// The earliest place of each update, as far as known.
+    pub(crate) due: Vec<u32>,
+    /// Updates by their earliest place, the first one last.
     queue: Vec<u32>,
+    /// What `queue` is while no update is put off.
+    early: Vec<u32>,
     updated: Vec<bool>,
     late: bool,
     bytes: u64,
@@ -129,6 +135,7 @@ impl<'a> Simulator<'a> {
             settings: Vec::new(),
             due: Vec::new(),
             queue: Vec::new(),
+            early: early(program),
             updated: vec![false; program.updates.len()],
             late: false,
             bytes: 0,
@@ -146,31 +153,43 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Simulates settings.
-    pub(crate) fn run(&mut self, settings: &[u8]) -> Result<Outcome, Stuck> {
+    /// Simulates settings. No update runs before its place in `due`, which may be empty; where
+    /// updates had to be put off in the end is then in [`Simulator::due`]. To start from there
+    /// again spares the rounds.
+    pub(crate) fn run(&mut self, settings: &[u8], due: &[u32]) -> Result<Outcome, Stuck> {
         self.watch = u32::MAX;
-        self.walk(settings, &mut ())
+        self.walk(settings, due, &mut ())
     }
 
     /// Simulates settings and leaves in `held` what is held at a run and not used by it.
-    pub(crate) fn watch(&mut self, settings: &[u8], run: u32) {
+    pub(crate) fn watch(&mut self, settings: &[u8], due: &[u32], run: u32) {
         self.watch = run;
-        let _ = self.walk(settings, &mut ());
+        let _ = self.walk(settings, due, &mut ());
     }
 
     /// Simulates settings and reports every run and free.
     pub(crate) fn record(
         &mut self,
         settings: &[u8],
+        due: &[u32],
         recorder: &mut impl Recorder,
     ) -> Result<Outcome, Stuck> {
         self.watch = u32::MAX;
-        self.walk(settings, recorder)
+        self.walk(settings, due, recorder)
     }
 
-    fn walk(&mut self, settings: &[u8], recorder: &mut impl Recorder) -> Result<Outcome, Stuck> {
+    fn walk(
+        &mut self,
+        settings: &[u8],
+        due: &[u32],
+        recorder: &mut impl Recorder,
+    ) -> Result<Outcome, Stuck> {
+        self.late = !due.is_empty();
         self.due.clear();
         self.due.extend(self.program.updates.iter().map(|u| u.due));
+        for (own, &due) in self.due.iter_mut().zip(due) {
+            *own = due.max(*own);
+        }
         self.settings.clear();
         self.settings.extend_from_slice(settings);
         for _ in 0..ROUNDS {
@@ -196,11 +215,12 @@ impl<'a> Simulator<'a> {
                 .max();
             self.due[u] = self.due[u].max(after.unwrap_or(0));
         }
-        self.queue.clear();
-        self.queue.extend(0..program.updates.len() as u32);
-        let due = &self.due;
-        self.queue
-            .sort_by_key(|&u| std::cmp::Reverse((due[u as usize], u)));
+        self.queue.clone_from(&self.early);
+        if self.late {
+            let due = &self.due;
+            self.queue
+                .sort_by_key(|&u| std::cmp::Reverse((due[u as usize], u)));
+        }
         self.present.fill(false);
         self.hold.fill(false);
         self.pins.fill(0);
@@ -268,7 +288,7 @@ impl<'a> Simulator<'a> {
         recorder: &mut impl Recorder,
     ) -> Result<(), Stuck> {
         let program = self.program;
-        let limit = 20_000.max(48 * program.steps.len() as u32);
+        let limit = 4_000.max(LONGEST * program.steps.len() as u32);
         self.frames.push(Frame {
             node,
             next: 0,
@@ -493,4 +513,11 @@ impl<'a> Simulator<'a> {
             }
         }
     }
+}
+
+/// Updates by their earliest place, the first one last.
+fn early(program: &Program) -> Vec<u32> {
+    let mut queue: Vec<u32> = (0..program.updates.len() as u32).collect();
+    queue.sort_by_key(|&u| std::cmp::Reverse((program.updates[u as usize].due, u)));
+    queue
 }

@@ -16,20 +16,21 @@ fn curve(blocks: usize) {
         problem.nodes.len(),
         start.elapsed()
     );
-    let top = &family.plans()[0];
+    let plans = family.plans(&problem);
+    let top = &plans[0];
     let unit = 4 * 512 * 768 * 4;
     let activations = unit * 16 * blocks as u64;
     let cost = |p: &Plan| 100.0 * (p.seconds / top.seconds - 1.0);
     for percent in [100, 90, 75, 60, 50, 40, 25, 15, 10, 8, 6, 5, 4, 3, 2, 1, 0] {
         let budget = top.arena_bytes - activations * (100 - percent) / 100;
-        match family.choose(budget) {
+        match family.choose(&problem, budget) {
             Ok(p) => {
                 let loss = 100.0 * (p.arena_bytes as f64 / p.live_bytes as f64 - 1.0);
                 println!(
                     "{percent:3}% {:7.1} MB of {:7.1}: {:5.1}% more, {} again, packing {loss:.1}%",
                     p.arena_bytes as f64 / 1e6,
                     budget as f64 / 1e6,
-                    cost(p),
+                    cost(&p),
                     p.recomputed_nodes
                 );
             }
@@ -49,11 +50,12 @@ fn twelve_blocks() {
 fn the_curve_is_good() {
     let problem = gpt2(12);
     let family = Family::build(&problem, Policy::Auto).expect("a sound problem");
-    let top = &family.plans()[0];
+    let plans = family.plans(&problem);
+    let top = &plans[0];
     let at = |share: f64| {
         let saved = (1.0 - share) * f64::from(4 * 512 * 768 * 4 * 16 * 12);
         let plan = family
-            .choose(top.arena_bytes - saved as u64)
+            .choose(&problem, top.arena_bytes - saved as u64)
             .expect("far above the floor");
         plan.seconds / top.seconds
     };
@@ -65,8 +67,8 @@ fn the_curve_is_good() {
     );
     let floor = family.floor().arena_bytes;
     let budgets = (0..12).map(|i| top.arena_bytes - (top.arena_bytes - floor) * i / 11);
-    let plans: Vec<&Plan> = budgets
-        .map(|b| family.choose(b).expect("above the floor"))
+    let plans: Vec<Plan> = budgets
+        .map(|b| family.choose(&problem, b).expect("above the floor"))
         .collect();
     let mut distinct = plans.clone();
     distinct.dedup();
@@ -74,7 +76,7 @@ fn the_curve_is_good() {
     for pair in plans.windows(2) {
         assert!(pair[0].recompute_seconds <= pair[1].recompute_seconds);
     }
-    for plan in family.plans() {
+    for plan in &family.plans(&problem) {
         assert!(plan.arena_bytes * 100 <= plan.live_bytes * 102, "packing");
         verify(&problem, plan, plan.arena_bytes).expect("sound");
     }
@@ -87,19 +89,20 @@ fn policies() {
     let build = |policy| Family::build(&problem, policy).expect("a sound problem");
     let (auto, keep) = (build(Policy::Auto), build(Policy::Keep));
     let blocks = build(Policy::Recompute);
-    assert_eq!(keep.plans().len(), 1);
-    assert_eq!(keep.plans()[0].recomputed_nodes, 0);
-    assert_eq!(keep.plans()[0].arena_bytes, auto.plans()[0].arena_bytes);
-    let fastest = &blocks.plans()[0];
+    let plans = |family: &Family| family.plans(&problem);
+    assert_eq!(plans(&keep).len(), 1);
+    assert_eq!(plans(&keep)[0].recomputed_nodes, 0);
+    assert_eq!(plans(&keep)[0].arena_bytes, plans(&auto)[0].arena_bytes);
+    let fastest = &plans(&blocks)[0];
     println!(
         "between cuts: {:.1} MB, {:.1}% more",
         fastest.arena_bytes as f64 / 1e6,
-        100.0 * (fastest.seconds / keep.plans()[0].seconds - 1.0)
+        100.0 * (fastest.seconds / plans(&keep)[0].seconds - 1.0)
     );
-    assert!(fastest.arena_bytes * 3 < keep.plans()[0].arena_bytes);
-    assert!(fastest.seconds < keep.plans()[0].seconds * 1.25);
+    assert!(fastest.arena_bytes * 3 < plans(&keep)[0].arena_bytes);
+    assert!(fastest.seconds < plans(&keep)[0].seconds * 1.25);
     let same = auto
-        .choose(fastest.arena_bytes)
+        .choose(&problem, fastest.arena_bytes)
         .expect("the planner may do the same");
     assert!(same.seconds <= fastest.seconds);
 }

@@ -7,9 +7,9 @@ use highwater_plan::*;
 use proptest::prelude::*;
 
 /// Budgets from the floor to plenty.
-fn budgets(family: &Family) -> Vec<u64> {
+fn budgets(problem: &Problem, family: &Family) -> Vec<u64> {
     let floor = family.floor().arena_bytes;
-    let top = family.plans()[0].arena_bytes;
+    let top = family.plans(problem)[0].arena_bytes;
     (0..=12)
         .map(|i| floor + (top - floor) * i / 12)
         .chain([top * 2])
@@ -25,24 +25,26 @@ fn laws(problem: &Problem, policy: Policy) -> Result<(), TestCaseError> {
     let again = Family::build(problem, policy).expect("it worked before");
     prop_assert_eq!(&family, &again, "planning is a function");
     let mut last = f64::INFINITY;
-    for budget in budgets(&family) {
+    for budget in budgets(problem, &family) {
         let plan = family
-            .choose(budget)
+            .choose(problem, budget)
             .expect("the budget is at least the floor");
         prop_assert!(plan.arena_bytes <= budget && plan.seconds <= last);
         last = plan.seconds;
-        let proof = verify(problem, plan, budget);
+        let proof = verify(problem, &plan, budget);
         prop_assert!(proof.is_ok(), "{proof:?} under {budget}");
-        let held = holders(problem, plan, plan.peak_instruction as usize);
+        let held = holders(problem, &plan, plan.peak_instruction as usize);
         let sum: u64 = held.values.iter().map(|h| h.1).sum();
         prop_assert_eq!(sum + held.scratch_bytes, plan.live_bytes);
-        pins(problem, plan)?;
+        pins(problem, &plan)?;
         if policy == Policy::Keep && problem.values.iter().all(|v| v.pin != Pin::Recompute) {
             prop_assert!(plan.recomputed_nodes == 0 || problem.nodes.iter().any(|n| n.done));
         }
     }
     if let Some(below) = family.floor().arena_bytes.checked_sub(1) {
-        let refusal = family.choose(below).expect_err("less than the floor");
+        let refusal = family
+            .choose(problem, below)
+            .expect_err("less than the floor");
         prop_assert_eq!(&refusal.floor, family.floor());
     }
     Ok(())

@@ -1,13 +1,11 @@
-//! From the pending graph to the planner's problem, and the cache of what it answered.
+//! From the pending graph to the planner's problem.
 
 use crate::Rates;
 use highwater_graph::{
     CellId, Cost, Effect, Graph, NodeId, Phase, Source, Spec, ValueId, Version, specs,
 };
-use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
+use highwater_plan::{self as plan, Home, Pin, Problem};
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 /// How far the pending graph has been computed.
 #[derive(Debug, Default)]
@@ -276,94 +274,4 @@ impl Numbers {
         let in_memory = graph.cell(id).map_or(0, |cell| cell.evaluated);
         (number, version.saturating_sub(in_memory))
     }
-}
-
-/// Chosen plans by problem. A hit compares the whole problem, so a hash that collides costs time,
-/// never correctness. Families are not kept: a plan's price list takes megabytes.
-#[derive(Debug, Default)]
-pub(crate) struct PlanCache {
-    /// Least recently used first.
-    entries: Vec<Entry>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    hash: u64,
-    problem: Problem,
-    plan: Arc<Plan>,
-    /// From this budget on there is a faster plan.
-    faster_from: u64,
-}
-
-/// The planner's answer.
-#[derive(Debug)]
-pub(crate) enum Choice {
-    /// A plan that was chosen before.
-    Known(Arc<Plan>),
-    /// A plan that nobody has verified yet, with its family.
-    New(Arc<Plan>, Box<Family>),
-    /// Nothing fits.
-    Refused(Box<Family>),
-}
-
-/// The most plans that are remembered.
-const CACHED_PLANS: usize = 32;
-
-impl PlanCache {
-    /// The fastest plan of a problem that fits, found or made. `before_planning` runs before a
-    /// family is built, which takes memory.
-    pub(crate) fn choose(
-        &mut self,
-        problem: &Problem,
-        policy: Policy,
-        budget: u64,
-        before_planning: impl FnOnce(),
-    ) -> Result<Choice, highwater_plan::ProblemError> {
-        let hash = hash(problem);
-        let known = |entry: &Entry| {
-            let fits = (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
-            fits && entry.hash == hash && entry.problem == *problem
-        };
-        if let Some(index) = self.entries.iter().position(known) {
-            let entry = self.entries.remove(index);
-            let plan = Arc::clone(&entry.plan);
-            self.entries.push(entry);
-            return Ok(Choice::Known(plan));
-        }
-        before_planning();
-        let family = Box::new(Family::build(problem, policy)?);
-        let Ok(plan) = family.choose(budget).cloned() else {
-            return Ok(Choice::Refused(family));
-        };
-        let faster = family
-            .plans()
-            .iter()
-            .filter(|other| other.seconds < plan.seconds);
-        let faster_from = faster
-            .map(|other| other.arena_bytes)
-            .min()
-            .unwrap_or(u64::MAX);
-        let plan = Arc::new(plan);
-        if self.entries.len() == CACHED_PLANS {
-            self.entries.remove(0);
-        }
-        let (problem, plan_kept) = (problem.clone(), Arc::clone(&plan));
-        self.entries.push(Entry {
-            hash,
-            problem,
-            plan: plan_kept,
-            faster_from,
-        });
-        Ok(Choice::New(plan, family))
-    }
-}
-
-fn hash(problem: &Problem) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    problem.values.hash(&mut hasher);
-    for node in &problem.nodes {
-        (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
-        (node.scratch_bytes, node.seconds.to_bits(), node.done).hash(&mut hasher);
-    }
-    hasher.finish()
 }

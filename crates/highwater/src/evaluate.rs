@@ -2,11 +2,12 @@
 //! in part when a value is read.
 
 use crate::autograd::{self, Stop};
-use crate::compile::{Choice, Compiled, Posed, Progress, compile};
+use crate::compile::{Compiled, Posed, Progress, compile};
 use crate::context::site;
 use crate::engine::{Engine, located};
 use crate::execute::{Failed, Machine, Until, describe, execute};
 use crate::forecast::{Forecast, Surroundings, forecast};
+use crate::plan_cache::Choice;
 use crate::state::{State, kept_values, value};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
@@ -579,7 +580,7 @@ struct Chosen {
     compiled: Compiled,
     plan: Arc<Plan>,
     /// The plan's family, if the plan is new.
-    family: Option<Box<Family>>,
+    family: Option<Arc<Family>>,
 }
 
 impl Chosen {
@@ -587,7 +588,7 @@ impl Chosen {
         graph: Option<Graph>,
         compiled: Compiled,
         plan: Arc<Plan>,
-        family: Option<Box<Family>>,
+        family: Option<Arc<Family>>,
     ) -> Self {
         Self {
             graph,

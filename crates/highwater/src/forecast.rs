@@ -81,7 +81,8 @@ pub(crate) fn forecast(
     chosen: Option<&Plan>,
     around: Surroundings,
 ) -> Option<Forecast> {
-    let plan = chosen.or(family.plans().last())?;
+    let plans = family.plans(&compiled.problem);
+    let plan = chosen.or(plans.last())?;
     let beside = around.state + around.reserve;
     let node = |id: highwater_plan::NodeId| {
         compiled
@@ -110,11 +111,7 @@ pub(crate) fn forecast(
         reserve_bytes: around.reserve,
         peak_at: running(plan.peak_instruction).map(node).unwrap_or_default(),
         holders: at_peak(graph, compiled, plan),
-        curve: family
-            .plans()
-            .iter()
-            .map(|plan| price(plan, beside))
-            .collect(),
+        curve: plans.iter().map(|plan| price(plan, beside)).collect(),
         plan: plan.clone(),
     })
 }

@@ -68,6 +68,7 @@ pub mod nn;
 mod ops;
 pub mod optim;
 mod parameter;
+mod plan_cache;
 mod rates;
 mod raw;
 mod state;

@@ -1,9 +1,10 @@
 //! What of an engine changes: the pending graph, what has run of it, who holds what.
 
-use crate::compile::{Compiled, PlanCache, Progress};
+use crate::compile::{Compiled, Progress};
 use crate::engine::{StepReport, usage_error};
 use crate::evaluate::KEPT_BYTES;
 use crate::execute::Ran;
+use crate::plan_cache::PlanCache;
 use crate::store::Storage;
 use crate::tensor::{Handle, HandleState, Leaf};
 use crate::{Forecast, Result};

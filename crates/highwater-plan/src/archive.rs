@@ -1,0 +1,56 @@
+//! The best settings found for each peak.
+
+use crate::simulate::Outcome;
+use std::collections::BTreeMap;
+
+/// Settings and what they come to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) settings: Vec<u8>,
+    /// Where updates stand.
+    pub(crate) due: Vec<u32>,
+    pub(crate) outcome: Outcome,
+}
+
+/// For each peak the fastest settings found; slower ones with a higher peak are dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Archive {
+    best: BTreeMap<u64, Found>,
+}
+
+impl Archive {
+    pub(crate) fn offer(&mut self, settings: &[u8], due: &[u32], outcome: Outcome) {
+        let below = self.best.range(..=outcome.peak).next_back();
+        if below.is_some_and(|(_, f)| f.outcome.seconds <= outcome.seconds) {
+            return;
+        }
+        let worse: Vec<u64> = self
+            .best
+            .range(outcome.peak..)
+            .take_while(|(_, f)| f.outcome.seconds >= outcome.seconds)
+            .map(|(&peak, _)| peak)
+            .collect();
+        for peak in worse {
+            self.best.remove(&peak);
+        }
+        let found = Found {
+            settings: settings.to_vec(),
+            due: due.to_vec(),
+            outcome,
+        };
+        self.best.insert(outcome.peak, found);
+    }
+
+    /// The fastest with a peak of at most `bytes`.
+    pub(crate) fn within(&self, bytes: u64) -> Option<&Found> {
+        self.best
+            .range(..=bytes)
+            .next_back()
+            .map(|(_, found)| found)
+    }
+
+    /// All, least peak first.
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Found> {
+        self.best.values()
+    }
+}

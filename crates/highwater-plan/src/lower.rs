@@ -1,0 +1,238 @@
+//! The way down: raises settings, cheapest bytes first, until the peak is within a budget.
+//!
+//! Moves are taken in batches whose bytes come to what the peak is over, so that the number of
+//! simulations hardly grows with the number of values; a batch that does not help is halved.
+
+use crate::archive::Found;
+use crate::problem::ValueId;
+use crate::search::Search;
+use crate::simulate::{Held, KEEP, NEVER, RELEASE};
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, BinaryHeap};
+
+/// Settings raised past this number become [`NEVER`].
+const DEEPEST: u8 = 6;
+/// Batches that may be tried on the way to one budget, and moves that may fail.
+const TRIALS: u32 = 120;
+const FAILURES: usize = 24;
+/// Values looked at when the cost of a recomputation is estimated.
+const DEPTH: u32 = 48;
+
+/// Drops a value for longer, and may keep what it will be recomputed from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Move {
+    /// Bytes by seconds.
+    score: f64,
+    value: ValueId,
+    k: usize,
+    gap: usize,
+    setting: u8,
+    bytes: u64,
+    /// Gaps of the producer's inputs that are to be held, and their settings.
+    keeps: Vec<(usize, u8)>,
+}
+
+impl Eq for Move {}
+
+impl Ord for Move {
+    fn cmp(&self, other: &Move) -> Ordering {
+        let score = self.score.total_cmp(&other.score);
+        let key = |m: &Move| (m.gap, m.setting, m.keeps.len());
+        score.then_with(|| key(other).cmp(&key(self)))
+    }
+}
+
+impl PartialOrd for Move {
+    fn partial_cmp(&self, other: &Move) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Search<'_> {
+    /// Raises settings until the peak is within the budget; `None` if it cannot.
+    pub(crate) fn lower(&mut self, mut found: Found, budget: u64) -> Option<Found> {
+        self.simulator.run(&found.settings, &found.due).ok()?;
+        let mut excess = self.excess(budget);
+        let mut tabu: BTreeSet<(usize, u8, bool)> = BTreeSet::new();
+        let mut trials = 0;
+        while found.outcome.peak > budget {
+            let run = found.outcome.peak_run;
+            self.simulator.watch(&found.settings, &found.due, run);
+            let mut batch = self.batch(&found, found.outcome.peak - budget, &tabu);
+            loop {
+                trials += 1;
+                let enough = tabu.len() > FAILURES || trials > TRIALS;
+                if batch.is_empty() || enough || self.spent() {
+                    return None;
+                }
+                let mut settings = found.settings.clone();
+                for m in &batch {
+                    m.apply(&mut settings);
+                }
+                if let Some(next) = self.try_settings(settings, &found.due) {
+                    let now = self.excess(budget);
+                    if now < excess {
+                        (excess, found) = (now, next);
+                        break;
+                    }
+                }
+                if let [only] = batch.as_slice() {
+                    tabu.insert(only.key());
+                    break;
+                }
+                batch.truncate(batch.len() / 2);
+            }
+        }
+        Some(found)
+    }
+
+    /// The best moves at the watched run, as many as come to `need` bytes. The cost of each is
+    /// estimated with those before it in place.
+    fn batch(&self, found: &Found, need: u64, tabu: &BTreeSet<(usize, u8, bool)>) -> Vec<Move> {
+        let mut settings = found.settings.clone();
+        let mut heap: BinaryHeap<Move> = BinaryHeap::new();
+        for held in &self.simulator.held {
+            heap.extend(self.moves(&settings, *held));
+        }
+        let (mut batch, mut bytes): (Vec<Move>, u64) = (Vec::new(), 0);
+        while let Some(best) = heap.pop() {
+            let taken = batch.iter().any(|m: &Move| m.gap == best.gap);
+            if taken || tabu.contains(&best.key()) {
+                continue;
+            }
+            let held = Held {
+                value: best.value,
+                k: best.k,
+            };
+            let same =
+                |m: &Move| m.setting == best.setting && m.keeps.is_empty() == best.keeps.is_empty();
+            let Some(now) = self.moves(&settings, held).into_iter().find(same) else {
+                continue;
+            };
+            if !batch.is_empty() && heap.peek().is_some_and(|next| next.score > now.score) {
+                if now.score < best.score {
+                    heap.push(now);
+                }
+                continue;
+            }
+            now.apply(&mut settings);
+            bytes += now.bytes;
+            batch.push(now);
+            if bytes >= need {
+                break;
+            }
+        }
+        batch
+    }
+
+    /// What may be done about a value that is held.
+    fn moves(&self, settings: &[u8], held: Held) -> Vec<Move> {
+        let program = self.program;
+        let (v, uses) = (held.value, program.uses(held.value).len());
+        let gap = program.gap(v) + held.k;
+        let setting = match settings[gap] {
+            NEVER => return Vec::new(),
+            RELEASE if held.k == uses => NEVER,
+            RELEASE => 1,
+            n if n >= DEEPEST => NEVER,
+            n => n + 1,
+        };
+        let bytes = program.size[v as usize];
+        if setting > self.limits.high[gap] || bytes == 0 {
+            return Vec::new();
+        }
+        let (_, at) = program.span(v, held.k);
+        let mut seconds = self.cost(settings, v, at, &mut { DEPTH });
+        let node = program.producer[v as usize];
+        // A first run that leaves the value out is the shorter for it.
+        let left_out = node.filter(|_| settings[gap] == KEEP && held.k == 0);
+        let saved = left_out
+            .and_then(|node| program.saved(node, v))
+            .unwrap_or(0.0);
+        seconds -= saved;
+        let plain = Move {
+            score: bytes as f64 / (seconds + 1e-12),
+            value: v,
+            k: held.k,
+            gap,
+            setting,
+            bytes,
+            keeps: Vec::new(),
+        };
+        let with_sources = node.filter(|_| settings[gap] == KEEP).and_then(|node| {
+            let keeps = self.sources(settings, node, at);
+            let held: u64 = keeps
+                .iter()
+                .map(|&(w, _, _)| program.size[w as usize])
+                .sum();
+            let seconds = program.alone(node, v) - saved;
+            (!keeps.is_empty() && held < bytes).then(|| Move {
+                score: (bytes - held) as f64 / (seconds + 1e-12),
+                bytes: bytes - held,
+                keeps: keeps
+                    .iter()
+                    .map(|&(_, gap, setting)| (gap, setting))
+                    .collect(),
+                ..plain.clone()
+            })
+        });
+        std::iter::once(plain).chain(with_sources).collect()
+    }
+
+    /// The inputs of a node that will be missing at a step, and how to have them then.
+    fn sources(&self, settings: &[u8], node: u32, at: u32) -> Vec<(ValueId, usize, u8)> {
+        let mut list = Vec::new();
+        for &w in self.program.inputs.row(node) {
+            let uses = self.program.uses(w);
+            let k = uses.partition_point(|&u| u < at);
+            let gap = self.program.gap(w) + k;
+            if settings[gap] == NEVER && self.program.repeatable[w as usize] {
+                let hold = if k == uses.len() { RELEASE } else { KEEP };
+                list.push((w, gap, hold));
+            }
+        }
+        list
+    }
+
+    /// Estimated seconds to make a value again for a step: its producer, and what will be missing
+    /// of its inputs then.
+    fn cost(&self, settings: &[u8], v: ValueId, at: u32, left: &mut u32) -> f64 {
+        let Some(node) = self.program.producer[v as usize] else {
+            return 0.0;
+        };
+        let mut cost = self.program.alone(node, v);
+        for &w in self.program.inputs.row(node) {
+            if *left == 0 {
+                break;
+            }
+            let uses = self.program.uses(w);
+            let k = uses.partition_point(|&u| u < at);
+            let setting = settings[self.program.gap(w) + k];
+            if setting == NEVER && self.program.repeatable[w as usize] {
+                *left -= 1;
+                cost += self.cost(settings, w, at, left);
+            }
+        }
+        cost
+    }
+
+    /// Bytes over the budget, summed over steps, of the latest simulation. Per step and not per
+    /// run, so that recomputing as such is no fault.
+    fn excess(&self, budget: u64) -> u64 {
+        let high = self.simulator.high.iter();
+        high.map(|&h| h.saturating_sub(budget)).sum()
+    }
+}
+
+impl Move {
+    fn apply(&self, settings: &mut [u8]) {
+        settings[self.gap] = self.setting;
+        for &(gap, setting) in &self.keeps {
+            settings[gap] = setting;
+        }
+    }
+
+    fn key(&self) -> (usize, u8, bool) {
+        (self.gap, self.setting, self.keeps.is_empty())
+    }
+}

@@ -1,0 +1,132 @@
+//! The way back up: lowers settings wherever that saves time and still fits.
+
+use crate::archive::Found;
+use crate::problem::ValueId;
+use crate::search::Search;
+use crate::simulate::{KEEP, NEVER, RELEASE};
+
+impl Search<'_> {
+    /// Fills what room there is under a budget, to a fixed point.
+    pub(crate) fn polish(&mut self, mut found: Found, budget: u64) -> Found {
+        while !self.spent() && (self.fill(&mut found, budget) || self.single(&mut found, budget)) {}
+        found
+    }
+
+    /// Keeps as many dropped values as there seems to be room for, dearest by byte first. What
+    /// they take while they are recomputed is counted twice, so the guess is on the safe side.
+    fn fill(&mut self, found: &mut Found, budget: u64) -> bool {
+        if self.simulator.run(&found.settings, &found.due).is_err() {
+            return false;
+        }
+        let mut high = self.simulator.high.clone();
+        let mut batch = Vec::new();
+        for (_, v, k) in self.repeated(&found.settings) {
+            let tail = k == self.program.uses(v).len();
+            let gap = self.program.gap(v) + k;
+            if tail || self.limits.low[gap] != KEEP || self.crowded(&high, v, k, budget) {
+                continue;
+            }
+            let (from, to) = self.program.span(v, k);
+            for high in &mut high[from as usize + 1..to as usize] {
+                *high += self.program.size[v as usize];
+            }
+            batch.push(gap);
+        }
+        while !batch.is_empty() && !self.spent() {
+            let mut settings = found.settings.clone();
+            for &gap in &batch {
+                settings[gap] = KEEP;
+            }
+            if self.accept(found, settings, budget) {
+                return true;
+            }
+            batch.truncate(batch.len() / 2);
+        }
+        false
+    }
+
+    /// Tries each setting by itself.
+    fn single(&mut self, found: &mut Found, budget: u64) -> bool {
+        if self.simulator.run(&found.settings, &found.due).is_err() {
+            return false;
+        }
+        let mut high = self.simulator.high.clone();
+        let mut better = false;
+        for (_, v, k) in self.repeated(&found.settings) {
+            let gap = self.program.gap(v) + k;
+            let tail = k == self.program.uses(v).len();
+            let crowded = self.crowded(&high, v, k, budget);
+            if crowded && found.settings[gap] == 1 {
+                continue;
+            }
+            for setting in lower_settings(found.settings[gap], tail) {
+                if self.spent() {
+                    return better;
+                }
+                if setting < self.limits.low[gap] && setting != RELEASE
+                    || setting == KEEP && crowded
+                {
+                    continue;
+                }
+                let mut settings = found.settings.clone();
+                settings[gap] = setting;
+                if self.accept(found, settings, budget) {
+                    high.clone_from(&self.simulator.high);
+                    better = true;
+                    break;
+                }
+            }
+        }
+        better
+    }
+
+    /// Takes settings if they fit and save time.
+    fn accept(&mut self, found: &mut Found, settings: Vec<u8>, budget: u64) -> bool {
+        let Some(next) = self.try_settings(settings, &found.due) else {
+            return false;
+        };
+        let faster = next.outcome.seconds < found.outcome.seconds * (1.0 - 1e-12);
+        let better = faster && next.outcome.peak <= budget;
+        if better {
+            *found = next;
+        }
+        better
+    }
+
+    /// Gaps with recomputations in the latest simulation, dearest by byte first.
+    fn repeated(&self, settings: &[u8]) -> Vec<(f64, ValueId, usize)> {
+        let mut list = Vec::new();
+        for v in 0..self.program.size.len() as ValueId {
+            let Some(node) = self.program.producer[v as usize] else {
+                continue;
+            };
+            for k in 0..=self.program.uses(v).len() {
+                let gap = self.program.gap(v) + k;
+                let count = self.simulator.replays[gap];
+                if count > 0 && settings[gap] != KEEP {
+                    let seconds = self.program.alone(node, v) * f64::from(count);
+                    list.push((seconds / (self.program.size[v as usize] + 1) as f64, v, k));
+                }
+            }
+        }
+        list.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        list
+    }
+
+    /// Whether there is no room for a value somewhere inside its gap.
+    fn crowded(&self, high: &[u64], v: ValueId, k: usize, budget: u64) -> bool {
+        let (from, to) = self.program.span(v, k);
+        let size = self.program.size[v as usize];
+        (from + 1..to).any(|step| high[step as usize] + size > budget)
+    }
+}
+
+/// What to try in place of a setting, most saving first.
+fn lower_settings(setting: u8, tail: bool) -> Vec<u8> {
+    match setting {
+        _ if tail => vec![RELEASE],
+        RELEASE | 1 => vec![KEEP],
+        NEVER => vec![KEEP, RELEASE, 1, 2, 3],
+        n => (KEEP..n).collect(),
+    }
+}

@@ -1,0 +1,159 @@
+//! What the planner answered: plans by problem, families of plans by structure.
+
+use highwater_plan::{Family, Plan, Policy, Problem, ProblemError};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Chosen plans by problem, and the decisions behind them by structure: a problem with the edges of
+/// one that was planned, but other sizes (another length of the sequences), takes over its
+/// decisions and only packs anew. A hit compares the whole problem, so a hash that collides costs
+/// time, never correctness.
+#[derive(Debug, Default)]
+pub(crate) struct PlanCache {
+    /// Least recently used first.
+    plans: Vec<Entry>,
+    /// Least recently used first.
+    families: Vec<Known>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    hash: u64,
+    problem: Problem,
+    plan: Arc<Plan>,
+    /// From this budget on there is a faster plan.
+    faster_from: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    structure: u64,
+    policy: Policy,
+    bytes: u64,
+    family: Arc<Family>,
+}
+
+/// The planner's answer.
+#[derive(Debug)]
+pub(crate) enum Choice {
+    /// A plan that was chosen before.
+    Known(Arc<Plan>),
+    /// A plan that nobody has verified yet, with its family.
+    New(Arc<Plan>, Arc<Family>),
+    /// Nothing fits.
+    Refused(Arc<Family>),
+}
+
+/// The most plans that are remembered.
+const PLANS: usize = 32;
+/// The most structures whose decisions are remembered.
+const FAMILIES: usize = 4;
+
+impl PlanCache {
+    /// The fastest plan of a problem that fits, found or made. `before_planning` runs before a
+    /// family is built, which takes memory.
+    pub(crate) fn choose(
+        &mut self,
+        problem: &Problem,
+        policy: Policy,
+        budget: u64,
+        before_planning: impl FnOnce(),
+    ) -> Result<Choice, ProblemError> {
+        let hash = hash(problem);
+        let known = |entry: &Entry| {
+            let fits = (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
+            fits && entry.hash == hash && entry.problem == *problem
+        };
+        if let Some(index) = self.plans.iter().rposition(known) {
+            self.plans[index..].rotate_left(1);
+            let entry = self.plans.last().map(|entry| Arc::clone(&entry.plan));
+            return Ok(Choice::Known(entry.expect("it was just moved there")));
+        }
+        before_planning();
+        let adapted = self.adapted(problem, policy);
+        let fitting = adapted.and_then(|family| {
+            let chosen = family.choose_until(problem, budget).ok()?;
+            Some((family, chosen))
+        });
+        // Decisions made for other sizes are never a reason to refuse.
+        let (family, (plan, faster_from)) = if let Some(found) = fitting {
+            found
+        } else {
+            let family = self.built(problem, policy)?;
+            match family.choose_until(problem, budget) {
+                Ok(chosen) => (family, chosen),
+                Err(_) => return Ok(Choice::Refused(family)),
+            }
+        };
+        let plan = Arc::new(plan);
+        if self.plans.len() == PLANS {
+            self.plans.remove(0);
+        }
+        self.plans.push(Entry {
+            hash,
+            problem: problem.clone(),
+            plan: Arc::clone(&plan),
+            faster_from,
+        });
+        Ok(Choice::New(plan, family))
+    }
+
+    /// The decisions of a larger problem of the same structure, or of this very one.
+    fn adapted(&mut self, problem: &Problem, policy: Policy) -> Option<Arc<Family>> {
+        let (structure, bytes) = (structure(problem), bytes(problem));
+        let known = |known: &Known| {
+            known.structure == structure && known.policy == policy && known.bytes >= bytes
+        };
+        let index = self.families.iter().rposition(known)?;
+        self.families[index..].rotate_left(1);
+        let family = self.families.last()?.family.adapt(problem)?;
+        Some(Arc::new(family))
+    }
+
+    fn built(&mut self, problem: &Problem, policy: Policy) -> Result<Arc<Family>, ProblemError> {
+        let (structure, bytes) = (structure(problem), bytes(problem));
+        let family = Arc::new(Family::build(problem, policy)?);
+        let same = |known: &Known| known.structure == structure && known.policy == policy;
+        self.families.retain(|known| !same(known));
+        if self.families.len() == FAMILIES {
+            self.families.remove(0);
+        }
+        self.families.push(Known {
+            structure,
+            policy,
+            bytes,
+            family: Arc::clone(&family),
+        });
+        Ok(family)
+    }
+}
+
+/// Everything that a plan depends on.
+fn hash(problem: &Problem) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    problem.values.hash(&mut hasher);
+    for node in &problem.nodes {
+        (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
+        (node.scratch_bytes, node.seconds.to_bits(), node.done).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Everything but sizes and seconds.
+fn structure(problem: &Problem) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for value in &problem.values {
+        let home = std::mem::discriminant(&value.home);
+        (home, value.pin, value.wanted, value.bytes == 0).hash(&mut hasher);
+    }
+    for node in &problem.nodes {
+        (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
+        (node.effect, node.done, &node.in_place).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// All that a problem's values take.
+fn bytes(problem: &Problem) -> u64 {
+    problem.values.iter().map(|value| value.bytes).sum()
+}
