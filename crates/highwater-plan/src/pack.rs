@@ -3,7 +3,6 @@
 //! First fit in several orders (by size, by area, by lifetime), the lowest result wins. Once a result
 //! is within [`GOOD`] of the most bytes alive at any time, which no packing can beat, it is taken.
 
-use crate::csr::Csr;
 use std::cmp::Reverse;
 
 /// A buffer: `bytes` (a multiple of the alignment) from time `from` to time `to`, both included.
@@ -26,7 +25,7 @@ pub(crate) struct Packing {
 /// A packing at most this much higher than the bytes alive, in thousandths, is good enough.
 const GOOD: u64 = 2;
 /// How often the buffer that stands highest is moved to the front, to try again.
-const ROUNDS: u32 = 24;
+const ROUNDS: u32 = 8;
 /// A buffer is tiny if it takes at most this share of the peak.
 const TINY: u64 = 4096;
 
@@ -100,55 +99,58 @@ fn as_they_come(buffers: &[Buffer], which: &[u32]) -> (Vec<u64>, u64) {
 
 /// Packs by first fit in the best of several orders.
 fn pack_all(buffers: &[Buffer], peak: u64) -> Packing {
-    let neighbours = neighbours(buffers);
     let good = peak * (1000 + GOOD) / 1000;
-    let length = |b: &Buffer| u64::from(b.to - b.from) + 1;
-    let area = |b: &Buffer| u128::from(b.bytes) * u128::from(length(b));
-    let free: Vec<u32> = (0..buffers.len() as u32)
-        .filter(|&i| buffers[i as usize].fixed.is_none())
-        .collect();
-    let mut orders = [free.clone(), free.clone(), free];
-    orders[0].sort_by_key(|&i| Reverse((buffers[i as usize].bytes, area(&buffers[i as usize]))));
-    orders[1].sort_by_key(|&i| Reverse(area(&buffers[i as usize])));
-    orders[2].sort_by_key(|&i| Reverse((length(&buffers[i as usize]), buffers[i as usize].bytes)));
-    let mut best: Option<Packing> = None;
-    for order in &mut orders {
-        let packing = improved(buffers, &neighbours, order, good);
-        if best.as_ref().is_none_or(|b| packing.height < b.height) {
-            best = Some(packing);
+    let mut best: Option<(Packing, Vec<u32>)> = None;
+    for order in orders(buffers) {
+        let packing = first_fit(buffers, &order);
+        if best.as_ref().is_none_or(|(b, _)| packing.height < b.height) {
+            best = Some((packing, order));
         }
-        if best.as_ref().is_some_and(|b| b.height <= good) {
+        if best.as_ref().is_some_and(|(b, _)| b.height <= good) {
             break;
         }
     }
-    best.expect("there is at least one order")
-}
-
-/// First fit in an order; as long as that is not good enough, the buffer that stands highest goes
-/// first the next time.
-fn improved(buffers: &[Buffer], neighbours: &Csr<u32>, order: &mut Vec<u32>, good: u64) -> Packing {
-    let mut last = first_fit(buffers, neighbours, order);
-    let mut best = last.clone();
+    let (mut best, mut order) = best.expect("there is at least one order");
+    let mut last = best.clone();
     for _ in 0..ROUNDS {
         let ends = |&&i: &&u32| {
             let (b, offset) = (&buffers[i as usize], last.offsets[i as usize]);
             b.bytes > 0 && offset + b.bytes == last.height
         };
-        let Some(at) = order
-            .iter()
-            .position(|i| ends(&i))
-            .filter(|_| best.height > good)
-        else {
+        let top = order.iter().position(|i| ends(&i));
+        let Some(at) = top.filter(|_| best.height > good) else {
             break;
         };
         let top = order.remove(at);
         order.insert(0, top);
-        last = first_fit(buffers, neighbours, order);
+        last = first_fit(buffers, &order);
         if last.height < best.height {
             best = last.clone();
         }
     }
     best
+}
+
+/// Orders in which first fit does well: large ones first, by bytes, by bytes and length of life, by
+/// length; and those first that stay longest, as on a stack.
+fn orders(buffers: &[Buffer]) -> impl Iterator<Item = Vec<u32>> {
+    let length = |b: &Buffer| u64::from(b.to - b.from) + 1;
+    let area = move |b: &Buffer| u128::from(b.bytes) * u128::from(length(b));
+    let keys: [&dyn Fn(&Buffer) -> (u128, u128); 4] = [
+        &|b| (u128::from(b.bytes), area(b)),
+        &|b| (area(b), 0),
+        &|b| (u128::from(length(b)), u128::from(b.bytes)),
+        &|b| (u128::from(b.to), u128::from(length(b))),
+    ];
+    let free: Vec<u32> = (0..buffers.len() as u32)
+        .filter(|&i| buffers[i as usize].fixed.is_none())
+        .collect();
+    let orders = keys.map(|key| {
+        let mut order = free.clone();
+        order.sort_by_cached_key(|&i| Reverse(key(&buffers[i as usize])));
+        order
+    });
+    orders.into_iter()
 }
 
 /// The most bytes alive at any time.
@@ -167,55 +169,34 @@ pub(crate) fn peak(buffers: &[Buffer]) -> u64 {
     most
 }
 
-/// For each buffer: those alive at the same time that take bytes.
-fn neighbours(buffers: &[Buffer]) -> Csr<u32> {
-    let mut order: Vec<u32> = (0..buffers.len() as u32).collect();
-    order.retain(|&i| buffers[i as usize].bytes > 0);
-    order.sort_unstable_by_key(|&i| buffers[i as usize].from);
-    let mut rows: Vec<Vec<u32>> = vec![Vec::new(); buffers.len()];
-    let mut alive: Vec<u32> = Vec::new();
-    for i in order {
-        alive.retain(|&j| buffers[j as usize].to >= buffers[i as usize].from);
-        for &j in &alive {
-            rows[i as usize].push(j);
-            rows[j as usize].push(i);
-        }
-        alive.push(i);
-    }
-    rows.into_iter().collect()
-}
-
-/// Places buffers one after the other, each at the lowest offset that is free.
-fn first_fit(buffers: &[Buffer], neighbours: &Csr<u32>, order: &[u32]) -> Packing {
-    const UNPLACED: u64 = u64::MAX;
-    let mut offsets: Vec<u64> = buffers
-        .iter()
-        .map(|b| b.fixed.unwrap_or(UNPLACED))
-        .collect();
-    let mut taken: Vec<(u64, u64)> = Vec::new();
+/// Places buffers one after the other, each at the lowest offset that is free throughout its life.
+fn first_fit(buffers: &[Buffer], order: &[u32]) -> Packing {
+    let mut offsets: Vec<u64> = buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
+    // What is placed, by offset.
+    let mut placed: Vec<(u64, Buffer)> = Vec::with_capacity(buffers.len());
+    let fixed = buffers.iter().filter(|b| b.bytes > 0);
+    placed.extend(fixed.filter_map(|&b| Some((b.fixed?, b))));
+    placed.sort_unstable_by_key(|&(offset, _)| offset);
     for &i in order {
-        taken.clear();
-        let placed = neighbours
-            .row(i)
-            .iter()
-            .filter(|&&j| offsets[j as usize] != UNPLACED);
-        taken.extend(placed.map(|&j| (offsets[j as usize], buffers[j as usize].bytes)));
-        taken.sort_unstable();
+        let b = buffers[i as usize];
+        if b.bytes == 0 {
+            continue;
+        }
         let mut offset = 0;
-        for &(start, bytes) in &taken {
-            if start >= offset + buffers[i as usize].bytes {
+        for (start, other) in &placed {
+            if *start >= offset + b.bytes {
                 break;
             }
-            offset = offset.max(start + bytes);
+            if other.from <= b.to && b.from <= other.to {
+                offset = offset.max(start + other.bytes);
+            }
         }
         offsets[i as usize] = offset;
+        let at = placed.partition_point(|&(start, _)| start < offset);
+        placed.insert(at, (offset, b));
     }
-    let height = buffers
-        .iter()
-        .zip(&offsets)
-        .map(|(b, o)| o + b.bytes)
-        .max()
-        .unwrap_or(0);
+    let ends = buffers.iter().zip(&offsets).map(|(b, o)| o + b.bytes);
+    let height = ends.max().unwrap_or(0);
     Packing { offsets, height }
 }
 
