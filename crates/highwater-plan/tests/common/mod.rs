@@ -1,10 +1,17 @@
 //! Sample problems.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod exact;
+pub(crate) mod mirrored;
 pub(crate) mod random;
 pub(crate) mod tamper;
 
 use highwater_plan::*;
+
+/// The planner's answer under a budget, if it has one.
+pub(crate) fn chosen(family: &Family, _problem: &Problem, budget: u64) -> Option<Plan> {
+    family.choose(budget).ok().cloned()
+}
 
 /// Builds problems by hand.
 #[derive(Default)]
