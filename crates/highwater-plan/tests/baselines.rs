@@ -2,10 +2,11 @@
 
 mod common;
 
+use common::baselines::measure::measure;
 use common::baselines::{dtr, segments};
 use common::chosen;
 use common::samples::{Sample, samples};
-use highwater_plan::{Family, Policy, verify};
+use highwater_plan::{Action, Family, Instruction, NodeId, Policy, verify};
 
 /// Shares of the saved bytes that budgets leave.
 const SHARES: [f64; 12] = [
@@ -55,6 +56,25 @@ fn never_slower(part: &str) {
     );
 }
 
+/// The planner's own runs come to the same seconds, and to no more bytes than it says.
+#[test]
+fn the_measure_is_the_planners() {
+    for sample in samples().iter().filter(|s| s.problem.nodes.len() < 400) {
+        let family = Family::build(&sample.problem, Policy::Auto).expect("a sound problem");
+        for budget in [u64::MAX, family.floor().arena_bytes] {
+            let plan = chosen(&family, &sample.problem, budget).expect("not below the floor");
+            let node = |i: &Instruction| match i.action {
+                Action::Run { node, .. } | Action::Guard { node } => Some(node),
+                _ => None,
+            };
+            let runs: Vec<NodeId> = plan.instructions.iter().filter_map(node).collect();
+            let measured = measure(&sample.problem, &runs);
+            assert!(measured.peak <= plan.live_bytes, "{}", sample.name);
+            assert!((measured.seconds - plan.seconds).abs() < 1e-9 * plan.seconds);
+        }
+    }
+}
+
 #[test]
 #[ignore = "at 0.9, 0.75 and 0.5 of the saved bytes DTR is up to 0.3 points faster; nothing found at 0.02"]
 fn gpt2_small() {
@@ -74,7 +94,7 @@ fn gpt2_xl() {
 }
 
 #[test]
-#[ignore = "at 0.75 and 0.5 DTR is up to 0.4 points faster; nothing found at 0.02"]
+#[ignore = "at 0.75 and 0.5 DTR is up to 0.4 points faster"]
 fn llama() {
     never_slower("Llama");
 }
@@ -92,13 +112,13 @@ fn densenet() {
 }
 
 #[test]
-#[ignore = "at 0.3 DTR is 4 points faster"]
+#[ignore = "at 0.9 and 0.3 DTR is up to 4 points faster; nothing found at 0.2"]
 fn unet() {
     never_slower("U-Net");
 }
 
 #[test]
-#[ignore = "at 0.9 DTR is 0.1 points faster; nothing found at 0.1"]
+#[ignore = "at 0.9 DTR is 0.1 points faster"]
 fn shared_weights() {
     never_slower("Shared");
 }

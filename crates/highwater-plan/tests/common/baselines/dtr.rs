@@ -24,6 +24,8 @@ struct Dtr<'a> {
     locks: Vec<usize>,
     access: Vec<f64>,
     ran: Vec<bool>,
+    /// Per node: whether a cell that it reads has been written, so that it cannot run again.
+    stale: Vec<bool>,
     clock: f64,
     bytes: u64,
     runs: Vec<NodeId>,
@@ -51,6 +53,7 @@ pub(crate) fn runs(problem: &Problem, budget: u64) -> Option<Vec<NodeId>> {
         locks: vec![0; values],
         access: vec![0.0; values],
         ran: vec![false; problem.nodes.len()],
+        stale: vec![false; problem.nodes.len()],
         clock: 0.0,
         bytes: 0,
         runs: Vec::new(),
@@ -123,6 +126,9 @@ impl Dtr<'_> {
     /// Runs a node whose inputs are there and locked; returns the values that it made.
     fn execute(&mut self, n: usize) -> Option<Vec<usize>> {
         let node = &self.problem.nodes[n];
+        if self.stale[n] {
+            return None;
+        }
         let outputs = node.outputs.iter().map(|&v| v as usize);
         let fresh: Vec<usize> = outputs.filter(|&v| !self.present[v]).collect();
         let taken = self.taken(n, &fresh);
@@ -135,6 +141,9 @@ impl Dtr<'_> {
         }
         self.bytes += bytes;
         self.ran[n] = true;
+        for (m, other) in self.problem.nodes.iter().enumerate() {
+            self.stale[m] |= other.reads.iter().any(|read| node.writes.contains(read));
+        }
         self.clock += node.seconds;
         for (input, output) in taken {
             (self.present[input], self.present[output]) = (false, true);
@@ -185,68 +194,63 @@ impl Dtr<'_> {
         while self.bytes + bytes > self.budget {
             self.mark();
             let movable = |&v: &usize| {
-                let again = self.producer[v]
-                    .is_some_and(|n| self.problem.nodes[n].effect == Effect::Repeatable);
-                self.present[v] && self.arena(v) && self.locks[v] == 0 && self.size(v) > 0 && again
+                self.present[v] && self.arena(v) && self.locks[v] == 0 && self.size(v) > 0
             };
-            let scored = (0..self.left.len())
-                .filter(movable)
-                .map(|v| (self.score(v), v));
+            let all = (0..self.left.len()).filter(movable);
+            let scored = all.filter_map(|v| Some((self.score(v)?, v)));
             let (_, v) = scored.min_by(|a, b| a.0.total_cmp(&b.0))?;
             self.evict(v);
         }
         Some(())
     }
 
-    fn score(&self, v: usize) -> f64 {
+    /// Seconds of what makes a value, of its evicted ancestors and of its evicted descendants, by its
+    /// bytes and staleness; none if it cannot be made again.
+    fn score(&self, v: usize) -> Option<f64> {
+        let own = self.producer[v]?;
+        let again =
+            |&n: &usize| self.problem.nodes[n].effect == Effect::Repeatable && !self.stale[n];
+        let up = reach(own, |n| self.above(n));
+        let down = reach(own, |n| self.below(n));
+        let seconds = |n: &usize| self.problem.nodes[*n].seconds;
+        let sum: f64 = up.iter().chain(&down[1..]).map(seconds).sum();
         let staleness = self.clock - self.access[v];
-        self.neighbourhood(v) / (self.size(v) as f64 * staleness)
+        up.iter()
+            .all(again)
+            .then(|| sum / (self.size(v) as f64 * staleness))
     }
 
-    /// Seconds of what makes the value, its evicted ancestors and its evicted descendants.
-    fn neighbourhood(&self, v: usize) -> f64 {
-        let evicted =
-            |&v: &usize| !self.present[v] && self.producer[v].is_some_and(|n| self.ran[n]);
-        let own = self.producer[v].expect("only what can be made again is scored");
-        let up = |n: usize| {
-            self.problem.nodes[n]
-                .inputs
-                .iter()
-                .map(|&v| v as usize)
-                .filter(evicted)
-                .filter_map(|v| self.producer[v])
-                .collect::<Vec<_>>()
-        };
-        let down = |n: usize| {
-            let outputs = self.problem.nodes[n].outputs.iter();
-            let readers = outputs.flat_map(|&v| &self.readers[v as usize]).copied();
-            let gone = |&r: &usize| {
-                self.problem.nodes[r]
-                    .outputs
-                    .iter()
-                    .any(|&v| evicted(&(v as usize)) && self.useful[v as usize])
-            };
-            readers.filter(gone).collect::<Vec<_>>()
-        };
-        let cost = |n: usize| self.problem.nodes[n].seconds;
-        cost(own) + self.reach(own, up) + self.reach(own, down)
+    /// The nodes that ran, and made what a node reads and is no longer there.
+    fn above(&self, n: usize) -> Vec<usize> {
+        let inputs = self.problem.nodes[n].inputs.iter().map(|&v| v as usize);
+        let gone = inputs.filter(|&v| !self.present[v]);
+        gone.filter_map(|v| self.producer[v]).collect()
     }
 
-    /// Seconds of all nodes that are reached from one, itself left out.
-    fn reach(&self, from: usize, next: impl Fn(usize) -> Vec<usize>) -> f64 {
-        let mut seen = vec![from];
-        let mut at = 0;
-        while at < seen.len() {
-            for n in next(seen[at]) {
-                if !seen.contains(&n) {
-                    seen.push(n);
-                }
+    /// The nodes that read what a node makes, and whose outputs have to be made again.
+    fn below(&self, n: usize) -> Vec<usize> {
+        let outputs = self.problem.nodes[n].outputs.iter();
+        let readers = outputs.flat_map(|&v| &self.readers[v as usize]).copied();
+        let missing = |v: usize| !self.present[v] && self.useful[v];
+        let again = |&r: &usize| {
+            let outputs = &self.problem.nodes[r].outputs;
+            self.ran[r] && outputs.iter().any(|&v| missing(v as usize))
+        };
+        readers.filter(again).collect()
+    }
+}
+
+/// All nodes that are reached from one, itself first.
+fn reach(from: usize, next: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
+    let mut seen = vec![from];
+    let mut at = 0;
+    while at < seen.len() {
+        for n in next(seen[at]) {
+            if !seen.contains(&n) {
+                seen.push(n);
             }
-            at += 1;
         }
-        seen[1..]
-            .iter()
-            .map(|&n| self.problem.nodes[n].seconds)
-            .sum()
+        at += 1;
     }
+    seen
 }

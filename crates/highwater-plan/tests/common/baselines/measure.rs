@@ -1,6 +1,7 @@
 //! What a list of runs comes to when each value is held no longer than some run still reads it.
 
 use highwater_plan::*;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measured {
@@ -16,6 +17,7 @@ pub(crate) fn measure(problem: &Problem, runs: &[NodeId]) -> Measured {
         Home::External => 0,
         _ => footprint(problem.values[v as usize].bytes),
     };
+    check(problem, runs);
     let dying = dying(problem, runs);
     let (mut bytes, mut peak, mut seconds) = (0u64, 0, 0.0);
     for (&node, dying) in runs.iter().zip(&dying) {
@@ -34,6 +36,36 @@ pub(crate) fn measure(problem: &Problem, runs: &[NodeId]) -> Measured {
         seconds += n.seconds;
     }
     Measured { peak, seconds }
+}
+
+/// Asserts that every node runs, what it reads is there and current, and what writes runs once.
+fn check(problem: &Problem, runs: &[NodeId]) {
+    let mut made: Vec<bool> = problem
+        .values
+        .iter()
+        .map(|v| v.home == Home::External)
+        .collect();
+    let mut ran = vec![false; problem.nodes.len()];
+    let mut written: BTreeMap<CellId, Version> = BTreeMap::new();
+    for &node in runs {
+        let n = &problem.nodes[node as usize];
+        let again = std::mem::replace(&mut ran[node as usize], true);
+        assert!(
+            !again || n.effect == Effect::Repeatable,
+            "node {node} again"
+        );
+        let there = n.inputs.iter().all(|&v| made[v as usize]);
+        let current = |&(c, v): &(CellId, Version)| written.get(&c).copied().unwrap_or(0) == v;
+        assert!(
+            there && n.reads.iter().all(current),
+            "node {node} reads what is not there"
+        );
+        for &v in &n.outputs {
+            made[v as usize] = true;
+        }
+        written.extend(n.writes.iter().map(|&(c, v)| (c, v + 1)));
+    }
+    assert!(ran.iter().all(|&r| r), "not every node runs");
 }
 
 /// For each run: which of its values no later run reads before they are made again.
