@@ -131,3 +131,16 @@ fn the_best_is_known_for_a_chain() {
     let seconds = [127, 255, 256, 383, 384].map(|budget| exact.seconds(budget));
     assert_eq!(seconds, [None, None, Some(11.0), Some(11.0), Some(10.0)]);
 }
+
+/// Neither the bound nor freeing only where it is needed loses anything.
+#[test]
+fn the_best_is_that_of_a_plain_search() {
+    for seed in 0..60 {
+        let exact = Exact::new(&mirrored(seed, 6));
+        let least = exact.least_bytes();
+        for budget in (0..8).map(|i| least + least * i / 10) {
+            let best = exact.seconds(budget);
+            assert_eq!(best, exact.plain_seconds(budget), "seed {seed}, {budget}");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 
 use highwater_plan::*;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// A set of values.
 type Set = u64;
@@ -104,6 +104,33 @@ impl Exact {
                     best.insert(next, sum);
                     let bound = sum + self.bound(next);
                     open.push(Reverse((bound.to_bits(), next.0, next.1, sum.to_bits())));
+                }
+            }
+        }
+        None
+    }
+
+    /// As [`Exact::seconds`], with no bound and freeing values one by one at any time: slower, and
+    /// simple enough to be believed.
+    pub(crate) fn plain_seconds(&self, budget: u64) -> Option<f64> {
+        let mut open = BinaryHeap::from([Reverse((0.0f64.to_bits(), 0, 0))]);
+        let mut seen = BTreeSet::new();
+        while let Some(Reverse((spent, p, live))) = open.pop() {
+            if !seen.insert((p, live)) {
+                continue;
+            }
+            if p == self.runs.len() && self.needed[p] & !live == 0 {
+                return Some(f64::from_bits(spent));
+            }
+            open.extend(members(live).map(|v| Reverse((spent, p, live & !(1 << v)))));
+            for (r, run) in self.runs.iter().enumerate().take(p + 1) {
+                let ready = run.inputs & !live == 0 && (r == p || run.again);
+                for taken in matchings(run).into_iter().filter(|_| ready) {
+                    let all = (live | run.outputs) & !taken;
+                    if self.bytes(all) + run.scratch <= budget {
+                        let spent = (f64::from_bits(spent) + run.seconds).to_bits();
+                        open.push(Reverse((spent, p + usize::from(r == p), all)));
+                    }
                 }
             }
         }
