@@ -14,7 +14,7 @@ use common::baselines::measure::Measured;
 use common::baselines::{dtr, segments};
 use common::chosen;
 use common::samples::{Sample, samples};
-use highwater_plan::{Family, Policy};
+use highwater_plan::{Family, Policy, Problem};
 use std::time::Instant;
 
 /// Shares of the saved bytes that budgets leave.
@@ -24,10 +24,20 @@ fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 
+/// The family, and the least seconds in which three attempts made it.
+fn planned(problem: &Problem) -> (Family, f64) {
+    let attempt = || {
+        let start = Instant::now();
+        let family = Family::build(problem, Policy::Auto).expect("a sound problem");
+        (family, start.elapsed().as_secs_f64())
+    };
+    let attempts = [attempt(), attempt(), attempt()].into_iter();
+    let least = attempts.min_by(|a, b| a.1.total_cmp(&b.1));
+    least.expect("there are three")
+}
+
 fn print(sample: &Sample) {
-    let start = Instant::now();
-    let family = Family::build(&sample.problem, Policy::Auto).expect("a sound problem");
-    let planning = start.elapsed().as_secs_f64();
+    let (family, planning) = planned(&sample.problem);
     let all = chosen(&family, &sample.problem, u64::MAX).expect("no budget is too small");
     let floor = chosen(&family, &sample.problem, family.floor().arena_bytes).expect("the floor");
     let others = segments(sample);
