@@ -8,6 +8,7 @@ mod adamw;
 mod binary;
 mod blocks;
 mod cast;
+mod cat;
 mod cell;
 mod clip;
 mod copy;
@@ -48,6 +49,7 @@ mod warm_up;
 pub use adamw::AdamW;
 pub use binary::{Add, Div, Mul, Sub};
 pub use cast::Cast;
+pub use cat::Cat;
 pub use cell::{Accumulate, Assign};
 pub use clip::{ClipCoefficient, GradNorm};
 pub use copy::Copy;
@@ -85,6 +87,7 @@ pub const OPS: &[Entry] = &[
     cell::ASSIGN,
     linear::BIAS_BACKWARD,
     cast::ENTRY,
+    cat::ENTRY,
     clip::CLIP_COEFFICIENT,
     copy::ENTRY,
     cross_entropy::ENTRY,

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::gpt2;
+use common::samples::gpt::gpt2;
 use highwater_plan::{Family, Plan, Policy, verify};
 use std::time::Instant;
 

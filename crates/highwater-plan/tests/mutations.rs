@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::gpt2;
 use common::random::{half_done, random};
+use common::samples::gpt::gpt2;
 use common::tamper::{self, Counts};
 use highwater_plan::*;
 

@@ -5,6 +5,8 @@ use crate::engine::usage_error;
 use crate::tensor::Tensor;
 use highwater_graph::{DType, RANK_MAX, Shape};
 use highwater_ops as op;
+use smallvec::SmallVec;
+use std::borrow::Borrow;
 use std::panic::Location;
 
 impl Tensor {
@@ -214,6 +216,17 @@ impl Tensor {
             },
             &[self],
         )
+    }
+
+    /// The tensors one after the other along a dimension, as `torch.cat`; their shapes may differ
+    /// in that dimension alone.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] if the shapes or dtypes do not fit; [`crate::Error::Usage`] for none.
+    #[track_caller]
+    pub fn cat<T: Borrow<Self>>(tensors: &[T], dim: usize) -> Result<Self> {
+        let inputs: SmallVec<[&Self; 4]> = tensors.iter().map(Borrow::borrow).collect();
+        Self::apply_one(op::Cat { dim }, &inputs)
     }
 
     /// The elements in another float dtype, rounded to nearest even, as `tensor.to(dtype)`.

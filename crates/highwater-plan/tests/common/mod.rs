@@ -1,10 +1,19 @@
-//! Sample problems.
+//! Sample problems, and what the planner is compared with.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod baselines;
+pub(crate) mod exact;
+pub(crate) mod mirrored;
 pub(crate) mod random;
+pub(crate) mod samples;
 pub(crate) mod tamper;
 
 use highwater_plan::*;
+
+/// The planner's answer under a budget, if it has one.
+pub(crate) fn chosen(family: &Family, problem: &Problem, budget: u64) -> Option<Plan> {
+    family.choose(problem, budget).ok()
+}
 
 /// Builds problems by hand.
 #[derive(Default)]
@@ -63,195 +72,4 @@ impl Builder {
     pub(crate) fn guard(&mut self, inputs: &[ValueId]) {
         self.node(inputs, &[], 0.0).effect = Effect::Guard;
     }
-}
-
-/// A GPT-2 training step: fused attention, fused head and loss, early updates, tied embedding.
-pub(crate) struct Gpt {
-    b: Builder,
-    tokens: u64,
-    width: u64,
-    unit: u64,
-}
-
-const FLOPS: f64 = 390e9;
-const BANDWIDTH: f64 = 15e9;
-
-struct Saved {
-    x: ValueId,
-    h: [ValueId; 3],
-    qkv: ValueId,
-    a: [ValueId; 2],
-    x1: ValueId,
-    h2: [ValueId; 3],
-    f: ValueId,
-    g: ValueId,
-    w: [CellId; 6],
-}
-
-impl Gpt {
-    fn matmul(&mut self, i: &[ValueId], bytes: u64, k: u64, cell: Option<CellId>) -> ValueId {
-        let o = self.b.arena(bytes);
-        let flops = 2.0 * bytes as f64 / 4.0 * k as f64;
-        let node = self.b.node(i, &[o], flops / FLOPS);
-        node.reads.extend(cell.map(|c| (c, 0)));
-        o
-    }
-
-    fn map(&mut self, i: &[ValueId], out: &[u64], cell: Option<CellId>) -> Vec<ValueId> {
-        let outs: Vec<ValueId> = out.iter().map(|&n| self.b.arena(n)).collect();
-        let values = &self.b.problem.values;
-        let moved: u64 = i
-            .iter()
-            .chain(&outs)
-            .map(|&v| values[v as usize].bytes)
-            .sum();
-        let node = self.b.node(i, &outs, moved as f64 / BANDWIDTH);
-        node.reads.extend(cell.map(|c| (c, 0)));
-        outs
-    }
-
-    fn in_place(&mut self, input: u32) {
-        self.b
-            .problem
-            .nodes
-            .last_mut()
-            .expect("there is one")
-            .in_place
-            .push((input, 0));
-    }
-
-    fn update(&mut self, gradient: ValueId, cell: CellId) {
-        let bytes = self.b.problem.values[gradient as usize].bytes;
-        self.b
-            .update(&[gradient], cell, 7.0 * bytes as f64 / BANDWIDTH);
-    }
-
-    fn forward(&mut self, x: ValueId) -> (Saved, ValueId) {
-        let (u, c, row) = (self.unit, self.width, self.tokens * 4);
-        let w = [(); 6].map(|()| self.b.cell());
-        let h = self.map(&[x], &[u, row, row], Some(w[0]));
-        let qkv = self.matmul(&[h[0]], 3 * u, c, Some(w[1]));
-        let a = [self.b.arena(u), self.b.arena(row * 12)];
-        self.b
-            .node(&[qkv], &a, 4.0 * u as f64 / 4.0 * 512.0 / FLOPS);
-        let p = self.matmul(&[a[0]], u, c, Some(w[2]));
-        let x1 = self.map(&[x, p], &[u], None)[0];
-        self.in_place(1);
-        let h2 = self.map(&[x1], &[u, row, row], Some(w[3]));
-        let f = self.matmul(&[h2[0]], 4 * u, c, Some(w[4]));
-        let g = self.map(&[f], &[4 * u], None)[0];
-        self.in_place(0);
-        let m = self.matmul(&[g], u, 4 * c, Some(w[5]));
-        let x2 = self.map(&[x1, m], &[u], None)[0];
-        self.in_place(1);
-        let (h, h2) = ([h[0], h[1], h[2]], [h2[0], h2[1], h2[2]]);
-        (
-            Saved {
-                x,
-                h,
-                qkv,
-                a,
-                x1,
-                h2,
-                f,
-                g,
-                w,
-            },
-            x2,
-        )
-    }
-
-    fn linear_backward(
-        &mut self,
-        x: ValueId,
-        dy: ValueId,
-        cell: CellId,
-        wide: (u64, u64),
-    ) -> ValueId {
-        let (k, n) = wide;
-        let dw = self.matmul(&[x, dy], 4 * k * n, self.tokens, None);
-        let dx = self.matmul(&[dy], 4 * k * self.tokens, n, Some(cell));
-        self.update(dw, cell);
-        dx
-    }
-
-    fn norm_backward(
-        &mut self,
-        x: ValueId,
-        h: [ValueId; 3],
-        dy: ValueId,
-        add: ValueId,
-        cell: CellId,
-    ) -> ValueId {
-        let d = self.map(
-            &[dy, x, h[1], h[2]],
-            &[self.unit, self.width * 8],
-            Some(cell),
-        );
-        self.in_place(0);
-        self.update(d[1], cell);
-        let dx = self.map(&[add, d[0]], &[self.unit], None)[0];
-        self.in_place(0);
-        dx
-    }
-
-    fn backward(&mut self, s: &Saved, dy: ValueId) -> ValueId {
-        let (u, c) = (self.unit, self.width);
-        let dg = self.linear_backward(s.g, dy, s.w[5], (4 * c, c));
-        let df = self.map(&[dg, s.f], &[4 * u], None)[0];
-        self.in_place(0);
-        let dh2 = self.linear_backward(s.h2[0], df, s.w[4], (c, 4 * c));
-        let dx1 = self.norm_backward(s.x1, s.h2, dh2, dy, s.w[3]);
-        let da = self.linear_backward(s.a[0], dx1, s.w[2], (c, c));
-        let dqkv = self.b.arena(3 * u);
-        let inputs = [s.qkv, s.a[0], s.a[1], da];
-        self.b
-            .node(&inputs, &[dqkv], 10.0 * u as f64 / 4.0 * 512.0 / FLOPS);
-        let dh = self.linear_backward(s.h[0], dqkv, s.w[1], (c, 3 * c));
-        self.norm_backward(s.x, s.h, dh, dx1, s.w[0])
-    }
-}
-
-/// Batch 4 of 512 tokens of GPT-2 small's width, with this many blocks.
-pub(crate) fn gpt2(blocks: usize) -> Problem {
-    let (tokens, width, vocabulary) = (4 * 512, 768, 50257);
-    let mut g = Gpt {
-        b: Builder::default(),
-        tokens,
-        width,
-        unit: tokens * width * 4,
-    };
-    let (u, wte) = (g.unit, g.b.cell());
-    let ids = g.b.value(tokens * 4, Home::External);
-    let mut x = g.map(&[ids], &[u], Some(wte))[0];
-    let mut saved = Vec::new();
-    for _ in 0..blocks {
-        let (s, y) = g.forward(x);
-        saved.push(s);
-        x = y;
-    }
-    let last = g.b.cell();
-    let h = g.map(&[x], &[u, tokens * 4, tokens * 4], Some(last));
-    let loss = g.b.value(4, Home::External);
-    g.b.problem.values[loss as usize].wanted = true;
-    let (dh, dw) = (g.b.arena(u), g.b.arena(4 * width * vocabulary));
-    let flops = 6.0 * (tokens * width * vocabulary) as f64;
-    let node = g.b.node(&[h[0], ids], &[loss, dh, dw], flops / FLOPS);
-    node.reads.push((wte, 0));
-    node.scratch_bytes = 256 * 4 * vocabulary;
-    node.optional = vec![(1, flops / FLOPS / 3.0), (2, flops / FLOPS / 3.0)];
-    g.b.guard(&[loss]);
-    let d = g.map(&[dh, x, h[1], h[2]], &[u, width * 8], Some(last));
-    g.in_place(0);
-    g.update(d[1], last);
-    let mut dy = d[0];
-    for s in saved.iter().rev() {
-        dy = g.backward(s, dy);
-    }
-    let total = g.b.arena(4 * width * vocabulary);
-    let node =
-        g.b.node(&[dw, dy, ids], &[total], 2.0 * u as f64 / BANDWIDTH);
-    node.in_place.push((0, 0));
-    g.update(total, wte);
-    g.b.problem
 }

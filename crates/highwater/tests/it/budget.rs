@@ -1,8 +1,9 @@
 //! The budget law: a budget that fits changes what is recomputed, never one bit of what comes out.
 
 use crate::models::{
-    DEEP_TIED_GPT, DENSE, Model, PINNED_GPT, RandomGraph, SAMPLES, SHARED_BLOCK, SKIPS, SMALL_GPT,
-    Sample, TWO_LOSSES, TWO_OPTIMIZERS,
+    CONCATENATED, DEEP_TIED_GPT, DENSE, LARGE_RANDOM_GRAPH, LOSS_AT_EACH_DEPTH, Model, PINNED_GPT,
+    SAMPLES, SHARED_BLOCK, SKIPS, SMALL_GPT, Sample, TWO_LOSSES, TWO_OPTIMIZERS, UNET,
+    random_graph,
 };
 use crate::train::{
     PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, floor, run, train,
@@ -81,6 +82,26 @@ fn sums_of_views_of_all_before() {
 }
 
 #[test]
+fn concatenations_across() {
+    check_law(UNET);
+}
+
+#[test]
+fn concatenations_of_all_before() {
+    check_law(CONCATENATED);
+}
+
+#[test]
+fn a_loss_at_each_depth_through_a_tied_head() {
+    check_law(LOSS_AT_EACH_DEPTH);
+}
+
+#[test]
+fn a_random_graph_of_200_nodes() {
+    check_law(LARGE_RANDOM_GRAPH);
+}
+
+#[test]
 fn checkpoints_are_recomputed_with_any_memory_and_give_the_same_bits() {
     check_law(PINNED_GPT);
     let pinned = run(Engine::builder(), &PINNED_GPT.make, PLAIN).unwrap();
@@ -150,7 +171,7 @@ fn kept_gradients() {
 #[test]
 fn random_graphs() {
     for seed in 0..10 {
-        let make = |e: &Engine| Ok(Box::new(RandomGraph::new(e, seed)?) as Box<dyn Model>);
+        let make = random_graph(seed);
         let recipe = Recipe {
             clip: seed % 2 == 1,
             accumulate: 1 + seed % 3,

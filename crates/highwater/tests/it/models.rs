@@ -1,7 +1,12 @@
 //! Sample models: small, but each with a structure of its own.
 
+mod random_graph;
+mod skips;
+
 use highwater::nn::{CausalSelfAttention, Dropout, Embedding, LayerNorm, Linear};
 use highwater::{Engine, Module, Parameter, Result, Tensor, checkpoint, scope};
+pub(crate) use random_graph::{LARGE_RANDOM_GRAPH, random_graph};
+use skips::{Concatenated, Dense, Skips, UNet};
 
 /// Numbers that depend on a seed alone (SplitMix64).
 pub(crate) struct Random(pub(crate) u64);
@@ -91,9 +96,16 @@ pub(crate) const TWO_LOSSES: Sample =
     sample("two losses", true, |e| Ok(Box::new(TwoLosses::new(e)?)));
 pub(crate) const SKIPS: Sample = sample("skips", true, |e| Ok(Box::new(Skips::new(e)?)));
 pub(crate) const DENSE: Sample = sample("dense", false, |e| Ok(Box::new(Dense::new(e)?)));
+pub(crate) const UNET: Sample = sample("u-net", true, |e| Ok(Box::new(UNet::new(e)?)));
+pub(crate) const CONCATENATED: Sample = sample("concatenated", true, |e| {
+    Ok(Box::new(Concatenated::new(e)?))
+});
+pub(crate) const LOSS_AT_EACH_DEPTH: Sample = sample("loss at each depth", true, |e| {
+    Ok(Box::new(LossAtEachDepth::new(e)?))
+});
 
 /// All but the random graphs.
-pub(crate) const SAMPLES: [Sample; 8] = [
+pub(crate) const SAMPLES: [Sample; 11] = [
     SMALL_GPT,
     DEEP_TIED_GPT,
     PINNED_GPT,
@@ -102,6 +114,9 @@ pub(crate) const SAMPLES: [Sample; 8] = [
     TWO_LOSSES,
     SKIPS,
     DENSE,
+    UNET,
+    CONCATENATED,
+    LOSS_AT_EACH_DEPTH,
 ];
 
 const VOCABULARY: usize = 50;
@@ -323,175 +338,47 @@ impl Model for TwoLosses {
     }
 }
 
-/// Narrower and narrower, then wider again, with a sum across at each width, as in a U-Net.
+/// A loss after each of some layers, all through one head that is the transposed embedding; the
+/// second half of the layers has the weights of the first.
 #[derive(Module)]
-struct Skips {
-    down: Vec<Linear>,
-    up: Vec<Linear>,
-    dropout: Dropout,
-}
-
-impl Skips {
-    fn new(e: &Engine) -> Result<Self> {
-        let widths: Vec<usize> = (0..5).map(|level| WIDTH >> level).collect();
-        let pairs = || widths.windows(2);
-        Ok(Self {
-            down: pairs()
-                .map(|w| Linear::new(e, w[0], w[1], true))
-                .collect::<Result<_>>()?,
-            up: pairs()
-                .rev()
-                .map(|w| Linear::new(e, w[1], w[0], true))
-                .collect::<Result<_>>()?,
-            dropout: Dropout::new(0.1),
-        })
-    }
-}
-
-impl Model for Skips {
-    fn losses(&self, index: u64, rows: usize) -> Result<Vec<Tensor>> {
-        let x = values(self.down[0].weight.engine(), index, rows)?;
-        let mut skips = vec![x.clone()];
-        for linear in &self.down {
-            let h = linear.forward(&skips[skips.len() - 1])?.tanh()?;
-            skips.push(self.dropout.forward(&h)?);
-        }
-        let mut h = skips.pop().expect("there are levels");
-        for (linear, skip) in self.up.iter().zip(skips.iter().rev()) {
-            h = linear.forward(&h)?.gelu()?.add(skip)?.sigmoid()?;
-        }
-        Ok(vec![square_mean(&h.sub(&x)?)?])
-    }
-
-    fn sets(&self) -> Vec<Vec<Parameter>> {
-        vec![self.parameters()]
-    }
-}
-
-/// Each layer sees all before it, as if concatenated: the parts of one weight are views of it. Its
-/// result is gated by one column of itself.
-#[derive(Module)]
-struct Dense {
+struct LossAtEachDepth {
+    tokens: Embedding,
     layers: Vec<Linear>,
     dropout: Dropout,
 }
 
-impl Dense {
+impl LossAtEachDepth {
     fn new(e: &Engine) -> Result<Self> {
-        let layer = |i: usize| Linear::new(e, (i + 1) * WIDTH, WIDTH, true);
-        let layers = (0..5).map(layer).collect::<Result<_>>()?;
+        let linear = |_| Linear::new(e, WIDTH, WIDTH, true);
         Ok(Self {
-            layers,
+            tokens: Embedding::new(e, VOCABULARY, WIDTH)?,
+            layers: (0..4).map(linear).collect::<Result<_>>()?,
             dropout: Dropout::new(0.1),
         })
     }
 }
 
-impl Model for Dense {
+impl Model for LossAtEachDepth {
     fn losses(&self, index: u64, rows: usize) -> Result<Vec<Tensor>> {
-        let x = values(self.layers[0].weight.engine(), index, rows)?;
-        let mut features = vec![x.clone()];
-        for layer in &self.layers {
-            let mut sum =
-                features[0].linear(&layer.weight.narrow(1, 0, WIDTH)?, layer.bias.as_deref())?;
-            for (i, feature) in features.iter().enumerate().skip(1) {
-                sum =
-                    sum.add(&feature.linear(&layer.weight.narrow(1, i * WIDTH, WIDTH)?, None)?)?;
-            }
-            let gate = sum
-                .narrow(2, 3, 1)?
-                .sigmoid()?
-                .expand([rows, LENGTH, WIDTH / 2])?;
-            let halves = sum.chunk(2, 2)?;
-            let gated = halves[0].mul(&gate)?.add(&halves[1].tanh()?)?;
-            let wide = gated
-                .transpose(1, 2)?
-                .reshape([rows, WIDTH / 2, 1, LENGTH])?;
-            let wide = wide
-                .expand([rows, WIDTH / 2, 2, LENGTH])?
-                .permute(&[0, 3, 1, 2])?;
-            features.push(
-                self.dropout
-                    .forward(&wide.reshape([rows, LENGTH, WIDTH])?)?,
-            );
+        let engine = self.tokens.weight.engine();
+        let mut random = Random(index);
+        let mut batch =
+            || engine.indices(&random.tokens(rows * LENGTH, VOCABULARY), [rows, LENGTH]);
+        let (x, y) = (batch()?, batch()?);
+        let mut h = self.tokens.forward(&x)?;
+        let mut total: Option<Tensor> = None;
+        for layer in self.layers.iter().chain(&self.layers) {
+            h = h.add(&self.dropout.forward(&layer.forward(&h)?.gelu()?)?)?;
+            let loss = h.linear_cross_entropy(&self.tokens.weight, &y)?;
+            total = Some(match total {
+                Some(sum) => sum.add(&loss)?,
+                None => loss,
+            });
         }
-        Ok(vec![square_mean(&features[features.len() - 1].sub(&x)?)?])
+        Ok(total.into_iter().collect())
     }
 
     fn sets(&self) -> Vec<Vec<Parameter>> {
         vec![self.parameters()]
-    }
-}
-
-/// A graph drawn at random: any value may be used again by anything later.
-pub(crate) struct RandomGraph {
-    pub(crate) seed: u64,
-    weights: Vec<Parameter>,
-}
-
-impl RandomGraph {
-    const NODES: usize = 30;
-
-    pub(crate) fn new(e: &Engine, seed: u64) -> Result<Self> {
-        let weight = |_| Parameter::normal(e, [WIDTH, WIDTH], 0.2);
-        Ok(Self {
-            seed,
-            weights: (0..4).map(weight).collect::<Result<_>>()?,
-        })
-    }
-
-    fn node(&self, random: &mut Random, values: &[Tensor]) -> Result<Tensor> {
-        // The newest value half of the time, so that there is depth; else any.
-        let pick = |random: &mut Random| match random.below(2) {
-            0 => values[values.len() - 1].clone(),
-            _ => values[random.below(values.len())].clone(),
-        };
-        let (x, y) = (pick(random), pick(random));
-        match random.below(12) {
-            0 | 1 => x.linear(&self.weights[random.below(self.weights.len())], None),
-            2 => x.add(&y),
-            3 => x.mul(&y)?.tanh(),
-            4 => x.sub(&y)?.gelu(),
-            5 => x.layer_norm(None, 1e-5),
-            6 => x.dropout(0.25),
-            7 => x.softmax(),
-            8 => x.mul_scalar(0.7)?.relu(),
-            9 => {
-                let halves = x.chunk(2, 2)?;
-                let sum = halves[0].mul(&halves[1])?.sum_dims(&[2], true)?;
-                y.add(&sum.tanh()?)
-            }
-            10 => {
-                let swapped = y
-                    .reshape([y.dims()[0], LENGTH, 2, WIDTH / 2])?
-                    .transpose(2, 3)?;
-                x.mul(&swapped.reshape(x.shape().clone())?)?.sigmoid()
-            }
-            _ => {
-                let first = x.narrow(1, 0, 1)?.expand(x.shape().clone())?;
-                y.add(&first)
-            }
-        }
-    }
-}
-
-impl Model for RandomGraph {
-    fn losses(&self, index: u64, rows: usize) -> Result<Vec<Tensor>> {
-        // The same graph for every batch.
-        let mut random = Random(self.seed);
-        let mut all = vec![values(self.weights[0].engine(), index, rows)?];
-        for weight in &self.weights {
-            all.push(all[0].linear(weight, None)?);
-        }
-        for _ in 0..Self::NODES {
-            all.push(self.node(&mut random, &all)?);
-        }
-        let last = all.iter().rev().take(3);
-        let means = last.map(square_mean).collect::<Result<Vec<_>>>()?;
-        Ok(vec![means[0].add(&means[1])?.add(&means[2])?])
-    }
-
-    fn sets(&self) -> Vec<Vec<Parameter>> {
-        vec![self.weights.clone()]
     }
 }

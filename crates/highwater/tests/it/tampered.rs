@@ -1,7 +1,7 @@
 //! The verifier's law over what the engine compiles: its plans, tampered with, are rejected.
 
 use crate::common::tamper::{Counts, tamper};
-use crate::models::{Model, RandomGraph, SAMPLES};
+use crate::models::{Model, SAMPLES, random_graph};
 use crate::train::{PLAIN, Recipe, floor, run};
 use highwater::plan::{Plan, Problem};
 use highwater::{Engine, Result};
@@ -22,7 +22,7 @@ fn check(what: &str, make: &dyn Fn(&Engine) -> Result<Box<dyn Model>>, recipe: R
     let (least, most) = (floor(make, recipe, &plenty), plenty.peak_bytes());
     let mut tried = Counts::default();
     for budget in [least, least + (most - least) / 3, most] {
-        let builder = Engine::builder().threads(1).arena(budget).on_plan(keep);
+        let builder = Engine::builder().arena(budget).on_plan(keep);
         run(builder, make, recipe).unwrap();
         let plans = PLANS.take();
         assert!(!plans.is_empty(), "{what}: no plan was shown");
@@ -47,7 +47,7 @@ fn tampered_plans_of_samples_are_rejected() {
 #[test]
 fn tampered_plans_of_random_graphs_are_rejected() {
     for seed in 0..10 {
-        let make = |e: &Engine| Ok(Box::new(RandomGraph::new(e, seed)?) as Box<dyn Model>);
+        let make = random_graph(seed);
         let recipe = Recipe {
             clip: seed % 2 == 1,
             ..PLAIN

@@ -1,0 +1,55 @@
+//! The fast kernel: tasks own stretches of the output, and fetch what of each input falls into them.
+
+use super::Cat;
+use crate::strided::{gather_runs, runs};
+use crate::{Args, Element, KernelError, op_as};
+use half::{bf16, f16};
+use highwater_graph::{DType, Op};
+
+/// Elements of the output that one task fills.
+const TASK: usize = 1 << 15;
+
+pub(super) fn cat(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let op: &Cat = op_as(op)?;
+    match args.inputs[0].spec().dtype {
+        DType::F32 => typed::<f32>(op.dim, args),
+        DType::F64 => typed::<f64>(op.dim, args),
+        DType::BF16 => typed::<bf16>(op.dim, args),
+        DType::F16 => typed::<f16>(op.dim, args),
+        DType::I64 => typed::<i64>(op.dim, args),
+        DType::U32 => typed::<u32>(op.dim, args),
+        _ => typed::<u8>(op.dim, args),
+    }
+}
+
+fn typed<T: Element>(dim: usize, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let inputs = &*args.inputs;
+    for input in inputs {
+        input.storage::<T>()?;
+    }
+    let width = |dims: &[usize]| dims[dim..].iter().product::<usize>();
+    let row = width(args.outputs[0].dims());
+    let out = args.outputs[0].slice_mut::<T>()?;
+    args.pool.for_each_chunk(out, TASK, |task, out| {
+        let start = task * TASK;
+        let end = start + out.len();
+        let mut column = 0;
+        for input in inputs {
+            let width = width(input.dims());
+            let Ok(storage) = input.storage::<T>() else {
+                continue;
+            };
+            let (offset, runs) = (input.layout().offset(), runs(input.layout()));
+            for i in start / row..end.div_ceil(row) {
+                let at = i * row + column;
+                let (from, to) = (at.max(start), (at + width).min(end));
+                if from < to {
+                    let part = &mut out[from - start..to - start];
+                    gather_runs(storage, offset, &runs, i * width + (from - at), part);
+                }
+            }
+            column += width;
+        }
+    });
+    Ok(())
+}
