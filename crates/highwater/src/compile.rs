@@ -1,7 +1,9 @@
 //! From the pending graph to the planner's problem, and the cache of what it answered.
 
-use crate::Rates;
-use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
+use crate::clock::{Clock, Kind, kind};
+use highwater_graph::{
+    CellId, Cost, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs,
+};
 use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,6 +24,8 @@ pub(crate) struct Compiled {
     pub(crate) problem: Problem,
     /// The graph's node for each of the problem's.
     pub(crate) nodes: Vec<NodeId>,
+    /// The kind of each, and what it costs.
+    pub(crate) costs: Vec<(Kind, Cost)>,
     /// The graph's value for each of the problem's.
     pub(crate) values: Vec<ValueId>,
 }
@@ -35,7 +39,7 @@ pub(crate) struct Posed<'a> {
     /// Values that must be there when the plan ends, in the arena or outside it.
     pub(crate) wanted: &'a BTreeSet<ValueId>,
     pub(crate) threads: usize,
-    pub(crate) rates: &'a Rates,
+    pub(crate) clock: &'a Clock,
 }
 
 /// Poses the problem of computing `targets` (and, if `effects`, of everything that writes or guards
@@ -50,9 +54,11 @@ pub(crate) fn compile(
     let nodes: Vec<NodeId> = (0..needed.len() as NodeId)
         .filter(|&id| needed[id as usize])
         .collect();
+    let costs: Vec<_> = nodes.iter().map(|&id| cost(from, id)).collect();
     let posed = nodes
         .iter()
-        .map(|&id| node(from, id, &mut numbers))
+        .zip(&costs)
+        .map(|(&id, cost)| node(from, id, cost, &mut numbers))
         .collect();
     let pinned = pinned_values(from.graph);
     let values = numbers
@@ -67,11 +73,25 @@ pub(crate) fn compile(
     Compiled {
         problem,
         nodes,
+        costs,
         values: numbers.order,
     }
 }
 
-fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
+fn cost(from: &Posed<'_>, id: NodeId) -> (Kind, Cost) {
+    let (graph, node) = (from.graph, from.graph.node(id));
+    let outputs = node.outputs.iter().map(|&v| graph.value(v).spec.clone());
+    let (inputs, outputs) = (specs(&node.inputs), outputs.collect::<Vec<_>>());
+    let kind = kind(node.op.as_ref(), &inputs, &outputs);
+    (kind, node.op.cost(&inputs, &outputs, from.threads))
+}
+
+fn node(
+    from: &Posed<'_>,
+    id: NodeId,
+    (kind, cost): &(Kind, Cost),
+    numbers: &mut Numbers,
+) -> plan::Node {
     let (graph, node) = (from.graph, from.graph.node(id));
     let inputs = specs(&node.inputs);
     let outputs: Vec<_> = node
@@ -79,7 +99,6 @@ fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
         .iter()
         .map(|&v| graph.value(v).spec.clone())
         .collect();
-    let cost = node.op.cost(&inputs, &outputs, from.threads);
     let mut positions = Vec::new();
     let mut read = Vec::new();
     let mut reads = Vec::new();
@@ -122,7 +141,7 @@ fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
             .filter_map(pair)
             .collect(),
         scratch_bytes: cost.scratch_bytes,
-        seconds: from.rates.seconds(&cost),
+        seconds: from.clock.seconds(*kind, node.op.name(), cost),
         effect: match node.op.effect() {
             Effect::Pure | Effect::Random => plan::Effect::Repeatable,
             Effect::WritesCell | Effect::Collective => plan::Effect::Once,

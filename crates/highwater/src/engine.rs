@@ -1,5 +1,6 @@
 //! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
 
+use crate::clock::Clock;
 use crate::state::State;
 use crate::store::{Storage, Store};
 use crate::tensor::Tensor;
@@ -23,7 +24,6 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     pub(crate) kernels: Kernels,
     pub(crate) store: Arc<Store>,
-    pub(crate) rates: Rates,
     pub(crate) policy: Policy,
     pub(crate) eager: bool,
     pub(crate) verify: bool,
@@ -49,9 +49,9 @@ pub struct StepReport {
     pub reserve_bytes: u64,
     /// State, plan and reserve together.
     pub planned_process_bytes: u64,
-    /// Predicted seconds.
+    /// Predicted seconds of the nodes that ran.
     pub predicted_seconds: f64,
-    /// Measured seconds.
+    /// Measured seconds, planning included where there was some.
     pub seconds: f64,
     /// Nodes that ran again.
     pub recomputed_nodes: u32,
@@ -59,6 +59,19 @@ pub struct StepReport {
     pub recompute_seconds: f64,
     /// Nodes that ran, repetitions included.
     pub nodes: u32,
+}
+
+/// Sums over all evaluations since an engine was built. A step of a training loop may evaluate more
+/// than once (micro-batches, values that are read in the middle): what it took is the difference of
+/// two of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Totals {
+    /// How many evaluations there were.
+    pub evaluations: u64,
+    /// Predicted seconds of the nodes that ran.
+    pub predicted_seconds: f64,
+    /// Measured seconds, planning included where there was some.
+    pub seconds: f64,
 }
 
 /// Looks at a plan, and at the problem that it solves.
@@ -74,6 +87,7 @@ pub struct Builder {
     threads: Option<usize>,
     policy: Policy,
     rates: Rates,
+    correct_times: bool,
     kernels: Kernels,
     eager: bool,
     verify: bool,
@@ -124,9 +138,20 @@ impl Builder {
         self
     }
 
-    /// The machine's rates, for predictions and choices between plans.
+    /// The machine's rates, for predictions and choices between plans; by default constants, so that
+    /// plans are the same on every machine. [`Rates::measure`] makes those of this machine.
     pub fn rates(mut self, rates: Rates) -> Self {
         self.rates = rates;
+        self
+    }
+
+    /// Whether predicted times give way to measured ones, by default no: then plans depend on the
+    /// graph, the rates and the budget alone. Where an evaluation keeps taking more than 15% more or
+    /// less than predicted, it is planned again, at most a few times in a run and ever more seldom,
+    /// with the times that its nodes were seen to take. What is computed stays the same, bit for bit,
+    /// and a budget that fitted still fits.
+    pub fn correct_times(mut self, correct: bool) -> Self {
+        self.correct_times = correct;
         self
     }
 
@@ -181,7 +206,6 @@ impl Builder {
             pool,
             kernels: self.kernels,
             store,
-            rates: self.rates,
             policy: self.policy,
             eager: self.eager,
             verify: self.verify,
@@ -190,6 +214,7 @@ impl Builder {
             process_budget: self.memory,
             state: Mutex::new(State {
                 seed: self.seed,
+                clock: Clock::new(self.rates, self.correct_times),
                 ..State::default()
             }),
             dropped_cells: Mutex::new(Vec::new()),
@@ -230,6 +255,7 @@ impl Engine {
             threads: None,
             policy: Policy::Auto,
             rates: Rates::default(),
+            correct_times: false,
             kernels: Kernels::builtin(),
             eager: false,
             verify: true,
@@ -292,6 +318,11 @@ impl Engine {
     /// What the last evaluation planned and what it took.
     pub fn last_step(&self) -> StepReport {
         self.lock().last.clone()
+    }
+
+    /// What all evaluations took so far.
+    pub fn totals(&self) -> Totals {
+        self.lock().totals
     }
 
     /// What the newest plan of a whole step is, and what other budgets would cost.

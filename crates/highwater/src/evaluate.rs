@@ -2,10 +2,11 @@
 //! in part when a value is read.
 
 use crate::autograd::{self, Stop};
+use crate::clock::Run;
 use crate::compile::{Choice, Compiled, Posed, Progress, compile};
 use crate::context::site;
 use crate::engine::{Engine, located};
-use crate::execute::{Failed, Machine, Until, describe, execute};
+use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
 use crate::forecast::{Forecast, Surroundings, forecast};
 use crate::state::{State, kept_values, value};
 use crate::store::Storage;
@@ -194,6 +195,8 @@ impl Engine {
             }
         };
         let described = graph.as_ref().unwrap_or(&state.graph);
+        // The first run of a plan touches pages for the first time.
+        let is_typical = family.is_none() && !self.0.dry;
         if let Some(family) = family {
             if self.0.dry || request.whole {
                 state.forecast = self.describe(state, described, &compiled, &family, Some(&plan));
@@ -218,7 +221,10 @@ impl Engine {
                 return Err(failed);
             }
         };
-        state.report(&plan, &ran, started, &self.0.store);
+        if is_typical {
+            state.clock.note(compiled.runs(graph, &ran));
+        }
+        state.report(&plan, &compiled, &ran, started, &self.0.store);
         state.advance(&compiled, ran);
         let height = state.residents_end();
         self.0.store.hold(height);
@@ -354,7 +360,8 @@ impl Engine {
         };
         // What ran already binds the plans: values that are gone need not be made again only
         // because later ones are there.
-        if !state.give_up_residents() {
+        // Nor may corrected times refuse what fitted before.
+        if !state.give_up_residents() && !state.clock.forget() {
             let family = refused?;
             state.forecast = self.describe(state, &state.graph, &compiled, &family, None);
             return Err(self.refusal(state, &compiled, &family));
@@ -394,7 +401,7 @@ impl Engine {
             external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
             wanted,
             threads: self.threads(),
-            rates: &self.0.rates,
+            clock: &state.clock,
         };
         compile(&posed, targets, effects)
     }
@@ -599,6 +606,20 @@ impl Chosen {
 }
 
 impl Compiled {
+    /// What ran, for the clock.
+    fn runs(&self, graph: &Graph, ran: &Ran) -> impl Iterator<Item = Run> {
+        let runs = ran.nodes.iter().zip(&ran.seconds);
+        runs.map(|(&node, &seconds)| {
+            let (kind, cost) = self.costs[node as usize];
+            Run {
+                kind,
+                op: graph.node(self.nodes[node as usize]).op.name(),
+                cost,
+                seconds,
+            }
+        })
+    }
+
     /// Where a run may stop that is to produce some of the graph's values, and every effect. What
     /// earlier runs produced was moved to where it is to be.
     fn until(&self, ids: &BTreeSet<ValueId>) -> Until {

@@ -57,6 +57,7 @@
 mod autograd;
 mod backward;
 mod checkpoint;
+mod clock;
 mod compile;
 mod context;
 mod engine;
@@ -76,7 +77,7 @@ mod tensor;
 
 pub use checkpoint::checkpoint;
 pub use context::{is_grad_enabled, no_grad, scope};
-pub use engine::{Builder, Engine, OnPlan, StepReport};
+pub use engine::{Builder, Engine, OnPlan, StepReport, Totals};
 pub use error::{Error, Result};
 pub use forecast::{Forecast, Holder, Price};
 pub use highwater_graph::{Category, DType, Layout, Shape};
@@ -86,7 +87,7 @@ pub use highwater_ops::philox;
 pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
 pub use parameter::Parameter;
-pub use rates::Rates;
+pub use rates::{Curve, Point, Rates};
 pub use tensor::{Tensor, eval};
 
 /// What an operation of another crate is declared with.
