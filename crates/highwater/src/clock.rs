@@ -21,33 +21,55 @@ const CORRECTIONS: u32 = 4;
 const RECENT: usize = 5;
 
 /// Identity of nodes that take the same time. Two kinds that collide cost accuracy, nothing else.
-pub(crate) type Kind = u64;
+type Kind = u64;
 
-/// The kind of a node.
-pub(crate) fn kind(op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Kind {
-    let mut hasher = DefaultHasher::new();
-    op.name().hash(&mut hasher);
-    op.hash_attributes(&mut hasher);
-    (inputs, outputs).hash(&mut hasher);
-    hasher.finish()
+/// What a node does, as far as its time depends on that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    kind: Kind,
+    op: &'static str,
+    pub(crate) cost: Cost,
+}
+
+impl Work {
+    /// The work of an operation between tensors of these shapes and layouts.
+    pub(crate) fn new(op: &dyn Op, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Self {
+        let mut hasher = DefaultHasher::new();
+        op.name().hash(&mut hasher);
+        op.hash_attributes(&mut hasher);
+        (inputs, outputs).hash(&mut hasher);
+        Self {
+            kind: hasher.finish(),
+            op: op.name(),
+            cost: op.cost(inputs, outputs, threads),
+        }
+    }
 }
 
 /// What nodes take.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     rates: Rates,
-    /// Whether what the planner is told may change.
+    /// Whether predictions may change.
     corrects: bool,
+    /// Whether the planner is not told of that any more.
+    plans_by_rates: bool,
     kinds: BTreeMap<Kind, Times>,
+}
+
+/// What the nodes of one kind took in an evaluation.
+struct Sum<'a> {
+    work: &'a Work,
+    seconds: f64,
+    count: f64,
 }
 
 /// What one kind takes.
 #[derive(Debug)]
 struct Times {
-    op: &'static str,
-    cost: Cost,
-    /// What the planner is told, once that is corrected.
-    told: Option<f64>,
+    work: Work,
+    /// What is predicted, once that is corrected.
+    corrected: Option<f64>,
     corrections: u32,
     /// Evaluations since the last correction.
     seen: u32,
@@ -57,6 +79,17 @@ struct Times {
 }
 
 impl Times {
+    fn new(work: Work) -> Self {
+        Self {
+            work,
+            corrected: None,
+            corrections: 0,
+            seen: 0,
+            recent: [0.0; RECENT],
+            least: f64::INFINITY,
+        }
+    }
+
     fn note(&mut self, seconds: f64) {
         self.recent[self.seen as usize % RECENT] = seconds;
         self.seen = self.seen.saturating_add(1);
@@ -85,68 +118,69 @@ fn near(a: f64, b: f64) -> bool {
     a <= b * TOLERANCE && b <= a * TOLERANCE
 }
 
-/// A node that ran.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Run {
-    pub(crate) kind: Kind,
-    pub(crate) op: &'static str,
-    pub(crate) cost: Cost,
-    pub(crate) seconds: f64,
-}
-
 impl Clock {
     pub(crate) fn new(rates: Rates, corrects: bool) -> Self {
         Self {
             rates,
             corrects,
-            kinds: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
     /// Predicted seconds of one run.
-    pub(crate) fn seconds(&self, kind: Kind, op: &str, cost: &Cost) -> f64 {
-        let told = self.kinds.get(&kind).and_then(|times| times.told);
-        told.unwrap_or_else(|| self.rates.seconds(op, cost))
+    pub(crate) fn predicted(&self, work: &Work) -> f64 {
+        let corrected = self.kinds.get(&work.kind).and_then(|times| times.corrected);
+        corrected.unwrap_or_else(|| self.rates.seconds(work.op, &work.cost))
     }
 
-    /// Takes in what the nodes of an evaluation took. If it is clear by now that the evaluation takes
-    /// another time than predicted, predictions change.
-    pub(crate) fn note(&mut self, runs: impl IntoIterator<Item = Run>) {
-        let mut sums = BTreeMap::<Kind, (f64, u32)>::new();
-        for run in runs {
-            let sum = sums.entry(run.kind).or_default();
-            *sum = (sum.0 + run.seconds, sum.1 + 1);
-            self.kinds.entry(run.kind).or_insert(Times {
-                op: run.op,
-                cost: run.cost,
-                told: None,
-                corrections: 0,
-                seen: 0,
-                recent: [0.0; RECENT],
-                least: f64::INFINITY,
-            });
+    /// Seconds of one run that the planner is told.
+    pub(crate) fn told(&self, work: &Work) -> f64 {
+        if self.plans_by_rates {
+            self.rates.seconds(work.op, &work.cost)
+        } else {
+            self.predicted(work)
         }
-        for (kind, &(seconds, count)) in &sums {
-            if let Some(times) = self.kinds.get_mut(kind) {
-                times.note(seconds / f64::from(count));
-            }
+    }
+
+    /// Tells the planner what the rates say, as at first, from now on. Answers whether that is new.
+    pub(crate) fn plan_by_rates(&mut self) -> bool {
+        let corrected = self.kinds.values().any(|times| times.corrected.is_some());
+        !std::mem::replace(&mut self.plans_by_rates, true) && corrected
+    }
+
+    /// Takes in what the nodes of an evaluation took, in seconds. If it is clear by now that the
+    /// evaluation takes another time than predicted, predictions change.
+    pub(crate) fn note<'a>(&mut self, runs: impl IntoIterator<Item = (&'a Work, f64)>) {
+        let mut sums = BTreeMap::<Kind, Sum<'_>>::new();
+        for (work, seconds) in runs {
+            let sum = sums.entry(work.kind).or_insert(Sum {
+                work,
+                seconds: 0.0,
+                count: 0.0,
+            });
+            sum.seconds += seconds;
+            sum.count += 1.0;
+        }
+        for (kind, sum) in &sums {
+            let times = self.kinds.entry(*kind).or_insert(Times::new(*sum.work));
+            times.note(sum.seconds / sum.count);
         }
         if self.corrects {
             self.correct(&sums);
         }
     }
 
-    fn correct(&mut self, ran: &BTreeMap<Kind, (f64, u32)>) {
-        let (mut told, mut typical) = (0.0, 0.0);
-        for (kind, &(_, count)) in ran {
+    fn correct(&mut self, ran: &BTreeMap<Kind, Sum<'_>>) {
+        let (mut predicted, mut typical) = (0.0, 0.0);
+        for (kind, sum) in ran {
             let Some(times) = self.kinds.get(kind).filter(|times| times.is_ready()) else {
                 return;
             };
-            let predicted = self.seconds(*kind, times.op, &times.cost);
-            told += f64::from(count) * predicted;
-            typical += f64::from(count) * times.typical().unwrap_or(predicted);
+            let one = self.predicted(sum.work);
+            predicted += sum.count * one;
+            typical += sum.count * times.typical().unwrap_or(one);
         }
-        if near(told, typical) {
+        if near(predicted, typical) {
             return;
         }
         for kind in ran.keys() {
@@ -156,29 +190,22 @@ impl Clock {
             let Some(typical) = times.typical() else {
                 continue;
             };
-            if times.told.is_none_or(|told| !near(told, typical)) {
-                times.told = Some(typical);
+            if times
+                .corrected
+                .is_none_or(|seconds| !near(seconds, typical))
+            {
+                times.corrected = Some(typical);
             }
             times.corrections += 1;
             times.seen = 0;
         }
     }
 
-    /// Goes back to the rates, for good. Answers whether anything had been corrected.
-    pub(crate) fn forget(&mut self) -> bool {
-        self.corrects = false;
-        let told = self
-            .kinds
-            .values_mut()
-            .filter_map(|times| times.told.take());
-        told.count() > 0
-    }
-
     /// What each kind took.
     pub(crate) fn timings(&self) -> Vec<Timing> {
         let timing = |times: &Times| Timing {
-            op: times.op,
-            cost: times.cost,
+            op: times.work.op,
+            cost: times.work.cost,
             least_seconds: times.least,
         };
         self.kinds.values().map(timing).collect()
@@ -189,27 +216,26 @@ impl Clock {
 mod tests {
     use super::*;
 
-    const OPS: [&str; 2] = ["linear", "gelu"];
-
-    fn cost(op: usize) -> Cost {
-        Cost {
-            vector_flops: 4e10 * (1 + op) as f64,
+    fn work(kind: usize) -> Work {
+        let cost = Cost {
+            vector_flops: 4e10 * (1 + kind) as f64,
             ..Cost::default()
+        };
+        Work {
+            kind: kind as Kind,
+            op: ["linear", "gelu"][kind],
+            cost,
         }
     }
 
-    /// Two runs of one kind and one of another.
-    fn runs(seconds: [f64; 2]) -> impl Iterator<Item = Run> {
-        [0, 1, 0].into_iter().map(move |op| Run {
-            kind: op as Kind,
-            op: OPS[op],
-            cost: cost(op),
-            seconds: seconds[op],
-        })
+    /// Notes two runs of one kind and one of another.
+    fn note(clock: &mut Clock, seconds: [f64; 2]) {
+        let works = [work(0), work(1)];
+        clock.note([0, 1, 0].map(|kind| (&works[kind], seconds[kind])));
     }
 
     fn told(clock: &Clock) -> [f64; 2] {
-        [0, 1].map(|op| clock.seconds(op as Kind, OPS[op], &cost(op)))
+        [0, 1].map(|kind| clock.told(&work(kind)))
     }
 
     fn clock() -> Clock {
@@ -230,16 +256,16 @@ mod tests {
     fn wrong_ones_become_what_was_measured_and_stay_so() {
         let mut clock = clock();
         let before = told(&clock);
-        clock.note(runs([3.0, 5.0]));
+        note(&mut clock, [3.0, 5.0]);
         // One step that the machine spent elsewhere.
-        clock.note(runs([30.0, 50.0]));
+        note(&mut clock, [30.0, 50.0]);
         assert_eq!(told(&clock).map(f64::to_bits), before.map(f64::to_bits));
-        clock.note(runs([3.1, 5.1]));
+        note(&mut clock, [3.1, 5.1]);
         let corrected = told(&clock);
         assert!((corrected[0] - 3.1).abs() < 1e-9 && (corrected[1] - 5.1).abs() < 1e-9);
         for i in 0..200 {
             let noise = 1.0 + 0.1 * f64::from(i % 3 - 1);
-            clock.note(runs([3.1 * noise, 5.1 * noise]));
+            note(&mut clock, [3.1 * noise, 5.1 * noise]);
             assert_eq!(told(&clock).map(f64::to_bits), corrected.map(f64::to_bits));
         }
     }
@@ -250,7 +276,7 @@ mod tests {
         let (mut last, mut changes) = (told(&clock), Vec::new());
         let mut speed = 1.0;
         for step in 0..100_000 {
-            clock.note(runs([3.0 * speed, 5.0 * speed]));
+            note(&mut clock, [3.0 * speed, 5.0 * speed]);
             let now = told(&clock);
             if now.map(f64::to_bits) != last.map(f64::to_bits) {
                 (last, speed) = (now, 100.0 - speed);
@@ -262,21 +288,36 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_corrected_unasked_and_all_can_be_forgotten() {
-        let mut unasked = Clock::new(Rates::default(), false);
-        let before = told(&unasked);
-        let mut clock = clock();
+    fn nothing_is_corrected_unasked() {
+        let mut clock = Clock::new(Rates::default(), false);
+        let before = told(&clock);
         for _ in 0..9 {
-            unasked.note(runs([3.0, 5.0]));
-            clock.note(runs([3.0, 5.0]));
-        }
-        assert_eq!(told(&unasked).map(f64::to_bits), before.map(f64::to_bits));
-        assert!(clock.forget() && !clock.forget());
-        for _ in 0..9 {
-            clock.note(runs([3.0, 5.0]));
+            note(&mut clock, [3.0, 5.0]);
         }
         assert_eq!(told(&clock).map(f64::to_bits), before.map(f64::to_bits));
-        assert_eq!(clock.timings().len(), 2);
-        assert!(clock.timings().iter().all(|t| t.least_seconds < 6.0));
+        assert!(!clock.plan_by_rates());
+        let timings = clock.timings();
+        assert_eq!(timings.len(), 2);
+        assert!(
+            timings
+                .iter()
+                .all(|t| (2.9..5.1).contains(&t.least_seconds))
+        );
+    }
+
+    #[test]
+    fn the_planner_can_be_told_the_rates_again() {
+        let mut clock = clock();
+        let before = told(&clock);
+        for seconds in [3.0, 300.0] {
+            for _ in 0..12 {
+                note(&mut clock, [seconds, seconds]);
+            }
+            let predicted = clock.predicted(&work(0));
+            assert!((predicted - seconds).abs() < 1e-9, "{predicted}");
+            clock.plan_by_rates();
+            assert_eq!(told(&clock).map(f64::to_bits), before.map(f64::to_bits));
+        }
+        assert!(!clock.plan_by_rates());
     }
 }

@@ -1,9 +1,7 @@
 //! From the pending graph to the planner's problem, and the cache of what it answered.
 
-use crate::clock::{Clock, Kind, kind};
-use highwater_graph::{
-    CellId, Cost, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs,
-};
+use crate::clock::{Clock, Work};
+use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
 use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,8 +22,8 @@ pub(crate) struct Compiled {
     pub(crate) problem: Problem,
     /// The graph's node for each of the problem's.
     pub(crate) nodes: Vec<NodeId>,
-    /// The kind of each, and what it costs.
-    pub(crate) costs: Vec<(Kind, Cost)>,
+    /// What each of them does.
+    pub(crate) work: Vec<Work>,
     /// The graph's value for each of the problem's.
     pub(crate) values: Vec<ValueId>,
 }
@@ -54,11 +52,11 @@ pub(crate) fn compile(
     let nodes: Vec<NodeId> = (0..needed.len() as NodeId)
         .filter(|&id| needed[id as usize])
         .collect();
-    let costs: Vec<_> = nodes.iter().map(|&id| cost(from, id)).collect();
+    let work: Vec<_> = nodes.iter().map(|&id| work(from, id)).collect();
     let posed = nodes
         .iter()
-        .zip(&costs)
-        .map(|(&id, cost)| node(from, id, cost, &mut numbers))
+        .zip(&work)
+        .map(|(&id, work)| node(from, id, work, &mut numbers))
         .collect();
     let pinned = pinned_values(from.graph);
     let values = numbers
@@ -73,25 +71,19 @@ pub(crate) fn compile(
     Compiled {
         problem,
         nodes,
-        costs,
+        work,
         values: numbers.order,
     }
 }
 
-fn cost(from: &Posed<'_>, id: NodeId) -> (Kind, Cost) {
+fn work(from: &Posed<'_>, id: NodeId) -> Work {
     let (graph, node) = (from.graph, from.graph.node(id));
     let outputs = node.outputs.iter().map(|&v| graph.value(v).spec.clone());
     let (inputs, outputs) = (specs(&node.inputs), outputs.collect::<Vec<_>>());
-    let kind = kind(node.op.as_ref(), &inputs, &outputs);
-    (kind, node.op.cost(&inputs, &outputs, from.threads))
+    Work::new(node.op.as_ref(), &inputs, &outputs, from.threads)
 }
 
-fn node(
-    from: &Posed<'_>,
-    id: NodeId,
-    (kind, cost): &(Kind, Cost),
-    numbers: &mut Numbers,
-) -> plan::Node {
+fn node(from: &Posed<'_>, id: NodeId, work: &Work, numbers: &mut Numbers) -> plan::Node {
     let (graph, node) = (from.graph, from.graph.node(id));
     let inputs = specs(&node.inputs);
     let outputs: Vec<_> = node
@@ -140,8 +132,8 @@ fn node(
             .iter()
             .filter_map(pair)
             .collect(),
-        scratch_bytes: cost.scratch_bytes,
-        seconds: from.clock.seconds(*kind, node.op.name(), cost),
+        scratch_bytes: work.cost.scratch_bytes,
+        seconds: from.clock.told(work),
         effect: match node.op.effect() {
             Effect::Pure | Effect::Random => plan::Effect::Repeatable,
             Effect::WritesCell | Effect::Collective => plan::Effect::Once,

@@ -2,7 +2,7 @@
 //! in part when a value is read.
 
 use crate::autograd::{self, Stop};
-use crate::clock::Run;
+use crate::clock::Work;
 use crate::compile::{Choice, Compiled, Posed, Progress, compile};
 use crate::context::site;
 use crate::engine::{Engine, located};
@@ -221,10 +221,10 @@ impl Engine {
                 return Err(failed);
             }
         };
-        if is_typical {
-            state.clock.note(compiled.runs(graph, &ran));
-        }
         state.report(&plan, &compiled, &ran, started, &self.0.store);
+        if is_typical {
+            state.clock.note(compiled.runs(&ran));
+        }
         state.advance(&compiled, ran);
         let height = state.residents_end();
         self.0.store.hold(height);
@@ -361,7 +361,7 @@ impl Engine {
         // What ran already binds the plans: values that are gone need not be made again only
         // because later ones are there.
         // Nor may corrected times refuse what fitted before.
-        if !state.give_up_residents() && !state.clock.forget() {
+        if !state.give_up_residents() && !state.clock.plan_by_rates() {
             let family = refused?;
             state.forecast = self.describe(state, &state.graph, &compiled, &family, None);
             return Err(self.refusal(state, &compiled, &family));
@@ -606,18 +606,10 @@ impl Chosen {
 }
 
 impl Compiled {
-    /// What ran, for the clock.
-    fn runs(&self, graph: &Graph, ran: &Ran) -> impl Iterator<Item = Run> {
+    /// What ran, and how many seconds it took.
+    pub(crate) fn runs<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = (&'a Work, f64)> {
         let runs = ran.nodes.iter().zip(&ran.seconds);
-        runs.map(|(&node, &seconds)| {
-            let (kind, cost) = self.costs[node as usize];
-            Run {
-                kind,
-                op: graph.node(self.nodes[node as usize]).op.name(),
-                cost,
-                seconds,
-            }
-        })
+        runs.map(|(&node, &seconds)| (&self.work[node as usize], seconds))
     }
 
     /// Where a run may stop that is to produce some of the graph's values, and every effect. What

@@ -175,8 +175,8 @@ impl State {
         store: &crate::store::Store,
     ) {
         let state_bytes = store.state_bytes();
-        let node_seconds = |&node: &u32| compiled.problem.nodes[node as usize].seconds;
-        let predicted_seconds = ran.nodes.iter().map(node_seconds).sum();
+        let runs = compiled.runs(ran);
+        let predicted_seconds = runs.map(|(work, _)| self.clock.predicted(work)).sum();
         let seconds = started.elapsed().as_secs_f64();
         self.totals.evaluations += 1;
         self.totals.predicted_seconds += predicted_seconds;
