@@ -124,9 +124,11 @@ fn is_sound(rates: &Rates) -> bool {
     let constants = Rates {
         operations: std::collections::BTreeMap::new(),
         others: highwater::Curve::default(),
+        node_seconds: 0.0,
         ..rates.clone()
     };
-    rates.is_measured() && constants == Rates::default()
+    let beside = (0.0..1.0).contains(&rates.node_seconds);
+    rates.is_measured() && beside && constants == Rates::default()
 }
 
 /// The rates of this machine with so many threads: from the cache, or measured if `memory` has room

@@ -130,13 +130,20 @@ impl Clock {
     /// Predicted seconds of one run.
     pub(crate) fn predicted(&self, work: &Work) -> f64 {
         let corrected = self.kinds.get(&work.kind).and_then(|times| times.corrected);
-        corrected.unwrap_or_else(|| self.rates.seconds(work.op, &work.cost))
+        corrected.map_or_else(
+            || self.by_rates(work),
+            |seconds| seconds + self.rates.node_seconds,
+        )
+    }
+
+    fn by_rates(&self, work: &Work) -> f64 {
+        self.rates.seconds(work.op, &work.cost) + self.rates.node_seconds
     }
 
     /// Seconds of one run that the planner is told.
     pub(crate) fn told(&self, work: &Work) -> f64 {
         if self.plans_by_rates {
-            self.rates.seconds(work.op, &work.cost)
+            self.by_rates(work)
         } else {
             self.predicted(work)
         }
@@ -178,7 +185,10 @@ impl Clock {
             };
             let one = self.predicted(sum.work);
             predicted += sum.count * one;
-            typical += sum.count * times.typical().unwrap_or(one);
+            let seen = times
+                .typical()
+                .map(|seconds| seconds + self.rates.node_seconds);
+            typical += sum.count * seen.unwrap_or(one);
         }
         if near(predicted, typical) {
             return;
@@ -247,7 +257,7 @@ mod tests {
         let mut clock = clock();
         let before = told(&clock);
         for _ in 0..1000 {
-            clock.note(runs([before[0] * 1.4, before[1] * 0.7]));
+            note(&mut clock, [before[0] * 1.4, before[1] * 0.7]);
         }
         assert_eq!(told(&clock).map(f64::to_bits), before.map(f64::to_bits));
     }

@@ -71,13 +71,14 @@ pub mod optim;
 mod parameter;
 mod rates;
 mod raw;
+mod report;
 mod state;
 mod store;
 mod tensor;
 
 pub use checkpoint::checkpoint;
 pub use context::{is_grad_enabled, no_grad, scope};
-pub use engine::{Builder, Engine, OnPlan, StepReport, Totals};
+pub use engine::{Builder, Engine, OnPlan};
 pub use error::{Error, Result};
 pub use forecast::{Forecast, Holder, Price};
 pub use highwater_graph::{Category, DType, Layout, Shape};
@@ -88,6 +89,7 @@ pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
 pub use parameter::Parameter;
 pub use rates::{Curve, Point, Rates};
+pub use report::{StepReport, Totals};
 pub use tensor::{Tensor, eval};
 
 /// What an operation of another crate is declared with.

@@ -2,9 +2,10 @@
 
 use crate::clock::Clock;
 use crate::compile::{Compiled, PlanCache, Progress};
-use crate::engine::{StepReport, Totals, usage_error};
+use crate::engine::usage_error;
 use crate::evaluate::KEPT_BYTES;
 use crate::execute::Ran;
+use crate::report::{StepReport, Totals};
 use crate::store::Storage;
 use crate::tensor::{Handle, HandleState, Leaf};
 use crate::{Forecast, Result};
@@ -189,6 +190,7 @@ impl State {
             planned_process_bytes: plan.arena_bytes + state_bytes + self.reserve_bytes,
             predicted_seconds,
             seconds,
+            node_seconds: ran.seconds.iter().sum(),
             recomputed_nodes: plan.recomputed_nodes,
             recompute_seconds: ran.recompute_seconds,
             nodes: ran.nodes.len() as u32,

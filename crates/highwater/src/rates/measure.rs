@@ -14,6 +14,9 @@ const STEPS: RangeInclusive<usize> = 4..=24;
 /// Time for each workload beyond the fewest steps.
 const TIME: Duration = Duration::from_millis(300);
 
+/// Takes steps; answers the least seconds beside the nodes that one took, for each node.
+type Workload = fn(&Engine) -> Result<f64>;
+
 impl Rates {
     /// Measures this machine with so many threads: for about a second, in at most 28 MiB for tensors
     /// beside the threads and their packing buffers. All of it is given back.
@@ -24,45 +27,51 @@ impl Rates {
     /// # Errors
     /// As [`crate::Builder::build`].
     pub fn measure(threads: usize) -> Result<Self> {
-        let workloads: [fn(&Engine) -> Result<()>; 4] = [
+        let workloads: [Workload; 4] = [
             |engine| transformer(engine, &TINY, adamw),
             |engine| transformer(engine, &SMALL, adamw),
             |engine| transformer(engine, &LARGE, sgd),
             passes,
         ];
-        let mut timings = Vec::new();
+        let (mut timings, mut node_seconds) = (Vec::new(), f64::INFINITY);
         for workload in workloads {
-            timings.extend(timed(threads, workload)?);
+            let (nodes, beside) = timed(threads, workload)?;
+            timings.extend(nodes);
+            node_seconds = beside.min(node_seconds);
         }
-        Ok(Self::fit(&timings))
+        Ok(Self::fit(&timings, node_seconds))
     }
 }
 
-/// What nodes took while `run` used an engine of its own.
-fn timed(threads: usize, run: fn(&Engine) -> Result<()>) -> Result<Vec<Timing>> {
+/// What nodes took while `run` used an engine of its own, and the seconds beside them, for each node,
+/// of the step that had least.
+fn timed(threads: usize, run: Workload) -> Result<(Vec<Timing>, f64)> {
     let engine = Engine::builder().arena(ARENA_BYTES).threads(threads);
     let engine = engine.build()?;
-    run(&engine)?;
+    let node_seconds = run(&engine)?;
     let timings = engine.lock().clock.timings();
-    Ok(timings)
+    Ok((timings, node_seconds))
 }
 
-fn repeat(mut step: impl FnMut() -> Result<()>) -> Result<()> {
-    let started = Instant::now();
+fn repeat(engine: &Engine, mut step: impl FnMut() -> Result<()>) -> Result<f64> {
+    let (started, mut least) = (Instant::now(), f64::INFINITY);
     for count in 1..=*STEPS.end() {
+        let begun = Instant::now();
         step()?;
+        let (seconds, report) = (begun.elapsed().as_secs_f64(), engine.last_step());
+        least = least.min((seconds - report.node_seconds) / f64::from(report.nodes));
         if count >= *STEPS.start() && started.elapsed() >= TIME {
             break;
         }
     }
-    Ok(())
+    Ok(least)
 }
 
 /// Passes over tensors of 3 MiB: together more than most caches of one core hold.
-fn passes(engine: &Engine) -> Result<()> {
+fn passes(engine: &Engine) -> Result<f64> {
     let x = Parameter::normal(engine, [1024, 768], 1.0)?;
     let mut optimizer = adamw(vec![x.clone()])?;
-    repeat(|| {
+    repeat(engine, || {
         let y = x.layer_norm(None, 1e-5)?;
         y.gelu_tanh()?.add(&y)?.sum()?.backward()?;
         clip_grad_norm_(&optimizer.parameters(), 1.0)?;
@@ -171,7 +180,7 @@ fn transformer(
     engine: &Engine,
     size: &Size,
     optimizer: fn(Vec<Parameter>) -> Result<Box<dyn Optimizer>>,
-) -> Result<()> {
+) -> Result<f64> {
     let model = Transformer::new(engine, size)?;
     let mut optimizer = optimizer(model.parameters())?;
     // Spread over the table, as words are.
@@ -181,7 +190,7 @@ fn transformer(
         engine.indices(&spread, [size.batch, size.tokens])
     };
     let (tokens, labels) = (indices(0)?, indices(1)?);
-    repeat(|| {
+    repeat(engine, || {
         model.loss(&tokens, &labels)?.backward()?;
         optimizer.step()
     })

@@ -29,6 +29,9 @@ pub struct Rates {
     pub memory_bytes: f64,
     /// Seconds that starting a kernel takes.
     pub launch_seconds: f64,
+    /// Seconds that a node takes beside its kernel: to build the graph and to find the plan.
+    #[serde(default)]
+    pub node_seconds: f64,
     /// What the roofline of these comes to where it was measured, by operation.
     #[serde(default)]
     pub operations: BTreeMap<String, Curve>,
@@ -45,6 +48,7 @@ impl Default for Rates {
             vector_flops: 4.0e10,
             memory_bytes: 1.5e10,
             launch_seconds: 3e-6,
+            node_seconds: 0.0,
             operations: BTreeMap::new(),
             others: Curve::default(),
         }
@@ -52,7 +56,7 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Predicted seconds of one run of an operation.
+    /// Predicted seconds of one run of an operation, [`Rates::node_seconds`] not included.
     pub fn seconds(&self, op: &str, cost: &Cost) -> f64 {
         let curve = self.operations.get(op).unwrap_or(&self.others);
         curve.at(self.roofline(cost))
@@ -72,7 +76,7 @@ impl Rates {
     }
 
     /// The constants with the curves through what was measured.
-    fn fit(measured: &[Timing]) -> Self {
+    fn fit(measured: &[Timing], node_seconds: f64) -> Self {
         let constants = Self::default();
         let mut operations = BTreeMap::<String, Vec<Point>>::new();
         for timing in measured {
@@ -91,6 +95,7 @@ impl Rates {
         Self {
             operations: curves.map(|(op, p)| (op, Curve::through(p))).collect(),
             others,
+            node_seconds,
             ..constants
         }
     }
@@ -141,11 +146,14 @@ mod tests {
             cost,
             least_seconds,
         };
-        let rates = Rates::fit(&[
-            timing("linear", product(3.9e9), 0.02),
-            timing("linear", product(3.9e7), 0.0004),
-            timing("gelu", pass, 0.003),
-        ]);
+        let rates = Rates::fit(
+            &[
+                timing("linear", product(3.9e9), 0.02),
+                timing("linear", product(3.9e7), 0.0004),
+                timing("gelu", pass, 0.003),
+            ],
+            2e-6,
+        );
         let ratio = |op, cost: &Cost, seconds: f64| rates.seconds(op, cost) / seconds;
         assert!((ratio("linear", &product(3.9e9), 0.02) - 1.0).abs() < 1e-9);
         assert!((ratio("linear", &product(3.9e7), 0.0004) - 1.0).abs() < 1e-9);
@@ -153,6 +161,9 @@ mod tests {
         assert!((ratio("tanh", &pass, 0.003) - 1.0).abs() < 1e-9);
         assert!(rates.is_measured() && !Rates::default().is_measured());
         let text = serde_json::to_string(&rates).unwrap();
-        assert_eq!(serde_json::from_str::<Rates>(&text).unwrap(), rates);
+        let read: Rates = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.operations.len(), 2);
+        let again = read.seconds("linear", &product(1e9)) / rates.seconds("linear", &product(1e9));
+        assert!((again - 1.0).abs() < 1e-9 && (read.node_seconds - 2e-6).abs() < 1e-15);
     }
 }
