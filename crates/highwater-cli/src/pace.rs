@@ -68,8 +68,8 @@ mod tests {
         let mut pace = Pace::default();
         for &(predicted_seconds, seconds) in steps {
             pace.step(&Record {
-                predicted_seconds,
                 seconds,
+                predicted_seconds,
                 ..Record::default()
             });
         }

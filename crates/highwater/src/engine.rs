@@ -43,6 +43,7 @@ pub type OnPlan = fn(&plan::Problem, &plan::Plan);
 /// How an engine is made. Every setting has a default.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until build() is called"]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Builder {
     memory: Option<u64>,
     reserve: Option<u64>,

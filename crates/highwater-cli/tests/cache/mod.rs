@@ -12,7 +12,7 @@ use highwater_memory::DiskFiles;
 const THREADS: usize = 8;
 
 /// What `XDG_CACHE_HOME` has to be.
-pub fn home() -> &'static Path {
+pub(crate) fn home() -> &'static Path {
     static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
         let home = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
