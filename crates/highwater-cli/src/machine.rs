@@ -291,7 +291,11 @@ mod tests {
                 .unwrap();
             assert_eq!(machine.read(&files, &folder), None, "{cut}");
         }
-        for (from, to) in [("0.25", "-1.0"), ("\"linear\"", "7"), ("3.9", "0.0")] {
+        for (from, to) in [
+            ("0.25", "-1.0"),
+            ("\"linear\"", "7"),
+            ("390000000000.0", "1.0"),
+        ] {
             let text = String::from_utf8(whole.clone()).unwrap();
             assert!(text.contains(from), "{text}");
             let text = text.replace(from, to);

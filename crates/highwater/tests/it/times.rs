@@ -19,7 +19,7 @@ fn slow() -> Rates {
 fn check(sample: Sample, recipe: Recipe) {
     let plenty = run(Engine::builder(), &sample.make, recipe).unwrap();
     let (least, most) = (floor(&sample.make, recipe, &plenty), plenty.peak_bytes());
-    for budget in [least, (least + most) / 2, most] {
+    for budget in [least, u64::midpoint(least, most), most] {
         let what = format!("{}, {recipe:?}, {budget}", sample.name);
         let builder = Engine::builder().arena(budget).rates(slow());
         let trace = run(builder.correct_times(true), &sample.make, recipe)
