@@ -35,6 +35,9 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Say what this machine offers and what limits it sets.
     Doctor(DoctorArgs),
+    /// Measure the machine and print its rates: what other commands start when they need them.
+    #[command(hide = true)]
+    Measure(MeasureArgs),
 }
 
 /// `train`.
@@ -274,6 +277,22 @@ pub struct DoctorArgs {
     /// Print it as JSON
     #[arg(long)]
     pub json: bool,
+
+    /// Measure the machine's rates again, also if they are known
+    #[arg(long)]
+    pub measure: bool,
+
+    /// Threads that the rates are of [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
+
+/// `measure`.
+#[derive(Args, Debug)]
+pub struct MeasureArgs {
+    /// Threads to compute with
+    #[arg(long, value_name = "N")]
+    pub threads: usize,
 }
 
 fn token_width(text: &str) -> TokenWidth {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use highwater::Rates;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{Bytes, Files, FilesError};
 use highwater_models::data::BatchShape;
@@ -150,6 +151,9 @@ pub struct MachineConfig {
     pub policy: Policy,
     /// Threads to compute with.
     pub threads: usize,
+    /// What the machine does in a second: found when a run starts, and no setting.
+    #[serde(skip)]
+    pub rates: Rates,
 }
 
 /// What may be recomputed.

@@ -1,13 +1,16 @@
 //! `doctor`: what this machine offers, and what limits it sets.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
+use highwater::Curve;
 use highwater_memory::process::HugePages;
-use highwater_memory::{Bytes, ProcessMemory};
+use highwater_memory::{Bytes, DiskFiles, ProcessMemory};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
 use crate::error::{Code, Failure};
+use crate::machine::{self, Found, Origin};
 use crate::output;
 
 /// What was found.
@@ -23,6 +26,7 @@ struct Findings {
     largest_budget_bytes: u64,
     lockable_bytes: Option<u64>,
     huge_pages: &'static str,
+    rates: Found,
 }
 
 /// Prints what was found.
@@ -30,7 +34,12 @@ struct Findings {
 /// # Errors
 /// [`Failure`] where the system does not tell.
 pub fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
-    let findings = Findings::collect()?;
+    let memory = ProcessMemory::read().map_err(|error| {
+        Failure::new(Code::Files, error).hint("the system has to provide /proc")
+    })?;
+    let threads = args.threads.map_or(memory.cores, usize::from);
+    let rates = machine::find(&DiskFiles, threads, args.measure);
+    let findings = Findings::new(&memory, rates);
     let json = || serde_json::to_string_pretty(&findings);
     let text = if args.json {
         json().map_err(|error| Failure::new(Code::Internal, error))?
@@ -42,12 +51,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
 }
 
 impl Findings {
-    fn collect() -> Result<Self, Failure> {
-        let memory = ProcessMemory::read().map_err(|error| {
-            Failure::new(Code::Files, error).hint("the system has to provide /proc")
-        })?;
+    fn new(memory: &ProcessMemory, rates: Found) -> Self {
         let limit = memory.limit.as_ref();
-        Ok(Self {
+        Self {
             version: env!("CARGO_PKG_VERSION"),
             cores: memory.cores,
             instructions: instructions(),
@@ -63,7 +69,8 @@ impl Findings {
                 HugePages::Never => "never",
                 HugePages::Unknown => "unknown",
             },
-        })
+            rates,
+        }
     }
 
     fn to_text(&self) -> String {
@@ -101,12 +108,50 @@ impl Findings {
                 None => "without limit".to_owned(),
             },
         );
-        text
+        text + "\n" + rates_text(&self.rates).trim_end()
     }
 }
 
+/// The operations whose largest work people are told the rate of, and whether it is arithmetic.
+const TOLD: [(&str, &str, bool); 3] = [
+    ("linear", "  matrix products", true),
+    ("adamw", "  updates", false),
+    ("add", "  sums of tensors", false),
+];
+
+/// Where the rates come from, and what some of them are.
+fn rates_text(found: &Found) -> String {
+    let rates = &found.rates;
+    let file = |path: &PathBuf| path.display().to_string();
+    let file = found.file.as_ref().map_or("not kept".to_owned(), file);
+    let mut text = format!(
+        "{:<20}{}\n",
+        "rates",
+        match found.origin {
+            Origin::Cached => format!("known from {file}; --measure measures again"),
+            Origin::Measured => format!("measured now ({file})"),
+            Origin::Constants => "constants: measuring was not possible".to_owned(),
+        }
+    );
+    for (op, name, arithmetic) in TOLD {
+        let points = rates.operations.get(op).map_or(&[][..], Curve::points);
+        if let Some(largest) = points.last() {
+            let speed = largest.roofline_seconds / largest.seconds;
+            // Writing to a text cannot fail.
+            let _ = if arithmetic {
+                let rate = speed * rates.matmul_flops / 1e9;
+                writeln!(text, "{name:<20}{rate:.0} GFLOP/s")
+            } else {
+                let rate = speed * rates.memory_bytes / 1e9;
+                writeln!(text, "{name:<20}{rate:.1} GB/s")
+            };
+        }
+    }
+    text
+}
+
 /// The instructions that kernels make use of, among those that this machine has.
-fn instructions() -> Vec<&'static str> {
+pub(crate) fn instructions() -> Vec<&'static str> {
     #[cfg(target_arch = "x86_64")]
     let all = [
         ("avx2", std::is_x86_feature_detected!("avx2")),
@@ -126,10 +171,16 @@ mod tests {
 
     #[test]
     fn both_forms_say_the_same() {
-        let findings = Findings::collect().unwrap();
+        let rates = Found {
+            origin: Origin::Constants,
+            file: None,
+            rates: highwater::Rates::default(),
+        };
+        let findings = Findings::new(&ProcessMemory::read().unwrap(), rates);
         let json = serde_json::to_value(&findings).unwrap();
         assert_eq!(json["cores"], findings.cores);
         let text = findings.to_text();
+        assert!(text.contains("constants: measuring was not possible"));
         assert!(text.contains("cores") && text.contains("largest --memory"));
     }
 }

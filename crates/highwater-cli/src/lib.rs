@@ -7,8 +7,10 @@ pub mod doctor;
 pub mod error;
 pub mod generate;
 pub mod log;
+pub mod machine;
 pub mod metrics;
 pub mod output;
+pub mod pace;
 pub mod progress;
 pub mod report;
 pub mod resolve;
@@ -31,6 +33,7 @@ pub fn run(command: &Command) -> ExitCode {
         Command::Doctor(args) => doctor::doctor(args).map(|()| ExitCode::SUCCESS),
         Command::Plan(args) => train::plan(args),
         Command::Resume(args) => train::resume(args),
+        Command::Measure(args) => machine::measure(args).map(|()| ExitCode::SUCCESS),
         Command::Generate(args) => generate::generate(args),
     };
     done.unwrap_or_else(|failure| {

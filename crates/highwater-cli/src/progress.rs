@@ -90,10 +90,12 @@ impl Progress {
 
 fn describe(record: &Record, budget: Bytes, remaining: f64) -> String {
     format!(
-        "loss {:.4}  lr {:.2e}  {:.0} tokens/s  {} of {budget}  {} left",
+        "loss {:.4}  lr {:.2e}  {:.0} tokens/s  {:.3} s ({:.3} predicted)  {} of {budget}  {} left",
         record.loss,
         record.lr,
         record.tokens_per_second,
+        record.seconds,
+        record.predicted_seconds,
         Bytes(record.peak_rss_bytes),
         duration(remaining),
     )
@@ -134,12 +136,15 @@ mod tests {
             loss: 2.345_67,
             lr: 1e-3,
             tokens_per_second: 20_345.6,
+            seconds: 0.0503,
+            predicted_seconds: 0.0488,
             peak_rss_bytes: 60 << 20,
             ..Record::default()
         };
         assert_eq!(
             describe(&record, Bytes(64 << 20), 12.0),
-            "loss 2.3457  lr 1.00e-3  20346 tokens/s  60 MiB of 64 MiB  12 s left"
+            "loss 2.3457  lr 1.00e-3  20346 tokens/s  0.050 s (0.049 predicted)  60 MiB of 64 MiB  \
+             12 s left"
         );
     }
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::error::{Code, Failure};
 use crate::output;
+use crate::pace::Pace;
 use crate::progress::duration;
 use crate::run_dir::RunDir;
 use crate::session::Session;
@@ -34,6 +35,7 @@ pub fn finished(
     session: &Session,
     dir: &RunDir,
     losses: &Losses,
+    pace: &Pace,
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
     let plan = session.engine.last_step();
@@ -51,6 +53,9 @@ pub fn finished(
             "budget_bytes": budget.0,
             "peak_rss_bytes": peak,
             "planned_process_bytes": plan.planned_process_bytes,
+            "seconds_per_step": pace.measured(),
+            "predicted_seconds_per_step": pace.predicted(),
+            "first_predicted_seconds_per_step": pace.first_predicted(),
         });
         output::result(&summary.to_string());
         return Ok(ExitCode::SUCCESS);
@@ -62,6 +67,7 @@ pub fn finished(
     if let Some((before, after)) = losses.held_out {
         lines.push(format!("held-out loss {before:.4} -> {after:.4}"));
     }
+    lines.extend(pace.line());
     lines.push(format!(
         "kept to {budget}: the process had {} at most; {} of it is reserve (code, heap, libraries)",
         Bytes(peak),

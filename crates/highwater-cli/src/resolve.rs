@@ -86,6 +86,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             memory: memory(args.memory, is_default)?,
             policy: args.policy.unwrap_or(crate::config::Policy::Auto),
             threads: args.threads.unwrap_or_else(cores),
+            rates: highwater::Rates::default(),
         },
         output: OutputConfig {
             save_every: 100,

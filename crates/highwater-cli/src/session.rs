@@ -73,6 +73,7 @@ impl Session {
         };
         let machine = &config.machine;
         let builder = builder.memory(machine.memory.0).threads(machine.threads);
+        let builder = builder.rates(machine.rates.clone()).correct_times(true);
         let builder = match reserve {
             Some(bytes) => builder.policy(policy).reserve(bytes),
             None => builder.policy(policy),

@@ -18,7 +18,7 @@ use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::{Session, forecast};
 use crate::training::Run;
-use crate::{output, report, state};
+use crate::{machine, output, report, state};
 
 /// Trains a model.
 ///
@@ -26,7 +26,8 @@ use crate::{output, report, state};
 /// [`Failure`], with the exit code to end with.
 pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
-    let Resolved { config, model } = resolve::train(&*files, args)?;
+    let Resolved { mut config, model } = resolve::train(&*files, args)?;
+    find_rates(&*files, &mut config);
     if args.dry_run {
         if !args.json {
             output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
@@ -79,7 +80,8 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
 pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let dir = RunDir::open(&*files, &args.dir)?;
-    let Resolved { config, model } = resolve::resume(&*files, &dir, args)?;
+    let Resolved { mut config, model } = resolve::resume(&*files, &dir, args)?;
+    find_rates(&*files, &mut config);
     let (forecast, mut session) = start(&config, &model)?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
     let counters = state::load(&*files, &dir.checkpoints(), &mut session)?;
@@ -117,8 +119,16 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
 /// # Errors
 /// [`Failure`], with the exit code to end with.
 pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
-    let Resolved { config, model } = resolve::run(&DiskFiles, &args.run)?;
+    let Resolved { mut config, model } = resolve::run(&DiskFiles, &args.run)?;
+    find_rates(&DiskFiles, &mut config);
     report::planned(&forecast(&config, &model)?, args.json)
+}
+
+/// Has predictions be about this machine. In a process of its own if need be, and before this one
+/// takes memory: what measuring takes is not there at the same time.
+fn find_rates(files: &dyn Files, config: &mut RunConfig) {
+    let machine = &mut config.machine;
+    machine.rates = machine::rates(files, machine.threads, machine.memory);
 }
 
 /// Plans before anything is allocated, and builds the session if the plan fits.

@@ -13,6 +13,7 @@ use crate::data::RunData;
 use crate::error::{Code, Failure};
 use crate::log::Log;
 use crate::metrics::{Metrics, Record};
+use crate::pace::Pace;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::session::{Batch, Session, StepResult};
@@ -73,12 +74,13 @@ impl Run<'_> {
         let mut metrics = Metrics::open(&**self.files, &self.dir.metrics(), done)?;
         let steps = config.training.steps;
         let mut progress = Progress::new(done, steps, config.machine.memory);
-        let mut losses = Vec::new();
+        let (mut losses, mut pace) = (Vec::new(), Pace::default());
         for step in done + 1..=steps {
             let record = self.step(step, &mut batches)?;
             self.log.at(step);
             metrics.write(&record)?;
             progress.step(&record);
+            pace.step(&record);
             losses.push(record.loss);
             if step == 1 {
                 self.write_plan()?;
@@ -109,11 +111,12 @@ impl Run<'_> {
             train: losses,
             held_out: before.zip(after),
         };
-        report::finished(&self.session, self.dir, &losses, self.json)
+        report::finished(&self.session, self.dir, &losses, &pace, self.json)
     }
 
     fn step(&mut self, step: u64, batches: &mut Batches) -> Result<Record, Failure> {
         let started = Instant::now();
+        let before = self.session.engine.totals();
         let config = self.session.config();
         let (count, lr) = (
             config.training.accumulate,
@@ -129,6 +132,7 @@ impl Run<'_> {
             .map_err(|failure| failure.at_step(step))?;
         let seconds = started.elapsed().as_secs_f64();
         let plan = self.session.engine.last_step();
+        let predicted_seconds = self.session.engine.totals().predicted_seconds;
         let peak_rss_bytes = Usage::read().map_or(0, |usage| usage.peak);
         Ok(Record {
             step,
@@ -137,7 +141,7 @@ impl Run<'_> {
             grad_norm: Some(grad_norm),
             seconds,
             tokens_per_second: tokens as f64 / seconds,
-            predicted_seconds: plan.predicted_seconds * count as f64,
+            predicted_seconds: predicted_seconds - before.predicted_seconds,
             planned_arena_bytes: plan.planned_arena_bytes,
             peak_arena_bytes: plan.peak_arena_bytes,
             planned_process_bytes: plan.planned_process_bytes,

@@ -1,5 +1,7 @@
 //! The program as users start it: what it prints and how it exits.
 
+mod cache;
+
 use std::path::Path;
 
 use assert_cmd::Command;
@@ -14,6 +16,7 @@ fn highwater(dir: &Path, line: &str) -> (i32, String, String) {
     let words = line.split_whitespace();
     let output = command
         .current_dir(dir)
+        .env("XDG_CACHE_HOME", cache::home())
         .args(words)
         .output()
         .expect("a start");

@@ -5,6 +5,8 @@
     reason = "a test says what went wrong by stopping there"
 )]
 
+mod cache;
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +21,7 @@ const KILLS: usize = 20;
 
 fn highwater(dir: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    command.env("XDG_CACHE_HOME", cache::home());
     command.current_dir(dir).args(line.split_whitespace());
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     command

@@ -136,7 +136,8 @@ fn pack_all(buffers: &[Buffer], peak: u64) -> Packing {
 fn orders(buffers: &[Buffer]) -> impl Iterator<Item = Vec<u32>> {
     let length = |b: &Buffer| u64::from(b.to - b.from) + 1;
     let area = move |b: &Buffer| u128::from(b.bytes) * u128::from(length(b));
-    let keys: [&dyn Fn(&Buffer) -> (u128, u128); 4] = [
+    type Key<'a> = &'a dyn Fn(&Buffer) -> (u128, u128);
+    let keys: [Key<'_>; 4] = [
         &|b| (u128::from(b.bytes), area(b)),
         &|b| (area(b), 0),
         &|b| (u128::from(length(b)), u128::from(b.bytes)),

@@ -11,7 +11,7 @@ use highwater_plan::*;
 fn tamper(problem: &Problem, seed: u64, rounds: usize) -> Counts {
     let family = Family::build(problem, Policy::Auto).expect("a sound problem");
     let mut tried = Counts::default();
-    let plans = family.plans(&problem);
+    let plans = family.plans(problem);
     for plan in [&plans[0], &plans[plans.len() / 2], &plans[plans.len() - 1]] {
         let counts = tamper::tamper(problem, plan, seed, rounds);
         tried.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);

@@ -1,9 +1,7 @@
 //! From the pending graph to the planner's problem.
 
-use crate::Rates;
-use highwater_graph::{
-    CellId, Cost, Effect, Graph, NodeId, Phase, Source, Spec, ValueId, Version, specs,
-};
+use crate::clock::{Clock, Work};
+use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
 use highwater_plan::{self as plan, Home, Pin, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +20,10 @@ pub(crate) struct Compiled {
     pub(crate) problem: Problem,
     /// The graph's node for each of the problem's.
     pub(crate) nodes: Vec<NodeId>,
+    /// What each of them does.
+    pub(crate) work: Vec<Work>,
+    /// What runs of them do that leave outputs out.
+    pub(crate) parts: Vec<Parts>,
     /// The graph's value for each of the problem's.
     pub(crate) values: Vec<ValueId>,
 }
@@ -35,7 +37,7 @@ pub(crate) struct Posed<'a> {
     /// Values that must be there when the plan ends, in the arena or outside it.
     pub(crate) wanted: &'a BTreeSet<ValueId>,
     pub(crate) threads: usize,
-    pub(crate) rates: &'a Rates,
+    pub(crate) clock: &'a Clock,
 }
 
 /// Poses the problem of computing `targets` (and, if `effects`, of everything that writes or guards
@@ -50,9 +52,10 @@ pub(crate) fn compile(
     let nodes: Vec<NodeId> = (0..needed.len() as NodeId)
         .filter(|&id| needed[id as usize])
         .collect();
-    let posed = nodes
-        .iter()
-        .map(|&id| node(from, id, &mut numbers))
+    let (work, parts): (Vec<_>, Vec<_>) = nodes.iter().map(|&id| work(from, id)).unzip();
+    let each = nodes.iter().zip(work.iter().zip(&parts));
+    let posed = each
+        .map(|(&id, work)| node(from, id, work, &mut numbers))
         .collect();
     let pinned = pinned_values(from.graph);
     let values = numbers
@@ -67,11 +70,40 @@ pub(crate) fn compile(
     Compiled {
         problem,
         nodes,
+        work,
+        parts,
         values: numbers.order,
     }
 }
 
-fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
+/// What runs of a node do that leave outputs out: a bit for each of those, and the work.
+pub(crate) type Parts = Vec<(u32, Work)>;
+
+/// What a node does: all of it, and the parts that a run may be.
+fn work(from: &Posed<'_>, id: NodeId) -> (Work, Parts) {
+    let (graph, node) = (from.graph, from.graph.node(id));
+    let outputs = node.outputs.iter().map(|&v| graph.value(v).spec.clone());
+    let (inputs, outputs) = (specs(&node.inputs), outputs.collect::<Vec<_>>());
+    let whole = Work::new(node.op.as_ref(), &inputs, &outputs, from.threads);
+    let mut parts = Parts::new();
+    for o in 0..outputs.len().min(32) {
+        let inside = node.op.effect().is_repeatable() && !(from.external)(node.outputs[o]);
+        if let Some(saved) = node.op.optional(o, &inputs, &outputs).filter(|_| inside) {
+            for i in 0..=parts.len() {
+                let (mask, rest) = i.checked_sub(1).map_or((0, whole), |i| parts[i]);
+                parts.push((mask | 1 << o, rest.without(o, saved)));
+            }
+        }
+    }
+    (whole, parts)
+}
+
+fn node(
+    from: &Posed<'_>,
+    id: NodeId,
+    (work, parts): (&Work, &Parts),
+    numbers: &mut Numbers,
+) -> plan::Node {
     let (graph, node) = (from.graph, from.graph.node(id));
     let inputs = specs(&node.inputs);
     let outputs: Vec<_> = node
@@ -79,7 +111,6 @@ fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
         .iter()
         .map(|&v| graph.value(v).spec.clone())
         .collect();
-    let cost = node.op.cost(&inputs, &outputs, from.threads);
     let mut positions = Vec::new();
     let mut read = Vec::new();
     let mut reads = Vec::new();
@@ -121,9 +152,9 @@ fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
             .iter()
             .filter_map(pair)
             .collect(),
-        scratch_bytes: cost.scratch_bytes,
-        seconds: from.rates.seconds(&cost),
-        optional: optional(from, node, &inputs, &outputs, &cost),
+        scratch_bytes: work.cost.scratch_bytes,
+        seconds: from.clock.told(work),
+        optional: optional(from.clock, work, parts),
         effect: match node.op.effect() {
             Effect::Pure | Effect::Random => plan::Effect::Repeatable,
             Effect::WritesCell | Effect::Collective => plan::Effect::Once,
@@ -134,25 +165,16 @@ fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
 }
 
 /// The outputs that a run may leave out, with the seconds that this saves.
-fn optional(
-    from: &Posed<'_>,
-    node: &highwater_graph::Node,
-    inputs: &[Spec],
-    outputs: &[Spec],
-    cost: &Cost,
-) -> Vec<(u32, f64)> {
-    let mut left = *cost;
-    let mut seconds = from.rates.seconds(cost);
-    let mut list = Vec::new();
-    for o in 0..outputs.len() {
-        if let Some(part) = node.op.optional(o, inputs, outputs) {
-            left = left - part;
-            let without = from.rates.seconds(&left).min(seconds);
-            list.push((o as u32, seconds - without));
-            seconds = without;
-        }
-    }
-    list
+fn optional(clock: &Clock, whole: &Work, parts: &Parts) -> Vec<(u32, f64)> {
+    let seconds = clock.told(whole);
+    let mut left = seconds;
+    let alone = parts.iter().filter(|(mask, _)| mask.is_power_of_two());
+    let saved = alone.map(|(mask, work)| {
+        let saved = (seconds - clock.told(work)).clamp(0.0, left);
+        left -= saved;
+        (mask.trailing_zeros(), saved)
+    });
+    saved.collect()
 }
 
 fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Value {

@@ -1,5 +1,7 @@
 //! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
 
+use crate::clock::Clock;
+use crate::report::{StepReport, Totals};
 use crate::state::State;
 use crate::store::{Storage, Store};
 use crate::tensor::Tensor;
@@ -23,7 +25,6 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     pub(crate) kernels: Kernels,
     pub(crate) store: Arc<Store>,
-    pub(crate) rates: Rates,
     pub(crate) policy: Policy,
     pub(crate) eager: bool,
     pub(crate) verify: bool,
@@ -36,37 +37,13 @@ pub(crate) struct Inner {
     dropped_cells: Mutex<Vec<CellId>>,
 }
 
-/// What the last evaluation planned and what it took. Bytes; seconds.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct StepReport {
-    /// Height of the plan's arena.
-    pub planned_arena_bytes: u64,
-    /// One past the highest byte of it that was used.
-    pub peak_arena_bytes: u64,
-    /// Persistent state: parameters, moments, inputs, kept values.
-    pub state_bytes: u64,
-    /// Code, heap, stacks and libraries' buffers: what the process is allowed beside its arenas.
-    pub reserve_bytes: u64,
-    /// State, plan and reserve together.
-    pub planned_process_bytes: u64,
-    /// Predicted seconds.
-    pub predicted_seconds: f64,
-    /// Measured seconds.
-    pub seconds: f64,
-    /// Nodes that ran again.
-    pub recomputed_nodes: u32,
-    /// Measured seconds of those.
-    pub recompute_seconds: f64,
-    /// Nodes that ran, repetitions included.
-    pub nodes: u32,
-}
-
 /// Looks at a plan, and at the problem that it solves.
 pub type OnPlan = fn(&plan::Problem, &plan::Plan);
 
 /// How an engine is made. Every setting has a default.
 #[derive(Debug)]
 #[must_use = "a builder does nothing until build() is called"]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Builder {
     memory: Option<u64>,
     reserve: Option<u64>,
@@ -74,6 +51,7 @@ pub struct Builder {
     threads: Option<usize>,
     policy: Policy,
     rates: Rates,
+    correct_times: bool,
     kernels: Kernels,
     eager: bool,
     verify: bool,
@@ -124,9 +102,20 @@ impl Builder {
         self
     }
 
-    /// The machine's rates, for predictions and choices between plans.
+    /// The machine's rates, for predictions and choices between plans; by default constants, so that
+    /// plans are the same on every machine. [`Rates::measure`] makes those of this machine.
     pub fn rates(mut self, rates: Rates) -> Self {
         self.rates = rates;
+        self
+    }
+
+    /// Whether predicted times give way to measured ones, by default no: then plans depend on the
+    /// graph, the rates and the budget alone. Where an evaluation keeps taking more than 15% more or
+    /// less than predicted, it is planned again, at most a few times in a run and ever more seldom,
+    /// with the times that its nodes were seen to take. What is computed stays the same, bit for bit,
+    /// and a budget that fitted still fits.
+    pub fn correct_times(mut self, correct: bool) -> Self {
+        self.correct_times = correct;
         self
     }
 
@@ -181,7 +170,6 @@ impl Builder {
             pool,
             kernels: self.kernels,
             store,
-            rates: self.rates,
             policy: self.policy,
             eager: self.eager,
             verify: self.verify,
@@ -190,6 +178,7 @@ impl Builder {
             process_budget: self.memory,
             state: Mutex::new(State {
                 seed: self.seed,
+                clock: Clock::new(self.rates, self.correct_times),
                 ..State::default()
             }),
             dropped_cells: Mutex::new(Vec::new()),
@@ -230,6 +219,7 @@ impl Engine {
             threads: None,
             policy: Policy::Auto,
             rates: Rates::default(),
+            correct_times: false,
             kernels: Kernels::builtin(),
             eager: false,
             verify: true,
@@ -292,6 +282,11 @@ impl Engine {
     /// What the last evaluation planned and what it took.
     pub fn last_step(&self) -> StepReport {
         self.lock().last.clone()
+    }
+
+    /// What all evaluations took so far.
+    pub fn totals(&self) -> Totals {
+        self.lock().totals
     }
 
     /// What the newest plan of a whole step is, and what other budgets would cost.

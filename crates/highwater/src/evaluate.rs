@@ -2,10 +2,11 @@
 //! in part when a value is read.
 
 use crate::autograd::{self, Stop};
+use crate::clock::Work;
 use crate::compile::{Compiled, Posed, Progress, compile};
 use crate::context::site;
 use crate::engine::{Engine, located};
-use crate::execute::{Failed, Machine, Until, describe, execute};
+use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
 use crate::forecast::{Forecast, Surroundings, forecast};
 use crate::plan_cache::Choice;
 use crate::state::{State, kept_values, value};
@@ -195,6 +196,8 @@ impl Engine {
             }
         };
         let described = graph.as_ref().unwrap_or(&state.graph);
+        // The first run of a plan touches pages for the first time.
+        let is_typical = family.is_none() && !self.0.dry;
         if let Some(family) = family {
             if self.0.dry || request.whole {
                 state.forecast = self.describe(state, described, &compiled, &family, Some(&plan));
@@ -219,7 +222,10 @@ impl Engine {
                 return Err(failed);
             }
         };
-        state.report(&plan, &ran, started, &self.0.store);
+        state.report(&plan, &compiled, &ran, started, &self.0.store);
+        if is_typical {
+            state.clock.note(compiled.runs(&ran));
+        }
         state.advance(&compiled, ran);
         let height = state.residents_end();
         self.0.store.hold(height);
@@ -355,7 +361,8 @@ impl Engine {
         };
         // What ran already binds the plans: values that are gone need not be made again only
         // because later ones are there.
-        if !state.give_up_residents() {
+        // Nor may corrected times refuse what fitted before.
+        if !state.give_up_residents() && !state.clock.plan_by_rates() {
             let family = refused?;
             state.forecast = self.describe(state, &state.graph, &compiled, &family, None);
             return Err(self.refusal(state, &compiled, &family));
@@ -395,7 +402,7 @@ impl Engine {
             external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
             wanted,
             threads: self.threads(),
-            rates: &self.0.rates,
+            clock: &state.clock,
         };
         compile(&posed, targets, effects)
     }
@@ -600,6 +607,17 @@ impl Chosen {
 }
 
 impl Compiled {
+    /// What ran, and how many seconds it took.
+    pub(crate) fn runs<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = (&'a Work, f64)> {
+        let runs = ran.nodes.iter().zip(&ran.seconds).zip(&ran.left_out);
+        runs.map(|((&node, &seconds), &left_out)| {
+            let mut parts = self.parts[node as usize].iter();
+            let part = parts.find(|(mask, _)| *mask == left_out);
+            let work = part.map_or(&self.work[node as usize], |(_, work)| work);
+            (work, seconds)
+        })
+    }
+
     /// Where a run may stop that is to produce some of the graph's values, and every effect. What
     /// earlier runs produced was moved to where it is to be.
     fn until(&self, ids: &BTreeSet<ValueId>) -> Until {

@@ -57,6 +57,10 @@ pub(crate) struct Ran {
     pub(crate) present: BTreeMap<highwater_plan::ValueId, u64>,
     /// The problem's nodes that ran, in order.
     pub(crate) nodes: Vec<highwater_plan::NodeId>,
+    /// The outputs that each left out, a bit for each.
+    pub(crate) left_out: Vec<u32>,
+    /// Seconds from the end of the node before to the end of each of those, so that they add up.
+    pub(crate) seconds: Vec<f64>,
     /// One past the highest byte of the arena that was handed to a kernel.
     pub(crate) peak_arena_bytes: u64,
     /// Seconds spent running nodes again.
@@ -85,6 +89,7 @@ pub(crate) fn execute(
         ran: Ran::default(),
         once: BTreeSet::new(),
         wrote: false,
+        ended: Instant::now(),
     };
     for (id, value) in compiled.problem.values.iter().enumerate() {
         if let highwater_plan::Home::Resident { offset } = value.home {
@@ -93,6 +98,7 @@ pub(crate) fn execute(
     }
     // On one of the pool's threads, so that kernels fork from inside the pool.
     machine.pool.run(|| {
+        run.ended = Instant::now();
         for instruction in &plan.instructions {
             if until.as_ref().is_some_and(Until::is_reached) {
                 break;
@@ -118,6 +124,8 @@ struct Run<'a> {
     ran: Ran,
     once: BTreeSet<highwater_plan::NodeId>,
     wrote: bool,
+    /// When the last node ended.
+    ended: Instant,
 }
 
 type Stopped = (Error, Option<&'static str>);
@@ -160,7 +168,6 @@ impl Run<'_> {
         let posed = &self.compiled.problem.nodes[id as usize];
         let node = self.machine.graph.node(self.compiled.nodes[id as usize]);
         let again = !self.once.insert(id) || posed.done;
-        let started = again.then(Instant::now);
         for (&value, offset) in posed.outputs.iter().zip(offsets) {
             if let Some(offset) = offset {
                 self.ran.present.insert(value, *offset);
@@ -187,9 +194,19 @@ impl Run<'_> {
                 }
             }
         }
+        let now = Instant::now();
+        let seconds = now.duration_since(self.ended).as_secs_f64();
+        self.ended = now;
+        let left_out = |&&(o, _): &&(u32, f64)| {
+            let unplaced = offsets.get(o as usize).is_none_or(Option::is_none);
+            unplaced && o < u32::BITS
+        };
+        let left_out = posed.optional.iter().filter(left_out);
+        self.ran.left_out.push(left_out.map(|&(o, _)| 1 << o).sum());
         self.ran.nodes.push(id);
-        if let Some(started) = started {
-            self.ran.recompute_seconds += started.elapsed().as_secs_f64();
+        self.ran.seconds.push(seconds);
+        if again {
+            self.ran.recompute_seconds += seconds;
         }
         Ok(())
     }

@@ -57,6 +57,7 @@
 mod autograd;
 mod backward;
 mod checkpoint;
+mod clock;
 mod compile;
 mod context;
 mod engine;
@@ -71,13 +72,14 @@ mod parameter;
 mod plan_cache;
 mod rates;
 mod raw;
+mod report;
 mod state;
 mod store;
 mod tensor;
 
 pub use checkpoint::checkpoint;
 pub use context::{is_grad_enabled, no_grad, scope};
-pub use engine::{Builder, Engine, OnPlan, StepReport};
+pub use engine::{Builder, Engine, OnPlan};
 pub use error::{Error, Result};
 pub use forecast::{Forecast, Holder, Price};
 pub use highwater_graph::{Category, DType, Layout, Shape};
@@ -87,7 +89,8 @@ pub use highwater_ops::philox;
 pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
 pub use parameter::Parameter;
-pub use rates::Rates;
+pub use rates::{Curve, Point, Rates};
+pub use report::{StepReport, Totals};
 pub use tensor::{Tensor, eval};
 
 /// What an operation of another crate is declared with.

@@ -1,10 +1,12 @@
 //! What of an engine changes: the pending graph, what has run of it, who holds what.
 
+use crate::clock::Clock;
 use crate::compile::{Compiled, Progress};
-use crate::engine::{StepReport, usage_error};
+use crate::engine::usage_error;
 use crate::evaluate::KEPT_BYTES;
 use crate::execute::Ran;
 use crate::plan_cache::PlanCache;
+use crate::report::{StepReport, Totals};
 use crate::store::Storage;
 use crate::tensor::{Handle, HandleState, Leaf};
 use crate::{Forecast, Result};
@@ -37,12 +39,14 @@ pub(crate) struct State {
     /// Cells whose bytes user code has in hand: how many readers, or -1 for a writer.
     pub(crate) borrowed: BTreeMap<CellId, isize>,
     pub(crate) cache: PlanCache,
+    pub(crate) clock: Clock,
     pub(crate) seed: u64,
     pub(crate) random_offset: u64,
     pub(crate) checkpoints: u32,
     pub(crate) reserve_bytes: u64,
     pub(crate) poisoned: Option<String>,
     pub(crate) last: StepReport,
+    pub(crate) totals: Totals,
     pub(crate) forecast: Option<Forecast>,
 }
 
@@ -167,19 +171,27 @@ impl State {
     pub(crate) fn report(
         &mut self,
         plan: &Plan,
+        compiled: &Compiled,
         ran: &Ran,
         started: Instant,
         store: &crate::store::Store,
     ) {
         let state_bytes = store.state_bytes();
+        let runs = compiled.runs(ran);
+        let predicted_seconds = runs.map(|(work, _)| self.clock.predicted(work)).sum();
+        let seconds = started.elapsed().as_secs_f64();
+        self.totals.evaluations += 1;
+        self.totals.predicted_seconds += predicted_seconds;
+        self.totals.seconds += seconds;
         self.last = StepReport {
             planned_arena_bytes: plan.arena_bytes,
             peak_arena_bytes: ran.peak_arena_bytes,
             state_bytes,
             reserve_bytes: self.reserve_bytes,
             planned_process_bytes: plan.arena_bytes + state_bytes + self.reserve_bytes,
-            predicted_seconds: plan.seconds,
-            seconds: started.elapsed().as_secs_f64(),
+            predicted_seconds,
+            seconds,
+            node_seconds: ran.seconds.iter().sum(),
             recomputed_nodes: plan.recomputed_nodes,
             recompute_seconds: ran.recompute_seconds,
             nodes: ran.nodes.len() as u32,

@@ -15,5 +15,6 @@ mod models;
 mod reads;
 mod semantics;
 mod tampered;
+mod times;
 mod train;
 mod views;

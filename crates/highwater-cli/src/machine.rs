@@ -1,0 +1,313 @@
+//! What this machine does in a second: measured once, then read from the user's cache.
+//!
+//! The file is `rates-..json` in the folder `highwater` of the user's cache (`$XDG_CACHE_HOME`, else
+//! `~/.cache`), one for each processor, number of threads and version of this program. A file that is
+//! missing, damaged or of another machine is no error: it is measured again. Measuring is left to a
+//! child process, whose memory is all given back when it ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use highwater::Rates;
+use highwater_memory::{Bytes, Files, FilesError};
+use serde::{Deserialize, Serialize};
+
+use crate::args::MeasureArgs;
+use crate::doctor::instructions;
+use crate::error::{Code, Failure};
+use crate::output;
+
+/// Changes when rates come to mean something else.
+const FORMAT: u32 = 1;
+/// The largest file that is read, in bytes.
+const BYTES_MAX: u64 = 1 << 20;
+/// Under a smaller budget nothing is measured: the process that measures takes up to this much.
+const MEASURE_BYTES: Bytes = Bytes(64 << 20);
+
+/// Where rates come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The cache.
+    Cached,
+    /// Measured just now.
+    Measured,
+    /// The program's constants, as measuring was not possible.
+    Constants,
+}
+
+/// Rates, and where they come from.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// How it came by them.
+    pub origin: Origin,
+    /// The file in the cache; none where the user has no folder for it.
+    pub file: Option<PathBuf>,
+    /// The rates.
+    pub rates: Rates,
+}
+
+/// What rates belong to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    format: u32,
+    version: String,
+    processor: String,
+    instructions: Vec<String>,
+    threads: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    machine: Machine,
+    rates: Rates,
+}
+
+impl Machine {
+    /// This one, with so many threads.
+    pub fn this(threads: usize) -> Self {
+        Self {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            processor: processor(),
+            instructions: instructions().into_iter().map(str::to_owned).collect(),
+            threads,
+        }
+    }
+
+    /// The name of its file.
+    fn file_name(&self) -> String {
+        let words = format!("{} {}", self.version, self.processor).to_lowercase();
+        let words = words.split(|c: char| !c.is_ascii_alphanumeric());
+        let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+        let name: String = words.join("-").chars().take(100).collect();
+        format!("rates-{name}-{}-threads.json", self.threads)
+    }
+
+    /// Its rates from the cache, if they are there and whole.
+    pub fn read(&self, files: &dyn Files, folder: &Path) -> Option<Rates> {
+        let mut file = files.open(&folder.join(self.file_name())).ok()?;
+        let bytes = Some(file.bytes()).filter(|&bytes| bytes <= BYTES_MAX)?;
+        let mut text = vec![0; bytes as usize];
+        file.read_exact_at(0, &mut text).ok()?;
+        let entry: Entry = serde_json::from_slice(&text).ok()?;
+        (entry.machine == *self && is_sound(&entry.rates)).then_some(entry.rates)
+    }
+
+    /// Writes its rates to the cache: all of them or nothing.
+    ///
+    /// # Errors
+    /// When a file operation fails.
+    pub fn write(&self, files: &dyn Files, folder: &Path, rates: &Rates) -> Result<(), FilesError> {
+        let entry = Entry {
+            machine: self.clone(),
+            rates: rates.clone(),
+        };
+        // Numbers and names always have a JSON form.
+        let text = serde_json::to_vec_pretty(&entry).unwrap_or_default();
+        files.create_dir_all(folder)?;
+        // Processes that write at the same time do so to files of their own.
+        let draft = folder.join(format!("{}.{}", self.file_name(), std::process::id()));
+        let write = || {
+            files.create(&draft)?.write_all(&text)?;
+            files.rename(&draft, &folder.join(self.file_name()))
+        };
+        write().inspect_err(|_| {
+            // Nothing more can be done about a file that cannot be removed either.
+            let _ = files.remove_file(&draft);
+        })
+    }
+}
+
+/// Whether rates are what this program would measure.
+fn is_sound(rates: &Rates) -> bool {
+    let constants = Rates {
+        operations: std::collections::BTreeMap::new(),
+        others: highwater::Curve::default(),
+        node_seconds: 0.0,
+        ..rates.clone()
+    };
+    let beside = (0.0..1.0).contains(&rates.node_seconds);
+    rates.is_measured() && beside && constants == Rates::default()
+}
+
+/// The rates of this machine with so many threads: from the cache, or measured if `memory` has room
+/// for that. Tells the user when it measures.
+pub fn rates(files: &dyn Files, threads: usize, memory: Bytes) -> Rates {
+    let machine = Machine::this(threads);
+    let cached = folder().and_then(|folder| machine.read(files, &folder));
+    match cached {
+        Some(rates) => rates,
+        None if memory < MEASURE_BYTES => Rates::default(),
+        None => {
+            output::news("measuring this machine, once: about a second");
+            measured(files, &machine).rates
+        }
+    }
+}
+
+/// The same for `doctor`: says where they come from, and measures again if asked to.
+pub fn find(files: &dyn Files, threads: usize, again: bool) -> Found {
+    let machine = Machine::this(threads);
+    let folder = folder();
+    let read = |folder: &PathBuf| machine.read(files, folder);
+    match folder.as_ref().filter(|_| !again).and_then(read) {
+        Some(rates) => Found {
+            origin: Origin::Cached,
+            file: folder.map(|folder| folder.join(machine.file_name())),
+            rates,
+        },
+        None => measured(files, &machine),
+    }
+}
+
+fn measured(files: &dyn Files, machine: &Machine) -> Found {
+    let Some(rates) = measure_in_child(machine.threads) else {
+        return Found {
+            origin: Origin::Constants,
+            file: None,
+            rates: Rates::default(),
+        };
+    };
+    // A cache that cannot be written costs a second the next time.
+    let written = folder().filter(|folder| machine.write(files, folder, &rates).is_ok());
+    Found {
+        origin: Origin::Measured,
+        file: written.map(|folder| folder.join(machine.file_name())),
+        rates,
+    }
+}
+
+/// Has this program measure in a process of its own.
+fn measure_in_child(threads: usize) -> Option<Rates> {
+    let program = std::env::current_exe().ok()?;
+    let output = Command::new(program)
+        .args(["measure", "--threads", &threads.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let rates = output.status.success().then_some(&output.stdout)?;
+    serde_json::from_slice(rates).ok().filter(is_sound)
+}
+
+/// `measure`: what the child does.
+///
+/// # Errors
+/// [`Failure`] of the engine.
+pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
+    let rates = Rates::measure(args.threads)?;
+    let json = serde_json::to_string(&rates);
+    output::result(&json.map_err(|error| Failure::new(Code::Internal, error))?);
+    Ok(())
+}
+
+/// The folder of this program in the user's cache. Where files lie is the one thing that is asked of
+/// the environment: the desktop's convention has it there.
+fn folder() -> Option<PathBuf> {
+    let stated = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = stated
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
+    Some(cache.join("highwater"))
+}
+
+/// The processor's name, as far as the system tells.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name| {
+        let line = text.lines().find(|line: &&str| line.starts_with(name));
+        line.and_then(|line| Some(line.split_once(':')?.1.trim()))
+    };
+    let names = [field("model name"), field("cpu family"), field("model\t")];
+    let known: Vec<_> = names.into_iter().flatten().collect();
+    format!("{} {}", std::env::consts::ARCH, known.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater::{Curve, Point};
+    use highwater_memory::files::MemoryFiles;
+
+    fn measured() -> Rates {
+        let point = Point {
+            roofline_seconds: 0.1,
+            seconds: 0.25,
+        };
+        let curve = Curve::through(vec![point]);
+        Rates {
+            operations: [("linear".to_owned(), curve)].into(),
+            ..Rates::default()
+        }
+    }
+
+    fn files() -> (MemoryFiles, PathBuf, Machine) {
+        let machine = Machine {
+            processor: "x86_64 Some(R) Processor @ 2.10GHz 6 207".to_owned(),
+            ..Machine::this(2)
+        };
+        (
+            MemoryFiles::new(),
+            PathBuf::from("/cache/highwater"),
+            machine,
+        )
+    }
+
+    #[test]
+    fn what_was_written_is_read_by_the_same_machine_only() {
+        let (files, folder, machine) = files();
+        assert_eq!(machine.read(&files, &folder), None);
+        machine.write(&files, &folder, &measured()).unwrap();
+        assert_eq!(machine.read(&files, &folder), Some(measured()));
+        let other = Machine {
+            threads: 3,
+            ..machine.clone()
+        };
+        assert_eq!(other.read(&files, &folder), None);
+        // Under the same name, from a processor with other instructions.
+        let other = Machine {
+            instructions: vec![],
+            ..machine.clone()
+        };
+        assert_eq!(other.file_name(), machine.file_name());
+        assert_eq!(other.read(&files, &folder), None);
+        assert_eq!(files.list_dir(&folder).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn damaged_files_are_as_if_missing() {
+        let (files, folder, machine) = files();
+        machine.write(&files, &folder, &measured()).unwrap();
+        let path = folder.join(machine.file_name());
+        let mut file = files.open(&path).unwrap();
+        let mut whole = vec![0; file.bytes() as usize];
+        file.read_exact_at(0, &mut whole).unwrap();
+        for cut in [0, 1, whole.len() / 2, whole.len() - 1] {
+            files
+                .create(&path)
+                .unwrap()
+                .write_all(&whole[..cut])
+                .unwrap();
+            assert_eq!(machine.read(&files, &folder), None, "{cut}");
+        }
+        for (from, to) in [
+            ("0.25", "-1.0"),
+            ("\"linear\"", "7"),
+            ("390000000000.0", "1.0"),
+        ] {
+            let text = String::from_utf8(whole.clone()).unwrap();
+            assert!(text.contains(from), "{text}");
+            let text = text.replace(from, to);
+            files
+                .create(&path)
+                .unwrap()
+                .write_all(text.as_bytes())
+                .unwrap();
+            let read = machine.read(&files, &folder);
+            assert!(read.is_none_or(|rates| rates.operations["linear"].points().is_empty()));
+        }
+        machine.write(&files, &folder, &measured()).unwrap();
+        assert_eq!(machine.read(&files, &folder), Some(measured()));
+    }
+}

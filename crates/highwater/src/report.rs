@@ -1,0 +1,41 @@
+//! What evaluations planned, and what they took.
+
+/// What the last evaluation planned and what it took. Bytes; seconds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StepReport {
+    /// Height of the plan's arena.
+    pub planned_arena_bytes: u64,
+    /// One past the highest byte of it that was used.
+    pub peak_arena_bytes: u64,
+    /// Persistent state: parameters, moments, inputs, kept values.
+    pub state_bytes: u64,
+    /// Code, heap, stacks and libraries' buffers: what the process is allowed beside its arenas.
+    pub reserve_bytes: u64,
+    /// State, plan and reserve together.
+    pub planned_process_bytes: u64,
+    /// Predicted seconds of the nodes that ran.
+    pub predicted_seconds: f64,
+    /// Measured seconds, planning included where there was some.
+    pub seconds: f64,
+    /// Measured seconds of the nodes alone.
+    pub node_seconds: f64,
+    /// Nodes that ran again.
+    pub recomputed_nodes: u32,
+    /// Measured seconds of those.
+    pub recompute_seconds: f64,
+    /// Nodes that ran, repetitions included.
+    pub nodes: u32,
+}
+
+/// Sums over all evaluations since an engine was built. A step of a training loop may evaluate more
+/// than once (micro-batches, values that are read in the middle): what it took is the difference of
+/// two of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Totals {
+    /// How many evaluations there were.
+    pub evaluations: u64,
+    /// Predicted seconds of the nodes that ran.
+    pub predicted_seconds: f64,
+    /// Measured seconds, planning included where there was some.
+    pub seconds: f64,
+}
