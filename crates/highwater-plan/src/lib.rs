@@ -18,6 +18,7 @@ mod problem;
 mod program;
 mod search;
 mod settings;
+mod shake;
 mod simulate;
 mod verify;
 

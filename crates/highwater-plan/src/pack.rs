@@ -131,12 +131,13 @@ fn pack_all(buffers: &[Buffer], peak: u64) -> Packing {
     best
 }
 
+type Key<'a> = &'a dyn Fn(&Buffer) -> (u128, u128);
+
 /// Orders in which first fit does well: large ones first, by bytes, by bytes and length of life, by
 /// length; and those first that stay longest, as on a stack.
 fn orders(buffers: &[Buffer]) -> impl Iterator<Item = Vec<u32>> {
     let length = |b: &Buffer| u64::from(b.to - b.from) + 1;
     let area = move |b: &Buffer| u128::from(b.bytes) * u128::from(length(b));
-    type Key<'a> = &'a dyn Fn(&Buffer) -> (u128, u128);
     let keys: [Key<'_>; 4] = [
         &|b| (u128::from(b.bytes), area(b)),
         &|b| (area(b), 0),

@@ -8,10 +8,15 @@ use crate::archive::{Archive, Found};
 use crate::problem::ValueId;
 use crate::program::Program;
 use crate::settings::{Limits, all, between, cuts};
+use crate::shake::Dice;
 use crate::simulate::{KEEP, NEVER, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program.
 const WORK: u64 = 40_000;
+
+/// Problems of at most so many steps are shaken, so many times at each rung.
+const SMALL: usize = 64;
+const SHAKES: u32 = 300;
 
 /// A search under way.
 #[derive(Debug)]
@@ -65,20 +70,12 @@ impl<'a> Search<'a> {
     /// Searches, with `rungs` as the budgets to do well at, largest first.
     ///
     /// Every start goes down the ladder of rungs, and each state on the way is polished at its rung;
-    /// then the best at each rung is taken to the next, and polished there.
+    /// then the best at each rung is taken to the next, and polished there. Small problems are
+    /// shaken as well.
     pub(crate) fn explore(&mut self, rungs: &[u64]) {
-        let share = WORK * self.program.steps.len() as u64;
-        let cuts = cuts(self.program);
-        let mut starts = vec![self.limits.low.clone()];
-        for stride in [1, 2, 3, 4, 6] {
-            if cuts.values.len() >= stride {
-                starts.push(between(self.program, &self.limits, &cuts, stride));
-            }
-        }
-        if cuts.values.is_empty() {
-            starts.push(all(&self.limits, 1));
-            starts.push(all(&self.limits, NEVER));
-        }
+        let steps = self.program.steps.len();
+        let share = WORK * steps as u64;
+        let starts = self.starts();
         let count = starts.len() as u64 + 1;
         for (i, start) in (1..).zip(starts) {
             self.stop = share * i / count;
@@ -94,6 +91,31 @@ impl<'a> Search<'a> {
                 self.polish(found, pair[1]);
             }
         }
+        if (2..=SMALL).contains(&steps) {
+            self.stop = 4 * share;
+            let mut dice = Dice::new();
+            for _ in 0..SHAKES {
+                for &rung in rungs {
+                    self.shake(rung, &mut dice);
+                }
+            }
+        }
+    }
+
+    /// Settings to start from: all kept; all but cuts dropped; without cuts, all dropped.
+    fn starts(&self) -> Vec<Vec<u8>> {
+        let cuts = cuts(self.program);
+        let mut starts = vec![self.limits.low.clone()];
+        for stride in [1, 2, 4] {
+            if cuts.values.len() >= 2 * stride {
+                starts.push(between(self.program, &self.limits, &cuts, stride));
+            }
+        }
+        if cuts.values.is_empty() || self.program.steps.len() <= SMALL {
+            starts.push(all(&self.limits, 1));
+            starts.push(all(&self.limits, NEVER));
+        }
+        starts
     }
 
     pub(crate) fn spent(&self) -> bool {
@@ -113,7 +135,7 @@ impl<'a> Search<'a> {
     }
 
     /// Keeps what must be kept for settings to be possible.
-    fn repair(&mut self, mut settings: Vec<u8>) -> Option<Found> {
+    pub(crate) fn repair(&mut self, mut settings: Vec<u8>) -> Option<Found> {
         loop {
             match self.simulator.run(&settings, &[]) {
                 Ok(outcome) => {
