@@ -6,6 +6,7 @@
 mod check;
 mod csr;
 mod emit;
+mod explain;
 mod family;
 mod holders;
 mod order;
@@ -19,6 +20,7 @@ mod simulate;
 mod verify;
 
 pub use check::{ALIGN, ProblemError, footprint};
+pub use explain::{Choice, Decision, explain};
 pub use family::{Family, Floor, Policy, Refusal};
 pub use holders::{Holders, holders};
 pub use plan::*;

@@ -37,6 +37,7 @@ fn laws(problem: &Problem, policy: Policy) -> Result<(), TestCaseError> {
         let sum: u64 = held.values.iter().map(|h| h.1).sum();
         prop_assert_eq!(sum + held.scratch_bytes, plan.live_bytes);
         pins(problem, plan)?;
+        explained(problem, plan)?;
         if policy == Policy::Keep && problem.values.iter().all(|v| v.pin != Pin::Recompute) {
             prop_assert!(plan.recomputed_nodes == 0 || problem.nodes.iter().any(|n| n.done));
         }
@@ -45,6 +46,20 @@ fn laws(problem: &Problem, policy: Policy) -> Result<(), TestCaseError> {
         let refusal = family.choose(below).expect_err("less than the floor");
         prop_assert_eq!(&refusal.floor, family.floor());
     }
+    Ok(())
+}
+
+/// What a plan's decisions cost is what the plan says that it repeats.
+fn explained(problem: &Problem, plan: &Plan) -> Result<(), TestCaseError> {
+    let decisions = explain(problem, plan);
+    let again = || decisions.iter().filter(|d| d.choice == Choice::Recompute);
+    let times: u32 = again().map(|d| d.times).sum();
+    let seconds: f64 = again().map(|d| d.seconds).sum();
+    prop_assert_eq!(times, plan.recomputed_nodes);
+    prop_assert!((seconds - plan.recompute_seconds).abs() < 1e-9 * (1.0 + seconds));
+    let lasting =
+        |d: &Decision| (0.0..=plan.seconds * f64::from(d.times)).contains(&d.lasts_seconds);
+    prop_assert!(decisions.iter().all(lasting), "{decisions:?}");
     Ok(())
 }
 
