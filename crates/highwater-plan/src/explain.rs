@@ -4,9 +4,11 @@ use crate::check::footprint;
 use crate::holders::Places;
 use crate::plan::{Action, Plan};
 use crate::problem::{Effect, NodeId, Problem, ValueId};
+use serde::{Deserialize, Serialize};
 
 /// What a decision is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Choice {
     /// The node runs again, so that its outputs need not be held from use to use.
     Recompute,

@@ -1,6 +1,7 @@
 //! From the pending graph to the planner's problem, and the cache of what it answered.
 
 use crate::Rates;
+use crate::forecast::Told;
 use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
 use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
 use std::collections::{BTreeMap, BTreeSet};
@@ -268,13 +269,15 @@ struct Entry {
     plan: Arc<Plan>,
     /// From this budget on there is a faster plan.
     faster_from: u64,
+    /// What was said about it.
+    told: Option<Arc<Told>>,
 }
 
 /// The planner's answer.
 #[derive(Debug)]
 pub(crate) enum Choice {
-    /// A plan that was chosen before.
-    Known(Arc<Plan>),
+    /// A plan that was chosen before, and what was said about it.
+    Known(Arc<Plan>, Arc<Told>),
     /// A plan that nobody has verified yet, with its family.
     New(Arc<Plan>, Box<Family>),
     /// Nothing fits.
@@ -301,9 +304,15 @@ impl PlanCache {
         };
         if let Some(index) = self.entries.iter().position(known) {
             let entry = self.entries.remove(index);
-            let plan = Arc::clone(&entry.plan);
-            self.entries.push(entry);
-            return Ok(Choice::Known(plan));
+            let found = entry
+                .told
+                .clone()
+                .map(|told| Choice::Known(Arc::clone(&entry.plan), told));
+            // Without a word on it, it was never verified either.
+            if let Some(found) = found {
+                self.entries.push(entry);
+                return Ok(found);
+            }
         }
         before_planning();
         let family = Box::new(Family::build(problem, policy)?);
@@ -328,8 +337,17 @@ impl PlanCache {
             problem,
             plan: plan_kept,
             faster_from,
+            told: None,
         });
         Ok(Choice::New(plan, family))
+    }
+
+    /// Remembers what was said about a plan.
+    pub(crate) fn note(&mut self, plan: &Arc<Plan>, told: &Arc<Told>) {
+        let mut entries = self.entries.iter_mut().rev();
+        if let Some(entry) = entries.find(|entry| Arc::ptr_eq(&entry.plan, plan)) {
+            entry.told = Some(Arc::clone(told));
+        }
     }
 }
 

@@ -294,9 +294,10 @@ impl Engine {
         self.lock().last.clone()
     }
 
-    /// What the newest plan of a whole step is, and what other budgets would cost.
+    /// What the newest whole step takes, all its plans together, and what other budgets would cost.
+    /// Where a step was refused: as far as it was planned.
     pub fn forecast(&self) -> Option<Forecast> {
-        self.lock().forecast.clone()
+        self.lock().steps.forecast()
     }
 
     /// Whether the engine only plans.

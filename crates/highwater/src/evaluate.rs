@@ -6,7 +6,7 @@ use crate::compile::{Choice, Compiled, Posed, Progress, compile};
 use crate::context::site;
 use crate::engine::{Engine, located};
 use crate::execute::{Failed, Machine, Until, describe, execute};
-use crate::forecast::{Forecast, Surroundings, forecast};
+use crate::forecast::Told;
 use crate::state::{State, kept_values, value};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
@@ -40,6 +40,7 @@ impl Engine {
         self.check_reserve(state);
         match self.evaluate(state, &request) {
             Ok(()) => {
+                state.steps.end();
                 self.finish(state, location);
                 Ok(())
             }
@@ -185,7 +186,7 @@ impl Engine {
             graph,
             compiled,
             plan,
-            family,
+            about,
         } = match chosen {
             Ok(chosen) => chosen,
             Err(failed) => {
@@ -194,14 +195,18 @@ impl Engine {
             }
         };
         let described = graph.as_ref().unwrap_or(&state.graph);
-        if let Some(family) = family {
-            if self.0.dry || request.whole {
-                state.forecast = self.describe(state, described, &compiled, &family, Some(&plan));
+        let told = match about {
+            About::Told(told) => told,
+            About::New(family) => {
+                let told = Arc::new(self.tell(state, described, &compiled, &family, &plan));
+                state.cache.note(&plan, &told);
+                self.prove(&compiled.problem, &plan).map_err(clean)?;
+                drop(family);
+                highwater_memory::heap::release_unused();
+                told
             }
-            self.prove(&compiled.problem, &plan).map_err(clean)?;
-            drop(family);
-            highwater_memory::heap::release_unused();
-        }
+        };
+        let described = graph.as_ref().unwrap_or(&state.graph);
         check_fresh(described, &compiled).map_err(clean)?;
         if !self.0.dry {
             self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
@@ -218,6 +223,8 @@ impl Engine {
                 return Err(failed);
             }
         };
+        let part = self.part(state, told, Arc::clone(&plan), Some((&compiled, &ran)));
+        state.steps.add(part);
         state.report(&plan, &ran, started, &self.0.store);
         state.advance(&compiled, ran);
         let height = state.residents_end();
@@ -332,11 +339,11 @@ impl Engine {
             let wanted = targets.iter().copied().chain(later);
             let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
             match self.plan(state, &compiled.problem) {
-                Ok(Choice::Known(plan)) => {
-                    return Ok(Chosen::new(Some(graph), compiled, plan, None));
+                Ok(Choice::Known(plan, told)) => {
+                    return Ok(Chosen::new(Some(graph), compiled, plan, About::Told(told)));
                 }
                 Ok(Choice::New(plan, family)) => {
-                    return Ok(Chosen::new(Some(graph), compiled, plan, Some(family)));
+                    return Ok(Chosen::new(Some(graph), compiled, plan, About::New(family)));
                 }
                 Ok(Choice::Refused(_)) | Err(_) => {}
             }
@@ -345,9 +352,11 @@ impl Engine {
         let targets_now = targets.iter().copied();
         let compiled = self.compile(state, &state.graph, targets_now, &none, request.effects);
         let refused = match self.plan(state, &compiled.problem) {
-            Ok(Choice::Known(plan)) => return Ok(Chosen::new(None, compiled, plan, None)),
+            Ok(Choice::Known(plan, told)) => {
+                return Ok(Chosen::new(None, compiled, plan, About::Told(told)));
+            }
             Ok(Choice::New(plan, family)) => {
-                return Ok(Chosen::new(None, compiled, plan, Some(family)));
+                return Ok(Chosen::new(None, compiled, plan, About::New(family)));
             }
             Ok(Choice::Refused(family)) => Ok(family),
             Err(error) => Err(error),
@@ -356,7 +365,7 @@ impl Engine {
         // because later ones are there.
         if !state.give_up_residents() {
             let family = refused?;
-            state.forecast = self.describe(state, &state.graph, &compiled, &family, None);
+            self.note_refusal(state, &compiled, &family);
             return Err(self.refusal(state, &compiled, &family));
         }
         self.choose(
@@ -421,24 +430,6 @@ impl Engine {
             Ok(_) => Ok(()),
             Err(violation) => Err(Error::Internal(format!("the plan is wrong: {violation}"))),
         }
-    }
-
-    fn describe(
-        &self,
-        state: &State,
-        graph: &Graph,
-        compiled: &Compiled,
-        family: &Family,
-        plan: Option<&Plan>,
-    ) -> Option<Forecast> {
-        let (budget_bytes, reserve_bytes) = self.stated_budget(state);
-        let state_bytes = self.0.store.state_bytes();
-        let around = Surroundings {
-            state: state_bytes,
-            reserve: reserve_bytes,
-            budget: budget_bytes,
-        };
-        forecast(graph, compiled, family, plan, around)
     }
 
     fn refusal(&self, state: &State, compiled: &Compiled, family: &Family) -> Error {
@@ -518,6 +509,7 @@ impl Engine {
             state.poisoned = Some(error.to_string());
         }
         state.pending_grads.clear();
+        state.steps.give_up();
         for handle in state
             .handles
             .drain(..)
@@ -578,22 +570,24 @@ struct Chosen {
     graph: Option<Graph>,
     compiled: Compiled,
     plan: Arc<Plan>,
-    /// The plan's family, if the plan is new.
-    family: Option<Box<Family>>,
+    about: About,
+}
+
+/// What is known about a chosen plan.
+enum About {
+    /// What was said when it was made.
+    Told(Arc<Told>),
+    /// Its family: it is new.
+    New(Box<Family>),
 }
 
 impl Chosen {
-    fn new(
-        graph: Option<Graph>,
-        compiled: Compiled,
-        plan: Arc<Plan>,
-        family: Option<Box<Family>>,
-    ) -> Self {
+    fn new(graph: Option<Graph>, compiled: Compiled, plan: Arc<Plan>, about: About) -> Self {
         Self {
             graph,
             compiled,
             plan,
-            family,
+            about,
         }
     }
 }

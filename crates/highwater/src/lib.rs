@@ -78,7 +78,7 @@ pub use checkpoint::checkpoint;
 pub use context::{is_grad_enabled, no_grad, scope};
 pub use engine::{Builder, Engine, OnPlan, StepReport};
 pub use error::{Error, Result};
-pub use forecast::{Forecast, Holder, Price};
+pub use forecast::{Decision, Forecast, Held, Holder, Layer, Price};
 pub use highwater_graph::{Category, DType, Layout, Shape};
 pub use highwater_memory as memory;
 pub use highwater_memory::Bytes;

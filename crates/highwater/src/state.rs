@@ -1,12 +1,13 @@
 //! What of an engine changes: the pending graph, what has run of it, who holds what.
 
+use crate::Result;
 use crate::compile::{Compiled, PlanCache, Progress};
 use crate::engine::{StepReport, usage_error};
 use crate::evaluate::KEPT_BYTES;
 use crate::execute::Ran;
+use crate::forecast::Steps;
 use crate::store::Storage;
 use crate::tensor::{Handle, HandleState, Leaf};
-use crate::{Forecast, Result};
 use highwater_graph::{Category, CellId, Graph, Operand, Source, ValueId};
 use highwater_plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ pub(crate) struct State {
     pub(crate) reserve_bytes: u64,
     pub(crate) poisoned: Option<String>,
     pub(crate) last: StepReport,
-    pub(crate) forecast: Option<Forecast>,
+    pub(crate) steps: Steps,
 }
 
 impl State {
