@@ -101,8 +101,8 @@ pub(crate) struct Part {
     budget_bytes: u64,
     state_bytes: u64,
     reserve_bytes: u64,
-    /// How much of the plan's time runs before the next plan takes over.
-    share: f64,
+    /// What runs of the plan before the next one takes over.
+    ran: Price,
 }
 
 /// The plans of the step under way, and of the last one that ended.
@@ -159,6 +159,15 @@ impl Part {
         self.plan.arena_bytes + self.beside()
     }
 
+    /// How much of the plan's time runs.
+    fn share(&self) -> f64 {
+        if self.plan.seconds > 0.0 {
+            self.ran.seconds_per_step / self.plan.seconds
+        } else {
+            1.0
+        }
+    }
+
     /// The price of the fastest plan that fits; of the least, if none does.
     fn price(&self, budget_bytes: u64) -> Option<Price> {
         let fits = |price: &&Price| price.bytes + self.beside() <= budget_bytes;
@@ -175,8 +184,7 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
     };
     let (floor, peak) = (first_of(Part::floor_bytes)?, first_of(Part::peak_bytes)?);
     let floor_bytes = floor.floor_bytes();
-    let sum = |of: &dyn Fn(&Part) -> f64| parts.iter().map(|part| part.share * of(part)).sum();
-    let recomputed = sum(&|part| f64::from(part.plan.recomputed_nodes));
+    let ran = || parts.iter().map(|part| part.ran);
     Some(Forecast {
         fits: parts.iter().all(|part| part.fits),
         budget_bytes: peak.budget_bytes,
@@ -186,9 +194,9 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
         peak_bytes: peak.peak_bytes(),
         peak_at: peak.told.peak.at.clone(),
         peak_held: peak.told.peak.held.clone(),
-        seconds_per_step: sum(&|part| part.plan.seconds),
-        recomputed_nodes: recomputed.round() as u32,
-        recompute_seconds: sum(&|part| part.plan.recompute_seconds),
+        seconds_per_step: ran().map(|ran| ran.seconds_per_step).sum(),
+        recomputed_nodes: ran().map(|ran| ran.recomputed_nodes).sum(),
+        recompute_seconds: ran().map(|ran| ran.recompute_seconds).sum(),
         arena_bytes: peak.plan.arena_bytes,
         state_bytes: peak.state_bytes,
         reserve_bytes: peak.reserve_bytes,
@@ -212,10 +220,10 @@ fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
     let price = |&bytes: &u64| {
         let mut sum = (0.0, 0.0, 0.0);
         for part in parts {
-            let price = part.price(bytes)?;
-            sum.0 += part.share * price.seconds_per_step;
-            sum.1 += part.share * price.recompute_seconds;
-            sum.2 += part.share * f64::from(price.recomputed_nodes);
+            let (price, share) = (part.price(bytes)?, part.share());
+            sum.0 += share * price.seconds_per_step;
+            sum.1 += share * price.recompute_seconds;
+            sum.2 += share * f64::from(price.recomputed_nodes);
         }
         Some(Price {
             bytes,
@@ -229,13 +237,38 @@ fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
 
 /// A family as a list of prices: the one place that looks at all its plans.
 fn prices(family: &Family) -> Vec<Price> {
-    let price = |plan: &Plan| Price {
+    family.plans().iter().map(price).collect()
+}
+
+/// What all of a plan costs.
+fn price(plan: &Plan) -> Price {
+    Price {
         bytes: plan.arena_bytes,
         seconds_per_step: plan.seconds,
         recomputed_nodes: plan.recomputed_nodes,
         recompute_seconds: plan.recompute_seconds,
+    }
+}
+
+/// What the runs that a plan came to cost.
+fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Price {
+    let mut price = Price {
+        bytes: plan.arena_bytes,
+        seconds_per_step: 0.0,
+        recomputed_nodes: 0,
+        recompute_seconds: 0.0,
     };
-    family.plans().iter().map(price).collect()
+    let nodes = &compiled.problem.nodes;
+    let mut seen: Vec<bool> = nodes.iter().map(|node| node.done).collect();
+    for &node in &ran.nodes {
+        let seconds = nodes[node as usize].seconds;
+        price.seconds_per_step += seconds;
+        if std::mem::replace(&mut seen[node as usize], true) {
+            price.recomputed_nodes += 1;
+            price.recompute_seconds += seconds;
+        }
+    }
+    price
 }
 
 /// The node that an instruction runs.
@@ -295,7 +328,7 @@ impl Engine {
         }
     }
 
-    /// A plan as a part of a step. `ran` says how far it went, where that is not to its end.
+    /// A plan as a part of a step, and what ran of it; nothing, if it does not fit.
     pub(crate) fn part(
         &self,
         state: &State,
@@ -304,23 +337,17 @@ impl Engine {
         ran: Option<(&Compiled, &Ran)>,
     ) -> Part {
         let (budget_bytes, reserve_bytes) = self.stated_budget(state);
-        let share = ran.map_or(1.0, |(compiled, ran)| {
-            let seconds = |&node: &NodeId| compiled.problem.nodes[node as usize].seconds;
-            let ran: f64 = ran.nodes.iter().map(seconds).sum();
-            if plan.seconds > 0.0 {
-                ran / plan.seconds
-            } else {
-                1.0
-            }
-        });
         Part {
             told,
-            plan,
             fits: ran.is_some(),
             budget_bytes,
             state_bytes: self.0.store.state_bytes(),
             reserve_bytes,
-            share,
+            ran: ran.map_or_else(
+                || price(&plan),
+                |(compiled, ran)| price_of_runs(&plan, compiled, ran),
+            ),
+            plan,
         }
     }
 
