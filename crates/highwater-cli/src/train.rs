@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use highwater::Module as _;
 use highwater_memory::saved::write_atomic;
@@ -33,7 +34,9 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         if !args.json {
             output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
         }
-        return plan::show(&config, &model, false, args.json);
+        let assumptions = Assumptions::measure(&config, &model)?;
+        let report = plan::Report::new(&config, &model, &assumptions, Duration::ZERO)?;
+        return plan::show(&report, false, args.json);
     }
     if let Some(path) = &config.data.path
         && files.metadata(path)?.is_none()

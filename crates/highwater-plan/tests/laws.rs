@@ -5,6 +5,7 @@ mod common;
 use common::random::{half_done, random};
 use highwater_plan::*;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// Budgets from the floor to plenty.
 fn budgets(family: &Family) -> Vec<u64> {
@@ -95,6 +96,55 @@ fn pins(problem: &Problem, plan: &Plan) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The problem with its pins as preferences.
+fn preferring(problem: &Problem) -> Problem {
+    let mut problem = problem.clone();
+    for value in &mut problem.values {
+        value.pin = match value.pin {
+            Pin::Keep => Pin::PreferKeep,
+            Pin::Recompute => Pin::PreferRecompute,
+            pin => pin,
+        };
+    }
+    problem
+}
+
+/// Preferences are followed where that fits, cost no memory where it does not, and more memory is
+/// never slower.
+fn preferences(pinned: &Problem) -> Result<(), TestCaseError> {
+    let problem = preferring(pinned);
+    let followed = Family::build(pinned, Policy::Auto).expect("sound");
+    let free = Family::build(&problem, Policy::Auto).expect("sound");
+    let families = Families::build(&problem, Policy::Auto).expect("sound");
+    let floors = (followed.floor().arena_bytes, free.floor().arena_bytes);
+    prop_assert_eq!(families.floor().arena_bytes, floors.0.min(floors.1));
+    let mut last = f64::INFINITY;
+    for budget in budgets(&free)
+        .into_iter()
+        .chain(budgets(&followed))
+        .collect::<BTreeSet<_>>()
+    {
+        let Ok(plan) = families.choose(budget) else {
+            prop_assert!(budget < floors.0.min(floors.1));
+            continue;
+        };
+        prop_assert!(plan.arena_bytes <= budget && plan.seconds <= last);
+        prop_assert!(families.plans().any(|listed| listed == plan));
+        last = plan.seconds;
+        let proof = verify(&problem, plan, budget);
+        prop_assert!(proof.is_ok(), "{proof:?} under {budget}");
+        if plan.arena_bytes >= floors.0 {
+            prop_assert_eq!(plan, followed.choose(budget).expect("it fits"));
+            pins(pinned, plan)?;
+        }
+    }
+    let slower = |pair: (&Plan, &Plan)| {
+        pair.0.seconds < pair.1.seconds && pair.0.arena_bytes > pair.1.arena_bytes
+    };
+    prop_assert!(families.plans().zip(families.plans().skip(1)).all(slower));
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -111,6 +161,11 @@ proptest! {
     #[test]
     fn whole_steps_that_recompute(seed in any::<u64>(), nodes in 1..14usize) {
         laws(&random(seed, nodes), Policy::Recompute)?;
+    }
+
+    #[test]
+    fn preferences_are_followed_where_that_fits(seed in any::<u64>(), nodes in 1..14usize) {
+        preferences(&random(seed, nodes))?;
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use crate::Rates;
 use crate::forecast::Told;
-use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
-use highwater_plan::{self as plan, Family, Home, Pin, Plan, Policy, Problem};
+use highwater_graph::{
+    CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs,
+};
+use highwater_plan::{self as plan, Families, Home, Pin, Plan, Policy, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -133,7 +135,7 @@ fn node(from: &Posed<'_>, id: NodeId, numbers: &mut Numbers) -> plan::Node {
     }
 }
 
-fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Value {
+fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeMap<ValueId, Pin>) -> plan::Value {
     let home = if (from.external)(id) {
         Home::External
     } else {
@@ -145,11 +147,7 @@ fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Val
     plan::Value {
         bytes: from.graph.value(id).spec.bytes(),
         home,
-        pin: if pinned.contains(&id) {
-            Pin::Recompute
-        } else {
-            Pin::Free
-        },
+        pin: pinned.get(&id).copied().unwrap_or_default(),
         wanted: from.wanted.contains(&id),
     }
 }
@@ -165,31 +163,40 @@ fn whole_value(graph: &Graph, node: &highwater_graph::Node, i: usize) -> bool {
     }
 }
 
-/// Values made inside a `checkpoint` and used, in the forward part, only there.
-fn pinned_values(graph: &Graph) -> BTreeSet<ValueId> {
-    let mut pinned = BTreeSet::new();
-    for node in graph.nodes() {
-        if node.site.checkpoint.is_some() && node.site.phase == Phase::Forward {
-            pinned.extend(node.outputs.iter().copied());
+/// What the user decided about values made inside a checkpoint. One that is used outside it in the
+/// forward part is recomputed only if the planner sees fit.
+fn pinned_values(graph: &Graph) -> BTreeMap<ValueId, Pin> {
+    let mut pinned = BTreeMap::new();
+    let forward = || {
+        graph
+            .nodes()
+            .iter()
+            .filter(|node| node.site.phase == Phase::Forward)
+    };
+    for node in forward() {
+        if let Some(checkpoint) = node.site.checkpoint {
+            let pin = match checkpoint.policy {
+                CheckpointPolicy::MustSave => Pin::Keep,
+                CheckpointPolicy::PreferSave => Pin::PreferKeep,
+                CheckpointPolicy::MustRecompute => Pin::Recompute,
+                CheckpointPolicy::PreferRecompute => Pin::PreferRecompute,
+            };
+            pinned.extend(node.outputs.iter().map(|&id| (id, pin)));
         }
     }
     if pinned.is_empty() {
         return pinned;
     }
-    for node in graph
-        .nodes()
-        .iter()
-        .filter(|node| node.site.phase == Phase::Forward)
-    {
+    let region = |node: &highwater_graph::Node| node.site.checkpoint.map(|found| found.region);
+    let drops = |pin: &Pin| matches!(pin, Pin::Recompute | Pin::PreferRecompute);
+    for node in forward() {
         for input in &node.inputs {
-            if let Source::Value(id) = input.source {
-                let made_in = graph
-                    .value(id)
-                    .producer
-                    .map(|(n, _)| graph.node(n).site.checkpoint);
-                if made_in.is_some_and(|checkpoint| checkpoint != node.site.checkpoint) {
-                    pinned.remove(&id);
-                }
+            if let Source::Value(id) = input.source
+                && let Some((made_by, _)) = graph.value(id).producer
+                && region(graph.node(made_by)) != region(node)
+                && pinned.get(&id).is_some_and(drops)
+            {
+                pinned.remove(&id);
             }
         }
     }
@@ -279,9 +286,9 @@ pub(crate) enum Choice {
     /// A plan that was chosen before, and what was said about it.
     Known(Arc<Plan>, Arc<Told>),
     /// A plan that nobody has verified yet, with its family.
-    New(Arc<Plan>, Box<Family>),
+    New(Arc<Plan>, Box<Families>),
     /// Nothing fits.
-    Refused(Box<Family>),
+    Refused(Box<Families>),
 }
 
 /// The most plans that are remembered.
@@ -315,14 +322,12 @@ impl PlanCache {
             }
         }
         before_planning();
-        let family = Box::new(Family::build(problem, policy)?);
+        let family = Box::new(Families::build(problem, policy)?);
         let Ok(plan) = family.choose(budget).cloned() else {
             return Ok(Choice::Refused(family));
         };
-        let faster = family
-            .plans()
-            .iter()
-            .filter(|other| other.seconds < plan.seconds);
+        let plans = family.plans();
+        let faster = plans.filter(|other| other.seconds < plan.seconds);
         let faster_from = faster
             .map(|other| other.arena_bytes)
             .min()

@@ -11,7 +11,7 @@ use crate::state::{State, kept_values, value};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph, Operand, Phase, Source, ValueId};
-use highwater_plan::{Family, Plan, Problem};
+use highwater_plan::{Families, Plan, Problem};
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::Arc;
@@ -432,7 +432,7 @@ impl Engine {
         }
     }
 
-    fn refusal(&self, state: &State, compiled: &Compiled, family: &Family) -> Error {
+    fn refusal(&self, state: &State, compiled: &Compiled, family: &Families) -> Error {
         let floor = family.floor();
         let (budget_bytes, reserve) = self.stated_budget(state);
         let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
@@ -578,7 +578,7 @@ enum About {
     /// What was said when it was made.
     Told(Arc<Told>),
     /// Its family: it is new.
-    New(Box<Family>),
+    New(Box<Families>),
 }
 
 impl Chosen {

@@ -16,7 +16,7 @@ use crate::execute::{Ran, describe};
 use crate::state::State;
 use held::{Moment, held};
 use highwater_graph::Graph;
-use highwater_plan::{Action, Family, NodeId, Plan, holders};
+use highwater_plan::{Action, Families, NodeId, Plan, holders};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -236,8 +236,8 @@ fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
 }
 
 /// A family as a list of prices: the one place that looks at all its plans.
-fn prices(family: &Family) -> Vec<Price> {
-    family.plans().iter().map(price).collect()
+fn prices(family: &Families) -> Vec<Price> {
+    family.plans().map(price).collect()
 }
 
 /// What all of a plan costs.
@@ -286,7 +286,7 @@ impl Engine {
         state: &State,
         graph: &Graph,
         compiled: &Compiled,
-        family: &Family,
+        family: &Families,
         plan: &Plan,
     ) -> Told {
         let (_, reserve_bytes) = self.stated_budget(state);
@@ -352,8 +352,8 @@ impl Engine {
     }
 
     /// Notes that a step ends here for want of memory: what it would take at least.
-    pub(crate) fn note_refusal(&self, state: &mut State, compiled: &Compiled, family: &Family) {
-        let Some(least) = family.plans().last() else {
+    pub(crate) fn note_refusal(&self, state: &mut State, compiled: &Compiled, family: &Families) {
+        let Some(least) = family.plans().next_back() else {
             return;
         };
         let told = self.tell(state, &state.graph, compiled, family, least);

@@ -143,25 +143,20 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     }
     let Resolved { config, model } = resolve::run(&DiskFiles, &args.run)?;
     report::warn_of_budget(&config);
-    show(&config, &model, args.explain, args.json)
+    let assumptions = Assumptions::measure(&config, &model)?;
+    let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;
+    show(&report, args.explain, args.json)
 }
 
-/// Plans settings and prints what there is to say. The exit code tells whether the step fits.
+/// Prints what there is to say about a plan. The exit code tells whether the step fits.
 ///
 /// # Errors
-/// [`Failure`] of the engine.
-pub fn show(
-    config: &RunConfig,
-    model: &Gpt2Config,
-    explain: bool,
-    as_json: bool,
-) -> Result<ExitCode, Failure> {
-    let assumptions = Assumptions::measure(config, model)?;
-    let report = Report::new(config, model, &assumptions, CHANGES_TIME)?;
+/// None but a mistake of the program.
+pub fn show(report: &Report, explain: bool, as_json: bool) -> Result<ExitCode, Failure> {
     output::result(&if as_json {
-        json(&report)?
+        json(report)?
     } else {
-        text(&report, explain)
+        text(report, explain)
     });
     Ok(if report.forecast.fits {
         ExitCode::SUCCESS

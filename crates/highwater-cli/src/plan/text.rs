@@ -302,6 +302,12 @@ fn best_step(ladder: &[Rung]) -> Option<String> {
 
 fn changes(text: &mut String, report: &Report) {
     let changes = &report.changes;
+    if changes.changes.is_empty() && changes.changes_not_tried > 0 {
+        text.push_str(
+            "\n`highwater plan` with the same flags says what other settings would bring\n",
+        );
+        return;
+    }
     if changes.changes.is_empty() {
         text.push_str("\nno other setting that was tried needs less or is faster\n");
     } else {
