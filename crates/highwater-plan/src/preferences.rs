@@ -9,7 +9,7 @@ use crate::problem::{Pin, Problem};
 /// The plans of a problem, with its preferences followed where that can be.
 ///
 /// A plan that follows them is passed over in one case: where another needs less memory than any
-/// that does, and is faster. So predicted seconds never rise with the budget here either.
+/// that does, and is no slower. So predicted seconds never rise with the budget here either.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Families {
     /// With each preference as a demand; none without preferences.
@@ -44,7 +44,7 @@ impl Families {
             Ok(free)
                 if found
                     .as_ref()
-                    .map_or(true, |found| free.seconds < found.seconds) =>
+                    .map_or(true, |found| free.seconds <= found.seconds) =>
             {
                 Ok(free)
             }
@@ -77,7 +77,7 @@ impl Families {
         let free = self.free.plans();
         let first = free.iter().find(|plan| plan.arena_bytes < below);
         let fastest = first.map_or(f64::INFINITY, |plan| plan.seconds);
-        let following = following.iter().filter(move |plan| plan.seconds <= fastest);
+        let following = following.iter().filter(move |plan| plan.seconds < fastest);
         following.chain(free.iter().filter(move |plan| plan.arena_bytes < below))
     }
 }
