@@ -1,6 +1,6 @@
 //! What settings would take, found by planning them and running nothing.
 
-use highwater::{Forecast, Rates};
+use highwater::{Forecast, Price, Rates};
 use highwater_memory::Bytes;
 use highwater_models::Gpt2Config;
 
@@ -71,8 +71,8 @@ pub fn forecast(
     Ok(forecast)
 }
 
-/// The same with the floor of the whole step. One of several plans finds in memory what the plans
-/// before it left there, which depends on the budget: its floor is found by trying so many times.
+/// The same with the floor of the whole step. A step of several plans is refused by the first that
+/// does not fit, with what that one needs: its floor is found by trying, upwards, at most so often.
 ///
 /// # Errors
 /// As [`forecast`].
@@ -86,35 +86,33 @@ pub fn with_floor(
     if config.training.accumulate == 1 {
         return Ok(forecast);
     }
-    let mut best: Option<Forecast> = None;
-    let mut budget = forecast.floor_bytes;
+    let mut less = config.clone();
+    less.machine.memory = Bytes(if forecast.fits {
+        1
+    } else {
+        forecast.floor_bytes
+    });
     for _ in 0..tries {
-        let mut less = config.clone();
-        less.machine.memory = Bytes(budget);
-        let tried = self::forecast(&less, model, assumptions)?;
-        let next = tried.floor_bytes;
-        if tried.fits {
-            best = Some(tried);
-        }
-        let known = best.as_ref().map_or(u64::MAX, |best| best.budget_bytes);
-        if next == budget || next >= known {
+        let least = self::forecast(&less, model, assumptions)?;
+        forecast.floor_bytes = least.floor_bytes.max(less.machine.memory.0);
+        forecast.floor_at.clone_from(&least.floor_at);
+        forecast.floor_held.clone_from(&least.floor_held);
+        if least.fits {
+            add_floor(&mut forecast.curve, &least);
             break;
         }
-        budget = next;
-    }
-    if let Some(best) = best {
-        forecast.floor_bytes = best.budget_bytes;
-        forecast.floor_at = best.floor_at;
-        forecast.floor_held = best.floor_held;
-        forecast
-            .curve
-            .retain(|price| price.bytes > best.budget_bytes);
-        forecast.curve.push(highwater::Price {
-            bytes: best.budget_bytes,
-            seconds_per_step: best.seconds_per_step,
-            recomputed_nodes: best.recomputed_nodes,
-            recompute_seconds: best.recompute_seconds,
-        });
+        less.machine.memory = Bytes(least.floor_bytes);
     }
     Ok(forecast)
+}
+
+/// Adds what a step costs at its floor to the prices, and drops what is below it.
+fn add_floor(curve: &mut Vec<Price>, least: &Forecast) {
+    curve.retain(|price| price.bytes > least.budget_bytes);
+    curve.push(Price {
+        bytes: least.budget_bytes,
+        seconds_per_step: least.seconds_per_step,
+        recomputed_nodes: least.recomputed_nodes,
+        recompute_seconds: least.recompute_seconds,
+    });
 }

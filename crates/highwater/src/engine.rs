@@ -444,7 +444,8 @@ impl Engine {
 
     /// Raises the reserve if the process outgrew it, so that the next plan's arena shrinks.
     pub(crate) fn check_reserve(&self, state: &mut State) {
-        if self.0.process_budget.is_none() {
+        // A dry run plans for another process than this one.
+        if self.0.process_budget.is_none() || self.0.dry {
             return;
         }
         let Ok(usage) = highwater_memory::Usage::read() else {

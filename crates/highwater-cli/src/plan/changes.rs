@@ -15,7 +15,7 @@ const TOLD: usize = 5;
 /// What a change must bring to be told, as a share: less time, a lower peak or a lower floor.
 const WORTH: f64 = 0.01;
 /// How often the floor of a change is tried: see [`with_floor`].
-const TRIES: usize = 1;
+const TRIES: usize = 3;
 
 /// The changes of the settings that cost least.
 #[derive(Clone, Debug, PartialEq, Serialize)]

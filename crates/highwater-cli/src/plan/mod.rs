@@ -30,7 +30,7 @@ use crate::{output, report};
 /// How long changed settings are planned before the rest of them is left out.
 const CHANGES_TIME: Duration = Duration::from_secs(10);
 /// How often the floor of a step of several plans is tried.
-pub const FLOOR_TRIES: usize = 5;
+pub const FLOOR_TRIES: usize = 8;
 
 /// The version of the JSON's format: a field that goes, or means something else, makes the next.
 const FORMAT: u32 = 1;

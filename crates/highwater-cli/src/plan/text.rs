@@ -74,7 +74,8 @@ fn headline(text: &mut String, report: &Report) {
     let (seconds, again) = (f.seconds_per_step, f.recompute_seconds);
     let _ = writeln!(
         text,
-        "  time        {seconds:.3} s per step, {:.0} tokens per second (predicted)",
+        "  time        {} per step, {:.0} tokens per second (predicted)",
+        time(seconds),
         report.tokens_per_second
     );
     let _ = writeln!(
@@ -103,7 +104,8 @@ fn recomputed(nodes: u32, again: f64, seconds: f64) -> String {
         return "nothing: every result that is needed later is kept".to_owned();
     }
     format!(
-        "{again:.3} s of it ({}): {nodes} operations run again, so that their results need not be kept",
+        "{} of it ({}): {nodes} operations run again, so that their results need not be kept",
+        time(again),
         percent(share(again, seconds))
     )
 }
@@ -113,6 +115,18 @@ fn percent(share: f64) -> String {
         0.0 => "0 %".to_owned(),
         percent if percent < 1.0 => "<1 %".to_owned(),
         percent => format!("{percent:.0} %"),
+    }
+}
+
+/// Seconds with three digits that count.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 10.0 => format!("{s:.1} s"),
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-2 => format!("{:.1} ms", s * 1e3),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s if s > 0.0 => format!("{:.1} us", s * 1e6),
+        _ => "0 s".to_owned(),
     }
 }
 
@@ -254,7 +268,7 @@ fn ladder(text: &mut String, f: &Forecast, ladder: &[Rung]) {
     let _ = writeln!(
         text,
         "    {:>10}  {:>10}  {:>10}  {:>10}",
-        "budget", "s per step", "recomputed", "saved"
+        "budget", "a step", "recomputed", "saved"
     );
     let last = ladder.len().saturating_sub(1);
     for (i, rung) in ladder.iter().enumerate() {
@@ -267,12 +281,12 @@ fn ladder(text: &mut String, f: &Forecast, ladder: &[Rung]) {
         let saved = if i == 0 {
             String::new()
         } else {
-            format!("{:.3} s", rung.saved_seconds)
+            time(rung.saved_seconds)
         };
         let line = format!(
-            "    {:>10}  {:>10.3}  {:>10}  {saved:>10}{note}",
+            "    {:>10}  {:>10}  {:>10}  {saved:>10}{note}",
             Bytes(rung.bytes).to_string(),
-            rung.seconds_per_step,
+            time(rung.seconds_per_step),
             percent(rung.recomputed_share)
         );
         let _ = writeln!(text, "{}", line.trim_end());
@@ -291,11 +305,11 @@ fn best_step(ladder: &[Rung]) -> Option<String> {
         .max_by(|a, b| gain(a).total_cmp(&gain(b)))?;
     (best[1].saved_seconds > 0.0).then(|| {
         format!(
-            "memory is worth most from {} to {}: {} more save {:.3} s per step",
+            "memory is worth most from {} to {}: {} more save {} per step",
             Bytes(best[0].bytes),
             Bytes(best[1].bytes),
             Bytes(more(best)),
-            best[1].saved_seconds
+            time(best[1].saved_seconds)
         )
     })
 }
@@ -316,8 +330,8 @@ fn changes(text: &mut String, report: &Report) {
         let wide = wide.max().unwrap_or(0).max(10);
         let _ = writeln!(
             text,
-            "    {:<wide$}  {:>10}  {:>10}  {:>12}",
-            "", "floor", "peak", "ms per token"
+            "    {:<wide$}  {:>10}  {:>10}  {:>10}",
+            "", "floor", "peak", "a token"
         );
         let tokens = report.tokens_per_step as f64;
         let given = Change {
@@ -332,11 +346,11 @@ fn changes(text: &mut String, report: &Report) {
         for change in std::iter::once(&given).chain(&changes.changes) {
             let fits = if change.fits { "" } else { "does not fit; " };
             let line = format!(
-                "    {:<wide$}  {:>10}  {:>10}  {:>12.3}  {fits}{}",
+                "    {:<wide$}  {:>10}  {:>10}  {:>10}  {fits}{}",
                 change.flags,
                 Bytes(change.floor_bytes).to_string(),
                 Bytes(change.peak_bytes).to_string(),
-                change.seconds_per_token * 1e3,
+                time(change.seconds_per_token),
                 change.effect
             );
             let _ = writeln!(text, "{}", line.trim_end().trim_end_matches(';'));
@@ -371,12 +385,19 @@ fn decisions(text: &mut String, f: &Forecast) {
         let bytes = list.iter().map(|d| d.bytes).sum();
         let seconds: f64 = list.iter().map(|d| d.seconds).sum();
         let cost = match choice {
-            Choice::Recompute => format!(", {seconds:.3} s"),
+            Choice::Recompute => format!(", {}", time(seconds)),
             Choice::InPlace | Choice::Early => String::new(),
         };
         let count: u32 = list.iter().map(|d| d.nodes).sum();
         if count == 0 {
             let _ = writeln!(text, "  {title}: nothing");
+            continue;
+        }
+        if bytes == 0 {
+            let _ = writeln!(
+                text,
+                "  {title}: {count} operations, which frees nothing: what they read is read later too"
+            );
             continue;
         }
         let _ = writeln!(
@@ -413,7 +434,6 @@ fn decision_row(d: &Decision) -> String {
         let _ = write!(line, " in {}", d.module);
     }
     line.push_str(&times(d.nodes));
-    let lasts = d.lasts_seconds;
     match d.choice {
         Choice::Recompute => {
             let again = if d.times > d.nodes {
@@ -428,12 +448,13 @@ fn decision_row(d: &Decision) -> String {
             };
             let _ = write!(
                 line,
-                ": {again}{from}{:.3} s; free for {lasts:.2} s",
-                d.seconds
+                ": {again}{from}{}; free for {}",
+                time(d.seconds),
+                time(d.lasts_seconds)
             );
         }
         Choice::Early => {
-            let _ = write!(line, ": free {lasts:.2} s earlier");
+            let _ = write!(line, ": free {} earlier", time(d.lasts_seconds));
         }
         Choice::InPlace => {}
     }
