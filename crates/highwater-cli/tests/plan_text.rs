@@ -12,7 +12,7 @@ use highwater_memory::{Bytes, DiskFiles};
 use serde_json::Value;
 
 const NO_TIME: Duration = Duration::ZERO;
-const ALL_THE_TIME: Duration = Duration::from_secs(3600);
+const ALL_THE_TIME: Duration = Duration::from_hours(1);
 
 fn assumptions() -> Assumptions {
     Assumptions {
@@ -33,11 +33,11 @@ fn settings(memory: u64, change: impl FnOnce(&mut RunArgs)) -> Resolved {
         ..RunArgs::default()
     };
     change(&mut args);
-    resolve::run(&DiskFiles, &args).unwrap()
+    resolve::run(&DiskFiles, &args).expect("sound settings")
 }
 
 fn report(of: &Resolved, time: Duration) -> Report {
-    Report::new(&of.config, &of.model, &assumptions(), time).unwrap()
+    Report::new(&of.config, &of.model, &assumptions(), time).expect("a plan")
 }
 
 /// What people read, and every field of the JSON.

@@ -157,10 +157,8 @@ impl<'a> Reader<'a> {
         }
         self.clock += n.seconds;
         let mut shared = Vec::new();
-        self.places
-            .run(self.problem, node, outputs, |input, output| {
-                shared.push((input, output))
-            });
+        let mut note = |input, output| shared.push((input, output));
+        self.places.run(self.problem, node, outputs, &mut note);
         for (input, output) in shared {
             self.left[input as usize] = Some(self.clock);
             let bytes = self.bytes(output);

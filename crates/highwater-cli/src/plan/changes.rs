@@ -68,7 +68,8 @@ impl Changes {
         while started.elapsed() < time
             && let Some((flags, effect, config)) = candidates.next()
         {
-            let changed = with_floor(&config, model, assumptions, TRIES)?;
+            let model = model.clone().with_dropout(config.model.dropout);
+            let changed = with_floor(&config, &model, assumptions, TRIES)?;
             changes.push(change(flags, effect, &config, &changed));
         }
         let given = change(String::new(), "", config, forecast);
@@ -108,81 +109,106 @@ fn brings_something(change: &Change, given: &Change) -> bool {
     lower || faster || (change.fits && !given.fits)
 }
 
+/// The changes that the settings allow; those of one plan first, which take least time to plan.
 fn candidates(config: &RunConfig) -> Vec<Candidate> {
     let mut list = Vec::new();
-    let mut add = |flags: String, effect, set: &dyn Fn(&mut RunConfig)| {
-        let mut changed = config.clone();
-        set(&mut changed);
-        list.push((flags, effect, changed));
+    other_ways(config, &mut list);
+    other_portions(config, &mut list);
+    list
+}
+
+fn add(
+    list: &mut Vec<Candidate>,
+    config: &RunConfig,
+    flags: impl Into<String>,
+    effect: &'static str,
+    set: impl FnOnce(&mut RunConfig),
+) {
+    let mut changed = config.clone();
+    set(&mut changed);
+    list.push((flags.into(), effect, changed));
+}
+
+/// Another optimizer, and what can be left out.
+fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
+    let without_moments = |config: &mut RunConfig| {
+        config.optimizer.method = Method::Sgd { momentum: 0.0 };
     };
-    let (batch, seq, accumulate) = (
-        config.training.batch,
-        config.training.seq,
-        config.training.accumulate,
-    );
-    if batch > 1 {
-        add(format!("--batch {}", batch / 2), FEWER, &|config| {
-            config.training.batch = batch / 2
-        });
-    }
-    if accumulate > 1 {
-        add("--accumulate 1".to_owned(), FEWER, &|config| {
-            config.training.accumulate = 1
-        });
-    }
-    add(
-        format!("--batch {}", batch * 2),
-        "a step learns from more tokens",
-        &|config| {
-            config.training.batch = batch * 2;
-        },
-    );
-    if seq > 1 {
-        let effect = "sequences of half the length";
-        add(format!("--seq {}", seq / 2), effect, &|config| {
-            config.training.seq = seq / 2
-        });
-    }
     match config.optimizer.method {
         Method::Adamw { .. } => {
             let effect = "another optimizer, without moments";
-            add("--optimizer sgd".to_owned(), effect, &|config| {
-                config.optimizer.method = Method::Sgd { momentum: 0.0 };
-            });
+            add(list, config, "--optimizer sgd", effect, without_moments);
         }
         Method::Sgd { momentum } if momentum > 0.0 => {
-            add("--momentum 0".to_owned(), "no momentum", &|config| {
-                config.optimizer.method = Method::Sgd { momentum: 0.0 };
-            });
+            add(list, config, "--momentum 0", "no momentum", without_moments);
         }
         Method::Sgd { .. } => {}
     }
     if config.optimizer.clip.is_some() {
         let effect = "gradients are not clipped";
-        add("without --clip".to_owned(), effect, &|config| {
-            config.optimizer.clip = None
+        add(list, config, "without --clip", effect, |config| {
+            config.optimizer.clip = None;
         });
     }
     if config.model.dropout > 0.0 {
-        let effect = "no dropout";
-        add("--dropout 0".to_owned(), effect, &|config| {
-            config.model.dropout = 0.0
+        add(list, config, "--dropout 0", "no dropout", |config| {
+            config.model.dropout = 0.0;
         });
     }
     if config.machine.policy != Policy::Auto {
-        add("--policy auto".to_owned(), "the same numbers", &|config| {
-            config.machine.policy = Policy::Auto;
+        add(
+            list,
+            config,
+            "--policy auto",
+            "the same numbers",
+            |config| {
+                config.machine.policy = Policy::Auto;
+            },
+        );
+    }
+}
+
+/// Other sequences, batches and parts of batches.
+fn other_portions(config: &RunConfig, list: &mut Vec<Candidate>) {
+    let training = &config.training;
+    let (batch, seq, accumulate) = (training.batch, training.seq, training.accumulate);
+    if seq > 1 {
+        let flags = format!("--seq {}", seq / 2);
+        add(
+            list,
+            config,
+            flags,
+            "sequences of half the length",
+            |config| {
+                config.training.seq = seq / 2;
+            },
+        );
+    }
+    if batch > 1 {
+        let flags = format!("--batch {}", batch / 2);
+        add(list, config, flags, FEWER, |config| {
+            config.training.batch = batch / 2;
         });
     }
-    // Steps of several plans take longest to plan.
+    if accumulate > 1 {
+        add(list, config, "--accumulate 1", FEWER, |config| {
+            config.training.accumulate = 1;
+        });
+    }
+    let (flags, effect) = (
+        format!("--batch {}", batch * 2),
+        "a step learns from more tokens",
+    );
+    add(list, config, flags, effect, |config| {
+        config.training.batch = batch * 2;
+    });
     for parts in [2, 4] {
         if batch.is_multiple_of(parts) {
             let (batch, accumulate) = (batch / parts, accumulate * parts);
             let flags = format!("--batch {batch} --accumulate {accumulate}");
-            add(flags, ROUNDING, &|config| {
+            add(list, config, flags, ROUNDING, |config| {
                 (config.training.batch, config.training.accumulate) = (batch, accumulate);
             });
         }
     }
-    list
 }

@@ -9,6 +9,7 @@ use highwater::{Decision, Forecast};
 use highwater_memory::{Bytes, Files};
 use serde::Serialize;
 
+use super::text::time;
 use crate::error::{Code, Failure};
 use crate::run_dir::RunDir;
 
@@ -216,7 +217,7 @@ impl fmt::Display for Figure {
         };
         let say = |value: f64| match unit {
             "bytes" => Bytes(value as u64).to_string(),
-            "seconds" => format!("{value:.3} s"),
+            "seconds" => time(value),
             _ => format!("{value}"),
         };
         let change = self.after - self.before;

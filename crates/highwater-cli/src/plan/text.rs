@@ -119,7 +119,7 @@ fn percent(share: f64) -> String {
 }
 
 /// Seconds with three digits that count.
-fn time(seconds: f64) -> String {
+pub(super) fn time(seconds: f64) -> String {
     match seconds {
         s if s >= 10.0 => format!("{s:.1} s"),
         s if s >= 1.0 => format!("{s:.2} s"),
