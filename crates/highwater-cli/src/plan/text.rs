@@ -356,15 +356,16 @@ fn changes(text: &mut String, report: &Report) {
             let _ = writeln!(text, "{}", line.trim_end().trim_end_matches(';'));
         }
     }
-    let left = [
-        (changes.changes_left_out, "more bring something"),
-        (
-            changes.changes_not_tried,
-            "more were not planned: it would have taken too long",
-        ),
-    ];
-    for (count, what) in left.into_iter().filter(|left| left.0 > 0) {
-        let _ = writeln!(text, "  {count} {what}");
+    if changes.changes_left_out > 0 {
+        let _ = writeln!(
+            text,
+            "  and {} that bring something too",
+            changes.changes_left_out
+        );
+    }
+    if changes.changes_not_tried > 0 {
+        let left = changes.changes_not_tried;
+        let _ = writeln!(text, "  not planned, since it takes too long: {left}");
     }
 }
 
