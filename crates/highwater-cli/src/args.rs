@@ -81,6 +81,14 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub run: RunArgs,
 
+    /// List what the plan decided: what is computed again, written in place, updated early
+    #[arg(long, help_heading = "Output")]
+    pub explain: bool,
+
+    /// Compare two plans instead: files of `plan --json`, or folders of runs
+    #[arg(long, num_args = 2, value_names = ["A", "B"], help_heading = "Output")]
+    pub diff: Vec<PathBuf>,
+
     /// Print the plan as JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,
@@ -88,7 +96,7 @@ pub struct PlanArgs {
 
 // What decides about the computation, shared by `train` and `plan`. Not a doc comment: clap would
 // print it as the command's description.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "see above")]
 pub struct RunArgs {
     /// Name of a preset (gpt2-nano, gpt2) or a Hugging Face model folder [default: gpt2-nano]
@@ -209,7 +217,7 @@ pub struct ResumeArgs {
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// Another budget; the numbers stay the same
+    /// Another budget, for later resumes too; the numbers stay the same
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 

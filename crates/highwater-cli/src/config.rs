@@ -1,5 +1,6 @@
 //! The resolved settings of a run: `config.toml` in its folder.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -203,6 +204,15 @@ pub enum SettingsError {
         /// What would be accepted.
         expected: String,
     },
+}
+
+impl fmt::Display for ModelSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Preset(name) => f.write_str(name),
+            Self::Folder(path) => path.display().fmt(f),
+        }
+    }
 }
 
 impl RunConfig {

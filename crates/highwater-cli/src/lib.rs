@@ -4,6 +4,7 @@ pub mod args;
 pub mod config;
 pub mod data;
 pub mod doctor;
+pub mod dry;
 pub mod error;
 pub mod generate;
 pub mod log;
@@ -11,6 +12,7 @@ pub mod machine;
 pub mod metrics;
 pub mod output;
 pub mod pace;
+pub mod plan;
 pub mod progress;
 pub mod report;
 pub mod resolve;
@@ -31,7 +33,7 @@ pub fn run(command: &Command) -> ExitCode {
     let done = match command {
         Command::Train(args) => train::train(args),
         Command::Doctor(args) => doctor::doctor(args).map(|()| ExitCode::SUCCESS),
-        Command::Plan(args) => train::plan(args),
+        Command::Plan(args) => plan::plan(args),
         Command::Resume(args) => train::resume(args),
         Command::Measure(args) => machine::measure(args).map(|()| ExitCode::SUCCESS),
         Command::Generate(args) => generate::generate(args),

@@ -1,22 +1,19 @@
-//! What a run or a plan says at its end, to people and to programs.
+//! What a run says before its start and at its end, to people and to programs.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use highwater::Forecast;
-use highwater_memory::Bytes;
 use highwater_memory::process::Usage;
+use highwater_memory::{Bytes, ProcessMemory};
 use serde_json::json;
 
+use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::output;
 use crate::pace::Pace;
 use crate::progress::duration;
 use crate::run_dir::RunDir;
 use crate::session::Session;
-
-/// Rows of a list that people are shown.
-const ROWS: usize = 8;
 
 /// The losses of a run.
 #[derive(Debug)]
@@ -71,91 +68,32 @@ pub fn finished(
     lines.push(format!(
         "kept to {budget}: the process had {} at most; {} of it is reserve (code, heap, libraries)",
         Bytes(peak),
-        Bytes(plan.reserve_bytes),
+        Bytes(session.engine.reserve_bytes()),
     ));
     lines.push(format!("model: {}", dir.final_model().display()));
     output::result(&lines.join("\n"));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what a step takes. The exit code tells whether it fits.
-///
-/// # Errors
-/// None but a mistake of the program.
-pub fn planned(forecast: &Forecast, as_json: bool) -> Result<ExitCode, Failure> {
-    if as_json {
-        let json =
-            serde_json::to_string(forecast).map_err(|error| Failure::new(Code::Internal, error))?;
-        output::result(&json);
-    } else {
-        output::result(&describe(forecast));
-    }
-    Ok(if forecast.fits {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(Code::Budget as u8)
-    })
-}
-
-fn describe(forecast: &Forecast) -> String {
-    let f = forecast;
-    let mut text = if f.fits {
-        format!("fits into {}\n", Bytes(f.budget_bytes))
-    } else {
-        format!("does not fit into {}\n", Bytes(f.budget_bytes))
+/// Warns of a budget above what the process may have: keeping to it would not keep it alive.
+pub fn warn_of_budget(config: &RunConfig) {
+    // Where the system does not tell there is nothing to compare with.
+    let Ok(machine) = ProcessMemory::read() else {
+        return;
     };
-    let mut row = |name: &str, value: String| {
-        let _ = writeln!(text, "  {name:<18}{value}");
-    };
-    row("peak", format!("{} of process memory", Bytes(f.peak_bytes)));
-    row(
-        "  plan",
-        format!("{} at {}", Bytes(f.arena_bytes), f.peak_at),
-    );
-    row(
-        "  state",
-        format!(
-            "{} (parameters, optimizer state, inputs)",
-            Bytes(f.state_bytes)
-        ),
-    );
-    row(
-        "  reserve",
-        format!("{} (code, heap, stacks, libraries)", Bytes(f.reserve_bytes)),
-    );
-    row(
-        "floor",
-        format!("{}, set by {}", Bytes(f.floor_bytes), f.floor_at),
-    );
-    row(
-        "seconds per step",
-        format!(
-            "{:.3} predicted; {:.3} of them recompute {} nodes",
-            f.seconds_per_step, f.recompute_seconds, f.recomputed_nodes
-        ),
-    );
-    text.push_str("held at the peak\n");
-    for holder in f.holders.iter().take(ROWS) {
-        let (bytes, count) = (Bytes(holder.bytes).to_string(), holder.values);
-        let _ = writeln!(text, "  {bytes:<18}{} (x{count})", holder.what);
+    let (budget, bound) = (config.machine.memory, Bytes(machine.bound()));
+    if budget > bound {
+        output::news(&format!(
+            "warning: --memory {budget} is more than this process may have here, which is {bound}"
+        ));
     }
-    text.push_str("what other budgets cost\n");
-    let step = f.curve.len().div_ceil(ROWS).max(1);
-    let last = f.curve.len().saturating_sub(1);
-    for (i, price) in f.curve.iter().enumerate() {
-        if i % step == 0 || i == last {
-            let time = price.seconds_per_step;
-            let bytes = Bytes(price.bytes).to_string();
-            let _ = writeln!(text, "  {bytes:<18}{time:.3} s per step");
-        }
-    }
-    text.trim_end().to_owned()
 }
 
 /// Says that a step does not fit: the floor, and what sets it.
 pub fn refused(forecast: &Forecast) -> Failure {
     let (budget, floor) = (Bytes(forecast.budget_bytes), Bytes(forecast.floor_bytes));
-    let largest = forecast.holders.first().map_or_else(String::new, |holder| {
+    let largest = forecast.floor_held.operations.first();
+    let largest = largest.map_or_else(String::new, |holder| {
         format!(
             "; the largest holder there is {} ({})",
             holder.what,

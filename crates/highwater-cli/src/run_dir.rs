@@ -224,6 +224,11 @@ impl RunDir {
         self.path.join(PLAN)
     }
 
+    /// What the memory plan of the run in a folder was.
+    pub fn plan_of(path: &Path) -> PathBuf {
+        path.join(PLAN)
+    }
+
     /// A line for each step.
     pub fn metrics(&self) -> PathBuf {
         self.path.join(METRICS)

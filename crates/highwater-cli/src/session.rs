@@ -4,10 +4,11 @@
 use highwater::optim::{
     AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_, grad_norm,
 };
-use highwater::{Engine, Forecast, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad};
+use highwater::{Engine, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad};
 use highwater_models::{Gpt2, Gpt2Config};
 
 use crate::config::{Method, Policy, RunConfig};
+use crate::dry::Assumptions;
 use crate::error::{Code, Failure};
 
 /// Something that trains.
@@ -45,26 +46,36 @@ impl Session {
         model: &Gpt2Config,
         reserve: Option<u64>,
     ) -> Result<Self, Failure> {
-        Self::build(Engine::builder(), config, model, reserve)
+        let builder = match reserve {
+            Some(bytes) => Engine::builder().reserve(bytes),
+            None => Engine::builder(),
+        };
+        Self::build(builder, config, model)
     }
 
     /// The same for planning only: no memory is taken for tensors.
     ///
     /// # Errors
-    /// [`Failure`] where not even the program fits the budget.
+    /// [`Failure`] of the engine.
     pub fn dry(
         config: &RunConfig,
         model: &Gpt2Config,
-        reserve: Option<u64>,
+        assumptions: Option<&Assumptions>,
     ) -> Result<Self, Failure> {
-        Self::build(Engine::builder().dry_run(), config, model, reserve)
+        let mut builder = Engine::builder().dry_run();
+        if let Some(assumptions) = assumptions {
+            builder = builder.reserve(assumptions.reserve_bytes);
+            if let Some(rates) = &assumptions.rates {
+                builder = builder.rates(rates.clone());
+            }
+        }
+        Self::build(builder, config, model)
     }
 
     fn build(
         builder: highwater::Builder,
         config: &RunConfig,
         model: &Gpt2Config,
-        reserve: Option<u64>,
     ) -> Result<Self, Failure> {
         let policy = match config.machine.policy {
             Policy::Auto => PlanPolicy::Auto,
@@ -74,11 +85,7 @@ impl Session {
         let machine = &config.machine;
         let builder = builder.memory(machine.memory.0).threads(machine.threads);
         let builder = builder.rates(machine.rates.clone()).correct_times(true);
-        let builder = match reserve {
-            Some(bytes) => builder.policy(policy).reserve(bytes),
-            None => builder.policy(policy),
-        };
-        let engine = builder.seed(config.training.seed).build()?;
+        let engine = builder.policy(policy).seed(config.training.seed).build()?;
         let model = Gpt2::new(&engine, model.clone())?;
         let optimizer = optimizer(config, &model)?;
         Ok(Self {
@@ -162,38 +169,6 @@ impl Session {
         self.model.train(true);
         Ok(total? / batches.len().max(1) as f32)
     }
-}
-
-/// What a step of these settings takes, without taking memory for it.
-///
-/// # Errors
-/// [`Failure`] of the engine; a step that does not fit is an answer, not an error.
-pub fn forecast(config: &RunConfig, model: &Gpt2Config) -> Result<Forecast, Failure> {
-    // Measured before there are batches, as when a run starts.
-    let reserve = Session::dry(config, model, None)?.engine.reserve_bytes();
-    let tokens = config.training.batch * config.training.seq;
-    let batch: Batch = (vec![0; tokens], vec![0; tokens]);
-    // From the second on, micro-batches pose the same problem.
-    let accumulate = config.training.accumulate;
-    let mut worst: Option<Forecast> = None;
-    for count in 1..=accumulate.min(3) {
-        let mut session = Session::dry(config, model, Some(reserve))?;
-        let batches = vec![batch.clone(); count];
-        match session.step(1, &batches) {
-            Ok(_) => {}
-            Err(failure) if failure.code() == Code::Budget as u8 => {}
-            Err(failure) => return Err(failure),
-        }
-        let forecast = session.engine.forecast();
-        worst = match (worst, forecast) {
-            (Some(a), Some(b)) if a.floor_bytes >= b.floor_bytes && a.fits <= b.fits => Some(a),
-            (a, b) => b.or(a),
-        };
-    }
-    let nothing = || Failure::new(Code::Internal, "a step planned nothing");
-    let mut forecast = worst.ok_or_else(nothing)?;
-    forecast.seconds_per_step *= accumulate as f64;
-    Ok(forecast)
 }
 
 fn optimizer(config: &RunConfig, model: &Gpt2) -> Result<Box<dyn Optimizer>, Failure> {

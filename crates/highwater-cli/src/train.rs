@@ -1,24 +1,26 @@
-//! `train`, `resume` and `plan`: resolve the settings, see whether they fit, then run.
+//! `train` and `resume`: resolve the settings, see whether they fit, then run.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use highwater::Module as _;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::{DataError, Gpt2Config};
 
-use crate::args::{PlanArgs, ResumeArgs, TrainArgs};
+use crate::args::{ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
 use crate::data::RunData;
+use crate::dry::{Assumptions, forecast, with_floor};
 use crate::error::Failure;
 use crate::log::Log;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
-use crate::session::{Session, forecast};
+use crate::session::Session;
 use crate::training::Run;
-use crate::{machine, output, report, state};
+use crate::{machine, output, plan, report, state};
 
 /// Trains a model.
 ///
@@ -28,11 +30,14 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let Resolved { mut config, model } = resolve::train(&*files, args)?;
     find_rates(&*files, &mut config);
+    report::warn_of_budget(&config);
     if args.dry_run {
         if !args.json {
             output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
         }
-        return report::planned(&forecast(&config, &model)?, args.json);
+        let assumptions = Assumptions::measure(&config, &model)?;
+        let report = plan::Report::new(&config, &model, &assumptions, Duration::ZERO)?;
+        return plan::show(&report, false, args.json);
     }
     if let Some(path) = &config.data.path
         && files.metadata(path)?.is_none()
@@ -82,6 +87,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let dir = RunDir::open(&*files, &args.dir)?;
     let Resolved { mut config, model } = resolve::resume(&*files, &dir, args)?;
     find_rates(&*files, &mut config);
+    report::warn_of_budget(&config);
     let (forecast, mut session) = start(&config, &model)?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
     let counters = state::load(&*files, &dir.checkpoints(), &mut session)?;
@@ -94,6 +100,11 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         log.say("no saved state yet: starting at the first step")?;
     }
     config.write(&*files, &dir.config())?;
+    if let Some(memory) = args.memory {
+        log.say(&format!(
+            "the budget is {memory} from here on: later resumes without --memory keep to it too"
+        ))?;
+    }
     let steps = config.training.steps;
     if done < steps {
         log.say(&report::announce(&forecast, steps - done))?;
@@ -114,16 +125,6 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     .run()
 }
 
-/// Says whether a step fits and what it costs.
-///
-/// # Errors
-/// [`Failure`], with the exit code to end with.
-pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
-    let Resolved { mut config, model } = resolve::run(&DiskFiles, &args.run)?;
-    find_rates(&DiskFiles, &mut config);
-    report::planned(&forecast(&config, &model)?, args.json)
-}
-
 /// Has predictions be about this machine. In a process of its own if need be, and before this one
 /// takes memory: what measuring takes is not there at the same time.
 fn find_rates(files: &dyn Files, config: &mut RunConfig) {
@@ -136,9 +137,15 @@ fn start(
     config: &RunConfig,
     model: &Gpt2Config,
 ) -> Result<(highwater::Forecast, Session), Failure> {
-    let forecast = forecast(config, model)?;
+    let assumptions = Assumptions::measure(config, model)?;
+    let forecast = forecast(config, model, &assumptions)?;
     if !forecast.fits {
-        return Err(report::refused(&forecast));
+        return Err(report::refused(&with_floor(
+            config,
+            model,
+            &assumptions,
+            plan::FLOOR_TRIES,
+        )?));
     }
     let session = Session::new(config, model, Some(forecast.reserve_bytes))?;
     Ok((forecast, session))

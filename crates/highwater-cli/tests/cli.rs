@@ -275,6 +275,79 @@ fn no_steps_write_the_model_as_it_is_at_the_start() {
 }
 
 #[test]
+fn budgets_that_mislead_are_spoken_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = format!("train --steps 0 --out run {SMALL}");
+    let (code, result, news) = highwater(dir.path(), &line);
+    assert_eq!(code, 0, "{news}");
+    // No step has measured it, but it is there all the same.
+    assert!(result.contains("MiB of it is reserve"), "{result}");
+    let line = "resume run --steps 1 --memory 60MiB";
+    let (code, _, news) = highwater(dir.path(), line);
+    assert_eq!(code, 0, "{news}");
+    assert!(
+        news.contains("later resumes without --memory keep to it"),
+        "{news}"
+    );
+    let (code, _, news) = highwater(dir.path(), "plan --memory 1TiB --seq 16 --batch 1");
+    assert_eq!(code, 0, "{news}");
+    assert!(
+        news.starts_with("warning: --memory 1 TiB is more than"),
+        "{news}"
+    );
+    let (_, _, news) = highwater(dir.path(), "resume run");
+    assert!(
+        !news.contains("later resumes") && !news.contains("warning"),
+        "{news}"
+    );
+}
+
+#[test]
+fn plans_are_explained_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = format!("train --steps 1 --memory 64MiB --out run {SMALL}");
+    assert_eq!(highwater(dir.path(), &line).0, 0);
+    let (code, text, news) = highwater(dir.path(), "plan --explain --memory 60MiB");
+    assert_eq!(code, 0, "{news}");
+    for expected in [
+        "fits into 60 MiB",
+        "by layer",
+        "the floor",
+        "--optimizer sgd",
+        "computed again",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    let (code, json, _) = highwater(dir.path(), "train --dry-run --json");
+    assert_eq!(code, 0);
+    std::fs::write(dir.path().join("a.json"), json).unwrap();
+    let (code, text, news) = highwater(dir.path(), "plan --diff a.json run");
+    assert_eq!(code, 0, "{news}");
+    assert!(text.starts_with("A is a.json\nB is run\n"), "{text}");
+    let (code, json, _) = highwater(dir.path(), "plan --json --diff a.json run");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (code, &json["figures"][0]["name"]),
+        (0, &Value::from("budget_bytes"))
+    );
+    for (line, expected, fails) in [
+        (
+            "plan --diff a.json run --batch 2",
+            "it takes no settings",
+            2,
+        ),
+        ("plan --diff a.json", "2 values required", 2),
+        ("plan --diff a.json none", "none", 4),
+    ] {
+        let (code, _, news) = highwater(dir.path(), line);
+        assert!(
+            code == fails && news.contains(expected),
+            "{line}: {code}\n{news}"
+        );
+    }
+}
+
+#[test]
 fn a_step_that_explodes_is_told_and_what_was_saved_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let wild = "--lr 99 --schedule constant --warmup 0 --save-every 1 --steps 9 --threads 2";

@@ -1,7 +1,8 @@
 //! Planning takes no memory for the model. A program of its own, so that nothing else is measured.
 
 use highwater_cli::args::RunArgs;
-use highwater_cli::{resolve, session};
+use highwater_cli::dry::{Assumptions, forecast};
+use highwater_cli::resolve;
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles};
 
@@ -15,7 +16,8 @@ fn a_plan_for_a_larger_model_is_made_in_little_memory() {
         ..RunArgs::default()
     };
     let resolved = resolve::run(&DiskFiles, &args).unwrap();
-    let plan = session::forecast(&resolved.config, &resolved.model).unwrap();
+    let assumptions = Assumptions::measure(&resolved.config, &resolved.model).unwrap();
+    let plan = forecast(&resolved.config, &resolved.model, &assumptions).unwrap();
     assert!(plan.fits && plan.floor_bytes < plan.peak_bytes);
     assert!(plan.state_bytes > 4 * 3 * resolved.model.parameter_count());
     let peak = Usage::read().unwrap().peak;

@@ -1,7 +1,7 @@
 //! The pending graph: what the user's code has asked for and nobody has computed yet.
 
 use crate::op::specs;
-use crate::{Effect, Op, OpError, RANK_MAX, Shape, Spec};
+use crate::{Checkpoint, CheckpointPolicy, Effect, Op, OpError, RANK_MAX, Shape, Spec};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
@@ -97,7 +97,7 @@ pub struct Site {
     /// Which part of a step.
     pub phase: Phase,
     /// The `checkpoint(f, x)` it was made in, if any.
-    pub checkpoint: Option<u32>,
+    pub checkpoint: Option<Checkpoint>,
     /// False under `no_grad`: outputs never require gradients.
     pub grad_enabled: bool,
 }
@@ -188,6 +188,13 @@ impl Graph {
     /// Changes what a value is reported as.
     pub fn set_category(&mut self, id: ValueId, category: Category) {
         self.values[id as usize].category = category;
+    }
+
+    /// Says what is to become of the results of a node that was made in a checkpoint.
+    pub fn set_checkpoint_policy(&mut self, id: NodeId, policy: CheckpointPolicy) {
+        if let Some(checkpoint) = &mut self.nodes[id as usize].site.checkpoint {
+            checkpoint.policy = policy;
+        }
     }
 
     /// A cell, if it is still there.

@@ -2,6 +2,7 @@
 //! Highwater speaks. No kernel and no I/O is here, and no operation is named.
 
 mod backward;
+mod checkpoint;
 mod dtype;
 mod graph;
 mod layout;
@@ -9,6 +10,7 @@ mod op;
 mod shape;
 
 pub use backward::Backward;
+pub use checkpoint::{Checkpoint, CheckpointPolicy};
 pub use dtype::DType;
 pub use graph::{
     Category, Cell, CellId, Graph, Node, NodeId, Operand, Phase, Site, Source, Value, ValueId,

@@ -203,9 +203,23 @@ impl Family {
         &self.floor
     }
 
-    /// The plans, fastest first; each slower one has a smaller arena.
+    /// All plans, fastest first; each slower one has a smaller arena.
     pub fn plans(&self, problem: &Problem) -> Vec<Plan> {
         pareto(self.emitted(problem, 0))
+    }
+
+    /// About `count` of the plans, evenly over the bytes between the fastest and the smallest.
+    pub(crate) fn some(&self, problem: &Problem, count: usize) -> Vec<Plan> {
+        let peaks = || self.found.iter().map(|found| found.outcome.peak);
+        let (top, least) = (peaks().max().unwrap_or(0), self.floor.arena_bytes);
+        let step = top.saturating_sub(least) / count.max(1) as u64;
+        let budgets = (0..=count as u64).map(|i| least + step * i);
+        let chosen = budgets.chain([u64::MAX]);
+        pareto(
+            chosen
+                .filter_map(|b| self.choose(problem, b).ok())
+                .collect(),
+        )
     }
 }
 

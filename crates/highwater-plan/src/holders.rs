@@ -2,7 +2,7 @@
 
 use crate::check::footprint;
 use crate::plan::{Action, Plan};
-use crate::problem::{Home, Problem, ValueId};
+use crate::problem::{Home, NodeId, Problem, ValueId};
 use std::cmp::Reverse;
 
 /// What takes bytes at an instruction; each size is rounded up to the alignment.
@@ -18,11 +18,7 @@ pub struct Holders {
 /// Lists what is in the arena while an instruction of a plan is carried out.
 #[must_use]
 pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
-    let resident = |v: &crate::Value| match v.home {
-        Home::Resident { offset } => Some(offset),
-        _ => None,
-    };
-    let mut place: Vec<Option<u64>> = problem.values.iter().map(resident).collect();
+    let mut places = Places::new(problem);
     let mut scratch_bytes = 0;
     for (i, step) in plan.instructions.iter().enumerate().take(instruction + 1) {
         match &step.action {
@@ -31,30 +27,19 @@ pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
                 outputs,
                 scratch,
             } => {
-                let n = &problem.nodes[*node as usize];
-                for (&v, offset) in n.outputs.iter().zip(outputs).filter(|(_, o)| o.is_some()) {
-                    let taken = |&&u: &&ValueId| {
-                        place[u as usize] == *offset && problem.values[u as usize].bytes > 0
-                    };
-                    if problem.values[v as usize].bytes > 0
-                        && let Some(&u) = n.inputs.iter().find(taken)
-                    {
-                        place[u as usize] = None;
-                    }
-                    place[v as usize] = *offset;
-                }
+                places.run(problem, *node, outputs, |_, _| {});
                 if i == instruction && scratch.is_some() {
-                    scratch_bytes = footprint(n.scratch_bytes);
+                    scratch_bytes = footprint(problem.nodes[*node as usize].scratch_bytes);
                 }
             }
             Action::Free { value } | Action::Evict { value, .. } if i < instruction => {
-                place[*value as usize] = None;
+                places.0[*value as usize] = None;
             }
-            Action::Fetch { value, offset, .. } => place[*value as usize] = Some(*offset),
+            Action::Fetch { value, offset, .. } => places.0[*value as usize] = Some(*offset),
             Action::Free { .. } | Action::Evict { .. } | Action::Guard { .. } => {}
         }
     }
-    let held = (0..).zip(&place).filter(|(_, place)| place.is_some());
+    let held = (0..).zip(&places.0).filter(|(_, place)| place.is_some());
     let mut values: Vec<(ValueId, u64)> = held
         .map(|(v, _)| (v, footprint(problem.values[v as usize].bytes)))
         .collect();
@@ -62,5 +47,42 @@ pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
     Holders {
         values,
         scratch_bytes,
+    }
+}
+
+/// Where each value lies in the arena, if it does.
+pub(crate) struct Places(pub(crate) Vec<Option<u64>>);
+
+impl Places {
+    /// As a plan finds the arena.
+    pub(crate) fn new(problem: &Problem) -> Places {
+        let resident = |v: &crate::Value| match v.home {
+            Home::Resident { offset } => Some(offset),
+            _ => None,
+        };
+        Places(problem.values.iter().map(resident).collect())
+    }
+
+    /// Places what a run fills, and tells each pair (input, output) that shares a buffer.
+    pub(crate) fn run(
+        &mut self,
+        problem: &Problem,
+        node: NodeId,
+        outputs: &[Option<u64>],
+        mut takes_over: impl FnMut(ValueId, ValueId),
+    ) {
+        let n = &problem.nodes[node as usize];
+        for (&v, offset) in n.outputs.iter().zip(outputs).filter(|(_, o)| o.is_some()) {
+            let taken = |&&u: &&ValueId| {
+                self.0[u as usize] == *offset && problem.values[u as usize].bytes > 0
+            };
+            if problem.values[v as usize].bytes > 0
+                && let Some(&u) = n.inputs.iter().find(taken)
+            {
+                self.0[u as usize] = None;
+                takes_over(u, v);
+            }
+            self.0[v as usize] = *offset;
+        }
     }
 }

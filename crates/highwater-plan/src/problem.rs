@@ -38,8 +38,13 @@ pub enum Pin {
     /// Must be kept from its first production to its last use.
     Keep,
     /// Must be dropped after its last use in the forward part, and recomputed for later uses, as
-    /// `checkpoint(f, x)` asks.
+    /// `checkpoint(f, x)` asks; unless that is impossible.
     Recompute,
+    /// As `Keep` in every plan, as long as one that follows all preferences fits: see
+    /// [`crate::Families`]. To one [`crate::Family`] it is `Free`.
+    PreferKeep,
+    /// As `Recompute` in every plan, in the same way.
+    PreferRecompute,
 }
 
 /// A value: the bytes that one output of one node fills.

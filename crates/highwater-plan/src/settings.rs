@@ -35,8 +35,11 @@ impl Limits {
                         (low[first + k], high[first + k]) = (1, NEVER);
                     }
                 }
-                Pin::Free if policy == Policy::Keep => {}
-                Pin::Free => high[first..tail].fill(NEVER),
+                Pin::Free | Pin::PreferKeep | Pin::PreferRecompute => {
+                    if policy != Policy::Keep {
+                        high[first..tail].fill(NEVER);
+                    }
+                }
             }
         }
         let mut limits = Limits { low, high };

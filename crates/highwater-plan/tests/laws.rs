@@ -5,6 +5,7 @@ mod common;
 use common::random::{half_done, random};
 use highwater_plan::*;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 /// Budgets from the floor to plenty.
 fn budgets(problem: &Problem, family: &Family) -> Vec<u64> {
@@ -37,6 +38,7 @@ fn laws(problem: &Problem, policy: Policy) -> Result<(), TestCaseError> {
         let sum: u64 = held.values.iter().map(|h| h.1).sum();
         prop_assert_eq!(sum + held.scratch_bytes, plan.live_bytes);
         pins(problem, &plan)?;
+        explained(problem, &plan)?;
         if policy == Policy::Keep && problem.values.iter().all(|v| v.pin != Pin::Recompute) {
             prop_assert!(plan.recomputed_nodes == 0 || problem.nodes.iter().any(|n| n.done));
         }
@@ -47,6 +49,20 @@ fn laws(problem: &Problem, policy: Policy) -> Result<(), TestCaseError> {
             .expect_err("less than the floor");
         prop_assert_eq!(&refusal.floor, family.floor());
     }
+    Ok(())
+}
+
+/// What a plan's decisions cost is what the plan says that it repeats.
+fn explained(problem: &Problem, plan: &Plan) -> Result<(), TestCaseError> {
+    let decisions = explain(problem, plan);
+    let again = || decisions.iter().filter(|d| d.choice == Choice::Recompute);
+    let times: u32 = again().map(|d| d.times).sum();
+    let seconds: f64 = again().map(|d| d.seconds).sum();
+    prop_assert_eq!(times, plan.recomputed_nodes);
+    prop_assert!((seconds - plan.recompute_seconds).abs() < 1e-9 * (1.0 + seconds));
+    let lasting =
+        |d: &Decision| (0.0..=plan.seconds * f64::from(d.times)).contains(&d.lasts_seconds);
+    prop_assert!(decisions.iter().all(lasting), "{decisions:?}");
     Ok(())
 }
 
@@ -82,6 +98,53 @@ fn pins(problem: &Problem, plan: &Plan) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The problem with its pins as preferences.
+fn preferring(problem: &Problem) -> Problem {
+    let mut problem = problem.clone();
+    for value in &mut problem.values {
+        value.pin = match value.pin {
+            Pin::Keep => Pin::PreferKeep,
+            Pin::Recompute => Pin::PreferRecompute,
+            pin => pin,
+        };
+    }
+    problem
+}
+
+/// Preferences are followed where that fits, cost no memory where it does not, and more memory is
+/// never slower.
+fn preferences(pinned: &Problem) -> Result<(), TestCaseError> {
+    let problem = preferring(pinned);
+    let followed = Family::build(pinned, Policy::Auto).expect("sound");
+    let free = Family::build(&problem, Policy::Auto).expect("sound");
+    let families = Families::build(&problem, Policy::Auto).expect("sound");
+    let floors = (followed.floor().arena_bytes, free.floor().arena_bytes);
+    prop_assert_eq!(families.floor().arena_bytes, floors.0.min(floors.1));
+    let mut last = f64::INFINITY;
+    let all = budgets(&problem, &free).into_iter();
+    let all = all.chain(budgets(pinned, &followed));
+    for budget in all.collect::<BTreeSet<_>>() {
+        let Ok(plan) = families.choose(&problem, budget) else {
+            prop_assert!(budget < floors.0.min(floors.1));
+            continue;
+        };
+        prop_assert!(plan.arena_bytes <= budget && plan.seconds <= last);
+        last = plan.seconds;
+        let proof = verify(&problem, &plan, budget);
+        prop_assert!(proof.is_ok(), "{proof:?} under {budget}");
+        if plan.arena_bytes >= floors.0 {
+            prop_assert_eq!(&plan, &followed.choose(pinned, budget).expect("it fits"));
+            pins(pinned, &plan)?;
+        }
+    }
+    let slower = |pair: (&Plan, &Plan)| {
+        pair.0.seconds < pair.1.seconds && pair.0.arena_bytes > pair.1.arena_bytes
+    };
+    let listed = families.plans(&problem, 12);
+    prop_assert!(listed.iter().zip(&listed[1..]).all(slower));
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -98,6 +161,11 @@ proptest! {
     #[test]
     fn whole_steps_that_recompute(seed in any::<u64>(), nodes in 1..14usize) {
         laws(&random(seed, nodes), Policy::Recompute)?;
+    }
+
+    #[test]
+    fn preferences_are_followed_where_that_fits(seed in any::<u64>(), nodes in 1..14usize) {
+        preferences(&random(seed, nodes))?;
     }
 
     #[test]

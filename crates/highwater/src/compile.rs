@@ -1,7 +1,9 @@
 //! From the pending graph to the planner's problem.
 
 use crate::clock::{Clock, Work};
-use highwater_graph::{CellId, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs};
+use highwater_graph::{
+    CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs,
+};
 use highwater_plan::{self as plan, Home, Pin, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,7 +179,7 @@ fn optional(clock: &Clock, whole: &Work, parts: &Parts) -> Vec<(u32, f64)> {
     saved.collect()
 }
 
-fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Value {
+fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeMap<ValueId, Pin>) -> plan::Value {
     let home = if (from.external)(id) {
         Home::External
     } else {
@@ -189,11 +191,7 @@ fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeSet<ValueId>) -> plan::Val
     plan::Value {
         bytes: from.graph.value(id).spec.bytes(),
         home,
-        pin: if pinned.contains(&id) {
-            Pin::Recompute
-        } else {
-            Pin::Free
-        },
+        pin: pinned.get(&id).copied().unwrap_or_default(),
         wanted: from.wanted.contains(&id),
     }
 }
@@ -209,31 +207,40 @@ fn whole_value(graph: &Graph, node: &highwater_graph::Node, i: usize) -> bool {
     }
 }
 
-/// Values made inside a `checkpoint` and used, in the forward part, only there.
-fn pinned_values(graph: &Graph) -> BTreeSet<ValueId> {
-    let mut pinned = BTreeSet::new();
-    for node in graph.nodes() {
-        if node.site.checkpoint.is_some() && node.site.phase == Phase::Forward {
-            pinned.extend(node.outputs.iter().copied());
+/// What the user decided about values made inside a checkpoint. One that is used outside it in the
+/// forward part is recomputed only if the planner sees fit.
+fn pinned_values(graph: &Graph) -> BTreeMap<ValueId, Pin> {
+    let mut pinned = BTreeMap::new();
+    let forward = || {
+        graph
+            .nodes()
+            .iter()
+            .filter(|node| node.site.phase == Phase::Forward)
+    };
+    for node in forward() {
+        if let Some(checkpoint) = node.site.checkpoint {
+            let pin = match checkpoint.policy {
+                CheckpointPolicy::MustSave => Pin::Keep,
+                CheckpointPolicy::PreferSave => Pin::PreferKeep,
+                CheckpointPolicy::MustRecompute => Pin::Recompute,
+                CheckpointPolicy::PreferRecompute => Pin::PreferRecompute,
+            };
+            pinned.extend(node.outputs.iter().map(|&id| (id, pin)));
         }
     }
     if pinned.is_empty() {
         return pinned;
     }
-    for node in graph
-        .nodes()
-        .iter()
-        .filter(|node| node.site.phase == Phase::Forward)
-    {
+    let region = |node: &highwater_graph::Node| node.site.checkpoint.map(|found| found.region);
+    let drops = |pin: &Pin| matches!(pin, Pin::Recompute | Pin::PreferRecompute);
+    for node in forward() {
         for input in &node.inputs {
-            if let Source::Value(id) = input.source {
-                let made_in = graph
-                    .value(id)
-                    .producer
-                    .map(|(n, _)| graph.node(n).site.checkpoint);
-                if made_in.is_some_and(|checkpoint| checkpoint != node.site.checkpoint) {
-                    pinned.remove(&id);
-                }
+            if let Source::Value(id) = input.source
+                && let Some((made_by, _)) = graph.value(id).producer
+                && region(graph.node(made_by)) != region(node)
+                && pinned.get(&id).is_some_and(drops)
+            {
+                pinned.remove(&id);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What surrounds a call: grad mode, module path, checkpoint. Per thread, as in PyTorch.
 
-use highwater_graph::{Phase, Site};
+use highwater_graph::{Checkpoint, CheckpointPolicy, Phase, Site};
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::Arc;
@@ -46,9 +46,9 @@ pub fn scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `f` with its nodes marked as belonging to checkpoint `id`, or to none.
-pub(crate) fn in_checkpoint<R>(id: u32, f: impl FnOnce() -> R) -> R {
-    let before = CHECKPOINT.replace(Some(id));
+/// Runs `f` with its nodes marked as belonging to checkpoint `region`, all to be recomputed.
+pub(crate) fn in_checkpoint<R>(region: u32, f: impl FnOnce() -> R) -> R {
+    let before = CHECKPOINT.replace(Some(region));
     let _restore = Restore(|| CHECKPOINT.set(before));
     f()
 }
@@ -59,7 +59,10 @@ pub(crate) fn site(location: &'static Location<'static>, phase: Phase) -> Site {
         module: MODULE.with_borrow(Arc::clone),
         location,
         phase,
-        checkpoint: CHECKPOINT.get(),
+        checkpoint: CHECKPOINT.get().map(|region| Checkpoint {
+            region,
+            policy: CheckpointPolicy::MustRecompute,
+        }),
         grad_enabled: is_grad_enabled(),
     }
 }

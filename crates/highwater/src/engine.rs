@@ -289,9 +289,10 @@ impl Engine {
         self.lock().totals
     }
 
-    /// What the newest plan of a whole step is, and what other budgets would cost.
+    /// What the newest whole step takes, all its plans together, and what other budgets would cost.
+    /// Where a step was refused: as far as it was planned.
     pub fn forecast(&self) -> Option<Forecast> {
-        self.lock().forecast.clone()
+        self.lock().steps.forecast()
     }
 
     /// Whether the engine only plans.
@@ -438,7 +439,8 @@ impl Engine {
 
     /// Raises the reserve if the process outgrew it, so that the next plan's arena shrinks.
     pub(crate) fn check_reserve(&self, state: &mut State) {
-        if self.0.process_budget.is_none() {
+        // A dry run plans for another process than this one.
+        if self.0.process_budget.is_none() || self.0.dry {
             return;
         }
         let Ok(usage) = highwater_memory::Usage::read() else {

@@ -7,13 +7,13 @@ use crate::compile::{Compiled, Posed, Progress, compile};
 use crate::context::site;
 use crate::engine::{Engine, located};
 use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
-use crate::forecast::{Forecast, Surroundings, forecast};
+use crate::forecast::Told;
 use crate::plan_cache::Choice;
 use crate::state::{State, kept_values, value};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph, Operand, Phase, Source, ValueId};
-use highwater_plan::{Family, Plan, Problem};
+use highwater_plan::{Families, Plan, Problem};
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ impl Engine {
         self.check_reserve(state);
         match self.evaluate(state, &request) {
             Ok(()) => {
+                state.steps.end();
                 self.finish(state, location);
                 Ok(())
             }
@@ -187,7 +188,7 @@ impl Engine {
             graph,
             compiled,
             plan,
-            family,
+            about,
         } = match chosen {
             Ok(chosen) => chosen,
             Err(failed) => {
@@ -195,17 +196,16 @@ impl Engine {
                 return Err(failed);
             }
         };
-        let described = graph.as_ref().unwrap_or(&state.graph);
         // The first run of a plan touches pages for the first time.
-        let is_typical = family.is_none() && !self.0.dry;
-        if let Some(family) = family {
-            if self.0.dry || request.whole {
-                state.forecast = self.describe(state, described, &compiled, &family, Some(&plan));
+        let is_typical = matches!(about, About::Told(_)) && !self.0.dry;
+        let told = match about {
+            About::Told(told) => told,
+            About::New(family) => {
+                let new = self.take_up(state, graph.as_ref(), &compiled, &family, &plan);
+                new.map_err(clean)?
             }
-            self.prove(&compiled.problem, &plan).map_err(clean)?;
-            drop(family);
-            highwater_memory::heap::release_unused();
-        }
+        };
+        let described = graph.as_ref().unwrap_or(&state.graph);
         check_fresh(described, &compiled).map_err(clean)?;
         if !self.0.dry {
             self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
@@ -222,6 +222,8 @@ impl Engine {
                 return Err(failed);
             }
         };
+        let part = self.part(state, told, Arc::clone(&plan), Some((&compiled, &ran)));
+        state.steps.add(part);
         state.report(&plan, &compiled, &ran, started, &self.0.store);
         if is_typical {
             state.clock.note(compiled.runs(&ran));
@@ -230,6 +232,23 @@ impl Engine {
         let height = state.residents_end();
         self.0.store.hold(height);
         Ok(())
+    }
+
+    /// Proves a new plan, and says what there is to say about it.
+    fn take_up(
+        &self,
+        state: &mut State,
+        graph: Option<&Graph>,
+        compiled: &Compiled,
+        family: &Families,
+        plan: &Arc<Plan>,
+    ) -> Result<Arc<Told>> {
+        self.prove(&compiled.problem, plan)?;
+        let graph = graph.unwrap_or(&state.graph);
+        let told = Arc::new(self.tell(state, graph, compiled, family, plan));
+        state.cache.note(plan, &told);
+        highwater_memory::heap::release_unused();
+        Ok(told)
     }
 
     /// Results that outlive the plan get their storage first: it counts against the budget. What
@@ -339,11 +358,11 @@ impl Engine {
             let wanted = targets.iter().copied().chain(later);
             let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
             match self.plan(state, &compiled.problem) {
-                Ok(Choice::Known(plan)) => {
-                    return Ok(Chosen::new(Some(graph), compiled, plan, None));
+                Ok(Choice::Known(plan, told)) => {
+                    return Ok(Chosen::new(Some(graph), compiled, plan, About::Told(told)));
                 }
                 Ok(Choice::New(plan, family)) => {
-                    return Ok(Chosen::new(Some(graph), compiled, plan, Some(family)));
+                    return Ok(Chosen::new(Some(graph), compiled, plan, About::New(family)));
                 }
                 Ok(Choice::Refused(_)) | Err(_) => {}
             }
@@ -352,9 +371,11 @@ impl Engine {
         let targets_now = targets.iter().copied();
         let compiled = self.compile(state, &state.graph, targets_now, &none, request.effects);
         let refused = match self.plan(state, &compiled.problem) {
-            Ok(Choice::Known(plan)) => return Ok(Chosen::new(None, compiled, plan, None)),
+            Ok(Choice::Known(plan, told)) => {
+                return Ok(Chosen::new(None, compiled, plan, About::Told(told)));
+            }
             Ok(Choice::New(plan, family)) => {
-                return Ok(Chosen::new(None, compiled, plan, Some(family)));
+                return Ok(Chosen::new(None, compiled, plan, About::New(family)));
             }
             Ok(Choice::Refused(family)) => Ok(family),
             Err(error) => Err(error),
@@ -364,7 +385,7 @@ impl Engine {
         // Nor may corrected times refuse what fitted before.
         if !state.give_up_residents() && !state.clock.plan_by_rates() {
             let family = refused?;
-            state.forecast = self.describe(state, &state.graph, &compiled, &family, None);
+            self.note_refusal(state, &compiled, &family);
             return Err(self.refusal(state, &compiled, &family));
         }
         self.choose(
@@ -431,25 +452,7 @@ impl Engine {
         }
     }
 
-    fn describe(
-        &self,
-        state: &State,
-        graph: &Graph,
-        compiled: &Compiled,
-        family: &Family,
-        plan: Option<&Plan>,
-    ) -> Option<Forecast> {
-        let (budget_bytes, reserve_bytes) = self.stated_budget(state);
-        let state_bytes = self.0.store.state_bytes();
-        let around = Surroundings {
-            state: state_bytes,
-            reserve: reserve_bytes,
-            budget: budget_bytes,
-        };
-        forecast(graph, compiled, family, plan, around)
-    }
-
-    fn refusal(&self, state: &State, compiled: &Compiled, family: &Family) -> Error {
+    fn refusal(&self, state: &State, compiled: &Compiled, family: &Families) -> Error {
         let floor = family.floor();
         let (budget_bytes, reserve) = self.stated_budget(state);
         let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
@@ -526,6 +529,7 @@ impl Engine {
             state.poisoned = Some(error.to_string());
         }
         state.pending_grads.clear();
+        state.steps.give_up();
         for handle in state
             .handles
             .drain(..)
@@ -586,22 +590,24 @@ struct Chosen {
     graph: Option<Graph>,
     compiled: Compiled,
     plan: Arc<Plan>,
-    /// The plan's family, if the plan is new.
-    family: Option<Arc<Family>>,
+    about: About,
+}
+
+/// What is known about a chosen plan.
+enum About {
+    /// What was said when it was made.
+    Told(Arc<Told>),
+    /// Its family: it is new.
+    New(Arc<Families>),
 }
 
 impl Chosen {
-    fn new(
-        graph: Option<Graph>,
-        compiled: Compiled,
-        plan: Arc<Plan>,
-        family: Option<Arc<Family>>,
-    ) -> Self {
+    fn new(graph: Option<Graph>, compiled: Compiled, plan: Arc<Plan>, about: About) -> Self {
         Self {
             graph,
             compiled,
             plan,
-            family,
+            about,
         }
     }
 }

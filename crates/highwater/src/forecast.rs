@@ -1,61 +1,69 @@
 //! What a step will take, before it runs: who holds the bytes at the peak, what each budget costs.
+//!
+//! A step is one plan, or several: where gradients accumulate, where a value is read before the step
+//! ends. A forecast is of the whole path: the highest peak, the highest floor, seconds together.
+
+mod decisions;
+mod held;
+mod names;
+
+pub use decisions::Decision;
+pub use held::{Held, Holder, Layer};
 
 use crate::compile::Compiled;
-use crate::execute::describe;
+use crate::engine::Engine;
+use crate::execute::{Ran, describe};
+use crate::state::State;
+use held::{Moment, held};
 use highwater_graph::Graph;
-use highwater_plan::{Family, Plan, holders};
-use serde::Serialize;
-use std::collections::BTreeMap;
+use highwater_plan::{Action, Families, NodeId, Plan, holders};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A step as planned. All bytes are of the whole process: plan, state and reserve, where they are
 /// not said to be of the arena alone.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// Whether it runs inside the budget.
     pub fits: bool,
     /// The budget.
     pub budget_bytes: u64,
-    /// The least budget that works.
+    /// The least budget that works, as far as the step was planned.
     pub floor_bytes: u64,
     /// The operation that sets it: name, module, source line.
     pub floor_at: String,
-    /// What the chosen plan takes at most; of the least plan, if none fits.
+    /// Who holds the bytes there.
+    pub floor_held: Held,
+    /// What the chosen plans take at most; of the least plan, if none fits.
     pub peak_bytes: u64,
+    /// Where the peak is: operation, module, source line.
+    pub peak_at: String,
+    /// Who holds the bytes there.
+    pub peak_held: Held,
     /// Predicted seconds of a step.
     pub seconds_per_step: f64,
     /// Nodes that run again.
     pub recomputed_nodes: u32,
     /// Predicted seconds of those.
     pub recompute_seconds: f64,
-    /// Height of the plan's arena.
+    /// Height of the arena of the plan with the highest peak.
     pub arena_bytes: u64,
     /// Parameters, moments, inputs, kept values.
     pub state_bytes: u64,
     /// Code, heap, stacks, libraries' buffers.
     pub reserve_bytes: u64,
-    /// Where the peak is: operation, module, source line.
-    pub peak_at: String,
-    /// Who holds the arena's bytes there, largest first.
-    pub holders: Vec<Holder>,
-    /// Every budget's price: the plans there are, fastest first.
+    /// Every budget's price, fastest first.
     pub curve: Vec<Price>,
-    /// The instruction list.
+    /// How many plans the step is made of.
+    pub plans: u32,
+    /// What the plan with the highest peak decided.
+    pub decisions: Vec<Decision>,
+    /// Its instruction list.
     pub plan: Plan,
 }
 
-/// Values of one operation that are held at the peak.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Holder {
-    /// Bytes together.
-    pub bytes: u64,
-    /// How many values.
-    pub values: u32,
-    /// Category and operation, such as `activation of gelu`.
-    pub what: String,
-}
-
-/// What one plan costs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// What a step costs from some budget on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Price {
     /// Bytes of the process.
     pub bytes: u64,
@@ -63,93 +71,298 @@ pub struct Price {
     pub seconds_per_step: f64,
     /// Nodes that run again.
     pub recomputed_nodes: u32,
+    /// Predicted seconds of those.
+    pub recompute_seconds: f64,
 }
 
-/// What surrounds the arena, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Surroundings {
-    pub(crate) state: u64,
-    pub(crate) reserve: u64,
-    pub(crate) budget: u64,
+/// What is said about a plan when it is made; kept as long as the plan.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// Prices of the plans of the family, in bytes of the arena.
+    curve: Vec<Price>,
+    floor: Point,
+    peak: Point,
+    decisions: Vec<Decision>,
 }
 
-/// Describes `chosen`, or the least plan if there is none.
-pub(crate) fn forecast(
-    graph: &Graph,
-    compiled: &Compiled,
-    family: &Family,
-    chosen: Option<&Plan>,
-    around: Surroundings,
-) -> Option<Forecast> {
-    let plans = family.plans(&compiled.problem);
-    let plan = chosen.or(plans.last())?;
-    let beside = around.state + around.reserve;
-    let node = |id: highwater_plan::NodeId| {
-        compiled
-            .nodes
-            .get(id as usize)
-            .map(|&id| describe(graph.node(id)))
-            .unwrap_or_default()
-    };
-    let running = |instruction: u32| match &plan.instructions.get(instruction as usize)?.action {
-        highwater_plan::Action::Run { node, .. } | highwater_plan::Action::Guard { node } => {
-            Some(*node)
+#[derive(Debug)]
+struct Point {
+    arena_bytes: u64,
+    at: String,
+    held: Held,
+}
+
+/// One plan of a step.
+#[derive(Debug)]
+pub(crate) struct Part {
+    told: Arc<Told>,
+    plan: Arc<Plan>,
+    fits: bool,
+    budget_bytes: u64,
+    state_bytes: u64,
+    reserve_bytes: u64,
+    /// What runs of the plan before the next one takes over.
+    ran: Price,
+}
+
+/// The plans of the step under way, and of the last one that ended.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    now: Vec<Part>,
+    last: Vec<Part>,
+}
+
+/// Plans that a step under way is remembered by. Only a program that reads on and on without ever
+/// taking a step has more.
+const PARTS: usize = 32;
+
+impl Steps {
+    /// Adds a plan to the step under way.
+    pub(crate) fn add(&mut self, part: Part) {
+        if self.now.len() == PARTS {
+            self.now.remove(0);
         }
-        _ => None,
+        self.now.push(part);
+    }
+
+    /// Ends the step.
+    pub(crate) fn end(&mut self) {
+        self.last = std::mem::take(&mut self.now);
+    }
+
+    /// Forgets the step under way.
+    pub(crate) fn give_up(&mut self) {
+        self.now.clear();
+    }
+
+    /// The last whole step; what there is of one, if none ended yet.
+    pub(crate) fn forecast(&self) -> Option<Forecast> {
+        let parts = if self.last.is_empty() {
+            &self.now
+        } else {
+            &self.last
+        };
+        forecast(parts)
+    }
+}
+
+impl Part {
+    fn beside(&self) -> u64 {
+        self.state_bytes + self.reserve_bytes
+    }
+
+    fn floor_bytes(&self) -> u64 {
+        self.told.floor.arena_bytes + self.beside()
+    }
+
+    fn peak_bytes(&self) -> u64 {
+        self.plan.arena_bytes + self.beside()
+    }
+
+    /// How much of the plan's time runs.
+    fn share(&self) -> f64 {
+        if self.plan.seconds > 0.0 {
+            self.ran.seconds_per_step / self.plan.seconds
+        } else {
+            1.0
+        }
+    }
+
+    /// The price of the fastest plan that fits; of the least, if none does.
+    fn price(&self, budget_bytes: u64) -> Option<Price> {
+        let fits = |price: &&Price| price.bytes + self.beside() <= budget_bytes;
+        let curve = &self.told.curve;
+        curve.iter().find(fits).or(curve.last()).copied()
+    }
+}
+
+/// Brings the plans of a step together.
+fn forecast(parts: &[Part]) -> Option<Forecast> {
+    let first_of = |key: fn(&Part) -> u64| {
+        let best = parts.iter().map(key).max()?;
+        parts.iter().find(|part| key(part) == best)
     };
+    let (floor, peak) = (first_of(Part::floor_bytes)?, first_of(Part::peak_bytes)?);
+    let floor_bytes = floor.floor_bytes();
+    let ran = || parts.iter().map(|part| part.ran);
     Some(Forecast {
-        fits: chosen.is_some(),
-        budget_bytes: around.budget,
-        floor_bytes: family.floor().arena_bytes + beside,
-        floor_at: family.floor().node.map(node).unwrap_or_default(),
-        peak_bytes: plan.arena_bytes + beside,
-        seconds_per_step: plan.seconds,
-        recomputed_nodes: plan.recomputed_nodes,
-        recompute_seconds: plan.recompute_seconds,
-        arena_bytes: plan.arena_bytes,
-        state_bytes: around.state,
-        reserve_bytes: around.reserve,
-        peak_at: running(plan.peak_instruction).map(node).unwrap_or_default(),
-        holders: at_peak(graph, compiled, plan),
-        curve: plans.iter().map(|plan| price(plan, beside)).collect(),
-        plan: plan.clone(),
+        fits: parts.iter().all(|part| part.fits),
+        budget_bytes: peak.budget_bytes,
+        floor_bytes,
+        floor_at: floor.told.floor.at.clone(),
+        floor_held: floor.told.floor.held.clone(),
+        peak_bytes: peak.peak_bytes(),
+        peak_at: peak.told.peak.at.clone(),
+        peak_held: peak.told.peak.held.clone(),
+        seconds_per_step: ran().map(|ran| ran.seconds_per_step).sum(),
+        recomputed_nodes: ran().map(|ran| ran.recomputed_nodes).sum(),
+        recompute_seconds: ran().map(|ran| ran.recompute_seconds).sum(),
+        arena_bytes: peak.plan.arena_bytes,
+        state_bytes: peak.state_bytes,
+        reserve_bytes: peak.reserve_bytes,
+        curve: curve(parts, floor_bytes),
+        plans: parts.len() as u32,
+        decisions: peak.told.decisions.clone(),
+        plan: Plan::clone(&peak.plan),
     })
 }
 
-fn price(plan: &Plan, beside: u64) -> Price {
+/// What the plans cost together, for each budget at which one of them becomes faster.
+fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
+    let prices = |part: &Part| -> Vec<u64> {
+        let prices = part.told.curve.iter();
+        prices.map(|price| price.bytes + part.beside()).collect()
+    };
+    let mut budgets: Vec<u64> = parts.iter().flat_map(prices).collect();
+    budgets.retain(|&bytes| bytes >= floor_bytes);
+    budgets.sort_unstable();
+    budgets.dedup();
+    let price = |&bytes: &u64| {
+        let mut sum = (0.0, 0.0, 0.0);
+        for part in parts {
+            let (price, share) = (part.price(bytes)?, part.share());
+            sum.0 += share * price.seconds_per_step;
+            sum.1 += share * price.recompute_seconds;
+            sum.2 += share * f64::from(price.recomputed_nodes);
+        }
+        Some(Price {
+            bytes,
+            seconds_per_step: sum.0,
+            recomputed_nodes: sum.2.round() as u32,
+            recompute_seconds: sum.1,
+        })
+    };
+    budgets.iter().rev().filter_map(price).collect()
+}
+
+/// How many prices are told of a family.
+const PRICES: usize = 24;
+
+/// A family as a list of prices: the one place that looks at more than one of its plans.
+fn prices(compiled: &Compiled, family: &Families) -> Vec<Price> {
+    let plans = family.plans(&compiled.problem, PRICES);
+    plans.iter().map(price).collect()
+}
+
+/// What all of a plan costs.
+fn price(plan: &Plan) -> Price {
     Price {
-        bytes: plan.arena_bytes + beside,
+        bytes: plan.arena_bytes,
         seconds_per_step: plan.seconds,
         recomputed_nodes: plan.recomputed_nodes,
+        recompute_seconds: plan.recompute_seconds,
     }
 }
 
-fn at_peak(graph: &Graph, compiled: &Compiled, plan: &Plan) -> Vec<Holder> {
-    let held = holders(&compiled.problem, plan, plan.peak_instruction as usize);
-    let mut groups: BTreeMap<String, (u64, u32)> = BTreeMap::new();
-    let mut add = |what: String, bytes: u64| {
-        let group = groups.entry(what).or_default();
-        *group = (group.0 + bytes, group.1 + 1);
+/// What the runs that a plan came to cost.
+fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Price {
+    let mut price = Price {
+        bytes: plan.arena_bytes,
+        seconds_per_step: 0.0,
+        recomputed_nodes: 0,
+        recompute_seconds: 0.0,
     };
-    for (value, bytes) in held.values {
-        let value = graph.value(compiled.values[value as usize]);
-        let made = value
-            .producer
-            .map_or("input", |(node, _)| graph.node(node).op.name());
-        add(
-            format!("{} of {made}", crate::store::kind(value.category)),
-            bytes,
-        );
+    let nodes = &compiled.problem.nodes;
+    let mut seen: Vec<bool> = nodes.iter().map(|node| node.done).collect();
+    for &node in &ran.nodes {
+        let seconds = nodes[node as usize].seconds;
+        price.seconds_per_step += seconds;
+        if std::mem::replace(&mut seen[node as usize], true) {
+            price.recomputed_nodes += 1;
+            price.recompute_seconds += seconds;
+        }
     }
-    if held.scratch_bytes > 0 {
-        add("workspace".to_owned(), held.scratch_bytes);
+    price
+}
+
+/// The node that an instruction runs.
+fn running(plan: &Plan, instruction: u32) -> Option<NodeId> {
+    match plan.instructions.get(instruction as usize)?.action {
+        Action::Run { node, .. } | Action::Guard { node } => Some(node),
+        Action::Free { .. } | Action::Evict { .. } | Action::Fetch { .. } => None,
     }
-    let holder = |(what, (bytes, values))| Holder {
-        bytes,
-        values,
-        what,
-    };
-    let mut list: Vec<Holder> = groups.into_iter().map(holder).collect();
-    list.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
-    list
+}
+
+impl Engine {
+    /// Says all there is to say about a new plan and its family.
+    pub(crate) fn tell(
+        &self,
+        state: &State,
+        graph: &Graph,
+        compiled: &Compiled,
+        family: &Families,
+        plan: &Plan,
+    ) -> Told {
+        let (_, reserve_bytes) = self.stated_budget(state);
+        let beside = (self.0.store.state_bytes(), reserve_bytes);
+        let point = |arena_bytes, node: Option<NodeId>, values: &[_], scratch_bytes| {
+            let node = node.and_then(|node| compiled.nodes.get(node as usize).copied());
+            let moment = Moment {
+                arena_bytes,
+                node,
+                values,
+                scratch_bytes,
+            };
+            Point {
+                arena_bytes,
+                at: node
+                    .map(|node| describe(graph.node(node)))
+                    .unwrap_or_default(),
+                held: held(state, graph, compiled, &moment, beside),
+            }
+        };
+        let floor = family.floor();
+        let at_peak = holders(&compiled.problem, plan, plan.peak_instruction as usize);
+        let node = running(plan, plan.peak_instruction);
+        Told {
+            curve: prices(compiled, family),
+            floor: point(
+                floor.arena_bytes,
+                floor.node,
+                &floor.holders,
+                floor.scratch_bytes,
+            ),
+            peak: point(
+                plan.arena_bytes,
+                node,
+                &at_peak.values,
+                at_peak.scratch_bytes,
+            ),
+            decisions: decisions::decisions(graph, compiled, plan),
+        }
+    }
+
+    /// A plan as a part of a step, and what ran of it; nothing, if it does not fit.
+    pub(crate) fn part(
+        &self,
+        state: &State,
+        told: Arc<Told>,
+        plan: Arc<Plan>,
+        ran: Option<(&Compiled, &Ran)>,
+    ) -> Part {
+        let (budget_bytes, reserve_bytes) = self.stated_budget(state);
+        Part {
+            told,
+            fits: ran.is_some(),
+            budget_bytes,
+            state_bytes: self.0.store.state_bytes(),
+            reserve_bytes,
+            ran: ran.map_or_else(
+                || price(&plan),
+                |(compiled, ran)| price_of_runs(&plan, compiled, ran),
+            ),
+            plan,
+        }
+    }
+
+    /// Notes that a step ends here for want of memory: what it would take at least.
+    pub(crate) fn note_refusal(&self, state: &mut State, compiled: &Compiled, family: &Families) {
+        let Ok(least) = family.choose(&compiled.problem, family.floor().arena_bytes) else {
+            return;
+        };
+        let told = self.tell(state, &state.graph, compiled, family, &least);
+        let part = self.part(state, Arc::new(told), Arc::new(least), None);
+        state.steps.add(part);
+        state.steps.end();
+    }
 }

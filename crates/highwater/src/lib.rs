@@ -77,12 +77,12 @@ mod state;
 mod store;
 mod tensor;
 
-pub use checkpoint::checkpoint;
+pub use checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use context::{is_grad_enabled, no_grad, scope};
 pub use engine::{Builder, Engine, OnPlan};
 pub use error::{Error, Result};
-pub use forecast::{Forecast, Holder, Price};
-pub use highwater_graph::{Category, DType, Layout, Shape};
+pub use forecast::{Decision, Forecast, Held, Holder, Layer, Price};
+pub use highwater_graph::{Category, CheckpointPolicy, DType, Layout, Shape};
 pub use highwater_memory as memory;
 pub use highwater_memory::Bytes;
 pub use highwater_ops::philox;

@@ -1,6 +1,7 @@
 //! What the planner answered: plans by problem, families of plans by structure.
 
-use highwater_plan::{Family, Plan, Policy, Problem, ProblemError};
+use crate::forecast::Told;
+use highwater_plan::{Families, Plan, Policy, Problem, ProblemError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ struct Entry {
     plan: Arc<Plan>,
     /// From this budget on there is a faster plan.
     faster_from: u64,
+    /// What was said about it.
+    told: Option<Arc<Told>>,
 }
 
 #[derive(Debug)]
@@ -30,18 +33,18 @@ struct Known {
     structure: u64,
     policy: Policy,
     bytes: u64,
-    family: Arc<Family>,
+    family: Arc<Families>,
 }
 
 /// The planner's answer.
 #[derive(Debug)]
 pub(crate) enum Choice {
-    /// A plan that was chosen before.
-    Known(Arc<Plan>),
+    /// A plan that was chosen before, and what was said about it.
+    Known(Arc<Plan>, Arc<Told>),
     /// A plan that nobody has verified yet, with its family.
-    New(Arc<Plan>, Arc<Family>),
+    New(Arc<Plan>, Arc<Families>),
     /// Nothing fits.
-    Refused(Arc<Family>),
+    Refused(Arc<Families>),
 }
 
 /// The most plans that are remembered.
@@ -60,14 +63,19 @@ impl PlanCache {
         before_planning: impl FnOnce(),
     ) -> Result<Choice, ProblemError> {
         let hash = hash(problem);
+        // Without a word on it, a plan was never verified either.
         let known = |entry: &Entry| {
-            let fits = (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
+            let fits = entry.told.is_some()
+                && (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
             fits && entry.hash == hash && entry.problem == *problem
         };
         if let Some(index) = self.plans.iter().rposition(known) {
             self.plans[index..].rotate_left(1);
-            let entry = self.plans.last().map(|entry| Arc::clone(&entry.plan));
-            return Ok(Choice::Known(entry.expect("it was just moved there")));
+            let entry = self.plans.last();
+            let told = entry.and_then(|entry| Some((entry, entry.told.as_ref()?)));
+            if let Some((entry, told)) = told {
+                return Ok(Choice::Known(Arc::clone(&entry.plan), Arc::clone(told)));
+            }
         }
         before_planning();
         let adapted = self.adapted(problem, policy);
@@ -94,12 +102,21 @@ impl PlanCache {
             problem: problem.clone(),
             plan: Arc::clone(&plan),
             faster_from,
+            told: None,
         });
         Ok(Choice::New(plan, family))
     }
 
+    /// Remembers what was said about a plan.
+    pub(crate) fn note(&mut self, plan: &Arc<Plan>, told: &Arc<Told>) {
+        let mut entries = self.plans.iter_mut().rev();
+        if let Some(entry) = entries.find(|entry| Arc::ptr_eq(&entry.plan, plan)) {
+            entry.told = Some(Arc::clone(told));
+        }
+    }
+
     /// The decisions of a larger problem of the same structure, or of this very one.
-    fn adapted(&mut self, problem: &Problem, policy: Policy) -> Option<Arc<Family>> {
+    fn adapted(&mut self, problem: &Problem, policy: Policy) -> Option<Arc<Families>> {
         let (structure, bytes) = (structure(problem), bytes(problem));
         let known = |known: &Known| {
             known.structure == structure && known.policy == policy && known.bytes >= bytes
@@ -110,9 +127,9 @@ impl PlanCache {
         Some(Arc::new(family))
     }
 
-    fn built(&mut self, problem: &Problem, policy: Policy) -> Result<Arc<Family>, ProblemError> {
+    fn built(&mut self, problem: &Problem, policy: Policy) -> Result<Arc<Families>, ProblemError> {
         let (structure, bytes) = (structure(problem), bytes(problem));
-        let family = Arc::new(Family::build(problem, policy)?);
+        let family = Arc::new(Families::build(problem, policy)?);
         let same = |known: &Known| known.structure == structure && known.policy == policy;
         self.families.retain(|known| !same(known));
         if self.families.len() == FAMILIES {

@@ -1,15 +1,16 @@
 //! What of an engine changes: the pending graph, what has run of it, who holds what.
 
+use crate::Result;
 use crate::clock::Clock;
 use crate::compile::{Compiled, Progress};
 use crate::engine::usage_error;
 use crate::evaluate::KEPT_BYTES;
 use crate::execute::Ran;
+use crate::forecast::Steps;
 use crate::plan_cache::PlanCache;
 use crate::report::{StepReport, Totals};
 use crate::store::Storage;
 use crate::tensor::{Handle, HandleState, Leaf};
-use crate::{Forecast, Result};
 use highwater_graph::{Category, CellId, Graph, Operand, Source, ValueId};
 use highwater_plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +48,7 @@ pub(crate) struct State {
     pub(crate) poisoned: Option<String>,
     pub(crate) last: StepReport,
     pub(crate) totals: Totals,
-    pub(crate) forecast: Option<Forecast>,
+    pub(crate) steps: Steps,
 }
 
 impl State {

@@ -8,8 +8,10 @@
 )]
 
 mod budget;
+mod checkpoints;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
+mod forecast;
 mod misuse;
 mod models;
 mod reads;

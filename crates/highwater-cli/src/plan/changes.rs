@@ -1,0 +1,214 @@
+//! What other settings would bring: each is planned as the given ones were.
+
+use std::time::{Duration, Instant};
+
+use highwater::Forecast;
+use highwater_models::Gpt2Config;
+use serde::Serialize;
+
+use crate::config::{Method, Policy, RunConfig};
+use crate::dry::{Assumptions, with_floor};
+use crate::error::Failure;
+
+/// How many changes are told.
+const TOLD: usize = 5;
+/// What a change must bring to be told, as a share: less time, a lower peak or a lower floor.
+const WORTH: f64 = 0.01;
+/// How often the floor of a change is tried: see [`with_floor`].
+const TRIES: usize = 3;
+
+/// The changes of the settings that cost least.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Changes {
+    /// Those that fit first, then the fastest for a token.
+    pub changes: Vec<Change>,
+    /// How many more there are that bring something.
+    pub changes_left_out: usize,
+    /// How many were not planned because that took too long.
+    pub changes_not_tried: usize,
+}
+
+/// A change of the settings and what it brings.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// The flags to give instead.
+    pub flags: String,
+    /// What becomes different in what is trained.
+    pub effect: &'static str,
+    /// Whether it fits the budget.
+    pub fits: bool,
+    /// The least budget that works.
+    pub floor_bytes: u64,
+    /// What the plan takes at most.
+    pub peak_bytes: u64,
+    /// Predicted seconds of a step.
+    pub seconds_per_step: f64,
+    /// Predicted seconds for each token that a step learns from.
+    pub seconds_per_token: f64,
+}
+
+const ROUNDING: &str = "the same batch in more parts; sums round differently";
+const FEWER: &str = "a step learns from fewer tokens";
+
+/// Flags, what they change about what is trained, and the settings with them.
+type Candidate = (String, &'static str, RunConfig);
+
+impl Changes {
+    /// Plans each change that the settings allow, for as long as `time` lasts.
+    pub(super) fn plan(
+        config: &RunConfig,
+        model: &Gpt2Config,
+        assumptions: &Assumptions,
+        forecast: &Forecast,
+        time: Duration,
+    ) -> Result<Self, Failure> {
+        let started = Instant::now();
+        let mut candidates = candidates(config).into_iter();
+        let mut changes = Vec::new();
+        while started.elapsed() < time
+            && let Some((flags, effect, config)) = candidates.next()
+        {
+            let model = model.clone().with_dropout(config.model.dropout);
+            let changed = with_floor(&config, &model, assumptions, TRIES)?;
+            changes.push(change(flags, effect, &config, &changed));
+        }
+        let given = change(String::new(), "", config, forecast);
+        changes.retain(|change| brings_something(change, &given));
+        changes.sort_by(|a, b| {
+            let slower = a.seconds_per_token.total_cmp(&b.seconds_per_token);
+            b.fits.cmp(&a.fits).then(slower)
+        });
+        let changes_left_out = changes.len().saturating_sub(TOLD);
+        changes.truncate(TOLD);
+        Ok(Self {
+            changes,
+            changes_left_out,
+            changes_not_tried: candidates.len(),
+        })
+    }
+}
+
+fn change(flags: String, effect: &'static str, config: &RunConfig, forecast: &Forecast) -> Change {
+    let tokens = config.batch_shape().tokens() * config.training.accumulate;
+    Change {
+        flags,
+        effect,
+        fits: forecast.fits,
+        floor_bytes: forecast.floor_bytes,
+        peak_bytes: forecast.peak_bytes,
+        seconds_per_step: forecast.seconds_per_step,
+        seconds_per_token: forecast.seconds_per_step / tokens as f64,
+    }
+}
+
+fn brings_something(change: &Change, given: &Change) -> bool {
+    let less = |a: f64, b: f64| a < b * (1.0 - WORTH);
+    let lower = less(change.floor_bytes as f64, given.floor_bytes as f64);
+    // What does not fit is no way to be faster.
+    let faster = change.fits && less(change.seconds_per_token, given.seconds_per_token);
+    lower || faster || (change.fits && !given.fits)
+}
+
+/// The changes that the settings allow; those of one plan first, which take least time to plan.
+fn candidates(config: &RunConfig) -> Vec<Candidate> {
+    let mut list = Vec::new();
+    other_ways(config, &mut list);
+    other_portions(config, &mut list);
+    list
+}
+
+fn add(
+    list: &mut Vec<Candidate>,
+    config: &RunConfig,
+    flags: impl Into<String>,
+    effect: &'static str,
+    set: impl FnOnce(&mut RunConfig),
+) {
+    let mut changed = config.clone();
+    set(&mut changed);
+    list.push((flags.into(), effect, changed));
+}
+
+/// Another optimizer, and what can be left out.
+fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
+    let without_moments = |config: &mut RunConfig| {
+        config.optimizer.method = Method::Sgd { momentum: 0.0 };
+    };
+    match config.optimizer.method {
+        Method::Adamw { .. } => {
+            let effect = "another optimizer, without moments";
+            add(list, config, "--optimizer sgd", effect, without_moments);
+        }
+        Method::Sgd { momentum } if momentum > 0.0 => {
+            add(list, config, "--momentum 0", "no momentum", without_moments);
+        }
+        Method::Sgd { .. } => {}
+    }
+    if config.optimizer.clip.is_some() {
+        let effect = "gradients are not clipped";
+        add(list, config, "without --clip", effect, |config| {
+            config.optimizer.clip = None;
+        });
+    }
+    if config.model.dropout > 0.0 {
+        add(list, config, "--dropout 0", "no dropout", |config| {
+            config.model.dropout = 0.0;
+        });
+    }
+    if config.machine.policy != Policy::Auto {
+        add(
+            list,
+            config,
+            "--policy auto",
+            "the same numbers",
+            |config| {
+                config.machine.policy = Policy::Auto;
+            },
+        );
+    }
+}
+
+/// Other sequences, batches and parts of batches.
+fn other_portions(config: &RunConfig, list: &mut Vec<Candidate>) {
+    let training = &config.training;
+    let (batch, seq, accumulate) = (training.batch, training.seq, training.accumulate);
+    if seq > 1 {
+        let flags = format!("--seq {}", seq / 2);
+        add(
+            list,
+            config,
+            flags,
+            "sequences of half the length",
+            |config| {
+                config.training.seq = seq / 2;
+            },
+        );
+    }
+    if batch > 1 {
+        let flags = format!("--batch {}", batch / 2);
+        add(list, config, flags, FEWER, |config| {
+            config.training.batch = batch / 2;
+        });
+    }
+    if accumulate > 1 {
+        add(list, config, "--accumulate 1", FEWER, |config| {
+            config.training.accumulate = 1;
+        });
+    }
+    let (flags, effect) = (
+        format!("--batch {}", batch * 2),
+        "a step learns from more tokens",
+    );
+    add(list, config, flags, effect, |config| {
+        config.training.batch = batch * 2;
+    });
+    for parts in [2, 4] {
+        if batch.is_multiple_of(parts) {
+            let (batch, accumulate) = (batch / parts, accumulate * parts);
+            let flags = format!("--batch {batch} --accumulate {accumulate}");
+            add(list, config, flags, ROUNDING, |config| {
+                (config.training.batch, config.training.accumulate) = (batch, accumulate);
+            });
+        }
+    }
+}

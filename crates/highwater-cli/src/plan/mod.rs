@@ -1,0 +1,170 @@
+//! `plan`: whether a step fits, what it costs, who holds the memory, and what would change that.
+//!
+//! `plan --json` prints a [`Report`]; the guide lists its fields. `plan --diff` reads two of them.
+
+mod changes;
+mod diff;
+mod ladder;
+mod text;
+
+pub use changes::{Change, Changes};
+pub use diff::{Diff, diff};
+pub use ladder::Rung;
+pub use text::text;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use highwater::Forecast;
+use highwater_memory::DiskFiles;
+use highwater_models::Gpt2Config;
+use serde::Serialize;
+
+use crate::args::{PlanArgs, RunArgs};
+use crate::config::{Method, Policy, RunConfig};
+use crate::dry::{Assumptions, with_floor};
+use crate::error::{Code, Failure};
+use crate::resolve::{self, Resolved};
+use crate::{output, report};
+
+/// How long changed settings are planned before the rest of them is left out.
+const CHANGES_TIME: Duration = Duration::from_secs(10);
+/// How often the floor of a step of several plans is tried.
+pub const FLOOR_TRIES: usize = 8;
+
+/// The version of the JSON's format: a field that goes, or means something else, makes the next.
+const FORMAT: u32 = 1;
+
+/// All that `plan` says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of this format.
+    pub format: u32,
+    /// The settings that decide.
+    pub settings: Settings,
+    /// Tokens that a step learns from.
+    pub tokens_per_step: u64,
+    /// Predicted tokens per second.
+    pub tokens_per_second: f64,
+    /// The step as planned.
+    #[serde(flatten)]
+    pub forecast: Forecast,
+    /// Budgets from the floor to where nothing is computed twice.
+    pub ladder: Vec<Rung>,
+    /// What other settings would bring.
+    #[serde(flatten)]
+    pub changes: Changes,
+}
+
+/// The settings that decide about memory and time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// Name of the preset, or the model's folder.
+    pub model: String,
+    /// Sequences in a batch.
+    pub batch: usize,
+    /// Tokens in a sequence.
+    pub seq: usize,
+    /// Batches of one step.
+    pub accumulate: usize,
+    /// The optimizer.
+    pub optimizer: &'static str,
+    /// Whether gradients are clipped.
+    pub clip: bool,
+    /// Probability of dropout.
+    pub dropout: f64,
+    /// What may be recomputed.
+    pub policy: Policy,
+    /// Threads to compute with.
+    pub threads: usize,
+}
+
+impl Settings {
+    fn new(config: &RunConfig) -> Self {
+        Self {
+            model: config.model.source.to_string(),
+            batch: config.training.batch,
+            seq: config.training.seq,
+            accumulate: config.training.accumulate,
+            optimizer: match config.optimizer.method {
+                Method::Adamw { .. } => "adamw",
+                Method::Sgd { .. } => "sgd",
+            },
+            clip: config.optimizer.clip.is_some(),
+            dropout: config.model.dropout,
+            policy: config.machine.policy,
+            threads: config.machine.threads,
+        }
+    }
+}
+
+impl Report {
+    /// Plans settings, and changes of them for as long as `time` lasts.
+    ///
+    /// # Errors
+    /// [`Failure`] of the engine; a step that does not fit is an answer, not an error.
+    pub fn new(
+        config: &RunConfig,
+        model: &Gpt2Config,
+        assumptions: &Assumptions,
+        time: Duration,
+    ) -> Result<Self, Failure> {
+        let forecast = with_floor(config, model, assumptions, FLOOR_TRIES)?;
+        let tokens = config.batch_shape().tokens() * config.training.accumulate;
+        Ok(Self {
+            format: FORMAT,
+            settings: Settings::new(config),
+            tokens_per_step: tokens as u64,
+            tokens_per_second: tokens as f64 / forecast.seconds_per_step,
+            ladder: ladder::ladder(&forecast),
+            changes: Changes::plan(config, model, assumptions, &forecast, time)?,
+            forecast,
+        })
+    }
+}
+
+/// Says whether a step fits and what it costs, or in what two plans differ.
+///
+/// # Errors
+/// [`Failure`], with the exit code to end with.
+pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
+    if let [before, after] = args.diff.as_slice() {
+        if args.explain || args.run != RunArgs::default() {
+            let message = "--diff compares two plans that were stored: it takes no settings";
+            return Err(Failure::usage(message).hint("store them with `highwater plan --json`"));
+        }
+        let found = diff(&DiskFiles, before, after)?;
+        output::result(&if args.json {
+            json(&found)?
+        } else {
+            found.to_string()
+        });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Resolved { config, model } = resolve::run(&DiskFiles, &args.run)?;
+    report::warn_of_budget(&config);
+    let assumptions = Assumptions::measure(&config, &model)?;
+    let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;
+    show(&report, args.explain, args.json)
+}
+
+/// Prints what there is to say about a plan. The exit code tells whether the step fits.
+///
+/// # Errors
+/// None but a mistake of the program.
+pub fn show(report: &Report, explain: bool, as_json: bool) -> Result<ExitCode, Failure> {
+    output::result(&if as_json {
+        json(report)?
+    } else {
+        text(report, explain)
+    });
+    Ok(if report.forecast.fits {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(Code::Budget as u8)
+    })
+}
+
+fn json(what: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(what).map_err(|error| Failure::new(Code::Internal, error))
+}

@@ -1,0 +1,463 @@
+//! A plan as people read it.
+
+use std::fmt::Write as _;
+
+use highwater::plan::Choice;
+use highwater::{Decision, Forecast, Held, Holder, Layer};
+use highwater_memory::Bytes;
+
+use super::ladder::share;
+use super::{Change, Report, Rung};
+
+/// Rows of a list that are shown.
+const ROWS: usize = 8;
+/// Rows of the list of decisions of one kind.
+const DECISIONS: usize = 12;
+
+/// Writes a report for people; with `explain`, each decision of the plan too.
+pub fn text(report: &Report, explain: bool) -> String {
+    let f = &report.forecast;
+    let mut text = String::new();
+    headline(&mut text, report);
+    if f.fits {
+        let _ = writeln!(text, "\nwho holds the {} at the peak", Bytes(f.peak_bytes));
+        held(&mut text, &f.peak_held, f.peak_bytes);
+        floor(&mut text, f);
+    } else {
+        let _ = writeln!(
+            text,
+            "\nwho holds the {} at the floor",
+            Bytes(f.floor_bytes)
+        );
+        held(&mut text, &f.floor_held, f.floor_bytes);
+    }
+    ladder(&mut text, f, &report.ladder);
+    changes(&mut text, report);
+    if explain {
+        decisions(&mut text, f);
+    } else {
+        text.push_str("\n--explain lists what the plan decided, --json has all of it\n");
+    }
+    text.trim_end().to_owned()
+}
+
+fn headline(text: &mut String, report: &Report) {
+    let (f, s) = (&report.forecast, &report.settings);
+    let parts = match s.accumulate {
+        1 => String::new(),
+        parts => format!(" x {parts} accumulated"),
+    };
+    let _ = writeln!(
+        text,
+        "{}: {} sequences of {} tokens{parts}, {}, {} threads\n",
+        s.model, s.batch, s.seq, s.optimizer, s.threads
+    );
+    let (budget, peak) = (Bytes(f.budget_bytes), Bytes(f.peak_bytes));
+    let at = place(&f.peak_at);
+    if f.fits {
+        let left = Bytes(f.budget_bytes.saturating_sub(f.peak_bytes));
+        let _ = writeln!(text, "fits into {budget}");
+        let _ = writeln!(
+            text,
+            "  peak        {peak}, {left} below the budget, at {at}"
+        );
+    } else {
+        let missing = Bytes(f.floor_bytes.saturating_sub(f.budget_bytes));
+        let floor = Bytes(f.floor_bytes);
+        let _ = writeln!(
+            text,
+            "does not fit into {budget}: it needs {floor}, {missing} more"
+        );
+        let _ = writeln!(text, "what follows is the plan that needs least");
+        let _ = writeln!(text, "  peak        {peak}, at {at}");
+    }
+    let (seconds, again) = (f.seconds_per_step, f.recompute_seconds);
+    let _ = writeln!(
+        text,
+        "  time        {} per step, {:.0} tokens per second (predicted)",
+        time(seconds),
+        report.tokens_per_second
+    );
+    let _ = writeln!(
+        text,
+        "  recomputed  {}",
+        recomputed(f.recomputed_nodes, again, seconds)
+    );
+    let _ = writeln!(
+        text,
+        "  floor       {}: less works with no plan; set by {}",
+        Bytes(f.floor_bytes),
+        place(&f.floor_at)
+    );
+    if f.plans > 1 {
+        let _ = writeln!(
+            text,
+            "  plans       the step is {} plans, one after the other; what holds memory is told of \
+             the one that holds most",
+            f.plans
+        );
+    }
+}
+
+fn recomputed(nodes: u32, again: f64, seconds: f64) -> String {
+    if nodes == 0 {
+        return "nothing: every result that is needed later is kept".to_owned();
+    }
+    format!(
+        "{} of it ({}): {nodes} operations run again, so that their results need not be kept",
+        time(again),
+        percent(share(again, seconds))
+    )
+}
+
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".to_owned(),
+        percent if percent < 1.0 => "<1 %".to_owned(),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
+/// Seconds with three digits that count.
+pub(super) fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 10.0 => format!("{s:.1} s"),
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 1e-2 => format!("{:.1} ms", s * 1e3),
+        s if s >= 1e-3 => format!("{:.2} ms", s * 1e3),
+        s if s > 0.0 => format!("{:.1} us", s * 1e6),
+        _ => "0 s".to_owned(),
+    }
+}
+
+/// Where something is, without the line of the source.
+fn place(at: &str) -> &str {
+    at.split_once(" at ").map_or(at, |(place, _)| place)
+}
+
+fn row(text: &mut String, bytes: u64, all: u64, what: &str) {
+    let share = percent(share(bytes as f64, all as f64));
+    let _ = writeln!(
+        text,
+        "    {:>10} {share:>6}  {what}",
+        Bytes(bytes).to_string()
+    );
+}
+
+fn held(text: &mut String, held: &Held, all: u64) {
+    text.push_str("  by kind\n");
+    holders(text, &held.kinds, all, kind);
+    text.push_str("  by layer\n");
+    for layer in held.layers.iter().take(ROWS) {
+        row(text, layer.bytes, all, &layer_row(layer));
+    }
+    rest(
+        text,
+        held.layers.iter().skip(ROWS).map(|layer| layer.bytes),
+        all,
+    );
+    text.push_str("  by operation, in the plan\n");
+    holders(text, &held.operations, all, |holder| {
+        format!("{}{}", holder.what, times(holder.values))
+    });
+}
+
+fn holders(text: &mut String, list: &[Holder], all: u64, name: impl Fn(&Holder) -> String) {
+    for holder in list.iter().take(ROWS) {
+        row(text, holder.bytes, all, &name(holder));
+    }
+    rest(text, list.iter().skip(ROWS).map(|holder| holder.bytes), all);
+}
+
+fn times(count: u32) -> String {
+    if count > 1 {
+        format!(" (x{count})")
+    } else {
+        String::new()
+    }
+}
+
+fn rest(text: &mut String, left: impl ExactSizeIterator<Item = u64>, all: u64) {
+    if left.len() > 0 {
+        let what = format!("{} more, together", left.len());
+        row(text, left.sum(), all, &what);
+    }
+}
+
+fn kind(holder: &Holder) -> String {
+    match holder.what.as_str() {
+        "reserve" => "reserve: code, heap, stacks, libraries".to_owned(),
+        "rounding" => "unused, between buffers and at the end of pages".to_owned(),
+        "workspace" => "workspace of the operation that runs".to_owned(),
+        _ => format!("{}{}", kind_name(holder), times(holder.values)),
+    }
+}
+
+fn kind_name(holder: &Holder) -> &str {
+    match holder.what.as_str() {
+        "parameter" => "parameters",
+        "gradient" => "gradients",
+        "activation" => "activations",
+        "input" => "inputs",
+        "rounding" => "unused",
+        other => other,
+    }
+}
+
+fn layer_row(layer: &Layer) -> String {
+    let module = match layer.module.as_str() {
+        "" => "outside any module",
+        module => module,
+    };
+    let state = match layer.state_bytes {
+        0 => String::new(),
+        state if state == layer.bytes => "all of it state".to_owned(),
+        state => format!("{} of it state", Bytes(state)),
+    };
+    let each = match (
+        layer.layers,
+        Bytes(layer.least_bytes),
+        Bytes(layer.most_bytes),
+    ) {
+        (1, ..) => String::new(),
+        (_, least, most) if least == most => format!("{most} each"),
+        (_, least, most) => format!("{least} to {most} each, most in {}", layer.most_in),
+    };
+    let notes: Vec<String> = [each, state]
+        .into_iter()
+        .filter(|note| !note.is_empty())
+        .collect();
+    if notes.is_empty() {
+        return module.to_owned();
+    }
+    format!("{module}: {}", notes.join(", "))
+}
+
+/// The floor in two lines: what must be there in any case, and the largest of what is in the plan.
+fn floor(text: &mut String, f: &Forecast) {
+    let (floor, at) = (Bytes(f.floor_bytes), place(&f.floor_at));
+    let _ = writeln!(
+        text,
+        "\nwhy no plan needs less than {floor}: what is there when {at} runs"
+    );
+    let kinds = f
+        .floor_held
+        .kinds
+        .iter()
+        .filter(|holder| holder.bytes * 50 > f.floor_bytes);
+    let kinds = kinds.map(|holder| format!("{} {}", Bytes(holder.bytes), kind_name(holder)));
+    let _ = writeln!(text, "  {}", kinds.collect::<Vec<_>>().join(", "));
+    let largest = f.floor_held.operations.iter().take(3);
+    let largest: Vec<String> = largest
+        .map(|holder| {
+            format!(
+                "{} {}{}",
+                Bytes(holder.bytes),
+                holder.what,
+                times(holder.values)
+            )
+        })
+        .collect();
+    if !largest.is_empty() {
+        let _ = writeln!(text, "  largest in the plan: {}", largest.join(", "));
+    }
+}
+
+fn ladder(text: &mut String, f: &Forecast, ladder: &[Rung]) {
+    text.push_str("\nwhat other budgets cost\n");
+    let _ = writeln!(
+        text,
+        "    {:>10}  {:>10}  {:>10}  {:>10}",
+        "budget", "a step", "recomputed", "saved"
+    );
+    let last = ladder.len().saturating_sub(1);
+    for (i, rung) in ladder.iter().enumerate() {
+        let note = match rung.bytes {
+            bytes if bytes == f.floor_bytes => "  the floor",
+            bytes if bytes == f.budget_bytes => "  this budget",
+            _ if i == last => "  more saves nothing",
+            _ => "",
+        };
+        let saved = if i == 0 {
+            String::new()
+        } else {
+            time(rung.saved_seconds)
+        };
+        let line = format!(
+            "    {:>10}  {:>10}  {:>10}  {saved:>10}{note}",
+            Bytes(rung.bytes).to_string(),
+            time(rung.seconds_per_step),
+            percent(rung.recomputed_share)
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    if let Some(best) = best_step(ladder) {
+        let _ = writeln!(text, "  {best}");
+    }
+}
+
+/// Where further memory buys most.
+fn best_step(ladder: &[Rung]) -> Option<String> {
+    let more = |pair: &[Rung]| pair[1].bytes - pair[0].bytes;
+    let gain = |pair: &[Rung]| pair[1].saved_seconds / more(pair) as f64;
+    let best = ladder
+        .windows(2)
+        .max_by(|a, b| gain(a).total_cmp(&gain(b)))?;
+    (best[1].saved_seconds > 0.0).then(|| {
+        format!(
+            "memory is worth most from {} to {}: {} more save {} per step",
+            Bytes(best[0].bytes),
+            Bytes(best[1].bytes),
+            Bytes(more(best)),
+            time(best[1].saved_seconds)
+        )
+    })
+}
+
+fn changes(text: &mut String, report: &Report) {
+    let changes = &report.changes;
+    if changes.changes.is_empty() && changes.changes_not_tried > 0 {
+        text.push_str(
+            "\n`highwater plan` with the same flags says what other settings would bring\n",
+        );
+        return;
+    }
+    if changes.changes.is_empty() {
+        text.push_str("\nno other setting that was tried needs less or is faster\n");
+    } else {
+        text.push_str("\nwhat other settings would bring, each planned for this budget\n");
+        let wide = changes.changes.iter().map(|change| change.flags.len());
+        let wide = wide.max().unwrap_or(0).max(10);
+        let _ = writeln!(
+            text,
+            "    {:<wide$}  {:>10}  {:>10}  {:>10}",
+            "", "floor", "peak", "a token"
+        );
+        let tokens = report.tokens_per_step as f64;
+        let given = Change {
+            flags: "as given".to_owned(),
+            effect: "",
+            fits: report.forecast.fits,
+            floor_bytes: report.forecast.floor_bytes,
+            peak_bytes: report.forecast.peak_bytes,
+            seconds_per_step: report.forecast.seconds_per_step,
+            seconds_per_token: report.forecast.seconds_per_step / tokens,
+        };
+        for change in std::iter::once(&given).chain(&changes.changes) {
+            let fits = if change.fits { "" } else { "does not fit; " };
+            let line = format!(
+                "    {:<wide$}  {:>10}  {:>10}  {:>10}  {fits}{}",
+                change.flags,
+                Bytes(change.floor_bytes).to_string(),
+                Bytes(change.peak_bytes).to_string(),
+                time(change.seconds_per_token),
+                change.effect
+            );
+            let _ = writeln!(text, "{}", line.trim_end().trim_end_matches(';'));
+        }
+    }
+    if changes.changes_left_out > 0 {
+        let _ = writeln!(
+            text,
+            "  and {} that bring something too",
+            changes.changes_left_out
+        );
+    }
+    if changes.changes_not_tried > 0 {
+        let left = changes.changes_not_tried;
+        let _ = writeln!(text, "  not planned, since it takes too long: {left}");
+    }
+}
+
+fn decisions(text: &mut String, f: &Forecast) {
+    text.push_str("\nwhat the plan decided\n");
+    for (choice, title) in [
+        (Choice::Recompute, "dropped and computed again"),
+        (
+            Choice::InPlace,
+            "written over an input that is read no more",
+        ),
+        (
+            Choice::Early,
+            "updated early, so that gradients need not wait",
+        ),
+    ] {
+        let list: Vec<&Decision> = f.decisions.iter().filter(|d| d.choice == choice).collect();
+        let bytes = list.iter().map(|d| d.bytes).sum();
+        let seconds: f64 = list.iter().map(|d| d.seconds).sum();
+        let cost = match choice {
+            Choice::Recompute => format!(", {}", time(seconds)),
+            Choice::InPlace | Choice::Early => String::new(),
+        };
+        let count: u32 = list.iter().map(|d| d.nodes).sum();
+        if count == 0 {
+            let _ = writeln!(text, "  {title}: nothing");
+            continue;
+        }
+        if bytes == 0 {
+            let _ = writeln!(
+                text,
+                "  {title}: {count} operations, which frees nothing: what they read is read later too"
+            );
+            continue;
+        }
+        let _ = writeln!(
+            text,
+            "  {title}: {count} operations, {}{cost}",
+            Bytes(bytes)
+        );
+        for decision in list.iter().take(DECISIONS) {
+            let _ = writeln!(text, "{}", decision_row(decision));
+        }
+        if list.len() > DECISIONS {
+            let left: u64 = list.iter().skip(DECISIONS).map(|d| d.bytes).sum();
+            let count = list.len() - DECISIONS;
+            let _ = writeln!(
+                text,
+                "    {:>10}  {count} more, together",
+                Bytes(left).to_string()
+            );
+        }
+    }
+}
+
+fn decision_row(d: &Decision) -> String {
+    let phase = match d.phase.as_str() {
+        "backward" => " (backward)",
+        _ => "",
+    };
+    let mut line = format!(
+        "    {:>10}  {}{phase}",
+        Bytes(d.bytes).to_string(),
+        d.operation
+    );
+    if !d.module.is_empty() {
+        let _ = write!(line, " in {}", d.module);
+    }
+    line.push_str(&times(d.nodes));
+    match d.choice {
+        Choice::Recompute => {
+            let again = if d.times > d.nodes {
+                format!("{} times in all, ", d.times)
+            } else {
+                String::new()
+            };
+            let from = if d.from.is_empty() {
+                String::new()
+            } else {
+                format!("from {}, ", d.from.join(" and "))
+            };
+            let _ = write!(
+                line,
+                ": {again}{from}{}; free for {}",
+                time(d.seconds),
+                time(d.lasts_seconds)
+            );
+        }
+        Choice::Early => {
+            let _ = write!(line, ": free {} earlier", time(d.lasts_seconds));
+        }
+        Choice::InPlace => {}
+    }
+    line
+}

@@ -1,0 +1,141 @@
+//! What `plan` says, word for word, for a machine and a process that are always the same. After a
+//! change that is meant: `INSTA_UPDATE=always cargo test -p highwater-cli --test plan_text`.
+
+use std::time::Duration;
+
+use highwater::Rates;
+use highwater_cli::args::RunArgs;
+use highwater_cli::dry::{Assumptions, forecast, with_floor};
+use highwater_cli::plan::{FLOOR_TRIES, Report, diff, text};
+use highwater_cli::resolve::{self, Resolved};
+use highwater_memory::{Bytes, DiskFiles};
+use serde_json::Value;
+
+const NO_TIME: Duration = Duration::ZERO;
+const ALL_THE_TIME: Duration = Duration::from_hours(1);
+
+fn assumptions() -> Assumptions {
+    Assumptions {
+        reserve_bytes: 24 << 20,
+        rates: Some(Rates {
+            matmul_flops: 4e11,
+            vector_flops: 4e10,
+            memory_bytes: 2e10,
+            launch_seconds: 3e-6,
+            ..Rates::default()
+        }),
+    }
+}
+
+fn settings(memory: u64, change: impl FnOnce(&mut RunArgs)) -> Resolved {
+    let mut args = RunArgs {
+        memory: Some(Bytes(memory << 20)),
+        threads: Some(2),
+        ..RunArgs::default()
+    };
+    change(&mut args);
+    resolve::run(&DiskFiles, &args).expect("sound settings")
+}
+
+fn report(of: &Resolved, time: Duration) -> Report {
+    Report::new(&of.config, &of.model, &assumptions(), time).expect("a plan")
+}
+
+/// What people read, and every field of the JSON.
+#[test]
+fn a_plan_that_fits() {
+    let report = report(&settings(56, |_| ()), ALL_THE_TIME);
+    insta::assert_snapshot!("fits", text(&report, true));
+    let json = serde_json::to_value(&report).unwrap();
+    let mut fields = Vec::new();
+    list(&json, "", &mut fields);
+    fields.retain(|field| !field.starts_with("plan.instructions"));
+    insta::assert_snapshot!("fields", fields.join("\n"));
+}
+
+#[test]
+fn a_plan_that_does_not_fit() {
+    let report = report(&settings(40, |_| ()), NO_TIME);
+    insta::assert_snapshot!("does_not_fit", text(&report, false));
+}
+
+#[test]
+fn a_step_of_several_plans() {
+    let resolved = settings(60, |args| {
+        (args.accumulate, args.clip) = (Some(3), Some(1.0));
+    });
+    let report = report(&resolved, NO_TIME);
+    insta::assert_snapshot!("several_plans", text(&report, false));
+}
+
+#[test]
+fn two_plans_beside_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for (name, memory) in [("a.json", 56), ("b.json", 80)] {
+        let json = serde_json::to_vec(&report(&settings(memory, |_| ()), NO_TIME)).unwrap();
+        std::fs::write(path(name), json).unwrap();
+    }
+    let found = diff(&DiskFiles, &path("a.json"), &path("b.json")).unwrap();
+    let folder = dir.path().display().to_string();
+    insta::assert_snapshot!("diff", found.to_string().replace(&folder, "DIR"));
+    let same = diff(&DiskFiles, &path("a.json"), &path("a.json")).unwrap();
+    assert!(same.decisions.is_empty());
+    assert!(
+        same.figures
+            .iter()
+            .all(|f| f.before.to_bits() == f.after.to_bits())
+    );
+
+    std::fs::write(path("plan.json"), "{\"format\": 1}").unwrap();
+    let damaged = diff(&DiskFiles, &path("a.json"), dir.path()).unwrap_err();
+    assert!(
+        damaged.code() == 4 && damaged.to_string().contains("not a plan"),
+        "{damaged}"
+    );
+    assert_eq!(
+        diff(&DiskFiles, &path("none"), &path("a.json"))
+            .unwrap_err()
+            .code(),
+        4
+    );
+}
+
+/// Lists the paths of a value's fields; of a list, those of its first item.
+fn list(value: &Value, path: &str, fields: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                let dot = if path.is_empty() { "" } else { "." };
+                list(value, &format!("{path}{dot}{name}"), fields);
+            }
+        }
+        Value::Array(items) if items.first().is_some_and(Value::is_object) => {
+            list(&items[0], &format!("{path}[]"), fields);
+        }
+        _ => fields.push(path.to_owned()),
+    }
+}
+
+/// The floor that is told works, of steps of one plan and of several, and less does not.
+#[test]
+fn the_floor_that_is_told_works_and_less_does_not() {
+    for (accumulate, clip) in [(1, Some(1.0)), (2, None)] {
+        let mut resolved = settings(100, |args| {
+            (args.accumulate, args.clip) = (Some(accumulate), clip);
+        });
+        let given = with_floor(
+            &resolved.config,
+            &resolved.model,
+            &assumptions(),
+            FLOOR_TRIES,
+        );
+        let floor = given.unwrap().floor_bytes;
+        for (bytes, fits) in [(floor, true), (floor - (2 << 20), false)] {
+            resolved.config.machine.memory = Bytes(bytes);
+            let told = forecast(&resolved.config, &resolved.model, &assumptions()).unwrap();
+            assert_eq!(told.fits, fits, "{accumulate} batches in {}", Bytes(bytes));
+            assert!(!fits || told.peak_bytes <= bytes);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Preferences among pins: they hold in every plan as long as some plan that follows all of them
+//! fits; below that the planner decides about their values by itself.
+
+use crate::check::ProblemError;
+use crate::family::{Family, Floor, Policy, Refusal};
+use crate::plan::Plan;
+use crate::problem::{Pin, Problem};
+
+/// The plans of a problem, with its preferences followed where that can be.
+///
+/// A plan that follows them is passed over in one case: where another needs less memory than any
+/// that does, and is no slower. So predicted seconds never rise with the budget here either.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Families {
+    /// With each preference as a demand; none without preferences.
+    following: Option<Family>,
+    free: Family,
+}
+
+impl Families {
+    /// Plans a problem.
+    ///
+    /// # Errors
+    /// If the problem makes no sense.
+    pub fn build(problem: &Problem, policy: Policy) -> Result<Families, ProblemError> {
+        let following = demanding(problem).map(|problem| Family::build(&problem, policy));
+        Ok(Families {
+            following: following.transpose()?,
+            free: Family::build(problem, policy)?,
+        })
+    }
+
+    /// The same decisions for a problem of the same structure; see [`Family::adapt`].
+    #[must_use]
+    pub fn adapt(&self, problem: &Problem) -> Option<Families> {
+        let following = match &self.following {
+            Some(family) => Some(family.adapt(problem)?),
+            None => None,
+        };
+        let free = self.free.adapt(problem)?;
+        Some(Families { following, free })
+    }
+
+    /// The fastest plan whose arena fits; `problem` is the one that the families are of.
+    ///
+    /// # Errors
+    /// If no plan fits.
+    pub fn choose(&self, problem: &Problem, budget_bytes: u64) -> Result<Plan, Refusal> {
+        self.choose_until(problem, budget_bytes)
+            .map(|(plan, _)| plan)
+    }
+
+    /// The fastest plan whose arena fits, and the budget from which on there may be another.
+    ///
+    /// # Errors
+    /// If no plan fits.
+    pub fn choose_until(&self, problem: &Problem, budget: u64) -> Result<(Plan, u64), Refusal> {
+        let Some(following) = &self.following else {
+            return self.free.choose_until(problem, budget);
+        };
+        let least = following.floor().arena_bytes;
+        let below = least.saturating_sub(1);
+        let found = following.choose_until(problem, budget);
+        let free = self.free.choose_until(problem, budget.min(below));
+        match (found, free) {
+            (Ok((found, f)), Ok((free, u))) if free.seconds > found.seconds => {
+                Ok((found, f.min(u)))
+            }
+            (Ok((_, f)), Ok((free, u))) => Ok((free, f.min(u))),
+            (Err(_), Ok((free, u))) => Ok((free, u.min(least))),
+            (Ok(found), Err(_)) => Ok(found),
+            (Err(_), Err(_)) => Err(Refusal {
+                budget_bytes: budget,
+                floor: self.floor().clone(),
+            }),
+        }
+    }
+
+    /// The least that would do, and what sets it.
+    pub fn floor(&self) -> &Floor {
+        let free = self.free.floor();
+        match self.following.as_ref().map(Family::floor) {
+            Some(floor) if floor.arena_bytes <= free.arena_bytes => floor,
+            _ => free,
+        }
+    }
+
+    /// About `count` of the plans that may be chosen, fastest first; each slower one has a smaller
+    /// arena.
+    pub fn plans(&self, problem: &Problem, count: usize) -> Vec<Plan> {
+        let (following, below) = match &self.following {
+            Some(family) => (family.some(problem, count), family.floor().arena_bytes),
+            None => (Vec::new(), u64::MAX),
+        };
+        let mut free = self.free.some(problem, count);
+        free.retain(|plan| plan.arena_bytes < below);
+        let fastest = free.first().map_or(f64::INFINITY, |plan| plan.seconds);
+        let following = following.into_iter();
+        let faster = following.filter(|plan| plan.seconds < fastest);
+        faster.chain(free).collect()
+    }
+}
+
+/// The problem with its preferences as demands; nothing if it has none.
+fn demanding(problem: &Problem) -> Option<Problem> {
+    let prefers = |pin: Pin| matches!(pin, Pin::PreferKeep | Pin::PreferRecompute);
+    if !problem.values.iter().any(|value| prefers(value.pin)) {
+        return None;
+    }
+    let mut demanding = problem.clone();
+    for value in &mut demanding.values {
+        value.pin = match value.pin {
+            Pin::PreferKeep => Pin::Keep,
+            Pin::PreferRecompute => Pin::Recompute,
+            pin => pin,
+        };
+    }
+    Some(demanding)
+}
