@@ -69,12 +69,7 @@ pub(crate) fn emit(
                     let buffer = scratch.next().expect("each run with scratch has a buffer");
                     packing.offsets[*buffer as usize]
                 });
-                let left_out = n.optional.iter().filter(|&&(o, _)| {
-                    let v = n.outputs[o as usize];
-                    outputs[o as usize].is_none()
-                        && problem.values[v as usize].home != Home::External
-                });
-                writer.run(node, n.seconds - left_out.map(|o| o.1).sum::<f64>());
+                writer.run(node, problem.run_seconds(node, &outputs));
                 writer.push(Action::Run {
                     node,
                     outputs,

@@ -141,10 +141,11 @@ impl<'a> Reader<'a> {
     fn run(&mut self, node: NodeId, outputs: &[Option<u64>]) {
         let n = &self.problem.nodes[node as usize];
         let i = node as usize;
+        let seconds = self.problem.run_seconds(node, outputs);
         let done = n.done && n.effect == Effect::Repeatable;
         if done || self.first[i].is_some() {
             self.again[i].times += 1;
-            self.again[i].seconds += n.seconds;
+            self.again[i].seconds += seconds;
         }
         for (&v, _) in n.outputs.iter().zip(outputs).filter(|(_, o)| o.is_some()) {
             if let Some(left) = self.left[v as usize].take() {
@@ -155,7 +156,14 @@ impl<'a> Reader<'a> {
                 self.again[i].byte_seconds += bytes as f64 * (self.clock - left);
             }
         }
-        self.clock += n.seconds;
+        self.clock += seconds;
+        // What is left out is free from here on, as if it had been dropped.
+        for &(o, _) in &n.optional {
+            let v = n.outputs[o as usize];
+            if outputs[o as usize].is_none() && self.places.0[v as usize].is_none() {
+                self.left[v as usize].get_or_insert(self.clock);
+            }
+        }
         let mut shared = Vec::new();
         let mut note = |input, output| shared.push((input, output));
         self.places.run(self.problem, node, outputs, &mut note);
@@ -165,7 +173,7 @@ impl<'a> Reader<'a> {
             let tally = &mut self.in_place[i];
             tally.times += 1;
             tally.bytes = tally.bytes.max(bytes);
-            tally.byte_seconds = tally.bytes as f64 * n.seconds;
+            tally.byte_seconds = tally.bytes as f64 * seconds;
         }
         for &v in &n.inputs {
             self.read[v as usize] = self.clock;
@@ -229,6 +237,7 @@ mod tests {
             in_place: Vec::new(),
             scratch_bytes: 0,
             seconds: 1.0,
+            optional: Vec::new(),
             effect: Effect::Repeatable,
             done: false,
         }
@@ -267,7 +276,7 @@ mod tests {
         let mut problem = problem();
         problem.values[1].pin = Pin::Recompute;
         let family = Family::build(&problem, Policy::Auto).expect("sound");
-        let plan = family.choose(u64::MAX).expect("fits");
+        let plan = family.choose(&problem, u64::MAX).expect("fits");
         let decision = |choice, node, lasts_seconds, seconds| Decision {
             choice,
             node,
@@ -283,6 +292,6 @@ mod tests {
             decision(Choice::InPlace, 2, 1.0, 0.0),
             decision(Choice::Early, 5, 3.0, 0.0),
         ];
-        assert_eq!(explain(&problem, plan), expected);
+        assert_eq!(explain(&problem, &plan), expected);
     }
 }

@@ -112,6 +112,20 @@ impl Node {
     }
 }
 
+impl Problem {
+    /// Seconds of a run of a node that places its outputs so; see [`crate::Action::Run`].
+    #[must_use]
+    pub fn run_seconds(&self, node: NodeId, outputs: &[Option<u64>]) -> f64 {
+        let n = &self.nodes[node as usize];
+        let left_out = n.optional.iter().filter(|&&(o, _)| {
+            let value = n.outputs[o as usize];
+            let inside = self.values[value as usize].home != Home::External;
+            inside && outputs.get(o as usize) == Some(&None)
+        });
+        n.seconds - left_out.map(|o| o.1).sum::<f64>()
+    }
+}
+
 /// One step's graph. `nodes` stand in program order: each value is produced before it is used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
