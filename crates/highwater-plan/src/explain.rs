@@ -247,6 +247,9 @@ mod tests {
     fn problem() -> Problem {
         let mut update = node(&[5], &[]);
         (update.effect, update.writes) = (Effect::Once, vec![(0, 0)]);
+        // It may not go early, as what only condenses would.
+        let mut last = node(&[4, 1], &[]);
+        last.effect = Effect::Once;
         let mut over = node(&[2], &[3, 5]);
         over.in_place.push((0, 0));
         Problem {
@@ -255,7 +258,7 @@ mod tests {
                 node(&[1], &[2]),
                 over,
                 node(&[3], &[4]),
-                node(&[4, 1], &[]),
+                last,
                 update,
             ],
             values: [
