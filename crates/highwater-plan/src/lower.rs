@@ -186,8 +186,10 @@ impl Search<'_> {
             let uses = self.program.uses(w);
             let k = uses.partition_point(|&u| u < at);
             let gap = self.program.gap(w) + k;
-            if settings[gap] == NEVER && self.program.repeatable[w as usize] {
-                let hold = if k == uses.len() { RELEASE } else { KEEP };
+            let tail = k == uses.len();
+            let may = tail || self.limits.low[gap] == KEEP;
+            if may && settings[gap] == NEVER && self.program.repeatable[w as usize] {
+                let hold = if tail { RELEASE } else { KEEP };
                 list.push((w, gap, hold));
             }
         }

@@ -63,9 +63,9 @@ impl Search<'_> {
                 if self.spent() {
                     return better;
                 }
-                if setting < self.limits.low[gap] && setting != RELEASE
-                    || setting == KEEP && crowded
-                {
+                let low = self.limits.low[gap];
+                let allowed = tail || setting >= low && (setting != RELEASE || low == KEEP);
+                if !allowed || setting == KEEP && crowded {
                     continue;
                 }
                 let mut settings = found.settings.clone();

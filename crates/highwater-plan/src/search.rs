@@ -118,6 +118,11 @@ impl<'a> Search<'a> {
         starts
     }
 
+    /// Whether a gap may have any setting; a tail may not be kept, but released.
+    pub(crate) fn free(&self, gap: usize) -> bool {
+        self.limits.low[gap] == KEEP && self.limits.high[gap] != KEEP
+    }
+
     pub(crate) fn spent(&self) -> bool {
         self.simulator.work >= self.stop
     }

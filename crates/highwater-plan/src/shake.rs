@@ -36,7 +36,7 @@ impl Search<'_> {
         for _ in 0..=dice.below(3) {
             let gap = dice.below(settings.len());
             let choice = CHOICES[dice.below(CHOICES.len())];
-            if self.limits.high[gap] != KEEP {
+            if self.free(gap) {
                 settings[gap] = choice;
             }
         }

@@ -23,7 +23,9 @@ pub(crate) fn measure(problem: &Problem, runs: &[NodeId]) -> Measured {
     for (&node, dying) in runs.iter().zip(&dying) {
         let n = &problem.nodes[node as usize];
         let taken: Vec<(ValueId, ValueId)> = taken(problem, n, dying);
-        let fresh = |v: &&ValueId| taken.iter().all(|t| t.1 != **v);
+        let left_out: Vec<(ValueId, f64)> = left_out(problem, n, dying);
+        let left = |v: &ValueId| left_out.iter().any(|l| l.0 == *v);
+        let fresh = |v: &&ValueId| taken.iter().all(|t| t.1 != **v) && !left(v);
         bytes += n
             .outputs
             .iter()
@@ -31,9 +33,9 @@ pub(crate) fn measure(problem: &Problem, runs: &[NodeId]) -> Measured {
             .map(|&v| size(v))
             .sum::<u64>();
         peak = peak.max(bytes + footprint(n.scratch_bytes));
-        let gone = |v: &&ValueId| taken.iter().all(|t| t.0 != **v);
+        let gone = |v: &&ValueId| taken.iter().all(|t| t.0 != **v) && !left(v);
         bytes -= dying.iter().filter(gone).map(|&v| size(v)).sum::<u64>();
-        seconds += n.seconds;
+        seconds += n.seconds - left_out.iter().map(|l| l.1).sum::<f64>();
     }
     Measured { peak, seconds }
 }
@@ -84,6 +86,15 @@ fn dying(problem: &Problem, runs: &[NodeId]) -> Vec<Vec<ValueId>> {
     }
     all.reverse();
     all
+}
+
+/// The outputs that a run leaves out, since nobody reads what it would make of them.
+fn left_out(problem: &Problem, n: &Node, dying: &[ValueId]) -> Vec<(ValueId, f64)> {
+    let values = n.optional.iter().map(|&(o, s)| (n.outputs[o as usize], s));
+    let inside = |v: ValueId| problem.values[v as usize].home != Home::External;
+    values
+        .filter(|&(v, _)| inside(v) && dying.contains(&v))
+        .collect()
 }
 
 /// The pairs of inputs and outputs that share a buffer.
