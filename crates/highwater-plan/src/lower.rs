@@ -12,8 +12,9 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 /// Settings raised past this number become [`NEVER`].
 const DEEPEST: u8 = 6;
-/// Batches that may be tried on the way to one budget, and moves that may fail.
-const TRIALS: u32 = 120;
+/// Batches that may be tried on the way to one budget, beside a few for each step of the program;
+/// and moves that may fail.
+const TRIALS: usize = 120;
 const FAILURES: usize = 24;
 /// Values looked at when the cost of a recomputation is estimated.
 const DEPTH: u32 = 48;
@@ -61,7 +62,8 @@ impl Search<'_> {
             let mut batch = self.batch(&found, found.outcome.peak - budget, &tabu);
             loop {
                 trials += 1;
-                let enough = tabu.len() > FAILURES || trials > TRIALS;
+                let most = TRIALS + self.program.steps.len() / 4;
+                let enough = tabu.len() > FAILURES || trials > most;
                 if batch.is_empty() || enough || self.spent() {
                     return None;
                 }

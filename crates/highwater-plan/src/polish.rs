@@ -5,6 +5,9 @@ use crate::problem::ValueId;
 use crate::search::Search;
 use crate::simulate::{KEEP, NEVER, RELEASE};
 
+/// Settings tried in vain, one after the other, before polishing is given up.
+const MISSES: u32 = 48;
+
 impl Search<'_> {
     /// Fills what room there is under a budget, to a fixed point.
     pub(crate) fn polish(&mut self, mut found: Found, budget: u64) -> Found {
@@ -51,7 +54,7 @@ impl Search<'_> {
             return false;
         }
         let mut high = self.simulator.high.clone();
-        let mut better = false;
+        let (mut better, mut misses) = (false, 0);
         for (_, v, k) in self.repeated(&found.settings) {
             let gap = self.program.gap(v) + k;
             let tail = k == self.program.uses(v).len();
@@ -60,7 +63,7 @@ impl Search<'_> {
                 continue;
             }
             for setting in lower_settings(found.settings[gap], tail) {
-                if self.spent() {
+                if misses == MISSES || self.spent() {
                     return better;
                 }
                 let low = self.limits.low[gap];
@@ -72,9 +75,10 @@ impl Search<'_> {
                 settings[gap] = setting;
                 if self.accept(found, settings, budget) {
                     high.clone_from(&self.simulator.high);
-                    better = true;
+                    (better, misses) = (true, 0);
                     break;
                 }
+                misses += 1;
             }
         }
         better

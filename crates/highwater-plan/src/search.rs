@@ -12,11 +12,14 @@ use crate::shake::Dice;
 use crate::simulate::{KEEP, NEVER, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program.
-const WORK: u64 = 40_000;
+const WORK: u64 = 12_000;
 
 /// Problems of at most so many steps are shaken, so many times at each rung.
 const SMALL: usize = 64;
 const SHAKES: u32 = 300;
+
+/// Budgets polished between two rungs.
+const BETWEEN: u64 = 6;
 
 /// A search under way.
 #[derive(Debug)]
@@ -76,14 +79,14 @@ impl<'a> Search<'a> {
         let steps = self.program.steps.len();
         let share = WORK * steps as u64;
         let starts = self.starts();
-        let count = starts.len() as u64 + 1;
+        let count = starts.len() as u64 * 2;
         for (i, start) in (1..).zip(starts) {
             self.stop = share * i / count;
             if let Some(found) = self.repair(start) {
                 self.descend(found, rungs);
             }
         }
-        self.stop = share;
+        self.stop = share * 3 / 4;
         for pair in rungs.windows(2) {
             if let Some(found) = self.archive.within(pair[0]).cloned()
                 && let Some(found) = self.lower(found, pair[1])
@@ -91,8 +94,14 @@ impl<'a> Search<'a> {
                 self.polish(found, pair[1]);
             }
         }
+        self.stop = share;
+        for rung in between_rungs(rungs) {
+            if let Some(found) = self.archive.within(rung).cloned() {
+                self.polish(found, rung);
+            }
+        }
         if (2..=SMALL).contains(&steps) {
-            self.stop = 4 * share;
+            self.stop = 12 * share;
             let mut dice = Dice::new();
             for _ in 0..SHAKES {
                 for &rung in rungs {
@@ -172,4 +181,13 @@ impl<'a> Search<'a> {
             self.polish(found.clone(), rung);
         }
     }
+}
+
+/// Budgets evenly between the rungs, smallest first.
+fn between_rungs(rungs: &[u64]) -> impl Iterator<Item = u64> {
+    let pairs = rungs.windows(2).rev();
+    pairs.flat_map(|pair| {
+        let (high, low) = (pair[0], pair[1]);
+        (1..=BETWEEN).map(move |i| low + (high - low) / (BETWEEN + 1) * i)
+    })
 }
