@@ -7,7 +7,7 @@
 use crate::archive::{Archive, Found};
 use crate::problem::ValueId;
 use crate::program::Program;
-use crate::settings::{Limits, all, between, cuts};
+use crate::settings::{Limits, all, blocks, cuts};
 use crate::shake::Dice;
 use crate::simulate::{KEEP, NEVER, Simulator, Stuck};
 
@@ -79,29 +79,30 @@ impl<'a> Search<'a> {
         let steps = self.program.steps.len();
         let share = WORK * steps as u64;
         let starts = self.starts();
-        let count = starts.len() as u64 * 2;
-        for (i, start) in (1..).zip(starts) {
-            self.stop = share * i / count;
+        let part = share / 2 / (starts.len() * rungs.len()) as u64;
+        for start in starts {
+            self.stop = u64::MAX;
             if let Some(found) = self.repair(start) {
-                self.descend(found, rungs);
+                self.descend(found, rungs, part);
             }
         }
-        self.stop = share * 3 / 4;
         for pair in rungs.windows(2) {
+            self.allow(share / 4 / rungs.len() as u64);
             if let Some(found) = self.archive.within(pair[0]).cloned()
                 && let Some(found) = self.lower(found, pair[1])
             {
                 self.polish(found, pair[1]);
             }
         }
-        self.stop = share;
-        for rung in between_rungs(rungs) {
+        let between: Vec<u64> = between(rungs).collect();
+        for &rung in &between {
+            self.allow(share / 4 / between.len() as u64);
             if let Some(found) = self.archive.within(rung).cloned() {
                 self.polish(found, rung);
             }
         }
         if (2..=SMALL).contains(&steps) {
-            self.stop = 12 * share;
+            self.allow(12 * share);
             let mut dice = Dice::new();
             for _ in 0..SHAKES {
                 for &rung in rungs {
@@ -111,13 +112,18 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Allows so many more runs.
+    fn allow(&mut self, work: u64) {
+        self.stop = self.simulator.work + work;
+    }
+
     /// Settings to start from: all kept; all but cuts dropped; without cuts, all dropped.
     fn starts(&self) -> Vec<Vec<u8>> {
         let cuts = cuts(self.program);
         let mut starts = vec![self.limits.low.clone()];
         for stride in [1, 2, 4] {
             if cuts.values.len() >= 2 * stride {
-                starts.push(between(self.program, &self.limits, &cuts, stride));
+                starts.push(blocks(self.program, &self.limits, &cuts, stride));
             }
         }
         if cuts.values.is_empty() || self.program.steps.len() <= SMALL {
@@ -170,8 +176,9 @@ impl<'a> Search<'a> {
     }
 
     /// Lowers the peak from rung to rung, as far as it goes, and polishes at each.
-    fn descend(&mut self, mut found: Found, rungs: &[u64]) {
+    fn descend(&mut self, mut found: Found, rungs: &[u64], work: u64) {
         for &rung in rungs {
+            self.allow(work);
             if found.outcome.peak > rung {
                 match self.lower(found, rung) {
                     Some(lower) => found = lower,
@@ -183,11 +190,11 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Budgets evenly between the rungs, smallest first.
-fn between_rungs(rungs: &[u64]) -> impl Iterator<Item = u64> {
-    let pairs = rungs.windows(2).rev();
+/// Budgets evenly between the rungs, largest first.
+fn between(rungs: &[u64]) -> impl Iterator<Item = u64> {
+    let pairs = rungs.windows(2);
     pairs.flat_map(|pair| {
         let (high, low) = (pair[0], pair[1]);
-        (1..=BETWEEN).map(move |i| low + (high - low) / (BETWEEN + 1) * i)
+        (1..=BETWEEN).map(move |i| high - (high - low) / (BETWEEN + 1) * i)
     })
 }

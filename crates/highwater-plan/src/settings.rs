@@ -45,7 +45,7 @@ impl Limits {
         let mut limits = Limits { low, high };
         if policy == Policy::Recompute {
             let cuts = cuts(program);
-            let start = between(program, &limits, &cuts, 1);
+            let start = blocks(program, &limits, &cuts, 1);
             for ((low, high), start) in limits.low.iter_mut().zip(&limits.high).zip(start) {
                 *low = (*low).max(start).min(*high);
             }
@@ -147,7 +147,7 @@ pub(crate) fn cuts(program: &Program) -> Cuts {
 
 /// Settings that keep every `stride`-th cut and recompute, once, all else before the last cut that
 /// waits at the turn.
-pub(crate) fn between(program: &Program, limits: &Limits, cuts: &Cuts, stride: usize) -> Vec<u8> {
+pub(crate) fn blocks(program: &Program, limits: &Limits, cuts: &Cuts, stride: usize) -> Vec<u8> {
     let mut settings = limits.low.clone();
     let mut kept = vec![false; program.size.len()];
     for &v in cuts.values.iter().step_by(stride) {
