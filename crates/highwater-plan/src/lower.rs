@@ -8,7 +8,7 @@ use crate::problem::ValueId;
 use crate::search::Search;
 use crate::simulate::{Held, KEEP, NEVER, RELEASE};
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Settings raised past this number become [`NEVER`].
 const DEEPEST: u8 = 6;
@@ -24,6 +24,8 @@ const DEPTH: u32 = 48;
 pub(crate) struct Move {
     /// Bytes by seconds.
     score: f64,
+    /// Estimated.
+    seconds: f64,
     value: ValueId,
     k: usize,
     gap: usize,
@@ -54,35 +56,40 @@ impl Search<'_> {
     pub(crate) fn lower(&mut self, mut found: Found, budget: u64) -> Option<Found> {
         self.simulator.run(&found.settings, &found.due).ok()?;
         let mut excess = self.excess(budget);
-        let mut tabu: BTreeSet<(usize, u8, bool)> = BTreeSet::new();
-        let mut trials = 0;
+        let mut known = Known::default();
+        let mut trials = TRIALS + self.program.steps.len() / 4;
         while found.outcome.peak > budget {
             let run = found.outcome.peak_run;
             self.simulator.watch(&found.settings, &found.due, run);
-            let mut batch = self.batch(&found, found.outcome.peak - budget, &tabu);
+            let mut batch = self.batch(&found, found.outcome.peak - budget, &known);
             loop {
-                trials += 1;
-                let most = TRIALS + self.program.steps.len() / 4;
-                let enough = tabu.len() > FAILURES || trials > most;
-                if batch.is_empty() || enough || self.spent() {
+                if batch.is_empty() || trials == 0 || known.useless.len() > FAILURES || self.spent()
+                {
                     return None;
                 }
+                trials -= 1;
                 let mut settings = found.settings.clone();
                 for m in &batch {
                     m.apply(&mut settings);
                 }
-                if let Some(next) = self.try_settings(settings, &found.due) {
-                    let now = self.excess(budget);
-                    if now < excess {
+                let next = self.try_settings(settings, &found.due);
+                let next = next.map(|next| (self.excess(budget), next));
+                match next.filter(|&(now, _)| now < excess) {
+                    Some((now, next)) if known.expected(&batch, &found, &next) => {
                         (excess, found) = (now, next);
                         break;
                     }
+                    // Put aside, to be taken when nothing promises more than it gave.
+                    Some((_, next)) if batch.len() == 1 => {
+                        known.learn(&batch[0], &found, &next);
+                        break;
+                    }
+                    None if batch.len() == 1 => {
+                        known.useless.insert(batch[0].key());
+                        break;
+                    }
+                    _ => batch.truncate(batch.len() / 2),
                 }
-                if let [only] = batch.as_slice() {
-                    tabu.insert(only.key());
-                    break;
-                }
-                batch.truncate(batch.len() / 2);
             }
         }
         Some(found)
@@ -90,25 +97,24 @@ impl Search<'_> {
 
     /// The best moves at the watched run, as many as come to `need` bytes. The cost of each is
     /// estimated with those before it in place.
-    fn batch(&self, found: &Found, need: u64, tabu: &BTreeSet<(usize, u8, bool)>) -> Vec<Move> {
+    fn batch(&self, found: &Found, need: u64, known: &Known) -> Vec<Move> {
         let mut settings = found.settings.clone();
         let mut heap: BinaryHeap<Move> = BinaryHeap::new();
         for held in &self.simulator.held {
-            heap.extend(self.moves(&settings, *held));
+            heap.extend(self.moves(&settings, *held).map(|m| known.tell(m)));
         }
         let (mut batch, mut bytes): (Vec<Move>, u64) = (Vec::new(), 0);
         while let Some(best) = heap.pop() {
             let taken = batch.iter().any(|m: &Move| m.gap == best.gap);
-            if taken || tabu.contains(&best.key()) {
+            if taken || known.useless.contains(&best.key()) {
                 continue;
             }
             let held = Held {
                 value: best.value,
                 k: best.k,
             };
-            let same =
-                |m: &Move| m.setting == best.setting && m.keeps.is_empty() == best.keeps.is_empty();
-            let Some(now) = self.moves(&settings, held).into_iter().find(same) else {
+            let mut now = self.moves(&settings, held).map(|m| known.tell(m));
+            let Some(now) = now.find(|m| m.key() == best.key()) else {
                 continue;
             };
             if !batch.is_empty() && heap.peek().is_some_and(|next| next.score > now.score) {
@@ -128,12 +134,12 @@ impl Search<'_> {
     }
 
     /// What may be done about a value that is held.
-    fn moves(&self, settings: &[u8], held: Held) -> Vec<Move> {
+    fn moves(&self, settings: &[u8], held: Held) -> impl Iterator<Item = Move> + use<> {
         let program = self.program;
         let (v, uses) = (held.value, program.uses(held.value).len());
         let gap = program.gap(v) + held.k;
         let setting = match settings[gap] {
-            NEVER => return Vec::new(),
+            NEVER => return None.into_iter().chain(None),
             RELEASE if held.k == uses => NEVER,
             RELEASE => 1,
             n if n >= DEEPEST => NEVER,
@@ -141,7 +147,7 @@ impl Search<'_> {
         };
         let bytes = program.size[v as usize];
         if setting > self.limits.high[gap] || bytes == 0 {
-            return Vec::new();
+            return None.into_iter().chain(None);
         }
         let (_, at) = program.span(v, held.k);
         let mut seconds = self.cost(settings, v, at, &mut { DEPTH });
@@ -153,7 +159,8 @@ impl Search<'_> {
             .unwrap_or(0.0);
         seconds -= saved;
         let plain = Move {
-            score: bytes as f64 / (seconds + 1e-12),
+            score: score(bytes, seconds),
+            seconds,
             value: v,
             k: held.k,
             gap,
@@ -169,7 +176,8 @@ impl Search<'_> {
                 .sum();
             let seconds = program.alone(node, v) - saved;
             (!keeps.is_empty() && held < bytes).then(|| Move {
-                score: (bytes - held) as f64 / (seconds + 1e-12),
+                score: score(bytes - held, seconds),
+                seconds,
                 bytes: bytes - held,
                 keeps: keeps
                     .iter()
@@ -178,7 +186,7 @@ impl Search<'_> {
                 ..plain.clone()
             })
         });
-        std::iter::once(plain).chain(with_sources).collect()
+        Some(plain).into_iter().chain(with_sources)
     }
 
     /// The inputs of a node that will be missing at a step, and how to have them then.
@@ -228,6 +236,46 @@ impl Search<'_> {
     }
 }
 
+/// Bytes by seconds.
+fn score(bytes: u64, seconds: f64) -> f64 {
+    bytes as f64 / (seconds + 1e-12)
+}
+
+/// What was seen of single moves on the way to a budget.
+#[derive(Debug, Default)]
+struct Known {
+    /// Moves that do not lower the peak.
+    useless: BTreeSet<Key>,
+    /// Moves that cost more than was estimated, and their true scores.
+    scores: BTreeMap<Key, f64>,
+}
+
+impl Known {
+    /// A move with its true score, where that is known.
+    fn tell(&self, m: Move) -> Move {
+        let score = self
+            .scores
+            .get(&m.key())
+            .map_or(m.score, |s| s.min(m.score));
+        Move { score, ..m }
+    }
+
+    /// Whether moves cost what was estimated, or what is known.
+    fn expected(&self, batch: &[Move], from: &Found, to: &Found) -> bool {
+        let cost = to.outcome.seconds - from.outcome.seconds;
+        let estimated: f64 = batch.iter().map(|m| m.bytes as f64 / m.score).sum();
+        cost <= estimated * 1.25 + from.outcome.seconds * 1e-6
+    }
+
+    fn learn(&mut self, m: &Move, from: &Found, to: &Found) {
+        let cost = to.outcome.seconds - from.outcome.seconds;
+        self.scores.insert(m.key(), score(m.bytes, cost));
+    }
+}
+
+/// Gap, setting, and whether sources are kept.
+type Key = (usize, u8, bool);
+
 impl Move {
     fn apply(&self, settings: &mut [u8]) {
         settings[self.gap] = self.setting;
@@ -236,7 +284,7 @@ impl Move {
         }
     }
 
-    fn key(&self) -> (usize, u8, bool) {
+    fn key(&self) -> Key {
         (self.gap, self.setting, self.keeps.is_empty())
     }
 }

@@ -94,7 +94,9 @@ impl<'a> Search<'a> {
                 self.polish(found, pair[1]);
             }
         }
-        let between: Vec<u64> = between(rungs).collect();
+        let top = self.archive.all().last().map_or(0, |f| f.outcome.peak);
+        let all: Vec<u64> = std::iter::once(top).chain(rungs.iter().copied()).collect();
+        let between: Vec<u64> = between(&all).collect();
         for &rung in &between {
             self.allow(share / 4 / between.len() as u64);
             if let Some(found) = self.archive.within(rung).cloned() {
