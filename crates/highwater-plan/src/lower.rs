@@ -175,7 +175,7 @@ impl Search<'_> {
                 .map(|&(w, _, _)| program.size[w as usize])
                 .sum();
             let seconds = program.alone(node, v) - saved;
-            (!keeps.is_empty() && held < bytes).then(|| Move {
+            (self.sources && !keeps.is_empty() && held < bytes).then(|| Move {
                 score: score(bytes - held, seconds),
                 seconds,
                 bytes: bytes - held,

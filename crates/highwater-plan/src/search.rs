@@ -7,12 +7,14 @@
 use crate::archive::{Archive, Found};
 use crate::problem::ValueId;
 use crate::program::Program;
-use crate::settings::{Limits, all, blocks, cuts};
+use crate::settings::{Cuts, Limits, all, blocks, cuts};
 use crate::shake::Dice;
 use crate::simulate::{KEEP, NEVER, Simulator, Stuck};
 
-/// Runs that may be simulated, per step of the program.
+/// Runs that may be simulated, per step of the program; three times that if it is no chain.
 const WORK: u64 = 12_000;
+/// A program is a chain if every so many steps there is a cut.
+const CHAIN: usize = 40;
 
 /// Problems of at most so many steps are shaken, so many times at each rung.
 const SMALL: usize = 64;
@@ -29,6 +31,8 @@ pub(crate) struct Search<'a> {
     pub(crate) simulator: Simulator<'a>,
     pub(crate) archive: Archive,
     stop: u64,
+    /// Whether what a value is recomputed from may be kept for that, on the way down.
+    pub(crate) sources: bool,
 }
 
 impl<'a> Search<'a> {
@@ -41,6 +45,7 @@ impl<'a> Search<'a> {
             simulator: Simulator::new(program),
             archive: Archive::default(),
             stop: 0,
+            sources: false,
         };
         search.relax()?;
         Ok(search)
@@ -77,13 +82,18 @@ impl<'a> Search<'a> {
     /// shaken as well.
     pub(crate) fn explore(&mut self, rungs: &[u64]) {
         let steps = self.program.steps.len();
-        let share = WORK * steps as u64;
-        let starts = self.starts();
-        let part = share / 2 / (starts.len() * rungs.len()) as u64;
+        let cuts = cuts(self.program);
+        let chain = cuts.values.len() * CHAIN >= steps;
+        let share = if chain { WORK } else { 3 * WORK } * steps as u64;
+        let starts = self.starts(&cuts);
+        let part = share / 4 / (starts.len() * rungs.len()) as u64;
         for start in starts {
             self.stop = u64::MAX;
             if let Some(found) = self.repair(start) {
-                self.descend(found, rungs, part);
+                for sources in [false, true] {
+                    self.sources = sources;
+                    self.descend(found.clone(), rungs, part);
+                }
             }
         }
         for pair in rungs.windows(2) {
@@ -120,12 +130,11 @@ impl<'a> Search<'a> {
     }
 
     /// Settings to start from: all kept; all but cuts dropped; without cuts, all dropped.
-    fn starts(&self) -> Vec<Vec<u8>> {
-        let cuts = cuts(self.program);
+    fn starts(&self, cuts: &Cuts) -> Vec<Vec<u8>> {
         let mut starts = vec![self.limits.low.clone()];
         for stride in [1, 2, 4] {
             if cuts.values.len() >= 2 * stride {
-                starts.push(blocks(self.program, &self.limits, &cuts, stride));
+                starts.push(blocks(self.program, &self.limits, cuts, stride));
             }
         }
         if cuts.values.is_empty() || self.program.steps.len() <= SMALL {
