@@ -30,7 +30,7 @@ impl Search<'_> {
                 continue;
             }
             let (from, to) = self.program.span(v, k);
-            for high in &mut high[from as usize + 1..to as usize] {
+            for high in high.iter_mut().take(to as usize).skip(from as usize + 1) {
                 *high += self.program.size[v as usize];
             }
             batch.push(gap);

@@ -19,6 +19,8 @@ const CHAIN: usize = 40;
 /// Problems of at most so many steps are shaken, so many times at each rung.
 const SMALL: usize = 64;
 const SHAKES: u32 = 300;
+/// Runs that this may simulate.
+const SHAKING: u64 = 2_500_000;
 
 /// Budgets polished between two rungs.
 const BETWEEN: u64 = 6;
@@ -114,7 +116,7 @@ impl<'a> Search<'a> {
             }
         }
         if (2..=SMALL).contains(&steps) {
-            self.allow(12 * share);
+            self.allow(SHAKING.min(12 * share));
             let mut dice = Dice::new();
             for _ in 0..SHAKES {
                 for &rung in rungs {
@@ -206,6 +208,6 @@ fn between(rungs: &[u64]) -> impl Iterator<Item = u64> {
     let pairs = rungs.windows(2);
     pairs.flat_map(|pair| {
         let (high, low) = (pair[0], pair[1]);
-        (1..=BETWEEN).map(move |i| high - (high - low) / (BETWEEN + 1) * i)
+        (1..=BETWEEN).map(move |i| high - high.saturating_sub(low) / (BETWEEN + 1) * i)
     })
 }
