@@ -6,6 +6,7 @@ use highwater_graph::{
 };
 use highwater_plan::{self as plan, Home, Pin, Problem};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// How far the pending graph has been computed.
 #[derive(Debug, Default)]
@@ -28,6 +29,8 @@ pub(crate) struct Compiled {
     pub(crate) parts: Vec<Parts>,
     /// The graph's value for each of the problem's.
     pub(crate) values: Vec<ValueId>,
+    /// What posing it took.
+    pub(crate) seconds: f64,
 }
 
 /// What a problem is made from.
@@ -49,6 +52,7 @@ pub(crate) fn compile(
     targets: impl IntoIterator<Item = ValueId>,
     effects: bool,
 ) -> Compiled {
+    let started = Instant::now();
     let needed = needed_nodes(from, targets, effects);
     let mut numbers = Numbers::default();
     let nodes: Vec<NodeId> = (0..needed.len() as NodeId)
@@ -75,6 +79,7 @@ pub(crate) fn compile(
         work,
         parts,
         values: numbers.order,
+        seconds: started.elapsed().as_secs_f64(),
     }
 }
 

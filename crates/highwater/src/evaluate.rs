@@ -196,6 +196,7 @@ impl Engine {
                 return Err(failed);
             }
         };
+        let times = [started, Instant::now()];
         // The first run of a plan touches pages for the first time.
         let is_typical = matches!(about, About::Told(_)) && !self.0.dry;
         let told = match about {
@@ -224,7 +225,7 @@ impl Engine {
         };
         let part = self.part(state, told, Arc::clone(&plan), Some((&compiled, &ran)));
         state.steps.add(part);
-        state.report(&plan, &compiled, &ran, started, &self.0.store);
+        state.report(&plan, &compiled, &ran, times, &self.0.store);
         if is_typical {
             state.clock.note(compiled.runs(&ran));
         }

@@ -174,7 +174,7 @@ impl State {
         plan: &Plan,
         compiled: &Compiled,
         ran: &Ran,
-        started: Instant,
+        [started, chosen]: [Instant; 2],
         store: &crate::store::Store,
     ) {
         let state_bytes = store.state_bytes();
@@ -192,6 +192,8 @@ impl State {
             planned_process_bytes: plan.arena_bytes + state_bytes + self.reserve_bytes,
             predicted_seconds,
             seconds,
+            compile_seconds: compiled.seconds,
+            choose_seconds: chosen.duration_since(started).as_secs_f64(),
             node_seconds: ran.seconds.iter().sum(),
             recomputed_nodes: plan.recomputed_nodes,
             recompute_seconds: ran.recompute_seconds,
