@@ -3,6 +3,7 @@
 
 mod backward;
 mod checkpoint;
+mod dims;
 mod dtype;
 mod graph;
 mod layout;

@@ -353,8 +353,8 @@ impl Engine {
         if let Some(graph) = request.future.map(|root| Self::extended(state, root)) {
             let (graph, gradients) = graph;
             let later = gradients
-                .values()
-                .filter_map(value)
+                .iter()
+                .filter_map(|(_, grad)| value(grad))
                 .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
             let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
