@@ -195,7 +195,12 @@ impl Walk<'_> {
         to: &Layout,
         site: &Site,
     ) -> Result<Option<Operand>, Stop> {
-        let contributions = self.take(source);
+        let mut contributions = self.take(source);
+        if contributions.len() == 1
+            && let Some((_, grad)) = contributions.pop_if(|(from, _)| from == to)
+        {
+            return Ok(Some(grad));
+        }
         let numel = to.numel();
         let mut dense: SmallVec<[Operand; 2]> = SmallVec::new();
         let mut parts: SmallVec<[Contribution; 3]> = SmallVec::new();

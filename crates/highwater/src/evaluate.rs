@@ -229,9 +229,11 @@ impl Engine {
         if is_typical {
             state.clock.note(compiled.runs(&ran));
         }
-        state.advance(&compiled, ran);
-        let height = state.residents_end();
-        self.0.store.hold(height);
+        // Of a graph that was computed whole nothing is left.
+        if !request.whole {
+            state.advance(&compiled, &ran);
+            self.0.store.hold(state.residents_end());
+        }
         Ok(())
     }
 
@@ -349,9 +351,9 @@ impl Engine {
         targets: &BTreeSet<ValueId>,
         request: &Request<'_>,
     ) -> Result<Chosen> {
-        let pending = state.pending_inputs();
-        if let Some(graph) = request.future.map(|root| Self::extended(state, root)) {
-            let (graph, gradients) = graph;
+        if let Some(root) = request.future {
+            let (graph, gradients) = Self::extended(state, root);
+            let pending = state.pending_inputs();
             let later = gradients
                 .iter()
                 .filter_map(|(_, grad)| value(grad))

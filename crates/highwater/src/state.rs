@@ -202,7 +202,7 @@ impl State {
     }
 
     /// Notes what ran and what it left in the arena, as far as it belongs to the pending graph.
-    pub(crate) fn advance(&mut self, compiled: &Compiled, ran: Ran) {
+    pub(crate) fn advance(&mut self, compiled: &Compiled, ran: &Ran) {
         let nodes = self.graph.nodes().len() as u32;
         let values = self.graph.values().len() as ValueId;
         let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node as usize]);
@@ -210,8 +210,7 @@ impl State {
             .done
             .extend(ran_nodes.filter(|&node| node < nodes));
         self.progress.residents = ran
-            .present
-            .into_iter()
+            .present()
             .map(|(value, offset)| (compiled.values[value as usize], offset))
             .filter(|(value, _)| *value < values && !self.storages.contains_key(value))
             .collect();
