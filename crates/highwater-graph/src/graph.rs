@@ -1,7 +1,6 @@
 //! The pending graph: what the user's code has asked for and nobody has computed yet.
 
-use crate::op::specs;
-use crate::{Checkpoint, CheckpointPolicy, Effect, Op, OpError, RANK_MAX, Shape, Spec};
+use crate::{BuildMixer, Checkpoint, CheckpointPolicy, Effect, Op, OpError, RANK_MAX, Shape, Spec};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
@@ -108,7 +107,7 @@ pub struct Node {
     /// The operation with its attributes.
     pub op: Arc<dyn Op>,
     /// What it reads.
-    pub inputs: SmallVec<[Operand; 4]>,
+    pub inputs: Vec<Operand>,
     /// What it fills.
     pub outputs: SmallVec<[ValueId; 2]>,
     /// Cells it writes, with the version before.
@@ -154,8 +153,11 @@ pub struct Cell {
 pub struct Graph {
     nodes: Vec<Node>,
     values: Vec<Value>,
-    cells: BTreeMap<CellId, Cell>,
+    #[expect(clippy::disallowed_types, reason = "its order is never read")]
+    cells: std::collections::HashMap<CellId, Cell, BuildMixer>,
     cells_made: CellId,
+    /// Of the inputs of the node at hand.
+    specs: Vec<Spec>,
 }
 
 impl Graph {
@@ -275,7 +277,10 @@ impl Graph {
         for operand in inputs {
             self.check_fresh(op.name(), operand, site)?;
         }
-        let outputs = op.infer(&specs(inputs))?;
+        self.specs.clear();
+        self.specs
+            .extend(inputs.iter().map(|input| input.spec.clone()));
+        let outputs = op.infer(&self.specs)?;
         if let Some(output) = outputs.iter().find(|o| Shape::checked(o.shape()).is_none()) {
             let most =
                 format!("a result of at most {RANK_MAX} dimensions that a memory could hold");
@@ -313,7 +318,7 @@ impl Graph {
             .collect();
         self.nodes.push(Node {
             op,
-            inputs: SmallVec::from(inputs),
+            inputs: inputs.to_vec(),
             outputs: ids,
             writes,
             site: site.clone(),

@@ -1,13 +1,14 @@
 //! Layouts: how a tensor's elements lie in its storage. Views are layouts, not copies.
 
 use crate::Shape;
+use crate::dims::Dims;
 use smallvec::SmallVec;
 
 /// Shape, strides and offset, in elements, of a tensor inside its storage.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
-    strides: SmallVec<[usize; 5]>,
+    strides: Dims,
     offset: usize,
 }
 
@@ -32,7 +33,7 @@ impl Layout {
         assert_eq!(shape.rank(), strides.len(), "one stride per dimension");
         Self {
             shape,
-            strides: SmallVec::from_slice(strides),
+            strides: strides.into(),
             offset,
         }
     }
@@ -64,7 +65,7 @@ impl Layout {
             || self
                 .shape
                 .iter()
-                .zip(&self.strides)
+                .zip(self.strides())
                 .rev()
                 .all(|(&extent, &stride)| {
                     let fits = extent == 1 || stride == expected;
@@ -81,7 +82,7 @@ impl Layout {
         let last: usize = self
             .shape
             .iter()
-            .zip(&self.strides)
+            .zip(self.strides())
             .map(|(&n, &s)| (n - 1) * s)
             .sum();
         self.offset + last + 1
@@ -153,7 +154,7 @@ impl Layout {
     pub fn expand(&self, shape: &Shape) -> Option<Self> {
         let lead = shape.rank().checked_sub(self.shape.rank())?;
         let mut strides: SmallVec<[usize; 5]> = SmallVec::from_elem(0, lead);
-        for (i, (&extent, &stride)) in self.shape.iter().zip(&self.strides).enumerate() {
+        for (i, (&extent, &stride)) in self.shape.iter().zip(self.strides()).enumerate() {
             match shape[lead + i] {
                 wanted if wanted == extent => strides.push(stride),
                 _ if extent == 1 => strides.push(0),
@@ -162,7 +163,7 @@ impl Layout {
         }
         Some(Self {
             shape: shape.clone(),
-            strides,
+            strides: strides[..].into(),
             offset: self.offset,
         })
     }
@@ -200,7 +201,7 @@ impl Layout {
         }
         Some(Self {
             shape: shape.clone(),
-            strides,
+            strides: strides[..].into(),
             offset: self.offset,
         })
     }
@@ -209,7 +210,7 @@ impl Layout {
     /// (extent, stride) pairs, outermost first. A scalar has none.
     pub fn runs(&self) -> SmallVec<[(usize, usize); 5]> {
         let mut runs: SmallVec<[(usize, usize); 5]> = SmallVec::new();
-        for (&extent, &stride) in self.shape.iter().zip(&self.strides) {
+        for (&extent, &stride) in self.shape.iter().zip(self.strides()) {
             if extent == 1 {
                 continue;
             }
@@ -226,7 +227,7 @@ impl Layout {
         let mut dims: SmallVec<[(usize, usize); 5]> = self
             .shape
             .iter()
-            .zip(&self.strides)
+            .zip(self.strides())
             .filter(|&(&extent, _)| extent > 1)
             .map(|(&extent, &stride)| (extent, stride))
             .collect();
@@ -248,7 +249,7 @@ impl Layout {
         let numel = self.numel();
         (0..numel).map(move |mut flat| {
             let mut position = self.offset;
-            for (&extent, &stride) in self.shape.iter().zip(&self.strides).rev() {
+            for (&extent, &stride) in self.shape.iter().zip(self.strides()).rev() {
                 position += flat % extent * stride;
                 flat /= extent;
             }
@@ -257,19 +258,19 @@ impl Layout {
     }
 }
 
-fn row_major(shape: &Shape) -> SmallVec<[usize; 5]> {
+fn row_major(shape: &Shape) -> Dims {
     let mut strides: SmallVec<[usize; 5]> = SmallVec::from_elem(1, shape.rank());
     for i in (1..shape.rank()).rev() {
         strides[i - 1] = strides[i] * shape[i].max(1);
     }
-    strides
+    strides[..].into()
 }
 
 impl std::fmt::Debug for Layout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.shape)?;
         if !self.is_contiguous() {
-            write!(f, " strides {:?}", self.strides.as_slice())?;
+            write!(f, " strides {:?}", self.strides())?;
         }
         if self.offset != 0 {
             write!(f, " offset {}", self.offset)?;

@@ -3,9 +3,11 @@
 
 mod backward;
 mod checkpoint;
+mod dims;
 mod dtype;
 mod graph;
 mod layout;
+mod mixer;
 mod op;
 mod shape;
 
@@ -17,5 +19,6 @@ pub use graph::{
     Version,
 };
 pub use layout::Layout;
-pub use op::{Cost, Effect, Op, OpError, Spec, specs};
+pub use mixer::{BuildMixer, Mixer};
+pub use op::{Cost, Effect, Op, OpError, Spec};
 pub use shape::{RANK_MAX, Shape};

@@ -1,6 +1,6 @@
 //! What an operation declares about itself.
 
-use crate::{Backward, DType, Layout, Operand, Shape};
+use crate::{Backward, DType, Layout, Shape};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt::Debug;
@@ -299,12 +299,4 @@ impl OpError {
             })
         }
     }
-}
-
-/// The [`Spec`]s of operands.
-pub fn specs(operands: &[Operand]) -> SmallVec<[Spec; 4]> {
-    operands
-        .iter()
-        .map(|operand| operand.spec.clone())
-        .collect()
 }

@@ -1,6 +1,6 @@
 //! Static shapes.
 
-use smallvec::SmallVec;
+use crate::dims::Dims;
 use std::ops::Deref;
 
 /// The most dimensions that a tensor may have.
@@ -8,7 +8,7 @@ pub const RANK_MAX: usize = 8;
 
 /// Extents of a tensor, outermost first. Rank 0 is a scalar, of one element.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
-pub struct Shape(SmallVec<[usize; 5]>);
+pub struct Shape(Dims);
 
 impl Shape {
     /// The shape of a scalar.
@@ -23,7 +23,7 @@ impl Shape {
             .iter()
             .try_fold(1_usize, |product, &dim| product.checked_mul(dim.max(1)))?;
         let fits = numel <= isize::MAX as usize / 16 && dims.len() <= RANK_MAX;
-        fits.then(|| Self(SmallVec::from_slice(dims)))
+        fits.then(|| Self(dims.into()))
     }
 
     /// Number of elements.
@@ -48,7 +48,7 @@ impl Shape {
             Some(k) => shape[k],
             None => 1,
         };
-        let dims: Option<SmallVec<_>> = (0..rank)
+        let dims: Option<Dims> = (0..rank)
             .map(|i| match (extent(self, i), extent(other, i)) {
                 (a, b) if a == b => Some(a),
                 (1, b) => Some(b),
@@ -62,19 +62,19 @@ impl Shape {
 
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(dims: [usize; N]) -> Self {
-        Self(SmallVec::from_slice(&dims))
+        Self(dims[..].into())
     }
 }
 
 impl From<&[usize]> for Shape {
     fn from(dims: &[usize]) -> Self {
-        Self(SmallVec::from_slice(dims))
+        Self(dims.into())
     }
 }
 
 impl From<Vec<usize>> for Shape {
     fn from(dims: Vec<usize>) -> Self {
-        Self(SmallVec::from_vec(dims))
+        Self(dims[..].into())
     }
 }
 
@@ -93,13 +93,13 @@ impl Deref for Shape {
 
 impl std::fmt::Debug for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.0.as_slice())
+        write!(f, "{:?}", self.dims())
     }
 }
 
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.0.as_slice())
+        write!(f, "{:?}", self.dims())
     }
 }
 

@@ -4,7 +4,6 @@
 
 use crate::Pool;
 use highwater_graph::{DType, Layout, Op, OpError, Spec};
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 /// Where kernels run.
@@ -272,7 +271,8 @@ impl Args<'_> {
 /// The kernels there are, by operation and device.
 #[derive(Debug, Clone, Default)]
 pub struct Kernels {
-    rows: BTreeMap<(&'static str, Device), KernelFn>,
+    #[expect(clippy::disallowed_types, reason = "its order is never read")]
+    rows: std::collections::HashMap<(&'static str, Device), KernelFn, highwater_graph::BuildMixer>,
 }
 
 impl Kernels {

@@ -12,7 +12,7 @@
 //! 4. the results are added up in the order in which they came.
 
 use highwater_graph::{
-    Backward, Graph, Layout, Node, OpError, Operand, Phase, Shape, Site, Source,
+    Backward, CellId, Graph, Layout, NodeId, OpError, Operand, Phase, Shape, Site, Source, Version,
 };
 use highwater_ops::{Add, Copy, Full, ScatterViews};
 use smallvec::SmallVec;
@@ -30,8 +30,9 @@ pub(crate) enum Stop {
     Op(OpError, Site),
 }
 
-/// The gradient of each leaf (cell, or value without a producer) that backward reached.
-pub(crate) type Gradients = BTreeMap<Source, Operand>;
+/// The gradient of each leaf (cell, or value without a producer) that backward reached, values
+/// first, by their numbers.
+pub(crate) type Gradients = Vec<(Source, Operand)>;
 
 /// Emits the backward nodes of `root`, whose gradient is one everywhere. The leaves' gradients come
 /// in the leaves' own layouts.
@@ -48,8 +49,9 @@ pub(crate) fn backward(
         grad_enabled: false,
     };
     let mut walk = Walk {
+        values: vec![Vec::new(); graph.values().len()],
+        cells: BTreeMap::new(),
         graph,
-        contributions: BTreeMap::new(),
     };
     let seed = Full {
         value: 1.0,
@@ -69,7 +71,10 @@ pub(crate) fn backward(
 
 struct Walk<'a> {
     graph: &'a mut Graph,
-    contributions: BTreeMap<Source, SmallVec<[Contribution; 2]>>,
+    /// What uses add to the values that were there when the walk began.
+    values: Vec<Vec<Contribution>>,
+    /// What uses add to versions of cells.
+    cells: BTreeMap<(CellId, Version), Vec<Contribution>>,
 }
 
 impl Walk<'_> {
@@ -92,15 +97,37 @@ impl Walk<'_> {
     }
 
     fn contribute(&mut self, source: Source, layout: Layout, grad: Operand) {
-        self.contributions
-            .entry(source)
-            .or_default()
-            .push((layout, grad));
+        let contributions = match source {
+            Source::Value(id) => &mut self.values[id as usize],
+            Source::Cell(id, version) => self.cells.entry((id, version)).or_default(),
+        };
+        contributions.push((layout, grad));
+    }
+
+    fn take(&mut self, source: Source) -> Vec<Contribution> {
+        match source {
+            Source::Value(id) => std::mem::take(&mut self.values[id as usize]),
+            Source::Cell(id, version) => self.cells.remove(&(id, version)).unwrap_or_default(),
+        }
+    }
+
+    fn contributions(&self, source: Source) -> &[Contribution] {
+        match source {
+            Source::Value(id) => &self.values[id as usize],
+            Source::Cell(id, version) => self.cells.get(&(id, version)).map_or(&[], Vec::as_slice),
+        }
     }
 
     fn visit(&mut self, id: u32, location: &'static Location<'static>) -> Result<(), Stop> {
-        let node: Node = self.graph.node(id).clone();
+        let node = self.graph.node(id);
         if !node.inputs.iter().any(|input| input.requires_grad) {
+            return Ok(());
+        }
+        let (op, outputs) = (Arc::clone(&node.op), node.outputs.clone());
+        if outputs
+            .iter()
+            .all(|&output| self.values[output as usize].is_empty())
+        {
             return Ok(());
         }
         // Emitted nodes belong to the module of the forward node, and to the user's line there.
@@ -116,34 +143,33 @@ impl Walk<'_> {
             ..node.site.clone()
         };
         let mut grads: SmallVec<[Option<Operand>; 2]> = SmallVec::new();
-        for &output in &node.outputs {
+        for output in outputs {
             let layout = self.graph.value(output).spec.layout.clone();
             grads.push(self.finalize(Source::Value(output), &layout, &site)?);
         }
-        if grads.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        let existing = self.existing(&node);
-        let mut turn = Backward::new(self.graph, id, site.clone(), &grads, &existing);
-        let emitted = node.op.backward(&mut turn);
+        let existing = self.existing(id);
+        let mut turn = Backward::new(self.graph, id, site, &grads, &existing);
+        let emitted = op.backward(&mut turn);
         let results = turn.finish();
-        emitted.map_err(|error| Stop::Op(error, node.site.clone()))?;
-        for (input, result) in node.inputs.iter().zip(results) {
+        emitted.map_err(|error| Stop::Op(error, self.graph.node(id).site.clone()))?;
+        for (i, result) in results.into_iter().enumerate() {
+            let input = &self.graph.node(id).inputs[i];
             let Some((grad, accumulated)) = result.filter(|_| input.requires_grad) else {
                 continue;
             };
+            let (source, layout) = (input.source, input.spec.layout.clone());
             if accumulated {
-                self.contributions.remove(&input.source);
+                self.take(source);
             }
-            self.contribute(input.source, input.spec.layout.clone(), grad);
+            self.contribute(source, layout, grad);
         }
         Ok(())
     }
 
     /// For each input the dense gradient that its source has so far, where one view tells it.
-    fn existing(&self, node: &Node) -> SmallVec<[Option<Operand>; 4]> {
+    fn existing(&self, node: NodeId) -> SmallVec<[Option<Operand>; 4]> {
         let one = |input: &Operand| {
-            let [(from, grad)] = self.contributions.get(&input.source)?.as_slice() else {
+            let [(from, grad)] = self.contributions(input.source) else {
                 return None;
             };
             let numel = self.numel(input.source)?;
@@ -152,7 +178,7 @@ impl Walk<'_> {
                 .then(|| rebase(grad, from, &input.spec.layout))
                 .flatten()
         };
-        node.inputs.iter().map(one).collect()
+        self.graph.node(node).inputs.iter().map(one).collect()
     }
 
     fn numel(&self, source: Source) -> Option<usize> {
@@ -169,9 +195,12 @@ impl Walk<'_> {
         to: &Layout,
         site: &Site,
     ) -> Result<Option<Operand>, Stop> {
-        let Some(contributions) = self.contributions.remove(&source) else {
-            return Ok(None);
-        };
+        let mut contributions = self.take(source);
+        if contributions.len() == 1
+            && let Some((_, grad)) = contributions.pop_if(|(from, _)| from == to)
+        {
+            return Ok(Some(grad));
+        }
         let numel = to.numel();
         let mut dense: SmallVec<[Operand; 2]> = SmallVec::new();
         let mut parts: SmallVec<[Contribution; 3]> = SmallVec::new();
@@ -249,8 +278,15 @@ impl Walk<'_> {
     }
 
     fn leaves(mut self, site: &Site) -> Result<Gradients, Stop> {
-        let sources: Vec<Source> = self.contributions.keys().copied().collect();
-        let mut gradients = Gradients::new();
+        let values = (0..).zip(&self.values);
+        let values = values.filter(|(_, contributions)| !contributions.is_empty());
+        let cells = self
+            .cells
+            .keys()
+            .map(|&(id, version)| Source::Cell(id, version));
+        let values = values.map(|(id, _)| Source::Value(id));
+        let sources: Vec<Source> = values.chain(cells).collect();
+        let mut gradients = Gradients::with_capacity(sources.len());
         for source in sources {
             let layout = match source {
                 Source::Value(id) => self.graph.value(id).spec.layout.clone(),
@@ -260,7 +296,7 @@ impl Walk<'_> {
                 },
             };
             if let Some(grad) = self.finalize(source, &layout, site)? {
-                gradients.insert(source, grad);
+                gradients.push((source, grad));
             }
         }
         Ok(gradients)

@@ -62,7 +62,7 @@ fn check_leaves(
     gradients: &autograd::Gradients,
     location: &'static Location<'static>,
 ) -> Result<()> {
-    let reached = gradients.keys().filter_map(|source| match source {
+    let reached = gradients.iter().filter_map(|(source, _)| match source {
         Source::Value(id) => state.leaves.get(id),
         Source::Cell(..) => None,
     });

@@ -6,9 +6,9 @@
 
 use crate::Rates;
 use crate::rates::Timing;
-use highwater_graph::{Cost, Op, Spec};
+use highwater_graph::{Cost, Mixer, Op, Spec};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 /// A prediction is corrected if it is off by more than this factor.
 const TOLERANCE: f64 = 1.15;
@@ -34,7 +34,7 @@ pub(crate) struct Work {
 impl Work {
     /// The work of an operation between tensors of these shapes and layouts.
     pub(crate) fn new(op: &dyn Op, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Self {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Mixer::default();
         op.name().hash(&mut hasher);
         op.hash_attributes(&mut hasher);
         (inputs, outputs).hash(&mut hasher);
@@ -47,7 +47,7 @@ impl Work {
 
     /// The work without filling an output.
     pub(crate) fn without(&self, output: usize, saved: Cost) -> Self {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Mixer::default();
         (self.kind, output).hash(&mut hasher);
         Self {
             kind: hasher.finish(),

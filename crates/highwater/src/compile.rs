@@ -2,10 +2,13 @@
 
 use crate::clock::{Clock, Work};
 use highwater_graph::{
-    CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, ValueId, Version, specs,
+    BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
+    Version,
 };
 use highwater_plan::{self as plan, Home, Pin, Problem};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// How far the pending graph has been computed.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub(crate) struct Compiled {
     pub(crate) parts: Vec<Parts>,
     /// The graph's value for each of the problem's.
     pub(crate) values: Vec<ValueId>,
+    /// What posing it took.
+    pub(crate) seconds: f64,
 }
 
 /// What a problem is made from.
@@ -49,48 +54,70 @@ pub(crate) fn compile(
     targets: impl IntoIterator<Item = ValueId>,
     effects: bool,
 ) -> Compiled {
+    let started = Instant::now();
     let needed = needed_nodes(from, targets, effects);
-    let mut numbers = Numbers::default();
     let nodes: Vec<NodeId> = (0..needed.len() as NodeId)
         .filter(|&id| needed[id as usize])
         .collect();
-    let (work, parts): (Vec<_>, Vec<_>) = nodes.iter().map(|&id| work(from, id)).unzip();
-    let each = nodes.iter().zip(work.iter().zip(&parts));
-    let posed = each
-        .map(|(&id, work)| node(from, id, work, &mut numbers))
-        .collect();
+    let mut numbers = Numbers::new(from.graph);
+    let mut problem = Problem::default();
+    let (mut works, mut all_parts) = (Vec::new(), Vec::new());
+    let mut specs = Specs::default();
+    problem.nodes.reserve(nodes.len());
+    works.reserve(nodes.len());
+    all_parts.reserve(nodes.len());
+    for &id in &nodes {
+        specs.read(from.graph, id);
+        let (work, parts) = work(from, id, &specs);
+        let posed = node(from, id, &specs, (&work, &parts), &mut numbers);
+        problem.nodes.push(posed);
+        works.push(work);
+        all_parts.push(parts);
+    }
     let pinned = pinned_values(from.graph);
-    let values = numbers
-        .order
-        .iter()
-        .map(|&id| value(from, id, &pinned))
-        .collect();
-    let problem = Problem {
-        nodes: posed,
-        values,
-    };
+    let values = numbers.order.iter().map(|&id| value(from, id, &pinned));
+    problem.values = values.collect();
     Compiled {
         problem,
         nodes,
-        work,
-        parts,
+        work: works,
+        parts: all_parts,
         values: numbers.order,
+        seconds: started.elapsed().as_secs_f64(),
     }
 }
 
 /// What runs of a node do that leave outputs out: a bit for each of those, and the work.
 pub(crate) type Parts = Vec<(u32, Work)>;
 
+/// What the node at hand reads and fills; the buffers serve all nodes.
+#[derive(Default)]
+struct Specs {
+    inputs: Vec<Spec>,
+    outputs: Vec<Spec>,
+}
+
+impl Specs {
+    fn read(&mut self, graph: &Graph, id: NodeId) {
+        let node = graph.node(id);
+        self.inputs.clear();
+        self.inputs
+            .extend(node.inputs.iter().map(|input| input.spec.clone()));
+        self.outputs.clear();
+        let outputs = node.outputs.iter();
+        self.outputs
+            .extend(outputs.map(|&id| graph.value(id).spec.clone()));
+    }
+}
+
 /// What a node does: all of it, and the parts that a run may be.
-fn work(from: &Posed<'_>, id: NodeId) -> (Work, Parts) {
-    let (graph, node) = (from.graph, from.graph.node(id));
-    let outputs = node.outputs.iter().map(|&v| graph.value(v).spec.clone());
-    let (inputs, outputs) = (specs(&node.inputs), outputs.collect::<Vec<_>>());
-    let whole = Work::new(node.op.as_ref(), &inputs, &outputs, from.threads);
+fn work(from: &Posed<'_>, id: NodeId, specs: &Specs) -> (Work, Parts) {
+    let (node, inputs, outputs) = (from.graph.node(id), &specs.inputs, &specs.outputs);
+    let whole = Work::new(node.op.as_ref(), inputs, outputs, from.threads);
     let mut parts = Parts::new();
     for o in 0..outputs.len().min(32) {
         let inside = node.op.effect().is_repeatable() && !(from.external)(node.outputs[o]);
-        if let Some(saved) = node.op.optional(o, &inputs, &outputs).filter(|_| inside) {
+        if let Some(saved) = node.op.optional(o, inputs, outputs).filter(|_| inside) {
             for i in 0..=parts.len() {
                 let (mask, rest) = i.checked_sub(1).map_or((0, whole), |i| parts[i]);
                 parts.push((mask | 1 << o, rest.without(o, saved)));
@@ -103,18 +130,14 @@ fn work(from: &Posed<'_>, id: NodeId) -> (Work, Parts) {
 fn node(
     from: &Posed<'_>,
     id: NodeId,
+    specs: &Specs,
     (work, parts): (&Work, &Parts),
     numbers: &mut Numbers,
 ) -> plan::Node {
     let (graph, node) = (from.graph, from.graph.node(id));
-    let inputs = specs(&node.inputs);
-    let outputs: Vec<_> = node
-        .outputs
-        .iter()
-        .map(|&v| graph.value(v).spec.clone())
-        .collect();
-    let mut positions = Vec::new();
-    let mut read = Vec::new();
+    let Specs { inputs, outputs } = specs;
+    let mut positions = SmallVec::<[usize; 8]>::new();
+    let mut read = Vec::with_capacity(inputs.len());
     let mut reads = Vec::new();
     for (position, input) in node.inputs.iter().enumerate() {
         match input.source {
@@ -130,7 +153,7 @@ fn node(
         }
     }
     let whole =
-        |i: usize, o: usize| whole_value(graph, node, i) && outputs[o].layout == inputs[i].layout;
+        |i: usize, o: usize| outputs[o].layout == inputs[i].layout && whole_value(graph, node, i);
     let pair = |&(i, o): &(usize, usize)| {
         let position = positions.iter().position(|&position| position == i)?;
         whole(i, o).then_some((position as u32, o as u32))
@@ -150,7 +173,7 @@ fn node(
             .collect(),
         in_place: node
             .op
-            .in_place(&inputs, &outputs)
+            .in_place(inputs, outputs)
             .iter()
             .filter_map(pair)
             .collect(),
@@ -201,7 +224,8 @@ fn whole_value(graph: &Graph, node: &highwater_graph::Node, i: usize) -> bool {
     match node.inputs[i].source {
         Source::Value(id) => {
             let whole = &graph.value(id).spec.layout;
-            node.inputs[i].spec.layout.covers(whole.numel())
+            let seen = &node.inputs[i].spec.layout;
+            seen == whole || seen.covers(whole.numel())
         }
         Source::Cell(..) => false,
     }
@@ -285,13 +309,24 @@ fn needed_nodes(
 struct Numbers {
     /// The graph's values, by number.
     order: Vec<ValueId>,
-    values: BTreeMap<ValueId, plan::ValueId>,
-    cells: BTreeMap<CellId, plan::CellId>,
+    /// The problem's number of each of the graph's values, once it has one.
+    values: Vec<Option<plan::ValueId>>,
+    #[expect(clippy::disallowed_types, reason = "its order is never read")]
+    cells: std::collections::HashMap<CellId, plan::CellId, BuildMixer>,
 }
 
 impl Numbers {
+    fn new(graph: &Graph) -> Self {
+        let values = graph.values().len();
+        Self {
+            order: Vec::with_capacity(values),
+            values: vec![None; values],
+            ..Self::default()
+        }
+    }
+
     fn value(&mut self, id: ValueId) -> plan::ValueId {
-        *self.values.entry(id).or_insert_with(|| {
+        *self.values[id as usize].get_or_insert_with(|| {
             self.order.push(id);
             self.order.len() as plan::ValueId - 1
         })

@@ -196,6 +196,7 @@ impl Engine {
                 return Err(failed);
             }
         };
+        let times = [started, Instant::now()];
         // The first run of a plan touches pages for the first time.
         let is_typical = matches!(about, About::Told(_)) && !self.0.dry;
         let told = match about {
@@ -224,13 +225,15 @@ impl Engine {
         };
         let part = self.part(state, told, Arc::clone(&plan), Some((&compiled, &ran)));
         state.steps.add(part);
-        state.report(&plan, &compiled, &ran, started, &self.0.store);
+        state.report(&plan, &compiled, &ran, times, &self.0.store);
         if is_typical {
             state.clock.note(compiled.runs(&ran));
         }
-        state.advance(&compiled, ran);
-        let height = state.residents_end();
-        self.0.store.hold(height);
+        // Of a graph that was computed whole nothing is left.
+        if !request.whole {
+            state.advance(&compiled, &ran);
+            self.0.store.hold(state.residents_end());
+        }
         Ok(())
     }
 
@@ -348,12 +351,12 @@ impl Engine {
         targets: &BTreeSet<ValueId>,
         request: &Request<'_>,
     ) -> Result<Chosen> {
-        let pending = state.pending_inputs();
-        if let Some(graph) = request.future.map(|root| Self::extended(state, root)) {
-            let (graph, gradients) = graph;
+        if let Some(root) = request.future {
+            let (graph, gradients) = Self::extended(state, root);
+            let pending = state.pending_inputs();
             let later = gradients
-                .values()
-                .filter_map(value)
+                .iter()
+                .filter_map(|(_, grad)| value(grad))
                 .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
             let compiled = self.compile(state, &graph, wanted, &pending, request.effects);

@@ -53,8 +53,8 @@ impl Until {
 /// What happened when a plan ran.
 #[derive(Debug, Default)]
 pub(crate) struct Ran {
-    /// The plan's values that are in the arena now, with their offsets.
-    pub(crate) present: BTreeMap<highwater_plan::ValueId, u64>,
+    /// For each of the problem's values the offset in the arena, if it is there now.
+    offsets: Vec<Option<u64>>,
     /// The problem's nodes that ran, in order.
     pub(crate) nodes: Vec<highwater_plan::NodeId>,
     /// The outputs that each left out, a bit for each.
@@ -65,6 +65,14 @@ pub(crate) struct Ran {
     pub(crate) peak_arena_bytes: u64,
     /// Seconds spent running nodes again.
     pub(crate) recompute_seconds: f64,
+}
+
+impl Ran {
+    /// The problem's values that are in the arena now, with their offsets.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (highwater_plan::ValueId, u64)> {
+        let values = (0..).zip(&self.offsets);
+        values.filter_map(|(value, offset)| Some((value, (*offset)?)))
+    }
 }
 
 /// What stopped a plan, and whether cells may be partly written.
@@ -87,15 +95,16 @@ pub(crate) fn execute(
         machine,
         compiled,
         ran: Ran::default(),
-        once: BTreeSet::new(),
+        once: vec![false; compiled.problem.nodes.len()],
         wrote: false,
         ended: Instant::now(),
     };
-    for (id, value) in compiled.problem.values.iter().enumerate() {
-        if let highwater_plan::Home::Resident { offset } = value.home {
-            run.ran.present.insert(id as u32, offset);
-        }
-    }
+    let values = compiled.problem.values.iter();
+    let offsets = values.map(|value| match value.home {
+        highwater_plan::Home::Resident { offset } => Some(offset),
+        highwater_plan::Home::Arena | highwater_plan::Home::External => None,
+    });
+    run.ran.offsets = offsets.collect();
     // On one of the pool's threads, so that kernels fork from inside the pool.
     machine.pool.run(|| {
         run.ended = Instant::now();
@@ -122,7 +131,8 @@ struct Run<'a> {
     machine: &'a Machine<'a>,
     compiled: &'a Compiled,
     ran: Ran,
-    once: BTreeSet<highwater_plan::NodeId>,
+    /// Which of the problem's nodes ran.
+    once: Vec<bool>,
     wrote: bool,
     /// When the last node ended.
     ended: Instant,
@@ -149,7 +159,7 @@ impl Run<'_> {
                 (error, guard)
             }),
             Action::Free { value } => {
-                self.ran.present.remove(value);
+                self.ran.offsets[*value as usize] = None;
                 Ok(())
             }
             Action::Evict { .. } | Action::Fetch { .. } => Err((
@@ -167,10 +177,10 @@ impl Run<'_> {
     ) -> Result<(), Stopped> {
         let posed = &self.compiled.problem.nodes[id as usize];
         let node = self.machine.graph.node(self.compiled.nodes[id as usize]);
-        let again = !self.once.insert(id) || posed.done;
+        let again = std::mem::replace(&mut self.once[id as usize], true) || posed.done;
         for (&value, offset) in posed.outputs.iter().zip(offsets) {
-            if let Some(offset) = offset {
-                self.ran.present.insert(value, *offset);
+            if offset.is_some() {
+                self.ran.offsets[value as usize] = *offset;
             }
         }
         self.wrote |= !node.writes.is_empty();
@@ -188,8 +198,11 @@ impl Run<'_> {
                     .filter(|&&(_, o)| posed.outputs[o as usize] == value);
                 for &(i, _) in taken {
                     let input = posed.inputs[i as usize];
-                    if bytes > 0 && input != value && self.ran.present.get(&input) == Some(offset) {
-                        self.ran.present.remove(&input);
+                    if bytes > 0
+                        && input != value
+                        && self.ran.offsets[input as usize] == Some(*offset)
+                    {
+                        self.ran.offsets[input as usize] = None;
                     }
                 }
             }
@@ -295,7 +308,7 @@ impl Run<'_> {
         if let Some(storage) = self.machine.storages.get(&value) {
             return Some(Ok((storage.address(), storage.bytes())));
         }
-        let offset = *self.ran.present.get(&id)?;
+        let offset = self.ran.offsets[id as usize]?;
         let bytes = self.compiled.problem.values[id as usize].bytes;
         Some(self.arena(offset, bytes).map(|address| (address, bytes)))
     }
@@ -315,7 +328,7 @@ impl Run<'_> {
             } else if unplaced && posed.saved(o).is_some() {
                 (std::ptr::null_mut(), 0)
             } else {
-                let offset = *self.ran.present.get(&id).ok_or_else(absent)?;
+                let offset = self.ran.offsets[id as usize].ok_or_else(absent)?;
                 let bytes = self.compiled.problem.values[id as usize].bytes;
                 (self.arena(offset, bytes)?, bytes)
             };

@@ -1,8 +1,9 @@
 //! What the planner answered: plans by problem, families of plans by structure.
 
 use crate::forecast::Told;
+use highwater_graph::Mixer;
 use highwater_plan::{Families, Plan, Policy, Problem, ProblemError};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Chosen plans by problem, and the decisions behind them by structure: a problem with the edges of
@@ -147,7 +148,7 @@ impl PlanCache {
 
 /// Everything that a plan depends on.
 fn hash(problem: &Problem) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Mixer::default();
     problem.values.hash(&mut hasher);
     for node in &problem.nodes {
         (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
@@ -158,7 +159,7 @@ fn hash(problem: &Problem) -> u64 {
 
 /// Everything but sizes and seconds.
 fn structure(problem: &Problem) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = Mixer::default();
     for value in &problem.values {
         let home = std::mem::discriminant(&value.home);
         (home, value.pin, value.wanted, value.bytes == 0).hash(&mut hasher);

@@ -17,6 +17,10 @@ pub struct StepReport {
     pub predicted_seconds: f64,
     /// Measured seconds, planning included where there was some.
     pub seconds: f64,
+    /// Measured seconds of posing the problem whose plan ran.
+    pub compile_seconds: f64,
+    /// Measured seconds of finding or making the plan: of posing problems too.
+    pub choose_seconds: f64,
     /// Measured seconds of the nodes alone.
     pub node_seconds: f64,
     /// Nodes that ran again.

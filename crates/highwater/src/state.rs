@@ -174,7 +174,7 @@ impl State {
         plan: &Plan,
         compiled: &Compiled,
         ran: &Ran,
-        started: Instant,
+        [started, chosen]: [Instant; 2],
         store: &crate::store::Store,
     ) {
         let state_bytes = store.state_bytes();
@@ -192,6 +192,8 @@ impl State {
             planned_process_bytes: plan.arena_bytes + state_bytes + self.reserve_bytes,
             predicted_seconds,
             seconds,
+            compile_seconds: compiled.seconds,
+            choose_seconds: chosen.duration_since(started).as_secs_f64(),
             node_seconds: ran.seconds.iter().sum(),
             recomputed_nodes: plan.recomputed_nodes,
             recompute_seconds: ran.recompute_seconds,
@@ -200,7 +202,7 @@ impl State {
     }
 
     /// Notes what ran and what it left in the arena, as far as it belongs to the pending graph.
-    pub(crate) fn advance(&mut self, compiled: &Compiled, ran: Ran) {
+    pub(crate) fn advance(&mut self, compiled: &Compiled, ran: &Ran) {
         let nodes = self.graph.nodes().len() as u32;
         let values = self.graph.values().len() as ValueId;
         let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node as usize]);
@@ -208,8 +210,7 @@ impl State {
             .done
             .extend(ran_nodes.filter(|&node| node < nodes));
         self.progress.residents = ran
-            .present
-            .into_iter()
+            .present()
             .map(|(value, offset)| (compiled.values[value as usize], offset))
             .filter(|(value, _)| *value < values && !self.storages.contains_key(value))
             .collect();

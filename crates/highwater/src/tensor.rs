@@ -357,7 +357,6 @@ impl Tensor {
     /// What the pending graph calls the tensor.
     pub(crate) fn operand(&self, state: &mut State) -> Result<Operand> {
         let handle = &*self.handle;
-        let weak = Arc::downgrade(&self.handle);
         match &mut *handle.state() {
             HandleState::Pending {
                 generation,
@@ -369,6 +368,7 @@ impl Tensor {
                 {
                     return Ok(operand.clone());
                 }
+                let weak = Arc::downgrade(&self.handle);
                 let mut spec = handle.spec.clone();
                 let mut whole = spec.clone();
                 whole.layout = whole_layout(&held.storage, &spec);
