@@ -24,8 +24,6 @@ const DEPTH: u32 = 48;
 pub(crate) struct Move {
     /// Bytes by seconds.
     score: f64,
-    /// Estimated.
-    seconds: f64,
     value: ValueId,
     k: usize,
     gap: usize,
@@ -75,7 +73,7 @@ impl Search<'_> {
                 let next = self.try_settings(settings, &found.due);
                 let next = next.map(|next| (self.excess(budget), next));
                 match next.filter(|&(now, _)| now < excess) {
-                    Some((now, next)) if known.expected(&batch, &found, &next) => {
+                    Some((now, next)) if expected(&batch, &found, &next) => {
                         (excess, found) = (now, next);
                         break;
                     }
@@ -160,7 +158,6 @@ impl Search<'_> {
         seconds -= saved;
         let plain = Move {
             score: score(bytes, seconds),
-            seconds,
             value: v,
             k: held.k,
             gap,
@@ -177,7 +174,6 @@ impl Search<'_> {
             let seconds = program.alone(node, v) - saved;
             (self.sources && !keeps.is_empty() && held < bytes).then(|| Move {
                 score: score(bytes - held, seconds),
-                seconds,
                 bytes: bytes - held,
                 keeps: keeps
                     .iter()
@@ -260,17 +256,17 @@ impl Known {
         Move { score, ..m }
     }
 
-    /// Whether moves cost what was estimated, or what is known.
-    fn expected(&self, batch: &[Move], from: &Found, to: &Found) -> bool {
-        let cost = to.outcome.seconds - from.outcome.seconds;
-        let estimated: f64 = batch.iter().map(|m| m.bytes as f64 / m.score).sum();
-        cost <= estimated * 1.25 + from.outcome.seconds * 1e-6
-    }
-
     fn learn(&mut self, m: &Move, from: &Found, to: &Found) {
         let cost = to.outcome.seconds - from.outcome.seconds;
         self.scores.insert(m.key(), score(m.bytes, cost));
     }
+}
+
+/// Whether moves cost what was estimated, or what is known of them.
+fn expected(batch: &[Move], from: &Found, to: &Found) -> bool {
+    let cost = to.outcome.seconds - from.outcome.seconds;
+    let estimated: f64 = batch.iter().map(|m| m.bytes as f64 / m.score).sum();
+    cost <= estimated * 1.25 + from.outcome.seconds * 1e-6
 }
 
 /// Gap, setting, and whether sources are kept.
