@@ -17,6 +17,8 @@ use thiserror::Error;
 const RUNGS: u32 = 28;
 /// Each rung is this much of the way from the one above down to the least that could work.
 const RATIO: f64 = 0.88;
+/// What memory may cost where there is no budget, as a share of the seconds.
+const THRIFT: f64 = 0.01;
 /// How many of the smallest plans are packed to find the floor.
 const FLOORS: usize = 4;
 
@@ -196,6 +198,15 @@ impl Family {
             budget_bytes: budget,
             floor: self.floor.clone(),
         })
+    }
+
+    /// A plan for who states no budget: the smallest that is at most 1% slower than the fastest.
+    pub(crate) fn thrifty(&self, problem: &Problem) -> Option<Plan> {
+        let fastest = self.found.first()?.outcome.seconds;
+        let near = |found: &&Found| found.outcome.seconds <= fastest * (1.0 + THRIFT);
+        let found = self.found.iter().take_while(near).last()?;
+        let mut simulator = Simulator::new(&self.program);
+        emit(problem, &self.program, &mut simulator, found).ok()
     }
 
     /// The least that would do, and what sets it.

@@ -76,6 +76,14 @@ impl Families {
         }
     }
 
+    /// A plan for who states no budget: what costs under 1% to recompute is not kept. `None` if
+    /// there is no plan at all.
+    #[must_use]
+    pub fn thrifty(&self, problem: &Problem) -> Option<Plan> {
+        let family = self.following.as_ref().unwrap_or(&self.free);
+        family.thrifty(problem)
+    }
+
     /// The least that would do, and what sets it.
     pub fn floor(&self) -> &Floor {
         let free = self.free.floor();

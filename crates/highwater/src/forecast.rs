@@ -15,9 +15,10 @@ use crate::engine::Engine;
 use crate::execute::{Ran, describe};
 use crate::state::State;
 use held::{Moment, held};
-use highwater_graph::Graph;
-use highwater_plan::{Action, Families, NodeId, Plan, holders};
+use highwater_graph::{Graph, Phase};
+use highwater_plan::{Action, Families, Home, NodeId, Plan, holders};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A step as planned. All bytes are of the whole process: plan, state and reserve, where they are
@@ -52,6 +53,9 @@ pub struct Forecast {
     pub state_bytes: u64,
     /// Code, heap, stacks, libraries' buffers.
     pub reserve_bytes: u64,
+    /// What the forward part makes and the backward part reads: what a run that recomputes nothing
+    /// holds between the two, inputs and gradients that are made ahead not counted.
+    pub saved_bytes: u64,
     /// Every budget's price, fastest first.
     pub curve: Vec<Price>,
     /// How many plans the step is made of.
@@ -82,6 +86,7 @@ pub(crate) struct Told {
     curve: Vec<Price>,
     floor: Point,
     peak: Point,
+    saved_bytes: u64,
     decisions: Vec<Decision>,
 }
 
@@ -200,6 +205,11 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
         arena_bytes: peak.plan.arena_bytes,
         state_bytes: peak.state_bytes,
         reserve_bytes: peak.reserve_bytes,
+        saved_bytes: parts
+            .iter()
+            .map(|part| part.told.saved_bytes)
+            .max()
+            .unwrap_or(0),
         curve: curve(parts, floor_bytes),
         plans: parts.len() as u32,
         decisions: peak.told.decisions.clone(),
@@ -233,6 +243,30 @@ fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
         })
     };
     budgets.iter().rev().filter_map(price).collect()
+}
+
+/// Bytes of values in the arena that the forward part makes and the backward part reads.
+fn saved_bytes(graph: &Graph, compiled: &Compiled) -> u64 {
+    let phase = |&id: &highwater_graph::NodeId| graph.node(id).site.phase;
+    let mut saved = BTreeSet::new();
+    for (id, posed) in compiled.nodes.iter().zip(&compiled.problem.nodes) {
+        if phase(id) != Phase::Forward {
+            saved.extend(posed.inputs.iter().copied());
+        }
+    }
+    let made = compiled.nodes.iter().zip(&compiled.problem.nodes);
+    let made = made.filter(|(id, _)| phase(id) == Phase::Forward);
+    // What may be left out is made ahead, for the backward part.
+    let values = made.flat_map(|(_, posed)| {
+        let outputs = posed.outputs.iter().enumerate();
+        outputs.filter_map(|(o, value)| posed.saved(o).is_none().then_some(value))
+    });
+    values
+        .filter(|&value| saved.contains(value))
+        .map(|&value| &compiled.problem.values[value as usize])
+        .filter(|value| value.home != Home::External)
+        .map(|value| value.bytes)
+        .sum()
 }
 
 /// How many prices are told of a family.
@@ -328,6 +362,7 @@ impl Engine {
                 &at_peak.values,
                 at_peak.scratch_bytes,
             ),
+            saved_bytes: saved_bytes(graph, compiled),
             decisions: decisions::decisions(graph, compiled, plan),
         }
     }

@@ -48,6 +48,8 @@ pub(crate) enum Choice {
     Refused(Arc<Families>),
 }
 
+/// More than any budget that is stated; see [`crate::Builder::memory`].
+const UNSTATED: u64 = u64::MAX / 8;
 /// The most plans that are remembered.
 const PLANS: usize = 32;
 /// The most structures whose decisions are remembered.
@@ -81,7 +83,7 @@ impl PlanCache {
         before_planning();
         let adapted = self.adapted(problem, policy);
         let fitting = adapted.and_then(|family| {
-            let chosen = family.choose_until(problem, budget).ok()?;
+            let chosen = fastest(&family, problem, budget)?;
             Some((family, chosen))
         });
         // Decisions made for other sizes are never a reason to refuse.
@@ -89,9 +91,9 @@ impl PlanCache {
             found
         } else {
             let family = self.built(problem, policy)?;
-            match family.choose_until(problem, budget) {
-                Ok(chosen) => (family, chosen),
-                Err(_) => return Ok(Choice::Refused(family)),
+            match fastest(&family, problem, budget) {
+                Some(chosen) => (family, chosen),
+                None => return Ok(Choice::Refused(family)),
             }
         };
         let plan = Arc::new(plan);
@@ -144,6 +146,15 @@ impl PlanCache {
         });
         Ok(family)
     }
+}
+
+/// The fastest plan that fits, and the budget from which on there may be another. Where no budget was
+/// stated, nothing is kept that costs next to nothing to recompute.
+fn fastest(family: &Families, problem: &Problem, budget: u64) -> Option<(Plan, u64)> {
+    if budget > UNSTATED {
+        return family.thrifty(problem).map(|plan| (plan, u64::MAX));
+    }
+    family.choose_until(problem, budget).ok()
 }
 
 /// Everything that a plan depends on.
