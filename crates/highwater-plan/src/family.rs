@@ -184,7 +184,9 @@ impl Family {
     pub fn choose_until(&self, problem: &Problem, budget: u64) -> Result<(Plan, u64), Refusal> {
         let mut simulator = Simulator::new(&self.program);
         let mut faster_from = u64::MAX;
-        for found in &self.found {
+        // What packing made smaller than the floor by chance is not counted on.
+        let found = self.found.iter();
+        for found in found.filter(|_| budget >= self.floor.arena_bytes) {
             if found.outcome.peak > budget {
                 faster_from = faster_from.min(found.outcome.peak);
             } else if let Ok(plan) = emit(problem, &self.program, &mut simulator, found) {
@@ -219,18 +221,23 @@ impl Family {
         pareto(self.emitted(problem, 0))
     }
 
-    /// About `count` of the plans, evenly over the bytes between the fastest and the smallest.
+    /// The figures of about `count` of the plans, evenly over the bytes between the fastest and the
+    /// smallest. Their instruction lists, which take memory, are left empty.
     pub(crate) fn some(&self, problem: &Problem, count: usize) -> Vec<Plan> {
         let peaks = || self.found.iter().map(|found| found.outcome.peak);
         let (top, least) = (peaks().max().unwrap_or(0), self.floor.arena_bytes);
         let step = top.saturating_sub(least) / count.max(1) as u64;
         let budgets = (0..=count as u64).map(|i| least + step * i);
         let chosen = budgets.chain([u64::MAX]);
-        pareto(
-            chosen
-                .filter_map(|b| self.choose(problem, b).ok())
-                .collect(),
-        )
+        let figures = chosen.filter_map(|budget| {
+            let plan = self.choose(problem, budget).ok()?;
+            let instructions = Vec::new();
+            Some(Plan {
+                instructions,
+                ..plan
+            })
+        });
+        pareto(figures.collect())
     }
 }
 

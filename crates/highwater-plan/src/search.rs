@@ -20,7 +20,7 @@ const CHAIN: usize = 40;
 const SMALL: usize = 64;
 const SHAKES: u32 = 300;
 /// Runs that this may simulate.
-const SHAKING: u64 = 2_500_000;
+const SHAKING: u64 = 500_000;
 
 /// Budgets polished between two rungs.
 const BETWEEN: u64 = 6;

@@ -101,6 +101,19 @@ fn a_random_graph_of_200_nodes() {
     check_law(LARGE_RANDOM_GRAPH);
 }
 
+/// Bytes that nothing here comes near to.
+const PLENTY: u64 = 1 << 40;
+
+#[test]
+fn without_a_budget_what_costs_next_to_nothing_is_not_kept() {
+    let thrifty = run(Engine::builder(), &SMALL_GPT.make, PLAIN).unwrap();
+    let plenty = run(Engine::builder().arena(PLENTY), &SMALL_GPT.make, PLAIN).unwrap();
+    assert_same_bits("no budget", &thrifty, &plenty);
+    let (thrifty, plenty) = (thrifty.last(), plenty.last());
+    assert!(thrifty.planned_arena_bytes < plenty.planned_arena_bytes);
+    assert!(thrifty.predicted_seconds <= plenty.predicted_seconds * 1.01);
+}
+
 #[test]
 fn checkpoints_are_recomputed_with_any_memory_and_give_the_same_bits() {
     check_law(PINNED_GPT);
@@ -111,7 +124,7 @@ fn checkpoints_are_recomputed_with_any_memory_and_give_the_same_bits() {
             .iter()
             .all(|report| report.recomputed_nodes > 0)
     );
-    let free = run(Engine::builder(), &SMALL_GPT.make, PLAIN).unwrap();
+    let free = run(Engine::builder().arena(PLENTY), &SMALL_GPT.make, PLAIN).unwrap();
     assert!(
         free.reports
             .iter()
