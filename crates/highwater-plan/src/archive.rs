@@ -19,7 +19,8 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    pub(crate) fn offer(&mut self, settings: &[u8], due: &[u32], outcome: Outcome) {
+    pub(crate) fn offer(&mut self, found: &Found) {
+        let outcome = found.outcome;
         let below = self.best.range(..=outcome.peak).next_back();
         if below.is_some_and(|(_, f)| f.outcome.seconds <= outcome.seconds) {
             return;
@@ -33,12 +34,7 @@ impl Archive {
         for peak in worse {
             self.best.remove(&peak);
         }
-        let found = Found {
-            settings: settings.to_vec(),
-            due: due.to_vec(),
-            outcome,
-        };
-        self.best.insert(outcome.peak, found);
+        self.best.insert(outcome.peak, found.clone());
     }
 
     /// The fastest with a peak of at most `bytes`.

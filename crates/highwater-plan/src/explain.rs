@@ -229,18 +229,7 @@ mod tests {
     }
 
     fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {
-        Node {
-            inputs: inputs.to_vec(),
-            outputs: outputs.to_vec(),
-            reads: Vec::new(),
-            writes: Vec::new(),
-            in_place: Vec::new(),
-            scratch_bytes: 0,
-            seconds: 1.0,
-            optional: Vec::new(),
-            effect: Effect::Repeatable,
-            done: false,
-        }
+        Node::new(inputs, outputs, 1.0)
     }
 
     /// in -> a -> b -> c over b, and g; then c, a are read again in turn; an update reads g.

@@ -139,8 +139,8 @@ impl Family {
         let mut archive = Archive::default();
         let mut simulator = Simulator::new(&program);
         for found in &self.found {
-            if let Ok(outcome) = simulator.run(&found.settings, &[]) {
-                archive.offer(&found.settings, &simulator.due, outcome);
+            if let Ok(found) = simulator.find(found.settings.clone(), &[]) {
+                archive.offer(&found);
             }
         }
         let found: Vec<Found> = archive.all().rev().cloned().collect();
@@ -182,11 +182,17 @@ impl Family {
     /// # Errors
     /// If no plan fits.
     pub fn choose_until(&self, problem: &Problem, budget: u64) -> Result<(Plan, u64), Refusal> {
+        let refusal = || Refusal {
+            budget_bytes: budget,
+            floor: self.floor.clone(),
+        };
+        // What packing made smaller than the floor by chance is not counted on.
+        if budget < self.floor.arena_bytes {
+            return Err(refusal());
+        }
         let mut simulator = Simulator::new(&self.program);
         let mut faster_from = u64::MAX;
-        // What packing made smaller than the floor by chance is not counted on.
-        let found = self.found.iter();
-        for found in found.filter(|_| budget >= self.floor.arena_bytes) {
+        for found in &self.found {
             if found.outcome.peak > budget {
                 faster_from = faster_from.min(found.outcome.peak);
             } else if let Ok(plan) = emit(problem, &self.program, &mut simulator, found) {
@@ -196,10 +202,7 @@ impl Family {
                 faster_from = faster_from.min(plan.arena_bytes);
             }
         }
-        Err(Refusal {
-            budget_bytes: budget,
-            floor: self.floor.clone(),
-        })
+        Err(refusal())
     }
 
     /// A plan for who states no budget: the smallest that is at most 1% slower than the fastest.
@@ -289,18 +292,7 @@ mod tests {
     use crate::problem::{Effect, Home, Node, Pin, Value};
 
     fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {
-        Node {
-            inputs: inputs.to_vec(),
-            outputs: outputs.to_vec(),
-            reads: Vec::new(),
-            writes: Vec::new(),
-            in_place: Vec::new(),
-            scratch_bytes: 0,
-            seconds: 1.0,
-            optional: Vec::new(),
-            effect: Effect::Repeatable,
-            done: false,
-        }
+        Node::new(inputs, outputs, 1.0)
     }
 
     /// in -> a -> b -> c, then c, b, a are read again in turn.

@@ -131,58 +131,72 @@ impl Search<'_> {
         batch
     }
 
-    /// What may be done about a value that is held.
+    /// What may be done about a value that is held: drop it, and perhaps keep its sources.
     fn moves(&self, settings: &[u8], held: Held) -> impl Iterator<Item = Move> + use<> {
-        let program = self.program;
-        let (v, uses) = (held.value, program.uses(held.value).len());
+        let drop = self.drop(settings, held);
+        let with_sources = drop
+            .as_ref()
+            .filter(|m| self.sources && settings[m.gap] == KEEP)
+            .and_then(|m| self.with_sources(settings, m));
+        drop.into_iter().chain(with_sources)
+    }
+
+    fn drop(&self, settings: &[u8], held: Held) -> Option<Move> {
+        let (program, v) = (self.program, held.value);
         let gap = program.gap(v) + held.k;
         let setting = match settings[gap] {
-            NEVER => return None.into_iter().chain(None),
-            RELEASE if held.k == uses => NEVER,
+            NEVER => return None,
+            RELEASE if held.k == program.uses(v).len() => NEVER,
             RELEASE => 1,
             n if n >= DEEPEST => NEVER,
             n => n + 1,
         };
         let bytes = program.size[v as usize];
         if setting > self.limits.high[gap] || bytes == 0 {
-            return None.into_iter().chain(None);
+            return None;
         }
         let (_, at) = program.span(v, held.k);
-        let mut seconds = self.cost(settings, v, at, &mut { DEPTH });
-        let node = program.producer[v as usize];
-        // A first run that leaves the value out is the shorter for it.
-        let left_out = node.filter(|_| settings[gap] == KEEP && held.k == 0);
-        let saved = left_out
-            .and_then(|node| program.saved(node, v))
-            .unwrap_or(0.0);
-        seconds -= saved;
-        let plain = Move {
-            score: score(bytes, seconds),
+        let seconds = self.cost(settings, v, at, &mut { DEPTH });
+        let saved = if settings[gap] == KEEP {
+            self.spared(v, held.k)
+        } else {
+            0.0
+        };
+        Some(Move {
+            score: score(bytes, seconds - saved),
             value: v,
             k: held.k,
             gap,
             setting,
             bytes,
             keeps: Vec::new(),
-        };
-        let with_sources = node.filter(|_| settings[gap] == KEEP).and_then(|node| {
-            let keeps = self.sources(settings, node, at);
-            let held: u64 = keeps
-                .iter()
-                .map(|&(w, _, _)| program.size[w as usize])
-                .sum();
-            let seconds = program.alone(node, v) - saved;
-            (self.sources && !keeps.is_empty() && held < bytes).then(|| Move {
-                score: score(bytes - held, seconds),
-                bytes: bytes - held,
-                keeps: keeps
-                    .iter()
-                    .map(|&(_, gap, setting)| (gap, setting))
-                    .collect(),
-                ..plain.clone()
-            })
-        });
-        Some(plain).into_iter().chain(with_sources)
+        })
+    }
+
+    /// The same move, with what the value will be recomputed from held until then.
+    fn with_sources(&self, settings: &[u8], m: &Move) -> Option<Move> {
+        let program = self.program;
+        let node = program.producer[m.value as usize]?;
+        let (_, at) = program.span(m.value, m.k);
+        let keeps = self.sources(settings, node, at);
+        let sizes = keeps.iter().map(|&(w, _, _)| program.size[w as usize]);
+        let bytes = m.bytes.checked_sub(sizes.sum())?;
+        let seconds = program.alone(node, m.value) - self.spared(m.value, m.k);
+        let keeps = keeps.into_iter().map(|(_, gap, setting)| (gap, setting));
+        let keeps: Vec<(usize, u8)> = keeps.collect();
+        (bytes > 0 && !keeps.is_empty()).then(|| Move {
+            score: score(bytes, seconds),
+            bytes,
+            keeps,
+            ..m.clone()
+        })
+    }
+
+    /// Seconds that a first run spares by leaving a value out, if this gap follows that run.
+    fn spared(&self, v: ValueId, k: usize) -> f64 {
+        let node = self.program.producer[v as usize].filter(|_| k == 0);
+        node.and_then(|node| self.program.saved(node, v))
+            .unwrap_or(0.0)
     }
 
     /// The inputs of a node that will be missing at a step, and how to have them then.

@@ -2,10 +2,10 @@
 //!
 //! Program order, with three exceptions. Guards go as early as their inputs are there. So do nodes
 //! that *condense* (their outputs are tiny beside their inputs, as the norm of a gradient is): what
-//! they read may go the sooner. And so do *updates* (nodes that write cells which nobody reads afterwards): they go as soon as their inputs are final, every
-//! guard has passed and every reader of the old version has run. Where an update stands depends on
-//! replays too, so updates are not steps: they have an earliest place, which a simulation may
-//! put off.
+//! they read may go the sooner. And so do *updates* (nodes that write cells which nobody reads
+//! afterwards): they go as soon as their inputs are final, every guard has passed and every reader of
+//! the old version has run. Where an update stands depends on replays too, so updates are not steps:
+//! they have an earliest place, which a simulation may put off.
 
 use crate::check::{ProblemError, footprint};
 use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};

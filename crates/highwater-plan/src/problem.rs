@@ -104,6 +104,23 @@ pub struct Node {
 }
 
 impl Node {
+    /// A node that may run again, takes no scratch memory and touches no cell.
+    #[must_use]
+    pub fn new(inputs: &[ValueId], outputs: &[ValueId], seconds: f64) -> Node {
+        Node {
+            inputs: inputs.to_vec(),
+            outputs: outputs.to_vec(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            in_place: Vec::new(),
+            scratch_bytes: 0,
+            seconds,
+            optional: Vec::new(),
+            effect: Effect::Repeatable,
+            done: false,
+        }
+    }
+
     /// Seconds saved by leaving out the output at a position; `None` if it must be filled.
     #[must_use]
     pub fn saved(&self, output: usize) -> Option<f64> {

@@ -56,10 +56,9 @@ impl<'a> Search<'a> {
     /// Lowers limits that cannot be met (what a pin asks to recompute may be impossible to).
     fn relax(&mut self) -> Result<(), ValueId> {
         loop {
-            let settings = self.limits.low.clone();
-            match self.simulator.run(&settings, &[]) {
-                Ok(outcome) => {
-                    self.archive.offer(&settings, &self.simulator.due, outcome);
+            match self.simulator.find(self.limits.low.clone(), &[]) {
+                Ok(found) => {
+                    self.archive.offer(&found);
                     return Ok(());
                 }
                 Err(Stuck::Gap(gap)) => {
@@ -157,28 +156,18 @@ impl<'a> Search<'a> {
 
     /// Simulates settings, with updates no earlier than in `due`.
     pub(crate) fn try_settings(&mut self, settings: Vec<u8>, due: &[u32]) -> Option<Found> {
-        let outcome = self.simulator.run(&settings, due).ok()?;
-        let due = self.simulator.due.clone();
-        self.archive.offer(&settings, &due, outcome);
-        Some(Found {
-            settings,
-            due,
-            outcome,
-        })
+        let found = self.simulator.find(settings, due).ok()?;
+        self.archive.offer(&found);
+        Some(found)
     }
 
     /// Keeps what must be kept for settings to be possible.
     pub(crate) fn repair(&mut self, mut settings: Vec<u8>) -> Option<Found> {
         loop {
-            match self.simulator.run(&settings, &[]) {
-                Ok(outcome) => {
-                    self.archive.offer(&settings, &self.simulator.due, outcome);
-                    let due = self.simulator.due.clone();
-                    return Some(Found {
-                        settings,
-                        due,
-                        outcome,
-                    });
+            match self.simulator.find(settings.clone(), &[]) {
+                Ok(found) => {
+                    self.archive.offer(&found);
+                    return Some(found);
                 }
                 Err(Stuck::Gap(gap)) if self.limits.low[gap] == KEEP && !self.spent() => {
                     settings[gap] = KEEP;

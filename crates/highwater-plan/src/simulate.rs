@@ -14,6 +14,7 @@
 //! A recomputation that reads a version of a cell that an update has replaced puts that update
 //! off, and the walk starts again; so updates follow the replays of their readers.
 
+use crate::archive::Found;
 use crate::problem::{NodeId, ValueId};
 use crate::program::{Lock, Program};
 
@@ -159,6 +160,17 @@ impl<'a> Simulator<'a> {
     pub(crate) fn run(&mut self, settings: &[u8], due: &[u32]) -> Result<Outcome, Stuck> {
         self.watch = u32::MAX;
         self.walk(settings, due, &mut ())
+    }
+
+    /// Simulates settings as [`Simulator::run`] does; answers all that is worth keeping of them.
+    pub(crate) fn find(&mut self, settings: Vec<u8>, due: &[u32]) -> Result<Found, Stuck> {
+        let outcome = self.run(&settings, due)?;
+        let due = self.due.clone();
+        Ok(Found {
+            settings,
+            due,
+            outcome,
+        })
     }
 
     /// Simulates settings and leaves in `held` what is held at a run and not used by it.

@@ -48,18 +48,7 @@ impl Builder {
         outputs: &[ValueId],
         seconds: f64,
     ) -> &mut Node {
-        self.problem.nodes.push(Node {
-            inputs: inputs.to_vec(),
-            outputs: outputs.to_vec(),
-            reads: Vec::new(),
-            writes: Vec::new(),
-            in_place: Vec::new(),
-            scratch_bytes: 0,
-            seconds,
-            optional: Vec::new(),
-            effect: Effect::Repeatable,
-            done: false,
-        });
+        self.problem.nodes.push(Node::new(inputs, outputs, seconds));
         self.problem.nodes.last_mut().expect("just pushed")
     }
 
