@@ -16,6 +16,8 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     best: BTreeMap<u64, Found>,
+    /// How many offers were taken.
+    pub(crate) taken: u64,
 }
 
 impl Archive {
@@ -35,6 +37,7 @@ impl Archive {
             self.best.remove(&peak);
         }
         self.best.insert(outcome.peak, found.clone());
+        self.taken += 1;
     }
 
     /// The fastest with a peak of at most `bytes`.

@@ -17,9 +17,9 @@ impl<T> Csr<T> {
         self.starts[i as usize] as usize..self.starts[i as usize + 1] as usize
     }
 
-    /// Number of items in all rows.
-    pub(crate) fn items(&self) -> usize {
-        self.items.len()
+    /// The items of all rows.
+    pub(crate) fn items(&self) -> &[T] {
+        &self.items
     }
 }
 

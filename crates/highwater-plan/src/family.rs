@@ -19,7 +19,7 @@ const RUNGS: u32 = 28;
 const RATIO: f64 = 0.88;
 /// What memory may cost where there is no budget, as a share of the seconds.
 const THRIFT: f64 = 0.01;
-/// How many of the smallest plans are packed to find the floor.
+/// How many of the plans with the lowest peaks are packed at most to find the floor.
 const FLOORS: usize = 4;
 
 /// What the planner may decide.
@@ -153,19 +153,28 @@ impl Family {
             found,
             floor: Floor::default(),
         };
-        // Packing may turn the order of the smallest around.
-        let last = family.found.len().saturating_sub(FLOORS);
-        let plans = family.emitted(problem, last);
-        let least = plans.iter().min_by_key(|plan| plan.arena_bytes);
-        family.floor = least.map_or_else(Floor::default, |plan| Floor::of(problem, plan));
+        let least = family.least(problem);
+        family.floor = least.map_or_else(Floor::default, |plan| Floor::of(problem, &plan));
         family
     }
 
-    /// The plans from a place in the list on.
-    fn emitted(&self, problem: &Problem, from: usize) -> Vec<Plan> {
+    /// The plan with the smallest arena: packing may turn the order of those with the lowest peaks
+    /// around, so some are tried.
+    fn least(&self, problem: &Problem) -> Option<Plan> {
         let mut simulator = Simulator::new(&self.program);
-        let emit = |found| emit(problem, &self.program, &mut simulator, found).ok();
-        self.found[from..].iter().filter_map(emit).collect()
+        let mut least: Option<Plan> = None;
+        for found in self.found.iter().rev().take(FLOORS) {
+            if least
+                .as_ref()
+                .is_some_and(|l| l.arena_bytes <= found.outcome.peak)
+            {
+                break;
+            }
+            let plan = emit(problem, &self.program, &mut simulator, found).ok();
+            let plans = least.take().into_iter().chain(plan);
+            least = plans.min_by_key(|plan| plan.arena_bytes);
+        }
+        least
     }
 
     /// The fastest plan whose arena fits; `problem` is the one that the family is of.
@@ -219,9 +228,18 @@ impl Family {
         &self.floor
     }
 
+    /// The most live bytes and the seconds of every plan before it is packed, fastest first. Its arena
+    /// takes as many bytes, or a few percent more.
+    pub fn curve(&self) -> impl Iterator<Item = (u64, f64)> {
+        let outcomes = self.found.iter().map(|found| found.outcome);
+        outcomes.map(|outcome| (outcome.peak, outcome.seconds))
+    }
+
     /// All plans, fastest first; each slower one has a smaller arena.
     pub fn plans(&self, problem: &Problem) -> Vec<Plan> {
-        pareto(self.emitted(problem, 0))
+        let mut simulator = Simulator::new(&self.program);
+        let emit = |found| emit(problem, &self.program, &mut simulator, found).ok();
+        pareto(self.found.iter().filter_map(emit).collect())
     }
 
     /// The figures of about `count` of the plans, evenly over the bytes between the fastest and the

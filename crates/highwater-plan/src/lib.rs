@@ -6,7 +6,9 @@
 mod archive;
 mod check;
 mod csr;
+mod dice;
 mod emit;
+mod evict;
 mod explain;
 mod family;
 mod holders;
@@ -22,6 +24,7 @@ mod search;
 mod settings;
 mod shake;
 mod simulate;
+mod skyline;
 mod verify;
 
 pub use check::{ALIGN, ProblemError, footprint};

@@ -6,7 +6,7 @@
 use crate::archive::Found;
 use crate::problem::ValueId;
 use crate::search::Search;
-use crate::simulate::{Held, KEEP, NEVER, RELEASE};
+use crate::simulate::{Held, KEEP, NEVER, RELEASE, awaited};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -146,8 +146,8 @@ impl Search<'_> {
         let gap = program.gap(v) + held.k;
         let setting = match settings[gap] {
             NEVER => return None,
-            RELEASE if held.k == program.uses(v).len() => NEVER,
-            RELEASE => 1,
+            _ if held.k == program.uses(v).len() => NEVER,
+            released if awaited(released).is_some() => 1,
             n if n >= DEEPEST => NEVER,
             n => n + 1,
         };

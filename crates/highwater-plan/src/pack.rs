@@ -1,8 +1,11 @@
 //! Offsets for buffers whose lifetimes are known: offline packing.
 //!
-//! First fit in several orders (by size, by area, by lifetime), the lowest result wins. Once a result
-//! is within [`GOOD`] of the most bytes alive at any time, which no packing can beat, it is taken.
+//! First fit in several orders (by size, by area, by lifetime), the lowest result wins; then skylines.
+//! Once a result is within [`GOOD`] of the most bytes alive at any time, which no packing can beat, it
+//! is taken.
 
+use crate::dice::Dice;
+use crate::skyline::skyline;
 use std::cmp::Reverse;
 
 /// A buffer: `bytes` (a multiple of the alignment) from time `from` to time `to`, both included.
@@ -24,8 +27,10 @@ pub(crate) struct Packing {
 
 /// A packing at most this much higher than the bytes alive, in thousandths, is good enough.
 const GOOD: u64 = 2;
-/// How often the buffer that stands highest is moved to the front, to try again.
-const ROUNDS: u32 = 8;
+/// Pairs of buffers that may be compared while more than the plain orders is tried.
+const WORK: usize = 8_000_000;
+/// Attempts at least, however many buffers there are.
+const LEAST: usize = 3;
 /// A buffer is tiny if it takes at most this share of the peak.
 const TINY: u64 = 4096;
 
@@ -110,22 +115,55 @@ fn pack_all(buffers: &[Buffer], peak: u64) -> Packing {
             break;
         }
     }
-    let (mut best, mut order) = best.expect("there is at least one order");
-    let mut last = best.clone();
-    for _ in 0..ROUNDS {
-        let ends = |&&i: &&u32| {
-            let (b, offset) = (&buffers[i as usize], last.offsets[i as usize]);
-            b.bytes > 0 && offset + b.bytes == last.height
+    let (best, order) = best.expect("there is at least one order");
+    let fixed = buffers.iter().any(|b| b.fixed.is_some());
+    let rounds = LEAST + WORK / (buffers.len() * buffers.len()).max(1);
+    match best.height > good {
+        true if fixed => climb(buffers, best, order, (rounds, good)),
+        true => {
+            let raised = skyline(buffers, (rounds, good));
+            if raised.height < best.height {
+                raised
+            } else {
+                best
+            }
+        }
+        false => best,
+    }
+}
+
+/// Places a buffer that stands highest earlier, before one that is in its way, again and again.
+fn climb(
+    buffers: &[Buffer],
+    mut best: Packing,
+    mut order: Vec<u32>,
+    (rounds, good): (usize, u64),
+) -> Packing {
+    let mut dice = Dice::new();
+    for _ in 0..rounds {
+        let ends = |&i: &u32| {
+            let (b, offset) = (&buffers[i as usize], best.offsets[i as usize]);
+            b.bytes > 0 && offset + b.bytes == best.height
         };
-        let top = order.iter().position(|i| ends(&i));
-        let Some(at) = top.filter(|_| best.height > good) else {
+        let Some(at) = order.iter().position(ends).filter(|_| best.height > good) else {
             break;
         };
-        let top = order.remove(at);
-        order.insert(0, top);
-        last = first_fit(buffers, &order);
-        if last.height < best.height {
-            best = last.clone();
+        let top = buffers[order[at] as usize];
+        let before = |&k: &usize| {
+            let other = &buffers[order[k] as usize];
+            other.bytes > 0 && other.from <= top.to && top.from <= other.to
+        };
+        let before: Vec<usize> = (0..at).filter(before).collect();
+        if before.is_empty() {
+            break;
+        }
+        let to = before[dice.below(before.len())];
+        order[to..=at].rotate_right(1);
+        let next = first_fit(buffers, &order);
+        if next.height <= best.height {
+            best = next;
+        } else {
+            order[to..=at].rotate_left(1);
         }
     }
     best

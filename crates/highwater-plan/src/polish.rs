@@ -3,16 +3,54 @@
 use crate::archive::Found;
 use crate::problem::ValueId;
 use crate::search::Search;
-use crate::simulate::{KEEP, NEVER, RELEASE};
+use crate::simulate::{KEEP, NEVER, RELEASE, awaited};
 
 /// Settings tried in vain, one after the other, before polishing is given up.
 const MISSES: u32 = 48;
+
+/// Values that are tried to be kept in place of others.
+const SWAPS: usize = 10;
 
 impl Search<'_> {
     /// Fills what room there is under a budget, to a fixed point.
     pub(crate) fn polish(&mut self, mut found: Found, budget: u64) -> Found {
         while !self.spent() && (self.fill(&mut found, budget) || self.single(&mut found, budget)) {}
         found
+    }
+
+    /// Polishes, and swaps values as long as that saves time.
+    pub(crate) fn refine(&mut self, found: Found, budget: u64) -> Found {
+        let mut found = self.polish(found, budget);
+        while !self.spent() && self.swap(&mut found, budget) {
+            found = self.polish(found, budget);
+        }
+        found
+    }
+
+    /// Keeps one of the dearest dropped values, and drops others for it.
+    fn swap(&mut self, found: &mut Found, budget: u64) -> bool {
+        if self.simulator.run(&found.settings, &found.due).is_err() {
+            return false;
+        }
+        for (_, v, k) in self.repeated(&found.settings).into_iter().take(SWAPS) {
+            let gap = self.program.gap(v) + k;
+            if k == self.program.uses(v).len() || self.limits.low[gap] != KEEP {
+                continue;
+            }
+            let mut settings = found.settings.clone();
+            settings[gap] = KEEP;
+            let next = self.try_settings(settings, &found.due);
+            let faster =
+                |next: &Found| next.outcome.seconds < found.outcome.seconds * (1.0 - 1e-12);
+            let next = next
+                .filter(faster)
+                .and_then(|next| self.lower(next, budget));
+            if let Some(next) = next.filter(faster) {
+                *found = next;
+                return true;
+            }
+        }
+        false
     }
 
     /// Keeps as many dropped values as there seems to be room for, dearest by byte first. What
@@ -67,7 +105,7 @@ impl Search<'_> {
                     return better;
                 }
                 let low = self.limits.low[gap];
-                let allowed = tail || setting >= low && (setting != RELEASE || low == KEEP);
+                let allowed = tail || setting >= low && (awaited(setting).is_none() || low == KEEP);
                 if !allowed || setting == KEEP && crowded {
                     continue;
                 }
@@ -86,11 +124,11 @@ impl Search<'_> {
 
     /// Takes settings if they fit and save time.
     fn accept(&mut self, found: &mut Found, settings: Vec<u8>, budget: u64) -> bool {
-        let Some(next) = self.try_settings(settings, &found.due) else {
+        let Ok(next) = self.simulator.within(settings, &found.due, budget) else {
             return false;
         };
-        let faster = next.outcome.seconds < found.outcome.seconds * (1.0 - 1e-12);
-        let better = faster && next.outcome.peak <= budget;
+        self.archive.offer(&next);
+        let better = next.outcome.seconds < found.outcome.seconds * (1.0 - 1e-12);
         if better {
             *found = next;
         }
@@ -129,7 +167,8 @@ impl Search<'_> {
 fn lower_settings(setting: u8, tail: bool) -> Vec<u8> {
     match setting {
         _ if tail => vec![RELEASE],
-        RELEASE | 1 => vec![KEEP],
+        1 => vec![KEEP],
+        released if awaited(released).is_some() => vec![KEEP],
         NEVER => vec![KEEP, RELEASE, 1, 2, 3],
         n => (KEEP..n).collect(),
     }

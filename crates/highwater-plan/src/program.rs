@@ -160,6 +160,11 @@ impl Program {
         self.seconds[node as usize] - others.map(|o| o.1).sum::<f64>()
     }
 
+    /// What stands for the end of the plan, after all nodes.
+    pub(crate) fn end(&self) -> NodeId {
+        self.seconds.len() as NodeId
+    }
+
     /// Flat index of the first gap of a value.
     pub(crate) fn gap(&self, v: ValueId) -> usize {
         self.uses.range(v).start
@@ -173,7 +178,22 @@ impl Program {
 
     /// Number of gaps, tails included.
     pub(crate) fn gaps(&self) -> usize {
-        self.uses.items()
+        self.uses.items().len()
+    }
+
+    /// Number of settings: one for each gap and one for each node.
+    pub(crate) fn settings(&self) -> usize {
+        self.gaps() + self.end() as usize + 1
+    }
+
+    /// Where the setting of a node stands.
+    pub(crate) fn order(&self, node: NodeId) -> usize {
+        self.gaps() + node as usize
+    }
+
+    /// The step that ends the gap with a flat index; `u32::MAX` if it is a tail.
+    pub(crate) fn next_use(&self, gap: usize) -> u32 {
+        self.uses.items()[gap]
     }
 
     /// The steps between which a gap lies: that of the event before it, and its use (the last step

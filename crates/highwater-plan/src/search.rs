@@ -5,10 +5,10 @@
 //! the problem.
 
 use crate::archive::{Archive, Found};
+use crate::evict::{Rule, Walks};
 use crate::problem::ValueId;
 use crate::program::Program;
-use crate::settings::{Cuts, Limits, all, blocks, cuts};
-use crate::shake::Dice;
+use crate::settings::{Limits, all, cuts};
 use crate::simulate::{KEEP, NEVER, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
@@ -16,11 +16,14 @@ const WORK: u64 = 12_000;
 /// A program is a chain if every so many steps there is a cut.
 const CHAIN: usize = 40;
 
-/// Problems of at most so many steps are shaken, so many times at each rung.
+/// Problems of at most so many steps are shaken, and how many runs that may simulate.
 const SMALL: usize = 64;
-const SHAKES: u32 = 300;
-/// Runs that this may simulate.
-const SHAKING: u64 = 500_000;
+const SHAKING: u64 = 2_000_000;
+
+/// Rungs at which walks by one rule may fail; and how much slower than the best there is what they
+/// come to may be, to be polished.
+const FAILURES: u32 = 2;
+const NEAR: f64 = 0.02;
 
 /// Budgets polished between two rungs.
 const BETWEEN: u64 = 6;
@@ -65,7 +68,7 @@ impl<'a> Search<'a> {
                     (self.limits.low[gap], self.limits.high[gap]) = (KEEP, KEEP);
                 }
                 Err(Stuck::Lost(value)) => return Err(value),
-                Err(Stuck::Long) => {
+                Err(Stuck::Long | Stuck::Over) => {
                     for gap in 0..self.limits.low.len() {
                         if self.limits.low[gap] == 1 {
                             (self.limits.low[gap], self.limits.high[gap]) = (KEEP, KEEP);
@@ -79,14 +82,13 @@ impl<'a> Search<'a> {
     /// Searches, with `rungs` as the budgets to do well at, largest first.
     ///
     /// Every start goes down the ladder of rungs, and each state on the way is polished at its rung;
-    /// then the best at each rung is taken to the next, and polished there. Small problems are
-    /// shaken as well.
+    /// so is what walks under a rung come to. Then the best at each rung is taken to the next, and
+    /// polished there. Small problems are shaken as well.
     pub(crate) fn explore(&mut self, rungs: &[u64]) {
         let steps = self.program.steps.len();
-        let cuts = cuts(self.program);
-        let chain = cuts.values.len() * CHAIN >= steps;
+        let chain = cuts(self.program).values.len() * CHAIN >= steps;
         let share = if chain { WORK } else { 3 * WORK } * steps as u64;
-        let starts = self.starts(&cuts);
+        let starts = self.starts();
         let part = share / 4 / (starts.len() * rungs.len()) as u64;
         for start in starts {
             self.stop = u64::MAX;
@@ -97,12 +99,13 @@ impl<'a> Search<'a> {
                 }
             }
         }
+        self.walks(rungs, share / 4 / rungs.len() as u64);
         for pair in rungs.windows(2) {
             self.allow(share / 4 / rungs.len() as u64);
             if let Some(found) = self.archive.within(pair[0]).cloned()
                 && let Some(found) = self.lower(found, pair[1])
             {
-                self.polish(found, pair[1]);
+                self.refine(found, pair[1]);
             }
         }
         let top = self.archive.all().last().map_or(0, |f| f.outcome.peak);
@@ -111,18 +114,44 @@ impl<'a> Search<'a> {
         for &rung in &between {
             self.allow(share / 4 / between.len() as u64);
             if let Some(found) = self.archive.within(rung).cloned() {
-                self.polish(found, rung);
+                self.refine(found, rung);
             }
         }
-        if (2..=SMALL).contains(&steps) {
-            self.allow(SHAKING.min(12 * share));
-            let mut dice = Dice::new();
-            for _ in 0..SHAKES {
-                for &rung in rungs {
-                    self.shake(rung, &mut dice);
+        if steps <= SMALL {
+            self.allow(SHAKING.min(24 * share));
+            self.shake(rungs);
+        }
+    }
+
+    /// Takes what walks under each rung come to there, by every rule until it fails.
+    fn walks(&mut self, rungs: &[u64], work: u64) {
+        let limits = self.limits.clone();
+        let walks = Walks::new(self.program, &limits);
+        for rule in [Rule::Time, Rule::Root, Rule::Bytes] {
+            let mut failures = 0;
+            for &rung in rungs {
+                self.allow(work);
+                let Some(settings) = walks.walk(rung, rule) else {
+                    failures += 1;
+                    if failures == FAILURES {
+                        break;
+                    }
+                    continue;
+                };
+                if let Some(found) = self.repair(settings)
+                    && let Some(found) = self.lower(found, rung)
+                    && self.promising(&found, rung)
+                {
+                    self.polish(found, rung);
                 }
             }
         }
+    }
+
+    /// Whether settings are not much slower than the best for a budget.
+    fn promising(&self, found: &Found, budget: u64) -> bool {
+        let best = self.archive.within(budget);
+        best.is_none_or(|best| found.outcome.seconds < best.outcome.seconds * (1.0 + NEAR))
     }
 
     /// Allows so many more runs.
@@ -130,15 +159,10 @@ impl<'a> Search<'a> {
         self.stop = self.simulator.work + work;
     }
 
-    /// Settings to start from: all kept; all but cuts dropped; without cuts, all dropped.
-    fn starts(&self, cuts: &Cuts) -> Vec<Vec<u8>> {
+    /// Settings to start from: all kept; where that is cheap to try, all dropped.
+    fn starts(&self) -> Vec<Vec<u8>> {
         let mut starts = vec![self.limits.low.clone()];
-        for stride in [1, 2, 4] {
-            if cuts.values.len() >= 2 * stride {
-                starts.push(blocks(self.program, &self.limits, cuts, stride));
-            }
-        }
-        if cuts.values.is_empty() || self.program.steps.len() <= SMALL {
+        if self.program.steps.len() <= SMALL {
             starts.push(all(&self.limits, 1));
             starts.push(all(&self.limits, NEVER));
         }

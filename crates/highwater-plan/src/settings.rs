@@ -8,7 +8,7 @@
 use crate::family::Policy;
 use crate::problem::{NodeId, Pin, Problem, ValueId};
 use crate::program::Program;
-use crate::simulate::{KEEP, NEVER, RELEASE};
+use crate::simulate::{KEEP, LATEST, NEVER, RELEASE};
 
 /// For each gap the least and the most that its setting may be.
 #[derive(Debug, Clone)]
@@ -19,8 +19,9 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn new(problem: &Problem, program: &Program, policy: Policy) -> Limits {
-        let mut low = vec![KEEP; program.gaps()];
+        let mut low = vec![KEEP; program.settings()];
         let mut high = vec![KEEP; program.gaps()];
+        high.resize(program.settings(), LATEST);
         for v in 0..problem.values.len() as ValueId {
             let first = program.gap(v);
             let tail = first + program.uses(v).len();
@@ -45,7 +46,7 @@ impl Limits {
         let mut limits = Limits { low, high };
         if policy == Policy::Recompute {
             let cuts = cuts(program);
-            let start = blocks(program, &limits, &cuts, 1);
+            let start = blocks(program, &limits, &cuts);
             for ((low, high), start) in limits.low.iter_mut().zip(&limits.high).zip(start) {
                 *low = (*low).max(start).min(*high);
             }
@@ -145,12 +146,12 @@ pub(crate) fn cuts(program: &Program) -> Cuts {
     Cuts { turn, values }
 }
 
-/// Settings that keep every `stride`-th cut and recompute, once, all else before the last cut that
-/// waits at the turn.
-pub(crate) fn blocks(program: &Program, limits: &Limits, cuts: &Cuts, stride: usize) -> Vec<u8> {
+/// Settings that keep the cuts and recompute, once, all else before the last cut that waits at the
+/// turn.
+fn blocks(program: &Program, limits: &Limits, cuts: &Cuts) -> Vec<u8> {
     let mut settings = limits.low.clone();
     let mut kept = vec![false; program.size.len()];
-    for &v in cuts.values.iter().step_by(stride) {
+    for &v in &cuts.values {
         kept[v as usize] = true;
     }
     let last = cuts

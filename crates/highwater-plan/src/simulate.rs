@@ -2,8 +2,9 @@
 //!
 //! A *setting* says what happens to a value in one gap (see [`crate::program`]):
 //! - `KEEP`: held;
-//! - n: dropped at once, and held again from its n-th recomputation inside the gap;
-//! - `RELEASE`: held until a recomputation reads it, then as 1 (in a tail, then as `NEVER`);
+//! - n: dropped at once, and held again from its n-th recomputation inside the gap; in a tail,
+//!   dropped at once, and once it is recomputed held until n recomputations have read it;
+//! - `released(n)`: held until n recomputations have read it, then as 1 (in a tail, then as `NEVER`);
 //! - `NEVER`: dropped, and each recomputation is transient.
 //!
 //! The program is walked once. Before a node runs, what is missing of its inputs is recomputed
@@ -21,9 +22,28 @@ use crate::program::{Lock, Program};
 /// Keep the value through the gap.
 pub(crate) const KEEP: u8 = 0;
 /// Hold the value until a recomputation reads it.
-pub(crate) const RELEASE: u8 = 254;
+pub(crate) const RELEASE: u8 = released(1);
 /// Never hold the value in the gap.
 pub(crate) const NEVER: u8 = 255;
+
+/// Readers that a released value may wait for at most.
+pub(crate) const READERS: u8 = 63;
+
+/// Hold the value until so many recomputations, 1 at least, have read it.
+pub(crate) const fn released(readers: u8) -> u8 {
+    NEVER - if readers < READERS { readers } else { READERS }
+}
+
+/// How many recomputations a setting waits for, if it is one that releases.
+pub(crate) const fn awaited(setting: u8) -> Option<u8> {
+    match NEVER - setting {
+        readers @ 1..=READERS => Some(readers),
+        _ => None,
+    }
+}
+
+/// Setting of a node: what it lacks is made again latest producer first.
+pub(crate) const LATEST: u8 = 1;
 
 /// How often a walk may start again because updates had to be put off.
 const ROUNDS: u32 = 12;
@@ -66,6 +86,8 @@ pub(crate) enum Stuck {
     Lost(ValueId),
     /// Too many instructions.
     Long,
+    /// More bytes than were allowed.
+    Over,
 }
 
 /// A value held at a watched moment, and its gap.
@@ -95,6 +117,8 @@ pub(crate) struct Simulator<'a> {
     gap: Vec<u32>,
     /// Recomputations of each value in its current gap.
     count: Vec<u8>,
+    /// Recomputations that have read each value since it was last made, or since its gap began.
+    read: Vec<u8>,
     frames: Vec<Frame>,
     fresh: Vec<Fresh>,
     settings: Vec<u8>,
@@ -116,6 +140,8 @@ pub(crate) struct Simulator<'a> {
     /// What was held at the watched run and not used by it.
     pub(crate) held: Vec<Held>,
     watch: u32,
+    /// Bytes at which it gives up.
+    most: u64,
     /// Runs simulated so far, over all simulations.
     pub(crate) work: u64,
 }
@@ -131,6 +157,7 @@ impl<'a> Simulator<'a> {
             pending: Vec::new(),
             gap: vec![0; values],
             count: vec![0; values],
+            read: vec![0; values],
             frames: Vec::new(),
             fresh: Vec::new(),
             settings: Vec::new(),
@@ -150,6 +177,7 @@ impl<'a> Simulator<'a> {
             replays: vec![0; program.gaps()],
             held: Vec::new(),
             watch: u32::MAX,
+            most: u64::MAX,
             work: 0,
         }
     }
@@ -160,6 +188,19 @@ impl<'a> Simulator<'a> {
     pub(crate) fn run(&mut self, settings: &[u8], due: &[u32]) -> Result<Outcome, Stuck> {
         self.watch = u32::MAX;
         self.walk(settings, due, &mut ())
+    }
+
+    /// Simulates settings as [`Simulator::find`] does, but ends as soon as the peak is over a budget.
+    pub(crate) fn within(
+        &mut self,
+        settings: Vec<u8>,
+        due: &[u32],
+        budget: u64,
+    ) -> Result<Found, Stuck> {
+        self.most = budget;
+        let found = self.find(settings, due);
+        self.most = u64::MAX;
+        found
     }
 
     /// Simulates settings as [`Simulator::run`] does; answers all that is worth keeping of them.
@@ -239,6 +280,7 @@ impl<'a> Simulator<'a> {
         self.pending.clone_from(&program.pending);
         self.gap.fill(0);
         self.count.fill(0);
+        self.read.fill(0);
         self.updated.fill(false);
         self.high.fill(0);
         self.replays.fill(0);
@@ -308,7 +350,11 @@ impl<'a> Simulator<'a> {
         });
         while let Some(frame) = self.frames.last_mut() {
             let inputs = program.inputs.row(frame.node);
-            if let Some(&v) = inputs.get(frame.next as usize) {
+            let next = match self.settings[program.order(frame.node)] {
+                LATEST => inputs.iter().nth_back(frame.next as usize),
+                _ => inputs.get(frame.next as usize),
+            };
+            if let Some(&v) = next {
                 if self.present[v as usize] {
                     self.pins[v as usize] += 1;
                     frame.next += 1;
@@ -330,10 +376,7 @@ impl<'a> Simulator<'a> {
             if frame.target.is_some() {
                 self.unlocked(frame.node, step)?;
                 for &v in inputs {
-                    let v = v as usize;
-                    if self.hold[v] && self.count[v] == 0 && self.setting(v as u32) == RELEASE {
-                        (self.hold[v], self.count[v]) = (false, 1);
-                    }
+                    self.read_again(v);
                 }
             } else if update.is_some() {
                 for &v in inputs {
@@ -342,11 +385,14 @@ impl<'a> Simulator<'a> {
             } else {
                 for &v in program.used.row(step) {
                     self.gap[v as usize] += 1;
-                    self.count[v as usize] = 0;
+                    (self.count[v as usize], self.read[v as usize]) = (0, 0);
                     self.enter(v);
                 }
             }
             self.execute(frame, step, recorder);
+            if self.outcome.peak > self.most {
+                return Err(Stuck::Over);
+            }
             if self.runs > limit {
                 return Err(Stuck::Long);
             }
@@ -368,7 +414,7 @@ impl<'a> Simulator<'a> {
     /// Runs the node of a frame whose inputs are all there.
     fn execute(&mut self, frame: Frame, step: u32, recorder: &mut impl Recorder) {
         let (program, node) = (self.program, frame.node);
-        if node as usize >= program.seconds.len() {
+        if node >= program.end() {
             return;
         }
         self.fresh.clear();
@@ -407,6 +453,7 @@ impl<'a> Simulator<'a> {
             if frame.target.is_some() {
                 self.replays[program.gap(value) + self.gap[value as usize] as usize] += 1;
                 self.count[value as usize] = self.count[value as usize].saturating_add(1);
+                self.read[value as usize] = 0;
             }
             self.enter(value);
         }
@@ -431,7 +478,7 @@ impl<'a> Simulator<'a> {
     /// Unpins what a frame used and lets go of what nobody needs.
     fn settle(&mut self, frame: Frame, recorder: &mut impl Recorder) {
         let program = self.program;
-        if frame.node as usize >= program.seconds.len() {
+        if frame.node >= program.end() {
             return;
         }
         for &v in program.inputs.row(frame.node) {
@@ -465,9 +512,33 @@ impl<'a> Simulator<'a> {
     fn holds(&self, v: ValueId, count: u8) -> bool {
         match self.setting(v) {
             KEEP => true,
-            RELEASE => count == 0 || (self.gap[v as usize] as usize) < self.program.uses(v).len(),
             NEVER => false,
-            n => count >= n,
+            released if awaited(released).is_some() => count == 0 || !self.tail(v),
+            n => count >= if self.tail(v) { 1 } else { n },
+        }
+    }
+
+    /// Whether the uses of a value are over.
+    fn tail(&self, v: ValueId) -> bool {
+        self.gap[v as usize] as usize == self.program.uses(v).len()
+    }
+
+    /// Lets go of a value that has been read by as many recomputations as it waits for.
+    fn read_again(&mut self, v: ValueId) {
+        let i = v as usize;
+        if !self.hold[i] {
+            return;
+        }
+        self.read[i] = self.read[i].saturating_add(1);
+        let setting = self.setting(v);
+        match awaited(setting) {
+            Some(readers) if self.count[i] == 0 && self.read[i] >= readers => {
+                (self.hold[i], self.count[i]) = (false, 1);
+            }
+            None if setting != KEEP && self.tail(v) && self.read[i] >= setting => {
+                self.hold[i] = false;
+            }
+            _ => {}
         }
     }
 
