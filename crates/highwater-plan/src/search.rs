@@ -12,7 +12,7 @@ use crate::settings::{Limits, all, cuts};
 use crate::simulate::{KEEP, NEVER, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
-const WORK: u64 = 12_000;
+const WORK: u64 = 8_000;
 /// A program is a chain if every so many steps there is a cut.
 const CHAIN: usize = 40;
 
@@ -26,7 +26,7 @@ const FAILURES: u32 = 2;
 const NEAR: f64 = 0.02;
 
 /// Budgets polished between two rungs.
-const BETWEEN: u64 = 6;
+const BETWEEN: u64 = 4;
 
 /// A search under way.
 #[derive(Debug)]

@@ -105,20 +105,37 @@ struct Frame {
     target: Option<ValueId>,
 }
 
+/// What a value is in the middle of a walk.
+#[derive(Debug, Clone, Copy)]
+struct State {
+    /// Flat index of its current gap.
+    gap: u32,
+    /// Runs under way that use it.
+    pins: u32,
+    /// Updates that have yet to read it.
+    pending: u32,
+    /// Recomputations in its current gap.
+    count: u8,
+    /// Recomputations that have read it since it was last made, or since its gap began.
+    read: u8,
+    present: bool,
+    hold: bool,
+}
+
+impl State {
+    /// Whether nothing keeps it.
+    fn idle(self) -> bool {
+        self.present && !self.hold && self.pins == 0 && self.pending == 0
+    }
+}
+
 /// The state of a walk, kept between simulations to spare allocations.
 #[derive(Debug)]
 pub(crate) struct Simulator<'a> {
     program: &'a Program,
-    present: Vec<bool>,
-    hold: Vec<bool>,
-    pins: Vec<u32>,
-    pending: Vec<u32>,
-    /// Current gap, counted from 0, of each value.
-    gap: Vec<u32>,
-    /// Recomputations of each value in its current gap.
-    count: Vec<u8>,
-    /// Recomputations that have read each value since it was last made, or since its gap began.
-    read: Vec<u8>,
+    values: Vec<State>,
+    /// What `values` is before the first run.
+    before: Vec<State>,
     frames: Vec<Frame>,
     fresh: Vec<Fresh>,
     settings: Vec<u8>,
@@ -148,16 +165,19 @@ pub(crate) struct Simulator<'a> {
 
 impl<'a> Simulator<'a> {
     pub(crate) fn new(program: &'a Program) -> Simulator<'a> {
-        let values = program.size.len();
+        let state = |(v, &pending): (ValueId, &u32)| State {
+            gap: program.gap(v) as u32,
+            pins: 0,
+            pending,
+            count: 0,
+            read: 0,
+            present: false,
+            hold: false,
+        };
         Simulator {
             program,
-            present: vec![false; values],
-            hold: vec![false; values],
-            pins: vec![0; values],
-            pending: Vec::new(),
-            gap: vec![0; values],
-            count: vec![0; values],
-            read: vec![0; values],
+            values: Vec::new(),
+            before: (0..).zip(&program.pending).map(state).collect(),
             frames: Vec::new(),
             fresh: Vec::new(),
             settings: Vec::new(),
@@ -274,13 +294,7 @@ impl<'a> Simulator<'a> {
             self.queue
                 .sort_by_key(|&u| std::cmp::Reverse((due[u as usize], u)));
         }
-        self.present.fill(false);
-        self.hold.fill(false);
-        self.pins.fill(0);
-        self.pending.clone_from(&program.pending);
-        self.gap.fill(0);
-        self.count.fill(0);
-        self.read.fill(0);
+        self.values.clone_from(&self.before);
         self.updated.fill(false);
         self.high.fill(0);
         self.replays.fill(0);
@@ -298,7 +312,7 @@ impl<'a> Simulator<'a> {
             seconds: 0.0,
         };
         for &v in &program.initial {
-            self.present[v as usize] = true;
+            self.values[v as usize].present = true;
             self.enter(v);
         }
         for &v in &program.initial {
@@ -326,8 +340,8 @@ impl<'a> Simulator<'a> {
                 self.demand(self.program.steps[step as usize], step, None, recorder)?;
             }
         }
-        for v in 0..self.present.len() as ValueId {
-            self.hold[v as usize] = false;
+        for v in 0..self.values.len() as ValueId {
+            self.values[v as usize].hold = false;
             self.release(v, recorder);
         }
         Ok(())
@@ -355,8 +369,8 @@ impl<'a> Simulator<'a> {
                 _ => inputs.get(frame.next as usize),
             };
             if let Some(&v) = next {
-                if self.present[v as usize] {
-                    self.pins[v as usize] += 1;
+                if self.values[v as usize].present {
+                    self.values[v as usize].pins += 1;
                     frame.next += 1;
                 } else {
                     match program.producer[v as usize] {
@@ -380,12 +394,13 @@ impl<'a> Simulator<'a> {
                 }
             } else if update.is_some() {
                 for &v in inputs {
-                    self.pending[v as usize] -= 1;
+                    self.values[v as usize].pending -= 1;
                 }
             } else {
                 for &v in program.used.row(step) {
-                    self.gap[v as usize] += 1;
-                    (self.count[v as usize], self.read[v as usize]) = (0, 0);
+                    let state = &mut self.values[v as usize];
+                    state.gap += 1;
+                    (state.count, state.read) = (0, 0);
                     self.enter(v);
                 }
             }
@@ -398,7 +413,7 @@ impl<'a> Simulator<'a> {
             }
             self.frames.pop();
             if let (Some(parent), Some(v)) = (self.frames.last_mut(), frame.target) {
-                self.pins[v as usize] += 1;
+                self.values[v as usize].pins += 1;
                 parent.next += 1;
             }
             self.settle(frame, recorder);
@@ -420,7 +435,7 @@ impl<'a> Simulator<'a> {
         self.fresh.clear();
         let (mut bytes, mut seconds) = (0, program.seconds[node as usize]);
         for &value in program.outputs.row(node) {
-            let present = self.present[value as usize];
+            let present = self.values[value as usize].present;
             match program.saved(node, value) {
                 Some(saved) if present || !self.asked(frame, value) => seconds -= saved,
                 _ if present => {}
@@ -446,14 +461,14 @@ impl<'a> Simulator<'a> {
         self.outcome.seconds += seconds;
         for i in 0..self.fresh.len() {
             let Fresh { value, takes } = self.fresh[i];
-            self.present[value as usize] = true;
             if let Some(input) = takes {
-                self.present[input as usize] = false;
+                self.values[input as usize].present = false;
             }
+            let state = &mut self.values[value as usize];
+            state.present = true;
             if frame.target.is_some() {
-                self.replays[program.gap(value) + self.gap[value as usize] as usize] += 1;
-                self.count[value as usize] = self.count[value as usize].saturating_add(1);
-                self.read[value as usize] = 0;
+                self.replays[state.gap as usize] += 1;
+                (state.count, state.read) = (state.count.saturating_add(1), 0);
             }
             self.enter(value);
         }
@@ -463,8 +478,8 @@ impl<'a> Simulator<'a> {
     /// The input whose buffer an output takes over: one that goes with this run.
     fn taken(&self, node: NodeId, output: ValueId) -> Option<ValueId> {
         let goes = |&&(i, o): &&(ValueId, ValueId)| {
-            let v = i as usize;
-            let free = !self.hold[v] && self.pins[v] == 1 && self.pending[v] == 0;
+            let state = self.values[i as usize];
+            let free = !state.hold && state.pins == 1 && state.pending == 0;
             o == output && free && self.fresh.iter().all(|f| f.takes != Some(i))
         };
         self.program
@@ -482,7 +497,7 @@ impl<'a> Simulator<'a> {
             return;
         }
         for &v in program.inputs.row(frame.node) {
-            self.pins[v as usize] -= 1;
+            self.values[v as usize].pins -= 1;
             self.release(v, recorder);
         }
         for &v in program.outputs.row(frame.node) {
@@ -491,62 +506,59 @@ impl<'a> Simulator<'a> {
     }
 
     fn release(&mut self, v: ValueId, recorder: &mut impl Recorder) {
-        let i = v as usize;
-        if self.present[i] && !self.hold[i] && self.pins[i] == 0 && self.pending[i] == 0 {
-            self.present[i] = false;
-            self.bytes -= self.program.size[i];
+        let state = &mut self.values[v as usize];
+        if state.idle() {
+            state.present = false;
+            self.bytes -= self.program.size[v as usize];
             recorder.free(v);
         }
     }
 
-    fn setting(&self, v: ValueId) -> u8 {
-        self.settings[self.program.gap(v) + self.gap[v as usize] as usize]
-    }
-
     /// Decides whether a value is held from here on.
     fn enter(&mut self, v: ValueId) {
-        self.hold[v as usize] = self.holds(v, self.count[v as usize]);
+        let state = self.values[v as usize];
+        self.values[v as usize].hold = self.holds(state.gap as usize, state.count);
     }
 
-    /// Whether a value is held after so many recomputations in its current gap.
-    fn holds(&self, v: ValueId, count: u8) -> bool {
-        match self.setting(v) {
+    /// Whether a value is held after so many recomputations in a gap.
+    fn holds(&self, gap: usize, count: u8) -> bool {
+        match self.settings[gap] {
             KEEP => true,
             NEVER => false,
-            released if awaited(released).is_some() => count == 0 || !self.tail(v),
-            n => count >= if self.tail(v) { 1 } else { n },
+            released if awaited(released).is_some() => count == 0 || !self.tail(gap),
+            n => count >= if self.tail(gap) { 1 } else { n },
         }
     }
 
-    /// Whether the uses of a value are over.
-    fn tail(&self, v: ValueId) -> bool {
-        self.gap[v as usize] as usize == self.program.uses(v).len()
+    fn tail(&self, gap: usize) -> bool {
+        self.program.next_use(gap) == u32::MAX
     }
 
     /// Lets go of a value that has been read by as many recomputations as it waits for.
     fn read_again(&mut self, v: ValueId) {
-        let i = v as usize;
-        if !self.hold[i] {
+        let state = &mut self.values[v as usize];
+        if !state.hold {
             return;
         }
-        self.read[i] = self.read[i].saturating_add(1);
-        let setting = self.setting(v);
-        match awaited(setting) {
-            Some(readers) if self.count[i] == 0 && self.read[i] >= readers => {
-                (self.hold[i], self.count[i]) = (false, 1);
-            }
-            None if setting != KEEP && self.tail(v) && self.read[i] >= setting => {
-                self.hold[i] = false;
-            }
-            _ => {}
+        state.read = state.read.saturating_add(1);
+        let state = *state;
+        let setting = self.settings[state.gap as usize];
+        let released = match awaited(setting) {
+            Some(readers) => state.count == 0 && state.read >= readers,
+            None => setting != KEEP && state.read >= setting && self.tail(state.gap as usize),
+        };
+        if released {
+            let state = &mut self.values[v as usize];
+            (state.hold, state.count) = (false, state.count.max(1));
         }
     }
 
     /// Whether a run is to fill an output that it may leave out.
     fn asked(&self, frame: Frame, v: ValueId) -> bool {
         let again = u8::from(frame.target.is_some());
-        let count = self.count[v as usize].saturating_add(again);
-        frame.target == Some(v) || self.pending[v as usize] > 0 || self.holds(v, count)
+        let state = self.values[v as usize];
+        let count = state.count.saturating_add(again);
+        frame.target == Some(v) || state.pending > 0 || self.holds(state.gap as usize, count)
     }
 
     /// Checks that a node may run again at a step, and puts off updates where it may not yet.
@@ -574,25 +586,17 @@ impl<'a> Simulator<'a> {
     /// The gap on the way to a missing value that could have been kept.
     fn blame(&self, missing: ValueId) -> Stuck {
         let chain = self.frames.iter().filter_map(|f| f.target).chain([missing]);
-        let dropped = chain
-            .map(|v| (v, self.gap[v as usize] as usize))
-            .find(|&(v, k)| {
-                k < self.program.uses(v).len() && self.settings[self.program.gap(v) + k] != KEEP
-            });
-        match dropped {
-            Some((v, k)) => Stuck::Gap(self.program.gap(v) + k),
-            None => Stuck::Lost(missing),
-        }
+        let mut gaps = chain.map(|v| self.values[v as usize].gap as usize);
+        let dropped = gaps.find(|&gap| !self.tail(gap) && self.settings[gap] != KEEP);
+        dropped.map_or(Stuck::Lost(missing), Stuck::Gap)
     }
 
     fn snapshot(&mut self) {
-        for v in 0..self.present.len() as ValueId {
-            let i = v as usize;
-            if self.present[i] && self.hold[i] && self.pins[i] == 0 && self.pending[i] == 0 {
-                self.held.push(Held {
-                    value: v,
-                    k: self.gap[i] as usize,
-                });
+        for v in 0..self.values.len() as ValueId {
+            let state = self.values[v as usize];
+            if state.present && state.hold && state.pins == 0 && state.pending == 0 {
+                let k = state.gap as usize - self.program.gap(v);
+                self.held.push(Held { value: v, k });
             }
         }
     }

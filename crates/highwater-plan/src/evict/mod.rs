@@ -121,10 +121,15 @@ struct Walk<'a> {
     settings: Vec<u8>,
     values: Vec<Life>,
     ran: Vec<bool>,
+    /// Per node: the latest search that came by.
+    seen: Vec<u32>,
+    search: u32,
     /// Values that are there and take room, and what they are worth.
     held: Vec<ValueId>,
     worth: Vec<(f64, ValueId)>,
     step: u32,
+    /// Whether it is the step's own node that runs, not an update.
+    uses: bool,
     bytes: u64,
     runs: u32,
     looks: u64,
@@ -146,9 +151,12 @@ impl<'a> Walk<'a> {
             settings: vec![KEEP; program.settings()],
             values: (0..).zip(&program.pending).map(life).collect(),
             ran: vec![false; program.seconds.len() + 1],
+            seen: vec![0; program.seconds.len() + 1],
+            search: 0,
             held: Vec::new(),
             worth: Vec::new(),
             step: 0,
+            uses: true,
             bytes: 0,
             runs: 0,
             looks: 0,
@@ -169,7 +177,9 @@ impl<'a> Walk<'a> {
             self.step = step.min(last - 1);
             while let Some(u) = updates.next_if(|&u| program.updates[u].due <= step) {
                 let node = program.updates[u].node;
+                self.uses = false;
                 self.demand(node)?;
+                self.uses = true;
                 for &v in program.inputs.row(node) {
                     self.values[v as usize].pending -= 1;
                     self.tidy(v);
@@ -235,13 +245,13 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Notes that a node reads its inputs.
+    /// Notes that a node reads its inputs. What an update reads is no use.
     fn read(&mut self, frame: Frame) {
         for &v in self.program.inputs.row(frame.node) {
             let life = &mut self.values[v as usize];
             if frame.target.is_some() {
                 life.reads = life.reads.saturating_add(1);
-            } else if self.program.next_use(life.gap) == self.step {
+            } else if self.uses && self.program.next_use(life.gap) == self.step {
                 self.close(v);
                 let life = &mut self.values[v as usize];
                 life.gap += 1;

@@ -85,17 +85,22 @@ impl Walk<'_> {
         locks.map(until).min().unwrap_or(u32::MAX)
     }
 
-    /// Lets values go, cheapest first, until so many bytes fit, or none is left that may.
+    /// Lets values go, cheapest first, until so many bytes fit; none if they cannot.
     pub(super) fn make_room(&mut self, bytes: u64) -> Option<()> {
         if self.bytes + bytes <= self.budget {
             return Some(());
         }
         self.worth.clear();
+        let mut free = 0;
         for i in 0..self.held.len() {
             let v = self.held[i];
             if let Some(worth) = self.worth(v) {
                 self.worth.push((worth, v));
+                free += self.program.size[v as usize];
             }
+        }
+        if self.bytes + bytes > self.budget + free {
+            return None;
         }
         self.looks += self.held.len() as u64 / 4;
         while self.bytes + bytes > self.budget {
@@ -136,7 +141,7 @@ impl Walk<'_> {
     fn cost(&mut self, v: ValueId) -> Cost {
         let program = self.program;
         let (mut seconds, mut until) = (0.0, u32::MAX);
-        let mut seen: Vec<NodeId> = Vec::new();
+        self.search += 1;
         let mut next = vec![v];
         while let Some(w) = next.pop() {
             self.values[w as usize].cost = Some(Cost::default());
@@ -145,10 +150,9 @@ impl Walk<'_> {
                 until = 0;
                 continue;
             };
-            if seen.contains(&n) {
+            if std::mem::replace(&mut self.seen[n as usize], self.search) == self.search {
                 continue;
             }
-            seen.push(n);
             self.looks += 1;
             seconds += program.alone(n, w);
             until = until.min(self.until(n));

@@ -69,15 +69,11 @@ impl Trace {
         self.reports.last().expect("at least one step")
     }
 
-    /// Nodes run again, and the height of the highest plan: what tells plans apart.
-    pub(crate) fn plan(&self) -> (u32, u64) {
-        let recomputed = self
-            .reports
-            .iter()
-            .map(|report| report.recomputed_nodes)
-            .sum();
+    /// Predicted seconds, and the height of the highest plan: what tells plans apart.
+    pub(crate) fn plan(&self) -> (f64, u64) {
+        let seconds = self.reports.iter().map(|report| report.predicted_seconds);
         let heights = self.reports.iter().map(|report| report.planned_arena_bytes);
-        (recomputed, heights.max().unwrap_or(0))
+        (seconds.sum(), heights.max().unwrap_or(0))
     }
 
     /// Bytes of arena and state together, at most.
