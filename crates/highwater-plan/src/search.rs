@@ -8,7 +8,7 @@ use crate::archive::{Archive, Found};
 use crate::evict::{Rule, Walks};
 use crate::problem::ValueId;
 use crate::program::Program;
-use crate::settings::{Limits, all, cuts};
+use crate::settings::{Cuts, Limits, all, blocks, cuts};
 use crate::simulate::{KEEP, NEVER, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
@@ -86,9 +86,10 @@ impl<'a> Search<'a> {
     /// polished there. Small problems are shaken as well.
     pub(crate) fn explore(&mut self, rungs: &[u64]) {
         let steps = self.program.steps.len();
-        let chain = cuts(self.program).values.len() * CHAIN >= steps;
+        let cuts = cuts(self.program);
+        let chain = cuts.values.len() * CHAIN >= steps;
         let share = if chain { WORK } else { 3 * WORK } * steps as u64;
-        let starts = self.starts();
+        let starts = self.starts(&cuts);
         let part = share / 4 / (starts.len() * rungs.len()) as u64;
         for start in starts {
             self.stop = u64::MAX;
@@ -159,9 +160,12 @@ impl<'a> Search<'a> {
         self.stop = self.simulator.work + work;
     }
 
-    /// Settings to start from: all kept; where that is cheap to try, all dropped.
-    fn starts(&self) -> Vec<Vec<u8>> {
+    /// Settings to start from: all kept; all but cuts dropped; where that is cheap to try, all dropped.
+    fn starts(&self, cuts: &Cuts) -> Vec<Vec<u8>> {
         let mut starts = vec![self.limits.low.clone()];
+        if cuts.values.len() >= 2 {
+            starts.push(blocks(self.program, &self.limits, cuts));
+        }
         if self.program.steps.len() <= SMALL {
             starts.push(all(&self.limits, 1));
             starts.push(all(&self.limits, NEVER));

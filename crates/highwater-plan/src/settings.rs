@@ -148,7 +148,7 @@ pub(crate) fn cuts(program: &Program) -> Cuts {
 
 /// Settings that keep the cuts and recompute, once, all else before the last cut that waits at the
 /// turn.
-fn blocks(program: &Program, limits: &Limits, cuts: &Cuts) -> Vec<u8> {
+pub(crate) fn blocks(program: &Program, limits: &Limits, cuts: &Cuts) -> Vec<u8> {
     let mut settings = limits.low.clone();
     let mut kept = vec![false; program.size.len()];
     for &v in &cuts.values {
