@@ -115,7 +115,6 @@ fn unet() {
 }
 
 #[test]
-#[ignore = "at 0.9 of the saved bytes DTR is 0.01 points faster"]
 fn shared_weights() {
     never_slower("Shared");
 }
