@@ -118,17 +118,17 @@ fn pack_all(buffers: &[Buffer], peak: u64) -> Packing {
     let (best, order) = best.expect("there is at least one order");
     let fixed = buffers.iter().any(|b| b.fixed.is_some());
     let rounds = LEAST + WORK / (buffers.len() * buffers.len()).max(1);
-    match best.height > good {
-        true if fixed => climb(buffers, best, order, (rounds, good)),
-        true => {
-            let raised = skyline(buffers, (rounds, good));
-            if raised.height < best.height {
-                raised
-            } else {
-                best
-            }
-        }
-        false => best,
+    if best.height <= good {
+        return best;
+    }
+    if fixed {
+        return climb(buffers, best, order, (rounds, good));
+    }
+    let raised = skyline(buffers, (rounds, good));
+    if raised.height < best.height {
+        raised
+    } else {
+        best
     }
 }
 
@@ -292,13 +292,8 @@ mod tests {
 
     #[test]
     fn random_lifetimes_never_overlap() {
-        let mut state = 7u64;
-        let mut next = |n: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % n
-        };
+        let mut dice = Dice::new();
+        let mut next = |n: usize| dice.below(n) as u64;
         for _ in 0..50 {
             let mut buffers: Vec<Buffer> = Vec::new();
             for _ in 0..60 {

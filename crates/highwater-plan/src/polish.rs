@@ -40,12 +40,9 @@ impl Search<'_> {
             let mut settings = found.settings.clone();
             settings[gap] = KEEP;
             let next = self.try_settings(settings, &found.due);
-            let faster =
-                |next: &Found| next.outcome.seconds < found.outcome.seconds * (1.0 - 1e-12);
-            let next = next
-                .filter(faster)
-                .and_then(|next| self.lower(next, budget));
-            if let Some(next) = next.filter(faster) {
+            let next = next.filter(|next| faster(next, found));
+            let next = next.and_then(|next| self.lower(next, budget));
+            if let Some(next) = next.filter(|next| faster(next, found)) {
                 *found = next;
                 return true;
             }
@@ -128,7 +125,7 @@ impl Search<'_> {
             return false;
         };
         self.archive.offer(&next);
-        let better = next.outcome.seconds < found.outcome.seconds * (1.0 - 1e-12);
+        let better = faster(&next, found);
         if better {
             *found = next;
         }
@@ -161,6 +158,11 @@ impl Search<'_> {
         let size = self.program.size[v as usize];
         (from + 1..to).any(|step| high[step as usize] + size > budget)
     }
+}
+
+/// Whether settings save time, by more than rounding.
+fn faster(next: &Found, than: &Found) -> bool {
+    next.outcome.seconds < than.outcome.seconds * (1.0 - 1e-12)
 }
 
 /// What to try in place of a setting, most saving first.

@@ -196,6 +196,11 @@ impl Program {
         self.uses.items()[gap]
     }
 
+    /// Whether the gap with a flat index is a tail.
+    pub(crate) fn tail(&self, gap: usize) -> bool {
+        self.next_use(gap) == u32::MAX
+    }
+
     /// The steps between which a gap lies: that of the event before it, and its use (the last step
     /// for tails).
     pub(crate) fn span(&self, v: ValueId, k: usize) -> (u32, u32) {

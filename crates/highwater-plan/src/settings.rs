@@ -173,7 +173,8 @@ pub(crate) fn blocks(program: &Program, limits: &Limits, cuts: &Cuts) -> Vec<u8>
     settings
 }
 
-/// Settings that drop everything that may be dropped.
+/// Settings that drop everything that may be dropped; what a node lacks is made again latest producer
+/// first.
 pub(crate) fn all(limits: &Limits, setting: u8) -> Vec<u8> {
     let bounds = limits.low.iter().zip(&limits.high);
     bounds

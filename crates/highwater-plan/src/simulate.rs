@@ -48,7 +48,7 @@ pub(crate) const LATEST: u8 = 1;
 /// How often a walk may start again because updates had to be put off.
 const ROUNDS: u32 = 12;
 /// Runs for each step of the program beyond which a plan is not worth having.
-const LONGEST: u32 = 5;
+pub(crate) const LONGEST: u32 = 5;
 
 /// Is told what happens, in order.
 pub(crate) trait Recorder {
@@ -525,13 +525,9 @@ impl<'a> Simulator<'a> {
         match self.settings[gap] {
             KEEP => true,
             NEVER => false,
-            released if awaited(released).is_some() => count == 0 || !self.tail(gap),
-            n => count >= if self.tail(gap) { 1 } else { n },
+            released if awaited(released).is_some() => count == 0 || !self.program.tail(gap),
+            n => count >= if self.program.tail(gap) { 1 } else { n },
         }
-    }
-
-    fn tail(&self, gap: usize) -> bool {
-        self.program.next_use(gap) == u32::MAX
     }
 
     /// Lets go of a value that has been read by as many recomputations as it waits for.
@@ -545,7 +541,9 @@ impl<'a> Simulator<'a> {
         let setting = self.settings[state.gap as usize];
         let released = match awaited(setting) {
             Some(readers) => state.count == 0 && state.read >= readers,
-            None => setting != KEEP && state.read >= setting && self.tail(state.gap as usize),
+            None => {
+                setting != KEEP && state.read >= setting && self.program.tail(state.gap as usize)
+            }
         };
         if released {
             let state = &mut self.values[v as usize];
@@ -587,7 +585,7 @@ impl<'a> Simulator<'a> {
     fn blame(&self, missing: ValueId) -> Stuck {
         let chain = self.frames.iter().filter_map(|f| f.target).chain([missing]);
         let mut gaps = chain.map(|v| self.values[v as usize].gap as usize);
-        let dropped = gaps.find(|&gap| !self.tail(gap) && self.settings[gap] != KEEP);
+        let dropped = gaps.find(|&gap| !self.program.tail(gap) && self.settings[gap] != KEEP);
         dropped.map_or(Stuck::Lost(missing), Stuck::Gap)
     }
 

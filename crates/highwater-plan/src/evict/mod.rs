@@ -12,11 +12,10 @@ use crate::csr::Csr;
 use crate::problem::{NodeId, ValueId};
 use crate::program::Program;
 use crate::settings::Limits;
-use crate::simulate::{KEEP, NEVER, READERS, released};
+use crate::simulate::{KEEP, LONGEST, NEVER, READERS, released};
 
-/// Runs for each step of the program after which a walk is given up, and work in all, in about the
-/// time of a simulated run.
-const LONGEST: u32 = 5;
+/// Work for each step of the program after which a walk is given up, in about the time of a simulated
+/// run.
 const WORK: u64 = 150;
 /// Looks at a node or value that take the time of a simulated run.
 const LOOKS: u64 = 8;
@@ -265,7 +264,7 @@ impl<'a> Walk<'a> {
     fn close(&mut self, v: ValueId) {
         let life = self.values[v as usize];
         let at = life.gap;
-        let tail = self.program.next_use(at) == UNNEEDED;
+        let tail = self.program.tail(at);
         let first = if life.gone { life.first } else { life.reads };
         self.settings[at] = match (first, life.most.max(life.reads).min(READERS)) {
             _ if !tail && !life.gone => KEEP,
@@ -308,21 +307,21 @@ impl<'a> Walk<'a> {
         for &(input, _) in &taken {
             self.vanish(input);
         }
-        for (v, made) in must
-            .iter()
-            .map(|&v| (v, true))
-            .chain(may.iter().map(|&v| (v, all)))
-        {
+        let (made, left_out) = if all {
+            (may, Vec::new())
+        } else {
+            (Vec::new(), may)
+        };
+        for v in must.into_iter().chain(made) {
             let life = &mut self.values[v as usize];
-            if frame.target.is_some() && made {
+            if frame.target.is_some() {
                 life.again = life.again.saturating_add(1);
             }
-            life.gone |= !made;
-            if made {
-                self.appear(v);
-            } else {
-                self.forget(v);
-            }
+            self.appear(v);
+        }
+        for v in left_out {
+            self.values[v as usize].gone = true;
+            self.forget(v);
         }
         self.ran[node as usize] = true;
         Some(())
@@ -336,7 +335,7 @@ impl<'a> Walk<'a> {
             let life = self.values[i as usize];
             let free = taken.iter().all(|t| t.0 != i && t.1 != o) && fresh.contains(&o);
             let fixed = self.all.limits.high[life.gap] == KEEP || life.pins > 1 || life.pending > 0;
-            let greedy = self.rule == Rule::Bytes && self.program.next_use(life.gap) == UNNEEDED;
+            let greedy = self.rule == Rule::Bytes && self.program.tail(life.gap);
             if free && !fixed && (any || greedy || self.over(i)) {
                 taken.push((i, o));
             }
@@ -379,7 +378,6 @@ impl<'a> Walk<'a> {
 
     /// Whether a value's uses are over, and nothing that has gone will be made from it again.
     fn over(&mut self, v: ValueId) -> bool {
-        self.program.next_use(self.values[v as usize].gap) == UNNEEDED
-            && self.need(v, DEPTH) == UNNEEDED
+        self.program.tail(self.values[v as usize].gap) && self.need(v, DEPTH) == UNNEEDED
     }
 }
