@@ -152,7 +152,7 @@ pub struct MachineConfig {
     pub policy: Policy,
     /// Threads to compute with.
     pub threads: usize,
-    /// What the machine does in a second: found when a run starts, and no setting.
+    /// What the machine does in a second: found when a run starts or is planned, and no setting.
     #[serde(skip)]
     pub rates: Rates,
 }

@@ -1,6 +1,6 @@
 //! What settings would take, found by planning them and running nothing.
 
-use highwater::{Forecast, Price, Rates};
+use highwater::{Forecast, Price};
 use highwater_memory::Bytes;
 use highwater_models::Gpt2Config;
 
@@ -17,8 +17,8 @@ const BATCHES: usize = 16;
 pub struct Assumptions {
     /// What the process takes beside its tensors, in bytes.
     pub reserve_bytes: u64,
-    /// How fast the machine is; the engine's own word without it.
-    pub rates: Option<Rates>,
+    /// How many budgets' prices are told at most.
+    pub prices: usize,
 }
 
 impl Assumptions {
@@ -31,7 +31,7 @@ impl Assumptions {
         let session = Session::dry(config, model, None)?;
         Ok(Self {
             reserve_bytes: session.engine.reserve_bytes(),
-            rates: None,
+            prices: 1,
         })
     }
 }

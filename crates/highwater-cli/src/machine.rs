@@ -13,6 +13,7 @@ use highwater_memory::{Bytes, Files, FilesError};
 use serde::{Deserialize, Serialize};
 
 use crate::args::MeasureArgs;
+use crate::config::MachineConfig;
 use crate::doctor::instructions;
 use crate::error::{Code, Failure};
 use crate::output;
@@ -131,19 +132,21 @@ fn is_sound(rates: &Rates) -> bool {
     rates.is_measured() && beside && constants == Rates::default()
 }
 
-/// The rates of this machine with so many threads: from the cache, or measured if `memory` has room
-/// for that. Tells the user when it measures.
-pub fn rates(files: &dyn Files, threads: usize, memory: Bytes) -> Rates {
-    let machine = Machine::this(threads);
+/// Has predictions be about this machine: by its rates from the cache, or measured if the budget has
+/// room for that. Tells the user when it measures.
+///
+/// It measures before this process takes memory: what measuring takes is not there at the same time.
+pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) {
+    let machine = Machine::this(settings.threads);
     let cached = folder().and_then(|folder| machine.read(files, &folder));
-    match cached {
+    settings.rates = match cached {
         Some(rates) => rates,
-        None if memory < MEASURE_BYTES => Rates::default(),
+        None if settings.memory < MEASURE_BYTES => Rates::default(),
         None => {
             output::news("measuring this machine, once: about a second");
             measured(files, &machine).rates
         }
-    }
+    };
 }
 
 /// The same for `doctor`: says where they come from, and measures again if asked to.

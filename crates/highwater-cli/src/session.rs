@@ -64,10 +64,8 @@ impl Session {
     ) -> Result<Self, Failure> {
         let mut builder = Engine::builder().dry_run();
         if let Some(assumptions) = assumptions {
-            builder = builder.reserve(assumptions.reserve_bytes);
-            if let Some(rates) = &assumptions.rates {
-                builder = builder.rates(rates.clone());
-            }
+            let (reserve, prices) = (assumptions.reserve_bytes, assumptions.prices);
+            builder = builder.reserve(reserve).prices(prices);
         }
         Self::build(builder, config, model)
     }

@@ -29,7 +29,7 @@ use crate::{machine, output, plan, report, state};
 pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let Resolved { mut config, model } = resolve::train(&*files, args)?;
-    find_rates(&*files, &mut config);
+    machine::find_rates(&*files, &mut config.machine);
     report::warn_of_budget(&config);
     if args.dry_run {
         if !args.json {
@@ -86,7 +86,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let dir = RunDir::open(&*files, &args.dir)?;
     let Resolved { mut config, model } = resolve::resume(&*files, &dir, args)?;
-    find_rates(&*files, &mut config);
+    machine::find_rates(&*files, &mut config.machine);
     report::warn_of_budget(&config);
     let (forecast, mut session) = start(&config, &model)?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
@@ -123,13 +123,6 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         json: args.json,
     }
     .run()
-}
-
-/// Has predictions be about this machine. In a process of its own if need be, and before this one
-/// takes memory: what measuring takes is not there at the same time.
-fn find_rates(files: &dyn Files, config: &mut RunConfig) {
-    let machine = &mut config.machine;
-    machine.rates = machine::rates(files, machine.threads, machine.memory);
 }
 
 /// Plans before anything is allocated, and builds the session if the plan fits.

@@ -5,6 +5,10 @@ mod cache;
 use std::path::Path;
 
 use assert_cmd::Command;
+use highwater_cli::args::RunArgs;
+use highwater_cli::dry::{Assumptions, forecast};
+use highwater_cli::resolve::{self, Resolved};
+use highwater_memory::DiskFiles;
 use serde_json::Value;
 
 /// Settings under which a run takes no time.
@@ -112,6 +116,34 @@ fn help_names_every_verb_and_the_exit_codes() {
         "{help}"
     );
     assert_eq!(highwater(dir.path(), "").0, 2);
+}
+
+#[test]
+fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let seconds = |line: &str| {
+        let (code, plan, news) = highwater(dir.path(), line);
+        assert_eq!(code, 0, "{news}");
+        let plan: Value = serde_json::from_str(&plan).expect("JSON");
+        plan["seconds_per_step"].as_f64().expect("seconds")
+    };
+    let planned = seconds(&format!("plan --json {SMALL}"));
+    let run = seconds(&format!("train --dry-run --json {SMALL}"));
+    assert!((planned / run - 1.0).abs() < 1e-12, "{planned} and {run}");
+    let args = RunArgs {
+        batch: Some(1),
+        seq: Some(16),
+        threads: Some(2),
+        ..RunArgs::default()
+    };
+    let Resolved { config, model } = resolve::run(&DiskFiles, &args).expect("sound settings");
+    let assumptions = Assumptions::measure(&config, &model).expect("a reserve");
+    let by_constants = forecast(&config, &model, &assumptions).expect("a plan");
+    let by_constants = by_constants.seconds_per_step;
+    assert!(
+        planned > 1.01 * by_constants,
+        "{planned} and {by_constants}"
+    );
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use highwater::Rates;
 use highwater_cli::args::RunArgs;
 use highwater_cli::dry::{Assumptions, forecast, with_floor};
 use highwater_cli::plan::{FLOOR_TRIES, Report, diff, text};
@@ -17,13 +16,7 @@ const ALL_THE_TIME: Duration = Duration::from_hours(1);
 fn assumptions() -> Assumptions {
     Assumptions {
         reserve_bytes: 24 << 20,
-        rates: Some(Rates {
-            matmul_flops: 4e11,
-            vector_flops: 4e10,
-            memory_bytes: 2e10,
-            launch_seconds: 3e-6,
-            ..Rates::default()
-        }),
+        prices: 1,
     }
 }
 

@@ -237,28 +237,32 @@ impl Family {
 
     /// All plans, fastest first; each slower one has a smaller arena.
     pub fn plans(&self, problem: &Problem) -> Vec<Plan> {
-        let mut simulator = Simulator::new(&self.program);
-        let emit = |found| emit(problem, &self.program, &mut simulator, found).ok();
-        pareto(self.found.iter().filter_map(emit).collect())
+        pareto(self.emit_all(problem).collect())
     }
 
-    /// The figures of about `count` of the plans, evenly over the bytes between the fastest and the
-    /// smallest. Their instruction lists, which take memory, are left empty.
+    fn emit_all(&self, problem: &Problem) -> impl Iterator<Item = Plan> {
+        let mut simulator = Simulator::new(&self.program);
+        let emit = move |found| emit(problem, &self.program, &mut simulator, found).ok();
+        self.found.iter().filter_map(emit)
+    }
+
+    /// The figures of all plans, or of about `count` of them, evenly over the bytes between the fastest
+    /// and the smallest. Their instruction lists, which take memory, are left empty.
     pub(crate) fn some(&self, problem: &Problem, count: usize) -> Vec<Plan> {
+        let figures = |plan| Plan {
+            instructions: Vec::new(),
+            ..plan
+        };
+        if count >= self.found.len() {
+            return pareto(self.emit_all(problem).map(figures).collect());
+        }
         let peaks = || self.found.iter().map(|found| found.outcome.peak);
         let (top, least) = (peaks().max().unwrap_or(0), self.floor.arena_bytes);
         let step = top.saturating_sub(least) / count.max(1) as u64;
         let budgets = (0..=count as u64).map(|i| least + step * i);
         let chosen = budgets.chain([u64::MAX]);
-        let figures = chosen.filter_map(|budget| {
-            let plan = self.choose(problem, budget).ok()?;
-            let instructions = Vec::new();
-            Some(Plan {
-                instructions,
-                ..plan
-            })
-        });
-        pareto(figures.collect())
+        let chosen = chosen.filter_map(|budget| self.choose(problem, budget).ok());
+        pareto(chosen.map(figures).collect())
     }
 }
 

@@ -93,8 +93,8 @@ impl Families {
         }
     }
 
-    /// The figures of about `count` of the plans that may be chosen, fastest first; each slower one
-    /// has a smaller arena. Their instruction lists, which take memory, are left empty.
+    /// The figures of the plans that may be chosen, or of about `count` of them, fastest first; each
+    /// slower one has a smaller arena. Their instruction lists, which take memory, are left empty.
     pub fn plans(&self, problem: &Problem, count: usize) -> Vec<Plan> {
         let (following, below) = match &self.following {
             Some(family) => (family.some(problem, count), family.floor().arena_bytes),

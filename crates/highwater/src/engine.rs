@@ -30,6 +30,8 @@ pub(crate) struct Inner {
     pub(crate) verify: bool,
     pub(crate) on_plan: Option<OnPlan>,
     pub(crate) dry: bool,
+    /// How many points the curve of a forecast has at most.
+    pub(crate) prices: usize,
     /// Bytes of the process that `memory(..)` bounds; `None` if only the arenas are bounded.
     process_budget: Option<u64>,
     state: Mutex<State>,
@@ -52,6 +54,7 @@ pub struct Builder {
     policy: Policy,
     rates: Rates,
     correct_times: bool,
+    prices: usize,
     kernels: Kernels,
     eager: bool,
     verify: bool,
@@ -119,6 +122,13 @@ impl Builder {
         self
     }
 
+    /// How many points [`Forecast::curve`](crate::Forecast::curve) has at most, by default 24. Each
+    /// takes packing a plan.
+    pub fn prices(mut self, count: usize) -> Self {
+        self.prices = count;
+        self
+    }
+
     /// Registers the kernel of an operation, of this crate or of another.
     pub fn kernel(mut self, op: &'static str, kernel: highwater_ops::KernelFn) -> Self {
         self.kernels.register(op, Device::Cpu, kernel);
@@ -175,6 +185,7 @@ impl Builder {
             verify: self.verify,
             on_plan: self.on_plan,
             dry: self.dry,
+            prices: self.prices,
             process_budget: self.memory,
             state: Mutex::new(State {
                 seed: self.seed,
@@ -220,6 +231,7 @@ impl Engine {
             policy: Policy::Auto,
             rates: Rates::default(),
             correct_times: false,
+            prices: 24,
             kernels: Kernels::builtin(),
             eager: false,
             verify: true,

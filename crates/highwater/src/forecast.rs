@@ -269,12 +269,9 @@ fn saved_bytes(graph: &Graph, compiled: &Compiled) -> u64 {
         .sum()
 }
 
-/// How many prices are told of a family.
-const PRICES: usize = 24;
-
-/// A family as a list of prices: the one place that looks at more than one of its plans.
-fn prices(compiled: &Compiled, family: &Families) -> Vec<Price> {
-    let plans = family.plans(&compiled.problem, PRICES);
+/// A family as a list of so many prices: the one place that looks at more than one of its plans.
+fn prices(compiled: &Compiled, family: &Families, count: usize) -> Vec<Price> {
+    let plans = family.plans(&compiled.problem, count);
     plans.iter().map(price).collect()
 }
 
@@ -349,7 +346,7 @@ impl Engine {
         let at_peak = holders(&compiled.problem, plan, plan.peak_instruction as usize);
         let node = running(plan, plan.peak_instruction);
         Told {
-            curve: prices(compiled, family),
+            curve: prices(compiled, family, self.0.prices),
             floor: point(
                 floor.arena_bytes,
                 floor.node,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use highwater::Forecast;
 use highwater_models::Gpt2Config;
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::config::{Method, Policy, RunConfig};
@@ -63,15 +64,18 @@ impl Changes {
         time: Duration,
     ) -> Result<Self, Failure> {
         let started = Instant::now();
-        let mut candidates = candidates(config).into_iter();
-        let mut changes = Vec::new();
-        while started.elapsed() < time
-            && let Some((flags, effect, config)) = candidates.next()
-        {
+        let candidates = candidates(config);
+        let planned = candidates.par_iter().map(|(flags, effect, config)| {
+            if started.elapsed() >= time {
+                return Ok(None);
+            }
             let model = model.clone().with_dropout(config.model.dropout);
-            let changed = with_floor(&config, &model, assumptions, TRIES)?;
-            changes.push(change(flags, effect, &config, &changed));
-        }
+            let changed = with_floor(config, &model, assumptions, TRIES)?;
+            Ok(Some(change(flags.clone(), effect, config, &changed)))
+        });
+        let planned: Vec<Option<Change>> = planned.collect::<Result<_, Failure>>()?;
+        let mut changes: Vec<Change> = planned.into_iter().flatten().collect();
+        let changes_not_tried = candidates.len() - changes.len();
         let given = change(String::new(), "", config, forecast);
         changes.retain(|change| brings_something(change, &given));
         changes.sort_by(|a, b| {
@@ -83,7 +87,7 @@ impl Changes {
         Ok(Self {
             changes,
             changes_left_out,
-            changes_not_tried: candidates.len(),
+            changes_not_tried,
         })
     }
 }

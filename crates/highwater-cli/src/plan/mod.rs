@@ -25,7 +25,7 @@ use crate::config::{Method, Policy, RunConfig};
 use crate::dry::{Assumptions, with_floor};
 use crate::error::{Code, Failure};
 use crate::resolve::{self, Resolved};
-use crate::{output, report};
+use crate::{machine, output, report};
 
 /// How long changed settings are planned before the rest of them is left out.
 const CHANGES_TIME: Duration = Duration::from_secs(10);
@@ -109,7 +109,11 @@ impl Report {
         assumptions: &Assumptions,
         time: Duration,
     ) -> Result<Self, Failure> {
-        let forecast = with_floor(config, model, assumptions, FLOOR_TRIES)?;
+        let all = Assumptions {
+            prices: usize::MAX,
+            ..assumptions.clone()
+        };
+        let forecast = with_floor(config, model, &all, FLOOR_TRIES)?;
         let tokens = config.batch_shape().tokens() * config.training.accumulate;
         Ok(Self {
             format: FORMAT,
@@ -141,7 +145,8 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         });
         return Ok(ExitCode::SUCCESS);
     }
-    let Resolved { config, model } = resolve::run(&DiskFiles, &args.run)?;
+    let Resolved { mut config, model } = resolve::run(&DiskFiles, &args.run)?;
+    machine::find_rates(&DiskFiles, &mut config.machine);
     report::warn_of_budget(&config);
     let assumptions = Assumptions::measure(&config, &model)?;
     let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;

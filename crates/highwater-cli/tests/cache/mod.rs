@@ -26,11 +26,11 @@ pub(crate) fn home() -> &'static Path {
     &HOME
 }
 
-/// Known, and all but the same as the constants.
+/// Known: half as fast as the constants say in `linear`, and else the same.
 fn rates() -> Rates {
     let point = Point {
         roofline_seconds: 1.0,
-        seconds: 1.0,
+        seconds: 2.0,
     };
     let curve = Curve::through(vec![point]);
     Rates {
