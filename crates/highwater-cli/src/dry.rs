@@ -17,7 +17,7 @@ const BATCHES: usize = 16;
 pub struct Assumptions {
     /// What the process takes beside its tensors, in bytes.
     pub reserve_bytes: u64,
-    /// How many budgets' prices are told at most.
+    /// How many budgets' prices are told at most, for the curve of a forecast.
     pub prices: usize,
 }
 
@@ -31,7 +31,7 @@ impl Assumptions {
         let session = Session::dry(config, model, None)?;
         Ok(Self {
             reserve_bytes: session.engine.reserve_bytes(),
-            prices: 1,
+            prices: 0,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! From settings to a plan: the simulated runs and frees, with offsets.
 
 use crate::archive::Found;
-use crate::pack::{Buffer, pack};
+use crate::pack::{Buffer, Effort, pack};
 use crate::plan::{Action, Instruction, Lane, Plan};
 use crate::problem::{Effect, Home, NodeId, Problem, ValueId};
 use crate::program::Program;
@@ -43,11 +43,12 @@ pub(crate) fn emit(
     program: &Program,
     simulator: &mut Simulator,
     found: &Found,
+    effort: Effort,
 ) -> Result<Plan, Stuck> {
     let mut trace = Trace::default();
     let outcome = simulator.record(&found.settings, &found.due, &mut trace)?;
     let layout = Layout::new(problem, program, &trace);
-    let packing = pack(&layout.buffers);
+    let packing = pack(&layout.buffers, effort);
     let mut writer = Writer::new(problem);
     let mut fresh = trace.fresh.iter().zip(&layout.placed);
     let mut scratch = layout.scratch.iter();

@@ -4,6 +4,7 @@ use crate::archive::{Archive, Found};
 use crate::check::{ProblemError, check};
 use crate::emit::emit;
 use crate::holders::holders;
+use crate::pack::Effort;
 use crate::plan::{Action, Plan};
 use crate::problem::{NodeId, Problem, ValueId};
 use crate::program::Program;
@@ -124,11 +125,12 @@ impl Family {
             search.explore(&rungs(top, least(&program)));
         }
         let found = search.archive.all().rev().cloned().collect();
-        Ok(Family::of(problem, program, found))
+        Ok(Family::of(problem, program, found, Effort::Thorough))
     }
 
     /// The same decisions for a problem of the same structure: other bytes and seconds, the same
-    /// edges. `None` if they cannot be carried over.
+    /// edges. `None` if they cannot be carried over. In a hurry: a plan packed with more care may be
+    /// smaller than the floor that is told.
     #[must_use]
     pub fn adapt(&self, problem: &Problem) -> Option<Family> {
         check(problem).ok()?;
@@ -144,33 +146,37 @@ impl Family {
             }
         }
         let found: Vec<Found> = archive.all().rev().cloned().collect();
-        (!found.is_empty()).then(|| Family::of(problem, program, found))
+        (!found.is_empty()).then(|| Family::of(problem, program, found, Effort::Quick))
     }
 
-    fn of(problem: &Problem, program: Program, found: Vec<Found>) -> Family {
+    fn of(problem: &Problem, program: Program, found: Vec<Found>, effort: Effort) -> Family {
         let mut family = Family {
             program,
             found,
             floor: Floor::default(),
         };
-        let least = family.least(problem);
+        let least = family.least(problem, effort);
         family.floor = least.map_or_else(Floor::default, |plan| Floor::of(problem, &plan));
         family
     }
 
     /// The plan with the smallest arena: packing may turn the order of those with the lowest peaks
     /// around, so some are tried.
-    fn least(&self, problem: &Problem) -> Option<Plan> {
+    fn least(&self, problem: &Problem, effort: Effort) -> Option<Plan> {
         let mut simulator = Simulator::new(&self.program);
         let mut least: Option<Plan> = None;
-        for found in self.found.iter().rev().take(FLOORS) {
+        let tried = match effort {
+            Effort::Quick => 1,
+            Effort::Thorough => FLOORS,
+        };
+        for found in self.found.iter().rev().take(tried) {
             if least
                 .as_ref()
                 .is_some_and(|l| l.arena_bytes <= found.outcome.peak)
             {
                 break;
             }
-            let plan = emit(problem, &self.program, &mut simulator, found).ok();
+            let plan = emit(problem, &self.program, &mut simulator, found, effort).ok();
             let plans = least.take().into_iter().chain(plan);
             least = plans.min_by_key(|plan| plan.arena_bytes);
         }
@@ -204,7 +210,13 @@ impl Family {
         for found in &self.found {
             if found.outcome.peak > budget {
                 faster_from = faster_from.min(found.outcome.peak);
-            } else if let Ok(plan) = emit(problem, &self.program, &mut simulator, found) {
+            } else if let Ok(plan) = emit(
+                problem,
+                &self.program,
+                &mut simulator,
+                found,
+                Effort::Thorough,
+            ) {
                 if plan.arena_bytes <= budget {
                     return Ok((plan, faster_from));
                 }
@@ -220,7 +232,14 @@ impl Family {
         let near = |found: &&Found| found.outcome.seconds <= fastest * (1.0 + THRIFT);
         let found = self.found.iter().take_while(near).last()?;
         let mut simulator = Simulator::new(&self.program);
-        emit(problem, &self.program, &mut simulator, found).ok()
+        emit(
+            problem,
+            &self.program,
+            &mut simulator,
+            found,
+            Effort::Thorough,
+        )
+        .ok()
     }
 
     /// The least that would do, and what sets it.
@@ -242,7 +261,16 @@ impl Family {
 
     fn emit_all(&self, problem: &Problem) -> impl Iterator<Item = Plan> {
         let mut simulator = Simulator::new(&self.program);
-        let emit = move |found| emit(problem, &self.program, &mut simulator, found).ok();
+        let emit = move |found| {
+            emit(
+                problem,
+                &self.program,
+                &mut simulator,
+                found,
+                Effort::Thorough,
+            )
+            .ok()
+        };
         self.found.iter().filter_map(emit)
     }
 

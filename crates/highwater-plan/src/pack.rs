@@ -25,6 +25,15 @@ pub(crate) struct Packing {
     pub(crate) height: u64,
 }
 
+/// How hard packing tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Takes the first order.
+    Quick,
+    /// Takes the best of several orders, and goes on from there.
+    Thorough,
+}
+
 /// A packing at most this much higher than the bytes alive, in thousandths, is good enough.
 const GOOD: u64 = 2;
 /// Pairs of buffers that may be compared while more than the plain orders is tried.
@@ -38,7 +47,7 @@ const TINY: u64 = 4096;
 ///
 /// Tiny buffers are many and hardly matter: they get a region of their own at the bottom, where each
 /// takes the first hole at the time of its birth, unless that region would be large.
-pub(crate) fn pack(buffers: &[Buffer]) -> Packing {
+pub(crate) fn pack(buffers: &[Buffer], effort: Effort) -> Packing {
     let peak = peak(buffers);
     let (tiny, rest): (Vec<u32>, Vec<u32>) =
         (0..buffers.len() as u32).partition(|&i| buffers[i as usize].bytes <= peak / TINY);
@@ -46,10 +55,10 @@ pub(crate) fn pack(buffers: &[Buffer]) -> Packing {
     if free && !tiny.is_empty() {
         let (offsets, height) = as_they_come(buffers, &tiny);
         if height <= peak * GOOD / 1000 {
-            return with_region(buffers, (&tiny, &offsets, height), &rest);
+            return with_region(buffers, (&tiny, &offsets, height), &rest, effort);
         }
     }
-    pack_all(buffers, peak)
+    pack_all(buffers, peak, effort)
 }
 
 /// Packs `rest` above a region that holds `tiny` ones at known offsets.
@@ -57,9 +66,10 @@ fn with_region(
     buffers: &[Buffer],
     (tiny, offsets, region): (&[u32], &[u64], u64),
     rest: &[u32],
+    effort: Effort,
 ) -> Packing {
     let large: Vec<Buffer> = rest.iter().map(|&i| buffers[i as usize]).collect();
-    let packed = pack_all(&large, peak(&large));
+    let packed = pack_all(&large, peak(&large), effort);
     let mut packing = Packing {
         offsets: vec![0; buffers.len()],
         height: region + packed.height,
@@ -102,8 +112,8 @@ fn as_they_come(buffers: &[Buffer], which: &[u32]) -> (Vec<u64>, u64) {
     (offsets, height)
 }
 
-/// Packs by first fit in the best of several orders.
-fn pack_all(buffers: &[Buffer], peak: u64) -> Packing {
+/// Packs by first fit, in one order or the best of several, then otherwise if that is not good enough.
+fn pack_all(buffers: &[Buffer], peak: u64, effort: Effort) -> Packing {
     let good = peak * (1000 + GOOD) / 1000;
     let mut best: Option<(Packing, Vec<u32>)> = None;
     for order in orders(buffers) {
@@ -111,14 +121,14 @@ fn pack_all(buffers: &[Buffer], peak: u64) -> Packing {
         if best.as_ref().is_none_or(|(b, _)| packing.height < b.height) {
             best = Some((packing, order));
         }
-        if best.as_ref().is_some_and(|(b, _)| b.height <= good) {
+        if effort == Effort::Quick || best.as_ref().is_some_and(|(b, _)| b.height <= good) {
             break;
         }
     }
     let (best, order) = best.expect("there is at least one order");
     let fixed = buffers.iter().any(|b| b.fixed.is_some());
     let rounds = LEAST + WORK / (buffers.len() * buffers.len()).max(1);
-    if best.height <= good {
+    if best.height <= good || effort == Effort::Quick {
         return best;
     }
     if fixed {
@@ -274,7 +284,7 @@ mod tests {
             buffer(64, 2, 3),
             buffer(0, 0, 3),
         ];
-        let packing = pack(&buffers);
+        let packing = pack(&buffers, Effort::Thorough);
         sound(&buffers, &packing);
         assert_eq!(packing.height, peak(&buffers));
     }
@@ -286,7 +296,7 @@ mod tests {
             fixed: Some(128),
             ..buffer(64, 0, 5)
         });
-        let packing = pack(&buffers);
+        let packing = pack(&buffers, Effort::Thorough);
         sound(&buffers, &packing);
     }
 
@@ -300,7 +310,7 @@ mod tests {
                 let from = next(40) as u32;
                 buffers.push(buffer(next(20) * 64, from, from + next(12) as u32));
             }
-            sound(&buffers, &pack(&buffers));
+            sound(&buffers, &pack(&buffers, Effort::Thorough));
         }
     }
 }

@@ -8,6 +8,7 @@ use highwater_graph::{
 use highwater_plan::{self as plan, Home, Pin, Problem};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// How far the pending graph has been computed.
@@ -22,7 +23,7 @@ pub(crate) struct Progress {
 /// The problem that part of a graph poses, with the way back.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    pub(crate) problem: Problem,
+    pub(crate) problem: Arc<Problem>,
     /// The graph's node for each of the problem's.
     pub(crate) nodes: Vec<NodeId>,
     /// What each of them does.
@@ -78,7 +79,7 @@ pub(crate) fn compile(
     let values = numbers.order.iter().map(|&id| value(from, id, &pinned));
     problem.values = values.collect();
     Compiled {
-        problem,
+        problem: Arc::new(problem),
         nodes,
         work: works,
         parts: all_parts,

@@ -5,7 +5,7 @@ use crate::report::{StepReport, Totals};
 use crate::state::State;
 use crate::store::{Storage, Store};
 use crate::tensor::Tensor;
-use crate::{Error, Forecast, Rates, Result};
+use crate::{Error, Rates, Result};
 use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source, Spec};
 use highwater_memory::Reserve;
 use highwater_ops::{Device, Kernels, Pool};
@@ -70,6 +70,10 @@ const RESERVE_HEADROOM_BYTES: u64 = 8 << 20;
 /// What a small program takes by itself, in bytes. Less than this is not measured: the same program
 /// must come to the same floor each time, whichever pages of its code it has touched.
 const RESERVE_LEAST_BYTES: u64 = 16 << 20;
+
+/// Address space of an arena at most. A process has 128 TiB of it, and may have several engines, of two
+/// arenas each.
+const CAPACITY_BYTES: u64 = 1 << 41;
 
 impl Builder {
     /// The most bytes that the whole process may occupy: arenas plus the reserve measured at start.
@@ -172,9 +176,9 @@ impl Builder {
         let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
         pool.run(|| highwater_ops::warm_up(&pool));
         let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
-        let capacity = self.arena.unwrap_or(budget).clamp(1 << 20, 1 << 42);
+        let capacity = self.arena.unwrap_or(budget).clamp(1 << 20, CAPACITY_BYTES);
         // A dry run takes address space only, and says itself what does not fit.
-        let capacity = if self.dry { 1 << 44 } else { capacity };
+        let capacity = if self.dry { CAPACITY_BYTES } else { capacity };
         let store = Arc::new(Store::new(capacity, budget, self.dry)?);
         let engine = Engine(Arc::new(Inner {
             pool,
@@ -299,12 +303,6 @@ impl Engine {
     /// What all evaluations took so far.
     pub fn totals(&self) -> Totals {
         self.lock().totals
-    }
-
-    /// What the newest whole step takes, all its plans together, and what other budgets would cost.
-    /// Where a step was refused: as far as it was planned.
-    pub fn forecast(&self) -> Option<Forecast> {
-        self.lock().steps.forecast()
     }
 
     /// Whether the engine only plans.

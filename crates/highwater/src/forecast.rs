@@ -13,13 +13,14 @@ pub use held::{Held, Holder, Layer};
 use crate::compile::Compiled;
 use crate::engine::Engine;
 use crate::execute::{Ran, describe};
+use crate::plan_cache::PlanCache;
 use crate::state::State;
 use held::{Moment, held};
 use highwater_graph::{Graph, Phase};
-use highwater_plan::{Action, Families, Home, NodeId, Plan, holders};
+use highwater_plan::{Action, Families, Home, NodeId, Plan, Policy, Problem, holders};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A step as planned. All bytes are of the whole process: plan, state and reserve, where they are
 /// not said to be of the arena alone.
@@ -82,8 +83,9 @@ pub struct Price {
 /// What is said about a plan when it is made; kept as long as the plan.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// Prices of the plans of the family, in bytes of the arena.
-    curve: Vec<Price>,
+    problem: Arc<Problem>,
+    /// Prices of the plans of its family, in bytes of the arena, once they were asked for.
+    prices: OnceLock<Vec<Price>>,
     floor: Point,
     peak: Point,
     saved_bytes: u64,
@@ -140,14 +142,25 @@ impl Steps {
         self.now.clear();
     }
 
-    /// The last whole step; what there is of one, if none ended yet.
-    pub(crate) fn forecast(&self) -> Option<Forecast> {
+    /// The last whole step; what there is of one, if none ended yet. `prices` answers what a problem
+    /// costs.
+    fn forecast(&self, mut prices: impl FnMut(&Problem) -> Vec<Price>) -> Option<Forecast> {
         let parts = if self.last.is_empty() {
             &self.now
         } else {
             &self.last
         };
+        for part in parts {
+            let told = &part.told;
+            told.prices.get_or_init(|| prices(&told.problem));
+        }
         forecast(parts)
+    }
+}
+
+impl Told {
+    fn prices(&self) -> &[Price] {
+        self.prices.get().map_or(&[], Vec::as_slice)
     }
 }
 
@@ -176,8 +189,8 @@ impl Part {
     /// The price of the fastest plan that fits; of the least, if none does.
     fn price(&self, budget_bytes: u64) -> Option<Price> {
         let fits = |price: &&Price| price.bytes + self.beside() <= budget_bytes;
-        let curve = &self.told.curve;
-        curve.iter().find(fits).or(curve.last()).copied()
+        let prices = self.told.prices();
+        prices.iter().find(fits).or(prices.last()).copied()
     }
 }
 
@@ -220,7 +233,7 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
 /// What the plans cost together, for each budget at which one of them becomes faster.
 fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
     let prices = |part: &Part| -> Vec<u64> {
-        let prices = part.told.curve.iter();
+        let prices = part.told.prices().iter();
         prices.map(|price| price.bytes + part.beside()).collect()
     };
     let mut budgets: Vec<u64> = parts.iter().flat_map(prices).collect();
@@ -269,9 +282,16 @@ fn saved_bytes(graph: &Graph, compiled: &Compiled) -> u64 {
         .sum()
 }
 
-/// A family as a list of so many prices: the one place that looks at more than one of its plans.
-fn prices(compiled: &Compiled, family: &Families, count: usize) -> Vec<Price> {
-    let plans = family.plans(&compiled.problem, count);
+/// The family of a problem as a list of so many prices: the one place that looks at more than one of
+/// its plans.
+fn prices(problem: &Problem, cache: &mut PlanCache, policy: Policy, count: usize) -> Vec<Price> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let plans = match cache.family(problem, policy) {
+        Ok(family) => family.plans(problem, count),
+        Err(_) => Vec::new(),
+    };
     plans.iter().map(price).collect()
 }
 
@@ -315,6 +335,17 @@ fn running(plan: &Plan, instruction: u32) -> Option<NodeId> {
 }
 
 impl Engine {
+    /// What the newest whole step takes, all its plans together, and what other budgets would cost.
+    /// Where a step was refused: as far as it was planned. Looking at other budgets takes time, the
+    /// first time after a new plan.
+    pub fn forecast(&self) -> Option<Forecast> {
+        let state = &mut *self.lock();
+        let (policy, count) = (self.0.policy, self.0.prices);
+        let cache = &mut state.cache;
+        let prices = |problem: &Problem| prices(problem, cache, policy, count);
+        state.steps.forecast(prices)
+    }
+
     /// Says all there is to say about a new plan and its family.
     pub(crate) fn tell(
         &self,
@@ -346,7 +377,8 @@ impl Engine {
         let at_peak = holders(&compiled.problem, plan, plan.peak_instruction as usize);
         let node = running(plan, plan.peak_instruction);
         Told {
-            curve: prices(compiled, family, self.0.prices),
+            problem: Arc::clone(&compiled.problem),
+            prices: OnceLock::new(),
             floor: point(
                 floor.arena_bytes,
                 floor.node,

@@ -21,7 +21,7 @@ pub(crate) struct PlanCache {
 #[derive(Debug)]
 struct Entry {
     hash: u64,
-    problem: Problem,
+    problem: Arc<Problem>,
     plan: Arc<Plan>,
     /// From this budget on there is a faster plan.
     faster_from: u64,
@@ -52,6 +52,8 @@ pub(crate) enum Choice {
 const UNSTATED: u64 = u64::MAX / 8;
 /// The most plans that are remembered.
 const PLANS: usize = 32;
+/// So many times the bytes of the problem that they were made for, decisions are carried over.
+const LARGER: u64 = 2;
 /// The most structures whose decisions are remembered.
 const FAMILIES: usize = 4;
 
@@ -60,7 +62,7 @@ impl PlanCache {
     /// family is built, which takes memory.
     pub(crate) fn choose(
         &mut self,
-        problem: &Problem,
+        problem: &Arc<Problem>,
         policy: Policy,
         budget: u64,
         before_planning: impl FnOnce(),
@@ -70,7 +72,8 @@ impl PlanCache {
         let known = |entry: &Entry| {
             let fits = entry.told.is_some()
                 && (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
-            fits && entry.hash == hash && entry.problem == *problem
+            fits && entry.hash == hash
+                && (Arc::ptr_eq(&entry.problem, problem) || entry.problem == *problem)
         };
         if let Some(index) = self.plans.iter().rposition(known) {
             self.plans[index..].rotate_left(1);
@@ -102,12 +105,27 @@ impl PlanCache {
         }
         self.plans.push(Entry {
             hash,
-            problem: problem.clone(),
+            problem: Arc::clone(problem),
             plan: Arc::clone(&plan),
             faster_from,
             told: None,
         });
         Ok(Choice::New(plan, family))
+    }
+
+    /// The family of a problem, adapted or built.
+    ///
+    /// # Errors
+    /// If the problem makes no sense.
+    pub(crate) fn family(
+        &mut self,
+        problem: &Problem,
+        policy: Policy,
+    ) -> Result<Arc<Families>, ProblemError> {
+        match self.adapted(problem, policy) {
+            Some(family) => Ok(family),
+            None => self.built(problem, policy),
+        }
     }
 
     /// Remembers what was said about a plan.
@@ -118,11 +136,12 @@ impl PlanCache {
         }
     }
 
-    /// The decisions of a larger problem of the same structure, or of this very one.
+    /// The decisions made for a problem of the same structure that was not much smaller.
     fn adapted(&mut self, problem: &Problem, policy: Policy) -> Option<Arc<Families>> {
         let (structure, bytes) = (structure(problem), bytes(problem));
         let known = |known: &Known| {
-            known.structure == structure && known.policy == policy && known.bytes >= bytes
+            let like = known.structure == structure && known.policy == policy;
+            like && bytes <= LARGER * known.bytes
         };
         let index = self.families.iter().rposition(known)?;
         self.families[index..].rotate_left(1);

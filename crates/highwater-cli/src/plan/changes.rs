@@ -4,17 +4,20 @@ use std::time::{Duration, Instant};
 
 use highwater::Forecast;
 use highwater_models::Gpt2Config;
+use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::config::{Method, Policy, RunConfig};
 use crate::dry::{Assumptions, with_floor};
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 
 /// How many changes are told.
 const TOLD: usize = 5;
 /// What a change must bring to be told, as a share: less time, a lower peak or a lower floor.
 const WORTH: f64 = 0.01;
+/// Changes planned at the same time, at most: each takes memory of its own.
+const THREADS: usize = 4;
 /// How often the floor of a change is tried: see [`with_floor`].
 const TRIES: usize = 3;
 
@@ -73,7 +76,10 @@ impl Changes {
             let changed = with_floor(config, &model, assumptions, TRIES)?;
             Ok(Some(change(flags.clone(), effect, config, &changed)))
         });
-        let planned: Vec<Option<Change>> = planned.collect::<Result<_, Failure>>()?;
+        let threads = config.machine.threads.min(THREADS);
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|error| Failure::new(Code::Internal, error))?;
+        let planned = pool.install(|| planned.collect::<Result<Vec<_>, Failure>>())?;
         let mut changes: Vec<Change> = planned.into_iter().flatten().collect();
         let changes_not_tried = candidates.len() - changes.len();
         let given = change(String::new(), "", config, forecast);
