@@ -1,6 +1,6 @@
 //! What settings would take, found by planning them and running nothing.
 
-use highwater::{Forecast, Price};
+use highwater::{Engine, Forecast, Price};
 use highwater_memory::Bytes;
 use highwater_models::Gpt2Config;
 
@@ -28,7 +28,7 @@ impl Assumptions {
     /// [`Failure`] of the engine.
     pub fn measure(config: &RunConfig, model: &Gpt2Config) -> Result<Self, Failure> {
         // Measured before there are batches, as when a run starts.
-        let session = Session::dry(config, model, None)?;
+        let session = Session::dry(config, model, None, None)?;
         Ok(Self {
             reserve_bytes: session.engine.reserve_bytes(),
             prices: 0,
@@ -46,11 +46,21 @@ pub fn forecast(
     model: &Gpt2Config,
     assumptions: &Assumptions,
 ) -> Result<Forecast, Failure> {
+    look(config, model, assumptions, None).map(|(forecast, _)| forecast)
+}
+
+/// The same, with the decisions of an engine that planned the same steps, and the engine that did it.
+fn look(
+    config: &RunConfig,
+    model: &Gpt2Config,
+    assumptions: &Assumptions,
+    like: Option<&Engine>,
+) -> Result<(Forecast, Engine), Failure> {
     let tokens = config.training.batch * config.training.seq;
     let batch: Batch = (vec![0; tokens], vec![0; tokens]);
     let accumulate = config.training.accumulate;
     let count = accumulate.min(BATCHES);
-    let mut session = Session::dry(config, model, Some(assumptions))?;
+    let mut session = Session::dry(config, model, Some(assumptions), like)?;
     match session.step(1, &vec![batch; count]) {
         Ok(_) => {}
         Err(failure) if failure.code() == Code::Budget as u8 => {}
@@ -68,7 +78,7 @@ pub fn forecast(
         price.recompute_seconds *= more;
         price.recomputed_nodes = scale(price.recomputed_nodes);
     }
-    Ok(forecast)
+    Ok((forecast, session.engine))
 }
 
 /// The same with the floor of the whole step. A step of several plans is refused by the first that
@@ -82,7 +92,7 @@ pub fn with_floor(
     assumptions: &Assumptions,
     tries: usize,
 ) -> Result<Forecast, Failure> {
-    let mut forecast = self::forecast(config, model, assumptions)?;
+    let (mut forecast, mut engine) = look(config, model, assumptions, None)?;
     if config.training.accumulate == 1 {
         return Ok(forecast);
     }
@@ -93,7 +103,8 @@ pub fn with_floor(
         forecast.floor_bytes
     });
     for _ in 0..tries {
-        let least = self::forecast(&less, model, assumptions)?;
+        let least;
+        (least, engine) = look(&less, model, assumptions, Some(&engine))?;
         forecast.floor_bytes = least.floor_bytes.max(less.machine.memory.0);
         forecast.floor_at.clone_from(&least.floor_at);
         forecast.floor_held.clone_from(&least.floor_held);

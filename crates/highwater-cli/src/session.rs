@@ -53,7 +53,8 @@ impl Session {
         Self::build(builder, config, model)
     }
 
-    /// The same for planning only: no memory is taken for tensors.
+    /// The same for planning only: no memory is taken for tensors. With the decisions of another engine,
+    /// if there is one that planned the same steps.
     ///
     /// # Errors
     /// [`Failure`] of the engine.
@@ -61,11 +62,15 @@ impl Session {
         config: &RunConfig,
         model: &Gpt2Config,
         assumptions: Option<&Assumptions>,
+        like: Option<&Engine>,
     ) -> Result<Self, Failure> {
         let mut builder = Engine::builder().dry_run();
         if let Some(assumptions) = assumptions {
             let (reserve, prices) = (assumptions.reserve_bytes, assumptions.prices);
             builder = builder.reserve(reserve).prices(prices);
+        }
+        if let Some(engine) = like {
+            builder = builder.plans_of(engine);
         }
         Self::build(builder, config, model)
     }

@@ -140,7 +140,7 @@ fn start(
             plan::FLOOR_TRIES,
         )?));
     }
-    let session = Session::new(config, model, Some(forecast.reserve_bytes))?;
+    let session = Session::new(config, model, Some(assumptions.reserve_bytes))?;
     Ok((forecast, session))
 }
 

@@ -1,6 +1,7 @@
 //! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
 
 use crate::clock::Clock;
+use crate::plan_cache::PlanCache;
 use crate::report::{StepReport, Totals};
 use crate::state::State;
 use crate::store::{Storage, Store};
@@ -55,6 +56,7 @@ pub struct Builder {
     rates: Rates,
     correct_times: bool,
     prices: usize,
+    cache: PlanCache,
     kernels: Kernels,
     eager: bool,
     verify: bool,
@@ -66,6 +68,12 @@ pub struct Builder {
 /// Process memory that the reserve leaves free above what was measured at start, in bytes: for the
 /// heap's growth while graphs are built and for buffers of libraries that are touched late.
 const RESERVE_HEADROOM_BYTES: u64 = 8 << 20;
+
+/// What the heap takes for each node of a graph, its plan and those remembered, and what of that the
+/// headroom has room for, in bytes. A sum of the number of nodes alone: the same program must come to
+/// the same floor each time.
+const RESERVE_NODE_BYTES: u64 = 6 << 10;
+const RESERVE_GRAPH_BYTES: u64 = 4 << 20;
 
 /// What a small program takes by itself, in bytes. Less than this is not measured: the same program
 /// must come to the same floor each time, whichever pages of its code it has touched.
@@ -83,7 +91,8 @@ impl Builder {
     }
 
     /// The bytes that [`Builder::memory`] leaves for everything but arenas, instead of what is
-    /// measured when the engine is built: what another engine of the same process measured.
+    /// measured when the engine is built: what another engine of the same process measured, before
+    /// it planned. Large graphs take more: 6 KiB for each node above about 680.
     pub fn reserve(mut self, bytes: u64) -> Self {
         self.reserve = Some(bytes);
         self
@@ -130,6 +139,13 @@ impl Builder {
     /// takes packing a plan.
     pub fn prices(mut self, count: usize) -> Self {
         self.prices = count;
+        self
+    }
+
+    /// Starts with the decisions that another engine made for its plans: they do not depend on its
+    /// budget. Saves the time of finding them for the same steps again.
+    pub fn plans_of(mut self, engine: &Engine) -> Self {
+        self.cache = engine.lock().cache.decided();
         self
     }
 
@@ -194,6 +210,7 @@ impl Builder {
             state: Mutex::new(State {
                 seed: self.seed,
                 clock: Clock::new(self.rates, self.correct_times),
+                cache: self.cache,
                 ..State::default()
             }),
             dropped_cells: Mutex::new(Vec::new()),
@@ -236,6 +253,7 @@ impl Engine {
             rates: Rates::default(),
             correct_times: false,
             prices: 24,
+            cache: PlanCache::default(),
             kernels: Kernels::builtin(),
             eager: false,
             verify: true,
@@ -444,6 +462,17 @@ impl Engine {
         state.reserve_bytes = bytes;
         if let Some(memory) = self.0.process_budget {
             self.0.store.set_budget(memory.saturating_sub(bytes));
+        }
+    }
+
+    /// Raises the reserve to what a graph of so many nodes takes.
+    pub(crate) fn reserve_for(&self, state: &mut State, nodes: usize) {
+        let graph = nodes as u64 * RESERVE_NODE_BYTES;
+        let more = graph.saturating_sub(RESERVE_GRAPH_BYTES);
+        if more > state.reserve_graph_bytes {
+            let without = state.reserve_bytes - state.reserve_graph_bytes;
+            state.reserve_graph_bytes = more;
+            self.set_reserve(state, without + more);
         }
     }
 

@@ -434,6 +434,7 @@ impl Engine {
     /// The fastest plan that fits. Where one has to be made, the arena's idle pages go first: they
     /// and the planner's memory need not be there at once.
     fn plan(&self, state: &mut State, problem: &Arc<Problem>) -> Result<Choice> {
+        self.reserve_for(state, problem.nodes.len());
         let budget = self.0.store.plan_budget();
         let choice = state.cache.choose(problem, self.0.policy, budget, || {
             self.0.store.release_idle();

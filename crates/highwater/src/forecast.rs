@@ -144,7 +144,7 @@ impl Steps {
 
     /// The last whole step; what there is of one, if none ended yet. `prices` answers what a problem
     /// costs.
-    fn forecast(&self, mut prices: impl FnMut(&Problem) -> Vec<Price>) -> Option<Forecast> {
+    fn forecast(&self, mut prices: impl FnMut(&Arc<Problem>) -> Vec<Price>) -> Option<Forecast> {
         let parts = if self.last.is_empty() {
             &self.now
         } else {
@@ -284,7 +284,12 @@ fn saved_bytes(graph: &Graph, compiled: &Compiled) -> u64 {
 
 /// The family of a problem as a list of so many prices: the one place that looks at more than one of
 /// its plans.
-fn prices(problem: &Problem, cache: &mut PlanCache, policy: Policy, count: usize) -> Vec<Price> {
+fn prices(
+    problem: &Arc<Problem>,
+    cache: &mut PlanCache,
+    policy: Policy,
+    count: usize,
+) -> Vec<Price> {
     if count == 0 {
         return Vec::new();
     }
@@ -342,7 +347,7 @@ impl Engine {
         let state = &mut *self.lock();
         let (policy, count) = (self.0.policy, self.0.prices);
         let cache = &mut state.cache;
-        let prices = |problem: &Problem| prices(problem, cache, policy, count);
+        let prices = |problem: &Arc<Problem>| prices(problem, cache, policy, count);
         state.steps.forecast(prices)
     }
 

@@ -29,11 +29,13 @@ struct Entry {
     told: Option<Arc<Told>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     structure: u64,
     policy: Policy,
     bytes: u64,
+    /// What they were made for.
+    problem: Arc<Problem>,
     family: Arc<Families>,
 }
 
@@ -56,8 +58,20 @@ const PLANS: usize = 32;
 const LARGER: u64 = 2;
 /// The most structures whose decisions are remembered.
 const FAMILIES: usize = 4;
+/// The most nodes of what is remembered, together, or so many times those of the largest: the heap has
+/// room for that.
+const NODES: usize = 8_000;
+const LARGEST: usize = 4;
 
 impl PlanCache {
+    /// One that remembers the same decisions, and no plans.
+    pub(crate) fn decided(&self) -> Self {
+        Self {
+            plans: Vec::new(),
+            families: self.families.clone(),
+        }
+    }
+
     /// The fastest plan of a problem that fits, found or made. `before_planning` runs before a
     /// family is built, which takes memory.
     pub(crate) fn choose(
@@ -72,8 +86,7 @@ impl PlanCache {
         let known = |entry: &Entry| {
             let fits = entry.told.is_some()
                 && (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
-            fits && entry.hash == hash
-                && (Arc::ptr_eq(&entry.problem, problem) || entry.problem == *problem)
+            fits && entry.hash == hash && entry.problem == *problem
         };
         if let Some(index) = self.plans.iter().rposition(known) {
             self.plans[index..].rotate_left(1);
@@ -84,14 +97,17 @@ impl PlanCache {
             }
         }
         before_planning();
-        let adapted = self.adapted(problem, policy);
-        let fitting = adapted.and_then(|family| {
-            let chosen = fastest(&family, problem, budget)?;
-            Some((family, chosen))
-        });
-        // Decisions made for other sizes are never a reason to refuse.
-        let (family, (plan, faster_from)) = if let Some(found) = fitting {
-            found
+        let mut decided = None;
+        if let Some((family, exact)) = self.adapted(problem, policy) {
+            match fastest(&family, problem, budget) {
+                Some(chosen) => decided = Some((family, chosen)),
+                None if exact => return Ok(Choice::Refused(family)),
+                // Decisions made for other sizes are never a reason to refuse.
+                None => {}
+            }
+        }
+        let (family, (plan, faster_from)) = if let Some(decided) = decided {
+            decided
         } else {
             let family = self.built(problem, policy)?;
             match fastest(&family, problem, budget) {
@@ -100,9 +116,6 @@ impl PlanCache {
             }
         };
         let plan = Arc::new(plan);
-        if self.plans.len() == PLANS {
-            self.plans.remove(0);
-        }
         self.plans.push(Entry {
             hash,
             problem: Arc::clone(problem),
@@ -110,6 +123,7 @@ impl PlanCache {
             faster_from,
             told: None,
         });
+        trim(&mut self.plans, PLANS, |entry| entry.problem.nodes.len());
         Ok(Choice::New(plan, family))
     }
 
@@ -119,11 +133,11 @@ impl PlanCache {
     /// If the problem makes no sense.
     pub(crate) fn family(
         &mut self,
-        problem: &Problem,
+        problem: &Arc<Problem>,
         policy: Policy,
     ) -> Result<Arc<Families>, ProblemError> {
         match self.adapted(problem, policy) {
-            Some(family) => Ok(family),
+            Some((family, _)) => Ok(family),
             None => self.built(problem, policy),
         }
     }
@@ -136,8 +150,9 @@ impl PlanCache {
         }
     }
 
-    /// The decisions made for a problem of the same structure that was not much smaller.
-    fn adapted(&mut self, problem: &Problem, policy: Policy) -> Option<Arc<Families>> {
+    /// The decisions made for a problem of the same structure that was not much smaller, and whether
+    /// it was this very problem.
+    fn adapted(&mut self, problem: &Arc<Problem>, policy: Policy) -> Option<(Arc<Families>, bool)> {
         let (structure, bytes) = (structure(problem), bytes(problem));
         let known = |known: &Known| {
             let like = known.structure == structure && known.policy == policy;
@@ -145,23 +160,32 @@ impl PlanCache {
         };
         let index = self.families.iter().rposition(known)?;
         self.families[index..].rotate_left(1);
-        let family = self.families.last()?.family.adapt(problem)?;
-        Some(Arc::new(family))
+        let known = self.families.last()?;
+        if known.problem == *problem {
+            return Some((Arc::clone(&known.family), true));
+        }
+        let family = known.family.adapt(problem)?;
+        Some((Arc::new(family), false))
     }
 
-    fn built(&mut self, problem: &Problem, policy: Policy) -> Result<Arc<Families>, ProblemError> {
+    fn built(
+        &mut self,
+        problem: &Arc<Problem>,
+        policy: Policy,
+    ) -> Result<Arc<Families>, ProblemError> {
         let (structure, bytes) = (structure(problem), bytes(problem));
         let family = Arc::new(Families::build(problem, policy)?);
         let same = |known: &Known| known.structure == structure && known.policy == policy;
         self.families.retain(|known| !same(known));
-        if self.families.len() == FAMILIES {
-            self.families.remove(0);
-        }
         self.families.push(Known {
             structure,
             policy,
             bytes,
             family: Arc::clone(&family),
+            problem: Arc::clone(problem),
+        });
+        trim(&mut self.families, FAMILIES, |known| {
+            known.problem.nodes.len()
         });
         Ok(family)
     }
@@ -174,6 +198,15 @@ fn fastest(family: &Families, problem: &Problem, budget: u64) -> Option<(Plan, u
         return family.thrifty(problem).map(|plan| (plan, u64::MAX));
     }
     family.choose_until(problem, budget).ok()
+}
+
+/// Forgets what was not used for longest, as long as there is too much.
+fn trim<T>(list: &mut Vec<T>, count: usize, nodes: impl Fn(&T) -> usize) {
+    let largest = list.iter().map(&nodes).max().unwrap_or(0);
+    let most = NODES.max(LARGEST * largest);
+    while list.len() > count || list.iter().map(&nodes).sum::<usize>() > most {
+        list.remove(0);
+    }
 }
 
 /// Everything that a plan depends on.

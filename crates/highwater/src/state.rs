@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub(crate) random_offset: u64,
     pub(crate) checkpoints: u32,
     pub(crate) reserve_bytes: u64,
+    /// What of the reserve is for the heap that large graphs take.
+    pub(crate) reserve_graph_bytes: u64,
     pub(crate) poisoned: Option<String>,
     pub(crate) last: StepReport,
     pub(crate) totals: Totals,

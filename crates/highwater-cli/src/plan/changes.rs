@@ -1,16 +1,17 @@
 //! What other settings would bring: each is planned as the given ones were.
 
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater::Forecast;
 use highwater_models::Gpt2Config;
-use rayon::ThreadPoolBuilder;
-use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::config::{Method, Policy, RunConfig};
 use crate::dry::{Assumptions, with_floor};
-use crate::error::{Code, Failure};
+use crate::error::Failure;
 
 /// How many changes are told.
 const TOLD: usize = 5;
@@ -68,25 +69,40 @@ impl Changes {
     ) -> Result<Self, Failure> {
         let started = Instant::now();
         let candidates = candidates(config);
-        let planned = candidates.par_iter().map(|(flags, effect, config)| {
-            if started.elapsed() >= time {
-                return Ok(None);
+        let next = AtomicUsize::new(0);
+        // Plain threads: the pool of an engine makes those of another pool run something else while
+        // they wait.
+        let work = || {
+            let mut planned = Vec::new();
+            while started.elapsed() < time
+                && let at = next.fetch_add(1, Ordering::Relaxed)
+                && let Some((flags, effect, config)) = candidates.get(at)
+            {
+                let model = model.clone().with_dropout(config.model.dropout);
+                let changed = with_floor(config, &model, assumptions, TRIES)?;
+                planned.push(change(flags.clone(), effect, config, &changed));
             }
-            let model = model.clone().with_dropout(config.model.dropout);
-            let changed = with_floor(config, &model, assumptions, TRIES)?;
-            Ok(Some(change(flags.clone(), effect, config, &changed)))
-        });
+            Ok::<_, Failure>(planned)
+        };
         let threads = config.machine.threads.min(THREADS);
-        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-        let pool = pool.map_err(|error| Failure::new(Code::Internal, error))?;
-        let planned = pool.install(|| planned.collect::<Result<Vec<_>, Failure>>())?;
-        let mut changes: Vec<Change> = planned.into_iter().flatten().collect();
+        let planned = thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let joined = threads.into_iter().map(|thread| {
+                let planned = thread.join();
+                planned.unwrap_or_else(|panic| resume_unwind(panic))
+            });
+            joined.collect::<Result<Vec<_>, _>>()
+        })?;
+        let mut changes = planned.concat();
         let changes_not_tried = candidates.len() - changes.len();
         let given = change(String::new(), "", config, forecast);
         changes.retain(|change| brings_something(change, &given));
         changes.sort_by(|a, b| {
             let slower = a.seconds_per_token.total_cmp(&b.seconds_per_token);
-            b.fits.cmp(&a.fits).then(slower)
+            b.fits
+                .cmp(&a.fits)
+                .then(slower)
+                .then_with(|| a.flags.cmp(&b.flags))
         });
         let changes_left_out = changes.len().saturating_sub(TOLD);
         changes.truncate(TOLD);
