@@ -1,6 +1,6 @@
 //! What settings would take, found by planning them and running nothing.
 
-use highwater::{Engine, Forecast, Price};
+use highwater::{Engine, Forecast};
 use highwater_memory::Bytes;
 use highwater_models::Gpt2Config;
 
@@ -36,94 +36,102 @@ impl Assumptions {
     }
 }
 
-/// What a step of these settings takes, without taking memory for it. Where it does not fit, the
-/// floor is as far as it was planned: see [`with_floor`].
-///
-/// # Errors
-/// [`Failure`] of the engine; a step that does not fit is an answer, not an error.
-pub fn forecast(
-    config: &RunConfig,
-    model: &Gpt2Config,
-    assumptions: &Assumptions,
-) -> Result<Forecast, Failure> {
-    look(config, model, assumptions, None).map(|(forecast, _)| forecast)
+/// Plans a step of some settings, without taking memory for it.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    config: &'a RunConfig,
+    model: &'a Gpt2Config,
+    assumptions: &'a Assumptions,
+    /// Planned last: its decisions serve other budgets too.
+    engine: Option<Engine>,
 }
 
-/// The same, with the decisions of an engine that planned the same steps, and the engine that did it.
-fn look(
-    config: &RunConfig,
-    model: &Gpt2Config,
-    assumptions: &Assumptions,
-    like: Option<&Engine>,
-) -> Result<(Forecast, Engine), Failure> {
-    let tokens = config.training.batch * config.training.seq;
-    let batch: Batch = (vec![0; tokens], vec![0; tokens]);
-    let accumulate = config.training.accumulate;
-    let count = accumulate.min(BATCHES);
-    let mut session = Session::dry(config, model, Some(assumptions), like)?;
-    match session.step(1, &vec![batch; count]) {
-        Ok(_) => {}
-        Err(failure) if failure.code() == Code::Budget as u8 => {}
-        Err(failure) => return Err(failure),
-    }
-    let nothing = || Failure::new(Code::Internal, "a step planned nothing");
-    let mut forecast = session.engine.forecast().ok_or_else(nothing)?;
-    let more = accumulate as f64 / count as f64;
-    let scale = |nodes: u32| (f64::from(nodes) * more).round() as u32;
-    forecast.seconds_per_step *= more;
-    forecast.recompute_seconds *= more;
-    forecast.recomputed_nodes = scale(forecast.recomputed_nodes);
-    for price in &mut forecast.curve {
-        price.seconds_per_step *= more;
-        price.recompute_seconds *= more;
-        price.recomputed_nodes = scale(price.recomputed_nodes);
-    }
-    Ok((forecast, session.engine))
-}
-
-/// The same with the floor of the whole step. A step of several plans is refused by the first that
-/// does not fit, with what that one needs: its floor is found by trying, upwards, at most so often.
-///
-/// # Errors
-/// As [`forecast`].
-pub fn with_floor(
-    config: &RunConfig,
-    model: &Gpt2Config,
-    assumptions: &Assumptions,
-    tries: usize,
-) -> Result<Forecast, Failure> {
-    let (mut forecast, mut engine) = look(config, model, assumptions, None)?;
-    if config.training.accumulate == 1 {
-        return Ok(forecast);
-    }
-    let mut less = config.clone();
-    less.machine.memory = Bytes(if forecast.fits {
-        1
-    } else {
-        forecast.floor_bytes
-    });
-    for _ in 0..tries {
-        let least;
-        (least, engine) = look(&less, model, assumptions, Some(&engine))?;
-        forecast.floor_bytes = least.floor_bytes.max(less.machine.memory.0);
-        forecast.floor_at.clone_from(&least.floor_at);
-        forecast.floor_held.clone_from(&least.floor_held);
-        if least.fits {
-            add_floor(&mut forecast.curve, &least);
-            break;
+impl<'a> Planner<'a> {
+    /// One for these settings.
+    pub fn new(config: &'a RunConfig, model: &'a Gpt2Config, assumptions: &'a Assumptions) -> Self {
+        Self {
+            config,
+            model,
+            assumptions,
+            engine: None,
         }
-        less.machine.memory = Bytes(least.floor_bytes);
     }
-    Ok(forecast)
-}
 
-/// Adds what a step costs at its floor to the prices, and drops what is below it.
-fn add_floor(curve: &mut Vec<Price>, least: &Forecast) {
-    curve.retain(|price| price.bytes > least.budget_bytes);
-    curve.push(Price {
-        bytes: least.budget_bytes,
-        seconds_per_step: least.seconds_per_step,
-        recomputed_nodes: least.recomputed_nodes,
-        recompute_seconds: least.recompute_seconds,
-    });
+    /// What a step takes under the budget of the settings. Where it does not fit, the floor is as far
+    /// as it was planned: see [`Planner::with_floor`].
+    ///
+    /// # Errors
+    /// [`Failure`] of the engine; a step that does not fit is an answer, not an error.
+    pub fn forecast(&mut self) -> Result<Forecast, Failure> {
+        self.at(self.config.machine.memory)
+    }
+
+    /// The same under another budget.
+    ///
+    /// # Errors
+    /// As [`Planner::forecast`].
+    pub fn at(&mut self, memory: Bytes) -> Result<Forecast, Failure> {
+        let mut config = self.config.clone();
+        config.machine.memory = memory;
+        let training = &config.training;
+        let tokens = training.batch * training.seq;
+        let batch: Batch = (vec![0; tokens], vec![0; tokens]);
+        let count = training.accumulate.min(BATCHES);
+        let more = training.accumulate as f64 / count as f64;
+        let assumptions = Some(self.assumptions);
+        let mut session = Session::dry(&config, self.model, assumptions, self.engine.as_ref())?;
+        match session.step(1, &vec![batch; count]) {
+            Ok(_) => {}
+            Err(failure) if failure.code() == Code::Budget as u8 => {}
+            Err(failure) => return Err(failure),
+        }
+        let nothing = || Failure::new(Code::Internal, "a step planned nothing");
+        let mut forecast = session.engine.forecast().ok_or_else(nothing)?;
+        let scale = |nodes: u32| (f64::from(nodes) * more).round() as u32;
+        forecast.seconds_per_step *= more;
+        forecast.recompute_seconds *= more;
+        forecast.recomputed_nodes = scale(forecast.recomputed_nodes);
+        for price in &mut forecast.curve {
+            price.seconds_per_step *= more;
+            price.recompute_seconds *= more;
+            price.recomputed_nodes = scale(price.recomputed_nodes);
+        }
+        self.engine = Some(session.engine);
+        Ok(forecast)
+    }
+
+    /// What a step takes, with the floor of all of it; where it does not fit, of the plan at its floor.
+    ///
+    /// A step of several plans is refused by the first that does not fit, with what that one needs: its
+    /// floor is found by trying, upwards, at most so often.
+    ///
+    /// # Errors
+    /// As [`Planner::forecast`].
+    pub fn with_floor(&mut self, tries: usize) -> Result<Forecast, Failure> {
+        let mut forecast = self.forecast()?;
+        if self.config.training.accumulate == 1 {
+            return Ok(forecast);
+        }
+        let mut memory = Bytes(1);
+        for _ in 0..tries {
+            let least = self.at(memory)?;
+            let floor_bytes = least.floor_bytes.max(memory.0);
+            if !forecast.fits {
+                let budget_bytes = forecast.budget_bytes;
+                forecast = Forecast {
+                    fits: false,
+                    budget_bytes,
+                    ..least.clone()
+                };
+            }
+            forecast.floor_bytes = floor_bytes;
+            forecast.floor_at = least.floor_at;
+            forecast.floor_held = least.floor_held;
+            if least.fits {
+                break;
+            }
+            memory = Bytes(least.floor_bytes);
+        }
+        Ok(forecast)
+    }
 }

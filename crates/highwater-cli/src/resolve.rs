@@ -164,6 +164,10 @@ fn tokenizer(
 /// what the process may have.
 fn memory(given: Option<Bytes>, is_default: bool) -> Result<Bytes, Failure> {
     if let Some(memory) = given.or(is_default.then_some(DEFAULT_MEMORY)) {
+        if memory < Bytes::MIB {
+            let message = format!("--memory {memory} is less than any program takes");
+            return Err(Failure::usage(message).hint("a size has a unit, such as --memory 2GiB"));
+        }
         return Ok(memory);
     }
     let machine = ProcessMemory::read().map_err(|error| {

@@ -13,7 +13,7 @@ use highwater_models::{DataError, Gpt2Config};
 use crate::args::{ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
 use crate::data::RunData;
-use crate::dry::{Assumptions, forecast, with_floor};
+use crate::dry::{Assumptions, Planner};
 use crate::error::Failure;
 use crate::log::Log;
 use crate::resolve::{self, Resolved};
@@ -131,14 +131,10 @@ fn start(
     model: &Gpt2Config,
 ) -> Result<(highwater::Forecast, Session), Failure> {
     let assumptions = Assumptions::measure(config, model)?;
-    let forecast = forecast(config, model, &assumptions)?;
+    let mut planner = Planner::new(config, model, &assumptions);
+    let forecast = planner.forecast()?;
     if !forecast.fits {
-        return Err(report::refused(&with_floor(
-            config,
-            model,
-            &assumptions,
-            plan::FLOOR_TRIES,
-        )?));
+        return Err(report::refused(&planner.with_floor(plan::FLOOR_TRIES)?));
     }
     let session = Session::new(config, model, Some(assumptions.reserve_bytes))?;
     Ok((forecast, session))

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use assert_cmd::Command;
 use highwater_cli::args::RunArgs;
-use highwater_cli::dry::{Assumptions, forecast};
+use highwater_cli::dry::{Assumptions, Planner};
 use highwater_cli::resolve::{self, Resolved};
 use highwater_memory::DiskFiles;
 use serde_json::Value;
@@ -138,7 +138,8 @@ fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
     };
     let Resolved { config, model } = resolve::run(&DiskFiles, &args).expect("sound settings");
     let assumptions = Assumptions::measure(&config, &model).expect("a reserve");
-    let by_constants = forecast(&config, &model, &assumptions).expect("a plan");
+    let by_constants = Planner::new(&config, &model, &assumptions).forecast();
+    let by_constants = by_constants.expect("a plan");
     let by_constants = by_constants.seconds_per_step;
     assert!(
         planned > 1.01 * by_constants,

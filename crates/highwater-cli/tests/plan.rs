@@ -1,7 +1,7 @@
 //! Planning takes no memory for the model. A program of its own, so that nothing else is measured.
 
 use highwater_cli::args::RunArgs;
-use highwater_cli::dry::{Assumptions, forecast};
+use highwater_cli::dry::{Assumptions, Planner};
 use highwater_cli::resolve;
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles};
@@ -17,7 +17,8 @@ fn a_plan_for_a_larger_model_is_made_in_little_memory() {
     };
     let resolved = resolve::run(&DiskFiles, &args).unwrap();
     let assumptions = Assumptions::measure(&resolved.config, &resolved.model).unwrap();
-    let plan = forecast(&resolved.config, &resolved.model, &assumptions).unwrap();
+    let plan = Planner::new(&resolved.config, &resolved.model, &assumptions).forecast();
+    let plan = plan.unwrap();
     assert!(plan.fits && plan.floor_bytes < plan.peak_bytes);
     assert!(plan.state_bytes > 4 * 3 * resolved.model.parameter_count());
     let peak = Usage::read().unwrap().peak;

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use highwater::Forecast;
 use highwater_cli::args::RunArgs;
-use highwater_cli::dry::{Assumptions, forecast, with_floor};
+use highwater_cli::dry::{Assumptions, Planner};
 use highwater_cli::plan::{FLOOR_TRIES, Report, diff, text};
 use highwater_cli::resolve::{self, Resolved};
 use highwater_memory::{Bytes, DiskFiles};
@@ -32,6 +33,29 @@ fn settings(memory: u64, change: impl FnOnce(&mut RunArgs)) -> Resolved {
 
 fn report(of: &Resolved, time: Duration) -> Report {
     Report::new(&of.config, &of.model, &assumptions(), time).expect("a plan")
+}
+
+fn forecast(of: &Resolved) -> Forecast {
+    let assumptions = assumptions();
+    let told = Planner::new(&of.config, &of.model, &assumptions).forecast();
+    told.expect("a plan")
+}
+
+/// Each row of the ladder says what `plan` says of that budget.
+#[test]
+fn rows_of_the_ladder_are_what_those_budgets_cost() {
+    for accumulate in [1, 3] {
+        let mut resolved = settings(60, |args| args.accumulate = Some(accumulate));
+        let ladder = report(&resolved, NO_TIME).ladder;
+        assert!(ladder.len() > 3);
+        for rung in ladder {
+            resolved.config.machine.memory = Bytes(rung.bytes);
+            let told = forecast(&resolved);
+            let (row, asked) = (rung.seconds_per_step, told.seconds_per_step);
+            assert!(told.fits, "{accumulate} batches in {}", Bytes(rung.bytes));
+            assert!((row / asked - 1.0).abs() < 1e-9, "{row} and {asked}");
+        }
+    }
 }
 
 /// What people read, and every field of the JSON.
@@ -117,16 +141,12 @@ fn the_floor_that_is_told_works_and_less_does_not() {
         let mut resolved = settings(100, |args| {
             (args.accumulate, args.clip) = (Some(accumulate), clip);
         });
-        let given = with_floor(
-            &resolved.config,
-            &resolved.model,
-            &assumptions(),
-            FLOOR_TRIES,
-        );
-        let floor = given.unwrap().floor_bytes;
+        let assumptions = assumptions();
+        let mut planner = Planner::new(&resolved.config, &resolved.model, &assumptions);
+        let floor = planner.with_floor(FLOOR_TRIES).unwrap().floor_bytes;
         for (bytes, fits) in [(floor, true), (floor - (2 << 20), false)] {
             resolved.config.machine.memory = Bytes(bytes);
-            let told = forecast(&resolved.config, &resolved.model, &assumptions()).unwrap();
+            let told = forecast(&resolved);
             assert_eq!(told.fits, fits, "{accumulate} batches in {}", Bytes(bytes));
             assert!(!fits || told.peak_bytes <= bytes);
         }

@@ -10,7 +10,7 @@ use highwater_models::Gpt2Config;
 use serde::Serialize;
 
 use crate::config::{Method, Policy, RunConfig};
-use crate::dry::{Assumptions, with_floor};
+use crate::dry::{Assumptions, Planner};
 use crate::error::Failure;
 
 /// How many changes are told.
@@ -19,7 +19,7 @@ const TOLD: usize = 5;
 const WORTH: f64 = 0.01;
 /// Changes planned at the same time, at most: each takes memory of its own.
 const THREADS: usize = 4;
-/// How often the floor of a change is tried: see [`with_floor`].
+/// How often the floor of a change is tried: see [`Planner::with_floor`].
 const TRIES: usize = 3;
 
 /// The changes of the settings that cost least.
@@ -79,7 +79,7 @@ impl Changes {
                 && let Some((flags, effect, config)) = candidates.get(at)
             {
                 let model = model.clone().with_dropout(config.model.dropout);
-                let changed = with_floor(config, &model, assumptions, TRIES)?;
+                let changed = Planner::new(config, &model, assumptions).with_floor(TRIES)?;
                 planned.push(change(flags.clone(), effect, config, &changed));
             }
             Ok::<_, Failure>(planned)

@@ -7,7 +7,8 @@ use std::path::Path;
 use highwater::plan::Choice;
 use highwater::{Decision, Forecast};
 use highwater_memory::{Bytes, Files};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::text::time;
 use crate::error::{Code, Failure};
@@ -25,10 +26,32 @@ pub struct Diff {
     pub before: String,
     /// Where the second was read.
     pub after: String,
+    /// Settings that are not the same, as far as the plans tell them.
+    pub settings: Vec<Setting>,
     /// What each comes to.
     pub figures: Vec<Figure>,
     /// What is decided differently, most bytes first.
     pub decisions: Vec<Differs>,
+}
+
+/// A setting that differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Name of the field in a plan's JSON.
+    pub name: String,
+    /// The first plan's.
+    pub before: Value,
+    /// The second plan's.
+    pub after: Value,
+}
+
+/// What a stored plan has; the forecast of a run's folder has no settings beside it.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(default)]
+    settings: BTreeMap<String, Value>,
+    #[serde(flatten)]
+    forecast: Forecast,
 }
 
 /// A number of both plans.
@@ -77,12 +100,13 @@ pub fn diff(files: &dyn Files, before: &Path, after: &Path) -> Result<Diff, Fail
     Ok(Diff {
         before: before.display().to_string(),
         after: after.display().to_string(),
-        figures: figures(&a, &b),
-        decisions: differing(&a, &b),
+        settings: settings(&a, &b),
+        figures: figures(&a.forecast, &b.forecast),
+        decisions: differing(&a.forecast, &b.forecast),
     })
 }
 
-fn read(files: &dyn Files, path: &Path) -> Result<Forecast, Failure> {
+fn read(files: &dyn Files, path: &Path) -> Result<Stored, Failure> {
     let folder = files.metadata(path)?.is_some_and(|found| found.is_dir);
     let path = if folder {
         RunDir::plan_of(path)
@@ -103,6 +127,18 @@ fn read(files: &dyn Files, path: &Path) -> Result<Forecast, Failure> {
     let mut json = vec![0; file.bytes() as usize];
     file.read_exact_at(0, &mut json)?;
     serde_json::from_slice(&json).map_err(|error| damaged(error.to_string()))
+}
+
+fn settings(a: &Stored, b: &Stored) -> Vec<Setting> {
+    let both = a.settings.iter().filter_map(|(name, before)| {
+        let after = b.settings.get(name)?;
+        (before != after).then(|| Setting {
+            name: name.clone(),
+            before: before.clone(),
+            after: after.clone(),
+        })
+    });
+    both.collect()
 }
 
 fn figures(a: &Forecast, b: &Forecast) -> Vec<Figure> {
@@ -193,6 +229,9 @@ impl fmt::Display for Diff {
         for figure in &self.figures {
             writeln!(f, "{figure}")?;
         }
+        for setting in &self.settings {
+            writeln!(f, "{setting}")?;
+        }
         if self.decisions.is_empty() {
             return write!(f, "\nboth decide the same");
         }
@@ -204,6 +243,22 @@ impl fmt::Display for Diff {
             0 => Ok(()),
             left => write!(f, "\n  {left} more, smaller ones"),
         }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let say = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            Value::Null => "none".to_owned(),
+            other => other.to_string(),
+        };
+        let (before, after) = (say(&self.before), say(&self.after));
+        write!(
+            f,
+            "  {:<18}{before:>12}{after:>12}",
+            self.name.replace('_', " ")
+        )
     }
 }
 

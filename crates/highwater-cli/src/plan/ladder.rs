@@ -1,8 +1,14 @@
 //! What a step costs under budgets from the floor to plenty.
 
 use highwater::{Forecast, Price};
+use highwater_memory::Bytes;
 use serde::Serialize;
 
+use crate::dry::Planner;
+use crate::error::Failure;
+
+/// More than any step takes.
+const PLENTY: Bytes = Bytes(1 << 50);
 /// Steps from the floor to plenty, at most.
 const STEPS: u64 = 8;
 
@@ -19,11 +25,30 @@ pub struct Rung {
     pub saved_seconds: f64,
 }
 
+/// What the budgets between the floor of a step of several plans and plenty cost, fastest first: each
+/// is planned, since what one plan leaves in memory for the next depends on the budget.
+pub(super) fn several(
+    forecast: &Forecast,
+    planner: &mut Planner<'_>,
+) -> Result<Vec<Price>, Failure> {
+    let top = planner.at(PLENTY)?.peak_bytes;
+    let mut prices = Vec::new();
+    for bytes in budgets(forecast, top).into_iter().rev() {
+        let found = planner.at(Bytes(bytes))?;
+        if found.fits {
+            prices.push(Price {
+                bytes,
+                seconds_per_step: found.seconds_per_step,
+                recomputed_nodes: found.recomputed_nodes,
+                recompute_seconds: found.recompute_seconds,
+            });
+        }
+    }
+    Ok(prices)
+}
+
 /// Budgets at even steps, with the floor, the given budget, and the least that more would not help.
-pub(super) fn ladder(forecast: &Forecast) -> Vec<Rung> {
-    let Some(top) = forecast.curve.first().map(|price| price.bytes) else {
-        return Vec::new();
-    };
+fn budgets(forecast: &Forecast, top: u64) -> Vec<u64> {
     let floor = forecast.floor_bytes;
     let mut budgets = vec![floor, top];
     let step = step(top.saturating_sub(floor));
@@ -36,7 +61,15 @@ pub(super) fn ladder(forecast: &Forecast) -> Vec<Rung> {
     }
     budgets.sort_unstable();
     budgets.dedup();
-    let prices = budgets
+    budgets
+}
+
+/// What budgets cost, less first.
+pub(super) fn ladder(forecast: &Forecast) -> Vec<Rung> {
+    let Some(top) = forecast.curve.first().map(|price| price.bytes) else {
+        return Vec::new();
+    };
+    let prices = budgets(forecast, top)
         .into_iter()
         .filter_map(|bytes| Some((bytes, price(forecast, bytes)?)));
     let mut before: Option<f64> = None;

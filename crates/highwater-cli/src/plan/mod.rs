@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::args::{PlanArgs, RunArgs};
 use crate::config::{Method, Policy, RunConfig};
-use crate::dry::{Assumptions, with_floor};
+use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
 use crate::resolve::{self, Resolved};
 use crate::{machine, output, report};
@@ -33,7 +33,7 @@ const CHANGES_TIME: Duration = Duration::from_secs(10);
 pub const FLOOR_TRIES: usize = 8;
 
 /// The version of the JSON's format: a field that goes, or means something else, makes the next.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// All that `plan` says.
 #[derive(Clone, Debug, Serialize)]
@@ -69,8 +69,8 @@ pub struct Settings {
     pub accumulate: usize,
     /// The optimizer.
     pub optimizer: &'static str,
-    /// Whether gradients are clipped.
-    pub clip: bool,
+    /// The largest norm of all gradients; none where they are not clipped.
+    pub clip: Option<f64>,
     /// Probability of dropout.
     pub dropout: f64,
     /// What may be recomputed.
@@ -90,7 +90,7 @@ impl Settings {
                 Method::Adamw { .. } => "adamw",
                 Method::Sgd { .. } => "sgd",
             },
-            clip: config.optimizer.clip.is_some(),
+            clip: config.optimizer.clip,
             dropout: config.model.dropout,
             policy: config.machine.policy,
             threads: config.machine.threads,
@@ -113,7 +113,11 @@ impl Report {
             prices: usize::MAX,
             ..assumptions.clone()
         };
-        let forecast = with_floor(config, model, &all, FLOOR_TRIES)?;
+        let mut planner = Planner::new(config, model, &all);
+        let mut forecast = planner.with_floor(FLOOR_TRIES)?;
+        if forecast.plans > 1 {
+            forecast.curve = ladder::several(&forecast, &mut planner)?;
+        }
         let tokens = config.batch_shape().tokens() * config.training.accumulate;
         Ok(Self {
             format: FORMAT,

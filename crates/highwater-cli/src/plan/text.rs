@@ -68,7 +68,7 @@ fn headline(text: &mut String, report: &Report) {
             text,
             "does not fit into {budget}: it needs {floor}, {missing} more"
         );
-        let _ = writeln!(text, "what follows is the plan that needs least");
+        let _ = writeln!(text, "below: the plan at {floor}, not at {budget}");
         let _ = writeln!(text, "  peak        {peak}, at {at}");
     }
     let (seconds, again) = (f.seconds_per_step, f.recompute_seconds);
@@ -85,14 +85,14 @@ fn headline(text: &mut String, report: &Report) {
     );
     let _ = writeln!(
         text,
-        "  floor       {}: less works with no plan; set by {}",
+        "  floor       {}: no plan was found for less; set by {}",
         Bytes(f.floor_bytes),
         place(&f.floor_at)
     );
     if f.plans > 1 {
         let _ = writeln!(
             text,
-            "  plans       the step is {} plans, one after the other; what holds memory is told of \
+            "  plans       the step is {} plans, one after the other: time is of all of them, memory of \
              the one that holds most",
             f.plans
         );
@@ -156,7 +156,14 @@ fn held(text: &mut String, held: &Held, all: u64) {
         held.layers.iter().skip(ROWS).map(|layer| layer.bytes),
         all,
     );
-    text.push_str("  by operation, in the plan\n");
+    let layers: u64 = held.layers.iter().map(|layer| layer.bytes).sum();
+    row(
+        text,
+        all.saturating_sub(layers),
+        all,
+        "in no layer: reserve, inputs, what is unused",
+    );
+    text.push_str("  by operation: what is in the plan, parameters and moments left out\n");
     holders(text, &held.operations, all, |holder| {
         format!("{}{}", holder.what, times(holder.values))
     });
@@ -211,8 +218,8 @@ fn layer_row(layer: &Layer) -> String {
     };
     let state = match layer.state_bytes {
         0 => String::new(),
-        state if state == layer.bytes => "all of it state".to_owned(),
-        state => format!("{} of it state", Bytes(state)),
+        state if state == layer.bytes => "all of it parameters and moments".to_owned(),
+        state => format!("{} of it parameters and moments", Bytes(state)),
     };
     let each = match (
         layer.layers,
@@ -240,13 +247,18 @@ fn floor(text: &mut String, f: &Forecast) {
         text,
         "\nwhy no plan needs less than {floor}: what is there when {at} runs"
     );
-    let kinds = f
-        .floor_held
-        .kinds
-        .iter()
-        .filter(|holder| holder.bytes * 50 > f.floor_bytes);
-    let kinds = kinds.map(|holder| format!("{} {}", Bytes(holder.bytes), kind_name(holder)));
-    let _ = writeln!(text, "  {}", kinds.collect::<Vec<_>>().join(", "));
+    let kinds = f.floor_held.kinds.iter();
+    let (large, small): (Vec<_>, Vec<_>) =
+        kinds.partition(|holder| holder.bytes * 100 > f.floor_bytes);
+    let kinds = large.iter();
+    let mut kinds: Vec<String> = kinds
+        .map(|holder| format!("{} {}", Bytes(holder.bytes), kind_name(holder)))
+        .collect();
+    if !small.is_empty() {
+        let rest = small.iter().map(|holder| holder.bytes).sum();
+        kinds.push(format!("{} of other things", Bytes(rest)));
+    }
+    let _ = writeln!(text, "  {}", kinds.join(", "));
     let largest = f.floor_held.operations.iter().take(3);
     let largest: Vec<String> = largest
         .map(|holder| {
@@ -383,13 +395,15 @@ fn decisions(text: &mut String, f: &Forecast) {
         ),
     ] {
         let list: Vec<&Decision> = f.decisions.iter().filter(|d| d.choice == choice).collect();
+        let count: u32 = list.iter().map(|d| d.nodes).sum();
+        let runs: u32 = list.iter().map(|d| d.times).sum();
         let bytes = list.iter().map(|d| d.bytes).sum();
         let seconds: f64 = list.iter().map(|d| d.seconds).sum();
         let cost = match choice {
+            Choice::Recompute if runs > count => format!(", {} in {runs} runs", time(seconds)),
             Choice::Recompute => format!(", {}", time(seconds)),
             Choice::InPlace | Choice::Early => String::new(),
         };
-        let count: u32 = list.iter().map(|d| d.nodes).sum();
         if count == 0 {
             let _ = writeln!(text, "  {title}: nothing");
             continue;
@@ -397,7 +411,8 @@ fn decisions(text: &mut String, f: &Forecast) {
         if bytes == 0 {
             let _ = writeln!(
                 text,
-                "  {title}: {count} operations, which frees nothing: what they read is read later too"
+                "  {title}: {count} operations; what they read is read later too, so that nothing is \
+                 free for it"
             );
             continue;
         }
@@ -406,7 +421,8 @@ fn decisions(text: &mut String, f: &Forecast) {
             "  {title}: {count} operations, {}{cost}",
             Bytes(bytes)
         );
-        for decision in list.iter().take(DECISIONS) {
+        let shown = list.iter().filter(|d| d.bytes > 0);
+        for decision in shown.take(DECISIONS) {
             let _ = writeln!(text, "{}", decision_row(decision));
         }
         if list.len() > DECISIONS {
