@@ -46,10 +46,10 @@ pub struct Change {
     pub floor_bytes: u64,
     /// What the plan takes at most.
     pub peak_bytes: u64,
-    /// Predicted seconds of a step.
-    pub seconds_per_step: f64,
-    /// Predicted seconds for each token that a step learns from.
-    pub seconds_per_token: f64,
+    /// Predicted seconds of a step, where it fits.
+    pub seconds_per_step: Option<f64>,
+    /// Predicted seconds for each token that a step learns from, where it fits.
+    pub seconds_per_token: Option<f64>,
 }
 
 const ROUNDING: &str = "the same batch in more parts; sums round differently";
@@ -98,11 +98,10 @@ impl Changes {
         let given = change(String::new(), "", config, forecast);
         changes.retain(|change| brings_something(change, &given));
         changes.sort_by(|a, b| {
-            let slower = a.seconds_per_token.total_cmp(&b.seconds_per_token);
-            b.fits
-                .cmp(&a.fits)
-                .then(slower)
-                .then_with(|| a.flags.cmp(&b.flags))
+            let seconds = |change: &Change| change.seconds_per_token.unwrap_or(f64::INFINITY);
+            let slower = seconds(a).total_cmp(&seconds(b));
+            let larger = || a.floor_bytes.cmp(&b.floor_bytes);
+            slower.then_with(larger).then_with(|| a.flags.cmp(&b.flags))
         });
         let changes_left_out = changes.len().saturating_sub(TOLD);
         changes.truncate(TOLD);
@@ -116,14 +115,15 @@ impl Changes {
 
 fn change(flags: String, effect: &'static str, config: &RunConfig, forecast: &Forecast) -> Change {
     let tokens = config.batch_shape().tokens() * config.training.accumulate;
+    let seconds = forecast.fits.then_some(forecast.seconds_per_step);
     Change {
         flags,
         effect,
         fits: forecast.fits,
         floor_bytes: forecast.floor_bytes,
         peak_bytes: forecast.peak_bytes,
-        seconds_per_step: forecast.seconds_per_step,
-        seconds_per_token: forecast.seconds_per_step / tokens as f64,
+        seconds_per_step: seconds,
+        seconds_per_token: seconds.map(|seconds| seconds / tokens as f64),
     }
 }
 
@@ -131,7 +131,8 @@ fn brings_something(change: &Change, given: &Change) -> bool {
     let less = |a: f64, b: f64| a < b * (1.0 - WORTH);
     let lower = less(change.floor_bytes as f64, given.floor_bytes as f64);
     // What does not fit is no way to be faster.
-    let faster = change.fits && less(change.seconds_per_token, given.seconds_per_token);
+    let seconds = change.seconds_per_token.zip(given.seconds_per_token);
+    let faster = seconds.is_some_and(|(changed, given)| less(changed, given));
     lower || faster || (change.fits && !given.fits)
 }
 

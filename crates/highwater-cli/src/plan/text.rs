@@ -346,14 +346,18 @@ fn changes(text: &mut String, report: &Report) {
             "", "floor", "peak", "a token"
         );
         let tokens = report.tokens_per_step as f64;
+        let seconds = report
+            .forecast
+            .fits
+            .then_some(report.forecast.seconds_per_step);
         let given = Change {
             flags: "as given".to_owned(),
             effect: "",
             fits: report.forecast.fits,
             floor_bytes: report.forecast.floor_bytes,
             peak_bytes: report.forecast.peak_bytes,
-            seconds_per_step: report.forecast.seconds_per_step,
-            seconds_per_token: report.forecast.seconds_per_step / tokens,
+            seconds_per_step: seconds,
+            seconds_per_token: seconds.map(|seconds| seconds / tokens),
         };
         for change in std::iter::once(&given).chain(&changes.changes) {
             let fits = if change.fits { "" } else { "does not fit; " };
@@ -362,7 +366,7 @@ fn changes(text: &mut String, report: &Report) {
                 change.flags,
                 Bytes(change.floor_bytes).to_string(),
                 Bytes(change.peak_bytes).to_string(),
-                time(change.seconds_per_token),
+                change.seconds_per_token.map_or("-".to_owned(), time),
                 change.effect
             );
             let _ = writeln!(text, "{}", line.trim_end().trim_end_matches(';'));
