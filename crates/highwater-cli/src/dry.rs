@@ -11,6 +11,12 @@ use crate::session::{Batch, Session};
 /// Batches of a step that are planned one by one. From the second on they pose the same problem, so
 /// that the time of more follows.
 const BATCHES: usize = 16;
+/// How often the floor of a step of several plans is tried upwards, before halving.
+const TRIES: usize = 8;
+/// Halving ends when what is left is one part in so many.
+const NEAR: u64 = 256;
+/// More than any step takes.
+pub(crate) const PLENTY: Bytes = Bytes(1 << 50);
 
 /// What a plan is made for.
 #[derive(Clone, Debug)]
@@ -102,36 +108,72 @@ impl<'a> Planner<'a> {
 
     /// What a step takes, with the floor of all of it; where it does not fit, of the plan at its floor.
     ///
-    /// A step of several plans is refused by the first that does not fit, with what that one needs: its
-    /// floor is found by trying, upwards, at most so often.
-    ///
     /// # Errors
     /// As [`Planner::forecast`].
-    pub fn with_floor(&mut self, tries: usize) -> Result<Forecast, Failure> {
-        let mut forecast = self.forecast()?;
-        if self.config.training.accumulate == 1 {
-            return Ok(forecast);
+    pub fn with_floor(&mut self) -> Result<Forecast, Failure> {
+        let (mut forecast, mut found) = self.near_floor(TRIES)?;
+        let mut refused = forecast.floor_bytes;
+        if !found {
+            let plenty = self.at(PLENTY)?.peak_bytes;
+            found = self.try_floor(&mut forecast, plenty)?;
         }
-        let mut memory = Bytes(1);
-        for _ in 0..tries {
-            let least = self.at(memory)?;
-            let floor_bytes = least.floor_bytes.max(memory.0);
-            if !forecast.fits {
-                let budget_bytes = forecast.budget_bytes;
-                forecast = Forecast {
-                    fits: false,
-                    budget_bytes,
-                    ..least.clone()
-                };
+        // Where there is no end to it, what is found by halving is near the least.
+        while found && forecast.floor_bytes.saturating_sub(refused) > refused / NEAR {
+            let middle = refused.midpoint(forecast.floor_bytes);
+            if !self.try_floor(&mut forecast, middle)? {
+                refused = middle;
             }
-            forecast.floor_bytes = floor_bytes;
-            forecast.floor_at = least.floor_at;
-            forecast.floor_held = least.floor_held;
-            if least.fits {
-                break;
-            }
-            memory = Bytes(least.floor_bytes);
         }
         Ok(forecast)
     }
+
+    /// The same in so many tries, and whether the floor was found; if not, it is above what is told.
+    ///
+    /// A step of several plans is refused by the first that does not fit, with what that one needs:
+    /// that is tried next.
+    ///
+    /// # Errors
+    /// As [`Planner::forecast`].
+    pub fn near_floor(&mut self, tries: usize) -> Result<(Forecast, bool), Failure> {
+        let mut forecast = self.forecast()?;
+        if self.config.training.accumulate == 1 {
+            return Ok((forecast, true));
+        }
+        let mut memory = 1;
+        for _ in 0..tries {
+            let least = self.at(Bytes(memory))?;
+            memory = memory.max(least.floor_bytes);
+            let found = least.fits;
+            take_floor(&mut forecast, least, memory);
+            if found {
+                return Ok((forecast, true));
+            }
+        }
+        Ok((forecast, false))
+    }
+
+    /// Takes a budget for the floor if a step fits into it.
+    fn try_floor(&mut self, forecast: &mut Forecast, memory: u64) -> Result<bool, Failure> {
+        let least = self.at(Bytes(memory))?;
+        let found = least.fits;
+        if found {
+            take_floor(forecast, least, memory);
+        }
+        Ok(found)
+    }
+}
+
+/// Tells of another floor; where the step does not fit, of the plan there.
+fn take_floor(forecast: &mut Forecast, least: Forecast, floor_bytes: u64) {
+    if !forecast.fits {
+        let budget_bytes = forecast.budget_bytes;
+        *forecast = Forecast {
+            fits: false,
+            budget_bytes,
+            ..least.clone()
+        };
+    }
+    forecast.floor_bytes = floor_bytes;
+    forecast.floor_at = least.floor_at;
+    forecast.floor_held = least.floor_held;
 }

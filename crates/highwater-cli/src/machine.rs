@@ -144,7 +144,12 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) {
         None if settings.memory < MEASURE_BYTES => Rates::default(),
         None => {
             output::news("measuring this machine, once: about a second");
-            measured(files, &machine).rates
+            let found = measured(files, &machine);
+            // Another process would measure others, and come to other plans.
+            match found.file {
+                Some(_) => found.rates,
+                None => Rates::default(),
+            }
         }
     };
 }
@@ -172,7 +177,6 @@ fn measured(files: &dyn Files, machine: &Machine) -> Found {
             rates: Rates::default(),
         };
     };
-    // A cache that cannot be written costs a second the next time.
     let written = folder().filter(|folder| machine.write(files, folder, &rates).is_ok());
     Found {
         origin: Origin::Measured,

@@ -134,7 +134,7 @@ fn start(
     let mut planner = Planner::new(config, model, &assumptions);
     let forecast = planner.forecast()?;
     if !forecast.fits {
-        return Err(report::refused(&planner.with_floor(plan::FLOOR_TRIES)?));
+        return Err(report::refused(&planner.with_floor()?));
     }
     let session = Session::new(config, model, Some(assumptions.reserve_bytes))?;
     Ok((forecast, session))

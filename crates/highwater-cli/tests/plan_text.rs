@@ -6,7 +6,7 @@ use std::time::Duration;
 use highwater::Forecast;
 use highwater_cli::args::RunArgs;
 use highwater_cli::dry::{Assumptions, Planner};
-use highwater_cli::plan::{FLOOR_TRIES, Report, diff, text};
+use highwater_cli::plan::{Report, diff, text};
 use highwater_cli::resolve::{self, Resolved};
 use highwater_memory::{Bytes, DiskFiles};
 use serde_json::Value;
@@ -137,13 +137,13 @@ fn list(value: &Value, path: &str, fields: &mut Vec<String>) {
 /// The floor that is told works, of steps of one plan and of several, and less does not.
 #[test]
 fn the_floor_that_is_told_works_and_less_does_not() {
-    for (accumulate, clip) in [(1, Some(1.0)), (2, None)] {
+    for (accumulate, clip) in [(1, Some(1.0)), (2, None), (12, None)] {
         let mut resolved = settings(100, |args| {
             (args.accumulate, args.clip) = (Some(accumulate), clip);
         });
         let assumptions = assumptions();
         let mut planner = Planner::new(&resolved.config, &resolved.model, &assumptions);
-        let floor = planner.with_floor(FLOOR_TRIES).unwrap().floor_bytes;
+        let floor = planner.with_floor().unwrap().floor_bytes;
         for (bytes, fits) in [(floor, true), (floor - (2 << 20), false)] {
             resolved.config.machine.memory = Bytes(bytes);
             let told = forecast(&resolved);

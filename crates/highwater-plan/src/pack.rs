@@ -54,7 +54,7 @@ pub(crate) fn pack(buffers: &[Buffer], effort: Effort) -> Packing {
     let free = buffers.iter().all(|b| b.fixed.is_none());
     if free && !tiny.is_empty() {
         let (offsets, height) = as_they_come(buffers, &tiny);
-        if height <= peak * GOOD / 1000 {
+        if height <= peak / 1000 * GOOD {
             return with_region(buffers, (&tiny, &offsets, height), &rest, effort);
         }
     }
@@ -114,7 +114,7 @@ fn as_they_come(buffers: &[Buffer], which: &[u32]) -> (Vec<u64>, u64) {
 
 /// Packs by first fit, in one order or the best of several, then otherwise if that is not good enough.
 fn pack_all(buffers: &[Buffer], peak: u64, effort: Effort) -> Packing {
-    let good = peak * (1000 + GOOD) / 1000;
+    let good = peak + peak / 1000 * GOOD;
     let mut best: Option<(Packing, Vec<u32>)> = None;
     for order in orders(buffers) {
         let packing = first_fit(buffers, &order);

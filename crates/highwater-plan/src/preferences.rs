@@ -63,10 +63,9 @@ impl Families {
         let found = following.choose_until(problem, budget);
         let free = self.free.choose_until(problem, budget.min(below));
         match (found, free) {
-            (Ok((found, f)), Ok((free, u))) if free.seconds > found.seconds => {
-                Ok((found, f.min(u)))
-            }
-            (Ok((_, f)), Ok((free, u))) => Ok((free, f.min(u))),
+            // Above the floor of those that follow, only they have something new to offer.
+            (Ok((found, f)), Ok((free, _))) if free.seconds > found.seconds => Ok((found, f)),
+            (Ok((_, f)), Ok((free, _))) => Ok((free, f)),
             (Err(_), Ok((free, u))) => Ok((free, u.min(least))),
             (Ok(found), Err(_)) => Ok(found),
             (Err(_), Err(_)) => Err(Refusal {

@@ -181,6 +181,11 @@ impl Program {
         self.uses.items().len()
     }
 
+    /// Number of nodes.
+    pub(crate) fn nodes(&self) -> usize {
+        self.seconds.len()
+    }
+
     /// Number of settings: one for each gap and one for each node.
     pub(crate) fn settings(&self) -> usize {
         self.gaps() + self.end() as usize + 1

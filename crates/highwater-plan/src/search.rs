@@ -69,10 +69,12 @@ impl<'a> Search<'a> {
                 }
                 Err(Stuck::Lost(value)) => return Err(value),
                 Err(Stuck::Long | Stuck::Over) => {
-                    for gap in 0..self.limits.low.len() {
-                        if self.limits.low[gap] == 1 {
-                            (self.limits.low[gap], self.limits.high[gap]) = (KEEP, KEEP);
-                        }
+                    let low = &mut self.limits.low;
+                    let dropped: Vec<usize> = (0..low.len()).filter(|&gap| low[gap] == 1).collect();
+                    // Where all is kept each node runs once, which is not too long.
+                    assert!(!dropped.is_empty(), "a run of each node is too long");
+                    for gap in dropped {
+                        (self.limits.low[gap], self.limits.high[gap]) = (KEEP, KEEP);
                     }
                 }
             }

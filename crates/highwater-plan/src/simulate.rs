@@ -47,7 +47,7 @@ pub(crate) const LATEST: u8 = 1;
 
 /// How often a walk may start again because updates had to be put off.
 const ROUNDS: u32 = 12;
-/// Runs for each step of the program beyond which a plan is not worth having.
+/// Runs for each node of the program beyond which a plan is not worth having.
 pub(crate) const LONGEST: u32 = 5;
 
 /// Is told what happens, in order.
@@ -356,7 +356,7 @@ impl<'a> Simulator<'a> {
         recorder: &mut impl Recorder,
     ) -> Result<(), Stuck> {
         let program = self.program;
-        let limit = 4_000.max(LONGEST * program.steps.len() as u32);
+        let limit = 4_000.max(LONGEST * program.nodes() as u32);
         self.frames.push(Frame {
             node,
             next: 0,

@@ -130,6 +130,13 @@ fn preferences(pinned: &Problem) -> Result<(), TestCaseError> {
         };
         prop_assert!(plan.arena_bytes <= budget && plan.seconds <= last);
         last = plan.seconds;
+        let (until, faster_from) = families.choose_until(&problem, budget).expect("it fits");
+        prop_assert!(until == plan && faster_from > budget, "{faster_from}");
+        if faster_from < u64::MAX {
+            let before = families.choose(&problem, faster_from - 1);
+            let before = before.expect("it fits").seconds;
+            prop_assert_eq!(before.to_bits(), plan.seconds.to_bits());
+        }
         let proof = verify(&problem, &plan, budget);
         prop_assert!(proof.is_ok(), "{proof:?} under {budget}");
         if plan.arena_bytes >= floors.0 {
@@ -171,5 +178,58 @@ proptest! {
     #[test]
     fn second_halves(seed in any::<u64>(), nodes in 1..14usize) {
         laws(&half_done(seed, nodes), Policy::Auto)?;
+    }
+}
+
+/// A chain of nodes that ran before, all of which have to run again for what its end is read for.
+fn gone(nodes: u32) -> Problem {
+    let mut problem = Problem::default();
+    let value = |wanted| Value {
+        bytes: 64,
+        home: Home::External,
+        pin: Pin::Free,
+        wanted,
+    };
+    problem.values.push(value(false));
+    for v in 0..=nodes {
+        problem.values.push(Value {
+            home: Home::Arena,
+            ..value(v == nodes)
+        });
+        let mut node = Node::new(&[v], &[v + 1], 1.0);
+        node.done = v < nodes;
+        problem.nodes.push(node);
+    }
+    problem
+}
+
+/// Updates of so many cells, each by a gradient of its own that is there already.
+fn updates(cells: u32) -> Problem {
+    let mut problem = Problem::default();
+    for v in 0..cells {
+        problem.values.push(Value {
+            bytes: 64,
+            home: Home::External,
+            pin: Pin::Free,
+            wanted: false,
+        });
+        let mut node = Node::new(&[v], &[], 1.0);
+        node.writes.push((v, 0));
+        node.effect = Effect::Once;
+        problem.nodes.push(node);
+    }
+    problem
+}
+
+/// However few steps a problem has besides, thousands of nodes that are no steps are no reason to
+/// think that a plan never ends.
+#[test]
+fn many_updates_and_much_that_ran_before() {
+    for problem in [gone(6_000), updates(6_000)] {
+        let family = Family::build(&problem, Policy::Auto).expect("sound");
+        let plan = family.choose(&problem, 1 << 20).expect("it fits");
+        let runs = |i: &&Instruction| matches!(i.action, Action::Run { .. });
+        let runs = plan.instructions.iter().filter(runs).count();
+        assert_eq!(runs, problem.nodes.len());
     }
 }

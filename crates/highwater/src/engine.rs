@@ -31,7 +31,7 @@ pub(crate) struct Inner {
     pub(crate) verify: bool,
     pub(crate) on_plan: Option<OnPlan>,
     pub(crate) dry: bool,
-    /// How many points the curve of a forecast has at most.
+    /// About how many points the curve of a forecast has for each plan.
     pub(crate) prices: usize,
     /// Bytes of the process that `memory(..)` bounds; `None` if only the arenas are bounded.
     process_budget: Option<u64>,
@@ -135,8 +135,8 @@ impl Builder {
         self
     }
 
-    /// How many points [`Forecast::curve`](crate::Forecast::curve) has at most, by default 24. Each
-    /// takes packing a plan.
+    /// About how many points [`Forecast::curve`](crate::Forecast::curve) has for each plan of a step, by
+    /// default 24; with 0 it is empty. Each takes packing a plan.
     pub fn prices(mut self, count: usize) -> Self {
         self.prices = count;
         self
@@ -465,14 +465,14 @@ impl Engine {
         }
     }
 
-    /// Raises the reserve to what a graph of so many nodes takes.
+    /// Sets the reserve to what a graph of so many nodes takes.
     pub(crate) fn reserve_for(&self, state: &mut State, nodes: usize) {
-        let graph = nodes as u64 * RESERVE_NODE_BYTES;
-        let more = graph.saturating_sub(RESERVE_GRAPH_BYTES);
-        if more > state.reserve_graph_bytes {
+        let graph = (nodes as u64).saturating_mul(RESERVE_NODE_BYTES);
+        let graph = graph.saturating_sub(RESERVE_GRAPH_BYTES);
+        if graph != state.reserve_graph_bytes {
             let without = state.reserve_bytes - state.reserve_graph_bytes;
-            state.reserve_graph_bytes = more;
-            self.set_reserve(state, without + more);
+            state.reserve_graph_bytes = graph;
+            self.set_reserve(state, without.saturating_add(graph));
         }
     }
 

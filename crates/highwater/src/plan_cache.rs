@@ -56,6 +56,8 @@ const UNSTATED: u64 = u64::MAX / 8;
 const PLANS: usize = 32;
 /// So many times the bytes of the problem that they were made for, decisions are carried over.
 const LARGER: u64 = 2;
+/// The share of a plan's seconds that recomputes, up to which decisions are carried over.
+const CARRIED: f64 = 0.25;
 /// The most structures whose decisions are remembered.
 const FAMILIES: usize = 4;
 /// The most nodes of what is remembered, together, or so many times those of the largest: the heap has
@@ -100,10 +102,10 @@ impl PlanCache {
         let mut decided = None;
         if let Some((family, exact)) = self.adapted(problem, policy) {
             match fastest(&family, problem, budget) {
-                Some(chosen) => decided = Some((family, chosen)),
+                Some(chosen) if exact || is_loose(&chosen.0) => decided = Some((family, chosen)),
                 None if exact => return Ok(Choice::Refused(family)),
-                // Decisions made for other sizes are never a reason to refuse.
-                None => {}
+                // Decisions made for other sizes are no reason to refuse, nor to compute much again.
+                Some(_) | None => {}
             }
         }
         let (family, (plan, faster_from)) = if let Some(decided) = decided {
@@ -198,6 +200,11 @@ fn fastest(family: &Families, problem: &Problem, budget: u64) -> Option<(Plan, u
         return family.thrifty(problem).map(|plan| (plan, u64::MAX));
     }
     family.choose_until(problem, budget).ok()
+}
+
+/// Whether a plan recomputes so little that it hardly matters for which sizes that was decided.
+fn is_loose(plan: &Plan) -> bool {
+    plan.recompute_seconds <= CARRIED * plan.seconds
 }
 
 /// Forgets what was not used for longest, as long as there is too much.

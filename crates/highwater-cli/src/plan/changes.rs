@@ -19,7 +19,7 @@ const TOLD: usize = 5;
 const WORTH: f64 = 0.01;
 /// Changes planned at the same time, at most: each takes memory of its own.
 const THREADS: usize = 4;
-/// How often the floor of a change is tried: see [`Planner::with_floor`].
+/// How often the floor of a change is tried: see [`Planner::near_floor`].
 const TRIES: usize = 3;
 
 /// The changes of the settings that cost least.
@@ -42,8 +42,10 @@ pub struct Change {
     pub effect: &'static str,
     /// Whether it fits the budget.
     pub fits: bool,
-    /// The least budget that works.
+    /// The least budget that works, if it was found; else it is above this.
     pub floor_bytes: u64,
+    /// Whether that was found.
+    pub floor_found: bool,
     /// What the plan takes at most.
     pub peak_bytes: u64,
     /// Predicted seconds of a step, where it fits.
@@ -79,8 +81,13 @@ impl Changes {
                 && let Some((flags, effect, config)) = candidates.get(at)
             {
                 let model = model.clone().with_dropout(config.model.dropout);
-                let changed = Planner::new(config, &model, assumptions).with_floor(TRIES)?;
-                planned.push(change(flags.clone(), effect, config, &changed));
+                let mut planner = Planner::new(config, &model, assumptions);
+                let (changed, found) = planner.near_floor(TRIES)?;
+                let change = change(flags.clone(), effect, config, &changed);
+                planned.push(Change {
+                    floor_found: found,
+                    ..change
+                });
             }
             Ok::<_, Failure>(planned)
         };
@@ -121,6 +128,7 @@ fn change(flags: String, effect: &'static str, config: &RunConfig, forecast: &Fo
         effect,
         fits: forecast.fits,
         floor_bytes: forecast.floor_bytes,
+        floor_found: true,
         peak_bytes: forecast.peak_bytes,
         seconds_per_step: seconds,
         seconds_per_token: seconds.map(|seconds| seconds / tokens as f64),
@@ -129,7 +137,7 @@ fn change(flags: String, effect: &'static str, config: &RunConfig, forecast: &Fo
 
 fn brings_something(change: &Change, given: &Change) -> bool {
     let less = |a: f64, b: f64| a < b * (1.0 - WORTH);
-    let lower = less(change.floor_bytes as f64, given.floor_bytes as f64);
+    let lower = change.floor_found && less(change.floor_bytes as f64, given.floor_bytes as f64);
     // What does not fit is no way to be faster.
     let seconds = change.seconds_per_token.zip(given.seconds_per_token);
     let faster = seconds.is_some_and(|(changed, given)| less(changed, given));

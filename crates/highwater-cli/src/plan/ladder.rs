@@ -4,11 +4,9 @@ use highwater::{Forecast, Price};
 use highwater_memory::Bytes;
 use serde::Serialize;
 
-use crate::dry::Planner;
+use crate::dry::{PLENTY, Planner};
 use crate::error::Failure;
 
-/// More than any step takes.
-const PLENTY: Bytes = Bytes(1 << 50);
 /// Steps from the floor to plenty, at most.
 const STEPS: u64 = 8;
 

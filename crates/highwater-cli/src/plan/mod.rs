@@ -29,8 +29,6 @@ use crate::{machine, output, report};
 
 /// How long changed settings are planned before the rest of them is left out.
 const CHANGES_TIME: Duration = Duration::from_secs(10);
-/// How often the floor of a step of several plans is tried.
-pub const FLOOR_TRIES: usize = 8;
 
 /// The version of the JSON's format: a field that goes, or means something else, makes the next.
 const FORMAT: u32 = 2;
@@ -114,7 +112,7 @@ impl Report {
             ..assumptions.clone()
         };
         let mut planner = Planner::new(config, model, &all);
-        let mut forecast = planner.with_floor(FLOOR_TRIES)?;
+        let mut forecast = planner.with_floor()?;
         if forecast.plans > 1 {
             forecast.curve = ladder::several(&forecast, &mut planner)?;
         }

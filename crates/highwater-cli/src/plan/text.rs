@@ -355,16 +355,21 @@ fn changes(text: &mut String, report: &Report) {
             effect: "",
             fits: report.forecast.fits,
             floor_bytes: report.forecast.floor_bytes,
+            floor_found: true,
             peak_bytes: report.forecast.peak_bytes,
             seconds_per_step: seconds,
             seconds_per_token: seconds.map(|seconds| seconds / tokens),
         };
         for change in std::iter::once(&given).chain(&changes.changes) {
+            let floor = match Bytes(change.floor_bytes) {
+                floor if change.floor_found => floor.to_string(),
+                floor => format!(">{floor}"),
+            };
             let fits = if change.fits { "" } else { "does not fit; " };
             let line = format!(
                 "    {:<wide$}  {:>10}  {:>10}  {:>10}  {fits}{}",
                 change.flags,
-                Bytes(change.floor_bytes).to_string(),
+                floor,
                 Bytes(change.peak_bytes).to_string(),
                 change.seconds_per_token.map_or("-".to_owned(), time),
                 change.effect

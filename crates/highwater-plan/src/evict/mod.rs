@@ -14,7 +14,7 @@ use crate::program::Program;
 use crate::settings::Limits;
 use crate::simulate::{KEEP, LONGEST, NEVER, READERS, released};
 
-/// Work for each step of the program after which a walk is given up, in about the time of a simulated
+/// Work for each node of the program after which a walk is given up, in about the time of a simulated
 /// run.
 const WORK: u64 = 150;
 /// Looks at a node or value that take the time of a simulated run.
@@ -236,8 +236,8 @@ impl<'a> Walk<'a> {
             }
             self.runs += 1;
             self.looks += LOOKS;
-            let steps = program.steps.len() as u32;
-            if self.runs > LONGEST * steps || self.looks > WORK * LOOKS * u64::from(steps) {
+            let nodes = program.nodes() as u32;
+            if self.runs > LONGEST * nodes || self.looks > WORK * LOOKS * u64::from(nodes) {
                 return None;
             }
         }

@@ -92,3 +92,21 @@ fn a_refused_step_says_what_it_would_take() {
     assert_eq!(refused.floor_bytes, whole.floor_bytes);
     assert_eq!(refused.floor_at, whole.floor_at);
 }
+
+/// The reserve is a sum of the nodes of the step at hand: what came before does not move a floor.
+#[test]
+fn the_reserve_is_for_the_graph_at_hand() {
+    let engine = Engine::builder().memory(1 << 30).dry_run().build().unwrap();
+    let reserve_of = |nodes: usize| {
+        let mut x = engine.tensor(&[0.5; 8], [8]).unwrap();
+        for _ in 0..nodes {
+            x = x.gelu().unwrap();
+        }
+        x.sum().unwrap().item().unwrap();
+        engine.reserve_bytes()
+    };
+    let small = reserve_of(10);
+    let large = reserve_of(2_000);
+    assert!(large > small + (4 << 20), "{small} and {large}");
+    assert_eq!(reserve_of(10), small);
+}
