@@ -199,18 +199,13 @@ impl Engine {
         let times = [started, Instant::now()];
         // The first run of a plan touches pages for the first time.
         let is_typical = matches!(about, About::Told(_)) && !self.0.dry;
-        let told = match about {
-            About::Told(told) => told,
-            About::New(family) => {
-                let new = self.take_up(state, graph.as_ref(), &compiled, &family, &plan);
-                new.map_err(clean)?
+        let told = match self.prepare(state, graph.as_ref(), &compiled, about, &plan) {
+            Ok(told) => told,
+            Err(error) => {
+                state.take_back(&missing);
+                return Err(clean(error));
             }
         };
-        let described = graph.as_ref().unwrap_or(&state.graph);
-        check_fresh(described, &compiled).map_err(clean)?;
-        if !self.0.dry {
-            self.0.store.prepare_plan(plan.arena_bytes).map_err(clean)?;
-        }
         let until = (!request.whole).then(|| compiled.until(&missing));
         let graph = graph.as_ref().unwrap_or(&state.graph);
         let result = execute(&self.machine(state, graph, false), &compiled, &plan, until);
@@ -235,6 +230,26 @@ impl Engine {
             self.0.store.hold(state.residents_end());
         }
         Ok(())
+    }
+
+    /// All that a plan needs before it runs.
+    fn prepare(
+        &self,
+        state: &mut State,
+        graph: Option<&Graph>,
+        compiled: &Compiled,
+        about: About,
+        plan: &Arc<Plan>,
+    ) -> Result<Arc<Told>> {
+        let told = match about {
+            About::Told(told) => told,
+            About::New(family) => self.take_up(state, graph, compiled, &family, plan)?,
+        };
+        check_fresh(graph.unwrap_or(&state.graph), compiled)?;
+        if !self.0.dry {
+            self.0.store.prepare_plan(plan.arena_bytes)?;
+        }
+        Ok(told)
     }
 
     /// Proves a new plan, and says what there is to say about it.
