@@ -100,8 +100,13 @@ pub fn refused(forecast: &Forecast) -> Failure {
             Bytes(holder.bytes)
         )
     });
+    let exact = if budget.to_string() == floor.to_string() {
+        format!(" ({} bytes)", budget.0)
+    } else {
+        String::new()
+    };
     let message = format!(
-        "this does not fit into {budget}: it needs {floor} ({} bytes), set by {}{largest}",
+        "this does not fit into {budget}{exact}: it needs {floor} ({} bytes), set by {}{largest}",
         forecast.floor_bytes, forecast.floor_at
     );
     Failure::new(Code::Budget, message)

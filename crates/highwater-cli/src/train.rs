@@ -136,6 +136,9 @@ fn start(
     if !forecast.fits {
         return Err(report::refused(&planner.with_floor()?));
     }
+    // What planning took is not there while the run plans and computes.
+    drop(planner);
+    highwater_memory::heap::release_unused();
     let session = Session::new(config, model, Some(assumptions.reserve_bytes))?;
     Ok((forecast, session))
 }
