@@ -4,7 +4,8 @@
 //!   stretches of one.
 //! - [`Events`] is the stream of allocations, with [`Statistics`] by [`Category`].
 //! - [`ProcessMemory`] is what the process uses and may use; [`Bytes`] is a size as people write it.
-//! - [`Files`] is the one way to disk, which tests can script; the [`saved`] states of a run are
+//! - [`spill`] is the file where values wait on disk.
+//! - [`Files`] is the one way to files with names, which tests can script; the [`saved`] states of a run are
 //!   written through it so that a kill or a power cut at any instant loses none of them.
 
 pub mod arena;
@@ -18,6 +19,7 @@ pub mod saved;
 pub mod size;
 pub mod slots;
 mod smaps;
+pub mod spill;
 pub mod stats;
 
 pub use arena::{Arena, ArenaError};
