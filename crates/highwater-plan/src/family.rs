@@ -210,13 +210,7 @@ impl Family {
         for found in &self.found {
             if found.outcome.peak > budget {
                 faster_from = faster_from.min(found.outcome.peak);
-            } else if let Ok(plan) = emit(
-                problem,
-                &self.program,
-                &mut simulator,
-                found,
-                Effort::Thorough,
-            ) {
+            } else if let Some(plan) = self.emit(problem, &mut simulator, found) {
                 if plan.arena_bytes <= budget {
                     return Ok((plan, faster_from));
                 }
@@ -232,14 +226,7 @@ impl Family {
         let near = |found: &&Found| found.outcome.seconds <= fastest * (1.0 + THRIFT);
         let found = self.found.iter().take_while(near).last()?;
         let mut simulator = Simulator::new(&self.program);
-        emit(
-            problem,
-            &self.program,
-            &mut simulator,
-            found,
-            Effort::Thorough,
-        )
-        .ok()
+        self.emit(problem, &mut simulator, found)
     }
 
     /// The least that would do, and what sets it.
@@ -261,17 +248,12 @@ impl Family {
 
     fn emit_all(&self, problem: &Problem) -> impl Iterator<Item = Plan> {
         let mut simulator = Simulator::new(&self.program);
-        let emit = move |found| {
-            emit(
-                problem,
-                &self.program,
-                &mut simulator,
-                found,
-                Effort::Thorough,
-            )
-            .ok()
-        };
-        self.found.iter().filter_map(emit)
+        let found = self.found.iter();
+        found.filter_map(move |found| self.emit(problem, &mut simulator, found))
+    }
+
+    fn emit(&self, problem: &Problem, simulator: &mut Simulator, found: &Found) -> Option<Plan> {
+        emit(problem, &self.program, simulator, found, Effort::Thorough).ok()
     }
 
     /// The figures of all plans, or of about `count` of them, evenly over the bytes between the fastest

@@ -127,6 +127,13 @@ impl Node {
         let at = |&&(o, _): &&(u32, f64)| o as usize == output;
         self.optional.iter().find(at).map(|&(_, seconds)| seconds)
     }
+
+    /// Seconds of a run that leaves out those of its optional outputs for which that is said.
+    #[must_use]
+    pub fn seconds_without(&self, left_out: impl Fn(u32) -> bool) -> f64 {
+        let left_out = self.optional.iter().filter(|&&(o, _)| left_out(o));
+        self.seconds - left_out.map(|&(_, seconds)| seconds).sum::<f64>()
+    }
 }
 
 impl Problem {
@@ -134,12 +141,11 @@ impl Problem {
     #[must_use]
     pub fn run_seconds(&self, node: NodeId, outputs: &[Option<u64>]) -> f64 {
         let n = &self.nodes[node as usize];
-        let left_out = n.optional.iter().filter(|&&(o, _)| {
+        n.seconds_without(|o| {
             let value = n.outputs[o as usize];
             let inside = self.values[value as usize].home != Home::External;
             inside && outputs.get(o as usize) == Some(&None)
-        });
-        n.seconds - left_out.map(|o| o.1).sum::<f64>()
+        })
     }
 }
 

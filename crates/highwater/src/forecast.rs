@@ -321,12 +321,7 @@ fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Price {
     let nodes = &compiled.problem.nodes;
     let mut seen: Vec<bool> = nodes.iter().map(|node| node.done).collect();
     for (&node, &left_out) in ran.nodes.iter().zip(&ran.left_out) {
-        let posed = &nodes[node as usize];
-        let saved = posed
-            .optional
-            .iter()
-            .filter(|(o, _)| left_out >> o & 1 == 1);
-        let seconds = posed.seconds - saved.map(|(_, seconds)| seconds).sum::<f64>();
+        let seconds = nodes[node as usize].seconds_without(|o| left_out >> o & 1 == 1);
         price.seconds_per_step += seconds;
         if std::mem::replace(&mut seen[node as usize], true) {
             price.recomputed_nodes += 1;

@@ -83,7 +83,7 @@ impl Changes {
                 let model = model.clone().with_dropout(config.model.dropout);
                 let mut planner = Planner::new(config, &model, assumptions);
                 let (changed, found) = planner.near_floor(TRIES)?;
-                let change = change(flags.clone(), effect, config, &changed);
+                let change = Change::of(flags, effect, tokens(config), &changed);
                 planned.push(Change {
                     floor_found: found,
                     ..change
@@ -102,7 +102,7 @@ impl Changes {
         })?;
         let mut changes = planned.concat();
         let changes_not_tried = candidates.len() - changes.len();
-        let given = change(String::new(), "", config, forecast);
+        let given = Change::of("", "", tokens(config), forecast);
         changes.retain(|change| brings_something(change, &given));
         changes.sort_by(|a, b| {
             let seconds = |change: &Change| change.seconds_per_token.unwrap_or(f64::INFINITY);
@@ -120,19 +120,26 @@ impl Changes {
     }
 }
 
-fn change(flags: String, effect: &'static str, config: &RunConfig, forecast: &Forecast) -> Change {
-    let tokens = config.batch_shape().tokens() * config.training.accumulate;
-    let seconds = forecast.fits.then_some(forecast.seconds_per_step);
-    Change {
-        flags,
-        effect,
-        fits: forecast.fits,
-        floor_bytes: forecast.floor_bytes,
-        floor_found: true,
-        peak_bytes: forecast.peak_bytes,
-        seconds_per_step: seconds,
-        seconds_per_token: seconds.map(|seconds| seconds / tokens as f64),
+impl Change {
+    /// What a forecast of steps of so many tokens says, its floor taken as found.
+    pub(super) fn of(flags: &str, effect: &'static str, tokens: u64, forecast: &Forecast) -> Self {
+        let seconds = forecast.fits.then_some(forecast.seconds_per_step);
+        Self {
+            flags: flags.to_owned(),
+            effect,
+            fits: forecast.fits,
+            floor_bytes: forecast.floor_bytes,
+            floor_found: true,
+            peak_bytes: forecast.peak_bytes,
+            seconds_per_step: seconds,
+            seconds_per_token: seconds.map(|seconds| seconds / tokens as f64),
+        }
     }
+}
+
+/// Tokens that a step learns from.
+pub(super) fn tokens(config: &RunConfig) -> u64 {
+    (config.batch_shape().tokens() * config.training.accumulate) as u64
 }
 
 fn brings_something(change: &Change, given: &Change) -> bool {

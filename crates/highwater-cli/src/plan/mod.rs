@@ -107,20 +107,22 @@ impl Report {
         assumptions: &Assumptions,
         time: Duration,
     ) -> Result<Self, Failure> {
-        let all = Assumptions {
-            prices: usize::MAX,
+        // Of steps of several plans the prices are found by planning each budget.
+        let single = config.training.accumulate == 1;
+        let priced = Assumptions {
+            prices: if single { usize::MAX } else { 0 },
             ..assumptions.clone()
         };
-        let mut planner = Planner::new(config, model, &all);
+        let mut planner = Planner::new(config, model, &priced);
         let mut forecast = planner.with_floor()?;
         if forecast.plans > 1 {
             forecast.curve = ladder::several(&forecast, &mut planner)?;
         }
-        let tokens = config.batch_shape().tokens() * config.training.accumulate;
+        let tokens = changes::tokens(config);
         Ok(Self {
             format: FORMAT,
             settings: Settings::new(config),
-            tokens_per_step: tokens as u64,
+            tokens_per_step: tokens,
             tokens_per_second: tokens as f64 / forecast.seconds_per_step,
             ladder: ladder::ladder(&forecast),
             changes: Changes::plan(config, model, assumptions, &forecast, time)?,

@@ -345,21 +345,7 @@ fn changes(text: &mut String, report: &Report) {
             "    {:<wide$}  {:>10}  {:>10}  {:>10}",
             "", "floor", "peak", "a token"
         );
-        let tokens = report.tokens_per_step as f64;
-        let seconds = report
-            .forecast
-            .fits
-            .then_some(report.forecast.seconds_per_step);
-        let given = Change {
-            flags: "as given".to_owned(),
-            effect: "",
-            fits: report.forecast.fits,
-            floor_bytes: report.forecast.floor_bytes,
-            floor_found: true,
-            peak_bytes: report.forecast.peak_bytes,
-            seconds_per_step: seconds,
-            seconds_per_token: seconds.map(|seconds| seconds / tokens),
-        };
+        let given = Change::of("as given", "", report.tokens_per_step, &report.forecast);
         for change in std::iter::once(&given).chain(&changes.changes) {
             let floor = match Bytes(change.floor_bytes) {
                 floor if change.floor_found => floor.to_string(),
