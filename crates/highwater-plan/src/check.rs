@@ -90,6 +90,20 @@ pub enum ProblemError {
         /// Position in its outputs.
         output: u32,
     },
+    /// A cell's value that a node fills, that is wanted at the end, or whose tier there is not.
+    #[error("value {value} is a cell's, and filled, wanted, or on a tier that there is not")]
+    BadCell {
+        /// The value.
+        value: ValueId,
+    },
+    /// A node overwrites what is no cell's value, or may run more than once.
+    #[error("node {node} wrongly overwrites its input {input}")]
+    BadRewrite {
+        /// The node.
+        node: NodeId,
+        /// Position in its inputs.
+        input: u32,
+    },
     /// A guard that fills values, writes cells or asks for scratch memory.
     #[error("guard node {node} has outputs, writes or scratch memory")]
     GuardFills {
@@ -243,12 +257,25 @@ fn edges(problem: &Problem) -> Result<(), ProblemError> {
                 return Err(ProblemError::UsedBeforeFilled { node, value });
             }
         }
+        for &input in &n.rewrites {
+            let value = n.inputs.get(input as usize);
+            let home = value.map(|&v| problem.values[v as usize].home);
+            if n.effect != Effect::Once || !matches!(home, Some(Home::Cell(_))) {
+                return Err(ProblemError::BadRewrite { node, input });
+            }
+        }
     }
     for (value, v) in (0..).zip(&problem.values) {
         match (v.home, producer[value as usize]) {
             (Home::Arena, None) => return Err(ProblemError::NeverFilled { value }),
             (Home::Resident { .. }, Some(node)) if !problem.nodes[node as usize].done => {
                 return Err(ProblemError::ResidentNotDone { value, node });
+            }
+            (Home::Cell(tier), producer) => {
+                let lost = tier.is_some_and(|tier| problem.tiers.link(tier).is_none());
+                if lost || producer.is_some() || v.wanted {
+                    return Err(ProblemError::BadCell { value });
+                }
             }
             _ => {}
         }
@@ -288,7 +315,7 @@ fn residents(problem: &Problem) -> Result<(), ProblemError> {
                 return Err(ProblemError::BadOffset { value, offset });
             }
             if v.bytes > 0 {
-                ranges.push((offset, offset + footprint(v.bytes), value));
+                ranges.push((offset, offset + problem.footprint(v.bytes), value));
             }
         }
     }

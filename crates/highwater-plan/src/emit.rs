@@ -212,6 +212,7 @@ impl Writer {
             recomputed_nodes: self.recomputed_nodes,
             recompute_seconds: self.recompute_seconds,
             residents,
+            ..Plan::default()
         }
     }
 }

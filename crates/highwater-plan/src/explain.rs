@@ -1,6 +1,5 @@
 //! What a plan decided, what each decision saves and what it costs: read from the list alone.
 
-use crate::check::footprint;
 use crate::holders::Places;
 use crate::plan::{Action, Plan};
 use crate::problem::{Effect, NodeId, Problem, ValueId};
@@ -120,7 +119,8 @@ impl<'a> Reader<'a> {
     }
 
     fn bytes(&self, v: ValueId) -> u64 {
-        footprint(self.problem.values[v as usize].bytes)
+        self.problem
+            .footprint(self.problem.values[v as usize].bytes)
     }
 
     fn read(&mut self, action: &Action) {
@@ -260,6 +260,7 @@ mod tests {
             ]
             .map(value)
             .to_vec(),
+            ..Problem::default()
         }
     }
 

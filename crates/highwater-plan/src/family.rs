@@ -352,6 +352,7 @@ mod tests {
         Problem {
             nodes,
             values: vec![input, arena.clone(), arena.clone(), arena],
+            ..Problem::default()
         }
     }
 

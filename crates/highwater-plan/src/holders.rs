@@ -1,6 +1,5 @@
 //! Who holds the arena's bytes at an instruction.
 
-use crate::check::footprint;
 use crate::plan::{Action, Plan};
 use crate::problem::{Home, NodeId, Problem, ValueId};
 use std::cmp::Reverse;
@@ -29,7 +28,7 @@ pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
             } => {
                 places.run(problem, *node, outputs, |_, _| {});
                 if i == instruction && scratch.is_some() {
-                    scratch_bytes = footprint(problem.nodes[*node as usize].scratch_bytes);
+                    scratch_bytes = problem.footprint(problem.nodes[*node as usize].scratch_bytes);
                 }
             }
             Action::Free { value } | Action::Evict { value, .. } if i < instruction => {
@@ -41,7 +40,7 @@ pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
     }
     let held = (0..).zip(&places.0).filter(|(_, place)| place.is_some());
     let mut values: Vec<(ValueId, u64)> = held
-        .map(|(v, _)| (v, footprint(problem.values[v as usize].bytes)))
+        .map(|(v, _)| (v, problem.footprint(problem.values[v as usize].bytes)))
         .collect();
     values.sort_by_key(|&(v, bytes)| (Reverse(bytes), v));
     Holders {

@@ -7,7 +7,7 @@
 //! the old version has run. Where an update stands depends on replays too, so updates are not steps:
 //! they have an earliest place, which a simulation may put off.
 
-use crate::check::{ProblemError, footprint};
+use crate::check::ProblemError;
 use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +82,7 @@ fn condenses(problem: &Problem, n: &Node) -> bool {
     let bytes = |list: &[ValueId]| -> u64 {
         let values = list.iter().map(|&v| &problem.values[v as usize]);
         let arena = values.filter(|v| v.home != Home::External);
-        arena.map(|v| footprint(v.bytes)).sum()
+        arena.map(|v| problem.footprint(v.bytes)).sum()
     };
     let read = bytes(&n.inputs);
     n.effect == Effect::Repeatable && read > 0 && bytes(&n.outputs) <= read / 64

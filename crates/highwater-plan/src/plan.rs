@@ -1,6 +1,6 @@
 //! What the planner answers: an instruction list with offsets.
 
-use crate::problem::{NodeId, ValueId};
+use crate::problem::{NodeId, Tier, ValueId};
 use serde::{Deserialize, Serialize};
 
 /// A queue whose instructions run in order; different lanes run at the same time.
@@ -18,15 +18,6 @@ pub enum Lane {
     Write,
     /// Collectives.
     Communicate,
-}
-
-/// A tier below the arena that a value can wait in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Tier {
-    /// Host memory.
-    Host,
-    /// Disk.
-    Disk,
 }
 
 /// What an instruction does.
@@ -61,6 +52,9 @@ pub enum Action {
         value: ValueId,
         /// Where to.
         tier: Tier,
+        /// Byte offset among what the plan puts there ([`Plan::spilled`]); `None` for cells, which
+        /// have places of their own.
+        place: Option<u64>,
     },
     /// Copies a value back into the arena; its bytes count from the issue.
     Fetch {
@@ -87,18 +81,20 @@ pub struct Instruction {
 }
 
 /// A step compiled under a budget.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The instruction list.
     pub instructions: Vec<Instruction>,
-    /// Height of the arena in bytes: no buffer or scratch ends above it. What must fit the budget.
+    /// Height of the arena in bytes: no buffer or scratch ends above it. With `home_bytes`, what must
+    /// fit the budget.
     pub arena_bytes: u64,
     /// Largest sum of live bytes (buffers and scratch) at any instruction: `arena_bytes` less
     /// what packing lost.
     pub live_bytes: u64,
     /// Index of the instruction with the most live bytes.
     pub peak_instruction: u32,
-    /// Predicted seconds of the whole list.
+    /// Predicted seconds of the whole list: of its runs one after the other, and of what they wait for
+    /// transfers.
     pub seconds: f64,
     /// How many runs are repetitions.
     pub recomputed_nodes: u32,
@@ -106,4 +102,54 @@ pub struct Plan {
     pub recompute_seconds: f64,
     /// For each wanted value that ends in the arena: its offset.
     pub residents: Vec<(ValueId, u64)>,
+    /// For each value of home [`crate::Home::Cell`]: its tier; `None` for memory.
+    #[serde(default)]
+    pub homes: Vec<(ValueId, Option<Tier>)>,
+    /// Bytes that cells whose home is in memory take outside the arena.
+    #[serde(default)]
+    pub home_bytes: u64,
+    /// What is moved to and from host memory, and what it takes there.
+    #[serde(default)]
+    pub host: Traffic,
+    /// What is moved to and from disk, and what it takes there.
+    #[serde(default)]
+    pub disk: Traffic,
+}
+
+/// What a plan moves to and from a tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Bytes fetched.
+    pub read_bytes: u64,
+    /// Bytes evicted.
+    pub written_bytes: u64,
+    /// Bytes of the area for values that are not cells: no copy ends above it.
+    pub spill_bytes: u64,
+    /// Bytes of the cells whose home it is.
+    pub home_bytes: u64,
+}
+
+impl Plan {
+    /// Bytes of memory that the plan takes: the arena, and the cells in memory that it decided about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.arena_bytes + self.home_bytes
+    }
+
+    /// What is moved to and from a tier.
+    #[must_use]
+    pub fn traffic(&self, tier: Tier) -> &Traffic {
+        match tier {
+            Tier::Host => &self.host,
+            Tier::Disk => &self.disk,
+        }
+    }
+
+    #[expect(dead_code, reason = "the planner does not move anything yet")]
+    pub(crate) fn traffic_mut(&mut self, tier: Tier) -> &mut Traffic {
+        match tier {
+            Tier::Host => &mut self.host,
+            Tier::Disk => &mut self.disk,
+        }
+    }
 }

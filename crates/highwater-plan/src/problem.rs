@@ -1,7 +1,11 @@
 //! What the planner is told about a step: nodes, values, bytes, costs and edges. No operation is
 //! named here and no byte of a tensor is seen.
 
+use crate::check::footprint;
 use serde::{Deserialize, Serialize};
+
+/// Bytes of a disk's block.
+pub const BLOCK: u64 = 4096;
 
 /// Index of a node in [`Problem::nodes`].
 pub type NodeId = u32;
@@ -27,6 +31,68 @@ pub enum Home {
     /// producer) a result that outlives the plan. Costs the arena nothing; once produced it stays
     /// readable to the end of the plan, and is never freed or overwritten.
     External,
+    /// The bytes of a cell, which outlive the plan and have no producer. With a tier, they wait there
+    /// when the plan starts, are fetched to be read, and must be there again when it ends. Without
+    /// one the plan decides (see [`crate::Plan::homes`]): either on a tier, or in storage of their own
+    /// in memory, as if `External`, which counts against the budget.
+    Cell(Option<Tier>),
+}
+
+/// A tier below the arena that a value can wait in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Tier {
+    /// Host memory.
+    Host,
+    /// Disk.
+    Disk,
+}
+
+impl Tier {
+    /// All, nearest first.
+    pub const ALL: [Tier; 2] = [Tier::Host, Tier::Disk];
+}
+
+/// What is known of the way to a tier. Rates are bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// The most bytes that what the plan puts there may take: homes of cells and copies of values.
+    pub bytes: u64,
+    /// Rate of fetching while nothing is evicted.
+    pub read: f64,
+    /// Rate of evicting while nothing is fetched.
+    pub write: f64,
+    /// Rate of fetching while something is evicted.
+    pub read_while_writing: f64,
+    /// Rate of evicting while something is fetched.
+    pub write_while_reading: f64,
+    /// Whether plans may evict to it.
+    pub writable: bool,
+}
+
+/// The tiers that there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tiers {
+    /// Host memory, if it is apart from the arena's.
+    pub host: Option<Link>,
+    /// Disk.
+    pub disk: Option<Link>,
+}
+
+impl Tiers {
+    /// The way to a tier.
+    #[must_use]
+    pub fn link(&self, tier: Tier) -> Option<&Link> {
+        match tier {
+            Tier::Host => self.host.as_ref(),
+            Tier::Disk => self.disk.as_ref(),
+        }
+    }
+
+    /// Whether there is any.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.host.is_some() || self.disk.is_some()
+    }
 }
 
 /// What the planner may decide for a value by itself.
@@ -85,6 +151,10 @@ pub struct Node {
     /// Cells written, and the version that must be current before; after the node, `version + 1`
     /// is. A node that writes a cell may read the old version of it without naming it in `reads`.
     pub writes: Vec<(CellId, Version)>,
+    /// Positions in `inputs` of the values of home [`Home::Cell`] that the node overwrites where they
+    /// are: the bytes of cells that it writes.
+    #[serde(default)]
+    pub rewrites: Vec<u32>,
     /// Pairs (position in `inputs`, position in `outputs`): the output may take over the input's
     /// buffer if the node is the input's last reader and `bytes` are equal.
     pub in_place: Vec<(u32, u32)>,
@@ -112,6 +182,7 @@ impl Node {
             outputs: outputs.to_vec(),
             reads: Vec::new(),
             writes: Vec::new(),
+            rewrites: Vec::new(),
             in_place: Vec::new(),
             scratch_bytes: 0,
             seconds,
@@ -147,6 +218,16 @@ impl Problem {
             inside && outputs.get(o as usize) == Some(&None)
         })
     }
+
+    /// Bytes that something takes in the arena: whole multiples of [`crate::ALIGN`]; where there is a
+    /// disk, of blocks, so that transfers need not be copied.
+    #[must_use]
+    pub fn footprint(&self, bytes: u64) -> u64 {
+        if self.tiers.disk.is_some() && bytes >= BLOCK {
+            return bytes.next_multiple_of(BLOCK);
+        }
+        footprint(bytes)
+    }
 }
 
 /// One step's graph. `nodes` stand in program order: each value is produced before it is used.
@@ -156,4 +237,7 @@ pub struct Problem {
     pub nodes: Vec<Node>,
     /// Values, in no particular order.
     pub values: Vec<Value>,
+    /// Where values may wait besides the arena.
+    #[serde(default)]
+    pub tiers: Tiers,
 }

@@ -6,7 +6,7 @@
 //! last use comes one more, the *tail*. What an update reads is no use in this sense: it is simply
 //! held until the update has run.
 
-use crate::check::{ProblemError, footprint, producers};
+use crate::check::{ProblemError, producers};
 use crate::csr::Csr;
 use crate::order::{Update, order, writers};
 use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
@@ -105,7 +105,7 @@ impl Program {
             scratch: problem
                 .nodes
                 .iter()
-                .map(|n| footprint(n.scratch_bytes))
+                .map(|n| problem.footprint(n.scratch_bytes))
                 .collect(),
             seconds: problem.nodes.iter().map(|n| n.seconds).collect(),
             optional: problem.nodes.iter().map(optional).collect(),
@@ -114,7 +114,11 @@ impl Program {
                 .iter()
                 .map(|n| n.effect == Effect::Guard)
                 .collect(),
-            size: problem.values.iter().map(|v| footprint(v.bytes)).collect(),
+            size: problem
+                .values
+                .iter()
+                .map(|v| problem.footprint(v.bytes))
+                .collect(),
             repeatable: values().map(again).collect(),
             initial: values().filter(resident).collect(),
             pending: vec![0; problem.values.len()],

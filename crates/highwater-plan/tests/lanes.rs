@@ -7,6 +7,22 @@ use common::Builder;
 use common::random::Source;
 use highwater_plan::*;
 
+/// Roomy and slow ones.
+fn tiers() -> Tiers {
+    let link = Link {
+        bytes: 1 << 40,
+        read: 100.0,
+        write: 100.0,
+        read_while_writing: 50.0,
+        write_while_reading: 50.0,
+        writable: true,
+    };
+    Tiers {
+        host: Some(link),
+        disk: Some(link),
+    }
+}
+
 /// `n` values made one after the other, then read in reverse order.
 fn mirrored(n: usize) -> (Problem, Vec<ValueId>) {
     let mut b = Builder::default();
@@ -18,6 +34,7 @@ fn mirrored(n: usize) -> (Problem, Vec<ValueId>) {
     for &v in values.iter().rev() {
         b.node(&[v], &[], 1.0);
     }
+    b.problem.tiers = tiers();
     (b.problem, values)
 }
 
@@ -53,7 +70,12 @@ fn there_and_back(n: usize, slots: usize, tier: Tier) -> (Problem, Plan) {
             scratch: None,
         };
         let run = push(Lane::Compute, waits, run);
-        evicts.push(push(out, vec![run], Action::Evict { value, tier }));
+        let evict = Action::Evict {
+            value,
+            tier,
+            place: Some(128 * i as u64),
+        };
+        evicts.push(push(out, vec![run], evict));
     }
     let mut frees: Vec<u32> = Vec::new();
     for (k, i) in (0..n).rev().enumerate() {
@@ -88,8 +110,18 @@ fn there_and_back(n: usize, slots: usize, tier: Tier) -> (Problem, Plan) {
         seconds: 2.5 * n as f64,
         recomputed_nodes: 0,
         recompute_seconds: 0.0,
-        residents: Vec::new(),
+        ..Plan::default()
     };
+    let moved = Traffic {
+        read_bytes: 100 * n as u64,
+        written_bytes: 100 * n as u64,
+        spill_bytes: 128 * n as u64,
+        home_bytes: 0,
+    };
+    match tier {
+        Tier::Host => plan.host = moved,
+        Tier::Disk => plan.disk = moved,
+    }
     figures(&problem, &mut plan);
     (problem, plan)
 }
@@ -168,6 +200,7 @@ fn dropped_copies_and_wrong_lanes_are_noticed() {
 fn rewriting_what_is_being_copied_out_is_a_race() {
     let mut b = Builder::default();
     let input = b.value(8, Home::External);
+    b.problem.tiers = tiers();
     let (first, second) = (b.arena(64), b.arena(64));
     b.node(&[input], &[first, second], 1.0);
     let run = |outputs: [Option<u64>; 2]| Action::Run {
@@ -179,6 +212,7 @@ fn rewriting_what_is_being_copied_out_is_a_race() {
     let evict = Action::Evict {
         value: first,
         tier: Tier::Disk,
+        place: Some(0),
     };
     let plan = |order: &[u32]| Plan {
         instructions: vec![
@@ -201,7 +235,12 @@ fn rewriting_what_is_being_copied_out_is_a_race() {
         seconds: 2.0,
         recomputed_nodes: 1,
         recompute_seconds: 1.0,
-        residents: Vec::new(),
+        disk: Traffic {
+            written_bytes: 64,
+            spill_bytes: 64,
+            ..Traffic::default()
+        },
+        ..Plan::default()
     };
     let verdict = verify(&b.problem, &plan(&[2]), 128);
     assert!(verdict.is_ok(), "{verdict:?}");

@@ -172,6 +172,7 @@ fn node(
             .iter()
             .map(|&(cell, v)| numbers.cell(graph, cell, v))
             .collect(),
+        rewrites: Vec::new(),
         in_place: node
             .op
             .in_place(inputs, outputs)

@@ -102,7 +102,9 @@ pub(crate) fn execute(
     let values = compiled.problem.values.iter();
     let offsets = values.map(|value| match value.home {
         highwater_plan::Home::Resident { offset } => Some(offset),
-        highwater_plan::Home::Arena | highwater_plan::Home::External => None,
+        highwater_plan::Home::Arena
+        | highwater_plan::Home::External
+        | highwater_plan::Home::Cell(_) => None,
     });
     run.ran.offsets = offsets.collect();
     // On one of the pool's threads, so that kernels fork from inside the pool.

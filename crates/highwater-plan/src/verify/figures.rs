@@ -1,8 +1,9 @@
 //! Step 7: the figures that a plan states.
 
 use super::Violation;
-use crate::plan::{Action, Lane, Plan};
-use crate::problem::{Home, NodeId, Problem};
+use super::form::taken;
+use crate::plan::{Action, Lane, Plan, Traffic};
+use crate::problem::{Home, NodeId, Problem, Tier, ValueId};
 
 /// Seconds of a run: the node's, less those of the outputs that it leaves out.
 fn cost(problem: &Problem, node: NodeId, outputs: &[Option<u64>]) -> f64 {
@@ -70,12 +71,74 @@ pub(super) fn check(problem: &Problem, plan: &Plan, live: &[u64]) -> Result<(), 
             found: again,
         });
     }
-    let longer = copies && plan.seconds > seconds;
-    if !longer && differs(plan.seconds, seconds) {
+    let waited =
+        plan.seconds > seconds && plan.seconds <= (seconds + transfers(problem, plan)) * 1.001;
+    if !(copies && waited) && differs(plan.seconds, seconds) {
         return Err(Violation::WrongSeconds {
             stated: plan.seconds,
             found: seconds,
         });
     }
+    tiers(problem, plan)
+}
+
+/// Seconds of all transfers, one after the other at the lower of their rates.
+fn transfers(problem: &Problem, plan: &Plan) -> f64 {
+    let seconds = |tier: Tier| {
+        let (link, traffic) = (problem.tiers.link(tier)?, plan.traffic(tier));
+        let read = traffic.read_bytes as f64 / link.read.min(link.read_while_writing);
+        let write = traffic.written_bytes as f64 / link.write.min(link.write_while_reading);
+        Some(read + write)
+    };
+    Tier::ALL.into_iter().filter_map(seconds).sum()
+}
+
+/// Homes and traffic, as stated and within what there is room for.
+fn tiers(problem: &Problem, plan: &Plan) -> Result<(), Violation> {
+    let bytes = |value: ValueId| problem.values[value as usize].bytes;
+    let mut memory = 0;
+    for &(value, _) in plan.homes.iter().filter(|home| home.1.is_none()) {
+        memory += taken(problem, bytes(value));
+    }
+    if memory != plan.home_bytes {
+        let value = plan.homes.first().map_or(0, |home| home.0);
+        return Err(Violation::WrongHome { value });
+    }
+    for tier in Tier::ALL {
+        let mut found = Traffic {
+            spill_bytes: plan.traffic(tier).spill_bytes,
+            ..Traffic::default()
+        };
+        for &(value, _) in plan.homes.iter().filter(|home| home.1 == Some(tier)) {
+            found.home_bytes += below(tier, bytes(value));
+        }
+        for instruction in &plan.instructions {
+            match instruction.action {
+                Action::Fetch { value, tier: t, .. } if t == tier => {
+                    found.read_bytes += bytes(value)
+                }
+                Action::Evict { value, tier: t, .. } if t == tier => {
+                    found.written_bytes += bytes(value)
+                }
+                _ => {}
+            }
+        }
+        if found != *plan.traffic(tier) {
+            return Err(Violation::WrongTraffic { tier });
+        }
+        let room = problem.tiers.link(tier).map_or(0, |link| link.bytes);
+        let found = found.home_bytes + found.spill_bytes;
+        if found > room {
+            return Err(Violation::TierFull { tier, found, room });
+        }
+    }
     Ok(())
+}
+
+/// What a cell takes on a tier: on disk, whole blocks behind a header of one.
+fn below(tier: Tier, bytes: u64) -> u64 {
+    match tier {
+        Tier::Host => (bytes + 63) & !63,
+        Tier::Disk => 4096 + ((bytes + 4095) & !4095),
+    }
 }

@@ -1,17 +1,23 @@
 //! Step 1: what can be seen by looking at each instruction alone.
 
 use super::Violation;
-use crate::plan::{Action, Instruction, Lane, Plan, Tier};
-use crate::problem::{Effect, Home, NodeId, Problem, ValueId};
+use crate::plan::{Action, Instruction, Lane, Plan};
+use crate::problem::{Effect, Home, NodeId, Problem, Tier, ValueId};
+use std::collections::BTreeMap;
 
-/// Bytes that something takes: whole multiples of 64.
-pub(super) fn taken(bytes: u64) -> u64 {
-    (bytes + 63) & !63
+/// Bytes that something takes: whole multiples of 64; of 4096 beside a disk, if it is that large.
+pub(super) fn taken(problem: &Problem, bytes: u64) -> u64 {
+    let unit = match problem.tiers.disk {
+        Some(_) if bytes >= 4096 => 4095,
+        _ => 63,
+    };
+    (bytes + unit) & !unit
 }
 
 pub(super) fn check(problem: &Problem, plan: &Plan, budget: u64) -> Result<(), Violation> {
-    if plan.arena_bytes > budget {
-        let (arena_bytes, budget_bytes) = (plan.arena_bytes, budget);
+    let arena_bytes = plan.arena_bytes.saturating_add(plan.home_bytes);
+    if arena_bytes > budget {
+        let budget_bytes = budget;
         return Err(Violation::OverBudget {
             arena_bytes,
             budget_bytes,
@@ -30,7 +36,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, budget: u64) -> Result<(), V
     plan.residents.iter().try_for_each(|&(v, _)| known(v))?;
     for (value, v) in (0..).zip(&problem.values) {
         if let Home::Resident { offset } = v.home {
-            let end = offset.saturating_add(taken(v.bytes));
+            let end = offset.saturating_add(taken(problem, v.bytes));
             if end > plan.arena_bytes {
                 return Err(Violation::AboveArena {
                     instruction: None,
@@ -40,7 +46,11 @@ pub(super) fn check(problem: &Problem, plan: &Plan, budget: u64) -> Result<(), V
             }
         }
     }
-    let form = Form { problem, plan };
+    let form = Form {
+        problem,
+        plan,
+        homes: homes(problem, plan)?,
+    };
     (0..)
         .zip(&plan.instructions)
         .try_for_each(|(i, instruction)| form.instruction(i, instruction))
@@ -49,6 +59,31 @@ pub(super) fn check(problem: &Problem, plan: &Plan, budget: u64) -> Result<(), V
 struct Form<'a> {
     problem: &'a Problem,
     plan: &'a Plan,
+    homes: BTreeMap<ValueId, Option<Tier>>,
+}
+
+/// The home of each cell: each has one, which is the one that the problem asks for.
+pub(super) fn homes(
+    problem: &Problem,
+    plan: &Plan,
+) -> Result<BTreeMap<ValueId, Option<Tier>>, Violation> {
+    let mut homes = BTreeMap::new();
+    for &(value, home) in &plan.homes {
+        let asked = match problem.values.get(value as usize).map(|v| v.home) {
+            Some(Home::Cell(asked)) => asked,
+            _ => return Err(Violation::WrongHome { value }),
+        };
+        let there = home.is_none_or(|tier| problem.tiers.link(tier).is_some());
+        if asked.is_some() && asked != home || !there || homes.insert(value, home).is_some() {
+            return Err(Violation::WrongHome { value });
+        }
+    }
+    for (value, v) in (0..).zip(&problem.values) {
+        if matches!(v.home, Home::Cell(_)) && !homes.contains_key(&value) {
+            return Err(Violation::WrongHome { value });
+        }
+    }
+    Ok(homes)
 }
 
 impl Form<'_> {
@@ -87,7 +122,8 @@ impl Form<'_> {
                 scratch,
             } => self.run(i, *node, outputs, *scratch),
             Action::Guard { node } => self.kind(i, *node, true),
-            Action::Free { value } | Action::Evict { value, .. } => self.arena(i, *value),
+            Action::Free { value } => self.arena(i, *value),
+            Action::Evict { value, tier, place } => self.evict(i, *value, *tier, *place),
             Action::Fetch { value, offset, .. } => {
                 self.arena(i, *value)?;
                 self.place(
@@ -154,12 +190,45 @@ impl Form<'_> {
     fn arena(&self, i: u32, value: ValueId) -> Result<(), Violation> {
         match self.problem.values.get(value as usize) {
             None => Err(Violation::NoSuchValue { value }),
-            Some(v) if v.home == Home::External => Err(Violation::NotInArena {
-                instruction: i,
-                value,
-            }),
+            Some(v) if v.home == Home::External || self.homes.get(&value) == Some(&None) => {
+                Err(Violation::NotInArena {
+                    instruction: i,
+                    value,
+                })
+            }
             Some(_) => Ok(()),
         }
+    }
+
+    /// Cells go home; other values go below the height of what is spilled.
+    fn evict(
+        &self,
+        i: u32,
+        value: ValueId,
+        tier: Tier,
+        place: Option<u64>,
+    ) -> Result<(), Violation> {
+        self.arena(i, value)?;
+        let end = place
+            .unwrap_or(0)
+            .saturating_add(self.problem.values[value as usize].bytes);
+        let sound = match self.homes.get(&value) {
+            Some(&home) => place.is_none() && home == Some(tier),
+            None => place.is_some() && end <= self.plan.traffic(tier).spill_bytes,
+        };
+        let writable = self
+            .problem
+            .tiers
+            .link(tier)
+            .is_some_and(|link| link.writable);
+        if !(sound && writable) {
+            return Err(Violation::WrongPlace {
+                instruction: i,
+                value,
+                tier,
+            });
+        }
+        Ok(())
     }
 
     fn place(
@@ -175,7 +244,7 @@ impl Form<'_> {
                 offset,
             });
         }
-        let end = offset.saturating_add(taken(bytes));
+        let end = offset.saturating_add(taken(self.problem, bytes));
         if end > self.plan.arena_bytes {
             return Err(Violation::AboveArena {
                 instruction: Some(i),

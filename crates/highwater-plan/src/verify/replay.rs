@@ -5,10 +5,10 @@
 
 use super::Violation;
 use super::clock::Clocks;
-use super::form::taken;
+use super::form::{homes, taken};
 use super::holding::{Close, Holding};
-use crate::plan::{Action, Plan, Tier};
-use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
+use crate::plan::{Action, Plan};
+use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, Tier, ValueId, Version};
 use std::collections::BTreeMap;
 
 /// What is there after the last instruction.
@@ -19,30 +19,35 @@ pub(super) struct End {
     open: Vec<Option<usize>>,
     outside: Vec<Option<u64>>,
     runs: Vec<u32>,
+    copies: BTreeMap<(ValueId, Tier), Copied>,
+    /// What cells hold at the end.
+    cells: Vec<(ValueId, u64)>,
 }
 
 /// The last copy of a value on a tier, and who uses it.
 #[derive(Debug)]
 struct Copied {
-    evict: u32,
+    /// `None` if it is there from the start.
+    evict: Option<u32>,
     contents: u64,
     fetches: Vec<u32>,
+    /// The range that it takes among what is spilled; `None` for cells.
+    range: Option<(u64, u64)>,
 }
 
 struct Replay<'a> {
     problem: &'a Problem,
     clocks: &'a Clocks,
     end: End,
-    /// The contents that program order gives each value.
-    right: Vec<u64>,
+    /// What program order gives.
+    right: Right,
     cells: BTreeMap<CellId, Version>,
-    copies: BTreeMap<(ValueId, Tier), Copied>,
     /// Guards still to come.
     guards: u32,
 }
 
 pub(super) fn replay(problem: &Problem, plan: &Plan, clocks: &Clocks) -> Result<End, Violation> {
-    let mut replay = Replay::new(problem, clocks);
+    let mut replay = Replay::new(problem, plan, clocks)?;
     for (i, instruction) in (0..).zip(&plan.instructions) {
         match &instruction.action {
             Action::Run {
@@ -57,7 +62,7 @@ pub(super) fn replay(problem: &Problem, plan: &Plan, clocks: &Clocks) -> Result<
                 replay.guards -= 1;
             }
             Action::Free { value } => replay.close(i, *value)?,
-            Action::Evict { value, tier } => replay.evict(i, *value, *tier)?,
+            Action::Evict { value, tier, place } => replay.evict(i, *value, *tier, *place)?,
             Action::Fetch {
                 value,
                 tier,
@@ -69,8 +74,10 @@ pub(super) fn replay(problem: &Problem, plan: &Plan, clocks: &Clocks) -> Result<
 }
 
 impl<'a> Replay<'a> {
-    fn new(problem: &'a Problem, clocks: &'a Clocks) -> Replay<'a> {
-        let right = right(problem);
+    fn new(problem: &'a Problem, plan: &Plan, clocks: &'a Clocks) -> Result<Replay<'a>, Violation> {
+        let right = Right::new(problem);
+        let homes = homes(problem, plan)?;
+        let mut copies = BTreeMap::new();
         let mut producer: Vec<Option<&Node>> = vec![None; problem.values.len()];
         for n in &problem.nodes {
             for &v in &n.outputs {
@@ -81,8 +88,20 @@ impl<'a> Replay<'a> {
         let mut open = vec![None; problem.values.len()];
         let mut outside = vec![None; problem.values.len()];
         for (value, v) in (0..).zip(&problem.values) {
-            let contents = right[value as usize];
+            let contents = right.values[value as usize];
             match v.home {
+                Home::Cell(_) => match homes.get(&value) {
+                    Some(&Some(tier)) => {
+                        let copy = Copied {
+                            evict: None,
+                            contents: initial(value),
+                            fetches: Vec::new(),
+                            range: None,
+                        };
+                        copies.insert((value, tier), copy);
+                    }
+                    _ => outside[value as usize] = Some(initial(value)),
+                },
                 Home::Arena => {}
                 Home::External => {
                     let there = producer[value as usize].is_none_or(|n| n.done);
@@ -90,14 +109,17 @@ impl<'a> Replay<'a> {
                 }
                 Home::Resident { offset } => {
                     open[value as usize] = Some(holdings.len());
-                    let mut holding = holding(Some(value), offset, v.bytes, contents, 0);
+                    let bytes = taken(problem, v.bytes);
+                    let mut holding = holding(Some(value), offset, bytes, contents, 0);
                     holding.open = None;
                     holdings.push(holding);
                 }
             }
         }
         let guard = |n: &&Node| n.effect == Effect::Guard && !n.done;
-        Replay {
+        let is_cell = |v: &ValueId| matches!(problem.values[*v as usize].home, Home::Cell(_));
+        let cells = (0..problem.values.len() as ValueId).filter(is_cell);
+        Ok(Replay {
             problem,
             clocks,
             end: End {
@@ -105,12 +127,13 @@ impl<'a> Replay<'a> {
                 open,
                 outside,
                 runs: vec![0; problem.nodes.len()],
+                copies,
+                cells: cells.map(|v| (v, right.values[v as usize])).collect(),
             },
             right,
             cells: start(problem),
-            copies: BTreeMap::new(),
             guards: problem.nodes.iter().filter(guard).count() as u32,
-        }
+        })
     }
 
     fn run(
@@ -130,7 +153,7 @@ impl<'a> Replay<'a> {
         }
         for (o, (&value, &place)) in (0..).zip(n.outputs.iter().zip(outputs)) {
             let contents = hash(node, o, &inputs, &versions);
-            if contents != self.right[value as usize] {
+            if contents != self.right.values[value as usize] {
                 return Err(Violation::WrongContents {
                     instruction: i,
                     node,
@@ -164,18 +187,52 @@ impl<'a> Replay<'a> {
                 (None, Some(offset)) => {
                     self.take_over(i, n, o, offset);
                     self.end.open[value as usize] = Some(self.end.holdings.len());
+                    let bytes = taken(self.problem, v.bytes);
                     self.end
                         .holdings
-                        .push(holding(Some(value), offset, v.bytes, contents, i));
+                        .push(holding(Some(value), offset, bytes, contents, i));
                 }
             }
         }
         if let Some(offset) = scratch {
-            let mut scratch = holding(None, offset, n.scratch_bytes, 0, i);
+            let bytes = taken(self.problem, n.scratch_bytes);
+            let mut scratch = holding(None, offset, bytes, 0, i);
             scratch.close = Close::At(i);
             self.end.holdings.push(scratch);
         }
+        self.rewrite(i, node, &inputs, &versions)?;
         self.write(i, node)
+    }
+
+    /// Overwrites the bytes of cells.
+    fn rewrite(
+        &mut self,
+        i: u32,
+        node: NodeId,
+        inputs: &[u64],
+        versions: &[Version],
+    ) -> Result<(), Violation> {
+        let n = &self.problem.nodes[node as usize];
+        for &at in &n.rewrites {
+            let value = n.inputs[at as usize];
+            let contents = rewritten(n, node, at, inputs, versions);
+            if self.right.rewritten.get(&(node, at)) != Some(&contents) {
+                return Err(Violation::WrongContents {
+                    instruction: i,
+                    node,
+                    value,
+                });
+            }
+            if let Some(outside) = &mut self.end.outside[value as usize] {
+                *outside = contents;
+                continue;
+            }
+            let h = self.open(i, value)?;
+            let holding = &mut self.end.holdings[h];
+            holding.contents = contents;
+            holding.uses.push((i, true));
+        }
+        Ok(())
     }
 
     /// Advances the cells that a node writes.
@@ -226,12 +283,9 @@ impl<'a> Replay<'a> {
     fn inputs(&mut self, i: u32, node: NodeId) -> Result<Vec<u64>, Violation> {
         let mut contents = Vec::new();
         for &value in &self.problem.nodes[node as usize].inputs {
-            if self.problem.values[value as usize].home == Home::External {
-                let there = self.end.outside[value as usize];
-                contents.push(there.ok_or(Violation::Absent {
-                    instruction: i,
-                    value,
-                })?);
+            let there = self.end.outside[value as usize];
+            if let Some(there) = there {
+                contents.push(there);
             } else {
                 let h = self.open(i, value)?;
                 self.end.holdings[h].uses.push((i, false));
@@ -287,18 +341,28 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn evict(&mut self, i: u32, value: ValueId, tier: Tier) -> Result<(), Violation> {
+    fn evict(
+        &mut self,
+        i: u32,
+        value: ValueId,
+        tier: Tier,
+        place: Option<u64>,
+    ) -> Result<(), Violation> {
         let h = self.open(i, value)?;
         self.end.holdings[h].uses.push((i, false));
         self.close(i, value)?;
         let contents = self.end.holdings[h].contents;
+        let bytes = self.problem.values[value as usize].bytes;
+        let range = place.map(|place| (place, place + bytes.max(1)));
+        self.overwrite(i, value, tier, range)?;
         let copy = Copied {
-            evict: i,
+            evict: Some(i),
             contents,
             fetches: Vec::new(),
+            range,
         };
-        if let Some(old) = self.copies.insert((value, tier), copy) {
-            let mut users = old.fetches.into_iter().chain([old.evict]);
+        if let Some(old) = self.end.copies.insert((value, tier), copy) {
+            let mut users = old.fetches.into_iter().chain(old.evict);
             if let Some(first) = users.find(|&u| !self.clocks.before(u, i)) {
                 return Err(Violation::Race {
                     first,
@@ -310,17 +374,49 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// Gives up the copies of other values in a range of a tier.
+    fn overwrite(
+        &mut self,
+        i: u32,
+        value: ValueId,
+        tier: Tier,
+        range: Option<(u64, u64)>,
+    ) -> Result<(), Violation> {
+        let Some((from, to)) = range else {
+            return Ok(());
+        };
+        let meets = |copy: &Copied| copy.range.is_some_and(|(f, t)| f < to && from < t);
+        let others = self.end.copies.iter();
+        let others = others.filter(|&(&(v, t), copy)| v != value && t == tier && meets(copy));
+        let others: Vec<ValueId> = others.map(|(&(v, _), _)| v).collect();
+        for other in others {
+            let Some(copy) = self.end.copies.remove(&(other, tier)) else {
+                continue;
+            };
+            let mut users = copy.fetches.into_iter().chain(copy.evict);
+            if users.any(|u| !self.clocks.before(u, i)) {
+                return Err(Violation::CopiesOverlap {
+                    instruction: i,
+                    value,
+                    other,
+                    tier,
+                });
+            }
+        }
+        Ok(())
+    }
+
     fn fetch(&mut self, i: u32, value: ValueId, tier: Tier, offset: u64) -> Result<(), Violation> {
-        let copy = self.copies.get_mut(&(value, tier));
+        let copy = self.end.copies.get_mut(&(value, tier));
         let copy = copy.ok_or(Violation::NoCopy {
             instruction: i,
             value,
             tier,
         })?;
-        if !self.clocks.before(copy.evict, i) {
+        if let Some(opened) = copy.evict.filter(|&e| !self.clocks.before(e, i)) {
             return Err(Violation::MissingWait {
                 instruction: i,
-                opened: copy.evict,
+                opened,
                 value,
             });
         }
@@ -335,6 +431,7 @@ impl<'a> Replay<'a> {
         }
         let bytes = self.problem.values[value as usize].bytes;
         self.end.open[value as usize] = Some(self.end.holdings.len());
+        let bytes = taken(self.problem, bytes);
         self.end
             .holdings
             .push(holding(Some(value), offset, bytes, copy.contents, i));
@@ -343,7 +440,7 @@ impl<'a> Replay<'a> {
 }
 
 fn holding(value: Option<ValueId>, offset: u64, bytes: u64, contents: u64, open: u32) -> Holding {
-    let (bytes, close, uses) = (taken(bytes), Close::Never, Vec::new());
+    let (close, uses) = (Close::Never, Vec::new());
     Holding {
         value,
         offset,
@@ -381,22 +478,62 @@ pub(super) fn check_end(problem: &Problem, plan: &Plan, end: &End) -> Result<(),
             return Err(Violation::WrongResidents { value });
         }
     }
+    for &(value, contents) in &end.cells {
+        let at_home = match end.outside[value as usize] {
+            Some(there) => there == contents,
+            None => {
+                let mut copies = Tier::ALL
+                    .iter()
+                    .filter_map(|&t| end.copies.get(&(value, t)));
+                copies.any(|copy| copy.contents == contents)
+            }
+        };
+        if !at_home {
+            return Err(Violation::NotAtHome { value });
+        }
+    }
     Ok(())
 }
 
-/// The contents of each value when nodes run once, in program order, on the versions they name.
-fn right(problem: &Problem) -> Vec<u64> {
-    let mut right: Vec<u64> = (0..problem.values.len() as u64)
-        .map(|v| mix(v, u64::MAX))
-        .collect();
-    for (node, n) in (0..).zip(&problem.nodes) {
-        let inputs: Vec<u64> = n.inputs.iter().map(|&v| right[v as usize]).collect();
-        let versions: Vec<Version> = n.reads.iter().map(|r| r.1).collect();
-        for (o, &v) in (0..).zip(&n.outputs) {
-            right[v as usize] = hash(node, o, &inputs, &versions);
+/// What there is when nodes run once, in program order, on the versions they name.
+struct Right {
+    /// The contents of each value; of cells, at the end.
+    values: Vec<u64>,
+    /// What a node makes of the cell at a position of its inputs.
+    rewritten: BTreeMap<(NodeId, u32), u64>,
+}
+
+impl Right {
+    fn new(problem: &Problem) -> Right {
+        let mut values: Vec<u64> = (0..problem.values.len() as ValueId).map(initial).collect();
+        let mut all = BTreeMap::new();
+        for (node, n) in (0..).zip(&problem.nodes) {
+            let inputs: Vec<u64> = n.inputs.iter().map(|&v| values[v as usize]).collect();
+            let versions: Vec<Version> = n.reads.iter().map(|r| r.1).collect();
+            for (o, &v) in (0..).zip(&n.outputs) {
+                values[v as usize] = hash(node, o, &inputs, &versions);
+            }
+            // What an earlier plan did is there from the start.
+            for &at in n.rewrites.iter().filter(|_| !n.done) {
+                let contents = rewritten(n, node, at, &inputs, &versions);
+                values[n.inputs[at as usize] as usize] = contents;
+                all.insert((node, at), contents);
+            }
+        }
+        Right {
+            values,
+            rewritten: all,
         }
     }
-    right
+}
+
+/// The contents of a value that no node of the plan fills.
+fn initial(value: ValueId) -> u64 {
+    mix(u64::from(value), u64::MAX)
+}
+
+fn rewritten(n: &Node, node: NodeId, at: u32, inputs: &[u64], versions: &[Version]) -> u64 {
+    hash(node, n.outputs.len() as u32 + at, inputs, versions)
 }
 
 fn hash(node: NodeId, output: u32, inputs: &[u64], versions: &[Version]) -> u64 {

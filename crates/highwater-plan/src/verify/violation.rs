@@ -1,7 +1,7 @@
 //! What can be wrong with a plan.
 
-use crate::plan::{Lane, Tier};
-use crate::problem::{CellId, NodeId, ValueId, Version};
+use crate::plan::Lane;
+use crate::problem::{CellId, NodeId, Tier, ValueId, Version};
 use thiserror::Error;
 
 /// A reason why a plan must not be carried out.
@@ -133,6 +133,33 @@ pub enum Violation {
         value: ValueId,
         tier: Tier,
     },
+    /// A cell has no home, two, one that it may not have, or is said to take other bytes.
+    #[error("the stated homes of cells are not what they may be (value {value})")]
+    WrongHome { value: ValueId },
+    /// A value is evicted to a place that is not its own.
+    #[error("instruction {instruction}: value {value} may not be put there on {tier:?}")]
+    WrongPlace {
+        instruction: u32,
+        value: ValueId,
+        tier: Tier,
+    },
+    /// Two copies share bytes of a tier, and one is still needed.
+    #[error("instruction {instruction} writes value {value} over value {other} on {tier:?}")]
+    CopiesOverlap {
+        instruction: u32,
+        value: ValueId,
+        other: ValueId,
+        tier: Tier,
+    },
+    /// A tier is to hold more than there is room for.
+    #[error("{found} bytes on {tier:?}, which has room for {room}")]
+    TierFull { tier: Tier, found: u64, room: u64 },
+    /// What is said to be moved to and from a tier, or to be there, is not what is.
+    #[error("the stated traffic with {tier:?} is not what the instructions come to")]
+    WrongTraffic { tier: Tier },
+    /// A cell's home does not hold its newest contents at the end.
+    #[error("value {value} was overwritten and is not at home at the end")]
+    NotAtHome { value: ValueId },
     /// A value is left in the arena that nobody wants.
     #[error("value {value} is never freed")]
     NeverFreed { value: ValueId },
