@@ -7,6 +7,7 @@ pub(crate) mod mirrored;
 pub(crate) mod random;
 pub(crate) mod samples;
 pub(crate) mod tamper;
+pub(crate) mod tiered;
 
 use highwater_plan::*;
 
