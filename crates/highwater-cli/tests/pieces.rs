@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
@@ -68,18 +69,12 @@ impl Run {
     }
 
     /// The parameters' bytes, and the moments' of each kind.
-    fn bits(&self) -> Vec<(String, Vec<u8>)> {
-        let mut bits: Vec<(String, Vec<u8>)> = Vec::new();
+    fn bits(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut bits: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let state = self.model.named_parameters().into_iter();
         for (name, tensor) in state.chain(self.optimizer.state_dict()) {
-            let name = name.split('[').next().unwrap().to_owned();
-            let own = match bits.iter().position(|(other, _)| *other == name) {
-                Some(i) => &mut bits[i].1,
-                None => {
-                    bits.push((name, Vec::new()));
-                    &mut bits.last_mut().unwrap().1
-                }
-            };
+            let name = name.split('[').next().unwrap();
+            let own = bits.entry(name.to_owned()).or_default();
             tensor.with_bytes(|bytes| own.extend(bytes)).unwrap();
         }
         bits

@@ -188,8 +188,8 @@ impl Gpt2Config {
     /// [`ConfigError::UnknownPreset`], with the name most like it.
     pub fn preset(name: &str) -> Result<Self, ConfigError> {
         let sized = |n_layer, n_embd, n_head| Self {
-            n_layer,
             n_embd,
+            n_layer,
             n_head,
             ..Self::default()
         };

@@ -217,8 +217,11 @@ mod tests {
     use crate::check::producers;
     use crate::problem::{Pin, Value};
 
-    /// Four forward nodes and a guard, of which node 1 reads cell 7; then what writes and reads cells.
-    fn problem(rest: &[(&[ValueId], &[(CellId, Version)], &[(CellId, Version)])]) -> Problem {
+    type Cells<'a> = &'a [(CellId, Version)];
+
+    /// Four forward nodes and a guard, of which node 1 reads cell 7; then nodes of which each reads
+    /// values and cells and writes cells.
+    fn problem(rest: &[(&[ValueId], Cells<'_>, Cells<'_>)]) -> Problem {
         let value = |home| Value {
             bytes: 64,
             home,
