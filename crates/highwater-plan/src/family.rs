@@ -538,6 +538,32 @@ mod tests {
     }
 
     #[test]
+    fn all_updates_of_one_cell_follow_replays() {
+        let mut problem = chain(100);
+        problem.nodes[0].reads.push((7, 0));
+        let first = problem.nodes.len() as NodeId;
+        for version in 0..3 {
+            let mut update = node(&[3], &[]);
+            (update.effect, update.writes) = (Effect::Once, vec![(7, version)]);
+            problem.nodes.push(update);
+        }
+        let family = Family::build(&problem, Policy::Auto).expect("sound");
+        let mut replayed = false;
+        for plan in &family.plans(&problem) {
+            let runs = plan.instructions.iter().filter_map(|i| match i.action {
+                Action::Run { node, .. } => Some(node),
+                _ => None,
+            });
+            let runs: Vec<NodeId> = runs.filter(|&n| n == 0 || n >= first).collect();
+            let (replays, updates) = runs.split_at(runs.len() - 3);
+            assert_eq!(updates, [first, first + 1, first + 2]);
+            assert!(replays.iter().all(|&n| n == 0));
+            replayed |= replays.len() > 1;
+        }
+        assert!(replayed);
+    }
+
+    #[test]
     fn malformed_problems_are_typed_errors() {
         let build = |change: fn(&mut Problem)| {
             let mut problem = chain(100);

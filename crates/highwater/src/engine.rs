@@ -1,6 +1,7 @@
 //! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
 
 use crate::clock::Clock;
+use crate::optim::PIECE_BYTES;
 use crate::plan_cache::PlanCache;
 use crate::report::{StepReport, Totals};
 use crate::state::State;
@@ -33,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) dry: bool,
     /// About how many points the curve of a forecast has for each plan.
     pub(crate) prices: usize,
+    /// Bytes of a moment in one piece at most.
+    pub(crate) piece_bytes: u64,
     /// Bytes of the process that `memory(..)` bounds; `None` if only the arenas are bounded.
     process_budget: Option<u64>,
     state: Mutex<State>,
@@ -56,6 +59,7 @@ pub struct Builder {
     rates: Rates,
     correct_times: bool,
     prices: usize,
+    piece_bytes: u64,
     cache: PlanCache,
     kernels: Kernels,
     eager: bool,
@@ -142,6 +146,15 @@ impl Builder {
         self
     }
 
+    /// The most bytes of an optimizer's moment in one piece, by default 32 MiB. A parameter of more
+    /// than twice as many is updated some rows at a time, and the moments of those rows are tensors of
+    /// their own, so that no update needs all of a large moment at once. No bit of the results depends
+    /// on it, but the names of the moments do: a run goes on with what it was saved with.
+    pub fn piece_bytes(mut self, bytes: u64) -> Self {
+        self.piece_bytes = bytes;
+        self
+    }
+
     /// Starts with the decisions that another engine made for its plans: they do not depend on its
     /// budget. Saves the time of finding them for the same steps again.
     pub fn plans_of(mut self, engine: &Engine) -> Self {
@@ -206,6 +219,7 @@ impl Builder {
             on_plan: self.on_plan,
             dry: self.dry,
             prices: self.prices,
+            piece_bytes: self.piece_bytes,
             process_budget: self.memory,
             state: Mutex::new(State {
                 seed: self.seed,
@@ -253,6 +267,7 @@ impl Engine {
             rates: Rates::default(),
             correct_times: false,
             prices: 24,
+            piece_bytes: PIECE_BYTES,
             cache: PlanCache::default(),
             kernels: Kernels::builtin(),
             eager: false,
