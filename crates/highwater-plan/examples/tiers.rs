@@ -25,8 +25,16 @@ fn main() {
         length: 512,
     };
     let cases = [
-        ("gpt2 4 x 512", shape(12, 768, 4), vec![2500, 1500, 1000, 912, 668, 412]),
-        ("gpt2-xl 1 x 512", shape(48, 1600, 1), vec![20000, 8000, 3996, 2460, 1600]),
+        (
+            "gpt2 4 x 512",
+            shape(12, 768, 4),
+            vec![2500, 1500, 1000, 912, 668, 412],
+        ),
+        (
+            "gpt2-xl 1 x 512",
+            shape(48, 1600, 1),
+            vec![20000, 8000, 3996, 2460, 1600],
+        ),
     ];
     for (name, shape, budgets) in cases {
         let tiers = Tiers {
@@ -38,7 +46,10 @@ fn main() {
         let family = Family::build(&problem, Policy::Auto).expect("a sound problem");
         let planning = start.elapsed().as_secs_f64();
         let floor = family.floor().arena_bytes >> 20;
-        println!("{name}: {} nodes, planned in {planning:.2} s, floor {floor} MiB", problem.nodes.len());
+        println!(
+            "{name}: {} nodes, planned in {planning:.2} s, floor {floor} MiB",
+            problem.nodes.len()
+        );
         for budget in budgets {
             let start = Instant::now();
             match family.choose(&problem, budget << 20) {

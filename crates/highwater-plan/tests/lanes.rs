@@ -112,18 +112,23 @@ fn there_and_back(n: usize, slots: usize, tier: Tier) -> (Problem, Plan) {
         recompute_seconds: 0.0,
         ..Plan::default()
     };
+    move_all(&mut plan, tier, n as u64);
+    figures(&problem, &mut plan);
+    (problem, plan)
+}
+
+/// States that so many values went to a tier and came back.
+fn move_all(plan: &mut Plan, tier: Tier, n: u64) {
     let moved = Traffic {
-        read_bytes: 100 * n as u64,
-        written_bytes: 100 * n as u64,
-        spill_bytes: 128 * n as u64,
+        read_bytes: 100 * n,
+        written_bytes: 100 * n,
+        spill_bytes: 128 * n,
         home_bytes: 0,
     };
     match tier {
         Tier::Host => plan.host = moved,
         Tier::Disk => plan.disk = moved,
     }
-    figures(&problem, &mut plan);
-    (problem, plan)
 }
 
 /// States the live bytes; the verifier looks at them last, and tells them once the rest holds.
