@@ -1,8 +1,9 @@
-//! Spills and fetches extents one after the other, and prints MB/s: `benches/store.sh` compares them
-//! with `fio`.
+//! Spills and fetches extents one after the other, from and to memory as the engine has it, and prints
+//! MB/s: `benches/store.sh` compares them with `fio`.
 //!
 //!   store DIR [EXTENT (64 MiB)] [TOTAL (4 GiB)] [auto | uring | threads] [direct | cached]
 
+#![expect(unsafe_code, reason = "arenas give addresses, transfers take slices")]
 #![expect(
     clippy::print_stdout,
     reason = "the result of a program for benchmarks"
@@ -12,8 +13,8 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use highwater_memory::Bytes;
-use highwater_memory::spill::{BLOCK, Backend, Extent, Tag, open_with};
+use highwater_memory::spill::{Backend, Extent, Tag, open_with};
+use highwater_memory::{Arena, Bytes};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -30,9 +31,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let footprint = Extent::footprint(bytes);
     let direct = arg(4) != Some("cached");
     let store = open_with(Path::new(folder), extents * footprint, 1, backend, direct)?;
-    let mut memory = vec![0; bytes as usize + BLOCK];
-    let start = memory.as_ptr().addr().wrapping_neg() % BLOCK;
-    let memory = &mut memory[start..start + bytes as usize];
+    let arena = Arena::reserve(bytes)?;
+    arena.set_height(bytes)?;
+    // SAFETY: below the height, which stays, an arena is memory like any other, filled with zeros at
+    // first; nobody else has this one.
+    let memory = unsafe { std::slice::from_raw_parts_mut(arena.base(), bytes as usize) };
     let mut state = 1u64;
     for word in memory.chunks_exact_mut(8) {
         state = state

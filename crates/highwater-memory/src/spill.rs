@@ -15,6 +15,7 @@
 mod disk;
 mod file;
 mod header;
+mod measure;
 mod open;
 mod requests;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod uring;
 pub use disk::Disk;
 pub use file::free_bytes;
 pub use header::Damage;
+pub use measure::{Bandwidths, measure};
 pub use open::{Backend, Store, open, open_with};
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -34,6 +36,7 @@ use std::path::PathBuf;
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::arena::ArenaError;
 use crate::size::Bytes;
 use header::Header;
 
@@ -106,6 +109,14 @@ pub enum SpillError {
         /// The system's answer.
         source: io::Error,
     },
+    /// There is no memory to measure a disk with.
+    #[error("no {} of memory to measure a disk with", Bytes(*bytes))]
+    Memory {
+        /// The memory that was asked for.
+        bytes: u64,
+        /// The system's answer.
+        source: ArenaError,
+    },
     /// What was read is not what was written.
     #[error("cell {cell} on disk is damaged: {damage}")]
     Damaged {
@@ -132,7 +143,7 @@ impl SpillError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::Create { source, .. } | Self::Transfer { source, .. } => is_full(source),
-            Self::Damaged { .. } | Self::Extent { .. } => false,
+            Self::Memory { .. } | Self::Damaged { .. } | Self::Extent { .. } => false,
         }
     }
 }
@@ -327,7 +338,7 @@ fn aligned(memory: &mut [u8]) -> &mut [u8] {
 
 /// The hash of a payload, as far as its bytes have been seen; while they travel, that costs no time.
 struct Hash {
-    hash: Xxh3,
+    state: Xxh3,
     /// Where the payload starts in the transfer.
     start: usize,
     /// Up to where in the transfer it is hashed.
@@ -340,7 +351,7 @@ impl Hash {
     /// Of a payload whose whole blocks are these of the transfer.
     fn of_bytes(transferred: Range<usize>) -> Self {
         Self {
-            hash: Xxh3::new(),
+            state: Xxh3::new(),
             start: transferred.start,
             at: transferred.start,
             end: transferred.end,
@@ -358,7 +369,7 @@ impl Hash {
             let end = bytes.len().min(self.end.saturating_sub(from));
             let skip = self.at.checked_sub(from);
             if let Some(new) = skip.and_then(|skip| bytes.get(skip..end)) {
-                self.hash.update(new);
+                self.state.update(new);
                 self.at += new.len();
             }
             from += bytes.len();
@@ -367,8 +378,8 @@ impl Hash {
 
     /// The hash of the payload, those of its bytes included that were not seen.
     fn finish(mut self, payload: &[u8]) -> u128 {
-        self.hash.update(&payload[self.at - self.start..]);
-        self.hash.digest128()
+        self.state.update(&payload[self.at - self.start..]);
+        self.state.digest128()
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Threads {
     /// None once they are to end.
     requests: Option<Sender<Lent>>,
     landed: Receiver<Landed>,
-    threads: Vec<JoinHandle<()>>,
+    handles: Vec<JoinHandle<()>>,
 }
 
 /// A request on its way to a thread.
@@ -47,7 +47,7 @@ impl Threads {
         let mut pool = Self {
             requests: Some(requests),
             landed,
-            threads: Vec::new(),
+            handles: Vec::new(),
         };
         for _ in 0..THREADS {
             let (file, queue, told) = (file.clone(), queue.clone(), told.clone());
@@ -55,7 +55,7 @@ impl Threads {
                 .name("highwater-disk".into())
                 .stack_size(STACK);
             let thread = thread.spawn(move || carry_out_all(&file, &queue, &told))?;
-            pool.threads.push(thread);
+            pool.handles.push(thread);
         }
         Ok(pool)
     }
@@ -64,7 +64,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.requests = None;
-        for thread in self.threads.drain(..) {
+        for thread in self.handles.drain(..) {
             // They do not panic, and there would be nothing to be done about it.
             let _ = thread.join();
         }

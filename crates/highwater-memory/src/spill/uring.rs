@@ -21,7 +21,7 @@ const PATIENCE: u32 = 1000;
 
 /// A ring over a file. Nothing is registered with it, so that it takes next to no locked memory.
 pub(super) struct Ring {
-    ring: IoUring,
+    queues: IoUring,
     file: Arc<SpillFile>,
     /// The kernel refuses requests: one may lie in the queue that must never be handed over.
     broken: bool,
@@ -34,7 +34,7 @@ impl Ring {
     /// Where the kernel has none, or does not let this process use it.
     pub(super) fn new(file: &Arc<SpillFile>) -> io::Result<Self> {
         let mut ring = Self {
-            ring: IoUring::new(DEPTH as u32)?,
+            queues: IoUring::new(DEPTH as u32)?,
             file: file.clone(),
             broken: false,
         };
@@ -54,13 +54,13 @@ impl Ring {
             return Err(io::Error::other("the kernel refused an earlier request"));
         }
         // SAFETY: as the caller promises.
-        let pushed = unsafe { self.ring.submission().push(entry) };
+        let pushed = unsafe { self.queues.submission().push(entry) };
         // There are as many places as requests at a time, and the kernel empties them at once.
         pushed.map_err(io::Error::other)?;
         let mut tries = 0;
         loop {
-            let result = self.ring.submit();
-            if self.ring.submission().is_empty() {
+            let result = self.queues.submit();
+            if self.queues.submission().is_empty() {
                 return Ok(());
             }
             match result {
@@ -105,14 +105,14 @@ impl Lane for Ring {
     }
 
     fn land(&mut self, wait: bool) -> Option<Landed> {
-        let mut next = self.ring.completion().next();
+        let mut next = self.queues.completion().next();
         if next.is_none() && wait {
             // Waiting also hands over what is in the queue; without it, ends are told all the same.
-            let waited = !self.broken && self.ring.submit_and_wait(1).is_ok();
+            let waited = !self.broken && self.queues.submit_and_wait(1).is_ok();
             if !waited {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            next = self.ring.completion().next();
+            next = self.queues.completion().next();
         }
         let entry = next?;
         let result = match entry.result() {
