@@ -10,7 +10,8 @@
 //!
 //! A payload counts as read only if header and payload are what was written last: flipped bits, lost
 //! ends, extents in the wrong place and old ones in the right place are all errors that name the cell.
-//! Bytes go straight between the disk and the caller's memory where that starts at a block.
+//! Bytes go straight between the disk and the caller's memory where that starts at a block, as requests
+//! of a MiB of which several are under way, and are hashed meanwhile.
 
 mod disk;
 mod file;
@@ -32,7 +33,7 @@ pub use open::{Backend, Store, open, open_with};
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -84,7 +85,7 @@ pub struct Tag {
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     /// The file could not be made, or its space not reserved.
-    #[error("cannot keep {} in {}: {}", Bytes(*bytes), folder.display(), reason(source, *free_bytes))]
+    #[error("cannot keep {} in {}: {}", Bytes(*bytes), folder.display(), reason(source, folder, *free_bytes))]
     Create {
         /// The folder it was to be in.
         folder: PathBuf,
@@ -156,9 +157,9 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// Why a folder cannot hold a file, as people say it.
-fn reason(error: &io::Error, free_bytes: Option<u64>) -> String {
+fn reason(error: &io::Error, folder: &Path, free_bytes: Option<u64>) -> String {
     match error.kind() {
-        ErrorKind::NotFound => "there is no such folder".to_owned(),
+        ErrorKind::NotFound if !folder.is_dir() => "there is no such folder".to_owned(),
         ErrorKind::NotADirectory => "that is not a folder".to_owned(),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             format!("the folder cannot be written to ({error})")
