@@ -287,9 +287,13 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Measure the machine's rates again, also if they are known
+    /// Measure the machine's rates (with --disk: and that disk) again, also if they are known
     #[arg(long)]
     pub measure: bool,
+
+    /// Say what the disk of this folder does as well: it is measured once, in about three seconds
+    #[arg(long, value_name = "DIR")]
+    pub disk: Option<PathBuf>,
 
     /// Threads that the rates are of [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
