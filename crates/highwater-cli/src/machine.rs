@@ -122,7 +122,23 @@ fn is_sound(rates: &Rates) -> bool {
 /// room for that. Tells the user when it measures.
 ///
 /// It measures before this process takes memory: what measuring takes is not there at the same time.
-pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) {
+///
+/// # Errors
+/// [`Failure`] where the folder of `--disk` cannot hold what it is to hold.
+pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(), Failure> {
+    if let Some(disk) = &mut settings.disk {
+        // Measuring takes a quarter of what it moves of memory.
+        let bytes = disk.bytes.0.min(settings.memory.0 / 2);
+        let found = disk_bandwidths(files, &disk.folder, bytes, false)?;
+        if !found.direct {
+            output::news(&format!(
+                "the disk of {} is used by {}: slower, with the same numbers",
+                disk.folder.display(),
+                found.backend
+            ));
+        }
+        disk.rates = Some(found.bandwidths);
+    }
     let machine = Machine::this(settings.threads);
     let cached = folder().and_then(|folder| machine.read(files, &folder));
     settings.rates = match cached {
@@ -138,6 +154,7 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) {
             }
         }
     };
+    Ok(())
 }
 
 /// The same for `doctor`: says where they come from, and measures again if asked to.
