@@ -90,7 +90,7 @@ impl AdamW {
                     let name = format!("{kind}.{}", parameter.name());
                     let (engine, shape) = (parameter.engine(), parameter.shape().clone());
                     let category = Category::OptimizerState;
-                    Parameter::cell(engine, &name, shape, category, false, |_| {})
+                    Parameter::cell(engine, &name, shape, category, false, None)
                 };
                 let (exp_avg, exp_avg_sq) = (moment("exp_avg")?, moment("exp_avg_sq")?);
                 adamw.slots.push(Slot {

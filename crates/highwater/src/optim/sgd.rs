@@ -84,14 +84,7 @@ impl Sgd {
                 let buffer = (options.momentum != 0.0).then(|| {
                     let name = format!("momentum_buffer.{}", parameter.name());
                     let (engine, shape) = (parameter.engine(), parameter.shape().clone());
-                    Parameter::cell(
-                        engine,
-                        &name,
-                        shape,
-                        Category::OptimizerState,
-                        false,
-                        |_| {},
-                    )
+                    Parameter::cell(engine, &name, shape, Category::OptimizerState, false, None)
                 });
                 sgd.slots.push(Slot {
                     group,
