@@ -99,7 +99,8 @@ pub struct PlanArgs {
 #[derive(Args, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "see above")]
 pub struct RunArgs {
-    /// Name of a preset (gpt2-nano, gpt2) or a Hugging Face model folder [default: gpt2-nano]
+    /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl) or a Hugging Face model
+    /// folder [default: gpt2-nano]
     #[arg(long, value_name = "PRESET|FOLDER", help_heading = "Model and data")]
     pub model: Option<String>,
 

@@ -150,7 +150,8 @@ pub trait Op: Any + Debug + Send + Sync {
         SmallVec::new()
     }
 
-    /// Positions of the inputs, all of them cells, that the node overwrites with their next version.
+    /// Positions of the inputs, all of them cells or views of cells, that the node overwrites: the
+    /// cell's next version. What a view leaves out of its cell stays as it is.
     fn writes(&self) -> SmallVec<[usize; 4]> {
         SmallVec::new()
     }

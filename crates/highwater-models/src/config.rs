@@ -24,7 +24,7 @@ const LIMITS: [(&str, usize); 6] = [
 ];
 
 /// The built-in configurations, smallest first.
-pub const PRESETS: [&str; 2] = ["gpt2-nano", "gpt2"];
+pub const PRESETS: [&str; 5] = ["gpt2-nano", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"];
 
 /// What can be wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -187,8 +187,17 @@ impl Gpt2Config {
     /// # Errors
     /// [`ConfigError::UnknownPreset`], with the name most like it.
     pub fn preset(name: &str) -> Result<Self, ConfigError> {
+        let sized = |n_layer, n_embd, n_head| Self {
+            n_embd,
+            n_layer,
+            n_head,
+            ..Self::default()
+        };
         match name {
             "gpt2" => Ok(Self::default()),
+            "gpt2-medium" => Ok(sized(24, 1024, 16)),
+            "gpt2-large" => Ok(sized(36, 1280, 20)),
+            "gpt2-xl" => Ok(sized(48, 1600, 25)),
             "gpt2-nano" => Ok(Self {
                 vocab_size: 256,
                 n_positions: 256,

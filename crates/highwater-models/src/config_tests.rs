@@ -12,12 +12,17 @@ fn with(field: &str, value: impl Into<Value>) -> Result<Gpt2Config, ConfigError>
 
 #[test]
 fn presets_have_the_published_sizes() {
-    let gpt2 = Gpt2Config::preset("gpt2").unwrap();
-    assert_eq!(gpt2.parameter_count(), 124_439_808);
-    let nano = Gpt2Config::preset("gpt2-nano").unwrap();
-    assert_eq!(nano.parameter_count(), 1_057_152);
-    for config in [gpt2, nano] {
+    let sizes = [
+        1_057_152,
+        124_439_808,
+        354_823_168,
+        774_030_080,
+        1_557_611_200,
+    ];
+    for (name, size) in PRESETS.into_iter().zip(sizes) {
+        let config = Gpt2Config::preset(name).unwrap();
         config.validate().unwrap();
+        assert_eq!(config.parameter_count(), size, "{name}");
         let listed: u64 = config.parameters().map(|p| p.numel()).sum();
         assert_eq!(listed, config.parameter_count());
         assert_eq!(config.parameters().count(), 12 * config.n_layer + 4);
@@ -37,7 +42,7 @@ fn a_misspelt_preset_gets_the_nearest_name() {
     );
     assert_eq!(
         message("xyz"),
-        "there is no preset `xyz`; there are gpt2-nano, gpt2"
+        "there is no preset `xyz`; there are gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl"
     );
 }
 

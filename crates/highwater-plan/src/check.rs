@@ -1,10 +1,19 @@
 //! What makes a problem malformed. The planner may index freely after this has passed.
 
-use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
+use crate::problem::{BLOCK, CellId, Effect, Home, Node, NodeId, Problem, Tier, ValueId, Version};
 use thiserror::Error;
 
 /// Every buffer and scratch starts at a multiple of this many bytes.
 pub const ALIGN: u64 = 64;
+
+/// Bytes that a value takes on a tier: on disk, whole blocks behind a header of one.
+#[must_use]
+pub const fn footprint_on(tier: Tier, bytes: u64) -> u64 {
+    match tier {
+        Tier::Host => footprint(bytes),
+        Tier::Disk => BLOCK + bytes.next_multiple_of(BLOCK),
+    }
+}
 
 /// Bytes that a buffer takes in the arena: its size rounded up to [`ALIGN`].
 #[must_use]

@@ -1,11 +1,18 @@
-//! From settings to a plan: the simulated runs and frees, with offsets.
+//! From settings to a plan: the simulated runs, frees and transfers, with offsets, and transfers moved
+//! to where they overlap with runs.
 
 use crate::archive::Found;
+use crate::check::footprint_on;
+use crate::lanes::{Line, finish};
 use crate::pack::{Buffer, Effort, pack};
-use crate::plan::{Action, Instruction, Lane, Plan};
-use crate::problem::{Effect, Home, NodeId, Problem, ValueId};
+use crate::plan::{Action, Plan};
+use crate::problem::{BLOCK, Home, NodeId, Problem, Tier, ValueId};
 use crate::program::Program;
-use crate::simulate::{Fresh, Outcome, Recorder, Simulator, Stuck};
+use crate::schedule::{Schedule, Transfer, Work, schedule};
+use crate::simulate::{Fresh, Recorder, Simulator, Stuck, spilled};
+
+/// How much of what memory is left may be filled by what was fetched early, most first.
+const AHEAD: [f64; 3] = [1.0, 0.5, 0.2];
 
 /// What a simulation did, in order.
 #[derive(Debug, Default)]
@@ -19,6 +26,8 @@ enum Event {
     /// A run, and how many outputs it places.
     Run(NodeId, u32),
     Free(ValueId),
+    Fetch(ValueId, Tier),
+    Evict(ValueId, Tier),
 }
 
 impl Recorder for Trace {
@@ -31,60 +40,224 @@ impl Recorder for Trace {
         self.events.push(Event::Free(value));
     }
 
+    fn fetch(&mut self, value: ValueId, tier: Tier) {
+        self.events.push(Event::Fetch(value, tier));
+    }
+
+    fn evict(&mut self, value: ValueId, tier: Tier) {
+        self.events.push(Event::Evict(value, tier));
+    }
+
     fn restart(&mut self) {
         self.events.clear();
         self.fresh.clear();
     }
 }
 
-/// Carries out settings and packs the result.
+/// Settings carried out, before anything has a place.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    trace: Trace,
+    work: Work,
+    homes: Vec<(ValueId, Option<Tier>)>,
+    /// Bytes of the cells at home in memory.
+    pub(crate) home_bytes: u64,
+    seconds: f64,
+}
+
+impl Carried {
+    /// Carries out settings.
+    pub(crate) fn new(
+        problem: &Problem,
+        program: &Program,
+        simulator: &mut Simulator,
+        found: &Found,
+    ) -> Result<Carried, Stuck> {
+        let mut trace = Trace::default();
+        let outcome = simulator.record(&found.settings, &found.due, &mut trace)?;
+        let home = |&v: &ValueId| (v, spilled(found.settings[program.gap(v)]));
+        let homes: Vec<(ValueId, Option<Tier>)> = program.cells.iter().map(home).collect();
+        let memory = homes.iter().filter(|home| home.1.is_none());
+        Ok(Carried {
+            work: work(problem, program, &trace),
+            home_bytes: memory.map(|&(v, _)| program.size[v as usize]).sum(),
+            trace,
+            homes,
+            seconds: outcome.compute,
+        })
+    }
+
+    /// The schedule of least predicted seconds within so many bytes of arena.
+    pub(crate) fn scheduled(&self, problem: &Problem, budget: u64) -> Schedule {
+        if self.work.fetches.is_empty() && self.work.evicts.is_empty() {
+            return Schedule {
+                seconds: self.seconds,
+                ..Schedule::default()
+            };
+        }
+        let peak = self.work.live.iter().copied().max().unwrap_or(0);
+        let room = budget.saturating_sub(self.work.live.iter().copied().min().unwrap_or(0));
+        let tried = AHEAD.iter().map(|share| {
+            let ahead = (room as f64 * share) as u64;
+            schedule(&self.work, &problem.tiers, budget.max(peak), ahead)
+        });
+        let best = tried.min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        best.unwrap_or_default()
+    }
+
+    /// The plan, with transfers where a schedule says.
+    pub(crate) fn plan(
+        &self,
+        problem: &Problem,
+        program: &Program,
+        schedule: &Schedule,
+        effort: Effort,
+    ) -> Plan {
+        let layout = Layout::new(problem, program, &self.trace, schedule);
+        let align = problem.tiers.disk.map_or(1, |_| BLOCK);
+        let packing = pack(&layout.buffers, effort, align);
+        let offset = |buffer: u32| packing.offsets[buffer as usize];
+        let mut lines: Vec<Line> = Vec::with_capacity(self.trace.events.len());
+        let (mut fresh, mut scratch) = (
+            self.trace.fresh.iter().zip(&layout.placed),
+            layout.scratch.iter(),
+        );
+        let (mut issued, mut run) = (0, 0);
+        for &event in &self.trace.events {
+            match event {
+                Event::Fetch(..) => {}
+                Event::Free(value) => lines.push(Line::new(Action::Free { value })),
+                Event::Evict(value, tier) => lines.push(Line::new(Action::Evict {
+                    value,
+                    tier,
+                    place: None,
+                })),
+                Event::Run(node, count) => {
+                    run += 1;
+                    while schedule.issue.get(issued).is_some_and(|&at| at <= run) {
+                        let Transfer { value, tier, .. } = self.work.fetches[issued];
+                        lines.push(Line::new(Action::Fetch {
+                            value,
+                            tier,
+                            offset: offset(layout.fetched[issued]),
+                        }));
+                        issued += 1;
+                    }
+                    let n = &problem.nodes[node as usize];
+                    let mut outputs = vec![None; n.outputs.len()];
+                    for (f, &buffer) in fresh.by_ref().take(count as usize) {
+                        let at = n.outputs.iter().position(|&v| v == f.value);
+                        let at = at.expect("a run places outputs of its own node");
+                        outputs[at] = Some(offset(buffer));
+                    }
+                    if program.guard[node as usize] {
+                        lines.push(Line::new(Action::Guard { node }));
+                        continue;
+                    }
+                    let scratch = (n.scratch_bytes > 0).then(|| {
+                        let buffer = scratch.next().expect("each run with scratch has a buffer");
+                        offset(*buffer)
+                    });
+                    lines.push(Line::new(Action::Run {
+                        node,
+                        outputs,
+                        scratch,
+                    }));
+                }
+            }
+        }
+        let last = layout.last.iter();
+        let mut plan = Plan {
+            arena_bytes: packing.height,
+            residents: last.map(|&(v, b)| (v, offset(b))).collect(),
+            homes: self.homes.clone(),
+            home_bytes: self.home_bytes,
+            ..Plan::default()
+        };
+        for &(v, tier) in &self.homes {
+            if let Some(tier) = tier {
+                let bytes = problem.values[v as usize].bytes;
+                plan.traffic_mut(tier).home_bytes += footprint_on(tier, bytes);
+            }
+        }
+        finish(problem, lines, plan)
+    }
+}
+
+/// Carries out settings and packs the result, with `budget` bytes for arena and homes.
 pub(crate) fn emit(
     problem: &Problem,
     program: &Program,
     simulator: &mut Simulator,
     found: &Found,
-    effort: Effort,
+    (budget, effort): (u64, Effort),
 ) -> Result<Plan, Stuck> {
-    let mut trace = Trace::default();
-    let outcome = simulator.record(&found.settings, &found.due, &mut trace)?;
-    let layout = Layout::new(problem, program, &trace);
-    let packing = pack(&layout.buffers, effort);
-    let mut writer = Writer::new(problem);
-    let mut fresh = trace.fresh.iter().zip(&layout.placed);
-    let mut scratch = layout.scratch.iter();
+    let carried = Carried::new(problem, program, simulator, found)?;
+    let budget = budget.saturating_sub(carried.home_bytes);
+    let schedule = carried.scheduled(problem, budget);
+    Ok(carried.plan(problem, program, &schedule, effort))
+}
+
+/// What a schedule is made from. Values that leave and come back do so in the order of the trace.
+fn work(problem: &Problem, program: &Program, trace: &Trace) -> Work {
+    let mut work = Work::default();
+    let (mut run, mut bytes): (u32, u64) = (0, 0);
+    for &v in &program.initial {
+        bytes += program.size[v as usize];
+    }
+    // Per value: the run after which it last left, and the eviction that copied it.
+    let mut left: Vec<u32> = vec![0; problem.values.len()];
+    let mut copied: Vec<Option<usize>> = vec![None; problem.values.len()];
+    let mut fresh = trace.fresh.iter();
     for &event in &trace.events {
         match event {
-            Event::Free(value) => writer.push(Action::Free { value }),
-            Event::Run(node, _) if program.guard[node as usize] => {
-                writer.push(Action::Guard { node });
-            }
             Event::Run(node, count) => {
+                run += 1;
                 let n = &problem.nodes[node as usize];
-                let mut outputs = vec![None; n.outputs.len()];
-                for (f, &buffer) in fresh.by_ref().take(count as usize) {
-                    let at = n.outputs.iter().position(|&v| v == f.value);
-                    let at = at.expect("a run places outputs of its own node");
-                    outputs[at] = Some(packing.offsets[buffer as usize]);
+                let mut filled = vec![None; n.outputs.len()];
+                for f in fresh.by_ref().take(count as usize) {
+                    if let Some(at) = n.outputs.iter().position(|&v| v == f.value) {
+                        filled[at] = Some(0);
+                    }
+                    match f.takes {
+                        Some(input) => left[input as usize] = run,
+                        None => bytes += program.size[f.value as usize],
+                    }
                 }
-                let scratch = (n.scratch_bytes > 0).then(|| {
-                    let buffer = scratch.next().expect("each run with scratch has a buffer");
-                    packing.offsets[*buffer as usize]
+                work.seconds.push(problem.run_seconds(node, &filled));
+                work.live.push(bytes + program.scratch[node as usize]);
+            }
+            Event::Free(v) => {
+                bytes -= program.size[v as usize];
+                left[v as usize] = run;
+            }
+            Event::Fetch(value, tier) => {
+                bytes += program.size[value as usize];
+                work.fetches.push(Transfer {
+                    value,
+                    tier,
+                    bytes: program.size[value as usize],
+                    run: run + 1,
+                    earliest: left[value as usize] + 1,
+                    after: copied[value as usize],
                 });
-                writer.run(node, problem.run_seconds(node, &outputs));
-                writer.push(Action::Run {
-                    node,
-                    outputs,
-                    scratch,
+            }
+            Event::Evict(value, tier) => {
+                bytes -= program.size[value as usize];
+                left[value as usize] = run;
+                copied[value as usize] = Some(work.evicts.len());
+                work.evicts.push(Transfer {
+                    value,
+                    tier,
+                    bytes: program.size[value as usize],
+                    run,
+                    earliest: 0,
+                    after: None,
                 });
             }
         }
     }
-    let residents = layout
-        .last
-        .iter()
-        .map(|&(v, b)| (v, packing.offsets[b as usize]))
-        .collect();
-    Ok(writer.finish(outcome, packing.height, residents))
+    work
 }
 
 /// The buffers behind a trace.
@@ -94,17 +267,20 @@ struct Layout {
     placed: Vec<u32>,
     /// The buffer of each scratch, in order.
     scratch: Vec<u32>,
+    /// The buffer of each fetch, in order.
+    fetched: Vec<u32>,
     /// Values that are there at the end, and their buffers.
     last: Vec<(ValueId, u32)>,
 }
 
 impl Layout {
     /// Time counts runs; what is there from the start lives from the first on.
-    fn new(problem: &Problem, program: &Program, trace: &Trace) -> Layout {
+    fn new(problem: &Problem, program: &Program, trace: &Trace, schedule: &Schedule) -> Layout {
         let mut layout = Layout {
             buffers: Vec::new(),
             placed: Vec::new(),
             scratch: Vec::new(),
+            fetched: Vec::new(),
             last: Vec::new(),
         };
         let mut buffer_of: Vec<Option<u32>> = vec![None; problem.values.len()];
@@ -115,13 +291,24 @@ impl Layout {
         }
         let mut time = 0;
         let mut fresh = trace.fresh.iter();
+        let mut close = schedule.close.iter();
         for &event in &trace.events {
             match event {
-                Event::Free(v) => {
+                Event::Free(v) | Event::Evict(v, _) => {
                     let buffer = buffer_of[v as usize]
                         .take()
-                        .expect("only what is there is freed");
-                    layout.buffers[buffer as usize].to = time;
+                        .expect("only what is there goes");
+                    let kept = match event {
+                        Event::Evict(..) => close.next().map_or(time, |&run| run - 1),
+                        _ => time,
+                    };
+                    layout.buffers[buffer as usize].to = time.max(kept);
+                }
+                Event::Fetch(v, _) => {
+                    let at = schedule.issue[layout.fetched.len()];
+                    let buffer = layout.add(program.size[v as usize], at, None);
+                    buffer_of[v as usize] = Some(buffer);
+                    layout.fetched.push(buffer);
                 }
                 Event::Run(node, count) => {
                     time += 1;
@@ -157,62 +344,5 @@ impl Layout {
             fixed,
         });
         self.buffers.len() as u32 - 1
-    }
-}
-
-/// Collects instructions and sums.
-struct Writer {
-    instructions: Vec<Instruction>,
-    ran: Vec<bool>,
-    recomputed_nodes: u32,
-    recompute_seconds: f64,
-}
-
-impl Writer {
-    fn new(problem: &Problem) -> Writer {
-        Writer {
-            instructions: Vec::new(),
-            ran: problem
-                .nodes
-                .iter()
-                .map(|n| n.done && n.effect == Effect::Repeatable)
-                .collect(),
-            recomputed_nodes: 0,
-            recompute_seconds: 0.0,
-        }
-    }
-
-    fn push(&mut self, action: Action) {
-        self.instructions.push(Instruction {
-            lane: Lane::Compute,
-            waits: Vec::new(),
-            action,
-        });
-    }
-
-    fn run(&mut self, node: NodeId, seconds: f64) {
-        if std::mem::replace(&mut self.ran[node as usize], true) {
-            self.recomputed_nodes += 1;
-            self.recompute_seconds += seconds;
-        }
-    }
-
-    fn finish(self, outcome: Outcome, arena_bytes: u64, residents: Vec<(ValueId, u64)>) -> Plan {
-        let runs = self.instructions.iter().enumerate();
-        let mut runs = runs.filter(|(_, i)| !matches!(i.action, Action::Free { .. }));
-        let peak = runs
-            .nth(outcome.peak_run as usize)
-            .map_or(0, |(i, _)| i as u32);
-        Plan {
-            instructions: self.instructions,
-            arena_bytes,
-            live_bytes: outcome.peak,
-            peak_instruction: peak,
-            seconds: outcome.seconds,
-            recomputed_nodes: self.recomputed_nodes,
-            recompute_seconds: self.recompute_seconds,
-            residents,
-            ..Plan::default()
-        }
     }
 }

@@ -2,15 +2,16 @@
 
 use crate::archive::{Archive, Found};
 use crate::check::{ProblemError, check};
-use crate::emit::emit;
+use crate::emit::{Carried, emit};
 use crate::holders::holders;
 use crate::pack::Effort;
 use crate::plan::{Action, Plan};
-use crate::problem::{NodeId, Problem, ValueId};
+use crate::problem::{NodeId, Problem, Tier, Tiers, ValueId};
 use crate::program::Program;
+use crate::schedule::Schedule;
 use crate::search::Search;
 use crate::settings::Limits;
-use crate::simulate::Simulator;
+use crate::simulate::{Price, Simulator};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -20,6 +21,19 @@ const RUNGS: u32 = 28;
 const RATIO: f64 = 0.88;
 /// What memory may cost where there is no budget, as a share of the seconds.
 const THRIFT: f64 = 0.01;
+/// Where values may be moved, a byte moved counts for so much of the time that it takes: the tier may
+/// have time to spare, or not.
+const PRICES: [f64; 3] = [1.0, 0.3, 0.05];
+/// What is left of a budget for fetching ahead, as shares of what is above the least peak.
+const SPARE: [f64; 6] = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7];
+/// What packing is expected to lose, as a share of a budget, where transfers fill all of it.
+const PACKED: f64 = 0.99;
+/// How many schedules are packed at most, and how often each with less to fill.
+const PACKINGS: usize = 4;
+const TRIES: usize = 3;
+/// A plan with transfers is not looked for again until there is so much more room, as a share.
+const ROOM: u64 = 50;
+
 /// How many of the plans with the lowest peaks are packed at most to find the floor.
 const FLOORS: usize = 4;
 
@@ -57,7 +71,7 @@ impl Floor {
             _ => None,
         });
         Floor {
-            arena_bytes: plan.arena_bytes,
+            arena_bytes: plan.memory_bytes(),
             node,
             holders: held.values,
             scratch_bytes: held.scratch_bytes,
@@ -105,6 +119,8 @@ pub struct Family {
     program: Program,
     /// Fastest first; each slower one has a smaller peak.
     found: Vec<Found>,
+    /// Where values may be moved: what was found with transfers at lower prices.
+    cheaper: Vec<Vec<Found>>,
     floor: Floor,
 }
 
@@ -118,14 +134,18 @@ impl Family {
         let program = Program::new(problem)?;
         let limits = Limits::new(problem, &program, policy);
         let lost = |value| ProblemError::Lost { value };
-        let mut search = Search::new(&program, limits).map_err(lost)?;
-        if policy != Policy::Keep {
-            let all = search.archive.all();
-            let top = all.last().map_or(0, |found| found.outcome.peak);
-            search.explore(&rungs(top, least(&program)));
+        let moves = program.tiers.any();
+        let mut lists = Vec::new();
+        for price in prices(&program.tiers) {
+            let mut search = Search::new(&program, limits.clone(), price).map_err(lost)?;
+            if policy != Policy::Keep || moves {
+                let all = search.archive.all();
+                let top = all.last().map_or(0, |found| found.outcome.peak);
+                search.explore(&rungs(top, least(&program)));
+            }
+            lists.push(search.archive.all().rev().cloned().collect());
         }
-        let found = search.archive.all().rev().cloned().collect();
-        Ok(Family::of(problem, program, found, Effort::Thorough))
+        Ok(Family::of(problem, program, lists, Effort::Thorough))
     }
 
     /// The same decisions for a problem of the same structure: other bytes and seconds, the same
@@ -138,21 +158,29 @@ impl Family {
         if program.gaps() != self.program.gaps() || program.steps != self.program.steps {
             return None;
         }
-        let mut archive = Archive::default();
+        let mut lists = Vec::new();
         let mut simulator = Simulator::new(&program);
-        for found in &self.found {
-            if let Ok(found) = simulator.find(found.settings.clone(), &[]) {
-                archive.offer(&found);
+        let known = std::iter::once(&self.found).chain(&self.cheaper);
+        for (price, known) in prices(&program.tiers).zip(known) {
+            simulator.price = price;
+            let mut archive = Archive::default();
+            for found in known {
+                if let Ok(found) = simulator.find(found.settings.clone(), &[]) {
+                    archive.offer(&found);
+                }
             }
+            lists.push(archive.all().rev().cloned().collect::<Vec<Found>>());
         }
-        let found: Vec<Found> = archive.all().rev().cloned().collect();
-        (!found.is_empty()).then(|| Family::of(problem, program, found, Effort::Quick))
+        let found = lists.first().is_some_and(|found| !found.is_empty());
+        found.then(|| Family::of(problem, program, lists, Effort::Quick))
     }
 
-    fn of(problem: &Problem, program: Program, found: Vec<Found>, effort: Effort) -> Family {
+    fn of(problem: &Problem, program: Program, lists: Vec<Vec<Found>>, effort: Effort) -> Family {
+        let mut lists = lists.into_iter();
         let mut family = Family {
             program,
-            found,
+            found: lists.next().unwrap_or_default(),
+            cheaper: lists.collect(),
             floor: Floor::default(),
         };
         let least = family.least(problem, effort);
@@ -169,16 +197,20 @@ impl Family {
             Effort::Quick => 1,
             Effort::Thorough => FLOORS,
         };
-        for found in self.found.iter().rev().take(tried) {
+        let lowest = |found: &'_ [Found]| found.last().map_or(u64::MAX, |f| f.outcome.peak);
+        let lists = std::iter::once(&self.found).chain(&self.cheaper);
+        let list = lists.min_by_key(|list| lowest(list))?;
+        for found in list.iter().rev().take(tried) {
             if least
                 .as_ref()
-                .is_some_and(|l| l.arena_bytes <= found.outcome.peak)
+                .is_some_and(|l| l.memory_bytes() <= found.outcome.peak)
             {
                 break;
             }
-            let plan = emit(problem, &self.program, &mut simulator, found, effort).ok();
+            let with = (found.outcome.peak, effort);
+            let plan = emit(problem, &self.program, &mut simulator, found, with).ok();
             let plans = least.take().into_iter().chain(plan);
-            least = plans.min_by_key(|plan| plan.arena_bytes);
+            least = plans.min_by_key(Plan::memory_bytes);
         }
         least
     }
@@ -205,6 +237,10 @@ impl Family {
         if budget < self.floor.arena_bytes {
             return Err(refusal());
         }
+        if self.program.tiers.any() {
+            let chosen = self.choose_moving(problem, budget).ok_or_else(refusal)?;
+            return Ok((chosen, budget.saturating_add(budget / ROOM).max(budget + 1)));
+        }
         let mut simulator = Simulator::new(&self.program);
         let mut faster_from = u64::MAX;
         for found in &self.found {
@@ -218,6 +254,65 @@ impl Family {
             }
         }
         Err(refusal())
+    }
+
+    /// The fastest plan with transfers, by its schedule: each price and each share of the budget left for
+    /// fetching ahead offers one.
+    fn choose_moving(&self, problem: &Problem, budget: u64) -> Option<Plan> {
+        let mut simulator = Simulator::new(&self.program);
+        let floor = self.floor.arena_bytes;
+        let mut tried: Vec<&Found> = Vec::new();
+        let mut offers: Vec<(Schedule, Carried)> = Vec::new();
+        for list in std::iter::once(&self.found).chain(&self.cheaper) {
+            for spare in SPARE {
+                let left = (budget.saturating_sub(floor) as f64 * (1.0 - spare)) as u64 + floor;
+                let fits = |found: &&Found| found.outcome.peak <= left.min(budget);
+                let found = list.iter().find(fits).or(list.last());
+                let Some(found) = found.filter(|found| found.outcome.peak <= budget) else {
+                    continue;
+                };
+                if tried.iter().any(|known| known.settings == found.settings) {
+                    continue;
+                }
+                tried.push(found);
+                if let Ok(carried) = Carried::new(problem, &self.program, &mut simulator, found) {
+                    let arena = budget.saturating_sub(carried.home_bytes);
+                    let schedule = carried.scheduled(problem, (arena as f64 * PACKED) as u64);
+                    offers.push((schedule, carried));
+                }
+            }
+        }
+        offers.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
+        offers
+            .into_iter()
+            .take(PACKINGS)
+            .find_map(|(schedule, carried)| self.packed(problem, &carried, schedule, budget))
+            .or_else(|| {
+                self.least(problem, Effort::Thorough)
+                    .filter(|plan| plan.memory_bytes() <= budget)
+            })
+    }
+
+    /// A schedule packed within a budget; where packing loses too much, one that fills less.
+    fn packed(
+        &self,
+        problem: &Problem,
+        carried: &Carried,
+        mut schedule: Schedule,
+        budget: u64,
+    ) -> Option<Plan> {
+        let room = budget.saturating_sub(carried.home_bytes);
+        let mut filled = (room as f64 * PACKED) as u64;
+        for _ in 0..TRIES {
+            let plan = carried.plan(problem, &self.program, &schedule, Effort::Thorough);
+            let over = plan.arena_bytes.saturating_sub(room);
+            if over == 0 {
+                return Some(plan);
+            }
+            filled = filled.saturating_sub(over + over / 4);
+            schedule = carried.scheduled(problem, filled);
+        }
+        None
     }
 
     /// A plan for who states no budget: the smallest that is at most 1% slower than the fastest.
@@ -253,7 +348,8 @@ impl Family {
     }
 
     fn emit(&self, problem: &Problem, simulator: &mut Simulator, found: &Found) -> Option<Plan> {
-        emit(problem, &self.program, simulator, found, Effort::Thorough).ok()
+        let with = (found.outcome.peak, Effort::Thorough);
+        emit(problem, &self.program, simulator, found, with).ok()
     }
 
     /// The figures of all plans, or of about `count` of them, evenly over the bytes between the fastest
@@ -278,8 +374,24 @@ impl Family {
 
 impl PartialEq for Family {
     fn eq(&self, other: &Family) -> bool {
-        self.found == other.found && self.floor == other.floor
+        self.found == other.found && self.cheaper == other.cheaper && self.floor == other.floor
     }
+}
+
+/// What moving a byte may count for.
+fn prices(tiers: &Tiers) -> impl Iterator<Item = Price> {
+    let price = |share: f64| {
+        let mut price = Price::default();
+        for tier in Tier::ALL {
+            if let Some(link) = tiers.link(tier) {
+                price.read[tier as usize] = share / link.read_while_writing;
+                price.write[tier as usize] = share / link.write_while_reading;
+            }
+        }
+        price
+    };
+    let count = if tiers.any() { PRICES.len() } else { 1 };
+    PRICES.into_iter().take(count).map(price)
 }
 
 /// Bytes below which no plan can be: the largest single run.
@@ -423,6 +535,32 @@ mod tests {
             };
             assert!(at(7) < at(6) && at(1) < at(6));
         }
+    }
+
+    #[test]
+    fn all_updates_of_one_cell_follow_replays() {
+        let mut problem = chain(100);
+        problem.nodes[0].reads.push((7, 0));
+        let first = problem.nodes.len() as NodeId;
+        for version in 0..3 {
+            let mut update = node(&[3], &[]);
+            (update.effect, update.writes) = (Effect::Once, vec![(7, version)]);
+            problem.nodes.push(update);
+        }
+        let family = Family::build(&problem, Policy::Auto).expect("sound");
+        let mut replayed = false;
+        for plan in &family.plans(&problem) {
+            let runs = plan.instructions.iter().filter_map(|i| match i.action {
+                Action::Run { node, .. } => Some(node),
+                _ => None,
+            });
+            let runs: Vec<NodeId> = runs.filter(|&n| n == 0 || n >= first).collect();
+            let (replays, updates) = runs.split_at(runs.len() - 3);
+            assert_eq!(updates, [first, first + 1, first + 2]);
+            assert!(replays.iter().all(|&n| n == 0));
+            replayed |= replays.len() > 1;
+        }
+        assert!(replayed);
     }
 
     #[test]

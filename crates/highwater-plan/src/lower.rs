@@ -4,9 +4,10 @@
 //! simulations hardly grows with the number of values; a batch that does not help is halved.
 
 use crate::archive::Found;
+use crate::problem::Tier;
 use crate::problem::ValueId;
 use crate::search::Search;
-use crate::simulate::{Held, KEEP, NEVER, RELEASE, awaited};
+use crate::simulate::{Held, KEEP, NEVER, RELEASE, awaited, spill, spilled};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -138,7 +139,62 @@ impl Search<'_> {
             .as_ref()
             .filter(|m| self.sources && settings[m.gap] == KEEP)
             .and_then(|m| self.with_sources(settings, m));
-        drop.into_iter().chain(with_sources)
+        drop.into_iter()
+            .chain(with_sources)
+            .chain(self.departures(settings, held))
+    }
+
+    /// Moves to a tier of a value that is held.
+    fn departures(&self, settings: &[u8], held: Held) -> impl Iterator<Item = Move> + use<> {
+        let moves = Tier::ALL.map(|tier| self.departure(settings, held, tier));
+        moves.into_iter().flatten()
+    }
+
+    fn departure(&self, settings: &[u8], held: Held, tier: Tier) -> Option<Move> {
+        let (program, v) = (self.program, held.value);
+        let (first, here) = (program.gap(v), program.gap(v) + held.k);
+        let bytes = program.size[v as usize];
+        if bytes == 0
+            || !self.limits.tiers[here][tier as usize]
+            || spilled(settings[here]).is_some()
+        {
+            return None;
+        }
+        let price = &self.simulator.price;
+        let (read, write) = (price.read[tier as usize], price.write[tier as usize]);
+        let tail = held.k == program.uses(v).len();
+        let (mut gap, mut keeps, mut cost) = (here, Vec::new(), read);
+        if !program.is_cell(v) {
+            cost += write;
+            // What is moved already is not written again.
+        } else if settings[first] == KEEP {
+            gap = first;
+            if program.rewritten[v as usize] {
+                cost += write;
+            }
+            if here != first {
+                keeps.push((here, spill(tier)));
+                cost += read;
+            }
+            // Moments that are updated last have the least time to be moved in.
+            let steps = program.steps.len() as f64;
+            let late = f64::from(program.updated_at[v as usize]) / steps;
+            cost *= 1.0 + 0.1 * late;
+        } else if spilled(settings[first]) != Some(tier) {
+            return None;
+        }
+        if tail && program.pending[v as usize] == 0 && here != first {
+            keeps.clear();
+        }
+        Some(Move {
+            score: score(bytes, cost * bytes as f64),
+            value: v,
+            k: held.k,
+            gap,
+            setting: spill(tier),
+            bytes,
+            keeps,
+        })
     }
 
     fn drop(&self, settings: &[u8], held: Held) -> Option<Move> {
@@ -146,6 +202,7 @@ impl Search<'_> {
         let gap = program.gap(v) + held.k;
         let setting = match settings[gap] {
             NEVER => return None,
+            moved if spilled(moved).is_some() => return None,
             _ if held.k == program.uses(v).len() => NEVER,
             released if awaited(released).is_some() => 1,
             n if n >= DEEPEST => NEVER,

@@ -2,16 +2,17 @@
 //!
 //! Program order, with three exceptions. Guards go as early as their inputs are there. So do nodes
 //! that *condense* (their outputs are tiny beside their inputs, as the norm of a gradient is): what
-//! they read may go the sooner. And so do *updates* (nodes that write cells which nobody reads
-//! afterwards): they go as soon as their inputs are final, every guard has passed and every reader of
-//! the old version has run. Where an update stands depends on replays too, so updates are not steps:
-//! they have an earliest place, which a simulation may put off.
+//! they read may go the sooner. And so do *updates* (nodes that write cells which nobody but other
+//! updates touches afterwards): they go as soon as their inputs are final, every guard has passed and
+//! every reader of the old version has run. Updates of one cell follow each other in the order of its
+//! versions. Where an update stands depends on replays too, so updates are not steps: they have an
+//! earliest place, which a simulation may put off.
 
 use crate::check::ProblemError;
 use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A node that writes cells which nobody reads afterwards.
+/// A node that writes cells which nobody but other updates touches afterwards.
 #[derive(Debug, Clone)]
 pub(crate) struct Update {
     /// The node.
@@ -88,12 +89,11 @@ fn condenses(problem: &Problem, n: &Node) -> bool {
     n.effect == Effect::Repeatable && read > 0 && bytes(&n.outputs) <= read / 64
 }
 
-/// Which nodes are updates in the sense of this module.
+/// Which nodes are updates in the sense of this module: of those that write cells and fill nothing
+/// that is needed, all but those whose new version some other node touches.
 fn movable(problem: &Problem) -> Vec<bool> {
-    let mut touched: BTreeSet<(CellId, Version)> = BTreeSet::new();
     let mut used = vec![false; problem.values.len()];
     for n in problem.nodes.iter().filter(|n| !n.done) {
-        touched.extend(n.reads.iter().chain(&n.writes));
         for &v in &n.inputs {
             used[v as usize] = true;
         }
@@ -103,15 +103,26 @@ fn movable(problem: &Problem) -> Vec<bool> {
         !(used[v as usize] || value.wanted && value.home == Home::Arena)
     };
     let moves = |n: &Node| {
-        !n.done
-            && n.effect == Effect::Once
-            && !n.writes.is_empty()
-            && n.writes
-                .iter()
-                .all(|&(c, v)| !touched.contains(&(c, v + 1)))
-            && n.outputs.iter().all(idle)
+        !n.done && n.effect == Effect::Once && !n.writes.is_empty() && n.outputs.iter().all(idle)
     };
-    problem.nodes.iter().map(moves).collect()
+    let mut movable: Vec<bool> = problem.nodes.iter().map(moves).collect();
+    // A node that stays in its place keeps there what made the versions that it touches.
+    let writers = writers(problem);
+    let stays = |&n: &NodeId| !movable[n as usize] && !problem.nodes[n as usize].done;
+    let all = 0..problem.nodes.len() as NodeId;
+    let mut stay: Vec<NodeId> = all.filter(stays).collect();
+    while let Some(n) = stay.pop() {
+        let n = &problem.nodes[n as usize];
+        for &(cell, version) in n.reads.iter().chain(&n.writes) {
+            let maker = version.checked_sub(1).and_then(|v| writers.get(&(cell, v)));
+            if let Some(&maker) = maker
+                && std::mem::take(&mut movable[maker as usize])
+            {
+                stay.push(maker);
+            }
+        }
+    }
+    movable
 }
 
 /// For each node that is not done: the nodes, not done either, that must run before it.
@@ -197,5 +208,80 @@ fn sorted(
     match nodes.iter().find(|&&n| missing[n as usize].is_some()) {
         Some(&node) => Err(ProblemError::NoOrder { node }),
         None => Ok(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::producers;
+    use crate::problem::{Pin, Value};
+
+    type Cells<'a> = &'a [(CellId, Version)];
+
+    /// Four forward nodes and a guard, of which node 1 reads cell 7; then nodes of which each reads
+    /// values and cells and writes cells.
+    fn problem(rest: &[(&[ValueId], Cells<'_>, Cells<'_>)]) -> Problem {
+        let value = |home| Value {
+            bytes: 64,
+            home,
+            pin: Pin::Free,
+            wanted: false,
+        };
+        let mut problem = Problem {
+            values: vec![value(Home::Arena); 5],
+            nodes: (0..4).map(|v| Node::new(&[v], &[v + 1], 1.0)).collect(),
+        };
+        problem.values[0] = value(Home::External);
+        problem.nodes[1].reads.push((7, 0));
+        let mut guard = Node::new(&[3], &[], 0.0);
+        guard.effect = Effect::Guard;
+        problem.nodes.push(guard);
+        for (inputs, reads, writes) in rest {
+            let mut node = Node::new(inputs, &[], 1.0);
+            (node.reads, node.writes) = (reads.to_vec(), writes.to_vec());
+            node.effect = Effect::Once;
+            problem.nodes.push(node);
+        }
+        problem
+    }
+
+    fn ordered(problem: &Problem) -> Order {
+        order(problem, &producers(problem)).expect("sound")
+    }
+
+    #[test]
+    fn a_chain_of_updates_of_one_cell_moves_in_order() {
+        let chain = problem(&[
+            (&[3], &[], &[(7, 0), (8, 0)]),
+            (&[4], &[], &[(7, 1), (9, 0)]),
+            (&[3], &[], &[(7, 2)]),
+        ]);
+        let Order { steps, updates } = ordered(&chain);
+        // The guard goes as soon as it can.
+        assert_eq!(steps, [0, 1, 2, 4, 3]);
+        let found: Vec<_> = updates.iter().map(|u| (u.node, u.due)).collect();
+        assert_eq!(found, [(5, 4), (6, 5), (7, 5)]);
+        let after: Vec<_> = updates.iter().map(|u| u.after.clone()).collect();
+        assert_eq!(after, [vec![], vec![0], vec![1]]);
+    }
+
+    #[test]
+    fn what_a_node_in_its_place_touches_is_made_in_its_place() {
+        // The second update reads what the first made of cell 7, and moves with it; the last node
+        // fills what somebody wants, so it stays, and with it what made the version that it reads.
+        let mut chain = problem(&[
+            (&[3], &[], &[(7, 0)]),
+            (&[3], &[(7, 1)], &[(8, 0)]),
+            (&[3], &[], &[(9, 0)]),
+            (&[3], &[], &[(9, 1)]),
+        ]);
+        let nodes = |order: Order| order.updates.iter().map(|u| u.node).collect::<Vec<_>>();
+        assert_eq!(nodes(ordered(&chain)), [5, 6, 7, 8]);
+        chain.nodes.push(Node::new(&[3], &[], 1.0));
+        chain.nodes[9].reads.push((9, 2));
+        assert_eq!(nodes(ordered(&chain)), [5, 6]);
+        chain.nodes[9].reads.push((8, 1));
+        assert_eq!(nodes(ordered(&chain)), []);
     }
 }

@@ -47,7 +47,9 @@ const TINY: u64 = 4096;
 ///
 /// Tiny buffers are many and hardly matter: they get a region of their own at the bottom, where each
 /// takes the first hole at the time of its birth, unless that region would be large.
-pub(crate) fn pack(buffers: &[Buffer], effort: Effort) -> Packing {
+///
+/// The large ones start at a multiple of `align` if their sizes are multiples of it.
+pub(crate) fn pack(buffers: &[Buffer], effort: Effort, align: u64) -> Packing {
     let peak = peak(buffers);
     let (tiny, rest): (Vec<u32>, Vec<u32>) =
         (0..buffers.len() as u32).partition(|&i| buffers[i as usize].bytes <= peak / TINY);
@@ -55,7 +57,8 @@ pub(crate) fn pack(buffers: &[Buffer], effort: Effort) -> Packing {
     if free && !tiny.is_empty() {
         let (offsets, height) = as_they_come(buffers, &tiny);
         if height <= peak / 1000 * GOOD {
-            return with_region(buffers, (&tiny, &offsets, height), &rest, effort);
+            let region = height.next_multiple_of(align);
+            return with_region(buffers, (&tiny, &offsets, region), &rest, effort);
         }
     }
     pack_all(buffers, peak, effort)
@@ -284,7 +287,7 @@ mod tests {
             buffer(64, 2, 3),
             buffer(0, 0, 3),
         ];
-        let packing = pack(&buffers, Effort::Thorough);
+        let packing = pack(&buffers, Effort::Thorough, 1);
         sound(&buffers, &packing);
         assert_eq!(packing.height, peak(&buffers));
     }
@@ -296,7 +299,7 @@ mod tests {
             fixed: Some(128),
             ..buffer(64, 0, 5)
         });
-        let packing = pack(&buffers, Effort::Thorough);
+        let packing = pack(&buffers, Effort::Thorough, 1);
         sound(&buffers, &packing);
     }
 
@@ -310,7 +313,7 @@ mod tests {
                 let from = next(40) as u32;
                 buffers.push(buffer(next(20) * 64, from, from + next(12) as u32));
             }
-            sound(&buffers, &pack(&buffers, Effort::Thorough));
+            sound(&buffers, &pack(&buffers, Effort::Thorough, 1));
         }
     }
 }

@@ -145,7 +145,6 @@ impl Plan {
         }
     }
 
-    #[expect(dead_code, reason = "the planner does not move anything yet")]
     pub(crate) fn traffic_mut(&mut self, tier: Tier) -> &mut Traffic {
         match tier {
             Tier::Host => &mut self.host,

@@ -3,7 +3,7 @@
 use crate::archive::Found;
 use crate::problem::ValueId;
 use crate::search::Search;
-use crate::simulate::{KEEP, NEVER, RELEASE, awaited};
+use crate::simulate::{KEEP, NEVER, RELEASE, awaited, spilled};
 
 /// Settings tried in vain, one after the other, before polishing is given up.
 const MISSES: u32 = 48;
@@ -59,13 +59,14 @@ impl Search<'_> {
         let mut high = self.simulator.high.clone();
         let mut batch = Vec::new();
         for (_, v, k) in self.repeated(&found.settings) {
-            let tail = k == self.program.uses(v).len();
+            let home = k == 0 && self.program.is_cell(v);
+            let tail = k == self.program.uses(v).len() && !home;
             let gap = self.program.gap(v) + k;
             if tail || self.limits.low[gap] != KEEP || self.crowded(&high, v, k, budget) {
                 continue;
             }
-            let (from, to) = self.program.span(v, k);
-            for high in high.iter_mut().take(to as usize).skip(from as usize + 1) {
+            let (from, to) = self.kept_span(v, k);
+            for high in high.iter_mut().take(to as usize).skip(from as usize) {
                 *high += self.program.size[v as usize];
             }
             batch.push(gap);
@@ -92,7 +93,8 @@ impl Search<'_> {
         let (mut better, mut misses) = (false, 0);
         for (_, v, k) in self.repeated(&found.settings) {
             let gap = self.program.gap(v) + k;
-            let tail = k == self.program.uses(v).len();
+            let home = k == 0 && self.program.is_cell(v);
+            let tail = k == self.program.uses(v).len() && !home;
             let crowded = self.crowded(&high, v, k, budget);
             if crowded && found.settings[gap] == 1 {
                 continue;
@@ -136,14 +138,13 @@ impl Search<'_> {
     fn repeated(&self, settings: &[u8]) -> Vec<(f64, ValueId, usize)> {
         let mut list = Vec::new();
         for v in 0..self.program.size.len() as ValueId {
-            let Some(node) = self.program.producer[v as usize] else {
-                continue;
-            };
             for k in 0..=self.program.uses(v).len() {
                 let gap = self.program.gap(v) + k;
                 let count = self.simulator.replays[gap];
                 if count > 0 && settings[gap] != KEEP {
-                    let seconds = self.program.alone(node, v) * f64::from(count);
+                    let Some(seconds) = self.price(v, settings[gap], count) else {
+                        continue;
+                    };
                     list.push((seconds / (self.program.size[v as usize] + 1) as f64, v, k));
                 }
             }
@@ -152,11 +153,37 @@ impl Search<'_> {
         list
     }
 
+    /// Seconds that a value's absence from a gap costs, given how often it comes back.
+    fn price(&self, v: ValueId, setting: u8, count: u32) -> Option<f64> {
+        let program = self.program;
+        let (bytes, price) = (program.size[v as usize] as f64, &self.simulator.price);
+        if let Some(tier) = spilled(setting) {
+            let written = !program.is_cell(v) || program.rewritten[v as usize];
+            let write = if written {
+                price.write[tier as usize]
+            } else {
+                0.0
+            };
+            return Some(bytes * (write + price.read[tier as usize] * f64::from(count)));
+        }
+        let node = program.producer[v as usize]?;
+        Some(program.alone(node, v) * f64::from(count))
+    }
+
+    /// The steps in which a value is there if it is kept in a gap: all, for the home of a cell.
+    fn kept_span(&self, v: ValueId, k: usize) -> (u32, u32) {
+        if k == 0 && self.program.is_cell(v) {
+            return (0, self.program.steps.len() as u32);
+        }
+        let (from, to) = self.program.span(v, k);
+        (from + 1, to)
+    }
+
     /// Whether there is no room for a value somewhere inside its gap.
     fn crowded(&self, high: &[u64], v: ValueId, k: usize, budget: u64) -> bool {
-        let (from, to) = self.program.span(v, k);
+        let (from, to) = self.kept_span(v, k);
         let size = self.program.size[v as usize];
-        (from + 1..to).any(|step| high[step as usize] + size > budget)
+        (from..to).any(|step| high[step as usize] + size > budget)
     }
 }
 
@@ -168,6 +195,7 @@ fn faster(next: &Found, than: &Found) -> bool {
 /// What to try in place of a setting, most saving first.
 fn lower_settings(setting: u8, tail: bool) -> Vec<u8> {
     match setting {
+        moved if spilled(moved).is_some() => vec![if tail { NEVER } else { KEEP }],
         _ if tail => vec![RELEASE],
         1 => vec![KEEP],
         released if awaited(released).is_some() => vec![KEEP],

@@ -9,7 +9,7 @@
 use crate::check::{ProblemError, producers};
 use crate::csr::Csr;
 use crate::order::{Update, order, writers};
-use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
+use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, Tier, Tiers, ValueId, Version};
 use std::collections::BTreeMap;
 
 /// Until when a node may be run again, because of a cell that it reads.
@@ -48,8 +48,18 @@ pub(crate) struct Program {
     pub(crate) repeatable: Vec<bool>,
     /// Values that are there from the start.
     pub(crate) initial: Vec<ValueId>,
-    /// Per value: how many updates read it.
+    /// Per value that is a cell's bytes: the tier that is its home, if that is not to be decided.
+    pub(crate) cell: Vec<Option<Option<Tier>>>,
+    /// All values that are cells' bytes.
+    pub(crate) cells: Vec<ValueId>,
+    /// Per node: the cells that it overwrites.
+    pub(crate) rewrites: Csr<ValueId>,
+    /// Per value: whether a node overwrites it.
+    pub(crate) rewritten: Vec<bool>,
+    pub(crate) tiers: Tiers,
+    /// Per value: how many updates read it, and the first step before which the last of them may run.
     pub(crate) pending: Vec<u32>,
+    pub(crate) updated_at: Vec<u32>,
     /// Per value: the steps that use it, ascending. Gap `k` of value `v` has the flat index
     /// [`Program::gap`]`(v) + k` in a list of settings, which is why the rows have room for the
     /// tail: its entry is `u32::MAX`.
@@ -92,6 +102,13 @@ impl Program {
         };
         let resident =
             |&v: &ValueId| matches!(problem.values[v as usize].home, Home::Resident { .. });
+        let cell = |v: ValueId| match problem.values[v as usize].home {
+            Home::Cell(tier) => Some(tier),
+            _ => None,
+        };
+        let rewrites = |n: &Node| -> Vec<ValueId> {
+            n.rewrites.iter().map(|&at| n.inputs[at as usize]).collect()
+        };
         let mut program = Program {
             inputs: inputs.collect(),
             outputs: problem
@@ -121,7 +138,18 @@ impl Program {
                 .collect(),
             repeatable: values().map(again).collect(),
             initial: values().filter(resident).collect(),
+            cell: values().map(cell).collect(),
+            cells: values().filter(|&v| cell(v).is_some()).collect(),
+            rewrites: problem
+                .nodes
+                .iter()
+                .map(rewrites)
+                .chain([Vec::new()])
+                .collect(),
+            rewritten: vec![false; problem.values.len()],
+            tiers: problem.tiers,
             pending: vec![0; problem.values.len()],
+            updated_at: vec![0; problem.values.len()],
             steps: order
                 .steps
                 .into_iter()
@@ -148,8 +176,19 @@ impl Program {
         for u in &self.updates {
             for &v in self.inputs.row(u.node) {
                 self.pending[v as usize] += 1;
+                self.updated_at[v as usize] = self.updated_at[v as usize].max(u.due);
             }
         }
+        for n in 0..self.end() {
+            for &v in self.rewrites.row(n) {
+                self.rewritten[v as usize] = true;
+            }
+        }
+    }
+
+    /// Whether a value is a cell's bytes.
+    pub(crate) fn is_cell(&self, v: ValueId) -> bool {
+        self.cell[v as usize].is_some()
     }
 
     /// Seconds saved by leaving a value out of a run of its producer; `None` if it must be filled.
@@ -282,7 +321,7 @@ fn pairs(problem: &Problem, n: &Node) -> Vec<(ValueId, ValueId)> {
         let (from, to) = (&problem.values[i as usize], &problem.values[o as usize]);
         from.bytes == to.bytes
             && from.bytes > 0
-            && from.home != Home::External
+            && !matches!(from.home, Home::External | Home::Cell(_))
             && to.home == Home::Arena
             && !from.wanted
             && n.inputs.iter().filter(|&&v| v == i).count() == 1

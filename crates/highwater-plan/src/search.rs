@@ -9,7 +9,7 @@ use crate::evict::{Rule, Walks};
 use crate::problem::ValueId;
 use crate::program::Program;
 use crate::settings::{Cuts, Limits, all, blocks, cuts};
-use crate::simulate::{KEEP, NEVER, Simulator, Stuck};
+use crate::simulate::{KEEP, NEVER, Price, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
 const WORK: u64 = 8_000;
@@ -43,7 +43,11 @@ pub(crate) struct Search<'a> {
 impl<'a> Search<'a> {
     /// A search whose only find is the settings that keep as much as the limits let it. The error
     /// is a value that is needed and lost.
-    pub(crate) fn new(program: &'a Program, limits: Limits) -> Result<Search<'a>, ValueId> {
+    pub(crate) fn new(
+        program: &'a Program,
+        limits: Limits,
+        price: Price,
+    ) -> Result<Search<'a>, ValueId> {
         let mut search = Search {
             program,
             limits,
@@ -52,6 +56,7 @@ impl<'a> Search<'a> {
             stop: 0,
             sources: false,
         };
+        search.simulator.price = price;
         search.relax()?;
         Ok(search)
     }
@@ -71,8 +76,11 @@ impl<'a> Search<'a> {
                 Err(Stuck::Long | Stuck::Over) => {
                     let low = &mut self.limits.low;
                     let dropped: Vec<usize> = (0..low.len()).filter(|&gap| low[gap] == 1).collect();
-                    // Where all is kept each node runs once, which is not too long.
-                    assert!(!dropped.is_empty(), "a run of each node is too long");
+                    // Where all is kept each node runs once, which is not too long; and fixed homes that
+                    // are too many for their tier are nobody's to change.
+                    if dropped.is_empty() {
+                        return Err(self.program.cells.first().copied().unwrap_or(0));
+                    }
                     for gap in dropped {
                         (self.limits.low[gap], self.limits.high[gap]) = (KEEP, KEEP);
                     }
@@ -102,7 +110,10 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        self.walks(rungs, share / 4 / rungs.len() as u64);
+        // Walks know of no tiers.
+        if !self.program.tiers.any() {
+            self.walks(rungs, share / 4 / rungs.len() as u64);
+        }
         for pair in rungs.windows(2) {
             self.allow(share / 4 / rungs.len() as u64);
             if let Some(found) = self.archive.within(pair[0]).cloned()

@@ -6,16 +6,21 @@
 //! is computed from it. Recomputing all that lies between cuts is checkpointing per block.
 
 use crate::family::Policy;
-use crate::problem::{NodeId, Pin, Problem, ValueId};
+use crate::problem::{NodeId, Pin, Problem, Tier, ValueId};
 use crate::program::Program;
-use crate::simulate::{KEEP, LATEST, NEVER, RELEASE};
+use crate::simulate::{KEEP, LATEST, NEVER, RELEASE, spill};
 
 /// For each gap the least and the most that its setting may be.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     pub(crate) low: Vec<u8>,
     pub(crate) high: Vec<u8>,
+    /// For each gap the tiers to which the value may be moved in it, whatever `high` says.
+    pub(crate) tiers: Vec<[bool; 2]>,
 }
+
+/// Values of less than this share of the largest are not worth moving.
+const SMALL: u64 = 4096;
 
 impl Limits {
     pub(crate) fn new(problem: &Problem, program: &Program, policy: Policy) -> Limits {
@@ -43,7 +48,11 @@ impl Limits {
                 }
             }
         }
-        let mut limits = Limits { low, high };
+        let tiers = vec![[false; 2]; program.gaps()];
+        let mut limits = Limits { low, high, tiers };
+        if program.tiers.any() {
+            limits.move_values(problem, program);
+        }
         if policy == Policy::Recompute {
             let cuts = cuts(program);
             let start = blocks(program, &limits, &cuts);
@@ -52,6 +61,44 @@ impl Limits {
             }
         }
         limits
+    }
+
+    /// Allows to move what may be moved, and settles the homes that are given.
+    fn move_values(&mut self, problem: &Problem, program: &Program) {
+        let largest = program.size.iter().copied().max().unwrap_or(0);
+        let writable = |tier| program.tiers.link(tier).is_some_and(|link| link.writable);
+        let there = |tier| program.tiers.link(tier).is_some();
+        for v in 0..problem.values.len() as ValueId {
+            let (first, uses) = (program.gap(v), program.uses(v).len());
+            let tail = first + uses;
+            let updated = program.pending[v as usize] > 0;
+            if let Some(home) = program.cell[v as usize] {
+                let may = |tier| {
+                    if program.rewritten[v as usize] {
+                        writable(tier)
+                    } else {
+                        there(tier)
+                    }
+                };
+                let may = Tier::ALL.map(|tier| may(tier) && home.is_none_or(|home| home == tier));
+                (self.low[tail], self.high[tail]) = (NEVER, NEVER);
+                self.tiers[first..tail].fill(may);
+                if updated {
+                    self.tiers[tail] = may;
+                }
+                self.tiers[first] = may;
+                let at_home = home.map_or(KEEP, spill);
+                (self.low[first], self.high[first]) = (at_home, at_home);
+            } else if program.size[v as usize] * SMALL >= largest
+                && problem.values[v as usize].pin == Pin::Free
+            {
+                let may = Tier::ALL.map(writable);
+                self.tiers[first..tail].fill(may);
+                if updated {
+                    self.tiers[tail] = may;
+                }
+            }
+        }
     }
 }
 
@@ -81,8 +128,11 @@ fn widest(problem: &Problem, program: &Program, v: ValueId) -> Option<usize> {
 fn turn(program: &Program) -> u32 {
     let mut change = vec![0i64; program.steps.len() + 1];
     let long = program.steps.len() as u32 / 16;
-    let largest = program.size.iter().copied().max().unwrap_or(0);
-    let counts = |&v: &ValueId| program.size[v as usize] > largest / 100;
+    let sizes = (0..)
+        .zip(&program.size)
+        .filter(|(v, _)| !program.is_cell(*v));
+    let largest = sizes.map(|(_, &size)| size).max().unwrap_or(0);
+    let counts = |&v: &ValueId| program.size[v as usize] > largest / 100 && !program.is_cell(v);
     for v in (0..program.size.len() as ValueId).filter(counts) {
         for k in 0..program.uses(v).len() {
             let (from, to) = program.span(v, k);

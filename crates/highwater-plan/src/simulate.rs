@@ -5,7 +5,12 @@
 //! - n: dropped at once, and held again from its n-th recomputation inside the gap; in a tail,
 //!   dropped at once, and once it is recomputed held until n recomputations have read it;
 //! - `released(n)`: held until n recomputations have read it, then as 1 (in a tail, then as `NEVER`);
-//! - `NEVER`: dropped, and each recomputation is transient.
+//! - `NEVER`: dropped, and each recomputation is transient;
+//! - `spill(tier)`: dropped, and fetched from a copy on a tier that is made once.
+//!
+//! A cell whose first gap is kept has its home in memory: it is there throughout. Otherwise its home is
+//! the tier of that gap: it is fetched when it is needed, and copied back when it goes after it was
+//! overwritten. An update that is still to read a value holds it, unless it is spilled.
 //!
 //! The program is walked once. Before a node runs, what is missing of its inputs is recomputed
 //! on demand, earliest producer first, each input pinned as soon as it is there (any other order
@@ -16,7 +21,8 @@
 //! off, and the walk starts again; so updates follow the replays of their readers.
 
 use crate::archive::Found;
-use crate::problem::{NodeId, ValueId};
+use crate::check::footprint_on;
+use crate::problem::{NodeId, Tier, ValueId};
 use crate::program::{Lock, Program};
 
 /// Keep the value through the gap.
@@ -25,6 +31,33 @@ pub(crate) const KEEP: u8 = 0;
 pub(crate) const RELEASE: u8 = released(1);
 /// Never hold the value in the gap.
 pub(crate) const NEVER: u8 = 255;
+
+/// Move the value to a tier for the gap, at once.
+pub(crate) const fn spill(tier: Tier) -> u8 {
+    match tier {
+        Tier::Host => SPILLS[0],
+        Tier::Disk => SPILLS[1],
+    }
+}
+
+/// The settings that move.
+pub(crate) const SPILLS: [u8; 2] = [190, 191];
+
+/// The tier that a setting moves to.
+pub(crate) const fn spilled(setting: u8) -> Option<Tier> {
+    match setting {
+        190 => Some(Tier::Host),
+        191 => Some(Tier::Disk),
+        _ => None,
+    }
+}
+
+/// What moving a byte counts for, in seconds, by [`Tier`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Price {
+    pub(crate) read: [f64; 2],
+    pub(crate) write: [f64; 2],
+}
 
 /// Readers that a released value may wait for at most.
 pub(crate) const READERS: u8 = 63;
@@ -54,6 +87,8 @@ pub(crate) const LONGEST: u32 = 5;
 pub(crate) trait Recorder {
     fn run(&mut self, _node: NodeId, _fresh: &[Fresh]) {}
     fn free(&mut self, _value: ValueId) {}
+    fn fetch(&mut self, _value: ValueId, _tier: Tier) {}
+    fn evict(&mut self, _value: ValueId, _tier: Tier) {}
     fn restart(&mut self) {}
 }
 
@@ -73,7 +108,26 @@ pub(crate) struct Outcome {
     pub(crate) peak: u64,
     /// The first run, counted from 0, that reaches the peak; `u32::MAX` if the start does.
     pub(crate) peak_run: u32,
+    /// Of runs, and what transfers count for.
     pub(crate) seconds: f64,
+    /// Of runs.
+    pub(crate) compute: f64,
+    /// Bytes fetched and evicted, by [`Tier`].
+    pub(crate) read: [u64; 2],
+    pub(crate) written: [u64; 2],
+}
+
+impl Outcome {
+    fn new(bytes: u64) -> Outcome {
+        Outcome {
+            peak: bytes,
+            peak_run: u32::MAX,
+            seconds: 0.0,
+            compute: 0.0,
+            read: [0; 2],
+            written: [0; 2],
+        }
+    }
 }
 
 /// Why settings cannot be carried out.
@@ -120,12 +174,17 @@ struct State {
     read: u8,
     present: bool,
     hold: bool,
+    /// Whether its setting is one that moves it.
+    spill: bool,
+    /// Where there is a copy of it.
+    copy: Option<Tier>,
 }
 
 impl State {
     /// Whether nothing keeps it.
     fn idle(self) -> bool {
-        self.present && !self.hold && self.pins == 0 && self.pending == 0
+        let pending = self.pending > 0 && !self.spill;
+        self.present && !self.hold && self.pins == 0 && !pending
     }
 }
 
@@ -157,6 +216,12 @@ pub(crate) struct Simulator<'a> {
     /// What was held at the watched run and not used by it.
     pub(crate) held: Vec<Held>,
     watch: u32,
+    /// What moving a byte counts for.
+    pub(crate) price: Price,
+    /// Whether values may be moved.
+    moves: bool,
+    /// Bytes of all that was ever put on each tier.
+    below: [u64; 2],
     /// Bytes at which it gives up.
     most: u64,
     /// Runs simulated so far, over all simulations.
@@ -173,6 +238,8 @@ impl<'a> Simulator<'a> {
             read: 0,
             present: false,
             hold: false,
+            spill: false,
+            copy: None,
         };
         Simulator {
             program,
@@ -188,11 +255,10 @@ impl<'a> Simulator<'a> {
             late: false,
             bytes: 0,
             runs: 0,
-            outcome: Outcome {
-                peak: 0,
-                peak_run: 0,
-                seconds: 0.0,
-            },
+            outcome: Outcome::new(0),
+            price: Price::default(),
+            moves: program.tiers.any(),
+            below: [0; 2],
             high: vec![0; program.steps.len() + 1],
             replays: vec![0; program.gaps()],
             held: Vec::new(),
@@ -306,11 +372,20 @@ impl<'a> Simulator<'a> {
             .iter()
             .map(|&v| program.size[v as usize])
             .sum();
-        self.outcome = Outcome {
-            peak: self.bytes,
-            peak_run: u32::MAX,
-            seconds: 0.0,
-        };
+        self.below = [0; 2];
+        for &v in &program.cells {
+            let home = spilled(self.settings[program.gap(v)]);
+            let state = &mut self.values[v as usize];
+            if let Some(tier) = home {
+                (state.spill, state.copy) = (true, Some(tier));
+                self.below[tier as usize] += footprint_on(tier, program.size[v as usize]);
+            } else {
+                // Nothing ever lets go of it.
+                (state.present, state.pins) = (true, 1);
+                self.bytes += program.size[v as usize];
+            }
+        }
+        self.outcome = Outcome::new(self.bytes);
         for &v in &program.initial {
             self.values[v as usize].present = true;
             self.enter(v);
@@ -321,6 +396,7 @@ impl<'a> Simulator<'a> {
     }
 
     fn steps(&mut self, recorder: &mut impl Recorder) -> Result<(), Stuck> {
+        self.check_room()?;
         let steps = self.program.steps.len() as u32;
         for step in 0..=steps {
             while let Some(&u) = self.queue.last() {
@@ -344,7 +420,7 @@ impl<'a> Simulator<'a> {
             self.values[v as usize].hold = false;
             self.release(v, recorder);
         }
-        Ok(())
+        self.check_room()
     }
 
     /// Runs a node for the first time, after all that it needs.
@@ -369,9 +445,14 @@ impl<'a> Simulator<'a> {
                 _ => inputs.get(frame.next as usize),
             };
             if let Some(&v) = next {
-                if self.values[v as usize].present {
-                    self.values[v as usize].pins += 1;
+                let state = &mut self.values[v as usize];
+                if state.present {
+                    state.pins += 1;
                     frame.next += 1;
+                } else if let Some(tier) = state.copy {
+                    state.pins += 1;
+                    frame.next += 1;
+                    self.fetch(v, tier, recorder);
                 } else {
                     match program.producer[v as usize] {
                         Some(p) if program.repeatable[v as usize] => {
@@ -459,6 +540,10 @@ impl<'a> Simulator<'a> {
         self.bytes += bytes;
         self.runs += 1;
         self.outcome.seconds += seconds;
+        self.outcome.compute += seconds;
+        for &v in program.rewrites.row(node) {
+            self.values[v as usize].copy = None;
+        }
         for i in 0..self.fresh.len() {
             let Fresh { value, takes } = self.fresh[i];
             if let Some(input) = takes {
@@ -479,7 +564,9 @@ impl<'a> Simulator<'a> {
     fn taken(&self, node: NodeId, output: ValueId) -> Option<ValueId> {
         let goes = |&&(i, o): &&(ValueId, ValueId)| {
             let state = self.values[i as usize];
-            let free = !state.hold && state.pins == 1 && state.pending == 0;
+            // What is to be copied to a tier when it goes needs its bytes until then.
+            let copied = state.spill && state.copy.is_none();
+            let free = !state.hold && state.pins == 1 && state.pending == 0 && !copied;
             o == output && free && self.fresh.iter().all(|f| f.takes != Some(i))
         };
         self.program
@@ -507,17 +594,69 @@ impl<'a> Simulator<'a> {
 
     fn release(&mut self, v: ValueId, recorder: &mut impl Recorder) {
         let state = &mut self.values[v as usize];
-        if state.idle() {
-            state.present = false;
-            self.bytes -= self.program.size[v as usize];
-            recorder.free(v);
+        if !state.idle() {
+            return;
+        }
+        state.present = false;
+        let bytes = self.program.size[v as usize];
+        self.bytes -= bytes;
+        match self.due_copy(v) {
+            Some(tier) => {
+                self.values[v as usize].copy = Some(tier);
+                self.outcome.written[tier as usize] += bytes;
+                self.outcome.seconds += self.price.write[tier as usize] * bytes as f64;
+                recorder.evict(v, tier);
+            }
+            None => recorder.free(v),
+        }
+    }
+
+    /// Where a value that goes is to be copied first: a cell that was overwritten goes home, a value
+    /// that is needed again and moved for that has no copy yet.
+    fn due_copy(&mut self, v: ValueId) -> Option<Tier> {
+        let program = self.program;
+        let state = self.values[v as usize];
+        if state.copy.is_some() {
+            return None;
+        }
+        if program.is_cell(v) {
+            return spilled(self.settings[program.gap(v)]);
+        }
+        let needed = state.pending > 0 || !program.tail(state.gap as usize);
+        let tier = spilled(self.settings[state.gap as usize]).filter(|_| needed)?;
+        self.below[tier as usize] += footprint_on(tier, program.size[v as usize]);
+        Some(tier)
+    }
+
+    fn fetch(&mut self, v: ValueId, tier: Tier, recorder: &mut impl Recorder) {
+        let bytes = self.program.size[v as usize];
+        let state = &mut self.values[v as usize];
+        state.present = true;
+        self.replays[state.gap as usize] += 1;
+        self.bytes += bytes;
+        self.outcome.read[tier as usize] += bytes;
+        self.outcome.seconds += self.price.read[tier as usize] * bytes as f64;
+        recorder.fetch(v, tier);
+    }
+
+    /// Gives up where more is put on a tier than there is room for.
+    fn check_room(&self) -> Result<(), Stuck> {
+        let room = |tier| self.program.tiers.link(tier).map_or(0, |link| link.bytes);
+        let over = |&tier: &Tier| self.below[tier as usize] > room(tier);
+        match Tier::ALL.iter().find(|tier| over(tier)) {
+            Some(_) => Err(Stuck::Over),
+            None => Ok(()),
         }
     }
 
     /// Decides whether a value is held from here on.
     fn enter(&mut self, v: ValueId) {
         let state = self.values[v as usize];
-        self.values[v as usize].hold = self.holds(state.gap as usize, state.count);
+        let gap = state.gap as usize;
+        let hold = self.holds(gap, state.count);
+        let spill = spilled(self.settings[gap]).is_some();
+        let state = &mut self.values[v as usize];
+        (state.hold, state.spill) = (hold, spill);
     }
 
     /// Whether a value is held after so many recomputations in a gap.
@@ -525,6 +664,7 @@ impl<'a> Simulator<'a> {
         match self.settings[gap] {
             KEEP => true,
             NEVER => false,
+            moved if spilled(moved).is_some() => false,
             released if awaited(released).is_some() => count == 0 || !self.program.tail(gap),
             n => count >= if self.program.tail(gap) { 1 } else { n },
         }
@@ -556,7 +696,9 @@ impl<'a> Simulator<'a> {
         let again = u8::from(frame.target.is_some());
         let state = self.values[v as usize];
         let count = state.count.saturating_add(again);
-        frame.target == Some(v) || state.pending > 0 || self.holds(state.gap as usize, count)
+        let gap = state.gap as usize;
+        let kept = self.holds(gap, count) || spilled(self.settings[gap]).is_some();
+        frame.target == Some(v) || state.pending > 0 || kept
     }
 
     /// Checks that a node may run again at a step, and puts off updates where it may not yet.
@@ -592,7 +734,14 @@ impl<'a> Simulator<'a> {
     fn snapshot(&mut self) {
         for v in 0..self.values.len() as ValueId {
             let state = self.values[v as usize];
-            if state.present && state.hold && state.pins == 0 && state.pending == 0 {
+            let home = self.program.is_cell(v) && self.settings[self.program.gap(v)] == KEEP;
+            let waits = state.hold && state.pending == 0 || self.moves && state.pending > 0;
+            let idle = if home {
+                state.pins == 1
+            } else {
+                waits && state.pins == 0
+            };
+            if state.present && idle {
                 let k = state.gap as usize - self.program.gap(v);
                 self.held.push(Held { value: v, k });
             }

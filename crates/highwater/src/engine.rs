@@ -3,6 +3,7 @@
 use crate::cells::Cells;
 use crate::clock::Clock;
 use crate::disk::{DiskPlace, DiskRates, DiskSettings, DiskTier};
+use crate::optim::PIECE_BYTES;
 use crate::plan_cache::PlanCache;
 use crate::report::{StepReport, Totals};
 use crate::state::State;
@@ -37,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) disk: Option<Arc<DiskTier>>,
     /// About how many points the curve of a forecast has for each plan.
     pub(crate) prices: usize,
+    /// Bytes of a moment in one piece at most.
+    pub(crate) piece_bytes: u64,
     /// Bytes of the process that `memory(..)` bounds; `None` if only the arenas are bounded.
     process_budget: Option<u64>,
     state: Mutex<State>,
@@ -60,6 +63,7 @@ pub struct Builder {
     rates: Rates,
     correct_times: bool,
     prices: usize,
+    piece_bytes: u64,
     cache: PlanCache,
     kernels: Kernels,
     eager: bool,
@@ -146,6 +150,15 @@ impl Builder {
     /// default 24; with 0 it is empty. Each takes packing a plan.
     pub fn prices(mut self, count: usize) -> Self {
         self.prices = count;
+        self
+    }
+
+    /// The most bytes of an optimizer's moment in one piece, by default 32 MiB. A parameter of more
+    /// than twice as many is updated some rows at a time, and the moments of those rows are tensors of
+    /// their own, so that no update needs all of a large moment at once. No bit of the results depends
+    /// on it, but the names of the moments do: a run goes on with what it was saved with.
+    pub fn piece_bytes(mut self, bytes: u64) -> Self {
+        self.piece_bytes = bytes;
         self
     }
 
@@ -247,6 +260,7 @@ impl Builder {
             dry: self.dry,
             disk: disk.clone(),
             prices: self.prices,
+            piece_bytes: self.piece_bytes,
             process_budget: self.memory,
             state: Mutex::new(State {
                 seed: self.seed,
@@ -295,6 +309,7 @@ impl Engine {
             rates: Rates::default(),
             correct_times: false,
             prices: 24,
+            piece_bytes: PIECE_BYTES,
             cache: PlanCache::default(),
             kernels: Kernels::builtin(),
             eager: false,

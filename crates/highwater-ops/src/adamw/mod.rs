@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// p <- p - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
 /// ```
 ///
-/// Inputs: the parameter `p` and the moments `m` and `v`, cells that the step overwrites, and the
-/// gradient `g`; all `F32` of one shape, the gradient in any layout. No outputs. Moves 28 bytes
-/// for each parameter.
+/// Inputs: the parameter `p` and the moments `m` and `v`, cells that the step overwrites, or dense
+/// ranges of cells, and the gradient `g`; all `F32` of one shape, the gradient in any layout. No
+/// outputs. Moves 28 bytes for each parameter.
 ///
 /// The kernel answers [`KernelError::NonFinite`](crate::KernelError::NonFinite) if an element of
 /// the gradient is not finite. It finds that out on the way, so parts of the cells may already be
@@ -110,6 +110,12 @@ fn sample(op: AdamW, gradient: Layout) -> Sample {
     }
 }
 
+/// The same with a parameter that is rows of a larger cell.
+fn sample_of_rows(op: AdamW, gradient: Layout) -> Sample {
+    let rows = cell::rows_of_cell(gradient.shape());
+    sample(op, gradient).input(0, rows, Fill::Normal(1.0))
+}
+
 fn samples() -> Vec<Sample> {
     let first = AdamW { step: 1, ..TYPICAL };
     let plain = AdamW {
@@ -126,6 +132,8 @@ fn samples() -> Vec<Sample> {
         sample(TYPICAL, Layout::contiguous([3, 130, 131])),
         sample(TYPICAL, Layout::strided([37, 41], &[1, 40], 3)),
         sample(TYPICAL, Layout::strided([130, 150], &[0, 2], 1)),
+        sample_of_rows(TYPICAL, Layout::contiguous([130, 131])),
+        sample_of_rows(first, Layout::strided([37, 41], &[1, 40], 3)),
     ]
 }
 

@@ -4,7 +4,7 @@ mod cpu;
 mod reference;
 
 use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
+use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -54,21 +54,21 @@ macro_rules! cell_op {
 cell_op! {
     /// Adds a value to a cell: `cell <- cell + value`.
     ///
-    /// Inputs: the cell, and a value of the same shape in any layout; both `F32`. No outputs. The
-    /// value may not be a view of the cell itself.
+    /// Inputs: the cell or a dense range of it, and a value of the same shape in any layout; both
+    /// `F32`. No outputs. The value may not be a view of the cell itself.
     Accumulate, "accumulate", 1.0
 }
 
 cell_op! {
     /// Replaces what a cell holds: `cell <- value`.
     ///
-    /// Inputs: the cell, and a value of the same shape in any layout; both `F32`. No outputs. The
-    /// value may not be a view of the cell itself.
+    /// Inputs: the cell or a dense range of it, and a value of the same shape in any layout; both
+    /// `F32`. No outputs. The value may not be a view of the cell itself.
     Assign, "assign", 0.0
 }
 
 /// Checks that all inputs are `F32` of one shape, and all but the last (the gradient or value)
-/// dense.
+/// dense: whole cells, or ranges of rows of them.
 pub(crate) fn check_cells_and_value(op: &'static str, inputs: &[Spec]) -> Result<(), OpError> {
     let shape = inputs[0].shape();
     for (i, spec) in inputs.iter().enumerate() {
@@ -78,7 +78,7 @@ pub(crate) fn check_cells_and_value(op: &'static str, inputs: &[Spec]) -> Result
             return Err(OpError::shape(op, expected, spec.shape().to_string()));
         }
         if i + 1 < inputs.len() && !spec.layout.is_contiguous() {
-            let expected = format!("a dense cell for input {i}");
+            let expected = format!("a dense cell, or whole rows of one, for input {i}");
             return Err(OpError::shape(op, expected, format!("{:?}", spec.layout)));
         }
     }
@@ -154,9 +154,8 @@ fn samples(op: fn() -> Arc<dyn Op>, tolerance: f64) -> Vec<Sample> {
         Layout::strided([37, 65], &[1, 37], 0),
         Layout::strided([3, 1, 130, 65], &[65, 7, 0, 1], 9),
     ];
-    let sample = |layout: Layout| {
+    let sample = |cell: Spec, layout: Layout| {
         let dtype = DType::F32;
-        let cell = Spec::contiguous(dtype, layout.shape().clone());
         Sample {
             op: op(),
             inputs: vec![
@@ -166,5 +165,22 @@ fn samples(op: fn() -> Arc<dyn Op>, tolerance: f64) -> Vec<Sample> {
             tolerance,
         }
     };
-    values.into_iter().map(sample).collect()
+    let whole = |layout: Layout| {
+        let cell = Spec::contiguous(DType::F32, layout.shape().clone());
+        sample(cell, layout)
+    };
+    let rows = values[4].clone();
+    let rows = sample(rows_of_cell(rows.shape()), rows);
+    values.into_iter().map(whole).chain([rows]).collect()
+}
+
+/// Rows of a larger cell, for samples.
+pub(crate) fn rows_of_cell(shape: &Shape) -> Spec {
+    let whole = Layout::contiguous(shape.clone());
+    let before = 3 * whole.strides()[0];
+    let layout = Layout::strided(shape.clone(), whole.strides(), before);
+    Spec {
+        dtype: DType::F32,
+        layout,
+    }
 }

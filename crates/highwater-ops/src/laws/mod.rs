@@ -31,8 +31,8 @@ pub enum Law {
     /// The fast kernel equals the plain reference within the sample's tolerance, and reads
     /// nothing that its inputs' layouts leave out.
     Forward,
-    /// The kernel writes its outputs and cells and nothing else, and makes do with the scratch
-    /// memory it declares.
+    /// The kernel writes its outputs and cells, of a cell what it is given of it, and nothing else,
+    /// and makes do with the scratch memory it declares.
     Bytes,
     /// The same bits with 1 to 4 threads, at four alignments, over any garbage, and again.
     Determinism,

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "some toys write where they must not")]
 
 use super::{Law, Laws};
+use crate::cell::ACCUMULATE;
 use crate::{Args, Array, Entry, Fill, KernelError, Reject, Sample, op_as};
 use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -249,6 +250,24 @@ fn stray_writes_are_found() {
     assert_eq!(broken::<WRITES_BEHIND_SCRATCH>(), both);
     assert_eq!(broken::<SCRATCH_TOO_SMALL>(), both);
     assert_eq!(broken::<WRITES_INPUT>(), both);
+}
+
+#[test]
+fn writes_beside_the_given_rows_of_a_cell_are_found() {
+    fn astray(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        (ACCUMULATE.kernel)(op, args)?;
+        let cell = &mut args.inputs[0];
+        if cell.layout().offset() > 0 {
+            cell.storage_mut::<f32>()?[0] = 7.5;
+        }
+        Ok(())
+    }
+    let entry = Entry {
+        kernel: astray,
+        ..ACCUMULATE
+    };
+    let broken = Laws::new(&[]).check(&entry);
+    assert!(!broken.is_empty() && broken.iter().all(|broken| broken.law == Law::Bytes));
 }
 
 #[test]

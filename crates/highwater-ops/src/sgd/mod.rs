@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// ```
 ///
 /// Inputs: the parameter `p` and, if `momentum` is not 0, the buffer `b`, cells that the step
-/// overwrites, then the gradient `g`; all `F32` of one shape, the gradient in any layout. No
-/// outputs. Moves 12 bytes for each parameter, 20 with momentum.
+/// overwrites, or dense ranges of cells, then the gradient `g`; all `F32` of one shape, the gradient
+/// in any layout. No outputs. Moves 12 bytes for each parameter, 20 with momentum.
 ///
 /// Answers [`KernelError::NonFinite`](crate::KernelError::NonFinite) as
 /// [`AdamW`](crate::AdamW) does. Whether there is momentum, and whether it is Nesterov's, is
@@ -132,6 +132,12 @@ fn sample(op: Sgd, gradient: Layout) -> Sample {
     }
 }
 
+/// The same with a parameter that is rows of a larger cell.
+fn sample_of_rows(op: Sgd, gradient: Layout) -> Sample {
+    let rows = cell::rows_of_cell(gradient.shape());
+    sample(op, gradient).input(0, rows, Fill::Normal(1.0))
+}
+
 fn samples() -> Vec<Sample> {
     let first = Sgd {
         first: true,
@@ -153,6 +159,8 @@ fn samples() -> Vec<Sample> {
         sample(first, Layout::contiguous([130])),
         sample(nesterov, Layout::contiguous([3, 130, 131])),
         sample(nesterov, Layout::strided([130, 150], &[0, 2], 1)),
+        sample_of_rows(decayed, Layout::strided([37, 65], &[1, 37], 0)),
+        sample_of_rows(MOMENTUM, Layout::contiguous([130, 131])),
         sample(PLAIN, Layout::contiguous([])),
         sample(MOMENTUM, Layout::contiguous([0, 5])),
     ]

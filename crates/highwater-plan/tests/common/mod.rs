@@ -7,6 +7,7 @@ pub(crate) mod mirrored;
 pub(crate) mod random;
 pub(crate) mod samples;
 pub(crate) mod tamper;
+pub(crate) mod tiered;
 
 use highwater_plan::*;
 
@@ -53,9 +54,16 @@ impl Builder {
     }
 
     pub(crate) fn update(&mut self, gradient: &[ValueId], cell: CellId, seconds: f64) {
-        let node = self.node(gradient, &[], seconds);
-        node.writes.push((cell, 0));
-        node.effect = Effect::Once;
+        self.pieces(gradient, cell, seconds, 1);
+    }
+
+    /// Updates that write a cell one after the other.
+    pub(crate) fn pieces(&mut self, gradient: &[ValueId], cell: CellId, seconds: f64, count: u32) {
+        for version in 0..count {
+            let node = self.node(gradient, &[], seconds / f64::from(count));
+            node.writes.push((cell, version));
+            node.effect = Effect::Once;
+        }
     }
 
     pub(crate) fn guard(&mut self, inputs: &[ValueId]) {

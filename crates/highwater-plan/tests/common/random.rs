@@ -137,6 +137,11 @@ fn layer(s: &mut Source, b: &mut Builder, cells: &[CellId], values: &mut Vec<Val
     }
 }
 
+/// In how many pieces a cell is updated.
+fn pieces(cell: CellId) -> u32 {
+    1 + cell % 3
+}
+
 /// Returns the gradients of cells if a guard is to look at all of them.
 fn backward(
     s: &mut Source,
@@ -189,7 +194,7 @@ fn backward(
             });
             let again = layers[..i].iter().any(|l| l.cell == Some(cell));
             if let Some(g) = total[cell as usize].filter(|_| !again && !late) {
-                b.update(&[g], cell, 0.5);
+                b.pieces(&[g], cell, 0.5, pieces(cell));
             }
         }
     }
@@ -198,7 +203,7 @@ fn backward(
         .filter_map(|&c| total[c as usize].map(|g| (c, g)))
         .collect();
     for &(cell, g) in gradients.iter().filter(|_| late) {
-        b.update(&[g], cell, 0.5);
+        b.pieces(&[g], cell, 0.5, pieces(cell));
     }
     late.then(|| gradients.into_iter().map(|(_, g)| g).collect())
 }

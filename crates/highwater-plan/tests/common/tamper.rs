@@ -243,7 +243,7 @@ impl Tamper {
         Some(plan)
     }
 
-    /// An update moved before the last reader of the version that it replaces.
+    /// An update moved before the last reader, or the maker, of the version that it replaces.
     fn stale(&mut self) -> Option<Plan> {
         let updates: Vec<usize> = self
             .runs()
@@ -256,15 +256,14 @@ impl Tamper {
             .collect();
         let update = self.pick(&updates)?;
         let written = &self.problem.nodes[node(&self.plan, update)? as usize].writes;
-        let reader = (0..update).rev().find(|&i| {
+        let makes = |&(cell, version): &(CellId, Version)| written.contains(&(cell, version + 1));
+        let earlier = (0..update).rev().find(|&i| {
             node(&self.plan, i).is_some_and(|n| {
-                self.problem.nodes[n as usize]
-                    .reads
-                    .iter()
-                    .any(|r| written.contains(r))
+                let n = &self.problem.nodes[n as usize];
+                n.reads.iter().any(|read| written.contains(read)) || n.writes.iter().any(makes)
             })
         })?;
-        Some(self.moved(update, reader))
+        Some(self.moved(update, earlier))
     }
 
     /// A guard moved behind the first write.

@@ -2,10 +2,14 @@
 
 mod adamw;
 mod clip;
+mod groups;
+mod pieces;
 mod sgd;
 
 pub use adamw::{AdamW, AdamWOptions};
 pub use clip::{clip_grad_norm_, grad_norm};
+pub use groups::{Groups, Rule};
+pub(crate) use pieces::PIECE_BYTES;
 pub use sgd::{Sgd, SgdOptions};
 
 use crate::engine::{Engine, usage_error};
@@ -41,7 +45,8 @@ pub trait Optimizer: std::fmt::Debug + Send {
     fn set_lr(&mut self, lr: f64);
 
     /// Every tensor of the optimizer's own, by a name that follows the parameters' names, to be
-    /// saved.
+    /// saved: `exp_avg.h.0.fc.weight`, or `exp_avg.wte.weight[0:10052]` where it belongs to some rows
+    /// of a large parameter.
     fn state_dict(&self) -> Vec<(String, Parameter)>;
 
     /// How often each parameter was updated, in the order of [`Optimizer::parameters`]: what bias

@@ -6,7 +6,7 @@ use crate::models::{
     random_graph,
 };
 use crate::train::{
-    PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, floor, run, train,
+    IN_PIECES, PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, floor, run, train,
 };
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Engine, Error, Parameter, Policy, Result};
@@ -160,6 +160,38 @@ fn clipping_and_accumulation() {
             "{}: a recipe that changes nothing",
             sample.name
         );
+    }
+}
+
+#[test]
+fn updates_in_pieces_have_the_bits_of_whole_ones() {
+    let samples = [
+        (DEEP_TIED_GPT, 8),
+        (TWO_OPTIMIZERS, 12),
+        (LOSS_AT_EACH_DEPTH, 8),
+    ];
+    for (sample, budgets) in samples {
+        let traces = check_budgets(sample.name, &sample.make, IN_PIECES, budgets);
+        let whole = run(Engine::builder(), &sample.make, PLAIN).unwrap();
+        assert_same_bits(sample.name, &traces[0], &whole);
+        let nodes = |trace: &Trace| trace.last().nodes;
+        let plenty = traces.last().expect("budgets");
+        assert!(nodes(plenty) > nodes(&whole), "{}: no pieces", sample.name);
+    }
+    let odd = Recipe {
+        clip: true,
+        accumulate: 3,
+        keep_grads: true,
+        ..IN_PIECES
+    };
+    for recipe in [odd, Recipe { clip: false, ..odd }] {
+        let traces = check_budgets("pieces", &SMALL_GPT.make, recipe, 5);
+        let whole = Recipe {
+            piece_bytes: None,
+            ..recipe
+        };
+        let whole = run(Engine::builder(), &SMALL_GPT.make, whole).unwrap();
+        assert_same_bits("pieces", &traces[0], &whole);
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::models::Model;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, clip_grad_norm_};
 use highwater::{Builder, Engine, Error, Parameter, Result, StepReport, Tensor};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Bytes of a page, in which arenas are mapped.
@@ -19,6 +20,8 @@ pub(crate) struct Recipe {
     pub(crate) read_early: bool,
     /// Keep the gradients of the last step and note them too.
     pub(crate) keep_grads: bool,
+    /// Bytes of a moment in one piece at most, if not as many as usual.
+    pub(crate) piece_bytes: Option<u64>,
 }
 
 pub(crate) const PLAIN: Recipe = Recipe {
@@ -27,6 +30,13 @@ pub(crate) const PLAIN: Recipe = Recipe {
     rows: 2,
     read_early: false,
     keep_grads: false,
+    piece_bytes: None,
+};
+
+/// Most parameters of the sample models are updated in pieces.
+pub(crate) const IN_PIECES: Recipe = Recipe {
+    piece_bytes: Some(2 << 10),
+    ..PLAIN
 };
 
 pub(crate) const STEPS: u64 = 5;
@@ -34,7 +44,7 @@ pub(crate) const STEPS: u64 = 5;
 /// What came out.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// Hashes of losses, gradients, parameters and moments, by name.
+    /// Hashes of losses, gradients, parameters and moments, by name; moments of one kind together.
     pub(crate) bits: Vec<(String, u64)>,
     /// One for each evaluation, in order.
     pub(crate) reports: Vec<StepReport>,
@@ -141,8 +151,14 @@ fn note_state(
             parameter
                 .with_bytes(|bytes| trace.note(format!("step {step}: parameter {i}"), bytes))?;
         }
+        let mut moments: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for (name, moment) in optimizer.state_dict() {
-            moment.with_bytes(|bytes| trace.note(format!("step {step}: {name}"), bytes))?;
+            let kind = name.split(['.', '[']).next().unwrap_or_default();
+            let all = moments.entry(kind.to_owned()).or_default();
+            moment.with_bytes(|bytes| all.extend_from_slice(bytes))?;
+        }
+        for (kind, bytes) in moments {
+            trace.note(format!("step {step}: {kind}"), &bytes);
         }
     }
     Ok(())
@@ -154,6 +170,10 @@ pub(crate) fn run(
     make: &dyn Fn(&Engine) -> Result<Box<dyn Model>>,
     recipe: Recipe,
 ) -> Result<Trace> {
+    let builder = match recipe.piece_bytes {
+        Some(bytes) => builder.piece_bytes(bytes),
+        None => builder,
+    };
     let engine = builder.seed(11).build()?;
     train(&*make(&engine)?, &engine, recipe)
 }

@@ -1,0 +1,108 @@
+//! Plans that move values and cells to tiers: sound under every budget, and worth it.
+
+mod common;
+
+use common::random::random;
+use common::samples::gpt::gpt2;
+use common::tiered::{link, with_cells};
+use highwater_plan::*;
+
+fn disk(rate: f64) -> Tiers {
+    Tiers {
+        host: None,
+        disk: Some(link(rate)),
+    }
+}
+
+/// Budgets from the floor to plenty.
+fn budgets(problem: &Problem, family: &Family, count: u64) -> Vec<u64> {
+    let floor = family.floor().arena_bytes;
+    let top: u64 = problem.values.iter().map(|v| v.bytes + 4096).sum();
+    (0..=count)
+        .map(|i| floor + (top - floor) * i * i / count / count)
+        .collect()
+}
+
+fn sound(problem: &Problem, policy: Policy, count: u64) -> Vec<(u64, Plan)> {
+    let family = Family::build(problem, policy).expect("a sound problem");
+    let plans = budgets(problem, &family, count).into_iter().map(|budget| {
+        let plan = family.choose(problem, budget).expect("at least the floor");
+        assert!(
+            plan.memory_bytes() <= budget,
+            "{} > {budget}",
+            plan.memory_bytes()
+        );
+        let proof = verify(problem, &plan, budget);
+        assert!(proof.is_ok(), "{proof:?} under {budget}");
+        (budget, plan)
+    });
+    let plans = plans.collect();
+    let below = family.floor().arena_bytes - 1;
+    assert!(family.choose(problem, below).is_err());
+    plans
+}
+
+#[test]
+fn random_steps_are_sound_with_a_disk() {
+    for seed in 0..40 {
+        let problem = with_cells(&random(seed, 24), disk(1e4), None);
+        sound(&problem, Policy::Auto, 6);
+    }
+}
+
+#[test]
+fn homes_that_are_given_are_kept() {
+    for seed in 0..12 {
+        let problem = with_cells(&random(seed, 24), disk(1e4), Some(Tier::Disk));
+        for (_, plan) in sound(&problem, Policy::Auto, 4) {
+            assert!(plan.homes.iter().all(|home| home.1 == Some(Tier::Disk)));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_may_not_be_written_holds_no_updated_cell() {
+    for seed in 0..12 {
+        let mut tiers = disk(1e4);
+        tiers.disk.as_mut().expect("there is one").writable = false;
+        let problem = with_cells(&random(seed, 24), tiers, None);
+        for (_, plan) in sound(&problem, Policy::Auto, 4) {
+            assert_eq!(plan.disk.written_bytes, 0);
+        }
+    }
+}
+
+#[test]
+fn gpt2_trains_in_less_than_its_weights_and_moments() {
+    let problem = with_cells(&gpt2(4), disk(1.5e9), None);
+    let all: u64 = problem
+        .values
+        .iter()
+        .filter(|v| matches!(v.home, Home::Cell(_)))
+        .map(|v| v.bytes)
+        .sum();
+    let plans = sound(&problem, Policy::Auto, 8);
+    let (least, fastest) = (&plans[0].1, &plans[8].1);
+    assert!(
+        least.memory_bytes() < all,
+        "{} of {all}",
+        least.memory_bytes()
+    );
+    assert_eq!(
+        fastest.disk,
+        Traffic {
+            spill_bytes: 0,
+            ..Traffic::default()
+        }
+    );
+    for (budget, plan) in &plans {
+        println!(
+            "{} MB: {:.3} s, read {} MB, written {} MB, {:.3} s again",
+            budget >> 20,
+            plan.seconds,
+            plan.disk.read_bytes >> 20,
+            plan.disk.written_bytes >> 20,
+            plan.recompute_seconds
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! Optimizers whose updates are one operation: groups of parameters, and the state of each.
+
+use super::pieces::{pieces, suffix};
+use super::{Optimizer, check_settings, step, zero_grad};
+use crate::context::site;
+use crate::parameter::Parameter;
+use crate::state::State;
+use crate::{Error, Result};
+use highwater_graph::{Category, Op, Operand, Phase};
+use std::ops::Range;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The settings of a group of parameters, and the update that follows from them: what tells one
+/// optimizer from another.
+pub trait Rule: std::fmt::Debug + Send {
+    /// Each setting with what it must be below; none may be negative.
+    fn bounds(&self) -> Vec<(&'static str, f64, f64)>;
+
+    /// The names of the moments, each a tensor of zeros at first, of the parameter's shape. Asked once,
+    /// when the optimizer is made.
+    fn moments(&self) -> &'static [&'static str];
+
+    /// The update after so many earlier ones of the same parameter. Its inputs are the parameter and
+    /// the moments, all of which it writes, and the gradient. It must go element by element: a large
+    /// parameter is updated some rows at a time.
+    fn update(&self, steps: u64) -> Arc<dyn Op>;
+
+    /// Sets the learning rate.
+    fn set_lr(&mut self, lr: f64);
+}
+
+/// An optimizer over groups of parameters, each with settings of its own.
+///
+/// The moments are made with the optimizer. Updates are nodes of the step's graph: each runs as soon
+/// as its gradient is final, so gradients do not pile up. The moments of a parameter of more than 64
+/// MiB lie in several tensors, each of some rows, and an update of its own belongs to each:
+/// [`Builder::piece_bytes`](crate::Builder::piece_bytes).
+#[derive(Debug)]
+pub struct Groups<R> {
+    groups: Vec<R>,
+    slots: Vec<Slot>,
+}
+
+/// A parameter and its state.
+#[derive(Debug)]
+struct Slot {
+    group: usize,
+    parameter: Parameter,
+    /// Names of the moments of each piece.
+    kinds: &'static [&'static str],
+    pieces: Vec<Piece>,
+    /// Updates so far.
+    steps: u64,
+}
+
+/// What one node updates.
+#[derive(Debug)]
+struct Piece {
+    /// Rows of the parameter; all of it if `None`.
+    rows: Option<Range<usize>>,
+    moments: Vec<Parameter>,
+}
+
+impl<R: Rule> Groups<R> {
+    /// An optimizer over one group.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for settings that cannot be meant; [`Error::State`] if there is no room for
+    /// the moments.
+    #[track_caller]
+    pub fn new(parameters: Vec<Parameter>, options: R) -> Result<Self> {
+        Self::with_groups(vec![(parameters, options)])
+    }
+
+    /// An optimizer over several groups. A parameter that stands twice belongs to the first.
+    ///
+    /// # Errors
+    /// As [`Groups::new`].
+    #[track_caller]
+    pub fn with_groups(groups: Vec<(Vec<Parameter>, R)>) -> Result<Self> {
+        let mut all = Self {
+            groups: Vec::new(),
+            slots: Vec::<Slot>::new(),
+        };
+        for (group, (parameters, options)) in groups.into_iter().enumerate() {
+            check_settings(&options.bounds())?;
+            for parameter in parameters {
+                if !all.slots.iter().any(|slot| slot.parameter.is(&parameter)) {
+                    let slot = Slot::new(group, parameter, options.moments())?;
+                    all.slots.push(slot);
+                }
+            }
+            all.groups.push(options);
+        }
+        Ok(all)
+    }
+
+    /// The groups' settings, to be changed between steps. Which moments there are is settled when
+    /// the optimizer is made.
+    pub fn groups_mut(&mut self) -> &mut [R] {
+        &mut self.groups
+    }
+
+    fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<()> {
+        let parameters = self.parameters();
+        let updated = step(&parameters, keep, location, &mut |state, index, grad| {
+            let slot = &self.slots[index];
+            let op = self.groups[slot.group].update(slot.steps);
+            slot.emit(state, &op, &grad, location)
+        })?;
+        for (slot, updated) in self.slots.iter_mut().zip(updated) {
+            slot.steps += u64::from(updated);
+        }
+        Ok(())
+    }
+}
+
+impl Slot {
+    fn new(group: usize, parameter: Parameter, kinds: &'static [&'static str]) -> Result<Self> {
+        let mut slot = Self {
+            group,
+            parameter,
+            kinds,
+            pieces: Vec::new(),
+            steps: 0,
+        };
+        let shape = slot.parameter.shape();
+        // Without moments an update needs nothing that pieces would spare.
+        let all = match kinds {
+            [] => vec![None],
+            _ => pieces(shape, slot.parameter.engine().0.piece_bytes),
+        };
+        for rows in all {
+            let mut dims = shape.to_vec();
+            if let Some(rows) = &rows {
+                dims[0] = rows.len();
+            }
+            let moment = |kind: &&str| {
+                let name = slot.name(kind, rows.as_ref());
+                let (engine, category) = (slot.parameter.engine(), Category::OptimizerState);
+                Parameter::cell(engine, &name, &dims[..], category, false, None)
+            };
+            let moments = kinds.iter().map(moment).collect::<Result<_>>()?;
+            slot.pieces.push(Piece { rows, moments });
+        }
+        Ok(slot)
+    }
+
+    fn name(&self, kind: &str, rows: Option<&Range<usize>>) -> String {
+        format!("{kind}.{}{}", self.parameter.name(), suffix(rows))
+    }
+
+    /// Adds the updates of all pieces, each of which makes the parameter's next version.
+    fn emit(
+        &self,
+        state: &mut State,
+        op: &Arc<dyn Op>,
+        grad: &Operand,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let site = site(location, Phase::Update);
+        for piece in &self.pieces {
+            let mut inputs = vec![piece.of(&self.parameter.operand(state)?)?];
+            for moment in &piece.moments {
+                inputs.push(moment.operand(state)?);
+            }
+            inputs.push(piece.of(grad)?);
+            let engine = self.parameter.engine();
+            engine.apply(state, Arc::clone(op), &inputs, &site)?;
+        }
+        Ok(())
+    }
+}
+
+impl Piece {
+    /// The rows of this piece of the parameter or its gradient.
+    fn of(&self, whole: &Operand) -> Result<Operand> {
+        let Some(rows) = &self.rows else {
+            return Ok(whole.clone());
+        };
+        let layout = whole.spec.layout.narrow(0, rows.start, rows.len());
+        let layout = layout.ok_or_else(|| {
+            Error::Internal(format!("{} has not the rows {rows:?}", whole.shape()))
+        })?;
+        Ok(whole.with_layout(layout))
+    }
+}
+
+impl<R: Rule> Optimizer for Groups<R> {
+    #[track_caller]
+    fn step(&mut self) -> Result<()> {
+        self.update(false, Location::caller())
+    }
+
+    #[track_caller]
+    fn step_keep_grads(&mut self) -> Result<()> {
+        self.update(true, Location::caller())
+    }
+
+    fn zero_grad(&mut self) {
+        zero_grad(&self.parameters());
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        let parameters = self.slots.iter().map(|slot| &slot.parameter);
+        parameters.cloned().collect()
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.groups.iter_mut().for_each(|group| group.set_lr(lr));
+    }
+
+    fn state_dict(&self) -> Vec<(String, Parameter)> {
+        let mut named = Vec::new();
+        for slot in &self.slots {
+            for Piece { rows, moments } in &slot.pieces {
+                for (kind, moment) in slot.kinds.iter().zip(moments) {
+                    named.push((slot.name(kind, rows.as_ref()), moment.clone()));
+                }
+            }
+        }
+        named
+    }
+
+    fn step_counts(&self) -> Vec<u64> {
+        self.slots.iter().map(|slot| slot.steps).collect()
+    }
+
+    fn set_step_counts(&mut self, counts: &[u64]) {
+        for (slot, &steps) in self.slots.iter_mut().zip(counts) {
+            slot.steps = steps;
+        }
+    }
+}
