@@ -164,14 +164,46 @@ impl Arena {
         )
     }
 
+    /// Makes a stretch of whole pages usable, for a caller that does so instead of setting a height.
+    pub(crate) fn open(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
+        self.change("grow", offset, bytes, |stretch| self.grow(stretch))
+    }
+
+    /// Gives a stretch of whole pages back, wherever it lies. On Linux its contents are
+    /// zeros when it is opened again.
+    pub(crate) fn close(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
+        self.change("lower", offset, bytes, |stretch| self.lower(stretch))
+    }
+
+    fn change(
+        &self,
+        change: &'static str,
+        offset: u64,
+        bytes: u64,
+        by: impl FnOnce(Range<usize>) -> io::Result<()>,
+    ) -> Result<(), ArenaError> {
+        let _changing = self
+            .changing
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (start, end) = (offset as usize, (offset + bytes) as usize);
+        by(start..end.next_multiple_of(self.page)).map_err(|source| ArenaError::Change {
+            change,
+            from: offset,
+            to: offset + bytes,
+            source,
+        })
+    }
+
     fn lower(&self, dropped: Range<usize>) -> io::Result<()> {
         // A huge page that is dropped in part only would stay whole, and charged, until the system
         // is short of memory. Freeing lazily splits it now, so that the dropped part really goes.
-        let boundary = dropped.start.next_multiple_of(HUGE_PAGE).min(dropped.end);
-        if dropped.start < boundary {
-            let _ = self
-                .mapping
-                .split_huge_page(self.shifted(dropped.start..boundary));
+        let first = dropped.start.next_multiple_of(HUGE_PAGE).min(dropped.end);
+        let last = (dropped.end / HUGE_PAGE * HUGE_PAGE).max(first);
+        for part in [dropped.start..first, last..dropped.end] {
+            if !part.is_empty() {
+                let _ = self.mapping.split_huge_page(self.shifted(part));
+            }
         }
         let dropped = self.shifted(dropped);
         self.mapping

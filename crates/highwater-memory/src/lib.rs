@@ -1,7 +1,7 @@
 //! Memory and files of the Highwater training engine, as bytes: this crate knows no tensor.
 //!
 //! - [`Arena`] is address space of which exactly the first bytes can be used; [`Slots`] hands out
-//!   stretches of one.
+//!   stretches of one, [`Rooms`] pages that go back one by one, and [`Places`] keeps such books alone.
 //! - [`Events`] is the stream of allocations, with [`Statistics`] by [`Category`].
 //! - [`ProcessMemory`] is what the process uses and may use; [`Bytes`] is a size as people write it.
 //! - [`spill`] is the file where values wait on disk.
@@ -13,8 +13,10 @@ pub mod cgroup;
 pub mod events;
 pub mod files;
 pub mod heap;
+pub mod places;
 pub mod process;
 pub mod reserve;
+pub mod rooms;
 pub mod saved;
 pub mod size;
 pub mod slots;
@@ -25,8 +27,10 @@ pub mod stats;
 pub use arena::{Arena, ArenaError};
 pub use events::{Action, Category, Event, Events, Label, Place};
 pub use files::{DiskFiles, FileRead, FileWrite, Files, FilesError};
+pub use places::Places;
 pub use process::{ProcessMemory, Usage};
 pub use reserve::Reserve;
+pub use rooms::{Room, Rooms, RoomsError};
 pub use size::{Bytes, SizeError};
 pub use slots::{Slot, Slots, SlotsError};
 pub use stats::{CategoryStatistics, Statistics};

@@ -1,11 +1,12 @@
 //! From the pending graph to the planner's problem.
 
 use crate::clock::{Clock, Work};
+use crate::execute::Ran;
 use highwater_graph::{
     BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
     Version,
 };
-use highwater_plan::{self as plan, Home, Pin, Problem};
+use highwater_plan::{self as plan, Home, Link, Pin, Problem};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,10 +31,70 @@ pub(crate) struct Compiled {
     pub(crate) work: Vec<Work>,
     /// What runs of them do that leave outputs out.
     pub(crate) parts: Vec<Parts>,
-    /// The graph's value for each of the problem's.
-    pub(crate) values: Vec<ValueId>,
+    /// What each of the problem's values is in the graph.
+    pub(crate) values: Vec<Origin>,
     /// What posing it took.
     pub(crate) seconds: f64,
+}
+
+/// What a value of a problem is in the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Value(ValueId),
+    /// The bytes of a cell, whatever its version.
+    Cell(CellId),
+}
+
+impl Compiled {
+    /// Predicted seconds that the runs of a plan wait for transfers.
+    pub(crate) fn predicted_wait(&self, plan: &plan::Plan, ran: &Ran) -> f64 {
+        let (problem, mut all, mut some) = (&self.problem, 0.0, 0.0);
+        for instruction in &plan.instructions {
+            all += match &instruction.action {
+                plan::Action::Run { node, outputs, .. } => problem.run_seconds(*node, outputs),
+                plan::Action::Guard { node } => problem.nodes[*node as usize].seconds,
+                _ => 0.0,
+            };
+        }
+        if plan.seconds <= all || all <= 0.0 {
+            return 0.0;
+        }
+        for (&node, left_out) in ran.nodes.iter().zip(&ran.left_out) {
+            some += problem.nodes[node as usize].seconds_without(|o| left_out >> o & 1 == 1);
+        }
+        (plan.seconds - all) * (some / all).min(1.0)
+    }
+
+    /// The graph's value, unless it is a cell.
+    pub(crate) fn value(&self, id: plan::ValueId) -> Option<ValueId> {
+        match self.values[id as usize] {
+            Origin::Value(value) => Some(value),
+            Origin::Cell(_) => None,
+        }
+    }
+
+    /// The cell that a value of the problem stands for, if it does for one.
+    pub(crate) fn cell(&self, id: plan::ValueId) -> Option<CellId> {
+        match self.values[id as usize] {
+            Origin::Value(_) => None,
+            Origin::Cell(cell) => Some(cell),
+        }
+    }
+
+    /// The cells that may be elsewhere than in memory of their own.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = CellId> {
+        self.values.iter().filter_map(|&origin| match origin {
+            Origin::Value(_) => None,
+            Origin::Cell(cell) => Some(cell),
+        })
+    }
+
+    /// Where a plan wants them: whether on disk.
+    pub(crate) fn homes(&self, plan: &plan::Plan) -> Vec<(CellId, bool)> {
+        let homes = plan.homes.iter();
+        let homes = homes.filter_map(|&(value, tier)| Some((self.cell(value)?, tier.is_some())));
+        homes.collect()
+    }
 }
 
 /// What a problem is made from.
@@ -44,6 +105,10 @@ pub(crate) struct Posed<'a> {
     pub(crate) external: &'a dyn Fn(ValueId) -> bool,
     /// Values that must be there when the plan ends, in the arena or outside it.
     pub(crate) wanted: &'a BTreeSet<ValueId>,
+    /// The homes of the cells that are values of the problem; the others are in memory of their own.
+    pub(crate) homes: &'a dyn Fn(CellId) -> Option<Home>,
+    /// What the planner is told of the disk, if these cells are values of the problem.
+    pub(crate) disk: &'a dyn Fn(&BTreeSet<CellId>) -> Option<Link>,
     pub(crate) threads: usize,
     pub(crate) clock: &'a Clock,
 }
@@ -76,8 +141,13 @@ pub(crate) fn compile(
         all_parts.push(parts);
     }
     let pinned = pinned_values(from.graph);
-    let values = numbers.order.iter().map(|&id| value(from, id, &pinned));
+    let values = numbers.order.iter().map(|&origin| match origin {
+        Origin::Value(id) => value(from, id, &pinned),
+        Origin::Cell(id) => cell(from, id),
+    });
     problem.values = values.collect();
+    let cells = numbers.cell_values.keys().copied().collect();
+    problem.tiers.disk = (from.disk)(&cells);
     Compiled {
         problem: Arc::new(problem),
         nodes,
@@ -139,7 +209,7 @@ fn node(
     let Specs { inputs, outputs } = specs;
     let mut positions = SmallVec::<[usize; 8]>::new();
     let mut read = Vec::with_capacity(inputs.len());
-    let mut reads = Vec::new();
+    let (mut reads, mut rewrites) = (Vec::new(), Vec::new());
     for (position, input) in node.inputs.iter().enumerate() {
         match input.source {
             Source::Value(value) => {
@@ -147,8 +217,16 @@ fn node(
                 read.push(numbers.value(value));
             }
             Source::Cell(cell, version) => {
-                if !node.writes.iter().any(|&(written, _)| written == cell) {
+                let writes = node.writes.iter().any(|&(written, _)| written == cell);
+                if !writes {
                     reads.push(numbers.cell(graph, cell, version));
+                }
+                if (from.homes)(cell).is_some() {
+                    if writes {
+                        rewrites.push(read.len() as u32);
+                    }
+                    positions.push(position);
+                    read.push(numbers.cell_value(cell));
                 }
             }
         }
@@ -172,7 +250,7 @@ fn node(
             .iter()
             .map(|&(cell, v)| numbers.cell(graph, cell, v))
             .collect(),
-        rewrites: Vec::new(),
+        rewrites,
         in_place: node
             .op
             .in_place(inputs, outputs)
@@ -218,6 +296,15 @@ fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeMap<ValueId, Pin>) -> plan
         home,
         pin: pinned.get(&id).copied().unwrap_or_default(),
         wanted: from.wanted.contains(&id),
+    }
+}
+
+fn cell(from: &Posed<'_>, id: CellId) -> plan::Value {
+    plan::Value {
+        bytes: from.graph.cell(id).map_or(0, |cell| cell.spec.bytes()),
+        home: (from.homes)(id).unwrap_or(Home::External),
+        pin: Pin::Free,
+        wanted: false,
     }
 }
 
@@ -309,10 +396,11 @@ fn needed_nodes(
 /// memory, so that every step of a loop poses the same problem.
 #[derive(Default)]
 struct Numbers {
-    /// The graph's values, by number.
-    order: Vec<ValueId>,
+    /// The graph's values and cells, by number.
+    order: Vec<Origin>,
     /// The problem's number of each of the graph's values, once it has one.
     values: Vec<Option<plan::ValueId>>,
+    cell_values: BTreeMap<CellId, plan::ValueId>,
     #[expect(clippy::disallowed_types, reason = "its order is never read")]
     cells: std::collections::HashMap<CellId, plan::CellId, BuildMixer>,
 }
@@ -329,7 +417,15 @@ impl Numbers {
 
     fn value(&mut self, id: ValueId) -> plan::ValueId {
         *self.values[id as usize].get_or_insert_with(|| {
-            self.order.push(id);
+            self.order.push(Origin::Value(id));
+            self.order.len() as plan::ValueId - 1
+        })
+    }
+
+    /// The bytes of a cell, as a value.
+    fn cell_value(&mut self, id: CellId) -> plan::ValueId {
+        *self.cell_values.entry(id).or_insert_with(|| {
+            self.order.push(Origin::Cell(id));
             self.order.len() as plan::ValueId - 1
         })
     }

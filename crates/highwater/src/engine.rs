@@ -1,20 +1,22 @@
 //! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
 
+use crate::cells::Cells;
 use crate::clock::Clock;
+use crate::disk::{DiskPlace, DiskRates, DiskSettings, DiskTier};
 use crate::optim::PIECE_BYTES;
 use crate::plan_cache::PlanCache;
 use crate::report::{StepReport, Totals};
 use crate::state::State;
-use crate::store::{Storage, Store};
+use crate::store::Store;
 use crate::tensor::Tensor;
 use crate::{Error, Rates, Result};
-use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source, Spec};
-use highwater_memory::Reserve;
+use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source};
 use highwater_ops::{Device, Kernels, Pool};
 use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::panic::Location;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A training engine. Clones are the same engine. Tensors carry theirs; engines do not share
@@ -32,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) verify: bool,
     pub(crate) on_plan: Option<OnPlan>,
     pub(crate) dry: bool,
+    /// Where cells may be beside memory.
+    pub(crate) disk: Option<Arc<DiskTier>>,
     /// About how many points the curve of a forecast has for each plan.
     pub(crate) prices: usize,
     /// Bytes of a moment in one piece at most.
@@ -66,6 +70,9 @@ pub struct Builder {
     verify: bool,
     on_plan: Option<OnPlan>,
     dry: bool,
+    disk: Option<DiskSettings>,
+    disk_rates: DiskRates,
+    disk_writes: bool,
     seed: u64,
 }
 
@@ -193,11 +200,42 @@ impl Builder {
         self
     }
 
+    /// Lets parameters, moments, gradients and values of a step wait on disk where memory is short: in a
+    /// file without a name in this folder, for which `bytes` are reserved when the engine is built. What
+    /// is computed stays the same, bit for bit. The more memory there is, the less is moved.
+    pub fn disk(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
+        let place = DiskPlace::Folder(folder.into());
+        self.disk = Some(DiskSettings { place, bytes });
+        self
+    }
+
+    /// What the disk moves, for predictions and choices between plans; by default constants, so that
+    /// plans are the same on every machine.
+    pub fn disk_rates(mut self, rates: DiskRates) -> Self {
+        self.disk_rates = rates;
+        self
+    }
+
+    /// Keeps plans from writing to disk. Cells are still written there when they are made, loaded or
+    /// moved out of memory, and read by every step that needs them.
+    pub fn forbid_disk_writes(mut self) -> Self {
+        self.disk_writes = false;
+        self
+    }
+
+    /// As [`Builder::disk`], on a disk that tests script.
+    #[doc(hidden)]
+    pub fn disk_on(mut self, disk: Arc<dyn highwater_memory::spill::Disk>, bytes: u64) -> Self {
+        let place = DiskPlace::Given(disk);
+        self.disk = Some(DiskSettings { place, bytes });
+        self
+    }
+
     /// Builds the engine: starts its threads and measures what the process takes without arenas.
     ///
     /// # Errors
-    /// [`Error::Build`] if threads or address space are refused, or if the budget is below what the
-    /// process takes already.
+    /// [`Error::Build`] if threads or address space are refused, if the budget is below what the
+    /// process takes already, or if the disk's folder cannot hold what was asked for.
     pub fn build(self) -> Result<Engine> {
         highwater_memory::heap::map_large_blocks();
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -208,7 +246,9 @@ impl Builder {
         let capacity = self.arena.unwrap_or(budget).clamp(1 << 20, CAPACITY_BYTES);
         // A dry run takes address space only, and says itself what does not fit.
         let capacity = if self.dry { CAPACITY_BYTES } else { capacity };
-        let store = Arc::new(Store::new(capacity, budget, self.dry)?);
+        let open = |settings| DiskTier::open(settings, self.disk_rates, self.disk_writes, self.dry);
+        let disk = self.disk.map(open).transpose()?.map(Arc::new);
+        let store = Arc::new(Store::new(capacity, budget, disk.is_some(), self.dry)?);
         let engine = Engine(Arc::new(Inner {
             pool,
             kernels: self.kernels,
@@ -218,6 +258,7 @@ impl Builder {
             verify: self.verify,
             on_plan: self.on_plan,
             dry: self.dry,
+            disk: disk.clone(),
             prices: self.prices,
             piece_bytes: self.piece_bytes,
             process_budget: self.memory,
@@ -225,6 +266,7 @@ impl Builder {
                 seed: self.seed,
                 clock: Clock::new(self.rates, self.correct_times),
                 cache: self.cache,
+                cells: Cells::new(disk, self.dry),
                 ..State::default()
             }),
             dropped_cells: Mutex::new(Vec::new()),
@@ -274,6 +316,9 @@ impl Engine {
             verify: true,
             on_plan: None,
             dry: false,
+            disk: None,
+            disk_rates: DiskRates::default(),
+            disk_writes: true,
             seed: 0,
         }
     }
@@ -351,6 +396,11 @@ impl Engine {
     /// Bytes mapped for state now.
     pub fn state_bytes(&self) -> u64 {
         self.0.store.state_bytes()
+    }
+
+    /// Bytes of the disk's file that belong to parameters, moments and gradients now.
+    pub fn disk_bytes(&self) -> u64 {
+        self.0.disk.as_ref().map_or(0, |disk| disk.bytes())
     }
 
     /// The stream of what happens to memory, and its statistics.
@@ -448,28 +498,9 @@ impl Engine {
         Ok(outputs)
     }
 
-    /// Makes a cell holding `bytes` as given by `fill`.
-    pub(crate) fn add_cell(
-        &self,
-        name: &str,
-        spec: Spec,
-        category: Category,
-        requires_grad: bool,
-        fill: impl FnOnce(&Storage) -> Result<()>,
-    ) -> Result<(CellId, Arc<Storage>)> {
-        let storage = self.alloc(spec.bytes(), category, what(category))?;
-        if !self.0.dry {
-            fill(&storage)?;
-        }
-        let mut state = self.lock();
-        let id = state.graph.add_cell(name, spec, category, requires_grad);
-        state.cells.insert(id, Arc::clone(&storage));
-        Ok((id, storage))
-    }
-
     /// Measured bytes of the process outside the arenas; 0 where the system does not tell.
     pub(crate) fn measure_reserve(&self) -> u64 {
-        Reserve::measure(&self.0.store.arenas()).map_or(0, |reserve| reserve.total())
+        self.0.store.measure_reserve()
     }
 
     /// Sets the reserve, and with it what the arenas may take.
@@ -552,7 +583,7 @@ pub(crate) fn usage_error(message: impl Into<String>, location: &Location<'_>) -
     }
 }
 
-fn what(category: Category) -> &'static str {
+pub(crate) fn what(category: Category) -> &'static str {
     match category {
         Category::Parameter => "a parameter",
         Category::Gradient => "a gradient",

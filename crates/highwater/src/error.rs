@@ -1,6 +1,7 @@
 //! What can go wrong, as one enum.
 
 use highwater_graph::OpError;
+use highwater_memory::spill::SpillError;
 use highwater_memory::{ArenaError, Bytes, FilesError, SlotsError};
 use highwater_ops::KernelError;
 
@@ -84,6 +85,33 @@ pub enum Error {
         /// What the allocator said.
         source: SlotsError,
     },
+    /// There is no room on the disk that the engine was given.
+    #[error(
+        "no room on disk for {} of {what}: {} of {} are taken\n  hint: give Builder::disk() more \
+         bytes", Bytes(*bytes), Bytes(*taken_bytes), Bytes(*room_bytes)
+    )]
+    DiskFull {
+        /// What it was for.
+        what: String,
+        /// How many bytes, with what is written about them.
+        bytes: u64,
+        /// Bytes that the engine may take there.
+        room_bytes: u64,
+        /// Bytes that cells take there now.
+        taken_bytes: u64,
+    },
+    /// Bytes that wait on disk could not be written, or not read back as they were written.
+    #[error(
+        "{what} on disk: {source}{}\n  hint: {}",
+        caused(source),
+        advice(source)
+    )]
+    Disk {
+        /// Name of the parameter, moment or gradient, or of the operation that made the value.
+        what: String,
+        /// What happened.
+        source: SpillError,
+    },
     /// An earlier step failed halfway: cells may be partly updated.
     #[error("the engine is poisoned: {0}\n  hint: load saved state to go on")]
     Poisoned(String),
@@ -148,6 +176,22 @@ pub enum Error {
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
+    }
+}
+
+fn caused(source: &SpillError) -> String {
+    let cause = std::error::Error::source(source);
+    cause.map_or_else(String::new, |cause| format!(" ({cause})"))
+}
+
+/// What to do about a failed transfer.
+fn advice(source: &SpillError) -> &'static str {
+    match source {
+        source if source.is_full() => {
+            "free some space on the disk, or name a folder of another one"
+        }
+        SpillError::Damaged { .. } => "the disk lost them: load saved state, and use another disk",
+        _ => "look at the disk; what was being written is lost until saved state is loaded",
     }
 }
 

@@ -2,12 +2,14 @@
 //! in part when a value is read.
 
 use crate::autograd::{self, Stop};
+use crate::cells::{self, MOVABLE_BYTES};
 use crate::clock::Work;
-use crate::compile::{Compiled, Posed, Progress, compile};
+use crate::compile::{Compiled, Progress};
 use crate::context::site;
 use crate::engine::{Engine, located};
 use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
 use crate::forecast::Told;
+use crate::homes::Question;
 use crate::plan_cache::Choice;
 use crate::state::{State, kept_values, value};
 use crate::store::Storage;
@@ -199,7 +201,8 @@ impl Engine {
         let times = [started, Instant::now()];
         // The first run of a plan touches pages for the first time.
         let is_typical = matches!(about, About::Told(_)) && !self.0.dry;
-        let told = match self.prepare(state, graph.as_ref(), &compiled, about, &plan) {
+        let trains = request.trains();
+        let told = match self.prepare(state, graph.as_ref(), &compiled, about, &plan, trains) {
             Ok(told) => told,
             Err(error) => {
                 state.take_back(&missing);
@@ -218,7 +221,7 @@ impl Engine {
                 return Err(failed);
             }
         };
-        let part = self.part(state, told, Arc::clone(&plan), Some((&compiled, &ran)));
+        let part = self.part(state, told, Arc::clone(&plan), &compiled, Some(&ran));
         state.steps.add(part);
         state.report(&plan, &compiled, &ran, times, &self.0.store);
         if is_typical {
@@ -240,19 +243,24 @@ impl Engine {
         compiled: &Compiled,
         about: About,
         plan: &Arc<Plan>,
+        trains: bool,
     ) -> Result<Arc<Told>> {
+        check_fresh(graph.unwrap_or(&state.graph), compiled)?;
+        if matches!(about, About::New(_)) {
+            self.prove(&compiled.problem, plan)?;
+        }
+        self.settle(state, compiled, plan, trains)?;
         let told = match about {
             About::Told(told) => told,
-            About::New(family) => self.take_up(state, graph, compiled, &family, plan)?,
+            About::New(family) => self.take_up(state, graph, compiled, &family, plan),
         };
-        check_fresh(graph.unwrap_or(&state.graph), compiled)?;
         if !self.0.dry {
             self.0.store.prepare_plan(plan.arena_bytes)?;
         }
         Ok(told)
     }
 
-    /// Proves a new plan, and says what there is to say about it.
+    /// Says what there is to say about a new plan.
     fn take_up(
         &self,
         state: &mut State,
@@ -260,13 +268,12 @@ impl Engine {
         compiled: &Compiled,
         family: &Families,
         plan: &Arc<Plan>,
-    ) -> Result<Arc<Told>> {
-        self.prove(&compiled.problem, plan)?;
+    ) -> Arc<Told> {
         let graph = graph.unwrap_or(&state.graph);
         let told = Arc::new(self.tell(state, graph, compiled, family, plan));
         state.cache.note(plan, &told);
         highwater_memory::heap::release_unused();
-        Ok(told)
+        told
     }
 
     /// Results that outlive the plan get their storage first: it counts against the budget. What
@@ -275,10 +282,15 @@ impl Engine {
         for &id in missing {
             let value = state.graph.value(id);
             let (bytes, category) = (value.spec.bytes(), value.category);
-            let given = match self.0.store.alloc(bytes, category, "a kept value") {
-                Err(Error::State { .. }) if self.give_up_residents(state) => {
-                    self.0.store.alloc(bytes, category, "a kept value")
+            // With a disk, gradients become cells that may move there.
+            let alloc = || match category {
+                Category::Gradient if bytes >= MOVABLE_BYTES => {
+                    self.0.store.alloc_home(bytes, category, "a gradient")
                 }
+                _ => self.0.store.alloc(bytes, category, "a kept value"),
+            };
+            let given = match alloc() {
+                Err(Error::State { .. }) if self.give_up_residents(state) => alloc(),
                 other => other,
             };
             let given = given.and_then(|storage| {
@@ -302,11 +314,16 @@ impl Engine {
         category: Category,
         what: &'static str,
     ) -> Result<Arc<Storage>> {
+        self.alloc_by(|| self.0.store.alloc(bytes, category, what))
+    }
+
+    pub(crate) fn alloc_by(
+        &self,
+        alloc: impl Fn() -> Result<Arc<Storage>>,
+    ) -> Result<Arc<Storage>> {
         let mut state = self.lock();
-        match self.0.store.alloc(bytes, category, what) {
-            Err(Error::State { .. }) if self.give_up_residents(&mut state) => {
-                self.0.store.alloc(bytes, category, what)
-            }
+        match alloc() {
+            Err(Error::State { .. }) if self.give_up_residents(&mut state) => alloc(),
             other => other,
         }
     }
@@ -374,8 +391,18 @@ impl Engine {
                 .filter_map(|(_, grad)| value(grad))
                 .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
-            let compiled = self.compile(state, &graph, wanted, &pending, request.effects);
-            match self.plan(state, &compiled.problem) {
+            let wanted: Vec<ValueId> = wanted.collect();
+            let (compiled, choice) = self.pose(
+                state,
+                &Question {
+                    graph: Some(&graph),
+                    targets: &wanted,
+                    wanted: &pending,
+                    effects: request.effects,
+                    trains: request.trains(),
+                },
+            );
+            match choice {
                 Ok(Choice::Known(plan, told)) => {
                     return Ok(Chosen::new(Some(graph), compiled, plan, About::Told(told)));
                 }
@@ -386,9 +413,18 @@ impl Engine {
             }
         }
         let none = BTreeSet::new();
-        let targets_now = targets.iter().copied();
-        let compiled = self.compile(state, &state.graph, targets_now, &none, request.effects);
-        let refused = match self.plan(state, &compiled.problem) {
+        let targets_now: Vec<ValueId> = targets.iter().copied().collect();
+        let (compiled, choice) = self.pose(
+            state,
+            &Question {
+                graph: None,
+                targets: &targets_now,
+                wanted: &none,
+                effects: request.effects,
+                trains: request.trains(),
+            },
+        );
+        let refused = match choice {
             Ok(Choice::Known(plan, told)) => {
                 return Ok(Chosen::new(None, compiled, plan, About::Told(told)));
             }
@@ -427,36 +463,6 @@ impl Engine {
         (state.graph.clone(), autograd::Gradients::new())
     }
 
-    fn compile(
-        &self,
-        state: &State,
-        graph: &Graph,
-        targets: impl IntoIterator<Item = ValueId>,
-        wanted: &BTreeSet<ValueId>,
-        effects: bool,
-    ) -> Compiled {
-        let posed = Posed {
-            graph,
-            progress: &state.progress,
-            external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
-            wanted,
-            threads: self.threads(),
-            clock: &state.clock,
-        };
-        compile(&posed, targets, effects)
-    }
-
-    /// The fastest plan that fits. Where one has to be made, the arena's idle pages go first: they
-    /// and the planner's memory need not be there at once.
-    fn plan(&self, state: &mut State, problem: &Arc<Problem>) -> Result<Choice> {
-        self.reserve_for(state, problem.nodes.len());
-        let budget = self.0.store.plan_budget();
-        let choice = state.cache.choose(problem, self.0.policy, budget, || {
-            self.0.store.release_idle();
-        });
-        choice.map_err(|error| Error::Internal(error.to_string()))
-    }
-
     /// Shows a plan to who asked for it, and runs the verifier over it.
     fn prove(&self, problem: &Problem, plan: &Plan) -> Result<()> {
         if let Some(look) = self.0.on_plan {
@@ -465,7 +471,7 @@ impl Engine {
         if !self.0.verify {
             return Ok(());
         }
-        match highwater_plan::verify(problem, plan, plan.arena_bytes) {
+        match highwater_plan::verify(problem, plan, plan.memory_bytes()) {
             Ok(_) => Ok(()),
             Err(violation) => Err(Error::Internal(format!("the plan is wrong: {violation}"))),
         }
@@ -481,7 +487,12 @@ impl Engine {
             .map(|&id| describe(state.graph.node(id)));
         let largest = floor.holders.iter().max_by_key(|&&(_, bytes)| bytes);
         let holder = largest.map(|&(value, bytes)| {
-            let value = state.graph.value(compiled.values[value as usize]);
+            let Some(value) = compiled.value(value) else {
+                let cell = compiled.cell(value);
+                let cell = cell.map_or_else(String::new, |id| cells::name(&state.graph, id));
+                return format!("{cell} ({})", highwater_memory::Bytes(bytes));
+            };
+            let value = state.graph.value(value);
             let made = value
                 .producer
                 .map(|(node, _)| describe(state.graph.node(node)));
@@ -493,7 +504,7 @@ impl Engine {
             )
         });
         Error::OverBudget {
-            floor_bytes: floor.arena_bytes + self.0.store.state_bytes() + reserve,
+            floor_bytes: floor.arena_bytes + self.beside(state, compiled) + reserve,
             budget_bytes,
             reserve_bytes: reserve,
             at: at.unwrap_or_default(),
@@ -586,6 +597,9 @@ impl Engine {
         let Ok(Chosen { compiled, plan, .. }) = self.choose(state, &guarded, &request) else {
             return unknown;
         };
+        if self.settle(state, &compiled, &plan, false).is_err() {
+            return unknown;
+        }
         if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
             return unknown;
         }
@@ -649,7 +663,7 @@ impl Compiled {
         let nodes = self.problem.nodes.iter().filter(|node| !node.done);
         let made = nodes.flat_map(|node| node.outputs.iter().copied());
         let values = made
-            .filter(|&value| ids.contains(&self.values[value as usize]))
+            .filter(|&value| self.value(value).is_some_and(|id| ids.contains(&id)))
             .collect();
         let effect = |node: &highwater_plan::Node| {
             !node.done && node.effect != highwater_plan::Effect::Repeatable
@@ -674,6 +688,13 @@ struct Request<'a> {
     whole: bool,
     /// The value that backward will be called on next, if the graph stays pending for that.
     future: Option<&'a Operand>,
+}
+
+impl Request<'_> {
+    /// Whether it is a training step, whose plan says where cells are from then on.
+    fn trains(&self) -> bool {
+        self.whole && self.effects
+    }
 }
 
 /// That no node of the problem reads a version of a cell that is gone.

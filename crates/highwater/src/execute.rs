@@ -2,12 +2,15 @@
 
 #![expect(unsafe_code, reason = "kernels are handed buffers by address")]
 
+use crate::cells::Cells;
 use crate::compile::Compiled;
+use crate::lanes::{self, Board, Transfers};
+use crate::report::Io;
 use crate::store::{Storage, Store};
 use crate::{Error, Result};
-use highwater_graph::{CellId, Graph, Node, Operand, Source, Spec, ValueId};
+use highwater_graph::{Graph, Node, Operand, Source, Spec, ValueId};
 use highwater_ops::{Args, Device, Kernels, Pool, View};
-use highwater_plan::{Action, Plan};
+use highwater_plan::{Action, Home, Instruction, Lane, Plan};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +24,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) pool: &'a Pool,
     pub(crate) storages: &'a BTreeMap<ValueId, Arc<Storage>>,
-    pub(crate) cells: &'a BTreeMap<CellId, Arc<Storage>>,
+    pub(crate) cells: &'a Cells,
     /// Look at every result, and name the node of the first that is not finite.
     pub(crate) check_finite: bool,
     /// Go through the plan without calling a kernel or touching a buffer.
@@ -50,11 +53,90 @@ impl Until {
     }
 }
 
+/// For each of a problem's values the offset in the arena, if it is there, in list order.
+#[derive(Debug, Default)]
+pub(crate) struct Offsets(Vec<Option<u64>>);
+
+impl Offsets {
+    /// What is there when a plan starts.
+    pub(crate) fn start(compiled: &Compiled) -> Self {
+        let values = compiled.problem.values.iter();
+        let offsets = values.map(|value| match value.home {
+            Home::Resident { offset } => Some(offset),
+            Home::Arena | Home::External | Home::Cell(_) => None,
+        });
+        Self(offsets.collect())
+    }
+
+    pub(crate) fn get(&self, value: highwater_plan::ValueId) -> Option<u64> {
+        self.0[value as usize]
+    }
+
+    /// Follows an instruction.
+    pub(crate) fn apply(&mut self, compiled: &Compiled, action: &Action) {
+        match action {
+            Action::Run { node, outputs, .. } => {
+                let posed = &compiled.problem.nodes[*node as usize];
+                self.place(posed, outputs);
+                self.take_over(compiled, posed, outputs);
+            }
+            Action::Guard { .. } => {}
+            Action::Fetch { value, offset, .. } => self.0[*value as usize] = Some(*offset),
+            Action::Free { value } | Action::Evict { value, .. } => self.lose(*value),
+        }
+    }
+
+    fn lose(&mut self, value: highwater_plan::ValueId) {
+        self.0[value as usize] = None;
+    }
+
+    /// A node's outputs get their places.
+    fn place(&mut self, posed: &highwater_plan::Node, offsets: &[Option<u64>]) {
+        for (&value, offset) in posed.outputs.iter().zip(offsets) {
+            if offset.is_some() {
+                self.0[value as usize] = *offset;
+            }
+        }
+    }
+
+    /// An output over an input: the input is gone.
+    fn take_over(
+        &mut self,
+        compiled: &Compiled,
+        posed: &highwater_plan::Node,
+        offsets: &[Option<u64>],
+    ) {
+        for (&value, offset) in posed.outputs.iter().zip(offsets) {
+            let Some(offset) = offset else { continue };
+            let bytes = compiled.problem.values[value as usize].bytes;
+            let pairs = posed.in_place.iter();
+            let taken = pairs.filter(|&&(_, o)| posed.outputs[o as usize] == value);
+            for &(i, _) in taken {
+                let input = posed.inputs[i as usize];
+                if bytes > 0 && input != value && self.get(input) == Some(*offset) {
+                    self.lose(input);
+                }
+            }
+        }
+    }
+
+    /// A plan that stopped at an instruction: what a lane did beyond it is done, what it did not do
+    /// before it is not.
+    fn correct(&mut self, plan: &Plan, stopped_at: usize, done: &[bool]) {
+        for (i, instruction) in plan.instructions.iter().enumerate() {
+            match instruction.action {
+                Action::Fetch { value, .. } if i < stopped_at && !done[i] => self.lose(value),
+                Action::Evict { value, .. } if i >= stopped_at && done[i] => self.lose(value),
+                _ => {}
+            }
+        }
+    }
+}
+
 /// What happened when a plan ran.
 #[derive(Debug, Default)]
 pub(crate) struct Ran {
-    /// For each of the problem's values the offset in the arena, if it is there now.
-    offsets: Vec<Option<u64>>,
+    offsets: Offsets,
     /// The problem's nodes that ran, in order.
     pub(crate) nodes: Vec<highwater_plan::NodeId>,
     /// The outputs that each left out, a bit for each.
@@ -65,12 +147,14 @@ pub(crate) struct Ran {
     pub(crate) peak_arena_bytes: u64,
     /// Seconds spent running nodes again.
     pub(crate) recompute_seconds: f64,
+    /// What was moved to and from disk.
+    pub(crate) io: Io,
 }
 
 impl Ran {
     /// The problem's values that are in the arena now, with their offsets.
     pub(crate) fn present(&self) -> impl Iterator<Item = (highwater_plan::ValueId, u64)> {
-        let values = (0..).zip(&self.offsets);
+        let values = (0..).zip(&self.offsets.0);
         values.filter_map(|(value, offset)| Some((value, (*offset)?)))
     }
 }
@@ -91,42 +175,44 @@ pub(crate) fn execute(
     plan: &Plan,
     mut until: Option<Until>,
 ) -> Result<Ran, Failed> {
-    let mut run = Run {
-        machine,
-        compiled,
-        ran: Ran::default(),
-        once: vec![false; compiled.problem.nodes.len()],
+    let refused = |error| Failed {
+        error,
         wrote: false,
-        ended: Instant::now(),
+        guard: None,
     };
-    let values = compiled.problem.values.iter();
-    let offsets = values.map(|value| match value.home {
-        highwater_plan::Home::Resident { offset } => Some(offset),
-        highwater_plan::Home::Arena
-        | highwater_plan::Home::External
-        | highwater_plan::Home::Cell(_) => None,
-    });
-    run.ran.offsets = offsets.collect();
-    // On one of the pool's threads, so that kernels fork from inside the pool.
-    machine.pool.run(|| {
-        run.ended = Instant::now();
-        for instruction in &plan.instructions {
-            if until.as_ref().is_some_and(Until::is_reached) {
-                break;
-            }
-            run.instruction(&instruction.action)
-                .map_err(|(error, guard)| Failed {
-                    error,
-                    wrote: run.wrote,
-                    guard,
-                })?;
-            if let Some(until) = &mut until {
-                until.note(compiled, &instruction.action);
-            }
+    let Some(transfers) = Transfers::of(machine, compiled, plan).map_err(refused)? else {
+        let mut run = Run::new(machine, compiled, None);
+        let (_, result) = run.all(plan, until.as_mut());
+        result.map_err(|(error, guard)| Failed {
+            error,
+            wrote: run.wrote,
+            guard,
+        })?;
+        return Ok(run.ran);
+    };
+    let computed = lanes::beside(&transfers, |board| {
+        let mut run = Run::new(machine, compiled, Some(board));
+        let (stopped_at, result) = run.all(plan, until.as_mut());
+        if result.is_err() || stopped_at < plan.instructions.len() {
+            board.stop(None);
         }
-        Ok(())
+        let Run { ran, wrote, .. } = run;
+        (ran, wrote, stopped_at, result)
+    });
+    let ((mut ran, wrote, stopped_at, result), ended) = computed.map_err(refused)?;
+    // A transfer that failed stops the kernels too, and not the other way round.
+    let result = match ended.error {
+        Some(error) => Err((error, None)),
+        None => result,
+    };
+    result.map_err(|(error, guard)| Failed {
+        error,
+        wrote,
+        guard,
     })?;
-    Ok(run.ran)
+    ran.io = ended.io;
+    ran.offsets.correct(plan, stopped_at, &ended.completed);
+    Ok(ran)
 }
 
 struct Run<'a> {
@@ -136,13 +222,67 @@ struct Run<'a> {
     /// Which of the problem's nodes ran.
     once: Vec<bool>,
     wrote: bool,
-    /// When the last node ended.
+    /// When the last node ended, or the wait after it.
     ended: Instant,
+    /// What lanes beside this one have done, if there are any.
+    board: Option<&'a Board>,
 }
 
 type Stopped = (Error, Option<&'static str>);
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(machine: &'a Machine<'a>, compiled: &'a Compiled, board: Option<&'a Board>) -> Self {
+        Self {
+            machine,
+            compiled,
+            ran: Ran {
+                offsets: Offsets::start(compiled),
+                ..Ran::default()
+            },
+            once: vec![false; compiled.problem.nodes.len()],
+            wrote: false,
+            ended: Instant::now(),
+            board,
+        }
+    }
+
+    /// Runs the list, or as much of it as is wanted. Answers where it stopped.
+    fn all(&mut self, plan: &Plan, mut until: Option<&mut Until>) -> (usize, Result<(), Stopped>) {
+        let pool = self.machine.pool;
+        // On one of the pool's threads, so that kernels fork from inside the pool.
+        pool.run(|| {
+            self.ended = Instant::now();
+            for (i, instruction) in plan.instructions.iter().enumerate() {
+                if until.as_ref().is_some_and(|until| until.is_reached()) {
+                    return (i, Ok(()));
+                }
+                if let Err(stopped) = self.next(i, instruction) {
+                    return (i, Err(stopped));
+                }
+                if let Some(until) = &mut until {
+                    until.note(self.compiled, &instruction.action);
+                }
+            }
+            (plan.instructions.len(), Ok(()))
+        })
+    }
+
+    /// Carries out an instruction of this lane when its time has come; follows those of others.
+    fn next(&mut self, index: usize, instruction: &Instruction) -> Result<(), Stopped> {
+        let Some(board) = self.board.filter(|_| instruction.lane == Lane::Compute) else {
+            return self.instruction(&instruction.action);
+        };
+        if !board.wait_to_compute(&instruction.waits) {
+            return Err((Error::Internal("a transfer stopped the plan".into()), None));
+        }
+        if !instruction.waits.is_empty() {
+            self.ended = Instant::now();
+        }
+        self.instruction(&instruction.action)?;
+        board.computed(index);
+        Ok(())
+    }
+
     fn instruction(&mut self, action: &Action) -> Result<(), Stopped> {
         match action {
             Action::Run {
@@ -160,14 +300,10 @@ impl Run<'_> {
                 };
                 (error, guard)
             }),
-            Action::Free { value } => {
-                self.ran.offsets[*value as usize] = None;
+            other => {
+                self.ran.offsets.apply(self.compiled, other);
                 Ok(())
             }
-            Action::Evict { .. } | Action::Fetch { .. } => Err((
-                Error::Internal("the plan moves values, but there is one tier".into()),
-                None,
-            )),
         }
     }
 
@@ -180,35 +316,14 @@ impl Run<'_> {
         let posed = &self.compiled.problem.nodes[id as usize];
         let node = self.machine.graph.node(self.compiled.nodes[id as usize]);
         let again = std::mem::replace(&mut self.once[id as usize], true) || posed.done;
-        for (&value, offset) in posed.outputs.iter().zip(offsets) {
-            if offset.is_some() {
-                self.ran.offsets[value as usize] = *offset;
-            }
-        }
+        self.ran.offsets.place(posed, offsets);
         self.wrote |= !node.writes.is_empty();
+        self.note_rewrites(posed);
         if !self.machine.dry {
             self.compute(node, posed, offsets, scratch)
                 .map_err(|error| (error, None))?;
         }
-        // An output over an input: the input is gone.
-        for (&value, offset) in posed.outputs.iter().zip(offsets) {
-            if let Some(offset) = offset {
-                let bytes = self.compiled.problem.values[value as usize].bytes;
-                let taken = posed
-                    .in_place
-                    .iter()
-                    .filter(|&&(_, o)| posed.outputs[o as usize] == value);
-                for &(i, _) in taken {
-                    let input = posed.inputs[i as usize];
-                    if bytes > 0
-                        && input != value
-                        && self.ran.offsets[input as usize] == Some(*offset)
-                    {
-                        self.ran.offsets[input as usize] = None;
-                    }
-                }
-            }
-        }
+        self.ran.offsets.take_over(self.compiled, posed, offsets);
         let now = Instant::now();
         let seconds = now.duration_since(self.ended).as_secs_f64();
         self.ended = now;
@@ -224,6 +339,17 @@ impl Run<'_> {
             self.ran.recompute_seconds += seconds;
         }
         Ok(())
+    }
+
+    /// Cells that are about to be written in the arena have to go home, whatever happens.
+    fn note_rewrites(&self, posed: &highwater_plan::Node) {
+        let Some(board) = self.board else { return };
+        for &at in &posed.rewrites {
+            let value = posed.inputs[at as usize];
+            if let Some(offset) = self.ran.offsets.get(value) {
+                board.rewrites(value, offset);
+            }
+        }
     }
 
     /// Hands the buffers to the kernel.
@@ -255,7 +381,8 @@ impl Run<'_> {
         node: &Node,
         posed: &highwater_plan::Node,
     ) -> Result<SmallVec<[Buffer; 4]>> {
-        // The problem's inputs are the node's, less the cells, in the same order.
+        // The problem's inputs are the node's, less the cells that have memory of their own in any
+        // case, in the same order.
         let mut ids = posed.inputs.iter();
         node.inputs
             .iter()
@@ -277,13 +404,25 @@ impl Run<'_> {
         };
         let (address, bytes, writable) = match input.source {
             Source::Cell(id, _) => {
-                let storage = self
-                    .machine
-                    .cells
-                    .get(&id)
-                    .ok_or_else(|| absent("a dropped cell"))?;
+                let posed = ids.as_slice().first();
+                let posed = posed.filter(|&&value| self.compiled.cell(value) == Some(id));
+                let posed = posed.copied();
+                if posed.is_some() {
+                    ids.next();
+                }
+                let cell = self.machine.cells.get(id);
+                let cell = cell.ok_or_else(|| absent("a dropped cell"))?;
+                let (address, bytes) = match (cell.storage(), posed) {
+                    (Some(storage), _) => (storage.address(), storage.bytes()),
+                    (None, Some(value)) => {
+                        let offset = self.ran.offsets.get(value);
+                        let offset = offset.ok_or_else(|| absent("a cell on disk"))?;
+                        (self.arena(offset, cell.bytes())?, cell.bytes())
+                    }
+                    (None, None) => return Err(absent("a cell on disk")),
+                };
                 let writable = node.writes.iter().any(|&(cell, _)| cell == id);
-                (storage.address(), storage.bytes(), writable)
+                (address, bytes, writable)
             }
             Source::Value(value) => {
                 let id = ids
@@ -310,7 +449,7 @@ impl Run<'_> {
         if let Some(storage) = self.machine.storages.get(&value) {
             return Some(Ok((storage.address(), storage.bytes())));
         }
-        let offset = self.ran.offsets[id as usize]?;
+        let offset = self.ran.offsets.get(id)?;
         let bytes = self.compiled.problem.values[id as usize].bytes;
         Some(self.arena(offset, bytes).map(|address| (address, bytes)))
     }
@@ -330,7 +469,7 @@ impl Run<'_> {
             } else if unplaced && posed.saved(o).is_some() {
                 (std::ptr::null_mut(), 0)
             } else {
-                let offset = self.ran.offsets[id as usize].ok_or_else(absent)?;
+                let offset = self.ran.offsets.get(id).ok_or_else(absent)?;
                 let bytes = self.compiled.problem.values[id as usize].bytes;
                 (self.arena(offset, bytes)?, bytes)
             };

@@ -84,7 +84,8 @@ pub struct Price {
 #[derive(Debug)]
 pub(crate) struct Told {
     problem: Arc<Problem>,
-    /// Prices of the plans of its family, in bytes of the arena, once they were asked for.
+    /// Prices of the plans of its family, in bytes of the arena and of the cells that they decided
+    /// about, once they were asked for.
     prices: OnceLock<Vec<Price>>,
     floor: Point,
     peak: Point,
@@ -106,6 +107,7 @@ pub(crate) struct Part {
     plan: Arc<Plan>,
     fits: bool,
     budget_bytes: u64,
+    /// Without the cells that the plan decided about.
     state_bytes: u64,
     reserve_bytes: u64,
     /// What runs of the plan before the next one takes over.
@@ -174,7 +176,7 @@ impl Part {
     }
 
     fn peak_bytes(&self) -> u64 {
-        self.plan.arena_bytes + self.beside()
+        self.plan.memory_bytes() + self.beside()
     }
 
     /// How much of the plan's time runs.
@@ -216,7 +218,7 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
         recomputed_nodes: ran().map(|ran| ran.recomputed_nodes).sum(),
         recompute_seconds: ran().map(|ran| ran.recompute_seconds).sum(),
         arena_bytes: peak.plan.arena_bytes,
-        state_bytes: peak.state_bytes,
+        state_bytes: peak.state_bytes + peak.plan.home_bytes,
         reserve_bytes: peak.reserve_bytes,
         saved_bytes: parts
             .iter()
@@ -303,7 +305,7 @@ fn prices(
 /// What all of a plan costs.
 fn price(plan: &Plan) -> Price {
     Price {
-        bytes: plan.arena_bytes,
+        bytes: plan.memory_bytes(),
         seconds_per_step: plan.seconds,
         recomputed_nodes: plan.recomputed_nodes,
         recompute_seconds: plan.recompute_seconds,
@@ -313,7 +315,7 @@ fn price(plan: &Plan) -> Price {
 /// What the runs that a plan came to cost.
 fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Price {
     let mut price = Price {
-        bytes: plan.arena_bytes,
+        bytes: plan.memory_bytes(),
         seconds_per_step: 0.0,
         recomputed_nodes: 0,
         recompute_seconds: 0.0,
@@ -328,6 +330,7 @@ fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Price {
             price.recompute_seconds += seconds;
         }
     }
+    price.seconds_per_step += compiled.predicted_wait(plan, ran);
     price
 }
 
@@ -361,23 +364,26 @@ impl Engine {
         plan: &Plan,
     ) -> Told {
         let (_, reserve_bytes) = self.stated_budget(state);
-        let beside = (self.0.store.state_bytes(), reserve_bytes);
-        let point = |arena_bytes, node: Option<NodeId>, values: &[_], scratch_bytes| {
-            let node = node.and_then(|node| compiled.nodes.get(node as usize).copied());
-            let moment = Moment {
-                arena_bytes,
-                node,
-                values,
-                scratch_bytes,
+        let state_bytes = self.beside(state, compiled);
+        let point =
+            |(arena_bytes, home_bytes), node: Option<NodeId>, values: &[_], scratch_bytes| {
+                let node = node.and_then(|node| compiled.nodes.get(node as usize).copied());
+                let moment = Moment {
+                    arena_bytes,
+                    home_bytes,
+                    node,
+                    values,
+                    scratch_bytes,
+                };
+                let beside = (state_bytes, reserve_bytes);
+                Point {
+                    arena_bytes,
+                    at: node
+                        .map(|node| describe(graph.node(node)))
+                        .unwrap_or_default(),
+                    held: held(state, graph, compiled, &moment, beside),
+                }
             };
-            Point {
-                arena_bytes,
-                at: node
-                    .map(|node| describe(graph.node(node)))
-                    .unwrap_or_default(),
-                held: held(state, graph, compiled, &moment, beside),
-            }
-        };
         let floor = family.floor();
         let at_peak = holders(&compiled.problem, plan, plan.peak_instruction as usize);
         let node = running(plan, plan.peak_instruction);
@@ -385,13 +391,13 @@ impl Engine {
             problem: Arc::clone(&compiled.problem),
             prices: OnceLock::new(),
             floor: point(
-                floor.arena_bytes,
+                (floor.arena_bytes, 0),
                 floor.node,
                 &floor.holders,
                 floor.scratch_bytes,
             ),
             peak: point(
-                plan.arena_bytes,
+                (plan.arena_bytes, plan.home_bytes),
                 node,
                 &at_peak.values,
                 at_peak.scratch_bytes,
@@ -407,19 +413,17 @@ impl Engine {
         state: &State,
         told: Arc<Told>,
         plan: Arc<Plan>,
-        ran: Option<(&Compiled, &Ran)>,
+        compiled: &Compiled,
+        ran: Option<&Ran>,
     ) -> Part {
         let (budget_bytes, reserve_bytes) = self.stated_budget(state);
         Part {
             told,
             fits: ran.is_some(),
             budget_bytes,
-            state_bytes: self.0.store.state_bytes(),
+            state_bytes: self.beside(state, compiled),
             reserve_bytes,
-            ran: ran.map_or_else(
-                || price(&plan),
-                |(compiled, ran)| price_of_runs(&plan, compiled, ran),
-            ),
+            ran: ran.map_or_else(|| price(&plan), |ran| price_of_runs(&plan, compiled, ran)),
             plan,
         }
     }
@@ -430,7 +434,7 @@ impl Engine {
             return;
         };
         let told = self.tell(state, &state.graph, compiled, family, &least);
-        let part = self.part(state, Arc::new(told), Arc::new(least), None);
+        let part = self.part(state, Arc::new(told), Arc::new(least), compiled, None);
         state.steps.add(part);
         state.steps.end();
     }

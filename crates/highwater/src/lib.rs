@@ -56,15 +56,19 @@
 
 mod autograd;
 mod backward;
+mod cells;
 mod checkpoint;
 mod clock;
 mod compile;
 mod context;
+mod disk;
 mod engine;
 mod error;
 mod evaluate;
 mod execute;
 mod forecast;
+mod homes;
+mod lanes;
 pub mod nn;
 mod ops;
 pub mod optim;
@@ -79,6 +83,7 @@ mod tensor;
 
 pub use checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use context::{is_grad_enabled, no_grad, scope};
+pub use disk::DiskRates;
 pub use engine::{Builder, Engine, OnPlan};
 pub use error::{Error, Result};
 pub use forecast::{Decision, Forecast, Held, Holder, Layer, Price};

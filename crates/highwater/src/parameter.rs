@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, usage_error};
 use crate::state::State;
+use crate::store::Storage;
 use crate::tensor::{CellHandle, Tensor};
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};
@@ -35,7 +36,14 @@ impl Parameter {
         shape: impl Into<Shape>,
         init: impl FnOnce(&mut [f32]),
     ) -> Result<Self> {
-        Self::cell(engine, "parameter", shape, Category::Parameter, true, init)
+        let mut init = Some(init);
+        let mut once = |data: &mut [f32]| {
+            if let Some(init) = init.take() {
+                init(data);
+            }
+        };
+        let category = Category::Parameter;
+        Self::cell(engine, "parameter", shape, category, true, Some(&mut once))
     }
 
     /// A parameter of normal deviates of mean 0 from the engine's random numbers.
@@ -68,28 +76,27 @@ impl Parameter {
         })
     }
 
-    /// State that is not trained: moments, running statistics.
+    /// State that `init` fills; of zeros without it: moments, running statistics.
     pub(crate) fn cell(
         engine: &Engine,
         name: &str,
         shape: impl Into<Shape>,
         category: Category,
         requires_grad: bool,
-        init: impl FnOnce(&mut [f32]),
+        init: Option<Init<'_>>,
     ) -> Result<Self> {
         let location = Location::caller();
         let shape = shape.into();
         let absurd = || usage_error(format!("{shape} is no shape for a tensor"), location);
         let spec = Spec::contiguous(DType::F32, Shape::checked(&shape).ok_or_else(absurd)?);
-        let fill = |storage: &crate::store::Storage| {
-            init(bytemuck::cast_slice_mut(raw::bytes_mut(storage)));
-            Ok(())
-        };
-        let (id, storage) = engine.add_cell(name, spec.clone(), category, requires_grad, fill)?;
+        let mut fill = init.map(|init| {
+            |storage: &Storage| init(bytemuck::cast_slice_mut(raw::bytes_mut(storage)))
+        });
+        let fill = fill.as_mut().map(|fill| fill as &mut dyn FnMut(&Storage));
+        let id = engine.add_cell(name, spec.clone(), category, requires_grad, fill)?;
         let cell = Arc::new(CellHandle {
             engine: engine.clone(),
             id,
-            storage,
         });
         Ok(Self {
             tensor: Tensor::of_cell(Arc::clone(&cell), spec, location),
@@ -160,7 +167,7 @@ impl Parameter {
         }
         let _borrow = self.borrow(&mut state, 1)?;
         drop(state);
-        Ok(read(raw::bytes(&self.cell.storage)))
+        self.engine.with_cell(self.id(), read)
     }
 
     /// Notes that user code reads (1) or writes (-1) the bytes, until the answer is dropped.
@@ -204,7 +211,7 @@ impl Parameter {
         self.check_idle(&mut state)?;
         let _borrow = self.borrow(&mut state, -1)?;
         drop(state);
-        Ok(write(raw::bytes_mut(&self.cell.storage)))
+        self.engine.with_cell_mut(self.id(), write)
     }
 
     /// Overwrites the values in place: loading state.
@@ -233,6 +240,9 @@ impl Parameter {
         self.with_values_mut(|own| own.copy_from_slice(values))
     }
 }
+
+/// Fills the elements of a new cell.
+pub(crate) type Init<'a> = &'a mut dyn FnMut(&mut [f32]);
 
 /// Bytes of a parameter in the hands of user code.
 struct Borrow<'a>(&'a Parameter, isize);

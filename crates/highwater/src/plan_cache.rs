@@ -2,7 +2,7 @@
 
 use crate::forecast::Told;
 use highwater_graph::Mixer;
-use highwater_plan::{Families, Plan, Policy, Problem, ProblemError};
+use highwater_plan::{Families, Home, Plan, Policy, Problem, ProblemError};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -83,20 +83,8 @@ impl PlanCache {
         budget: u64,
         before_planning: impl FnOnce(),
     ) -> Result<Choice, ProblemError> {
-        let hash = hash(problem);
-        // Without a word on it, a plan was never verified either.
-        let known = |entry: &Entry| {
-            let fits = entry.told.is_some()
-                && (entry.plan.arena_bytes..entry.faster_from).contains(&budget);
-            fits && entry.hash == hash && entry.problem == *problem
-        };
-        if let Some(index) = self.plans.iter().rposition(known) {
-            self.plans[index..].rotate_left(1);
-            let entry = self.plans.last();
-            let told = entry.and_then(|entry| Some((entry, entry.told.as_ref()?)));
-            if let Some((entry, told)) = told {
-                return Ok(Choice::Known(Arc::clone(&entry.plan), Arc::clone(told)));
-            }
+        if let Some((plan, told)) = self.known(problem, budget, |_| true) {
+            return Ok(Choice::Known(plan, told));
         }
         before_planning();
         let mut decided = None;
@@ -119,7 +107,7 @@ impl PlanCache {
         };
         let plan = Arc::new(plan);
         self.plans.push(Entry {
-            hash,
+            hash: hash(problem),
             problem: Arc::clone(problem),
             plan: Arc::clone(&plan),
             faster_from,
@@ -127,6 +115,26 @@ impl PlanCache {
         });
         trim(&mut self.plans, PLANS, |entry| entry.problem.nodes.len());
         Ok(Choice::New(plan, family))
+    }
+
+    /// The plan that was chosen for a problem and a budget, if it is acceptable.
+    pub(crate) fn known(
+        &mut self,
+        problem: &Arc<Problem>,
+        budget: u64,
+        accept: impl Fn(&Plan) -> bool,
+    ) -> Option<(Arc<Plan>, Arc<Told>)> {
+        let hash = hash(problem);
+        // Without a word on it, a plan was never verified either.
+        let known = |entry: &Entry| {
+            let fits = entry.told.is_some()
+                && (entry.plan.memory_bytes()..entry.faster_from).contains(&budget);
+            fits && entry.hash == hash && entry.problem == *problem && accept(&entry.plan)
+        };
+        let index = self.plans.iter().rposition(known)?;
+        self.plans[index..].rotate_left(1);
+        let entry = self.plans.last()?;
+        Some((Arc::clone(&entry.plan), Arc::clone(entry.told.as_ref()?)))
     }
 
     /// The family of a problem, adapted or built.
@@ -222,6 +230,7 @@ fn hash(problem: &Problem) -> u64 {
     problem.values.hash(&mut hasher);
     for node in &problem.nodes {
         (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
+        node.rewrites.hash(&mut hasher);
         (node.scratch_bytes, node.seconds.to_bits(), node.done).hash(&mut hasher);
     }
     hasher.finish()
@@ -230,13 +239,18 @@ fn hash(problem: &Problem) -> u64 {
 /// Everything but sizes and seconds.
 fn structure(problem: &Problem) -> u64 {
     let mut hasher = Mixer::default();
+    problem.tiers.any().hash(&mut hasher);
     for value in &problem.values {
         let home = std::mem::discriminant(&value.home);
-        (home, value.pin, value.wanted, value.bytes == 0).hash(&mut hasher);
+        let tier = match value.home {
+            Home::Cell(tier) => tier,
+            _ => None,
+        };
+        (home, tier, value.pin, value.wanted, value.bytes == 0).hash(&mut hasher);
     }
     for node in &problem.nodes {
         (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
-        (node.effect, node.done, &node.in_place).hash(&mut hasher);
+        (node.effect, node.done, &node.in_place, &node.rewrites).hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -29,6 +29,8 @@ pub struct StepReport {
     pub recompute_seconds: f64,
     /// Nodes that ran, repetitions included.
     pub nodes: u32,
+    /// What was moved to and from disk.
+    pub io: Io,
 }
 
 /// Sums over all evaluations since an engine was built. A step of a training loop may evaluate more
@@ -42,4 +44,45 @@ pub struct Totals {
     pub predicted_seconds: f64,
     /// Measured seconds, planning included where there was some.
     pub seconds: f64,
+    /// What plans moved to and from disk.
+    pub io: Io,
+}
+
+/// What plans moved to and from disk, and what that took. Bytes; measured seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Io {
+    /// Payload read.
+    pub bytes_read: u64,
+    /// Payload written.
+    pub bytes_written: u64,
+    /// Seconds in which kernels waited for transfers.
+    pub wait_seconds: f64,
+    /// Seconds that reads took, one after the other.
+    pub read_seconds: f64,
+    /// Seconds that writes took, one after the other.
+    pub write_seconds: f64,
+}
+
+impl Io {
+    /// The share of the transfers' time that is hidden behind kernels and behind each other, from 0 to
+    /// 1; 1 where nothing was moved.
+    #[must_use]
+    pub fn overlap(&self) -> f64 {
+        let busy = self.read_seconds + self.write_seconds;
+        if busy > 0.0 {
+            (1.0 - self.wait_seconds / busy).clamp(0.0, 1.0)
+        } else {
+            1.0
+        }
+    }
+}
+
+impl std::ops::AddAssign for Io {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        self.wait_seconds += other.wait_seconds;
+        self.read_seconds += other.read_seconds;
+        self.write_seconds += other.write_seconds;
+    }
 }

@@ -1,6 +1,7 @@
 //! What of an engine changes: the pending graph, what has run of it, who holds what.
 
 use crate::Result;
+use crate::cells::{Cell, Cells};
 use crate::clock::Clock;
 use crate::compile::{Compiled, Progress};
 use crate::engine::usage_error;
@@ -27,8 +28,8 @@ pub(crate) struct State {
     pub(crate) progress: Progress,
     /// Storage of the graph's values that have their own.
     pub(crate) storages: BTreeMap<ValueId, Arc<Storage>>,
-    /// Storage of the cells. Kept here too until no pending node can read a dropped one.
-    pub(crate) cells: BTreeMap<CellId, Arc<Storage>>,
+    /// The bytes of the cells. Kept here too until no pending node can read a dropped one.
+    pub(crate) cells: Cells,
     /// Live handles of the pending graph.
     pub(crate) handles: Vec<Weak<Handle>>,
     /// Values given by handles whose history was consumed, or leaves that require gradients.
@@ -72,11 +73,11 @@ impl State {
     pub(crate) fn forget(&mut self, dropped: &[CellId]) {
         for id in dropped {
             self.graph.remove_cell(*id);
-            self.cells.remove(id);
+            self.cells.remove(*id);
             self.pending_grads.remove(id);
             if let Some(grad) = self.grads.remove(id) {
                 self.graph.remove_cell(grad);
-                self.cells.remove(&grad);
+                self.cells.remove(grad);
             }
         }
     }
@@ -181,11 +182,13 @@ impl State {
     ) {
         let state_bytes = store.state_bytes();
         let runs = compiled.runs(ran);
-        let predicted_seconds = runs.map(|(work, _)| self.clock.predicted(work)).sum();
+        let predicted: f64 = runs.map(|(work, _)| self.clock.predicted(work)).sum();
+        let predicted_seconds = predicted + compiled.predicted_wait(plan, ran);
         let seconds = started.elapsed().as_secs_f64();
         self.totals.evaluations += 1;
         self.totals.predicted_seconds += predicted_seconds;
         self.totals.seconds += seconds;
+        self.totals.io += ran.io;
         self.last = StepReport {
             planned_arena_bytes: plan.arena_bytes,
             peak_arena_bytes: ran.peak_arena_bytes,
@@ -200,6 +203,7 @@ impl State {
             recomputed_nodes: plan.recomputed_nodes,
             recompute_seconds: ran.recompute_seconds,
             nodes: ran.nodes.len() as u32,
+            io: ran.io,
         };
     }
 
@@ -213,7 +217,7 @@ impl State {
             .extend(ran_nodes.filter(|&node| node < nodes));
         self.progress.residents = ran
             .present()
-            .map(|(value, offset)| (compiled.values[value as usize], offset))
+            .filter_map(|(value, offset)| Some((compiled.value(value)?, offset)))
             .filter(|(value, _)| *value < values && !self.storages.contains_key(value))
             .collect();
     }
@@ -260,7 +264,8 @@ impl State {
             let cell = self
                 .graph
                 .add_cell(&name, grad.spec, Category::Gradient, false);
-            self.cells.insert(cell, storage);
+            let bytes = Cell::in_memory(storage, Category::Gradient);
+            self.cells.insert(cell, bytes);
             self.grads.insert(parameter, cell);
         }
     }

@@ -1,18 +1,22 @@
-//! The engine's memory: one arena for state, one for plans, one budget over both.
+//! The engine's memory: an arena for state, one for plans, beside a disk rooms for cells that may go
+//! there, and one budget over all.
 
 use crate::{Error, Result};
 use highwater_graph::Category;
-use highwater_memory::{Arena, Category as Kind, Events, Slot, Slots, SlotsError};
+use highwater_memory::{Arena, Category as Kind, Events, Reserve, Room, Rooms, RoomsError};
+use highwater_memory::{Slot, Slots, SlotsError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Both arenas. State (cells, inputs, kept values) lies in slots of the one; plans run in the other.
+/// All memory. State (inputs, kept values, cells) lies in slots of the one arena; plans run in the
+/// other. Cells that may move to disk and back have rooms, which are free wherever they lie.
 #[derive(Debug)]
 pub(crate) struct Store {
     slots: Mutex<Slots>,
     state: Arc<Arena>,
     plans: Arena,
-    /// Bytes that both arenas together may map.
+    homes: Option<Mutex<Rooms>>,
+    /// Bytes that all together may map.
     budget: AtomicU64,
     /// How far up the plan arena holds values between two plans of one step.
     held: AtomicU64,
@@ -25,18 +29,28 @@ pub(crate) struct Store {
 #[derive(Debug)]
 pub(crate) struct Storage {
     store: Arc<Store>,
-    slot: Slot,
+    place: Place,
+    bytes: u64,
     category: Category,
 }
 
+/// What a storage has taken.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Slot(Slot),
+    Room(Room),
+}
+
 impl Store {
-    /// Reserves address space for arenas of up to `capacity` bytes each.
-    pub(crate) fn new(capacity: u64, budget: u64, dry: bool) -> Result<Self> {
+    /// Reserves address space for arenas of up to `capacity` bytes each; with `homes`, for rooms too.
+    pub(crate) fn new(capacity: u64, budget: u64, homes: bool, dry: bool) -> Result<Self> {
         let state = Arc::new(Arena::reserve(capacity)?);
+        let homes = homes.then(|| Rooms::reserve(capacity)).transpose()?;
         Ok(Self {
             slots: Mutex::new(Slots::new(Arc::clone(&state), budget)),
             state,
             plans: Arena::reserve(capacity)?,
+            homes: homes.map(Mutex::new),
             budget: AtomicU64::new(budget),
             held: AtomicU64::new(0),
             events: Events::new(),
@@ -62,27 +76,92 @@ impl Store {
         };
         let mut slots = self.slots();
         let budget = if self.dry { u64::MAX } else { self.budget() };
-        slots.set_limit(budget.saturating_sub(self.plans.mapped_bytes()));
+        let limit = || budget.saturating_sub(self.plans.mapped_bytes() + self.home_bytes());
+        slots.set_limit(limit());
         let slot = match slots.alloc(bytes) {
             Err(SlotsError::Full { .. }) => {
                 self.plans.set_height(self.held.load(Ordering::Acquire))?;
-                slots.set_limit(budget.saturating_sub(self.plans.mapped_bytes()));
+                slots.set_limit(limit());
                 slots.alloc(bytes)
             }
             other => other,
         }
         .map_err(failed)?;
         drop(slots);
-        self.record(highwater_memory::Action::Alloc, category, bytes);
-        let storage = Arc::new(Storage {
-            store: Arc::clone(self),
-            slot,
-            category,
-        });
+        let storage = self.storage(Place::Slot(slot), bytes, category);
         if !self.dry {
             crate::raw::zero(storage.address(), bytes);
         }
         Ok(storage)
+    }
+
+    /// Takes zeroed bytes for a cell that may move to disk and back; see [`Store::alloc`].
+    pub(crate) fn alloc_home(
+        self: &Arc<Self>,
+        bytes: u64,
+        category: Category,
+        what: &'static str,
+    ) -> Result<Arc<Storage>> {
+        let Some(homes) = &self.homes else {
+            return self.alloc(bytes, category, what);
+        };
+        let mut rooms = homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let budget = if self.dry { u64::MAX } else { self.budget() };
+        let others = self.state.mapped_bytes() + rooms.bytes();
+        let left = || budget.saturating_sub(others + self.plans.mapped_bytes());
+        if rooms.cost(bytes) > left() {
+            self.plans.set_height(self.held.load(Ordering::Acquire))?;
+        }
+        let full = SlotsError::Full {
+            asked: bytes,
+            live: others,
+            limit: budget.saturating_sub(self.plans.mapped_bytes()),
+            largest_hole: 0,
+        };
+        let failed = |source| Error::State {
+            what,
+            bytes,
+            source,
+        };
+        if rooms.cost(bytes) > left() {
+            return Err(failed(full));
+        }
+        let room = rooms.take(bytes).map_err(|error| match error {
+            RoomsError::Full { .. } => failed(full),
+            RoomsError::Arena(source) => Error::Arena(source),
+        })?;
+        drop(rooms);
+        let storage = self.storage(Place::Room(room), bytes, category);
+        // Elsewhere pages do not come back as zeros.
+        if !self.dry && cfg!(not(target_os = "linux")) {
+            crate::raw::zero(storage.address(), bytes);
+        }
+        Ok(storage)
+    }
+
+    fn storage(self: &Arc<Self>, place: Place, bytes: u64, category: Category) -> Arc<Storage> {
+        self.record(highwater_memory::Action::Alloc, category, bytes);
+        Arc::new(Storage {
+            store: Arc::clone(self),
+            place,
+            bytes,
+            category,
+        })
+    }
+
+    fn homes(&self) -> Option<MutexGuard<'_, Rooms>> {
+        let homes = self.homes.as_ref()?;
+        Some(homes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Bytes that cells take that may move.
+    pub(crate) fn home_bytes(&self) -> u64 {
+        self.homes().map_or(0, |rooms| rooms.bytes())
+    }
+
+    /// What a cell of `bytes` takes that may move.
+    pub(crate) fn home_cost(&self, bytes: u64) -> u64 {
+        self.homes().map_or(0, |rooms| rooms.cost(bytes))
     }
 
     fn record(&self, action: highwater_memory::Action, category: Category, bytes: u64) {
@@ -94,7 +173,7 @@ impl Store {
         });
     }
 
-    /// Bytes that both arenas together may map.
+    /// Bytes that all together may map.
     pub(crate) fn budget(&self) -> u64 {
         self.budget.load(Ordering::Acquire)
     }
@@ -103,19 +182,14 @@ impl Store {
         self.budget.store(bytes, Ordering::Release);
     }
 
-    /// Bytes that a plan may use now.
-    pub(crate) fn plan_budget(&self) -> u64 {
-        self.budget().saturating_sub(self.state.mapped_bytes())
-    }
-
-    /// Bytes mapped for state.
+    /// Bytes mapped for state, cells that may move among it.
     pub(crate) fn state_bytes(&self) -> u64 {
-        self.state.mapped_bytes()
+        self.state.mapped_bytes() + self.home_bytes()
     }
 
-    /// Bytes mapped for both.
+    /// Bytes mapped for all.
     pub(crate) fn mapped_bytes(&self) -> u64 {
-        self.state.mapped_bytes() + self.plans.mapped_bytes()
+        self.state_bytes() + self.plans.mapped_bytes()
     }
 
     /// Maps the plan arena at exactly this height.
@@ -144,34 +218,51 @@ impl Store {
         &self.plans
     }
 
-    /// Both arenas, to measure what lies outside them.
-    pub(crate) fn arenas(&self) -> [&Arena; 2] {
-        [&self.state, &self.plans]
+    /// Bytes of the process that lie outside all of it; 0 where the system does not tell.
+    pub(crate) fn measure_reserve(&self) -> u64 {
+        let homes = self.homes();
+        let mut arenas = vec![&*self.state, &self.plans];
+        arenas.extend(homes.as_ref().map(|rooms| rooms.arena()));
+        Reserve::measure(&arenas).map_or(0, |reserve| reserve.total())
     }
 }
 
 impl Storage {
     /// Where the bytes are. Valid as long as the storage lives.
     pub(crate) fn address(&self) -> *mut u8 {
-        let address = self.store.state.ptr(self.slot.offset, self.slot.bytes);
-        address.expect("a slot lies below the height of its arena for as long as it is taken")
+        match self.place {
+            Place::Slot(slot) => {
+                let address = self.store.state.ptr(slot.offset, slot.bytes);
+                address
+                    .expect("a slot lies below the height of its arena for as long as it is taken")
+            }
+            Place::Room(room) => {
+                let rooms = self.store.homes();
+                rooms.expect("who took a room had one").address(room)
+            }
+        }
     }
 
     /// How many there are.
     pub(crate) fn bytes(&self) -> u64 {
-        self.slot.bytes
+        self.bytes
+    }
+
+    /// Whether it goes back page by page, wherever it lies.
+    pub(crate) fn is_home(&self) -> bool {
+        matches!(self.place, Place::Room(_))
     }
 }
 
 impl Drop for Storage {
     fn drop(&mut self) {
         // A system that refuses to take pages back leaves them mapped; the slot is free all the same.
-        let _ = self.store.slots().free(self.slot);
-        self.store.record(
-            highwater_memory::Action::Free,
-            self.category,
-            self.slot.bytes,
-        );
+        match self.place {
+            Place::Slot(slot) => drop(self.store.slots().free(slot)),
+            Place::Room(room) => drop(self.store.homes().map(|mut rooms| rooms.give(room))),
+        }
+        self.store
+            .record(highwater_memory::Action::Free, self.category, self.bytes);
     }
 }
 

@@ -76,7 +76,6 @@ pub(crate) struct Leaf {
 pub(crate) struct CellHandle {
     pub(crate) engine: Engine,
     pub(crate) id: CellId,
-    pub(crate) storage: Arc<Storage>,
 }
 
 impl Drop for CellHandle {
@@ -532,16 +531,18 @@ impl Tensor {
         let mut state = self.engine.lock();
         let operand = self.evaluate(&mut state, location)?;
         let storage = match operand.source {
-            Source::Value(id) => state.storages.get(&id).cloned(),
+            Source::Value(id) => {
+                let gone = || Error::Internal("evaluated, but not there".into());
+                state.storages.get(&id).cloned().ok_or_else(gone)?
+            }
             Source::Cell(id, _) => {
                 if state.borrowed.get(&id).is_some_and(|&count| count < 0) {
                     let message = "a closure is writing the bytes of this parameter";
                     return Err(usage_error(message, location));
                 }
-                state.cells.get(&id).cloned()
+                state.cells.copy(&self.engine.0.store, &state.graph, id)?
             }
         };
-        let storage = storage.ok_or_else(|| Error::Internal("evaluated, but not there".into()))?;
         let view = raw::view(&storage, &operand.spec);
         let elements = view
             .storage::<T>()

@@ -1,14 +1,14 @@
 //! Who holds the bytes of the process at one moment of a plan.
 
 use super::names;
-use crate::compile::Compiled;
+use crate::compile::{Compiled, Origin};
 use crate::state::State;
 use crate::store::kind;
-use highwater_graph::{Category, Graph, NodeId};
+use highwater_graph::{Category, CellId, Graph, NodeId};
 use highwater_plan::{ValueId, footprint};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who holds the bytes at one moment, three ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +56,8 @@ pub struct Layer {
 pub(super) struct Moment<'a> {
     /// Height of the arena.
     pub(super) arena_bytes: u64,
+    /// Bytes of the cells in memory that the plan decided about.
+    pub(super) home_bytes: u64,
     /// The node that runs.
     pub(super) node: Option<NodeId>,
     /// The problem's values and their bytes.
@@ -93,7 +95,8 @@ impl Sums {
 /// Bytes of each layer: all, and of those the state.
 type Layers = BTreeMap<String, (u64, u64)>;
 
-/// Lists who holds what. `beside` are the bytes of state and of the reserve.
+/// Lists who holds what. `beside` are the bytes of state, cells left out that the plan decided about,
+/// and of the reserve.
 pub(super) fn held(
     state: &State,
     graph: &Graph,
@@ -107,8 +110,14 @@ pub(super) fn held(
         *sum = (sum.0 + bytes, sum.1 + state);
     };
     let module = |node: NodeId| &*graph.node(node).site.module;
-    for (&id, storage) in &state.cells {
-        let Some(cell) = graph.cell(id) else { continue };
+    let decided: BTreeSet<CellId> = compiled.cells().collect();
+    for (id, storage) in state.cells.iter() {
+        let (Some(cell), Some(storage)) = (graph.cell(id), storage.storage()) else {
+            continue;
+        };
+        if moment.home_bytes == 0 && decided.contains(&id) {
+            continue;
+        }
         let bytes = footprint(storage.bytes());
         kinds.add(kind(cell.category).to_string(), bytes);
         layer(owner(&cell.name, cell.category), bytes, bytes);
@@ -118,7 +127,18 @@ pub(super) fn held(
         kinds.add(kind(value.category).to_string(), footprint(storage.bytes()));
     }
     for &(id, bytes) in moment.values {
-        let value = graph.value(compiled.values[id as usize]);
+        let value = match compiled.values[id as usize] {
+            Origin::Value(value) => graph.value(value),
+            Origin::Cell(cell) => {
+                if let Some(cell) = graph.cell(cell) {
+                    let category = kind(cell.category).to_string();
+                    operations.add(format!("{category} from disk"), bytes);
+                    layer(owner(&cell.name, cell.category), bytes, 0);
+                    kinds.add(category, bytes);
+                }
+                continue;
+            }
+        };
         let category = kind(value.category).to_string();
         let made = value.producer.map(|(node, _)| node);
         let op = made.map_or("input", |node| graph.node(node).op.name());
@@ -134,7 +154,7 @@ pub(super) fn held(
         kinds.add(category, moment.scratch_bytes);
     }
     let (state_bytes, reserve_bytes) = beside;
-    let all = moment.arena_bytes + state_bytes;
+    let all = moment.arena_bytes + moment.home_bytes + state_bytes;
     kinds.add("rounding".to_owned(), all.saturating_sub(kinds.total()));
     kinds.add("reserve".to_owned(), reserve_bytes);
     Held {

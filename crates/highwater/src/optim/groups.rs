@@ -139,7 +139,7 @@ impl Slot {
             let moment = |kind: &&str| {
                 let name = slot.name(kind, rows.as_ref());
                 let (engine, category) = (slot.parameter.engine(), Category::OptimizerState);
-                Parameter::cell(engine, &name, &dims[..], category, false, |_| {})
+                Parameter::cell(engine, &name, &dims[..], category, false, None)
             };
             let moments = kinds.iter().map(moment).collect::<Result<_>>()?;
             slot.pieces.push(Piece { rows, moments });

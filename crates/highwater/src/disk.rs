@@ -1,0 +1,204 @@
+//! The disk that cells and values wait on: its spill file, and who has which part of it.
+
+use crate::{Error, Result};
+use highwater_memory::Places;
+use highwater_memory::spill::{BLOCK, Disk, Extent, Spill, SpillError, SpillFile, Tag};
+use highwater_plan::Link;
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a disk is taken to move, for predictions and choices between plans. Bytes per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DiskRates {
+    /// Reading alone.
+    pub read: f64,
+    /// Writing alone.
+    pub write: f64,
+    /// Reading while something is written.
+    pub read_while_writing: f64,
+    /// Writing while something is read.
+    pub write_while_reading: f64,
+}
+
+/// Those of no disk in particular, so that plans are the same on every machine.
+impl Default for DiskRates {
+    fn default() -> Self {
+        Self {
+            read: 2.0e9,
+            write: 1.0e9,
+            read_while_writing: 1.0e9,
+            write_while_reading: 0.6e9,
+        }
+    }
+}
+
+/// What a builder was told about a disk.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskSettings {
+    pub(crate) place: DiskPlace,
+    pub(crate) bytes: u64,
+}
+
+/// Where the spill file is.
+#[derive(Debug, Clone)]
+pub(crate) enum DiskPlace {
+    /// A new file in this folder.
+    Folder(PathBuf),
+    /// Given by a test.
+    Given(Arc<dyn Disk>),
+}
+
+/// A disk that cells and values may wait on.
+#[derive(Debug)]
+pub(crate) struct DiskTier {
+    /// None in a dry run, which moves nothing.
+    spill: Option<Spill<AnyDisk>>,
+    places: Mutex<Places>,
+    rates: DiskRates,
+    writable: bool,
+}
+
+/// An extent that is given back when its owner goes.
+#[derive(Debug)]
+pub(crate) struct Stretch {
+    disk: Arc<DiskTier>,
+    pub(crate) extent: Extent,
+}
+
+impl Drop for Stretch {
+    fn drop(&mut self) {
+        self.disk.places().give(self.extent.offset);
+    }
+}
+
+#[derive(Debug)]
+struct AnyDisk(Arc<dyn Disk>);
+
+impl Disk for AnyDisk {
+    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_at(offset, parts)
+    }
+
+    fn read_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.read_at(offset, parts)
+    }
+}
+
+impl DiskTier {
+    /// Opens the spill file; in a dry run only keeps its books.
+    pub(crate) fn open(
+        settings: DiskSettings,
+        rates: DiskRates,
+        writable: bool,
+        dry: bool,
+    ) -> Result<Self> {
+        let bytes = settings.bytes / BLOCK as u64 * BLOCK as u64;
+        let spill = match settings.place {
+            _ if dry => None,
+            DiskPlace::Folder(folder) => {
+                let file = SpillFile::create(&folder, bytes).map_err(|source| {
+                    let hint = if source.is_full() {
+                        "free some space there, name another folder, or ask for less"
+                    } else {
+                        "name an existing folder of a local disk that may be written to"
+                    };
+                    let cause = std::error::Error::source(&source);
+                    let cause = cause.map_or_else(String::new, |cause| format!(" ({cause})"));
+                    Error::Build(format!("{source}{cause}\n  hint: {hint}"))
+                })?;
+                Some(AnyDisk(Arc::new(file)))
+            }
+            DiskPlace::Given(disk) => Some(AnyDisk(disk)),
+        };
+        // Another number for each run: what one leaves on a disk is no payload of the next.
+        let run = std::hash::RandomState::new().build_hasher().finish();
+        Ok(Self {
+            spill: spill.map(|disk| Spill::new(disk, run)),
+            places: Mutex::new(Places::new(bytes)),
+            rates,
+            writable,
+        })
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the planner is told, if so much of the disk belongs to others.
+    pub(crate) fn link(&self, others: u64) -> Link {
+        Link {
+            bytes: self.places().capacity().saturating_sub(others),
+            read: self.rates.read,
+            write: self.rates.write,
+            read_while_writing: self.rates.read_while_writing,
+            write_while_reading: self.rates.write_while_reading,
+            writable: self.writable,
+        }
+    }
+
+    /// Bytes of the file that belong to cells.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.places().bytes()
+    }
+
+    /// An extent for payloads of so many bytes.
+    pub(crate) fn take(self: &Arc<Self>, bytes: u64, what: &str) -> Result<Stretch> {
+        let mut places = self.places();
+        let Some(offset) = places.take(Extent::footprint(bytes)) else {
+            return Err(full(&places, bytes, what));
+        };
+        let extent = Extent {
+            offset,
+            capacity: bytes,
+        };
+        drop(places);
+        Ok(Stretch {
+            disk: Arc::clone(self),
+            extent,
+        })
+    }
+
+    /// Where an area of so many bytes starts that a plan may use until it ends: the end of the file,
+    /// which cells have not reached. Cells get no extents while a plan runs.
+    pub(crate) fn area(&self, bytes: u64) -> Result<u64> {
+        let places = self.places();
+        let start = places.capacity().checked_sub(bytes);
+        let start = start.map(|start| start / BLOCK as u64 * BLOCK as u64);
+        match start {
+            Some(start) if start >= places.top() => Ok(start),
+            _ => Err(full(&places, bytes, "values of the step")),
+        }
+    }
+
+    /// Writes a payload; see [`Spill::write`].
+    pub(crate) fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {
+        match &self.spill {
+            Some(spill) => spill.write(extent, tag, payload),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a payload; see [`Spill::read`].
+    pub(crate) fn read(
+        &self,
+        extent: Extent,
+        tag: Tag,
+        payload: &mut [u8],
+    ) -> Result<(), SpillError> {
+        match &self.spill {
+            Some(spill) => spill.read(extent, tag, payload),
+            None => Ok(()),
+        }
+    }
+}
+
+fn full(places: &Places, bytes: u64, what: &str) -> Error {
+    Error::DiskFull {
+        what: what.to_owned(),
+        bytes: Extent::footprint(bytes),
+        room_bytes: places.capacity(),
+        taken_bytes: places.bytes(),
+    }
+}

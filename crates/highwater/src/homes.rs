@@ -1,0 +1,251 @@
+//! With a disk: who decides where cells are, and when they move.
+//!
+//! The first training step is posed with all homes open, and its plan says which cells are on disk
+//! between steps and which in memory. That is *settled* then: cells move before it runs, and other
+//! problems (reads, evaluations, other lengths) are posed with cells where they are. Only if one of those
+//! would be refused, its homes are open too, and the cells that it uses move.
+
+use crate::cells::{Cell, MOVABLE_BYTES};
+use crate::compile::{Compiled, Posed, compile};
+use crate::engine::Engine;
+use crate::plan_cache::Choice;
+use crate::state::State;
+use crate::store::Storage;
+use crate::{Error, Result, raw};
+use highwater_graph::{Category, CellId, Graph, Spec, ValueId};
+use highwater_plan::{Home, Plan, Tier};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What is to be computed, for a problem to be posed of it.
+pub(crate) struct Question<'a> {
+    /// An extended graph instead of the pending one.
+    pub(crate) graph: Option<&'a Graph>,
+    pub(crate) targets: &'a [ValueId],
+    /// Values that must be there when the plan ends.
+    pub(crate) wanted: &'a BTreeSet<ValueId>,
+    pub(crate) effects: bool,
+    /// Whether it is a whole training step.
+    pub(crate) trains: bool,
+}
+
+/// Whether a problem leaves open where cells are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Homes {
+    /// The plan decides.
+    Open,
+    /// Cells stay where they are.
+    Fixed,
+}
+
+impl Engine {
+    /// Poses a problem and asks the planner.
+    pub(crate) fn pose(
+        &self,
+        state: &mut State,
+        question: &Question<'_>,
+    ) -> (Compiled, Result<Choice>) {
+        if state.cells.disk().is_none() {
+            return self.pose_with(state, question, Homes::Fixed);
+        }
+        if question.trains && !state.cells.are_settled() {
+            return self.pose_with(state, question, Homes::Open);
+        }
+        if question.trains
+            && let Some((compiled, choice)) = self.pose_as_settled(state, question)
+        {
+            return (compiled, Ok(choice));
+        }
+        let fixed = self.pose_with(state, question, Homes::Fixed);
+        match fixed.1 {
+            Ok(Choice::Refused(_)) => {
+                let open = self.pose_with(state, question, Homes::Open);
+                if open.0.problem == fixed.0.problem {
+                    return fixed;
+                }
+                open
+            }
+            _ => fixed,
+        }
+    }
+
+    fn pose_with(
+        &self,
+        state: &mut State,
+        question: &Question<'_>,
+        homes: Homes,
+    ) -> (Compiled, Result<Choice>) {
+        let compiled = self.compile(state, question, homes);
+        self.reserve_for(state, compiled.problem.nodes.len());
+        let budget = self.plan_budget(state, &compiled);
+        // The arena's idle pages go first where a plan has to be made: they and the planner's memory
+        // need not be there at once.
+        let choice = state
+            .cache
+            .choose(&compiled.problem, self.0.policy, budget, || {
+                self.0.store.release_idle();
+            });
+        let choice = choice.map_err(|error| Error::Internal(error.to_string()));
+        (compiled, choice)
+    }
+
+    /// The plan that settled where cells are, if it was of this problem.
+    fn pose_as_settled(
+        &self,
+        state: &mut State,
+        question: &Question<'_>,
+    ) -> Option<(Compiled, Choice)> {
+        let compiled = self.compile(state, question, Homes::Open);
+        self.reserve_for(state, compiled.problem.nodes.len());
+        let budget = self.plan_budget(state, &compiled);
+        let State { cache, cells, .. } = state;
+        let at_home = |plan: &Plan| cells.are_at(compiled.homes(plan));
+        let (plan, told) = cache.known(&compiled.problem, budget, at_home)?;
+        Some((compiled, Choice::Known(plan, told)))
+    }
+
+    fn compile(&self, state: &State, question: &Question<'_>, homes: Homes) -> Compiled {
+        let graph = question.graph.unwrap_or(&state.graph);
+        let home = |id: CellId| {
+            let cell = state.cells.get(id)?;
+            let on_disk = cell.storage().is_none();
+            match homes {
+                Homes::Open if cell.is_movable() => Some(Home::Cell(None)),
+                _ => on_disk.then_some(Home::Cell(Some(Tier::Disk))),
+            }
+        };
+        let none = |_| None;
+        let disk = state.cells.disk();
+        let posed = Posed {
+            graph,
+            progress: &state.progress,
+            external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
+            wanted: question.wanted,
+            homes: if disk.is_some() { &home } else { &none },
+            disk: &|cells| {
+                let others = state.cells.others_on_disk(|id| cells.contains(&id));
+                disk.map(|disk| disk.link(others))
+            },
+            threads: self.threads(),
+            clock: &state.clock,
+        };
+        compile(&posed, question.targets.iter().copied(), question.effects)
+    }
+
+    /// What a plan of a problem may take: what is left beside state, and what cells take that it may
+    /// move.
+    fn plan_budget(&self, state: &State, compiled: &Compiled) -> u64 {
+        let left = self.0.store.budget();
+        left.saturating_sub(self.beside(state, compiled))
+    }
+
+    /// What state takes beside the plan of a problem: cells that the plan decides about belong to it.
+    pub(crate) fn beside(&self, state: &State, compiled: &Compiled) -> u64 {
+        let store = &self.0.store;
+        let posed = state.cells.memory_bytes(store, compiled.cells());
+        store.state_bytes().saturating_sub(posed)
+    }
+
+    /// Moves cells to where a plan wants them.
+    pub(crate) fn settle(
+        &self,
+        state: &mut State,
+        compiled: &Compiled,
+        plan: &Plan,
+        trains: bool,
+    ) -> Result<()> {
+        if plan.homes.is_empty() {
+            return Ok(());
+        }
+        let State { cells, graph, .. } = state;
+        let homes = compiled.homes(plan);
+        cells.settle(&self.0.store, graph, &homes, trains)
+    }
+
+    /// Makes a cell of bytes that `fill` gives; of zeros without it. With a disk, cells that may move go
+    /// there once they take half of the budget: zeros without ever being in memory.
+    pub(crate) fn add_cell(
+        &self,
+        name: &str,
+        spec: Spec,
+        category: Category,
+        requires_grad: bool,
+        fill: Option<&mut dyn FnMut(&Storage)>,
+    ) -> Result<CellId> {
+        let bytes = spec.bytes();
+        let disk = self.0.disk.as_ref().filter(|_| bytes >= MOVABLE_BYTES);
+        let is_crowded = disk.is_some() && self.is_crowded_by(bytes);
+        let storage = match &fill {
+            None if is_crowded => None,
+            _ => match self.alloc_cell(bytes, category, disk.is_some()) {
+                Err(Error::State { .. }) if disk.is_some() && fill.is_none() => None,
+                other => Some(other?),
+            },
+        };
+        let cell = match (storage, disk) {
+            (None, Some(disk)) => Cell::zeros_on_disk(bytes, category, disk.take(bytes, name)?),
+            (None, None) => return Err(Error::Internal("a cell without a place".into())),
+            (Some(storage), _) => {
+                if let Some(fill) = fill
+                    && !self.0.dry
+                {
+                    fill(&storage);
+                }
+                Cell::in_memory(storage, category)
+            }
+        };
+        let mut state = self.lock();
+        let id = state.graph.add_cell(name, spec, category, requires_grad);
+        state.cells.insert(id, cell);
+        if is_crowded {
+            let State { cells, graph, .. } = &mut *state;
+            if let Err(error) = cells.move_out(graph, id) {
+                state.forget(&[id]);
+                return Err(error);
+            }
+        }
+        Ok(id)
+    }
+
+    /// Whether cells that may move would take over half of the budget with so many bytes more: the other
+    /// half is for plans.
+    fn is_crowded_by(&self, bytes: u64) -> bool {
+        let store = &self.0.store;
+        store.home_bytes() + store.home_cost(bytes) > store.budget() / 2
+    }
+
+    /// Calls a function with the bytes of a cell, of a copy if they are on disk.
+    pub(crate) fn with_cell<R>(&self, id: CellId, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let state = self.lock();
+        let storage = state.cells.copy(&self.0.store, &state.graph, id)?;
+        drop(state);
+        Ok(read(raw::bytes(&storage)))
+    }
+
+    /// As [`Engine::with_cell`], to write them.
+    pub(crate) fn with_cell_mut<R>(
+        &self,
+        id: CellId,
+        write: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let state = self.lock();
+        let storage = state.cells.copy_to_write(&self.0.store, &state.graph, id)?;
+        drop(state);
+        let answer = write(raw::bytes_mut(&storage));
+        let state = self.lock();
+        state.cells.write_back(&state.graph, id, &storage)?;
+        Ok(answer)
+    }
+
+    /// Storage for a value that is a cell afterwards.
+    fn alloc_cell(&self, bytes: u64, category: Category, movable: bool) -> Result<Arc<Storage>> {
+        let what = crate::engine::what(category);
+        self.alloc_by(|| {
+            if movable {
+                self.0.store.alloc_home(bytes, category, what)
+            } else {
+                self.0.store.alloc(bytes, category, what)
+            }
+        })
+    }
+}
