@@ -188,7 +188,9 @@ impl FromStr for DiskConfig {
             .filter(|(folder, _)| !folder.is_empty())
             .ok_or("a folder and a size are wanted, such as /data=40GiB")?;
         let folder = std::path::absolute(folder).map_err(|error| error.to_string())?;
-        let bytes: Bytes = bytes.parse().map_err(|error: SizeError| error.to_string())?;
+        let bytes: Bytes = bytes
+            .parse()
+            .map_err(|error: SizeError| error.to_string())?;
         Ok(Self {
             folder,
             bytes,

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
 
 /// Positioned transfers of several buffers at once. A transfer may be short.
 ///
@@ -36,26 +37,33 @@ pub trait Disk: Send + Sync + Debug {
     fn backend(&self) -> &'static str;
 }
 
-impl<D: Disk + ?Sized> Disk for Box<D> {
-    fn write_at(
-        &self,
-        offset: u64,
-        parts: &[IoSlice<'_>],
-        seen: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<usize> {
-        (**self).write_at(offset, parts, seen)
-    }
+macro_rules! forward {
+    ($pointer:ident) => {
+        impl<D: Disk + ?Sized> Disk for $pointer<D> {
+            fn write_at(
+                &self,
+                offset: u64,
+                parts: &[IoSlice<'_>],
+                seen: &mut dyn FnMut(&[u8]),
+            ) -> io::Result<usize> {
+                (**self).write_at(offset, parts, seen)
+            }
 
-    fn read_at(
-        &self,
-        offset: u64,
-        parts: &mut [IoSliceMut<'_>],
-        seen: &mut dyn FnMut(&[u8]),
-    ) -> io::Result<usize> {
-        (**self).read_at(offset, parts, seen)
-    }
+            fn read_at(
+                &self,
+                offset: u64,
+                parts: &mut [IoSliceMut<'_>],
+                seen: &mut dyn FnMut(&[u8]),
+            ) -> io::Result<usize> {
+                (**self).read_at(offset, parts, seen)
+            }
 
-    fn backend(&self) -> &'static str {
-        (**self).backend()
-    }
+            fn backend(&self) -> &'static str {
+                (**self).backend()
+            }
+        }
+    };
 }
+
+forward!(Box);
+forward!(Arc);
