@@ -31,6 +31,8 @@ const PACKED: f64 = 0.99;
 /// How many schedules are packed at most, and how often each with less to fill.
 const PACKINGS: usize = 4;
 const TRIES: usize = 3;
+/// What a plan may take more seconds than another, as a share, to move less.
+const NEAR: f64 = 0.01;
 /// A plan with transfers is not looked for again until there is so much more room, as a share.
 const ROOM: u64 = 50;
 
@@ -282,7 +284,11 @@ impl Family {
                 }
             }
         }
+        // Of those that are about as fast, the one that moves least; then the fastest.
         offers.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
+        let fastest = offers.first().map_or(0.0, |offer| offer.0.seconds);
+        let near = offers.partition_point(|offer| offer.0.seconds <= fastest * (1.0 + NEAR));
+        offers[..near].sort_by_key(|offer| offer.1.moved());
         offers
             .into_iter()
             .take(PACKINGS)
