@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use highwater_memory::Bytes;
 use highwater_models::{Decay, Order, TokenWidth};
 
-use crate::config::{OptimizerKind, Policy};
+use crate::config::{DiskConfig, Forbid, OptimizerKind, Policy};
 use crate::error::EXIT_CODES;
 use crate::schedule::Schedule;
 
@@ -132,6 +132,15 @@ pub struct RunArgs {
     #[arg(allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 
+    /// Let tensors wait in a folder, in at most so much space, such as /data=40GiB: models larger than
+    /// memory train from there [default: no disk is touched]
+    #[arg(long, value_name = "DIR=SIZE", help_heading = "Memory and machine")]
+    pub disk: Option<DiskConfig>,
+
+    /// Do without something: disk-writes leaves the disk of --disk for weights that are not trained
+    #[arg(long, value_name = "WHAT", help_heading = "Memory and machine")]
+    pub forbid: Vec<Forbid>,
+
     /// Recompute activations when that is needed, never, or wherever possible [default: auto]
     #[arg(long, value_name = "POLICY", help_heading = "Memory and machine")]
     pub policy: Option<Policy>,
@@ -222,6 +231,14 @@ pub struct ResumeArgs {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 
+    /// Another folder and space for tensors to wait in, for later resumes too; the numbers stay the same
+    #[arg(long, value_name = "DIR=SIZE", conflicts_with = "no_disk")]
+    pub disk: Option<DiskConfig>,
+
+    /// Go on without the run's --disk, also later
+    #[arg(long)]
+    pub no_disk: bool,
+
     /// Another number of threads; the numbers stay the same
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -287,9 +304,13 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Measure the machine's rates again, also if they are known
+    /// Measure the machine's rates (with --disk: and that disk) again, also if they are known
     #[arg(long)]
     pub measure: bool,
+
+    /// Say what the disk of this folder does as well: it is measured once, in about three seconds
+    #[arg(long, value_name = "DIR")]
+    pub disk: Option<PathBuf>,
 
     /// Threads that the rates are of [default: all cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

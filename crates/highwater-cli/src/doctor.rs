@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use highwater::Curve;
 use highwater_memory::process::HugePages;
+use highwater_memory::spill::free_bytes;
 use highwater_memory::{Bytes, DiskFiles, ProcessMemory};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
 use crate::error::{Code, Failure};
-use crate::machine::{self, Found, Origin};
+use crate::machine::{self, Found, FoundDisk, Origin};
 use crate::output;
 
 /// What was found.
@@ -27,19 +28,30 @@ struct Findings {
     lockable_bytes: Option<u64>,
     huge_pages: &'static str,
     rates: Found,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<FoundDisk>,
 }
+
+/// The most of a disk that is measured with, in bytes.
+const DISK_BYTES: u64 = 1 << 30;
 
 /// Prints what was found.
 ///
 /// # Errors
-/// [`Failure`] where the system does not tell.
+/// [`Failure`] where the system does not tell, or the disk's folder cannot be written to.
 pub fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let memory = ProcessMemory::read().map_err(|error| {
         Failure::new(Code::Files, error).hint("the system has to provide /proc")
     })?;
     let threads = args.threads.map_or(memory.cores, usize::from);
+    let disk = args.disk.as_ref().map(|folder| {
+        let half_of_free = free_bytes(folder).map_or(DISK_BYTES, |free| free / 2);
+        let bytes = half_of_free.min(DISK_BYTES);
+        machine::disk_bandwidths(&DiskFiles, folder, bytes, args.measure)
+    });
+    let disk = disk.transpose()?;
     let rates = machine::find(&DiskFiles, threads, args.measure);
-    let findings = Findings::new(&memory, rates);
+    let findings = Findings::new(&memory, rates, disk);
     let json = || serde_json::to_string_pretty(&findings);
     let text = if args.json {
         json().map_err(|error| Failure::new(Code::Internal, error))?
@@ -51,7 +63,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
 }
 
 impl Findings {
-    fn new(memory: &ProcessMemory, rates: Found) -> Self {
+    fn new(memory: &ProcessMemory, rates: Found, disk: Option<FoundDisk>) -> Self {
         let limit = memory.limit.as_ref();
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -70,6 +82,7 @@ impl Findings {
                 HugePages::Unknown => "unknown",
             },
             rates,
+            disk,
         }
     }
 
@@ -108,8 +121,47 @@ impl Findings {
                 None => "without limit".to_owned(),
             },
         );
-        text + "\n" + rates_text(&self.rates).trim_end()
+        let disk = self.disk.as_ref().map_or(String::new(), disk_text);
+        (text + "\n" + &rates_text(&self.rates) + &disk)
+            .trim_end()
+            .to_owned()
     }
+}
+
+/// Where figures come from, and where they are kept.
+fn origin_text(origin: Origin, file: Option<&PathBuf>) -> String {
+    let file = file.map_or("not kept".to_owned(), |path| path.display().to_string());
+    match origin {
+        Origin::Cached => format!("known from {file}; --measure measures again"),
+        Origin::Measured => format!("measured now ({file})"),
+        Origin::Constants => "constants: measuring was not possible".to_owned(),
+    }
+}
+
+/// What a disk does.
+fn disk_text(disk: &FoundDisk) -> String {
+    let rate = |bytes: f64| format!("{:.2} GB/s", bytes / 1e9);
+    let found = &disk.bandwidths;
+    let free = disk.free_bytes.map(|bytes| Bytes(bytes).to_string());
+    let lines = [
+        ("disk of", disk.folder.display().to_string()),
+        ("  figures", origin_text(disk.origin, disk.file.as_ref())),
+        ("  transfers", disk.backend.clone()),
+        ("  free", free.unwrap_or_else(|| "unknown".to_owned())),
+        ("  reading", rate(found.read)),
+        ("  writing", rate(found.write)),
+        (
+            "  both at once",
+            format!(
+                "{} reading, {} writing",
+                rate(found.read_while_writing),
+                rate(found.write_while_reading)
+            ),
+        ),
+    ];
+    lines
+        .map(|(name, value)| format!("{name:<20}{value}\n"))
+        .concat()
 }
 
 /// The operations whose largest work people are told the rate of, and whether it is arithmetic.
@@ -122,17 +174,8 @@ const TOLD: [(&str, &str, bool); 3] = [
 /// Where the rates come from, and what some of them are.
 fn rates_text(found: &Found) -> String {
     let rates = &found.rates;
-    let file = |path: &PathBuf| path.display().to_string();
-    let file = found.file.as_ref().map_or("not kept".to_owned(), file);
-    let mut text = format!(
-        "{:<20}{}\n",
-        "rates",
-        match found.origin {
-            Origin::Cached => format!("known from {file}; --measure measures again"),
-            Origin::Measured => format!("measured now ({file})"),
-            Origin::Constants => "constants: measuring was not possible".to_owned(),
-        }
-    );
+    let origin = origin_text(found.origin, found.file.as_ref());
+    let mut text = format!("{:<20}{origin}\n", "rates");
     for (op, name, arithmetic) in TOLD {
         let points = rates.operations.get(op).map_or(&[][..], Curve::points);
         if let Some(largest) = points.last() {
@@ -168,6 +211,7 @@ pub(crate) fn instructions() -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use highwater_memory::spill::Bandwidths;
 
     #[test]
     fn both_forms_say_the_same() {
@@ -176,11 +220,28 @@ mod tests {
             file: None,
             rates: highwater::Rates::default(),
         };
-        let findings = Findings::new(&ProcessMemory::read().unwrap(), rates);
+        let disk = FoundDisk {
+            folder: "/fast".into(),
+            backend: "threads, direct".to_owned(),
+            direct: true,
+            free_bytes: Some(1 << 30),
+            origin: Origin::Measured,
+            file: None,
+            bandwidths: Bandwidths {
+                read: 2.5e9,
+                write: 1e9,
+                read_while_writing: 1.5e9,
+                write_while_reading: 5e8,
+            },
+        };
+        let findings = Findings::new(&ProcessMemory::read().unwrap(), rates, Some(disk));
         let json = serde_json::to_value(&findings).unwrap();
         assert_eq!(json["cores"], findings.cores);
         let text = findings.to_text();
         assert!(text.contains("constants: measuring was not possible"));
         assert!(text.contains("cores") && text.contains("largest --memory"));
+        assert_eq!(json["disk"]["bandwidths"]["read"], 2.5e9);
+        assert!(text.contains("threads, direct") && text.contains("2.50 GB/s"));
+        assert!(text.contains("1.50 GB/s reading, 0.50 GB/s writing"));
     }
 }

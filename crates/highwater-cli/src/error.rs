@@ -15,6 +15,7 @@ use std::fmt;
 
 use highwater_memory::FilesError;
 use highwater_memory::saved::SavedError;
+use highwater_memory::spill::SpillError;
 use highwater_models::{ConfigError, DataError, TokenizerError, WeightsError};
 
 /// The table of exit codes, for `--help`.
@@ -113,6 +114,17 @@ impl From<FilesError> for Failure {
         if full {
             return failure
                 .hint("free some space; `highwater resume` goes on from the last saved state");
+        }
+        failure
+    }
+}
+
+impl From<SpillError> for Failure {
+    fn from(error: SpillError) -> Self {
+        let full = error.is_full();
+        let failure = Self::new(Code::Files, error);
+        if full {
+            return failure.hint("free some space, or name a folder on another disk");
         }
         failure
     }

@@ -3,7 +3,11 @@
 //! The file is `rates-..json` in the folder `highwater` of the user's cache (`$XDG_CACHE_HOME`, else
 //! `~/.cache`), one for each processor, number of threads and version of this program. A file that is
 //! missing, damaged or of another machine is no error: it is measured again. Measuring is left to a
-//! child process, whose memory is all given back when it ends.
+//! child process, whose memory is all given back when it ends. What the disk of a folder does is kept
+//! beside it.
+
+mod cache;
+mod disk;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,11 +21,12 @@ use crate::config::MachineConfig;
 use crate::doctor::instructions;
 use crate::error::{Code, Failure};
 use crate::output;
+use cache::folder;
+
+pub use disk::{FoundDisk, disk_bandwidths};
 
 /// Changes when rates come to mean something else.
 const FORMAT: u32 = 1;
-/// The largest file that is read, in bytes.
-const BYTES_MAX: u64 = 1 << 20;
 /// Under a smaller budget nothing is measured: the process that measures takes up to this much.
 const MEASURE_BYTES: Bytes = Bytes(64 << 20);
 
@@ -78,20 +83,13 @@ impl Machine {
 
     /// The name of its file.
     fn file_name(&self) -> String {
-        let words = format!("{} {}", self.version, self.processor).to_lowercase();
-        let words = words.split(|c: char| !c.is_ascii_alphanumeric());
-        let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-        let name: String = words.join("-").chars().take(100).collect();
+        let name = cache::words(&format!("{} {}", self.version, self.processor));
         format!("rates-{name}-{}-threads.json", self.threads)
     }
 
     /// Its rates from the cache, if they are there and whole.
     pub fn read(&self, files: &dyn Files, folder: &Path) -> Option<Rates> {
-        let mut file = files.open(&folder.join(self.file_name())).ok()?;
-        let bytes = Some(file.bytes()).filter(|&bytes| bytes <= BYTES_MAX)?;
-        let mut text = vec![0; bytes as usize];
-        file.read_exact_at(0, &mut text).ok()?;
-        let entry: Entry = serde_json::from_slice(&text).ok()?;
+        let entry: Entry = cache::read(files, &folder.join(self.file_name()))?;
         (entry.machine == *self && is_sound(&entry.rates)).then_some(entry.rates)
     }
 
@@ -104,19 +102,7 @@ impl Machine {
             machine: self.clone(),
             rates: rates.clone(),
         };
-        // Numbers and names always have a JSON form.
-        let text = serde_json::to_vec_pretty(&entry).unwrap_or_default();
-        files.create_dir_all(folder)?;
-        // Processes that write at the same time do so to files of their own.
-        let draft = folder.join(format!("{}.{}", self.file_name(), std::process::id()));
-        let write = || {
-            files.create(&draft)?.write_all(&text)?;
-            files.rename(&draft, &folder.join(self.file_name()))
-        };
-        write().inspect_err(|_| {
-            // Nothing more can be done about a file that cannot be removed either.
-            let _ = files.remove_file(&draft);
-        })
+        cache::write(files, folder, &self.file_name(), &entry)
     }
 }
 
@@ -136,7 +122,23 @@ fn is_sound(rates: &Rates) -> bool {
 /// room for that. Tells the user when it measures.
 ///
 /// It measures before this process takes memory: what measuring takes is not there at the same time.
-pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) {
+///
+/// # Errors
+/// [`Failure`] where the folder of `--disk` cannot hold what it is to hold.
+pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(), Failure> {
+    if let Some(disk) = &mut settings.disk {
+        // Measuring takes a quarter of what it moves of memory.
+        let bytes = disk.bytes.0.min(settings.memory.0 / 2);
+        let found = disk_bandwidths(files, &disk.folder, bytes, false)?;
+        if !found.direct {
+            output::news(&format!(
+                "the disk of {} is used by {}: slower, with the same numbers",
+                disk.folder.display(),
+                found.backend
+            ));
+        }
+        disk.rates = Some(found.bandwidths);
+    }
     let machine = Machine::this(settings.threads);
     let cached = folder().and_then(|folder| machine.read(files, &folder));
     settings.rates = match cached {
@@ -152,6 +154,7 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) {
             }
         }
     };
+    Ok(())
 }
 
 /// The same for `doctor`: says where they come from, and measures again if asked to.
@@ -207,16 +210,6 @@ pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
     let json = serde_json::to_string(&rates);
     output::result(&json.map_err(|error| Failure::new(Code::Internal, error))?);
     Ok(())
-}
-
-/// The folder of this program in the user's cache. Where files lie is the one thing that is asked of
-/// the environment: the desktop's convention has it there.
-fn folder() -> Option<PathBuf> {
-    let stated = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = stated
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
-    Some(cache.join("highwater"))
 }
 
 /// The processor's name, as far as the system tells.

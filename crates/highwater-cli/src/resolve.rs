@@ -86,6 +86,8 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             memory: memory(args.memory, is_default)?,
             policy: args.policy.unwrap_or(crate::config::Policy::Auto),
             threads: args.threads.unwrap_or_else(cores),
+            disk: args.disk.clone(),
+            forbid: args.forbid.clone(),
             rates: highwater::Rates::default(),
         },
         output: OutputConfig {
@@ -119,6 +121,9 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     } = &mut config;
     machine.memory = args.memory.unwrap_or(machine.memory);
     machine.threads = args.threads.unwrap_or(machine.threads);
+    if args.disk.is_some() || args.no_disk {
+        machine.disk.clone_from(&args.disk);
+    }
     training.steps = args.steps.unwrap_or(training.steps);
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);

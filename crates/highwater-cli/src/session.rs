@@ -4,10 +4,10 @@
 use highwater::optim::{
     AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_, grad_norm,
 };
-use highwater::{Engine, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad};
+use highwater::{DiskRates, Engine, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad};
 use highwater_models::{Gpt2, Gpt2Config};
 
-use crate::config::{Method, Policy, RunConfig};
+use crate::config::{Forbid, Method, Policy, RunConfig};
 use crate::dry::Assumptions;
 use crate::error::{Code, Failure};
 
@@ -88,6 +88,17 @@ impl Session {
         let machine = &config.machine;
         let builder = builder.memory(machine.memory.0).threads(machine.threads);
         let builder = builder.rates(machine.rates.clone()).correct_times(true);
+        let builder = match &machine.disk {
+            Some(disk) => {
+                let rates = disk.rates.map(DiskRates::from).unwrap_or_default();
+                builder.disk(&disk.folder, disk.bytes.0).disk_rates(rates)
+            }
+            None => builder,
+        };
+        let builder = match machine.forbid.contains(&Forbid::DiskWrites) {
+            true => builder.forbid_disk_writes(),
+            false => builder,
+        };
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
         let model = Gpt2::new(&engine, model.clone())?;
         let optimizer = optimizer(config, &model)?;

@@ -29,7 +29,7 @@ use crate::{machine, output, plan, report, state};
 pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let Resolved { mut config, model } = resolve::train(&*files, args)?;
-    machine::find_rates(&*files, &mut config.machine);
+    machine::find_rates(&*files, &mut config.machine)?;
     report::warn_of_budget(&config);
     if args.dry_run {
         if !args.json {
@@ -86,7 +86,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let dir = RunDir::open(&*files, &args.dir)?;
     let Resolved { mut config, model } = resolve::resume(&*files, &dir, args)?;
-    machine::find_rates(&*files, &mut config.machine);
+    machine::find_rates(&*files, &mut config.machine)?;
     report::warn_of_budget(&config);
     let (forecast, mut session) = start(&config, &model)?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;

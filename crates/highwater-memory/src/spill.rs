@@ -10,27 +10,43 @@
 //!
 //! A payload counts as read only if header and payload are what was written last: flipped bits, lost
 //! ends, extents in the wrong place and old ones in the right place are all errors that name the cell.
-//! Bytes go straight between the disk and the caller's memory where that starts at a block.
+//! Bytes go straight between the disk and the caller's memory where that starts at a block, as requests
+//! of a MiB of which several are under way, and are hashed meanwhile.
 
 mod disk;
+mod file;
 mod header;
+mod measure;
+mod open;
+mod requests;
 #[cfg(test)]
 mod tests;
+mod threads;
+#[cfg(target_os = "linux")]
+mod uring;
 
-pub use disk::{Disk, SpillFile};
+pub use disk::Disk;
+pub use file::free_bytes;
 pub use header::Damage;
+pub use measure::{Bandwidths, measure};
+pub use open::{Backend, Store, open, open_with};
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::arena::ArenaError;
+use crate::size::Bytes;
 use header::Header;
 
 /// Offsets, lengths and addresses of direct transfers are multiples of this, in bytes.
 pub const BLOCK: usize = 4096;
 /// How often in a row a transfer may get nowhere (`EINTR`, `EAGAIN`) before it is given up.
 const PATIENCE: u32 = 1000;
-/// Blocks that are copied at a time where memory does not start at a block.
-const BOUNCE: usize = 64;
+/// Bytes that are copied at a time where memory does not start at a block.
+const BOUNCE: usize = 64 * BLOCK;
 
 /// Memory of one block, where transfers want it.
 #[derive(Clone, Copy, Debug)]
@@ -69,12 +85,14 @@ pub struct Tag {
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     /// The file could not be made, or its space not reserved.
-    #[error("cannot keep {bytes} bytes in {}", folder.display())]
+    #[error("cannot keep {} in {}: {}", Bytes(*bytes), folder.display(), reason(source, folder, *free_bytes))]
     Create {
         /// The folder it was to be in.
         folder: PathBuf,
         /// The space that was asked for.
         bytes: u64,
+        /// The space that there is, where the system tells.
+        free_bytes: Option<u64>,
         /// The system's answer.
         source: io::Error,
     },
@@ -91,6 +109,14 @@ pub enum SpillError {
         bytes: u64,
         /// The system's answer.
         source: io::Error,
+    },
+    /// There is no memory to measure a disk with.
+    #[error("no {} of memory to measure a disk with", Bytes(*bytes))]
+    Memory {
+        /// The memory that was asked for.
+        bytes: u64,
+        /// The system's answer.
+        source: ArenaError,
     },
     /// What was read is not what was written.
     #[error("cell {cell} on disk is damaged: {damage}")]
@@ -117,11 +143,31 @@ impl SpillError {
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Create { source, .. } | Self::Transfer { source, .. } => {
-                source.kind() == ErrorKind::StorageFull
-            }
-            Self::Damaged { .. } | Self::Extent { .. } => false,
+            Self::Create { source, .. } | Self::Transfer { source, .. } => is_full(source),
+            Self::Memory { .. } | Self::Damaged { .. } | Self::Extent { .. } => false,
         }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
+}
+
+/// Why a folder cannot hold a file, as people say it.
+fn reason(error: &io::Error, folder: &Path, free_bytes: Option<u64>) -> String {
+    match error.kind() {
+        ErrorKind::NotFound if !folder.is_dir() => "there is no such folder".to_owned(),
+        ErrorKind::NotADirectory => "that is not a folder".to_owned(),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            format!("the folder cannot be written to ({error})")
+        }
+        _ => match free_bytes.filter(|_| is_full(error)) {
+            Some(free) => format!("{} are free there ({error})", Bytes(free)),
+            None => error.to_string(),
+        },
     }
 }
 
@@ -143,6 +189,12 @@ impl<D: Disk> Spill<D> {
         &self.disk
     }
 
+    /// How bytes travel, in a few words: `io_uring, direct`, say.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        self.disk.backend()
+    }
+
     /// Writes a payload into its extent.
     ///
     /// # Errors
@@ -150,32 +202,32 @@ impl<D: Disk> Spill<D> {
     /// holds nothing then.
     pub fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {
         check(extent, tag, payload.len())?;
-        let mut head = ZEROS;
-        Header::of(self.run, tag, payload).put(&mut head.0);
+        let bytes = payload.len() as u64;
         let start = extent.offset + BLOCK as u64;
         let (whole, rest) = payload.split_at(payload.len() / BLOCK * BLOCK);
         let mut tail = ZEROS;
         tail.0[..rest.len()].copy_from_slice(rest);
         let tail = &tail.0[..rest.len().next_multiple_of(BLOCK)];
-        let mut transfer =
-            Transfer::new("write", tag.cell, Extent::footprint(payload.len() as u64));
+        let mut transfer = Transfer::new("write", tag.cell, Extent::footprint(bytes));
+        let mut hash = Hash::of_bytes(0..whole.len());
         if is_aligned(whole) {
-            let parts: [&[u8]; 3] = [&head.0, whole, tail];
-            return self.put(extent.offset, &parts, &mut transfer);
+            self.put(start, &[whole, tail], &mut transfer, &mut hash)?;
+        } else {
+            let mut bounce = vec![0; BOUNCE.min(whole.len()) + BLOCK];
+            let bounce = aligned(&mut bounce);
+            for (i, chunk) in whole.chunks(BOUNCE).enumerate() {
+                let chunk_copy = &mut bounce[..chunk.len()];
+                chunk_copy.copy_from_slice(chunk);
+                let offset = start + (i * BOUNCE) as u64;
+                self.put(offset, &[chunk_copy], &mut transfer, &mut Hash::none())?;
+            }
+            let offset = start + whole.len() as u64;
+            self.put(offset, &[tail], &mut transfer, &mut Hash::none())?;
         }
         // The header goes last: until then the extent is that of nobody, or damaged.
-        let mut bounce = vec![ZEROS; BOUNCE.min(whole.len() / BLOCK)];
-        for (i, chunk) in whole.chunks(BOUNCE * BLOCK).enumerate() {
-            let blocks = &mut bounce[..chunk.len() / BLOCK];
-            for (block, bytes) in blocks.iter_mut().zip(chunk.chunks(BLOCK)) {
-                block.0.copy_from_slice(bytes);
-            }
-            let offset = start + (i * BOUNCE * BLOCK) as u64;
-            let parts: Vec<&[u8]> = blocks.iter().map(|block| block.0.as_slice()).collect();
-            self.put(offset, &parts, &mut transfer)?;
-        }
-        self.put(start + whole.len() as u64, &[tail], &mut transfer)?;
-        self.put(extent.offset, &[&head.0], &mut transfer)
+        let mut head = ZEROS;
+        Header::of(self.run, tag, bytes, hash.finish(payload)).put(&mut head.0);
+        self.put(extent.offset, &[&head.0], &mut transfer, &mut Hash::none())
     }
 
     /// Reads a payload, and verifies that it is the one that was written for the tag.
@@ -189,37 +241,32 @@ impl<D: Disk> Spill<D> {
         let bytes = payload.len();
         let start = extent.offset + BLOCK as u64;
         let (whole, rest) = payload.split_at_mut(bytes / BLOCK * BLOCK);
-        let kept = rest.len();
-        let tail = &mut tail.0[..kept.next_multiple_of(BLOCK)];
+        let tail = &mut tail.0[..rest.len().next_multiple_of(BLOCK)];
         let mut transfer = Transfer::new("read", tag.cell, Extent::footprint(bytes as u64));
+        let mut hash = Hash::of_bytes(BLOCK..BLOCK + whole.len());
         if is_aligned(whole) {
             let mut parts: [&mut [u8]; 3] = [&mut head.0, whole, tail];
-            self.get(extent.offset, &mut parts, &mut transfer)?;
+            self.get(extent.offset, &mut parts, &mut transfer, &mut hash)?;
         } else {
-            self.get(extent.offset, &mut [&mut head.0], &mut transfer)?;
-            let mut bounce = vec![ZEROS; BOUNCE.min(whole.len() / BLOCK)];
-            for (i, chunk) in whole.chunks_mut(BOUNCE * BLOCK).enumerate() {
-                let blocks = &mut bounce[..chunk.len() / BLOCK];
-                let offset = start + (i * BOUNCE * BLOCK) as u64;
-                let mut parts: Vec<&mut [u8]> = blocks
-                    .iter_mut()
-                    .map(|block| block.0.as_mut_slice())
-                    .collect();
-                self.get(offset, &mut parts, &mut transfer)?;
-                for (block, bytes) in blocks.iter().zip(chunk.chunks_mut(BLOCK)) {
-                    bytes.copy_from_slice(&block.0);
-                }
+            let mut none = Hash::none();
+            self.get(extent.offset, &mut [&mut head.0], &mut transfer, &mut none)?;
+            let mut bounce = vec![0; BOUNCE.min(whole.len()) + BLOCK];
+            let bounce = aligned(&mut bounce);
+            for (i, chunk) in whole.chunks_mut(BOUNCE).enumerate() {
+                let chunk_copy = &mut bounce[..chunk.len()];
+                let offset = start + (i * BOUNCE) as u64;
+                self.get(offset, &mut [&mut *chunk_copy], &mut transfer, &mut none)?;
+                chunk.copy_from_slice(chunk_copy);
             }
-            self.get(
-                start + (bytes - kept) as u64,
-                &mut [&mut *tail],
-                &mut transfer,
-            )?;
+            let offset = start + whole.len() as u64;
+            self.get(offset, &mut [&mut *tail], &mut transfer, &mut none)?;
         }
-        rest.copy_from_slice(&tail[..kept]);
-        let filled = tail[kept..].iter().all(|&byte| byte == 0);
+        let (end, filling) = tail.split_at(rest.len());
+        rest.copy_from_slice(end);
+        let filled = filling.iter().all(|&byte| byte == 0);
+        let wanted = Header::of(self.run, tag, bytes as u64, hash.finish(payload));
         let found = Header::take(&head.0);
-        let verified = found.and_then(|found| found.verify(self.run, tag, payload));
+        let verified = found.and_then(|found| found.verify(&wanted));
         let verified = verified.and(if filled { Ok(()) } else { Err(Damage::Payload) });
         verified.map_err(|damage| SpillError::Damaged {
             cell: tag.cell,
@@ -227,7 +274,13 @@ impl<D: Disk> Spill<D> {
         })
     }
 
-    fn put(&self, at: u64, parts: &[&[u8]], transfer: &mut Transfer) -> Result<(), SpillError> {
+    fn put(
+        &self,
+        at: u64,
+        parts: &[&[u8]],
+        transfer: &mut Transfer,
+        hash: &mut Hash,
+    ) -> Result<(), SpillError> {
         transfer.run(parts.iter().map(|part| part.len()).sum(), |done| {
             let mut skip = done;
             let left = parts.iter().filter_map(|part| {
@@ -236,7 +289,8 @@ impl<D: Disk> Spill<D> {
                 (from < part.len()).then(|| IoSlice::new(&part[from..]))
             });
             let left: Vec<IoSlice<'_>> = left.collect();
-            self.disk.write_at(at + done as u64, &left)
+            let seen = &mut hash.from(done);
+            self.disk.write_at(at + done as u64, &left, seen)
         })
     }
 
@@ -245,6 +299,7 @@ impl<D: Disk> Spill<D> {
         at: u64,
         parts: &mut [&mut [u8]],
         transfer: &mut Transfer,
+        hash: &mut Hash,
     ) -> Result<(), SpillError> {
         transfer.run(parts.iter().map(|part| part.len()).sum(), |done| {
             let mut skip = done;
@@ -254,7 +309,8 @@ impl<D: Disk> Spill<D> {
                 (from < part.len()).then(|| IoSliceMut::new(&mut part[from..]))
             });
             let mut left: Vec<IoSliceMut<'_>> = left.collect();
-            self.disk.read_at(at + done as u64, &mut left)
+            let seen = &mut hash.from(done);
+            self.disk.read_at(at + done as u64, &mut left, seen)
         })
     }
 }
@@ -272,6 +328,60 @@ fn check(extent: Extent, tag: Tag, bytes: usize) -> Result<(), SpillError> {
 
 fn is_aligned(bytes: &[u8]) -> bool {
     bytes.as_ptr().addr().is_multiple_of(BLOCK)
+}
+
+/// What of this memory, which is a block longer than is needed, starts at a block.
+fn aligned(memory: &mut [u8]) -> &mut [u8] {
+    let start = memory.as_ptr().addr().wrapping_neg() % BLOCK;
+    let bytes = memory.len() - BLOCK;
+    &mut memory[start..start + bytes]
+}
+
+/// The hash of a payload, as far as its bytes have been seen; while they travel, that costs no time.
+struct Hash {
+    state: Xxh3,
+    /// Where the payload starts in the transfer.
+    start: usize,
+    /// Up to where in the transfer it is hashed.
+    at: usize,
+    /// Where in the transfer its whole blocks end.
+    end: usize,
+}
+
+impl Hash {
+    /// Of a payload whose whole blocks are these of the transfer.
+    fn of_bytes(transferred: Range<usize>) -> Self {
+        Self {
+            state: Xxh3::new(),
+            start: transferred.start,
+            at: transferred.start,
+            end: transferred.end,
+        }
+    }
+
+    /// That sees nothing.
+    fn none() -> Self {
+        Self::of_bytes(0..0)
+    }
+
+    /// Sees a transfer's bytes in order, from this one on.
+    fn from(&mut self, mut from: usize) -> impl FnMut(&[u8]) {
+        move |bytes| {
+            let end = bytes.len().min(self.end.saturating_sub(from));
+            let skip = self.at.checked_sub(from);
+            if let Some(new) = skip.and_then(|skip| bytes.get(skip..end)) {
+                self.state.update(new);
+                self.at += new.len();
+            }
+            from += bytes.len();
+        }
+    }
+
+    /// The hash of the payload, those of its bytes included that were not seen.
+    fn finish(mut self, payload: &[u8]) -> u128 {
+        self.state.update(&payload[self.at - self.start..]);
+        self.state.digest128()
+    }
 }
 
 /// What is known of the transfer of an extent.

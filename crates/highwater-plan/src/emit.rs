@@ -75,8 +75,8 @@ impl Carried {
     ) -> Result<Carried, Stuck> {
         let mut trace = Trace::default();
         let outcome = simulator.record(&found.settings, &found.due, &mut trace)?;
-        let home = |&v: &ValueId| (v, spilled(found.settings[program.gap(v)]));
-        let homes: Vec<(ValueId, Option<Tier>)> = program.cells.iter().map(home).collect();
+        let home = |&(v, _): &(ValueId, _)| (v, spilled(found.settings[program.gap(v)]));
+        let homes: Vec<(ValueId, Option<Tier>)> = program.cells.list.iter().map(home).collect();
         let memory = homes.iter().filter(|home| home.1.is_none());
         Ok(Carried {
             work: work(problem, program, &trace),

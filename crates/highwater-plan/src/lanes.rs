@@ -298,30 +298,12 @@ impl<'a> Writer<'a> {
     }
 
     /// Follows what an instruction does to the arena, and counts what is alive.
-    fn carry_out(&mut self, i: u32, action: &Action, (lane, clock): (usize, Clock)) {
-        let mut extra = 0;
+    fn carry_out(&mut self, i: u32, action: &Action, at: (usize, Clock)) {
+        let mut scratch = 0;
         match action {
             Action::Run { node, outputs, .. } => {
-                let n = &self.problem.nodes[*node as usize];
-                for (o, (&v, offset)) in (0..).zip(n.outputs.iter().zip(outputs)) {
-                    let Some(offset) = *offset else { continue };
-                    let size = self.size(v);
-                    let takes = n.in_place.iter().filter(|pair| pair.1 == o);
-                    let mut takes = takes.map(|pair| n.inputs[pair.0 as usize]);
-                    let over = |u: &ValueId| {
-                        size > 0
-                            && self.there[*u as usize].is_some_and(|place| place.offset == offset)
-                    };
-                    match takes.find(over) {
-                        Some(input) => self.there[input as usize] = None,
-                        None => self.bytes += size,
-                    }
-                    self.there[v as usize] = Some(Place {
-                        offset,
-                        fetch: None,
-                    });
-                }
-                extra = self.problem.footprint(n.scratch_bytes);
+                self.fill(*node, outputs);
+                scratch = self.problem.nodes[*node as usize].scratch_bytes;
                 self.ran(*node, self.problem.run_seconds(*node, outputs));
             }
             Action::Guard { node } => self.ran(*node, self.problem.nodes[*node as usize].seconds),
@@ -336,9 +318,9 @@ impl<'a> Writer<'a> {
                     fetch: Some(i),
                 });
                 self.copies[*value as usize][*tier as usize].1 = Some(i);
-                let at = self.spilled_at(*value, *tier);
-                if let Some(at) = at {
-                    self.spilled[at].1.until = i;
+                if let Some(copy) = self.spilled_at(*value, *tier) {
+                    self.spilled[copy].1.until = i;
+                    self.spilled[copy].1.lane = at.0;
                 }
             }
             Action::Free { .. } | Action::Evict { .. } => {}
@@ -347,47 +329,64 @@ impl<'a> Writer<'a> {
         let leaving = self
             .leaving
             .iter()
-            .filter(|r| !r.is_over(clock, &self.place));
+            .filter(|r| !r.is_over(at.1, &self.place));
         let under_way: u64 = leaving.map(|r| r.to - r.from).sum();
-        let live = self.bytes + extra + under_way;
+        let live = self.bytes + self.problem.footprint(scratch) + under_way;
         if live > self.most || i == 0 {
             (self.most, self.peak) = (live, i);
         }
-        let (Action::Free { value } | Action::Evict { value, .. }) = action else {
-            return;
-        };
-        let size = self.size(*value);
-        let place = self.there[*value as usize].take();
-        self.bytes -= size;
-        if let (
-            Action::Evict {
-                tier,
-                place: on_tier,
-                ..
-            },
-            Some(place),
-        ) = (action, place)
-        {
-            let (from, to) = (place.offset, place.offset + size);
-            self.leaving.push(Range {
-                from,
-                to,
-                until: i,
-                lane,
-            });
-            self.copies[*value as usize][*tier as usize] = (Some(i), None);
-            if let Some(from) = *on_tier {
-                let bytes = footprint_on(*tier, self.problem.values[*value as usize].bytes);
-                let range = Range {
-                    from,
-                    to: from + bytes,
-                    until: i,
-                    lane,
-                };
-                self.spilled
-                    .retain(|(t, r)| t != tier || !r.meets(from, bytes));
-                self.spilled.push((*tier, range));
+        if let Action::Free { value } | Action::Evict { value, .. } = action {
+            self.bytes -= self.size(*value);
+            let left = self.there[*value as usize].take();
+            if let (Some(left), Action::Evict { tier, place, .. }) = (left, action) {
+                self.evict(i, *value, left, (*tier, *place, at.0));
             }
+        }
+    }
+
+    /// Places what a run fills.
+    fn fill(&mut self, node: NodeId, outputs: &[Option<u64>]) {
+        let n = &self.problem.nodes[node as usize];
+        for (o, (&v, offset)) in (0..).zip(n.outputs.iter().zip(outputs)) {
+            let Some(offset) = *offset else { continue };
+            let size = self.size(v);
+            let takes = n.in_place.iter().filter(|pair| pair.1 == o);
+            let mut takes = takes.map(|pair| n.inputs[pair.0 as usize]);
+            let over = |u: &ValueId| {
+                size > 0 && self.there[*u as usize].is_some_and(|place| place.offset == offset)
+            };
+            match takes.find(over) {
+                Some(input) => self.there[input as usize] = None,
+                None => self.bytes += size,
+            }
+            self.there[v as usize] = Some(Place {
+                offset,
+                fetch: None,
+            });
+        }
+    }
+
+    /// Notes that a value is on its way to a tier.
+    fn evict(
+        &mut self,
+        i: u32,
+        value: ValueId,
+        left: Place,
+        (tier, place, lane): (Tier, Option<u64>, usize),
+    ) {
+        let range = |from, bytes| Range {
+            from,
+            to: from + bytes,
+            until: i,
+            lane,
+        };
+        self.leaving.push(range(left.offset, self.size(value)));
+        self.copies[value as usize][tier as usize] = (Some(i), None);
+        if let Some(from) = place {
+            let bytes = footprint_on(tier, self.problem.values[value as usize].bytes);
+            self.spilled
+                .retain(|(t, r)| *t != tier || !r.meets(from, bytes));
+            self.spilled.push((tier, range(from, bytes)));
         }
     }
 

@@ -169,7 +169,7 @@ impl Search<'_> {
             // What is moved already is not written again.
         } else if settings[first] == KEEP {
             gap = first;
-            if program.rewritten[v as usize] {
+            if program.cells.rewritten[v as usize] {
                 cost += write;
             }
             if here != first {

@@ -231,6 +231,7 @@ mod tests {
         let mut problem = Problem {
             values: vec![value(Home::Arena); 5],
             nodes: (0..4).map(|v| Node::new(&[v], &[v + 1], 1.0)).collect(),
+            ..Problem::default()
         };
         problem.values[0] = value(Home::External);
         problem.nodes[1].reads.push((7, 0));

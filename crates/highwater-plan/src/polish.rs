@@ -158,7 +158,7 @@ impl Search<'_> {
         let program = self.program;
         let (bytes, price) = (program.size[v as usize] as f64, &self.simulator.price);
         if let Some(tier) = spilled(setting) {
-            let written = !program.is_cell(v) || program.rewritten[v as usize];
+            let written = !program.is_cell(v) || program.cells.rewritten[v as usize];
             let write = if written {
                 price.write[tier as usize]
             } else {

@@ -48,14 +48,7 @@ pub(crate) struct Program {
     pub(crate) repeatable: Vec<bool>,
     /// Values that are there from the start.
     pub(crate) initial: Vec<ValueId>,
-    /// Per value that is a cell's bytes: the tier that is its home, if that is not to be decided.
-    pub(crate) cell: Vec<Option<Option<Tier>>>,
-    /// All values that are cells' bytes.
-    pub(crate) cells: Vec<ValueId>,
-    /// Per node: the cells that it overwrites.
-    pub(crate) rewrites: Csr<ValueId>,
-    /// Per value: whether a node overwrites it.
-    pub(crate) rewritten: Vec<bool>,
+    pub(crate) cells: Cells,
     pub(crate) tiers: Tiers,
     /// Per value: how many updates read it, and the first step before which the last of them may run.
     pub(crate) pending: Vec<u32>,
@@ -70,6 +63,47 @@ pub(crate) struct Program {
     pub(crate) filled: Vec<u32>,
 }
 
+/// The values that are cells' bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Cells {
+    /// Ascending, with the tiers that are their homes, where that is not to be decided.
+    pub(crate) list: Vec<(ValueId, Option<Tier>)>,
+    /// Per value: whether it is one.
+    is_cell: Vec<bool>,
+    /// Per node: those that it overwrites.
+    pub(crate) rewrites: Csr<ValueId>,
+    /// Per value: whether a node overwrites it.
+    pub(crate) rewritten: Vec<bool>,
+}
+
+impl Cells {
+    fn new(problem: &Problem) -> Cells {
+        let mut cells = Cells {
+            list: Vec::new(),
+            is_cell: vec![false; problem.values.len()],
+            rewrites: Csr::from_iter([]),
+            rewritten: vec![false; problem.values.len()],
+        };
+        for (v, value) in (0..).zip(&problem.values) {
+            if let Home::Cell(tier) = value.home {
+                cells.list.push((v, tier));
+                cells.is_cell[v as usize] = true;
+            }
+        }
+        let mut rewrites: Vec<Vec<ValueId>> = Vec::with_capacity(problem.nodes.len() + 1);
+        for n in &problem.nodes {
+            let row = n.rewrites.iter().map(|&at| n.inputs[at as usize]);
+            rewrites.push(row.collect());
+            for &v in rewrites.last().into_iter().flatten() {
+                cells.rewritten[v as usize] = true;
+            }
+        }
+        rewrites.push(Vec::new());
+        cells.rewrites = rewrites.into_iter().collect();
+        cells
+    }
+}
+
 impl Program {
     pub(crate) fn new(problem: &Problem) -> Result<Program, ProblemError> {
         let producer = producers(problem);
@@ -77,20 +111,21 @@ impl Program {
         let locks = locks(problem, &order.steps, &order.updates)?;
         let arena = |v: &ValueId| problem.values[*v as usize].home != Home::External;
         let values = || 0..problem.values.len() as ValueId;
+        let nodes = || problem.nodes.iter();
+        let size = |bytes| problem.footprint(bytes);
         let wanted: Vec<ValueId> = values()
             .filter(|v| arena(v) && problem.values[*v as usize].wanted)
             .collect();
-        let inputs = problem
-            .nodes
-            .iter()
-            .map(|n| &n.inputs)
-            .chain([&wanted])
-            .map(|list| {
-                let mut list: Vec<ValueId> = list.iter().copied().filter(arena).collect();
-                list.sort_unstable_by_key(|&v| (producer[v as usize], v));
-                list.dedup();
-                list
-            });
+        let lists = problem.nodes.iter().map(|n| &n.inputs).chain([&wanted]);
+        // Cells last: what is made again for the same run need not stand beside them.
+        let cells = Cells::new(problem);
+        let place = |v: ValueId| (cells.is_cell[v as usize], producer[v as usize], v);
+        let inputs = lists.map(|list| {
+            let mut list: Vec<ValueId> = list.iter().copied().filter(arena).collect();
+            list.sort_unstable_by_key(|&v| place(v));
+            list.dedup();
+            list
+        });
         let fills = |n: &Node| n.outputs.iter().copied().filter(arena).collect();
         let again = |v: ValueId| {
             let producer = producer[v as usize].map(|p| &problem.nodes[p as usize]);
@@ -102,51 +137,19 @@ impl Program {
         };
         let resident =
             |&v: &ValueId| matches!(problem.values[v as usize].home, Home::Resident { .. });
-        let cell = |v: ValueId| match problem.values[v as usize].home {
-            Home::Cell(tier) => Some(tier),
-            _ => None,
-        };
-        let rewrites = |n: &Node| -> Vec<ValueId> {
-            n.rewrites.iter().map(|&at| n.inputs[at as usize]).collect()
-        };
         let mut program = Program {
             inputs: inputs.collect(),
-            outputs: problem
-                .nodes
-                .iter()
-                .map(fills)
-                .chain([Vec::new()])
-                .collect(),
-            in_place: problem.nodes.iter().map(|n| pairs(problem, n)).collect(),
+            outputs: nodes().map(fills).chain([Vec::new()]).collect(),
+            in_place: nodes().map(|n| pairs(problem, n)).collect(),
             locks,
-            scratch: problem
-                .nodes
-                .iter()
-                .map(|n| problem.footprint(n.scratch_bytes))
-                .collect(),
-            seconds: problem.nodes.iter().map(|n| n.seconds).collect(),
-            optional: problem.nodes.iter().map(optional).collect(),
-            guard: problem
-                .nodes
-                .iter()
-                .map(|n| n.effect == Effect::Guard)
-                .collect(),
-            size: problem
-                .values
-                .iter()
-                .map(|v| problem.footprint(v.bytes))
-                .collect(),
+            scratch: nodes().map(|n| size(n.scratch_bytes)).collect(),
+            seconds: nodes().map(|n| n.seconds).collect(),
+            optional: nodes().map(optional).collect(),
+            guard: nodes().map(|n| n.effect == Effect::Guard).collect(),
+            size: problem.values.iter().map(|v| size(v.bytes)).collect(),
             repeatable: values().map(again).collect(),
             initial: values().filter(resident).collect(),
-            cell: values().map(cell).collect(),
-            cells: values().filter(|&v| cell(v).is_some()).collect(),
-            rewrites: problem
-                .nodes
-                .iter()
-                .map(rewrites)
-                .chain([Vec::new()])
-                .collect(),
-            rewritten: vec![false; problem.values.len()],
+            cells,
             tiers: problem.tiers,
             pending: vec![0; problem.values.len()],
             updated_at: vec![0; problem.values.len()],
@@ -179,16 +182,11 @@ impl Program {
                 self.updated_at[v as usize] = self.updated_at[v as usize].max(u.due);
             }
         }
-        for n in 0..self.end() {
-            for &v in self.rewrites.row(n) {
-                self.rewritten[v as usize] = true;
-            }
-        }
     }
 
     /// Whether a value is a cell's bytes.
     pub(crate) fn is_cell(&self, v: ValueId) -> bool {
-        self.cell[v as usize].is_some()
+        self.cells.is_cell[v as usize]
     }
 
     /// Seconds saved by leaving a value out of a run of its producer; `None` if it must be filled.

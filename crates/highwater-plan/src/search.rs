@@ -79,7 +79,7 @@ impl<'a> Search<'a> {
                     // Where all is kept each node runs once, which is not too long; and fixed homes that
                     // are too many for their tier are nobody's to change.
                     if dropped.is_empty() {
-                        return Err(self.program.cells.first().copied().unwrap_or(0));
+                        return Err(self.program.cells.list.first().map_or(0, |cell| cell.0));
                     }
                     for gap in dropped {
                         (self.limits.low[gap], self.limits.high[gap]) = (KEEP, KEEP);

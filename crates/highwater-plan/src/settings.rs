@@ -69,35 +69,29 @@ impl Limits {
         let writable = |tier| program.tiers.link(tier).is_some_and(|link| link.writable);
         let there = |tier| program.tiers.link(tier).is_some();
         for v in 0..problem.values.len() as ValueId {
-            let (first, uses) = (program.gap(v), program.uses(v).len());
-            let tail = first + uses;
-            let updated = program.pending[v as usize] > 0;
-            if let Some(home) = program.cell[v as usize] {
-                let may = |tier| {
-                    if program.rewritten[v as usize] {
-                        writable(tier)
-                    } else {
-                        there(tier)
-                    }
-                };
-                let may = Tier::ALL.map(|tier| may(tier) && home.is_none_or(|home| home == tier));
-                (self.low[tail], self.high[tail]) = (NEVER, NEVER);
-                self.tiers[first..tail].fill(may);
-                if updated {
-                    self.tiers[tail] = may;
-                }
-                self.tiers[first] = may;
-                let at_home = home.map_or(KEEP, spill);
-                (self.low[first], self.high[first]) = (at_home, at_home);
-            } else if program.size[v as usize] * SMALL >= largest
-                && problem.values[v as usize].pin == Pin::Free
-            {
-                let may = Tier::ALL.map(writable);
-                self.tiers[first..tail].fill(may);
-                if updated {
-                    self.tiers[tail] = may;
-                }
+            let free = problem.values[v as usize].pin == Pin::Free;
+            if free && !program.is_cell(v) && program.size[v as usize] * SMALL >= largest {
+                self.allow(program, v, Tier::ALL.map(writable));
             }
+        }
+        for &(v, home) in &program.cells.list {
+            let written = program.cells.rewritten[v as usize];
+            let may = |tier| if written { writable(tier) } else { there(tier) };
+            let may = Tier::ALL.map(|tier| may(tier) && home.is_none_or(|home| home == tier));
+            self.allow(program, v, may);
+            let first = program.gap(v);
+            self.tiers[first] = may;
+            let at_home = home.map_or(KEEP, spill);
+            (self.low[first], self.high[first]) = (at_home, at_home);
+        }
+    }
+
+    /// Allows to move a value to some tiers in all its gaps, and for an update.
+    fn allow(&mut self, program: &Program, v: ValueId, may: [bool; 2]) {
+        let (first, uses) = (program.gap(v), program.uses(v).len());
+        self.tiers[first..first + uses].fill(may);
+        if program.pending[v as usize] > 0 {
+            self.tiers[first + uses] = may;
         }
     }
 }

@@ -373,7 +373,7 @@ impl<'a> Simulator<'a> {
             .map(|&v| program.size[v as usize])
             .sum();
         self.below = [0; 2];
-        for &v in &program.cells {
+        for &(v, _) in &program.cells.list {
             let home = spilled(self.settings[program.gap(v)]);
             let state = &mut self.values[v as usize];
             if let Some(tier) = home {
@@ -445,46 +445,11 @@ impl<'a> Simulator<'a> {
                 _ => inputs.get(frame.next as usize),
             };
             if let Some(&v) = next {
-                let state = &mut self.values[v as usize];
-                if state.present {
-                    state.pins += 1;
-                    frame.next += 1;
-                } else if let Some(tier) = state.copy {
-                    state.pins += 1;
-                    frame.next += 1;
-                    self.fetch(v, tier, recorder);
-                } else {
-                    match program.producer[v as usize] {
-                        Some(p) if program.repeatable[v as usize] => {
-                            self.frames.push(Frame {
-                                node: p,
-                                next: 0,
-                                target: Some(v),
-                            });
-                        }
-                        _ => return Err(self.blame(v)),
-                    }
-                }
+                self.want(v, recorder)?;
                 continue;
             }
             let frame = *frame;
-            if frame.target.is_some() {
-                self.unlocked(frame.node, step)?;
-                for &v in inputs {
-                    self.read_again(v);
-                }
-            } else if update.is_some() {
-                for &v in inputs {
-                    self.values[v as usize].pending -= 1;
-                }
-            } else {
-                for &v in program.used.row(step) {
-                    let state = &mut self.values[v as usize];
-                    state.gap += 1;
-                    (state.count, state.read) = (0, 0);
-                    self.enter(v);
-                }
-            }
+            self.note_use(frame, step, update.is_some())?;
             self.execute(frame, step, recorder);
             if self.outcome.peak > self.most {
                 return Err(Stuck::Over);
@@ -502,6 +467,58 @@ impl<'a> Simulator<'a> {
         if update.is_none() {
             for &v in program.used.row(step) {
                 self.release(v, recorder);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pins an input of the frame at hand, fetches it, or starts to make it again.
+    fn want(&mut self, v: ValueId, recorder: &mut impl Recorder) -> Result<(), Stuck> {
+        let state = &mut self.values[v as usize];
+        let copy = state.copy;
+        if state.present || copy.is_some() {
+            if !state.present
+                && let Some(tier) = copy
+            {
+                self.fetch(v, tier, recorder);
+            }
+            self.values[v as usize].pins += 1;
+            if let Some(frame) = self.frames.last_mut() {
+                frame.next += 1;
+            }
+            return Ok(());
+        }
+        let producer = self.program.producer[v as usize];
+        let Some(node) = producer.filter(|_| self.program.repeatable[v as usize]) else {
+            return Err(self.blame(v));
+        };
+        self.frames.push(Frame {
+            node,
+            next: 0,
+            target: Some(v),
+        });
+        Ok(())
+    }
+
+    /// Notes that a frame is about to read its inputs.
+    fn note_use(&mut self, frame: Frame, step: u32, update: bool) -> Result<(), Stuck> {
+        let program = self.program;
+        let inputs = program.inputs.row(frame.node);
+        if frame.target.is_some() {
+            self.unlocked(frame.node, step)?;
+            for &v in inputs {
+                self.read_again(v);
+            }
+        } else if update {
+            for &v in inputs {
+                self.values[v as usize].pending -= 1;
+            }
+        } else {
+            for &v in program.used.row(step) {
+                let state = &mut self.values[v as usize];
+                state.gap += 1;
+                (state.count, state.read) = (0, 0);
+                self.enter(v);
             }
         }
         Ok(())
@@ -541,7 +558,7 @@ impl<'a> Simulator<'a> {
         self.runs += 1;
         self.outcome.seconds += seconds;
         self.outcome.compute += seconds;
-        for &v in program.rewrites.row(node) {
+        for &v in program.cells.rewrites.row(node) {
             self.values[v as usize].copy = None;
         }
         for i in 0..self.fresh.len() {

@@ -127,12 +127,12 @@ impl Follower<'_> {
         } else {
             self.transfers.advance(to);
         }
-        for at in 1..5 {
-            if let (Some(i), Some((tier, write))) = (self.moving[at], queue(ALL[at]))
+        for (moving, &lane) in self.moving.iter_mut().zip(&ALL) {
+            if let (Some(i), Some((tier, write))) = (*moving, queue(lane))
                 && self.transfers.ended(tier, write, i)
             {
                 self.over[i] = true;
-                self.moving[at] = None;
+                *moving = None;
             }
         }
         if let Some((i, ends)) = self.running

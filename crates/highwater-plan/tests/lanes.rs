@@ -38,14 +38,19 @@ fn mirrored(n: usize) -> (Problem, Vec<ValueId>) {
     (b.problem, values)
 }
 
+/// The lanes to a tier and back.
+fn lanes_of(tier: Tier) -> (Lane, Lane) {
+    match tier {
+        Tier::Host => (Lane::DeviceToHost, Lane::HostToDevice),
+        Tier::Disk => (Lane::Write, Lane::Read),
+    }
+}
+
 /// `n` values are made one after the other in `slots` places, moved out, and come back in reverse
 /// order to be read.
 fn there_and_back(n: usize, slots: usize, tier: Tier) -> (Problem, Plan) {
     let (problem, values) = mirrored(n);
-    let (out, back) = match tier {
-        Tier::Host => (Lane::DeviceToHost, Lane::HostToDevice),
-        Tier::Disk => (Lane::Write, Lane::Read),
-    };
+    let (out, back) = lanes_of(tier);
     let mut list: Vec<Instruction> = Vec::new();
     let mut push = |lane, waits: Vec<u32>, action| {
         list.push(Instruction {
@@ -105,25 +110,26 @@ fn there_and_back(n: usize, slots: usize, tier: Tier) -> (Problem, Plan) {
     let mut plan = Plan {
         instructions: list,
         arena_bytes: (slots.min(n) * 128) as u64,
-        live_bytes: 0,
-        peak_instruction: 0,
         seconds: 2.5 * n as f64,
-        recomputed_nodes: 0,
-        recompute_seconds: 0.0,
         ..Plan::default()
     };
+    move_all(&mut plan, tier, n as u64);
+    figures(&problem, &mut plan);
+    (problem, plan)
+}
+
+/// States that so many values went to a tier and came back.
+fn move_all(plan: &mut Plan, tier: Tier, n: u64) {
     let moved = Traffic {
-        read_bytes: 100 * n as u64,
-        written_bytes: 100 * n as u64,
-        spill_bytes: 128 * n as u64,
+        read_bytes: 100 * n,
+        written_bytes: 100 * n,
+        spill_bytes: 128 * n,
         home_bytes: 0,
     };
     match tier {
         Tier::Host => plan.host = moved,
         Tier::Disk => plan.disk = moved,
     }
-    figures(&problem, &mut plan);
-    (problem, plan)
 }
 
 /// States the live bytes; the verifier looks at them last, and tells them once the rest holds.

@@ -2,10 +2,9 @@
 
 use crate::{Error, Result};
 use highwater_memory::Places;
-use highwater_memory::spill::{BLOCK, Disk, Extent, Spill, SpillError, SpillFile, Tag};
+use highwater_memory::spill::{self, BLOCK, Disk, Extent, Spill, SpillError, Store, Tag};
 use highwater_plan::Link;
 use std::hash::{BuildHasher, Hasher};
-use std::io::{self, IoSlice, IoSliceMut};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +19,17 @@ pub struct DiskRates {
     pub read_while_writing: f64,
     /// Writing while something is read.
     pub write_while_reading: f64,
+}
+
+impl From<spill::Bandwidths> for DiskRates {
+    fn from(measured: spill::Bandwidths) -> Self {
+        Self {
+            read: measured.read,
+            write: measured.write,
+            read_while_writing: measured.read_while_writing,
+            write_while_reading: measured.write_while_reading,
+        }
+    }
 }
 
 /// Those of no disk in particular, so that plans are the same on every machine.
@@ -54,7 +64,7 @@ pub(crate) enum DiskPlace {
 #[derive(Debug)]
 pub(crate) struct DiskTier {
     /// None in a dry run, which moves nothing.
-    spill: Option<Spill<AnyDisk>>,
+    spill: Option<Store>,
     places: Mutex<Places>,
     rates: DiskRates,
     writable: bool,
@@ -73,19 +83,6 @@ impl Drop for Stretch {
     }
 }
 
-#[derive(Debug)]
-struct AnyDisk(Arc<dyn Disk>);
-
-impl Disk for AnyDisk {
-    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write_at(offset, parts)
-    }
-
-    fn read_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0.read_at(offset, parts)
-    }
-}
-
 impl DiskTier {
     /// Opens the spill file; in a dry run only keeps its books.
     pub(crate) fn open(
@@ -95,27 +92,28 @@ impl DiskTier {
         dry: bool,
     ) -> Result<Self> {
         let bytes = settings.bytes / BLOCK as u64 * BLOCK as u64;
+        // Another number for each run: what one leaves on a disk is no payload of the next.
+        let run = std::hash::RandomState::new().build_hasher().finish();
         let spill = match settings.place {
             _ if dry => None,
             DiskPlace::Folder(folder) => {
-                let file = SpillFile::create(&folder, bytes).map_err(|source| {
+                let store = spill::open(&folder, bytes, run).map_err(|source| {
                     let hint = if source.is_full() {
                         "free some space there, name another folder, or ask for less"
                     } else {
                         "name an existing folder of a local disk that may be written to"
                     };
-                    let cause = std::error::Error::source(&source);
-                    let cause = cause.map_or_else(String::new, |cause| format!(" ({cause})"));
-                    Error::Build(format!("{source}{cause}\n  hint: {hint}"))
+                    Error::Build(format!("{source}\n  hint: {hint}"))
                 })?;
-                Some(AnyDisk(Arc::new(file)))
+                Some(store)
             }
-            DiskPlace::Given(disk) => Some(AnyDisk(disk)),
+            DiskPlace::Given(disk) => {
+                let disk: Box<dyn Disk> = Box::new(disk);
+                Some(Spill::new(disk, run))
+            }
         };
-        // Another number for each run: what one leaves on a disk is no payload of the next.
-        let run = std::hash::RandomState::new().build_hasher().finish();
         Ok(Self {
-            spill: spill.map(|disk| Spill::new(disk, run)),
+            spill,
             places: Mutex::new(Places::new(bytes)),
             rates,
             writable,

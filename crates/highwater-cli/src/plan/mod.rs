@@ -150,7 +150,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let Resolved { mut config, model } = resolve::run(&DiskFiles, &args.run)?;
-    machine::find_rates(&DiskFiles, &mut config.machine);
+    machine::find_rates(&DiskFiles, &mut config.machine)?;
     report::warn_of_budget(&config);
     let assumptions = Assumptions::measure(&config, &model)?;
     let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;

@@ -1,95 +1,69 @@
-//! The file under a spill file: positioned transfers and nothing else, so that tests can script them.
+//! What a spill file asks of a disk: positioned transfers and nothing else, so that tests can script them.
 
 use std::fmt::Debug;
-use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::path::Path;
-
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, fallocate, openat};
-use rustix::io::{Errno, preadv, pwritev};
-
-use super::SpillError;
+use std::sync::Arc;
 
 /// Positioned transfers of several buffers at once. A transfer may be short.
+///
+/// While one is under way, a disk may show `seen` the buffers' bytes: from the first on, in order and
+/// each once, whole blocks at a time. Bytes that are read it shows when they have come for good; it
+/// never shows more of them than it then says it read.
 pub trait Disk: Send + Sync + Debug {
-    /// Writes some of the buffers' bytes, from the first on.
+    /// Writes some of the buffers' bytes, from the first on, and says how many.
     ///
     /// # Errors
-    /// As the system says.
-    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// As the system says, where not one byte was written.
+    fn write_at(
+        &self,
+        offset: u64,
+        parts: &[IoSlice<'_>],
+        seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<usize>;
 
-    /// Reads into some of the buffers' bytes, from the first on; 0 at the end of the file.
+    /// Reads into some of the buffers' bytes, from the first on, and says how many; 0 at the end of the
+    /// file.
     ///
     /// # Errors
-    /// As the system says.
-    fn read_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+    /// As the system says, where not one byte was read.
+    fn read_at(
+        &self,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+        seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<usize>;
+
+    /// How bytes travel, in a few words.
+    fn backend(&self) -> &'static str;
 }
 
-/// A file without a name, with its space reserved.
-#[derive(Debug)]
-pub struct SpillFile {
-    file: File,
-    direct: bool,
-}
+macro_rules! forward {
+    ($pointer:ident) => {
+        impl<D: Disk + ?Sized> Disk for $pointer<D> {
+            fn write_at(
+                &self,
+                offset: u64,
+                parts: &[IoSlice<'_>],
+                seen: &mut dyn FnMut(&[u8]),
+            ) -> io::Result<usize> {
+                (**self).write_at(offset, parts, seen)
+            }
 
-impl SpillFile {
-    /// Makes one of `bytes` in a folder, past the page cache where the file system can do that.
-    ///
-    /// # Errors
-    /// [`SpillError::Create`] where the folder cannot hold it: no such folder, no space left.
-    pub fn create(folder: &Path, bytes: u64) -> Result<Self, SpillError> {
-        let failed = |error: Errno| SpillError::Create {
-            folder: folder.to_owned(),
-            bytes,
-            source: error.into(),
-        };
-        let (file, direct) = match nameless(folder, OFlags::DIRECT) {
-            Ok(file) => (file, true),
-            Err(Errno::INVAL) => (nameless(folder, OFlags::empty()).map_err(failed)?, false),
-            Err(error) => return Err(failed(error)),
-        };
-        fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)).map_err(failed)?;
-        Ok(Self { file, direct })
-    }
+            fn read_at(
+                &self,
+                offset: u64,
+                parts: &mut [IoSliceMut<'_>],
+                seen: &mut dyn FnMut(&[u8]),
+            ) -> io::Result<usize> {
+                (**self).read_at(offset, parts, seen)
+            }
 
-    /// Whether transfers go past the page cache.
-    #[must_use]
-    pub fn is_direct(&self) -> bool {
-        self.direct
-    }
-}
-
-/// Opens a file that has no name; where the file system knows no such files, one whose name is
-/// removed at once.
-fn nameless(folder: &Path, more: OFlags) -> Result<File, Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | more;
-    let mode = Mode::RUSR | Mode::WUSR;
-    match openat(CWD, folder, flags | OFlags::TMPFILE, mode) {
-        Ok(file) => return Ok(file.into()),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {}
-        Err(error) => return Err(error),
-    }
-    let path = folder.join(format!(".highwater-spill-{}", std::process::id()));
-    match openat(CWD, &path, flags | OFlags::CREATE | OFlags::EXCL, mode) {
-        Ok(file) => {
-            rustix::fs::unlink(&path)?;
-            Ok(file.into())
+            fn backend(&self) -> &'static str {
+                (**self).backend()
+            }
         }
-        // Refusing direct transfers leaves the new file behind.
-        Err(Errno::INVAL) => {
-            let _ = rustix::fs::unlink(&path);
-            Err(Errno::INVAL)
-        }
-        Err(error) => Err(error),
-    }
+    };
 }
 
-impl Disk for SpillFile {
-    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        Ok(pwritev(&self.file, parts, offset)?)
-    }
-
-    fn read_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        Ok(preadv(&self.file, parts, offset)?)
-    }
-}
+forward!(Box);
+forward!(Arc);

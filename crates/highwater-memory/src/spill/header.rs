@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{BLOCK, Tag};
 
@@ -63,12 +63,13 @@ impl fmt::Debug for Header {
 }
 
 impl Header {
-    pub(super) fn of(run: u64, tag: Tag, payload: &[u8]) -> Self {
+    /// That of a payload of so many bytes and this XXH3.
+    pub(super) fn of(run: u64, tag: Tag, length: u64, hash: u128) -> Self {
         Self {
             run,
             tag,
-            length: payload.len() as u64,
-            hash: xxh3_128(payload),
+            length,
+            hash,
         }
     }
 
@@ -114,28 +115,27 @@ impl Header {
         })
     }
 
-    /// Whether it is the header of this payload.
-    pub(super) fn verify(&self, run: u64, tag: Tag, payload: &[u8]) -> Result<(), Damage> {
-        let wanted = payload.len() as u64;
-        if self.run != run {
+    /// Whether it is the one that is wanted.
+    pub(super) fn verify(&self, wanted: &Self) -> Result<(), Damage> {
+        if self.run != wanted.run {
             return Err(Damage::Run);
         }
-        if self.tag.cell != tag.cell {
+        if self.tag.cell != wanted.tag.cell {
             return Err(Damage::Cell(self.tag.cell));
         }
-        if self.tag.version != tag.version {
+        if self.tag.version != wanted.tag.version {
             return Err(Damage::Version {
                 found: self.tag.version,
-                wanted: tag.version,
+                wanted: wanted.tag.version,
             });
         }
-        if self.length != wanted {
+        if self.length != wanted.length {
             return Err(Damage::Length {
                 found: self.length,
-                wanted,
+                wanted: wanted.length,
             });
         }
-        if self.hash != xxh3_128(payload) {
+        if self.hash != wanted.hash {
             return Err(Damage::Payload);
         }
         Ok(())

@@ -1,4 +1,6 @@
-//! A spill file over memory, with faults at each call, and over a real folder.
+//! A spill file over memory, with faults at each call, as one call a transfer and as many requests.
+
+mod lanes;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -6,7 +8,7 @@ use std::sync::Mutex;
 
 use proptest::prelude::*;
 
-use super::{BLOCK, Damage, Disk, Extent, Spill, SpillError, SpillFile, Tag};
+use super::{BLOCK, Damage, Disk, Extent, Spill, SpillError, Tag};
 
 const TAG: Tag = Tag {
     cell: 7,
@@ -54,8 +56,8 @@ impl Scripted {
     }
 }
 
-impl Disk for Scripted {
-    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+impl Scripted {
+    fn write<'a>(&self, offset: u64, parts: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         let mut left = self.limit()?;
         let mut bytes = self.bytes.lock().unwrap();
         let mut at = offset as usize;
@@ -67,7 +69,11 @@ impl Disk for Scripted {
         Ok(at - offset as usize)
     }
 
-    fn read_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    fn read<'a>(
+        &self,
+        offset: u64,
+        parts: impl Iterator<Item = &'a mut [u8]>,
+    ) -> io::Result<usize> {
         let mut left = self.limit()?;
         let bytes = self.bytes.lock().unwrap();
         let mut at = (offset as usize).min(bytes.len());
@@ -77,6 +83,30 @@ impl Disk for Scripted {
             (at, left) = (at + count, left - count);
         }
         Ok(at.saturating_sub(offset as usize))
+    }
+}
+
+impl Disk for Scripted {
+    fn write_at(
+        &self,
+        offset: u64,
+        parts: &[IoSlice<'_>],
+        _: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<usize> {
+        self.write(offset, parts.iter().map(|part| &**part))
+    }
+
+    fn read_at(
+        &self,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+        _: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<usize> {
+        self.read(offset, parts.iter_mut().map(|part| &mut **part))
+    }
+
+    fn backend(&self) -> &'static str {
+        "memory"
     }
 }
 
@@ -142,43 +172,55 @@ proptest! {
     }
 }
 
-#[test]
-fn every_call_may_fail_and_nothing_wrong_is_read() {
-    let bytes = 70 * BLOCK + 100;
-    let kinds = [ErrorKind::StorageFull, ErrorKind::Other];
-    let passing = [ErrorKind::Interrupted, ErrorKind::WouldBlock];
-    let errors = kinds.into_iter().chain(passing).map(Fault::Error);
+const HARD: [ErrorKind; 2] = [ErrorKind::StorageFull, ErrorKind::Other];
+const PASSING: [ErrorKind; 2] = [ErrorKind::Interrupted, ErrorKind::WouldBlock];
+
+/// Faults at one of the first calls, or from it on.
+fn faults() -> impl Iterator<Item = (usize, Fault, bool)> {
+    let errors = HARD.into_iter().chain(PASSING).map(Fault::Error);
     let faults: Vec<Fault> = errors
         .chain([0, 1, BLOCK, BLOCK + 1, 3 * BLOCK].map(Fault::Short))
         .collect();
-    for (&fault, shift) in faults.iter().flat_map(|f| [(f, 0), (f, 64)]) {
-        for call in 0..8 {
-            for lasts in [false, true] {
-                let mut disk = Scripted::of(100);
-                if lasts {
-                    disk.for_good = Some((call, fault));
-                } else {
-                    disk.faults.insert(call, fault);
-                }
-                let spill = Spill::new(disk, RUN);
-                let at = extent(0, bytes);
-                let written = write(&spill, at, bytes, shift);
-                let found = read(&spill, at, bytes, shift);
-                let hard = matches!(fault, Fault::Error(kind) if kinds.contains(&kind));
-                let done = written.is_ok() && found.is_ok();
-                let stops = lasts && !matches!(fault, Fault::Short(count) if count >= BLOCK);
-                let reached = *spill.disk().calls.lock().unwrap() > call;
-                assert_eq!(
-                    done,
-                    !(reached && (hard || stops)),
-                    "{fault:?} at {call}, {lasts}"
-                );
-                let full = matches!(fault, Fault::Error(ErrorKind::StorageFull));
-                for error in [written, found].into_iter().filter_map(Result::err) {
-                    let transfer = matches!(error, SpillError::Transfer { .. });
-                    assert!(!transfer || error.is_full() == full, "{error}");
-                }
-            }
+    (0..8).flat_map(move |call| {
+        let at_call = faults.clone().into_iter();
+        at_call.flat_map(move |fault| [(call, fault, false), (call, fault, true)])
+    })
+}
+
+fn scripted(blocks: usize, (call, fault, lasts): (usize, Fault, bool)) -> Scripted {
+    let mut disk = Scripted::of(blocks);
+    if lasts {
+        disk.for_good = Some((call, fault));
+    } else {
+        disk.faults.insert(call, fault);
+    }
+    disk
+}
+
+/// Whether a transfer that meets it is to fail.
+fn is_hard((_, fault, lasts): (usize, Fault, bool)) -> bool {
+    match fault {
+        Fault::Error(kind) => lasts || HARD.contains(&kind),
+        Fault::Short(count) => lasts && count < BLOCK,
+    }
+}
+
+#[test]
+fn every_call_may_fail_and_nothing_wrong_is_read() {
+    let bytes = 70 * BLOCK + 100;
+    for (faulty, shift) in faults().flat_map(|f| [(f, 0), (f, 64)]) {
+        let spill = Spill::new(scripted(100, faulty), RUN);
+        let at = extent(0, bytes);
+        let written = write(&spill, at, bytes, shift);
+        let found = read(&spill, at, bytes, shift);
+        let (call, fault, _) = faulty;
+        let reached = *spill.disk().calls.lock().unwrap() > call;
+        let done = written.is_ok() && found.is_ok();
+        assert_eq!(done, !(reached && is_hard(faulty)), "{faulty:?}");
+        let full = matches!(fault, Fault::Error(ErrorKind::StorageFull));
+        for error in [written, found].into_iter().filter_map(Result::err) {
+            let transfer = matches!(error, SpillError::Transfer { .. });
+            assert!(!transfer || error.is_full() == full, "{error}");
         }
     }
 }
@@ -253,23 +295,4 @@ fn a_lost_end_is_no_payload() {
         ));
         spill.disk().bytes.lock().unwrap().resize(4 * BLOCK, 0);
     }
-}
-
-#[test]
-fn a_file_in_a_folder_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let bytes = 300 * BLOCK + 17;
-    let size = Extent::footprint(bytes as u64);
-    let file = SpillFile::create(folder.path(), 2 * size).unwrap();
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    let spill = Spill::new(file, RUN);
-    for (offset, shift) in [(0, 0), (size, 64)] {
-        let at = extent(offset, bytes);
-        write(&spill, at, bytes, shift).unwrap();
-        read(&spill, at, bytes, 64 - shift).unwrap();
-    }
-    let missing = SpillFile::create(&folder.path().join("none"), 1).unwrap_err();
-    assert!(matches!(missing, SpillError::Create { .. }) && !missing.is_full());
-    let full = SpillFile::create(folder.path(), 1 << 60).unwrap_err();
-    assert!(matches!(full, SpillError::Create { .. }), "{full}");
 }

@@ -115,10 +115,10 @@ fn tiers(problem: &Problem, plan: &Plan) -> Result<(), Violation> {
         for instruction in &plan.instructions {
             match instruction.action {
                 Action::Fetch { value, tier: t, .. } if t == tier => {
-                    found.read_bytes += bytes(value)
+                    found.read_bytes += bytes(value);
                 }
                 Action::Evict { value, tier: t, .. } if t == tier => {
-                    found.written_bytes += bytes(value)
+                    found.written_bytes += bytes(value);
                 }
                 _ => {}
             }

@@ -69,9 +69,8 @@ pub(super) fn homes(
 ) -> Result<BTreeMap<ValueId, Option<Tier>>, Violation> {
     let mut homes = BTreeMap::new();
     for &(value, home) in &plan.homes {
-        let asked = match problem.values.get(value as usize).map(|v| v.home) {
-            Some(Home::Cell(asked)) => asked,
-            _ => return Err(Violation::WrongHome { value }),
+        let Some(Home::Cell(asked)) = problem.values.get(value as usize).map(|v| v.home) else {
+            return Err(Violation::WrongHome { value });
         };
         let there = home.is_none_or(|tier| problem.tiers.link(tier).is_some());
         if asked.is_some() && asked != home || !there || homes.insert(value, home).is_some() {

@@ -479,15 +479,13 @@ pub(super) fn check_end(problem: &Problem, plan: &Plan, end: &End) -> Result<(),
         }
     }
     for &(value, contents) in &end.cells {
-        let at_home = match end.outside[value as usize] {
-            Some(there) => there == contents,
-            None => {
-                let mut copies = Tier::ALL
-                    .iter()
-                    .filter_map(|&t| end.copies.get(&(value, t)));
-                copies.any(|copy| copy.contents == contents)
-            }
-        };
+        let copies = Tier::ALL
+            .iter()
+            .filter_map(|&tier| end.copies.get(&(value, tier)));
+        let mut there = copies
+            .map(|copy| copy.contents)
+            .chain(end.outside[value as usize]);
+        let at_home = there.any(|there| there == contents);
         if !at_home {
             return Err(Violation::NotAtHome { value });
         }
