@@ -305,26 +305,28 @@ fn a_dry_run_plans_what_a_run_does() {
     assert!(ran.peak_bytes <= budget);
 }
 
-/// Trains at the least budget on a disk with a fault. Answers what came out.
-fn on(disk: &Arc<Scripted>, budget: u64) -> Result<Trace> {
-    let builder = Engine::builder().arena(budget).disk_on(disk.clone(), DISK);
-    let engine = builder.seed(11).build()?;
-    train(&*make(&engine)?, &engine, PLAIN)
+/// Trains on a disk, with the plans of another engine.
+fn on(disk: &Arc<Scripted>, budget: u64, like: Option<&Engine>) -> Result<(Engine, Trace)> {
+    let builder = Engine::builder().arena(budget);
+    let builder = like.into_iter().fold(builder, Builder::plans_of);
+    let engine = builder.disk_on(disk.clone(), DISK).seed(11).build()?;
+    let trace = train(&*make(&engine)?, &engine, PLAIN)?;
+    Ok((engine, trace))
 }
 
 #[test]
 fn whatever_the_disk_does_no_number_is_wrong() {
     let budget = floor(PLAIN);
     let disk = sound();
-    let expected = on(&disk, budget).unwrap();
+    let (planned, expected) = on(&disk, budget, None).unwrap();
     let calls = disk.calls();
     for fault in Fault::ALL {
         for for_good in [false, true] {
-            for at in (0..calls).step_by(1 + calls / 40) {
+            for at in (0..calls).step_by(1 + calls / 16) {
                 let what = format!("{fault:?} at call {at} of {calls}, for good: {for_good}");
                 let disk = Arc::new(Scripted::new(DISK, Some((at, fault, for_good))));
-                match on(&disk, budget) {
-                    Ok(trace) => {
+                match on(&disk, budget, Some(&planned)) {
+                    Ok((_, trace)) => {
                         assert_same_bits(&what, &trace, &expected);
                         assert!(!fault.is_final(), "{what}");
                     }

@@ -85,7 +85,12 @@ impl Scripted {
 }
 
 impl Disk for Scripted {
-    fn write_at(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn write_at(
+        &self,
+        offset: u64,
+        parts: &[IoSlice<'_>],
+        _seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<usize> {
         let count = self.call(parts.iter().map(|part| part.len()).sum())?;
         let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         let start = offset as usize;
@@ -93,7 +98,16 @@ impl Disk for Scripted {
         Ok(count)
     }
 
-    fn read_at(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    fn backend(&self) -> &'static str {
+        "a test's memory"
+    }
+
+    fn read_at(
+        &self,
+        offset: u64,
+        parts: &mut [IoSliceMut<'_>],
+        _seen: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<usize> {
         let count = self.call(parts.iter().map(|part| part.len()).sum())?;
         let bytes = self.bytes.lock().unwrap();
         let mut from = &bytes[offset as usize..][..count];
