@@ -67,6 +67,7 @@ mod error;
 mod evaluate;
 mod execute;
 mod forecast;
+mod gradients;
 mod homes;
 mod lanes;
 pub mod nn;

@@ -8,7 +8,9 @@ use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, 
 use disks::{Fault, Scripted};
 use highwater::nn::Linear;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
+use highwater::plan::{Plan, Problem};
 use highwater::{Builder, Engine, Error, Module, Parameter, Result, Tensor};
+use std::cell::Cell;
 use std::sync::Arc;
 
 const DISK: u64 = 64 << 20;
@@ -155,6 +157,64 @@ fn the_budget_law_in_a_real_file() {
     assert_same_bits("in a file", &trace, &plenty);
     assert!(bytes_read(&trace) > 0);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Steps that are alike are planned once.
+#[test]
+fn where_cells_are_is_settled_by_the_first_step() {
+    thread_local! {
+        static PLANS: Cell<u32> = const { Cell::new(0) };
+    }
+    let count = |_: &Problem, _: &Plan| PLANS.set(PLANS.get() + 1);
+    for accumulate in [1, 3] {
+        let budget = floor(Recipe {
+            accumulate,
+            ..PLAIN
+        });
+        for budget in [budget, budget + (400 << 10), budget + (900 << 10)] {
+            let engine = on_disk(budget).on_plan(count).build().unwrap();
+            let model = Layers::new(&engine).unwrap();
+            let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
+            let mut plans = Vec::new();
+            for step in 0..6 {
+                for _ in 0..accumulate {
+                    model.loss(step, 2).unwrap().backward().unwrap();
+                }
+                adamw.step().unwrap();
+                plans.push(PLANS.take());
+            }
+            assert!(
+                plans[3..].iter().all(|&new| new == 0),
+                "{budget}: {plans:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn eager_engines_and_gradients_that_are_held() {
+    let train = |builder: Builder| {
+        let engine = builder.seed(5).build().unwrap();
+        let model = Layers::new(&engine).unwrap();
+        let parameters = model.sets().remove(0);
+        let mut sgd = Sgd::new(parameters.clone(), SgdOptions::default()).unwrap();
+        let mut seen = Vec::new();
+        for step in 0..3 {
+            model.loss(step, 2).unwrap().backward().unwrap();
+            let held = parameters[2].grad().unwrap().keep();
+            model.loss(step + 10, 2).unwrap().backward().unwrap();
+            sgd.step_keep_grads().unwrap();
+            seen.extend(held.to_vec::<f32>().unwrap());
+            seen.extend(parameters[4].grad().unwrap().to_vec::<f32>().unwrap());
+            sgd.zero_grad();
+        }
+        seen.extend(parameters[0].to_vec::<f32>().unwrap());
+        seen
+    };
+    let plenty = train(Engine::builder());
+    let disk = |builder: Builder| builder.disk_on(sound(), DISK);
+    assert!(train(disk(Engine::builder().arena(900 << 10))) == plenty);
+    assert!(train(disk(Engine::eager().arena(4 << 20))) == plenty);
 }
 
 /// A loop that evaluates in between, at another length, with another optimizer.
