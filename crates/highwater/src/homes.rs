@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph, Spec, ValueId};
-use highwater_plan::{Home, Plan, Tier};
+use highwater_plan::{BLOCK, Home, Plan, Tier};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -136,7 +136,20 @@ impl Engine {
     /// move.
     fn plan_budget(&self, state: &State, compiled: &Compiled) -> u64 {
         let left = self.0.store.budget();
-        left.saturating_sub(self.beside(state, compiled))
+        let left = left.saturating_sub(self.beside(state, compiled));
+        if self.0.disk.is_some() {
+            // Cells and the arena take whole pages side by side.
+            return left / BLOCK * BLOCK;
+        }
+        left
+    }
+
+    /// The least that such a budget has to be for a plan of so many bytes.
+    pub(crate) fn least_budget(&self, plan_bytes: u64) -> u64 {
+        if self.0.disk.is_some() {
+            return plan_bytes.next_multiple_of(BLOCK);
+        }
+        plan_bytes
     }
 
     /// What state takes beside the plan of a problem: cells that the plan decides about belong to it.
