@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Trains GPT-2 (124 M parameters) at batch 4 x 512 with a budget, inside a memory cgroup of exactly
-# that size without swap, and shows that the limit was never hit: failcnt (cgroup v1) or the "max"
-# and "oom" events (v2) must be 0, and the page cache at most 16 MiB. Then asks for one MiB under the
-# printed floor, which must be refused with exit code 3. Needs root, for the cgroup.
+# Trains GPT-2 (124 M parameters) at batch 4 x 512, or another preset (MODEL, BATCH), with a budget,
+# inside a memory cgroup of exactly that size without swap, and shows that the limit was never hit:
+# failcnt (cgroup v1) or the "max" and "oom" events (v2) must be 0, and the page cache at most 16 MiB.
+# Then asks for one MiB under the printed floor, which must be refused with exit code 3. Needs root,
+# for the cgroup.
 #
-#   benches/cgroup.sh [MEMORY (3GiB)] [STEPS (3)] [more flags of `highwater train`]
+#   [MODEL=gpt2] [BATCH=4] benches/cgroup.sh [MEMORY (3GiB)] [STEPS (3)] [more flags of `highwater train`]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 memory=${1:-3GiB}
@@ -17,12 +18,12 @@ highwater=$(cargo metadata --format-version 1 --no-deps | python3 -c \
 bytes=$(python3 -c 'import re, sys
 number, unit = re.fullmatch(r"([0-9.]+)([KMGT]iB)", sys.argv[1]).groups()
 print(int(float(number) * 1024 ** (1 + "KMGT".index(unit[0]))))' "$memory")
-work=$(mktemp -d)
+work=$(mktemp -d "${TMPDIR:-/tmp}/highwater.XXXXXX")
 python3 -c 'import random, struct, sys
 random.seed(1)
 sys.stdout.buffer.write(b"".join(struct.pack("<H", random.randrange(50257)) for _ in range(65536)))' \
     >"$work/tokens.bin"
-flags=(--model gpt2 --data "$work/tokens.bin" --batch 4 --seq 512 --lr 1e-4 "$@")
+flags=(--model "${MODEL:-gpt2}" --data "$work/tokens.bin" --batch "${BATCH:-4}" --seq 512 --lr 1e-4 "$@")
 
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
     version=2

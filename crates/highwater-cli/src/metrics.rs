@@ -36,6 +36,19 @@ pub struct Record {
     pub recomputed_nodes: u64,
     /// How long that took.
     pub recompute_seconds: f64,
+    /// Bytes read from the disk of `--disk`.
+    pub bytes_read: u64,
+    /// Bytes written to it.
+    pub bytes_written: u64,
+    /// How long the computation waited for it.
+    pub io_wait_seconds: f64,
+    /// The share of the transfers' time that was hidden behind the computation and each other, from 0
+    /// to 1; none where nothing was moved.
+    pub overlap: Option<f64>,
+    /// How long reads took, one after the other.
+    pub read_seconds: f64,
+    /// How long writes took, one after the other.
+    pub write_seconds: f64,
 }
 
 /// As much of a record as resuming needs.

@@ -132,7 +132,8 @@ impl Run<'_> {
             .map_err(|failure| failure.at_step(step))?;
         let seconds = started.elapsed().as_secs_f64();
         let plan = self.session.engine.last_step();
-        let predicted_seconds = self.session.engine.totals().predicted_seconds;
+        let after = self.session.engine.totals();
+        let io = after.io - before.io;
         let peak_rss_bytes = Usage::read().map_or(0, |usage| usage.peak);
         Ok(Record {
             step,
@@ -141,13 +142,19 @@ impl Run<'_> {
             grad_norm: Some(grad_norm),
             seconds,
             tokens_per_second: tokens as f64 / seconds,
-            predicted_seconds: predicted_seconds - before.predicted_seconds,
+            predicted_seconds: after.predicted_seconds - before.predicted_seconds,
             planned_arena_bytes: plan.planned_arena_bytes,
             peak_arena_bytes: plan.peak_arena_bytes,
             planned_process_bytes: plan.planned_process_bytes,
             peak_rss_bytes,
             recomputed_nodes: u64::from(plan.recomputed_nodes),
             recompute_seconds: plan.recompute_seconds,
+            bytes_read: io.bytes_read,
+            bytes_written: io.bytes_written,
+            io_wait_seconds: io.wait_seconds,
+            overlap: (io.bytes_read + io.bytes_written > 0).then(|| io.overlap()),
+            read_seconds: io.read_seconds,
+            write_seconds: io.write_seconds,
         })
     }
 

@@ -86,3 +86,17 @@ impl std::ops::AddAssign for Io {
         self.write_seconds += other.write_seconds;
     }
 }
+
+impl std::ops::Sub for Io {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            bytes_read: self.bytes_read - before.bytes_read,
+            bytes_written: self.bytes_written - before.bytes_written,
+            wait_seconds: self.wait_seconds - before.wait_seconds,
+            read_seconds: self.read_seconds - before.read_seconds,
+            write_seconds: self.write_seconds - before.write_seconds,
+        }
+    }
+}
