@@ -485,7 +485,9 @@ impl Engine {
             )
         });
         Error::OverBudget {
-            floor_bytes: self.least_budget(floor.arena_bytes) + self.beside(state, compiled) + reserve,
+            floor_bytes: self.least_budget(floor.arena_bytes)
+                + self.beside(state, compiled)
+                + reserve,
             budget_bytes,
             reserve_bytes: reserve,
             at: at.unwrap_or_default(),

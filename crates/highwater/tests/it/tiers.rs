@@ -220,6 +220,38 @@ fn eager_engines_and_gradients_that_are_held() {
     assert!(train(eager, false) == train(Engine::builder(), false));
 }
 
+#[test]
+fn frozen_weights_are_only_read() {
+    let train = |builder: Builder| {
+        let engine = builder.seed(5).build().unwrap();
+        let model = Layers::new(&engine).unwrap();
+        for layer in &model.layers {
+            layer.weight.set_requires_grad(false);
+        }
+        let trained = model.sets().remove(0);
+        let trained = trained
+            .into_iter()
+            .filter(|p| p.shape().len() == 1)
+            .collect();
+        let mut sgd = Sgd::new(trained, SgdOptions::default()).unwrap();
+        let mut seen = Vec::new();
+        for step in 0..3 {
+            let loss = model.loss(step, 2).unwrap();
+            loss.backward().unwrap();
+            sgd.step().unwrap();
+            seen.push(loss.item().unwrap());
+        }
+        (seen, engine.totals())
+    };
+    let plenty = train(Engine::builder()).0;
+    let disk = Engine::builder().arena(360 << 10).disk_on(sound(), DISK);
+    let (seen, totals) = train(disk.forbid_disk_writes());
+    assert_eq!(seen, plenty);
+    assert!(totals.io.bytes_read > 0);
+    assert_eq!(totals.io.bytes_written, 0);
+    assert!((0.0..=1.0).contains(&totals.io.overlap()));
+}
+
 /// A loop that evaluates in between, at another length, with another optimizer.
 fn lively(engine: &Engine) -> Result<Vec<f32>> {
     let model = Layers::new(engine)?;
@@ -350,7 +382,7 @@ fn a_folder_that_is_not_there_is_named() {
 fn a_dry_run_plans_what_a_run_does() {
     let budget = floor(PLAIN);
     let plan = |builder: Builder| {
-        let engine = builder.seed(11).build().unwrap();
+        let engine = builder.seed(11).prices(0).build().unwrap();
         let model = Layers::new(&engine).unwrap();
         let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
         for step in 0..2 {
