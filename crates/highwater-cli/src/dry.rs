@@ -94,13 +94,18 @@ impl<'a> Planner<'a> {
         let nothing = || Failure::new(Code::Internal, "a step planned nothing");
         let mut forecast = session.engine.forecast().ok_or_else(nothing)?;
         let scale = |nodes: u32| (f64::from(nodes) * more).round() as u32;
+        let bytes = |bytes: u64| (bytes as f64 * more) as u64;
         forecast.seconds_per_step *= more;
+        forecast.bytes_read = bytes(forecast.bytes_read);
+        forecast.bytes_written = bytes(forecast.bytes_written);
         forecast.recompute_seconds *= more;
         forecast.recomputed_nodes = scale(forecast.recomputed_nodes);
         for price in &mut forecast.curve {
             price.seconds_per_step *= more;
             price.recompute_seconds *= more;
             price.recomputed_nodes = scale(price.recomputed_nodes);
+            price.bytes_read = bytes(price.bytes_read);
+            price.bytes_written = bytes(price.bytes_written);
         }
         self.engine = Some(session.engine);
         Ok(forecast)

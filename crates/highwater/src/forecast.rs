@@ -48,6 +48,15 @@ pub struct Forecast {
     pub recomputed_nodes: u32,
     /// Predicted seconds of those.
     pub recompute_seconds: f64,
+    /// Bytes that a step reads from disk.
+    #[serde(default)]
+    pub bytes_read: u64,
+    /// Bytes that a step writes to disk.
+    #[serde(default)]
+    pub bytes_written: u64,
+    /// Bytes of the disk that its plans take: for cells, and for values while they run.
+    #[serde(default)]
+    pub disk_bytes: u64,
     /// Height of the arena of the plan with the highest peak.
     pub arena_bytes: u64,
     /// Parameters, moments, inputs, kept values.
@@ -78,6 +87,12 @@ pub struct Price {
     pub recomputed_nodes: u32,
     /// Predicted seconds of those.
     pub recompute_seconds: f64,
+    /// Bytes that a step reads from disk.
+    #[serde(default)]
+    pub bytes_read: u64,
+    /// Bytes that a step writes to disk.
+    #[serde(default)]
+    pub bytes_written: u64,
 }
 
 /// What is said about a plan when it is made; kept as long as the plan.
@@ -217,6 +232,13 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
         seconds_per_step: ran().map(|ran| ran.seconds_per_step).sum(),
         recomputed_nodes: ran().map(|ran| ran.recomputed_nodes).sum(),
         recompute_seconds: ran().map(|ran| ran.recompute_seconds).sum(),
+        bytes_read: ran().map(|ran| ran.bytes_read).sum(),
+        bytes_written: ran().map(|ran| ran.bytes_written).sum(),
+        disk_bytes: parts
+            .iter()
+            .map(|part| part.plan.disk.home_bytes + part.plan.disk.spill_bytes)
+            .max()
+            .unwrap_or(0),
         arena_bytes: peak.plan.arena_bytes,
         state_bytes: peak.state_bytes + peak.plan.home_bytes,
         reserve_bytes: peak.reserve_bytes,
@@ -244,17 +266,22 @@ fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
     budgets.dedup();
     let price = |&bytes: &u64| {
         let mut sum = (0.0, 0.0, 0.0);
+        let mut moved = (0.0, 0.0);
         for part in parts {
             let (price, share) = (part.price(bytes)?, part.share());
             sum.0 += share * price.seconds_per_step;
             sum.1 += share * price.recompute_seconds;
             sum.2 += share * f64::from(price.recomputed_nodes);
+            moved.0 += share * price.bytes_read as f64;
+            moved.1 += share * price.bytes_written as f64;
         }
         Some(Price {
             bytes,
             seconds_per_step: sum.0,
             recomputed_nodes: sum.2.round() as u32,
             recompute_seconds: sum.1,
+            bytes_read: moved.0 as u64,
+            bytes_written: moved.1 as u64,
         })
     };
     budgets.iter().rev().filter_map(price).collect()
@@ -309,16 +336,24 @@ fn price(plan: &Plan) -> Price {
         seconds_per_step: plan.seconds,
         recomputed_nodes: plan.recomputed_nodes,
         recompute_seconds: plan.recompute_seconds,
+        bytes_read: plan.disk.read_bytes,
+        bytes_written: plan.disk.written_bytes,
     }
 }
 
 /// What the runs that a plan came to cost.
 fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Price {
+    let runs = |action: &Action| matches!(action, Action::Run { .. } | Action::Guard { .. });
+    let all = plan.instructions.iter().filter(|i| runs(&i.action)).count();
+    // A plan that another takes over moves about as much of its bytes as it runs of its nodes.
+    let part = |bytes: u64| bytes * ran.nodes.len() as u64 / all.max(1) as u64;
     let mut price = Price {
         bytes: plan.memory_bytes(),
         seconds_per_step: 0.0,
         recomputed_nodes: 0,
         recompute_seconds: 0.0,
+        bytes_read: part(plan.disk.read_bytes),
+        bytes_written: part(plan.disk.written_bytes),
     };
     let nodes = &compiled.problem.nodes;
     let mut seen: Vec<bool> = nodes.iter().map(|node| node.done).collect();

@@ -61,13 +61,13 @@ const FEWER: &str = "a step learns from fewer tokens";
 type Candidate = (String, &'static str, RunConfig);
 
 impl Changes {
-    /// Plans each change that the settings allow, for as long as `time` lasts.
+    /// Plans each change that the settings allow, for as long as there is time for one more.
     pub(super) fn plan(
         config: &RunConfig,
         model: &Gpt2Config,
         assumptions: &Assumptions,
         forecast: &Forecast,
-        time: Duration,
+        (time, one): (Duration, Duration),
     ) -> Result<Self, Failure> {
         let started = Instant::now();
         let candidates = candidates(config);
@@ -76,7 +76,7 @@ impl Changes {
         // they wait.
         let work = || {
             let mut planned = Vec::new();
-            while started.elapsed() < time
+            while started.elapsed() + one < time
                 && let at = next.fetch_add(1, Ordering::Relaxed)
                 && let Some((flags, effect, config)) = candidates.get(at)
             {

@@ -21,10 +21,15 @@ pub struct Rung {
     pub recomputed_share: f64,
     /// Seconds less than with the budget before.
     pub saved_seconds: f64,
+    /// Bytes that a step reads from disk.
+    pub bytes_read: u64,
+    /// Bytes that a step writes to disk.
+    pub bytes_written: u64,
 }
 
-/// What the budgets between the floor of a step of several plans and plenty cost, fastest first: each
-/// is planned, since what one plan leaves in memory for the next depends on the budget.
+/// What the budgets between the floor and plenty cost, fastest first, where each is to be planned: in a
+/// step of several plans, what one leaves in memory for the next depends on the budget; with a disk,
+/// so does what is fetched ahead.
 pub(super) fn several(
     forecast: &Forecast,
     planner: &mut Planner<'_>,
@@ -39,6 +44,8 @@ pub(super) fn several(
                 seconds_per_step: found.seconds_per_step,
                 recomputed_nodes: found.recomputed_nodes,
                 recompute_seconds: found.recompute_seconds,
+                bytes_read: found.bytes_read,
+                bytes_written: found.bytes_written,
             });
         }
     }
@@ -81,6 +88,8 @@ pub(super) fn ladder(forecast: &Forecast) -> Vec<Rung> {
             seconds_per_step: seconds,
             recomputed_share: share(price.recompute_seconds, seconds),
             saved_seconds: saved,
+            bytes_read: price.bytes_read,
+            bytes_written: price.bytes_written,
         }
     };
     prices.map(rung).collect()

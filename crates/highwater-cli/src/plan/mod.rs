@@ -13,7 +13,7 @@ pub use ladder::Rung;
 pub use text::text;
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use highwater::Forecast;
 use highwater_memory::DiskFiles;
@@ -27,8 +27,8 @@ use crate::error::{Code, Failure};
 use crate::resolve::{self, Resolved};
 use crate::{machine, output, report};
 
-/// How long changed settings are planned before the rest of them is left out.
-const CHANGES_TIME: Duration = Duration::from_secs(10);
+/// How long settings and changes of them are planned before the rest of the changes is left out.
+const CHANGES_TIME: Duration = Duration::from_secs(9);
 
 /// The version of the JSON's format: a field that goes, or means something else, makes the next.
 const FORMAT: u32 = 2;
@@ -107,15 +107,17 @@ impl Report {
         assumptions: &Assumptions,
         time: Duration,
     ) -> Result<Self, Failure> {
+        let started = Instant::now();
         // Of steps of several plans the prices are found by planning each budget.
-        let single = config.training.accumulate == 1;
+        let single = config.training.accumulate == 1 && config.machine.disk.is_none();
         let priced = Assumptions {
             prices: if single { usize::MAX } else { 0 },
             ..assumptions.clone()
         };
         let mut planner = Planner::new(config, model, &priced);
         let mut forecast = planner.with_floor()?;
-        if forecast.plans > 1 {
+        let planning = started.elapsed();
+        if !single || forecast.plans > 1 {
             forecast.curve = ladder::several(&forecast, &mut planner)?;
         }
         let tokens = changes::tokens(config);
@@ -125,7 +127,10 @@ impl Report {
             tokens_per_step: tokens,
             tokens_per_second: tokens as f64 / forecast.seconds_per_step,
             ladder: ladder::ladder(&forecast),
-            changes: Changes::plan(config, model, assumptions, &forecast, time)?,
+            changes: {
+                let left = time.saturating_sub(started.elapsed());
+                Changes::plan(config, model, assumptions, &forecast, (left, planning))?
+            },
             forecast,
         })
     }

@@ -89,6 +89,16 @@ fn headline(text: &mut String, report: &Report) {
         Bytes(f.floor_bytes),
         place(&f.floor_at)
     );
+    if f.disk_bytes > 0 || f.bytes_read > 0 {
+        let _ = writeln!(
+            text,
+            "  disk        {} read and {} written per step ({} in 1000 steps); {} of it in use",
+            Bytes(f.bytes_read),
+            Bytes(f.bytes_written),
+            Bytes(f.bytes_written * 1000),
+            Bytes(f.disk_bytes)
+        );
+    }
     if f.plans > 1 {
         let _ = writeln!(
             text,
@@ -277,9 +287,20 @@ fn floor(text: &mut String, f: &Forecast) {
 
 fn ladder(text: &mut String, f: &Forecast, ladder: &[Rung]) {
     text.push_str("\nwhat other budgets cost\n");
+    let moves = ladder.iter().any(|rung| rung.bytes_read > 0);
+    let moved = |rung: &Rung| {
+        let bytes = |bytes| Bytes(bytes).to_string();
+        let (read, written) = (bytes(rung.bytes_read), bytes(rung.bytes_written));
+        format!("  {read:>10}  {written:>10}")
+    };
+    let heads = if moves {
+        format!("  {:>10}  {:>10}", "read", "written")
+    } else {
+        String::new()
+    };
     let _ = writeln!(
         text,
-        "    {:>10}  {:>10}  {:>10}  {:>10}",
+        "    {:>10}  {:>10}  {:>10}  {:>10}{heads}",
         "budget", "a step", "recomputed", "saved"
     );
     let last = ladder.len().saturating_sub(1);
@@ -296,10 +317,11 @@ fn ladder(text: &mut String, f: &Forecast, ladder: &[Rung]) {
             time(rung.saved_seconds)
         };
         let line = format!(
-            "    {:>10}  {:>10}  {:>10}  {saved:>10}{note}",
+            "    {:>10}  {:>10}  {:>10}  {saved:>10}{}{note}",
             Bytes(rung.bytes).to_string(),
             time(rung.seconds_per_step),
-            percent(rung.recomputed_share)
+            percent(rung.recomputed_share),
+            if moves { moved(rung) } else { String::new() }
         );
         let _ = writeln!(text, "{}", line.trim_end());
     }
