@@ -460,3 +460,56 @@ fn flipped_bits_are_named_and_poison_nothing_that_is_whole() {
     }
     assert!(named > 0);
 }
+
+/// Two steps on a disk; what fails is loaded from what was saved after the first and taken again. Answers
+/// the parameters, how often the disk had been called after each step, and whether the second failed.
+fn recovering(disk: &Arc<Scripted>, budget: u64) -> (Vec<f32>, [usize; 2], bool) {
+    let builder = Engine::builder().arena(budget).disk_on(disk.clone(), DISK);
+    let engine = builder.seed(11).build().unwrap();
+    let model = Layers::new(&engine).unwrap();
+    let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
+    let step = |adamw: &mut AdamW, index| {
+        model.loss(index, 2).and_then(|loss| loss.backward())?;
+        adamw.step()
+    };
+    step(&mut adamw, 0).unwrap();
+    let mut cells = model.sets().remove(0);
+    cells.extend(adamw.state_dict().into_iter().map(|(_, moment)| moment));
+    let bytes = |cell: &Parameter| cell.with_bytes(<[u8]>::to_vec).unwrap();
+    let saved: Vec<Vec<u8>> = cells.iter().map(bytes).collect();
+    let first = disk.calls();
+    let failed = step(&mut adamw, 1).is_err();
+    let second = disk.calls();
+    if failed {
+        for (cell, bytes) in cells.iter().zip(&saved) {
+            cell.with_bytes_mut(|own| own.copy_from_slice(bytes))
+                .unwrap();
+        }
+        engine.clear_poison();
+        adamw.set_steps(1);
+        step(&mut adamw, 1).unwrap();
+    }
+    let values = |cell: &Parameter| cell.to_vec::<f32>().unwrap();
+    (
+        cells.iter().flat_map(values).collect(),
+        [first, second],
+        failed,
+    )
+}
+
+#[test]
+fn saved_state_heals_what_a_disk_lost() {
+    let budget = floor(PLAIN);
+    let (expected, [first, second], _) = recovering(&sound(), budget);
+    let mut failures = 0;
+    for at in (first..second).step_by(1 + (second - first) / 12) {
+        let disk = Arc::new(Scripted::new(DISK, Some((at, Fault::Broken, false))));
+        let (values, _, failed) = recovering(&disk, budget);
+        assert!(
+            values == expected,
+            "a fault at call {at} of {first} to {second}"
+        );
+        failures += u32::from(failed);
+    }
+    assert!(failures > 0);
+}
