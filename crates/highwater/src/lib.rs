@@ -71,6 +71,7 @@ mod gradients;
 mod homes;
 mod lanes;
 pub mod nn;
+mod offsets;
 mod ops;
 pub mod optim;
 mod parameter;
