@@ -270,7 +270,9 @@ impl Engine {
         write: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         let state = self.lock();
-        let storage = state.cells.copy_to_write(&self.0.store, &state.graph, id)?;
+        // What a step left half done is to be replaced.
+        let (store, lost) = (&self.0.store, state.poisoned.is_some());
+        let storage = state.cells.copy_to_write(store, &state.graph, id, lost)?;
         drop(state);
         let answer = write(raw::bytes_mut(&storage));
         let state = self.lock();

@@ -252,6 +252,32 @@ fn frozen_weights_are_only_read() {
     assert!((0.0..=1.0).contains(&totals.io.overlap()));
 }
 
+#[test]
+fn a_loss_that_is_no_number_leaves_cells_as_they_were() {
+    let engine = on_disk(floor(PLAIN) + (60 << 10)).seed(5).build().unwrap();
+    let model = Layers::new(&engine).unwrap();
+    let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
+    let step = |adamw: &mut AdamW| {
+        model.loss(1, 2).and_then(|loss| loss.backward())?;
+        adamw.step()
+    };
+    step(&mut adamw).unwrap();
+    let values = || -> Vec<Vec<f32>> {
+        let parameters = model.sets().remove(0);
+        parameters.iter().map(|p| p.to_vec().unwrap()).collect()
+    };
+    let bias = &model.layers[3].bias.as_ref().unwrap();
+    let sound = bias.to_vec::<f32>().unwrap();
+    bias.with_values_mut(|own| own[0] = f32::INFINITY).unwrap();
+    let before = values();
+    let error = step(&mut adamw).unwrap_err();
+    assert!(matches!(error, Error::NonFinite { .. }), "{error}");
+    assert!(error.to_string().contains("linear"), "{error}");
+    assert_eq!(values(), before);
+    bias.copy_from_slice(&sound).unwrap();
+    step(&mut adamw).unwrap();
+}
+
 /// A loop that evaluates in between, at another length, with another optimizer.
 fn lively(engine: &Engine) -> Result<Vec<f32>> {
     let model = Layers::new(engine)?;
