@@ -3,7 +3,7 @@
 
 mod disks;
 
-use crate::models::{Model, Random};
+use crate::models::{Model, Random, SKIPS, SMALL_GPT, TWO_OPTIMIZERS, UNET};
 use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run, train};
 use disks::{Fault, Scripted};
 use highwater::nn::Linear;
@@ -250,6 +250,28 @@ fn frozen_weights_are_only_read() {
     assert!(totals.io.bytes_read > 0);
     assert_eq!(totals.io.bytes_written, 0);
     assert!((0.0..=1.0).contains(&totals.io.overlap()));
+}
+
+/// Their cells are too small to move; values of the step are not.
+#[test]
+fn samples_keep_their_bits_beside_a_disk() {
+    for sample in [SMALL_GPT, TWO_OPTIMIZERS, SKIPS, UNET] {
+        let recipe = Recipe {
+            clip: true,
+            accumulate: 2,
+            ..PLAIN
+        };
+        let plenty = run(Engine::builder(), &sample.make, recipe).unwrap();
+        let least = crate::train::floor(&sample.make, recipe, &plenty);
+        let most = plenty.peak_bytes() + (64 << 10);
+        for budget in [least + 16 * PAGE, u64::midpoint(least, most), most] {
+            let what = format!("{}, {budget}", sample.name);
+            let trace = run(on_disk(budget), &sample.make, recipe)
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_same_bits(&what, &trace, &plenty);
+            assert_within(&what, budget, &trace);
+        }
+    }
 }
 
 #[test]
