@@ -23,7 +23,7 @@ use crate::error::{Code, Failure};
 use crate::output;
 use cache::folder;
 
-pub use disk::{FoundDisk, disk_bandwidths};
+pub use disk::{FoundDisk, disk_bandwidths, remember};
 
 /// Changes when rates come to mean something else.
 const FORMAT: u32 = 1;

@@ -12,6 +12,7 @@ use highwater_models::{Batches, Order, Sampling, Tokenizer, generate};
 use crate::data::RunData;
 use crate::error::{Code, Failure};
 use crate::log::Log;
+use crate::machine;
 use crate::metrics::{Metrics, Record};
 use crate::pace::Pace;
 use crate::progress::Progress;
@@ -107,6 +108,7 @@ impl Run<'_> {
         }
         state::export(&**self.files, &self.dir.final_model(), &self.session)?;
         let after = self.look(&held_out, "after")?;
+        self.remember_disk();
         let losses = report::Losses {
             train: losses,
             held_out: before.zip(after),
@@ -156,6 +158,18 @@ impl Run<'_> {
             read_seconds: io.read_seconds,
             write_seconds: io.write_seconds,
         })
+    }
+
+    /// Tells later runs what the disk did in this one.
+    fn remember_disk(&self) {
+        let engine = &self.session.engine;
+        if let (Some(disk), Some(rates)) =
+            (&self.session.config().machine.disk, engine.disk_rates())
+        {
+            let io = engine.totals().io;
+            let moved = io.bytes_read + io.bytes_written;
+            machine::remember(&**self.files, &disk.folder, rates.into(), moved);
+        }
     }
 
     fn save(&self, step: u64, batches: &Batches) -> Result<(), Failure> {

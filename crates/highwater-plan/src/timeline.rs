@@ -13,6 +13,10 @@ pub struct Timeline {
     pub compute_seconds: f64,
     /// In which a transfer is under way.
     pub transfer_seconds: f64,
+    /// Of reads from disk, one after the other.
+    pub read_seconds: f64,
+    /// Of writes to disk, one after the other.
+    pub write_seconds: f64,
 }
 
 /// The lanes, in the order of the queues that [`Lanes`] has after that of runs.
@@ -123,7 +127,15 @@ impl Follower<'_> {
         }
         if moved {
             self.transfers.pass(to);
-            self.timeline.transfer_seconds += self.transfers.now - before;
+            let passed = self.transfers.now - before;
+            self.timeline.transfer_seconds += passed;
+            for (moving, lane) in self.moving.iter().zip(&ALL) {
+                match lane {
+                    Lane::Read if moving.is_some() => self.timeline.read_seconds += passed,
+                    Lane::Write if moving.is_some() => self.timeline.write_seconds += passed,
+                    _ => {}
+                }
+            }
         } else {
             self.transfers.advance(to);
         }

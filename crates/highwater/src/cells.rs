@@ -156,6 +156,11 @@ impl Cells {
         self.settled
     }
 
+    /// Has the next plan of a training step decide anew.
+    pub(crate) fn unsettle(&mut self) {
+        self.settled = false;
+    }
+
     /// The storage of a cell's bytes; of a copy, if they are on disk.
     pub(crate) fn copy(
         &self,

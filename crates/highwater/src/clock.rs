@@ -141,6 +141,11 @@ impl Clock {
         }
     }
 
+    /// Whether predictions give way to what is measured.
+    pub(crate) fn corrects(&self) -> bool {
+        self.corrects
+    }
+
     /// Predicted seconds of one run.
     pub(crate) fn predicted(&self, work: &Work) -> f64 {
         let corrected = self.kinds.get(&work.kind).and_then(|times| times.corrected);

@@ -32,6 +32,17 @@ impl From<spill::Bandwidths> for DiskRates {
     }
 }
 
+impl From<DiskRates> for spill::Bandwidths {
+    fn from(rates: DiskRates) -> Self {
+        Self {
+            read: rates.read,
+            write: rates.write,
+            read_while_writing: rates.read_while_writing,
+            write_while_reading: rates.write_while_reading,
+        }
+    }
+}
+
 /// Those of no disk in particular, so that plans are the same on every machine.
 impl Default for DiskRates {
     fn default() -> Self {
@@ -66,7 +77,8 @@ pub(crate) struct DiskTier {
     /// None in a dry run, which moves nothing.
     spill: Option<Store>,
     places: Mutex<Places>,
-    rates: DiskRates,
+    /// What it is taken to move.
+    rates: Mutex<DiskRates>,
     writable: bool,
 }
 
@@ -115,7 +127,7 @@ impl DiskTier {
         Ok(Self {
             spill,
             places: Mutex::new(Places::new(bytes)),
-            rates,
+            rates: Mutex::new(rates),
             writable,
         })
     }
@@ -124,14 +136,25 @@ impl DiskTier {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What it is taken to move.
+    pub(crate) fn rates(&self) -> DiskRates {
+        *self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the planner be told other rates.
+    pub(crate) fn set_rates(&self, rates: DiskRates) {
+        *self.rates.lock().unwrap_or_else(PoisonError::into_inner) = rates;
+    }
+
     /// What the planner is told, if so much of the disk belongs to others.
     pub(crate) fn link(&self, others: u64) -> Link {
+        let rates = self.rates();
         Link {
             bytes: self.places().capacity().saturating_sub(others),
-            read: self.rates.read,
-            write: self.rates.write,
-            read_while_writing: self.rates.read_while_writing,
-            write_while_reading: self.rates.write_while_reading,
+            read: rates.read,
+            write: rates.write,
+            read_while_writing: rates.read_while_writing,
+            write_while_reading: rates.write_while_reading,
             writable: self.writable,
         }
     }

@@ -207,6 +207,7 @@ impl Engine {
         state.report(&plan, &compiled, &ran, times, &self.0.store);
         if is_typical {
             state.clock.note(compiled.runs(&ran));
+            self.correct_disk(state, &compiled, &plan, &ran);
         }
         // Of a graph that was computed whole nothing is left.
         if !request.whole {

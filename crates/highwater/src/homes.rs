@@ -7,7 +7,9 @@
 
 use crate::cells::{Cell, MOVABLE_BYTES};
 use crate::compile::{Compiled, Posed, compile};
+use crate::disk::DiskRates;
 use crate::engine::Engine;
+use crate::execute::Ran;
 use crate::plan_cache::Choice;
 use crate::state::State;
 use crate::store::Storage;
@@ -179,6 +181,33 @@ impl Engine {
             self.give_up_residents(state);
         }
         moved
+    }
+
+    /// Holds what transfers took against what was predicted; where that was wrong, cells may move again.
+    pub(crate) fn correct_disk(
+        &self,
+        state: &mut State,
+        compiled: &Compiled,
+        plan: &Plan,
+        ran: &Ran,
+    ) {
+        let Some(disk) = self.0.disk.as_ref().filter(|_| state.clock.corrects()) else {
+            return;
+        };
+        if plan.disk.read_bytes + plan.disk.written_bytes == 0 {
+            return;
+        }
+        let predicted = highwater_plan::timeline(&compiled.problem, plan);
+        if let Some(rates) = state.disk_clock.note(&predicted, &ran.io, disk.rates()) {
+            disk.set_rates(rates);
+            state.cells.unsettle();
+        }
+    }
+
+    /// What the disk is taken to move now: as given, corrected by what was seen where
+    /// [`Builder::correct_times`](crate::Builder::correct_times) asks for that. None without a disk.
+    pub fn disk_rates(&self) -> Option<DiskRates> {
+        self.0.disk.as_ref().map(|disk| disk.rates())
     }
 
     /// Makes a cell of bytes that `fill` gives; of zeros without it. With a disk, cells that may move go

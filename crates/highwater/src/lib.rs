@@ -62,6 +62,7 @@ mod clock;
 mod compile;
 mod context;
 mod disk;
+mod disk_clock;
 mod engine;
 mod error;
 mod evaluate;

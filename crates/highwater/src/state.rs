@@ -4,6 +4,7 @@ use crate::Result;
 use crate::cells::{Cell, Cells};
 use crate::clock::Clock;
 use crate::compile::{Compiled, Progress};
+use crate::disk_clock::DiskClock;
 use crate::engine::usage_error;
 use crate::evaluate::KEPT_BYTES;
 use crate::execute::Ran;
@@ -42,6 +43,7 @@ pub(crate) struct State {
     pub(crate) borrowed: BTreeMap<CellId, isize>,
     pub(crate) cache: PlanCache,
     pub(crate) clock: Clock,
+    pub(crate) disk_clock: DiskClock,
     pub(crate) seed: u64,
     pub(crate) random_offset: u64,
     pub(crate) checkpoints: u32,

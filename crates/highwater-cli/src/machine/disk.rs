@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::{Origin, cache};
 use crate::output;
 
+/// A run that moved so many bytes knows a disk better than a measurement.
+const TELLING: u64 = 8 << 30;
+
 /// Changes when the figures come to mean something else.
 const FORMAT: u32 = 1;
 
@@ -51,6 +54,18 @@ struct Entry {
 }
 
 impl Place {
+    fn of(folder: &Path) -> Result<Self, SpillError> {
+        let backend = spill::open(folder, 1, 0)?.backend();
+        let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        Ok(Self {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            device: std::fs::metadata(&folder).map_or(0, |found| found.dev()),
+            folder,
+            backend: backend.to_owned(),
+        })
+    }
+
     fn file_name(&self) -> String {
         let words = cache::words(&self.folder.to_string_lossy());
         format!("disk-{:x}-{words}.json", self.device)
@@ -83,15 +98,8 @@ pub fn disk_bandwidths(
     again: bool,
 ) -> Result<FoundDisk, SpillError> {
     // Whether the folder can be written to, and how, is asked each time.
-    let backend = spill::open(folder, 1, 0)?.backend();
-    let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-    let place = Place {
-        format: FORMAT,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        device: std::fs::metadata(&folder).map_or(0, |found| found.dev()),
-        folder: folder.clone(),
-        backend: backend.to_owned(),
-    };
+    let place = Place::of(folder)?;
+    let (backend, folder) = (place.backend.clone(), place.folder.clone());
     let cache_folder = cache::folder();
     let read = |cache: &PathBuf| place.read(files, cache, bytes);
     let cached = cache_folder.as_ref().filter(|_| !again).and_then(read);
@@ -114,13 +122,28 @@ pub fn disk_bandwidths(
     });
     Ok(FoundDisk {
         direct: backend.ends_with("direct"),
-        backend: backend.to_owned(),
+        backend,
         free_bytes: spill::free_bytes(&folder),
         origin,
         file: kept.map(|cache| cache.join(place.file_name())),
         bandwidths,
         folder,
     })
+}
+
+/// Keeps what a run of `moved` bytes saw of a folder's disk, in place of what a short measurement said:
+/// a disk that is used for long is slower than one that was just idle. Short runs say nothing.
+pub fn remember(files: &dyn Files, folder: &Path, bandwidths: Bandwidths, moved: u64) {
+    let place = Place::of(folder).ok().filter(|_| moved >= TELLING);
+    if let Some((place, cache)) = place.zip(cache::folder()) {
+        let entry = Entry {
+            place: place.clone(),
+            bytes: u64::MAX,
+            bandwidths,
+        };
+        // Without it, the next run starts with the old figures.
+        let _ = cache::write(files, &cache, &place.file_name(), &entry);
+    }
 }
 
 #[cfg(test)]
