@@ -4,7 +4,7 @@ use crate::disk::{DiskTier, Stretch};
 use crate::store::{Storage, Store};
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph};
-use highwater_memory::spill::{Extent, Tag};
+use highwater_memory::spill::{Extent, SpillError, Tag};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,7 +81,7 @@ impl Cell {
         disk: &DiskTier,
         id: CellId,
         to: &mut [u8],
-    ) -> Result<u64, highwater_memory::spill::SpillError> {
+    ) -> Result<u64, SpillError> {
         let version = self.version.load(Ordering::Acquire);
         match &self.stretch {
             Some(stretch) if version > 0 => {
@@ -102,7 +102,7 @@ impl Cell {
         disk: &DiskTier,
         id: CellId,
         from: &[u8],
-    ) -> Result<u64, highwater_memory::spill::SpillError> {
+    ) -> Result<u64, SpillError> {
         let Some(stretch) = &self.stretch else {
             return Ok(0);
         };
@@ -178,13 +178,14 @@ impl Cells {
         Ok(storage)
     }
 
-    /// As [`Cells::copy`], to be written: what is lost on disk is not a number, so that nothing is
-    /// computed from it unless all of it is replaced.
+    /// As [`Cells::copy`], to be written. What the disk lost is not a number, so that nothing is computed
+    /// from it unless all of it is replaced; with `lost`, neither is what cannot be read.
     pub(crate) fn copy_to_write(
         &self,
         store: &Arc<Store>,
         graph: &Graph,
         id: CellId,
+        lost: bool,
     ) -> Result<Arc<Storage>> {
         let cell = self.known(id)?;
         if let Some(storage) = &cell.storage {
@@ -192,8 +193,14 @@ impl Cells {
         }
         let storage =
             store.alloc_home(cell.bytes, cell.category, "a cell that is read from disk")?;
-        if self.fill(cell, graph, id, &storage).is_err() {
-            raw::bytes_mut(&storage).fill(0xff);
+        match self.fill(cell, graph, id, &storage) {
+            Ok(()) => {}
+            Err(Error::Disk { source, .. })
+                if lost || matches!(source, SpillError::Damaged { .. }) =>
+            {
+                raw::bytes_mut(&storage).fill(0xff);
+            }
+            Err(error) => return Err(error),
         }
         Ok(storage)
     }
@@ -320,11 +327,7 @@ pub(crate) fn name(graph: &Graph, id: CellId) -> String {
 }
 
 /// The error of a transfer of a cell.
-pub(crate) fn failed(
-    graph: &Graph,
-    id: CellId,
-    source: highwater_memory::spill::SpillError,
-) -> Error {
+pub(crate) fn failed(graph: &Graph, id: CellId, source: SpillError) -> Error {
     Error::Disk {
         what: name(graph, id),
         source,

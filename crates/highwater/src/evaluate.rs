@@ -2,10 +2,9 @@
 //! in part when a value is read.
 
 use crate::autograd::{self, Stop};
-use crate::cells::{self, MOVABLE_BYTES};
+use crate::cells;
 use crate::clock::Work;
 use crate::compile::{Compiled, Progress};
-use crate::context::site;
 use crate::engine::{Engine, located};
 use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
 use crate::forecast::Told;
@@ -14,7 +13,7 @@ use crate::plan_cache::Choice;
 use crate::state::{State, kept_values, value};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
-use highwater_graph::{Category, CellId, Graph, Operand, Phase, Source, ValueId};
+use highwater_graph::{Category, Graph, Operand, Source, ValueId};
 use highwater_plan::{Families, Plan, Problem};
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -33,7 +32,10 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         state.check_not_borrowed(true, location)?;
-        self.make_grads_dense(state, location)?;
+        let made = match self.ready_grads(state, location) {
+            Ok(made) => made,
+            Err(error) => return Err(self.abandon(state, clean(error), location)),
+        };
         let targets = state.kept_targets();
         let request = Request {
             targets: &targets,
@@ -48,7 +50,10 @@ impl Engine {
                 self.finish(state, location);
                 Ok(())
             }
-            Err(failed) => Err(self.abandon(state, failed, location)),
+            Err(failed) => {
+                state.drop_grads(&made);
+                Err(self.abandon(state, failed, location))
+            }
         }
     }
 
@@ -94,7 +99,10 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         state.check_not_borrowed(true, location)?;
-        self.make_grads_dense(state, location)?;
+        let made = match self.ready_grads(state, location) {
+            Ok(made) => made,
+            Err(error) => return Err(self.abandon(state, clean(error), location)),
+        };
         let mut targets = state.pending_grad_values();
         let done = &state.progress.done;
         let needed = state
@@ -115,34 +123,12 @@ impl Engine {
             whole: false,
             future,
         };
-        let result = self.evaluate(state, &request);
-        result.map_err(|failed| self.abandon(state, failed, location))?;
+        if let Err(failed) = self.evaluate(state, &request) {
+            state.drop_grads(&made);
+            return Err(self.abandon(state, failed, location));
+        }
         state.graph.mark_evaluated();
         state.adopt_grads();
-        Ok(())
-    }
-
-    /// Copies the pending gradients that are views (of a transposed product, or of one number that
-    /// stands for all): those that are evaluated become cells, which later ones are added to.
-    fn make_grads_dense(
-        &self,
-        state: &mut State,
-        location: &'static Location<'static>,
-    ) -> Result<()> {
-        let views = state.pending_grads.iter();
-        let views: Vec<(CellId, Operand)> = views
-            .filter(|(_, grad)| !grad.spec.layout.is_contiguous())
-            .map(|(&id, grad)| (id, grad.clone()))
-            .collect();
-        for (id, grad) in views {
-            let copy = Arc::new(highwater_ops::Copy);
-            let site = site(location, Phase::Backward);
-            let dense = self.apply(state, copy, &[grad], &site)?.remove(0);
-            if let Source::Value(value) = dense.source {
-                state.graph.set_category(value, Category::Gradient);
-            }
-            state.pending_grads.insert(id, dense);
-        }
         Ok(())
     }
 
@@ -165,11 +151,6 @@ impl Engine {
     }
 
     fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
-        let clean = |error| Failed {
-            error,
-            wrote: false,
-            guard: None,
-        };
         if let Some(why) = &state.poisoned {
             return Err(clean(Error::Poisoned(why.clone())));
         }
@@ -285,7 +266,7 @@ impl Engine {
             let (bytes, category) = (value.spec.bytes(), value.category);
             // With a disk, gradients become cells that may move there.
             let alloc = || match category {
-                Category::Gradient if bytes >= MOVABLE_BYTES => {
+                Category::Gradient if self.is_movable(bytes) => {
                     self.0.store.alloc_home(bytes, category, "a gradient")
                 }
                 _ => self.0.store.alloc(bytes, category, "a kept value"),
@@ -330,7 +311,7 @@ impl Engine {
     }
 
     /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.
-    fn give_up_residents(&self, state: &mut State) -> bool {
+    pub(crate) fn give_up_residents(&self, state: &mut State) -> bool {
         let any = self.0.store.held() > 0;
         if any {
             state.give_up_residents();
@@ -505,7 +486,9 @@ impl Engine {
             )
         });
         Error::OverBudget {
-            floor_bytes: floor.arena_bytes + self.beside(state, compiled) + reserve,
+            floor_bytes: self.least_budget(floor.arena_bytes)
+                + self.beside(state, compiled)
+                + reserve,
             budget_bytes,
             reserve_bytes: reserve,
             at: at.unwrap_or_default(),
@@ -695,6 +678,15 @@ impl Request<'_> {
     /// Whether it is a training step, whose plan says where cells are from then on.
     fn trains(&self) -> bool {
         self.whole && self.effects
+    }
+}
+
+/// Nothing ran.
+fn clean(error: Error) -> Failed {
+    Failed {
+        error,
+        wrote: false,
+        guard: None,
     }
 }
 

@@ -5,12 +5,13 @@
 use crate::cells::Cells;
 use crate::compile::Compiled;
 use crate::lanes::{self, Board, Transfers};
+use crate::offsets::Offsets;
 use crate::report::Io;
 use crate::store::{Storage, Store};
 use crate::{Error, Result};
 use highwater_graph::{Graph, Node, Operand, Source, Spec, ValueId};
 use highwater_ops::{Args, Device, Kernels, Pool, View};
-use highwater_plan::{Action, Home, Instruction, Lane, Plan};
+use highwater_plan::{Action, Instruction, Lane, Plan};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,86 +54,6 @@ impl Until {
     }
 }
 
-/// For each of a problem's values the offset in the arena, if it is there, in list order.
-#[derive(Debug, Default)]
-pub(crate) struct Offsets(Vec<Option<u64>>);
-
-impl Offsets {
-    /// What is there when a plan starts.
-    pub(crate) fn start(compiled: &Compiled) -> Self {
-        let values = compiled.problem.values.iter();
-        let offsets = values.map(|value| match value.home {
-            Home::Resident { offset } => Some(offset),
-            Home::Arena | Home::External | Home::Cell(_) => None,
-        });
-        Self(offsets.collect())
-    }
-
-    pub(crate) fn get(&self, value: highwater_plan::ValueId) -> Option<u64> {
-        self.0[value as usize]
-    }
-
-    /// Follows an instruction.
-    pub(crate) fn apply(&mut self, compiled: &Compiled, action: &Action) {
-        match action {
-            Action::Run { node, outputs, .. } => {
-                let posed = &compiled.problem.nodes[*node as usize];
-                self.place(posed, outputs);
-                self.take_over(compiled, posed, outputs);
-            }
-            Action::Guard { .. } => {}
-            Action::Fetch { value, offset, .. } => self.0[*value as usize] = Some(*offset),
-            Action::Free { value } | Action::Evict { value, .. } => self.lose(*value),
-        }
-    }
-
-    fn lose(&mut self, value: highwater_plan::ValueId) {
-        self.0[value as usize] = None;
-    }
-
-    /// A node's outputs get their places.
-    fn place(&mut self, posed: &highwater_plan::Node, offsets: &[Option<u64>]) {
-        for (&value, offset) in posed.outputs.iter().zip(offsets) {
-            if offset.is_some() {
-                self.0[value as usize] = *offset;
-            }
-        }
-    }
-
-    /// An output over an input: the input is gone.
-    fn take_over(
-        &mut self,
-        compiled: &Compiled,
-        posed: &highwater_plan::Node,
-        offsets: &[Option<u64>],
-    ) {
-        for (&value, offset) in posed.outputs.iter().zip(offsets) {
-            let Some(offset) = offset else { continue };
-            let bytes = compiled.problem.values[value as usize].bytes;
-            let pairs = posed.in_place.iter();
-            let taken = pairs.filter(|&&(_, o)| posed.outputs[o as usize] == value);
-            for &(i, _) in taken {
-                let input = posed.inputs[i as usize];
-                if bytes > 0 && input != value && self.get(input) == Some(*offset) {
-                    self.lose(input);
-                }
-            }
-        }
-    }
-
-    /// A plan that stopped at an instruction: what a lane did beyond it is done, what it did not do
-    /// before it is not.
-    fn correct(&mut self, plan: &Plan, stopped_at: usize, done: &[bool]) {
-        for (i, instruction) in plan.instructions.iter().enumerate() {
-            match instruction.action {
-                Action::Fetch { value, .. } if i < stopped_at && !done[i] => self.lose(value),
-                Action::Evict { value, .. } if i >= stopped_at && done[i] => self.lose(value),
-                _ => {}
-            }
-        }
-    }
-}
-
 /// What happened when a plan ran.
 #[derive(Debug, Default)]
 pub(crate) struct Ran {
@@ -154,7 +75,7 @@ pub(crate) struct Ran {
 impl Ran {
     /// The problem's values that are in the arena now, with their offsets.
     pub(crate) fn present(&self) -> impl Iterator<Item = (highwater_plan::ValueId, u64)> {
-        let values = (0..).zip(&self.offsets.0);
+        let values = (0..).zip(self.offsets.all());
         values.filter_map(|(value, offset)| Some((value, (*offset)?)))
     }
 }

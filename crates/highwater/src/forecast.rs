@@ -426,7 +426,7 @@ impl Engine {
             problem: Arc::clone(&compiled.problem),
             prices: OnceLock::new(),
             floor: point(
-                (floor.arena_bytes, 0),
+                (self.least_budget(floor.arena_bytes), 0),
                 floor.node,
                 &floor.holders,
                 floor.scratch_bytes,

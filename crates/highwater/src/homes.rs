@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph, Spec, ValueId};
-use highwater_plan::{Home, Plan, Tier};
+use highwater_plan::{BLOCK, Home, Plan, Tier};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -138,7 +138,20 @@ impl Engine {
     /// move.
     fn plan_budget(&self, state: &State, compiled: &Compiled) -> u64 {
         let left = self.0.store.budget();
-        left.saturating_sub(self.beside(state, compiled))
+        let left = left.saturating_sub(self.beside(state, compiled));
+        if self.0.disk.is_some() {
+            // Cells and the arena take whole pages side by side.
+            return left / BLOCK * BLOCK;
+        }
+        left
+    }
+
+    /// The least that such a budget has to be for a plan of so many bytes.
+    pub(crate) fn least_budget(&self, plan_bytes: u64) -> u64 {
+        if self.0.disk.is_some() {
+            return plan_bytes.next_multiple_of(BLOCK);
+        }
+        plan_bytes
     }
 
     /// What state takes beside the plan of a problem: cells that the plan decides about belong to it.
@@ -159,9 +172,15 @@ impl Engine {
         if plan.homes.is_empty() {
             return Ok(());
         }
-        let State { cells, graph, .. } = state;
-        let homes = compiled.homes(plan);
-        cells.settle(&self.0.store, graph, &homes, trains)
+        // What earlier plans of the step left above this plan's arena makes room.
+        let store = &self.0.store;
+        store.hold(store.held().min(plan.arena_bytes));
+        let State { cells, graph, .. } = &mut *state;
+        let moved = cells.settle(store, graph, &compiled.homes(plan), trains);
+        if moved.is_err() {
+            self.give_up_residents(state);
+        }
+        moved
     }
 
     /// Holds what transfers took against what was predicted; where that was wrong, cells may move again.
@@ -192,7 +211,7 @@ impl Engine {
     }
 
     /// Makes a cell of bytes that `fill` gives; of zeros without it. With a disk, cells that may move go
-    /// there once they take half of the budget: zeros without ever being in memory.
+    /// there once they take half of the budget.
     pub(crate) fn add_cell(
         &self,
         name: &str,
@@ -202,31 +221,22 @@ impl Engine {
         fill: Option<&mut dyn FnMut(&Storage)>,
     ) -> Result<CellId> {
         let bytes = spec.bytes();
-        let disk = self.0.disk.as_ref().filter(|_| bytes >= MOVABLE_BYTES);
-        let is_crowded = disk.is_some() && self.is_crowded_by(bytes);
-        let storage = match &fill {
-            None if is_crowded => None,
-            _ => match self.alloc_cell(bytes, category, disk.is_some()) {
-                Err(Error::State { .. }) if disk.is_some() && fill.is_none() => None,
-                other => Some(other?),
-            },
-        };
-        let cell = match (storage, disk) {
-            (None, Some(disk)) => Cell::zeros_on_disk(bytes, category, disk.take(bytes, name)?),
-            (None, None) => return Err(Error::Internal("a cell without a place".into())),
-            (Some(storage), _) => {
-                if let Some(fill) = fill
-                    && !self.0.dry
-                {
-                    fill(&storage);
-                }
-                Cell::in_memory(storage, category)
-            }
-        };
+        let movable = self.is_movable(bytes);
+        if movable && fill.is_none() {
+            let mut state = self.lock();
+            return self.add_movable_zeros(&mut state, name, spec, category);
+        }
+        let crowded = movable && self.is_crowded_by(bytes);
+        let storage = self.alloc_cell(bytes, category, movable)?;
+        if let Some(fill) = fill
+            && !self.0.dry
+        {
+            fill(&storage);
+        }
         let mut state = self.lock();
         let id = state.graph.add_cell(name, spec, category, requires_grad);
-        state.cells.insert(id, cell);
-        if is_crowded {
+        state.cells.insert(id, Cell::in_memory(storage, category));
+        if crowded {
             let State { cells, graph, .. } = &mut *state;
             if let Err(error) = cells.move_out(graph, id) {
                 state.forget(&[id]);
@@ -234,6 +244,37 @@ impl Engine {
             }
         }
         Ok(id)
+    }
+
+    /// Makes a cell of zeros that may move: moments, gradients. On disk nothing is written for it, and it
+    /// is there without ever having been in memory.
+    pub(crate) fn add_movable_zeros(
+        &self,
+        state: &mut State,
+        name: &str,
+        spec: Spec,
+        category: Category,
+    ) -> Result<CellId> {
+        let bytes = spec.bytes();
+        let what = crate::engine::what(category);
+        let in_memory = if self.is_crowded_by(bytes) {
+            None
+        } else {
+            self.0.store.alloc_home(bytes, category, what).ok()
+        };
+        let cell = match (in_memory, &self.0.disk) {
+            (Some(storage), _) => Cell::in_memory(storage, category),
+            (None, Some(disk)) => Cell::zeros_on_disk(bytes, category, disk.take(bytes, name)?),
+            (None, None) => return Err(Error::Internal("a cell without a place".into())),
+        };
+        let id = state.graph.add_cell(name, spec, category, false);
+        state.cells.insert(id, cell);
+        Ok(id)
+    }
+
+    /// Whether a cell of so many bytes may be on disk.
+    pub(crate) fn is_movable(&self, bytes: u64) -> bool {
+        self.0.disk.is_some() && bytes >= MOVABLE_BYTES
     }
 
     /// Whether cells that may move would take over half of the budget with so many bytes more: the other
@@ -258,7 +299,9 @@ impl Engine {
         write: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         let state = self.lock();
-        let storage = state.cells.copy_to_write(&self.0.store, &state.graph, id)?;
+        // What a step left half done is to be replaced.
+        let (store, lost) = (&self.0.store, state.poisoned.is_some());
+        let storage = state.cells.copy_to_write(store, &state.graph, id, lost)?;
         drop(state);
         let answer = write(raw::bytes_mut(&storage));
         let state = self.lock();

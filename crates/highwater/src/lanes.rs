@@ -10,7 +10,8 @@
 use crate::cells::{Cell, failed};
 use crate::compile::Compiled;
 use crate::disk::DiskTier;
-use crate::execute::{Machine, Offsets};
+use crate::execute::Machine;
+use crate::offsets::Offsets;
 use crate::report::Io;
 use crate::{Error, Result};
 use highwater_graph::CellId;

@@ -259,10 +259,7 @@ impl State {
             let Some(storage) = self.storages.get(&id).cloned() else {
                 continue;
             };
-            let name = self
-                .graph
-                .cell(parameter)
-                .map_or_else(String::new, |cell| format!("{}.grad", cell.name));
+            let name = self.grad_name(parameter);
             let cell = self
                 .graph
                 .add_cell(&name, grad.spec, Category::Gradient, false);

@@ -17,6 +17,7 @@ mod models;
 mod reads;
 mod semantics;
 mod tampered;
+mod tiers;
 mod times;
 mod train;
 mod views;

@@ -1,0 +1,563 @@
+//! Cells and values that wait on disk: the same bits as in memory, whatever the budget; and typed errors,
+//! never a wrong number, whatever the disk does.
+
+mod disks;
+
+use crate::models::{Model, Random, SKIPS, SMALL_GPT, TWO_OPTIMIZERS, UNET};
+use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run, train};
+use disks::{Fault, Scripted};
+use highwater::nn::Linear;
+use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
+use highwater::plan::{Plan, Problem};
+use highwater::{Builder, Engine, Error, Module, Parameter, Result, Tensor};
+use std::cell::Cell;
+use std::sync::Arc;
+
+const DISK: u64 = 64 << 20;
+const WIDTH: usize = 160;
+
+/// Layers whose weights may move: 100 KiB each.
+struct Layers {
+    engine: Engine,
+    layers: Vec<Linear>,
+}
+
+impl Layers {
+    fn new(engine: &Engine) -> Result<Self> {
+        let layer = |i: usize| {
+            let layer = Linear::new(engine, WIDTH, WIDTH, true)?;
+            layer.weight.set_name(&format!("layer.{i}.weight"));
+            Ok(layer)
+        };
+        Ok(Self {
+            engine: engine.clone(),
+            layers: (0..5).map(layer).collect::<Result<_>>()?,
+        })
+    }
+
+    fn loss(&self, index: u64, rows: usize) -> Result<Tensor> {
+        let mut random = Random(index);
+        let values = random.values(rows * WIDTH);
+        let mut x = self.engine.tensor(&values, [rows, WIDTH])?;
+        for layer in &self.layers {
+            x = layer.forward(&x)?.gelu()?;
+        }
+        x.mul(&x)?.mean()
+    }
+}
+
+impl Model for Layers {
+    fn losses(&self, index: u64, rows: usize) -> Result<Vec<Tensor>> {
+        Ok(vec![self.loss(index, rows)?])
+    }
+
+    fn sets(&self) -> Vec<Vec<Parameter>> {
+        let layers = self.layers.iter();
+        vec![layers.flat_map(Module::parameters).collect()]
+    }
+}
+
+fn make(engine: &Engine) -> Result<Box<dyn Model>> {
+    Ok(Box::new(Layers::new(engine)?))
+}
+
+/// A disk in memory, on which all goes well.
+fn sound() -> Arc<Scripted> {
+    Arc::new(Scripted::new(DISK, None))
+}
+
+fn on_disk(budget: u64) -> Builder {
+    Engine::builder().arena(budget).disk_on(sound(), DISK)
+}
+
+/// The least budget in which a recipe goes through with a disk.
+fn floor(recipe: Recipe) -> u64 {
+    let mut budget = 64 * PAGE;
+    for _ in 0..200 {
+        match run(on_disk(budget), &make, recipe) {
+            Ok(_) => return budget,
+            Err(Error::OverBudget { floor_bytes, .. }) => {
+                assert!(floor_bytes > budget, "{floor_bytes} of {budget}");
+                budget = floor_bytes;
+            }
+            Err(Error::State { bytes, .. }) => budget += bytes.next_multiple_of(PAGE),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("the floor rises again and again");
+}
+
+fn bytes_read(trace: &Trace) -> u64 {
+    trace
+        .reports
+        .iter()
+        .map(|report| report.io.bytes_read)
+        .sum()
+}
+
+fn check(recipe: Recipe) {
+    let plenty = run(Engine::builder(), &make, recipe).unwrap();
+    let (least, most) = (floor(recipe), plenty.peak_bytes() + (1 << 20));
+    assert!(
+        least < plenty.peak_bytes() / 2,
+        "{least} of {}",
+        plenty.peak_bytes()
+    );
+    for part in 0..5 {
+        let budget = least + (most - least) * part / 4;
+        let what = format!("{recipe:?}, {budget}");
+        let trace =
+            run(on_disk(budget), &make, recipe).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_same_bits(&what, &trace, &plenty);
+        assert_within(&what, budget, &trace);
+        assert!(
+            part > 0 || bytes_read(&trace) > 0,
+            "{what}: nothing was moved"
+        );
+    }
+}
+
+#[test]
+fn the_budget_law_with_a_disk() {
+    check(PLAIN);
+}
+
+#[test]
+fn the_budget_law_with_a_disk_clipping() {
+    check(Recipe {
+        clip: true,
+        ..PLAIN
+    });
+}
+
+#[test]
+fn the_budget_law_with_a_disk_accumulating() {
+    check(Recipe {
+        accumulate: 3,
+        keep_grads: true,
+        ..PLAIN
+    });
+}
+
+#[test]
+fn the_budget_law_with_a_disk_read_early() {
+    check(Recipe {
+        read_early: true,
+        rows: 5,
+        ..PLAIN
+    });
+}
+
+#[test]
+fn the_budget_law_in_a_real_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let plenty = run(Engine::builder(), &make, PLAIN).unwrap();
+    let builder = Engine::builder().arena(floor(PLAIN));
+    let trace = run(builder.disk(folder.path(), DISK), &make, PLAIN).unwrap();
+    assert_same_bits("in a file", &trace, &plenty);
+    assert!(bytes_read(&trace) > 0);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Steps that are alike are planned once.
+#[test]
+fn where_cells_are_is_settled_by_the_first_step() {
+    thread_local! {
+        static PLANS: Cell<u32> = const { Cell::new(0) };
+    }
+    let count = |_: &Problem, _: &Plan| PLANS.set(PLANS.get() + 1);
+    for accumulate in [1, 3] {
+        let budget = floor(Recipe {
+            accumulate,
+            ..PLAIN
+        });
+        for budget in [budget, budget + (400 << 10), budget + (900 << 10)] {
+            let engine = on_disk(budget).on_plan(count).build().unwrap();
+            let model = Layers::new(&engine).unwrap();
+            let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
+            let mut plans = Vec::new();
+            for step in 0..6 {
+                for _ in 0..accumulate {
+                    model.loss(step, 2).unwrap().backward().unwrap();
+                }
+                adamw.step().unwrap();
+                plans.push(PLANS.take());
+            }
+            assert!(
+                plans[3..].iter().all(|&new| new == 0),
+                "{budget}: {plans:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn eager_engines_and_gradients_that_are_held() {
+    let train = |builder: Builder, hold: bool| {
+        let engine = builder.seed(5).build().unwrap();
+        let model = Layers::new(&engine).unwrap();
+        let parameters = model.sets().remove(0);
+        let mut sgd = Sgd::new(parameters.clone(), SgdOptions::default()).unwrap();
+        let mut seen = Vec::new();
+        for step in 0..3 {
+            model.loss(step, 2).unwrap().backward().unwrap();
+            let held = hold.then(|| parameters[2].grad().unwrap().keep());
+            model.loss(step + 10, 2).unwrap().backward().unwrap();
+            sgd.step_keep_grads().unwrap();
+            if let Some(held) = held {
+                seen.extend(held.to_vec::<f32>().unwrap());
+            }
+            seen.extend(parameters[4].grad().unwrap().to_vec::<f32>().unwrap());
+            sgd.zero_grad();
+        }
+        seen.extend(parameters[0].to_vec::<f32>().unwrap());
+        seen
+    };
+    let disk = |builder: Builder| builder.disk_on(sound(), DISK);
+    let little = || disk(Engine::builder().arena(900 << 10));
+    assert!(train(little(), true) == train(Engine::builder(), true));
+    let eager = disk(Engine::eager().arena(4 << 20));
+    assert!(train(eager, false) == train(Engine::builder(), false));
+}
+
+#[test]
+fn frozen_weights_are_only_read() {
+    let train = |builder: Builder| {
+        let engine = builder.seed(5).build().unwrap();
+        let model = Layers::new(&engine).unwrap();
+        for layer in &model.layers {
+            layer.weight.set_requires_grad(false);
+        }
+        let trained = model.sets().remove(0);
+        let trained = trained
+            .into_iter()
+            .filter(|p| p.shape().len() == 1)
+            .collect();
+        let mut sgd = Sgd::new(trained, SgdOptions::default()).unwrap();
+        let mut seen = Vec::new();
+        for step in 0..3 {
+            let loss = model.loss(step, 2).unwrap();
+            loss.backward().unwrap();
+            sgd.step().unwrap();
+            seen.push(loss.item().unwrap());
+        }
+        (seen, engine.totals())
+    };
+    let plenty = train(Engine::builder()).0;
+    let disk = Engine::builder().arena(360 << 10).disk_on(sound(), DISK);
+    let (seen, totals) = train(disk.forbid_disk_writes());
+    assert_eq!(seen, plenty);
+    assert!(totals.io.bytes_read > 0);
+    assert_eq!(totals.io.bytes_written, 0);
+    assert!((0.0..=1.0).contains(&totals.io.overlap()));
+}
+
+/// Their cells are too small to move; values of the step are not.
+#[test]
+fn samples_keep_their_bits_beside_a_disk() {
+    for sample in [SMALL_GPT, TWO_OPTIMIZERS, SKIPS, UNET] {
+        let recipe = Recipe {
+            clip: true,
+            accumulate: 2,
+            ..PLAIN
+        };
+        let plenty = run(Engine::builder(), &sample.make, recipe).unwrap();
+        let least = crate::train::floor(&sample.make, recipe, &plenty);
+        let most = plenty.peak_bytes() + (64 << 10);
+        for budget in [least + 16 * PAGE, u64::midpoint(least, most), most] {
+            let what = format!("{}, {budget}", sample.name);
+            let trace = run(on_disk(budget), &sample.make, recipe)
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_same_bits(&what, &trace, &plenty);
+            assert_within(&what, budget, &trace);
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_is_no_number_leaves_cells_as_they_were() {
+    let engine = on_disk(floor(PLAIN) + (60 << 10)).seed(5).build().unwrap();
+    let model = Layers::new(&engine).unwrap();
+    let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
+    let step = |adamw: &mut AdamW| {
+        model.loss(1, 2).and_then(|loss| loss.backward())?;
+        adamw.step()
+    };
+    step(&mut adamw).unwrap();
+    let values = || -> Vec<Vec<f32>> {
+        let parameters = model.sets().remove(0);
+        parameters.iter().map(|p| p.to_vec().unwrap()).collect()
+    };
+    let bias = &model.layers[3].bias.as_ref().unwrap();
+    let sound = bias.to_vec::<f32>().unwrap();
+    bias.with_values_mut(|own| own[0] = f32::INFINITY).unwrap();
+    let before = values();
+    let error = step(&mut adamw).unwrap_err();
+    assert!(matches!(error, Error::NonFinite { .. }), "{error}");
+    assert!(error.to_string().contains("linear"), "{error}");
+    assert_eq!(values(), before);
+    bias.copy_from_slice(&sound).unwrap();
+    step(&mut adamw).unwrap();
+}
+
+/// A loop that evaluates in between, at another length, with another optimizer.
+fn lively(engine: &Engine) -> Result<Vec<f32>> {
+    let model = Layers::new(engine)?;
+    let options = SgdOptions {
+        lr: 0.1,
+        momentum: 0.9,
+        ..SgdOptions::default()
+    };
+    let mut sgd = Sgd::new(model.sets().remove(0), options)?;
+    let mut seen = Vec::new();
+    for step in 0..6 {
+        let rows = if step % 3 == 2 { 7 } else { 2 };
+        let loss = model.loss(step, rows)?;
+        loss.backward()?;
+        sgd.step()?;
+        seen.push(loss.item()?);
+        let held_out = highwater::no_grad(|| model.loss(100, 3))?;
+        seen.push(held_out.item()?);
+        seen.extend(model.layers[1].weight.to_vec::<f32>()?);
+    }
+    // State goes out and comes back in.
+    let saved: Vec<Vec<u8>> = (sgd.state_dict().iter())
+        .map(|(_, moment)| moment.with_bytes(<[u8]>::to_vec))
+        .collect::<Result<_>>()?;
+    for ((_, moment), bytes) in sgd.state_dict().iter().zip(saved.iter().rev()) {
+        moment.with_bytes_mut(|own| {
+            let count = own.len().min(bytes.len());
+            own[..count].copy_from_slice(&bytes[..count]);
+        })?;
+    }
+    model.loss(7, 2)?.backward()?;
+    sgd.step()?;
+    for parameter in model.sets().remove(0) {
+        seen.extend(parameter.to_vec::<f32>()?);
+    }
+    Ok(seen)
+}
+
+#[test]
+fn evaluations_other_lengths_and_loading() {
+    let plenty = lively(&Engine::builder().seed(3).build().unwrap()).unwrap();
+    for budget in [700 << 10, 1 << 20, 2 << 20, 8 << 20] {
+        let engine = on_disk(budget).seed(3).build().unwrap();
+        let seen = lively(&engine).unwrap_or_else(|error| panic!("{budget}: {error}"));
+        assert!(seen == plenty, "{budget}");
+    }
+}
+
+/// Parameters of 256 KiB, ten times what the budget holds.
+fn many(engine: &Engine) -> Result<Vec<Parameter>> {
+    let fill = |i: usize| {
+        let parameter = Parameter::new(engine, [1 << 16], |to| {
+            for (j, x) in to.iter_mut().enumerate() {
+                *x = (i * 70_000 + j) as f32;
+            }
+        })?;
+        parameter.set_name(&format!("many.{i}"));
+        Ok(parameter)
+    };
+    (0..40).map(fill).collect()
+}
+
+#[test]
+fn more_cells_than_memory_are_read_back() {
+    let engine = on_disk(1 << 20).build().unwrap();
+    let cells = many(&engine).unwrap();
+    assert!(engine.state_bytes() <= 1 << 20);
+    assert!(engine.disk_bytes() >= 36 << 18);
+    for (i, cell) in cells.iter().enumerate() {
+        let values = cell.to_vec::<f32>().unwrap();
+        let right = |(j, &x): (usize, &f32)| x == (i * 70_000 + j) as f32;
+        assert!(values.iter().enumerate().all(right), "{i}");
+        assert!(engine.state_bytes() <= 1 << 20);
+    }
+    // Two at once, and one that is written.
+    let same = cells[30].with_bytes(|a| cells[31].with_bytes(|b| a == b).unwrap());
+    assert!(!same.unwrap());
+    cells[35].with_values_mut(|own| own[5] = -1.0).unwrap();
+    assert_eq!(
+        cells[35].to_vec::<f32>().unwrap()[4..6],
+        [35.0 * 70_000.0 + 4.0, -1.0]
+    );
+    let before = engine.disk_bytes();
+    drop(cells);
+    assert!(engine.state_bytes() <= 1 << 20);
+    // What nobody holds any more goes when the engine is next looked at.
+    engine.totals();
+    assert!(engine.disk_bytes() < before);
+}
+
+#[test]
+fn zeros_are_neither_written_nor_read() {
+    let disk = sound();
+    let engine = Engine::builder()
+        .arena(400 << 10)
+        .disk_on(disk.clone(), DISK);
+    let engine = engine.build().unwrap();
+    let model = Layers::new(&engine).unwrap();
+    let written = disk.calls();
+    let adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
+    assert!(engine.disk_bytes() > 10 * (100 << 10));
+    for (_, moment) in adamw.state_dict() {
+        assert!(moment.to_vec::<f32>().unwrap().iter().all(|&x| x == 0.0));
+    }
+    assert_eq!(disk.calls(), written);
+}
+
+#[test]
+fn a_full_disk_says_so() {
+    let engine = Engine::builder().arena(1 << 20).disk_on(sound(), 2 << 20);
+    let error = many(&engine.build().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let build = |builder: Builder| builder.disk("/nowhere/at/all", DISK).build();
+    let error = build(Engine::builder()).unwrap_err().to_string();
+    assert!(
+        error.contains("/nowhere/at/all") && error.contains("hint"),
+        "{error}"
+    );
+    // A dry run opens nothing.
+    build(Engine::builder().dry_run()).unwrap();
+}
+
+#[test]
+fn a_dry_run_plans_what_a_run_does() {
+    let budget = floor(PLAIN);
+    let plan = |builder: Builder| {
+        let engine = builder.seed(11).prices(0).build().unwrap();
+        let model = Layers::new(&engine).unwrap();
+        let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
+        for step in 0..2 {
+            model.loss(step, 2).unwrap().backward().unwrap();
+            adamw.step().unwrap();
+        }
+        engine.forecast().unwrap()
+    };
+    let (ran, dry) = (plan(on_disk(budget)), plan(on_disk(budget).dry_run()));
+    assert_eq!(ran.plan, dry.plan);
+    assert_eq!(
+        (ran.peak_bytes, ran.floor_bytes),
+        (dry.peak_bytes, dry.floor_bytes)
+    );
+    assert!(ran.peak_bytes <= budget);
+}
+
+/// Trains on a disk, with the plans of another engine.
+fn on(disk: &Arc<Scripted>, budget: u64, like: Option<&Engine>) -> Result<(Engine, Trace)> {
+    let builder = Engine::builder().arena(budget);
+    let builder = like.into_iter().fold(builder, Builder::plans_of);
+    let engine = builder.disk_on(disk.clone(), DISK).seed(11).build()?;
+    let trace = train(&*make(&engine)?, &engine, PLAIN)?;
+    Ok((engine, trace))
+}
+
+#[test]
+fn whatever_the_disk_does_no_number_is_wrong() {
+    let budget = floor(PLAIN);
+    let disk = sound();
+    let (planned, expected) = on(&disk, budget, None).unwrap();
+    let calls = disk.calls();
+    for fault in Fault::ALL {
+        for for_good in [false, true] {
+            for at in (0..calls).step_by(1 + calls / 16) {
+                let what = format!("{fault:?} at call {at} of {calls}, for good: {for_good}");
+                let disk = Arc::new(Scripted::new(DISK, Some((at, fault, for_good))));
+                match on(&disk, budget, Some(&planned)) {
+                    Ok((_, trace)) => {
+                        assert_same_bits(&what, &trace, &expected);
+                        assert!(!fault.is_final(), "{what}");
+                    }
+                    Err(Error::Disk { .. }) => assert!(fault.is_final() || for_good, "{what}"),
+                    Err(other) => panic!("{what}: {other}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn flipped_bits_are_named_and_poison_nothing_that_is_whole() {
+    let disk = sound();
+    let builder = Engine::builder()
+        .arena(floor(PLAIN))
+        .disk_on(disk.clone(), DISK);
+    let engine = builder.seed(11).build().unwrap();
+    let model = make(&engine).unwrap();
+    train(&*model, &engine, PLAIN).unwrap();
+    disk.flip_everywhere();
+    let mut named = 0;
+    for parameter in &model.sets()[0] {
+        match parameter.with_bytes(|_| ()) {
+            Ok(()) => {}
+            Err(error @ Error::Disk { .. }) => {
+                assert!(error.to_string().contains(&parameter.name()), "{error}");
+                named += 1;
+                // All of it can be replaced.
+                let zeros = vec![0.0; parameter.shape().numel()];
+                parameter.copy_from_slice(&zeros).unwrap();
+                assert_eq!(parameter.to_vec::<f32>().unwrap(), zeros);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(named > 0);
+}
+
+/// Two steps on a disk; what fails is loaded from what was saved after the first and taken again. Answers
+/// the parameters, how often the disk had been called after each step, and whether the second failed.
+fn recovering(disk: &Arc<Scripted>, budget: u64) -> (Vec<f32>, [usize; 2], bool) {
+    let builder = Engine::builder().arena(budget).disk_on(disk.clone(), DISK);
+    let engine = builder.seed(11).build().unwrap();
+    let model = Layers::new(&engine).unwrap();
+    let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
+    let step = |adamw: &mut AdamW, index| {
+        model.loss(index, 2).and_then(|loss| loss.backward())?;
+        adamw.step()
+    };
+    step(&mut adamw, 0).unwrap();
+    let mut cells = model.sets().remove(0);
+    cells.extend(adamw.state_dict().into_iter().map(|(_, moment)| moment));
+    let bytes = |cell: &Parameter| cell.with_bytes(<[u8]>::to_vec).unwrap();
+    let saved: Vec<Vec<u8>> = cells.iter().map(bytes).collect();
+    let first = disk.calls();
+    let failed = step(&mut adamw, 1).is_err();
+    let second = disk.calls();
+    if failed {
+        for (cell, bytes) in cells.iter().zip(&saved) {
+            cell.with_bytes_mut(|own| own.copy_from_slice(bytes))
+                .unwrap();
+        }
+        engine.clear_poison();
+        adamw.set_steps(1);
+        step(&mut adamw, 1).unwrap();
+    }
+    let values = |cell: &Parameter| cell.to_vec::<f32>().unwrap();
+    (
+        cells.iter().flat_map(values).collect(),
+        [first, second],
+        failed,
+    )
+}
+
+#[test]
+fn saved_state_heals_what_a_disk_lost() {
+    let budget = floor(PLAIN);
+    let (expected, [first, second], _) = recovering(&sound(), budget);
+    let mut failures = 0;
+    for at in (first..second).step_by(1 + (second - first) / 12) {
+        let disk = Arc::new(Scripted::new(DISK, Some((at, Fault::Broken, false))));
+        let (values, _, failed) = recovering(&disk, budget);
+        assert!(
+            values == expected,
+            "a fault at call {at} of {first} to {second}"
+        );
+        failures += u32::from(failed);
+    }
+    assert!(failures > 0);
+}
