@@ -95,9 +95,10 @@ impl Session {
             }
             None => builder,
         };
-        let builder = match machine.forbid.contains(&Forbid::DiskWrites) {
-            true => builder.forbid_disk_writes(),
-            false => builder,
+        let builder = if machine.forbid.contains(&Forbid::DiskWrites) {
+            builder.forbid_disk_writes()
+        } else {
+            builder
         };
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
         let model = Gpt2::new(&engine, model.clone())?;

@@ -87,12 +87,6 @@ impl Carried {
         })
     }
 
-    /// Bytes that are moved.
-    pub(crate) fn moved(&self) -> u64 {
-        let transfers = self.work.fetches.iter().chain(&self.work.evicts);
-        transfers.map(|transfer| transfer.bytes).sum()
-    }
-
     /// The schedule of least predicted seconds within so many bytes of arena.
     pub(crate) fn scheduled(&self, problem: &Problem, budget: u64) -> Schedule {
         if self.work.fetches.is_empty() && self.work.evicts.is_empty() {

@@ -29,7 +29,7 @@ const SPARE: [f64; 6] = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7];
 /// What packing is expected to lose, as a share of a budget, where transfers fill all of it.
 const PACKED: f64 = 0.99;
 /// How many schedules are packed at most, and how often each with less to fill.
-const PACKINGS: usize = 4;
+const PACKINGS: usize = 6;
 const TRIES: usize = 3;
 /// What a plan may take more seconds than another, as a share, to move less.
 const NEAR: f64 = 0.01;
@@ -241,7 +241,12 @@ impl Family {
         }
         if self.program.tiers.any() {
             let chosen = self.choose_moving(problem, budget).ok_or_else(refusal)?;
-            return Ok((chosen, budget.saturating_add(budget / ROOM).max(budget + 1)));
+            return Ok((
+                chosen,
+                budget
+                    .saturating_add(budget / ROOM)
+                    .max(budget.saturating_add(1)),
+            ));
         }
         let mut simulator = Simulator::new(&self.program);
         let mut faster_from = u64::MAX;
@@ -284,19 +289,20 @@ impl Family {
                 }
             }
         }
-        // Of those that are about as fast, the one that moves least; then the fastest.
         offers.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
-        let fastest = offers.first().map_or(0.0, |offer| offer.0.seconds);
-        let near = offers.partition_point(|offer| offer.0.seconds <= fastest * (1.0 + NEAR));
-        offers[..near].sort_by_key(|offer| offer.1.moved());
-        offers
-            .into_iter()
-            .take(PACKINGS)
-            .find_map(|(schedule, carried)| self.packed(problem, &carried, schedule, budget))
-            .or_else(|| {
-                self.least(problem, Effort::Thorough)
-                    .filter(|plan| plan.memory_bytes() <= budget)
-            })
+        let packed = offers.into_iter().take(PACKINGS);
+        let packed = packed
+            .filter_map(|(schedule, carried)| self.packed(problem, &carried, schedule, budget));
+        let mut plans: Vec<Plan> = packed.collect();
+        if plans.is_empty() {
+            let least = self.least(problem, Effort::Thorough);
+            return least.filter(|plan| plan.memory_bytes() <= budget);
+        }
+        // Of those that are about as fast, the one that moves least.
+        let seconds = plans.iter().map(|plan| plan.seconds);
+        let fastest = seconds.fold(f64::INFINITY, f64::min);
+        plans.retain(|plan| plan.seconds <= fastest * (1.0 + NEAR));
+        plans.into_iter().min_by_key(Plan::moved_bytes)
     }
 
     /// A schedule packed within a budget; where packing loses too much, one that fills less.

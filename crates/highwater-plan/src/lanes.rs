@@ -46,11 +46,7 @@ pub(crate) fn finish(problem: &Problem, mut lines: Vec<Line>, mut plan: Plan) ->
     (plan.recomputed_nodes, plan.recompute_seconds) =
         (writer.recomputed_nodes, writer.recompute_seconds);
     plan.seconds = writer.seconds;
-    let moved = plan.host.read_bytes
-        + plan.host.written_bytes
-        + plan.disk.read_bytes
-        + plan.disk.written_bytes;
-    if moved > 0 {
+    if plan.moved_bytes() > 0 {
         plan.seconds = timeline(problem, &plan).seconds;
     }
     plan

@@ -136,6 +136,13 @@ impl Plan {
         self.arena_bytes + self.home_bytes
     }
 
+    /// Bytes that are moved to and from all tiers.
+    #[must_use]
+    pub fn moved_bytes(&self) -> u64 {
+        let moved = |traffic: &Traffic| traffic.read_bytes + traffic.written_bytes;
+        moved(&self.host) + moved(&self.disk)
+    }
+
     /// What is moved to and from a tier.
     #[must_use]
     pub fn traffic(&self, tier: Tier) -> &Traffic {
