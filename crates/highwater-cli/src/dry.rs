@@ -63,6 +63,11 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// The engine that planned last, with its decisions.
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
     /// What a step takes under the budget of the settings. Where it does not fit, the floor is as far
     /// as it was planned: see [`Planner::with_floor`].
     ///

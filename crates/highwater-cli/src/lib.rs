@@ -12,6 +12,7 @@ pub mod machine;
 pub mod metrics;
 pub mod output;
 pub mod pace;
+pub mod phases;
 pub mod plan;
 pub mod progress;
 pub mod report;

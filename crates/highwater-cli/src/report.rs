@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use highwater::Forecast;
-use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, ProcessMemory};
 use serde_json::json;
 
@@ -11,6 +10,7 @@ use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::output;
 use crate::pace::Pace;
+use crate::phases::Phases;
 use crate::progress::duration;
 use crate::run_dir::RunDir;
 use crate::session::Session;
@@ -32,12 +32,12 @@ pub fn finished(
     session: &Session,
     dir: &RunDir,
     losses: &Losses,
-    pace: &Pace,
+    (pace, phases): (&Pace, &Phases),
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
     let plan = session.engine.last_step();
     let budget = session.config().machine.memory;
-    let peak = Usage::read().map_or(0, |usage| usage.peak);
+    let peak = phases.peak_rss_bytes();
     let (first, last) = (losses.train.first(), losses.train.last());
     if as_json {
         let summary = json!({
@@ -50,6 +50,7 @@ pub fn finished(
             "budget_bytes": budget.0,
             "peak_rss_bytes": peak,
             "planned_process_bytes": plan.planned_process_bytes,
+            "phases": phases.list(),
             "seconds_per_step": pace.measured(),
             "predicted_seconds_per_step": pace.predicted(),
             "first_predicted_seconds_per_step": pace.first_predicted(),

@@ -16,6 +16,7 @@ use crate::data::RunData;
 use crate::dry::{Assumptions, Planner};
 use crate::error::Failure;
 use crate::log::Log;
+use crate::phases::Phases;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::Session;
@@ -64,6 +65,8 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     write_atomic(&*files, &dir.model(), model.to_json().as_bytes())?;
     // The settings come last: with them the folder holds a run.
     config.write(&*files, &dir.config())?;
+    let mut phases = Phases::default();
+    phases.end("load", &session);
     let mut log = Log::open(&*files, &dir.log(), 0)?;
     log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
@@ -73,6 +76,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         session,
         data,
         counters: None,
+        phases,
         json: args.json,
     }
     .run()
@@ -99,6 +103,8 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         load_weights(&*files, &config, &session)?;
         log.say("no saved state yet: starting at the first step")?;
     }
+    let mut phases = Phases::default();
+    phases.end("resume", &session);
     config.write(&*files, &dir.config())?;
     if let Some(memory) = args.memory {
         log.say(&format!(
@@ -120,6 +126,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         session,
         data,
         counters,
+        phases,
         json: args.json,
     }
     .run()

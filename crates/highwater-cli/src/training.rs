@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use highwater_memory::Files;
-use highwater_memory::process::Usage;
 use highwater_memory::saved::write_atomic;
 use highwater_models::{Batches, Order, Sampling, Tokenizer, generate};
 
@@ -15,6 +14,7 @@ use crate::log::Log;
 use crate::machine;
 use crate::metrics::{Metrics, Record};
 use crate::pace::Pace;
+use crate::phases::Phases;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::session::{Batch, Session, StepResult};
@@ -44,6 +44,8 @@ pub struct Run<'a> {
     pub data: RunData,
     /// Where an earlier start of the run left off.
     pub counters: Option<Counters>,
+    /// What the parts of the run took so far.
+    pub phases: Phases,
     /// Whether the result is to be printed as JSON.
     pub json: bool,
 }
@@ -72,12 +74,14 @@ impl Run<'_> {
         }
         let held_out = self.held_out()?;
         let before = self.look(&held_out, "before")?;
+        self.phases.end("evaluate", &self.session);
         let mut metrics = Metrics::open(&**self.files, &self.dir.metrics(), done)?;
         let steps = config.training.steps;
         let mut progress = Progress::new(done, steps, config.machine.memory);
         let (mut losses, mut pace) = (Vec::new(), Pace::default());
         for step in done + 1..=steps {
             let record = self.step(step, &mut batches)?;
+            self.phases.end("step", &self.session);
             self.log.at(step);
             metrics.write(&record)?;
             progress.step(&record);
@@ -91,6 +95,7 @@ impl Run<'_> {
             if due || step == steps || stop.is_some() {
                 metrics.sync()?;
                 self.save(step, &batches)?;
+                self.phases.end("save", &self.session);
             }
             if let Some(code) = stop.filter(|_| step < steps) {
                 progress.finish();
@@ -107,13 +112,21 @@ impl Run<'_> {
             self.save(steps, &batches)?;
         }
         state::export(&**self.files, &self.dir.final_model(), &self.session)?;
+        self.phases.end("save", &self.session);
         let after = self.look(&held_out, "after")?;
+        self.phases.end("evaluate", &self.session);
         self.remember_disk();
         let losses = report::Losses {
             train: losses,
             held_out: before.zip(after),
         };
-        report::finished(&self.session, self.dir, &losses, &pace, self.json)
+        report::finished(
+            &self.session,
+            self.dir,
+            &losses,
+            (&pace, &self.phases),
+            self.json,
+        )
     }
 
     fn step(&mut self, step: u64, batches: &mut Batches) -> Result<Record, Failure> {
@@ -136,7 +149,7 @@ impl Run<'_> {
         let plan = self.session.engine.last_step();
         let after = self.session.engine.totals();
         let io = after.io - before.io;
-        let peak_rss_bytes = Usage::read().map_or(0, |usage| usage.peak);
+        let peak_rss_bytes = self.phases.peak_rss_bytes();
         Ok(Record {
             step,
             loss,

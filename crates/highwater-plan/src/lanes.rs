@@ -225,8 +225,10 @@ impl<'a> Writer<'a> {
                 self.needs(*node, &mut known);
                 let n = &self.problem.nodes[*node as usize];
                 for (&v, offset) in n.outputs.iter().zip(outputs) {
-                    if let Some(offset) = *offset {
-                        self.clear(offset, self.size(v), &mut known);
+                    match *offset {
+                        Some(offset) => self.clear(offset, self.size(v), &mut known),
+                        // What is there is filled again.
+                        None => self.brought(v, &mut known),
                     }
                 }
                 if let Some(offset) = *scratch {
@@ -282,8 +284,13 @@ impl<'a> Writer<'a> {
     /// Waits for the fetches of a node's inputs.
     fn needs(&self, node: NodeId, known: &mut Waits) {
         for &v in &self.problem.nodes[node as usize].inputs {
-            known.after(self, self.there[v as usize].and_then(|place| place.fetch));
+            self.brought(v, known);
         }
+    }
+
+    /// Waits for the fetch that brought a value, if one did.
+    fn brought(&self, v: ValueId, known: &mut Waits) {
+        known.after(self, self.there[v as usize].and_then(|place| place.fetch));
     }
 
     /// Waits for evictions from a range of the arena.

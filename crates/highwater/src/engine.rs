@@ -385,6 +385,13 @@ impl Engine {
         self.lock().totals
     }
 
+    /// The most bytes that the process was to take since this was last asked: arenas and reserve. In a
+    /// dry run, what it would have.
+    pub fn take_peak_bytes(&self) -> u64 {
+        let reserve = self.lock().reserve_bytes;
+        reserve + self.0.store.take_peak()
+    }
+
     /// Whether the engine only plans.
     pub fn is_dry_run(&self) -> bool {
         self.0.dry

@@ -236,9 +236,7 @@ impl Engine {
             About::Told(told) => told,
             About::New(family) => self.take_up(state, graph, compiled, &family, plan),
         };
-        if !self.0.dry {
-            self.0.store.prepare_plan(plan.arena_bytes)?;
-        }
+        self.0.store.prepare_plan(plan.arena_bytes)?;
         Ok(told)
     }
 

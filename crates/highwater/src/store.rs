@@ -21,6 +21,8 @@ pub(crate) struct Store {
     /// How far up the plan arena holds values between two plans of one step.
     held: AtomicU64,
     pub(crate) events: Events,
+    /// The most bytes mapped since [`Store::take_peak`].
+    peak: AtomicU64,
     /// Nothing is ever touched: only address space is taken.
     dry: bool,
 }
@@ -54,6 +56,7 @@ impl Store {
             budget: AtomicU64::new(budget),
             held: AtomicU64::new(0),
             events: Events::new(),
+            peak: AtomicU64::new(0),
             dry,
         })
     }
@@ -74,6 +77,7 @@ impl Store {
             bytes,
             source,
         };
+        self.make_way(bytes)?;
         let mut slots = self.slots();
         let budget = if self.dry { u64::MAX } else { self.budget() };
         let limit = || budget.saturating_sub(self.plans.mapped_bytes() + self.home_bytes());
@@ -105,6 +109,7 @@ impl Store {
         let Some(homes) = &self.homes else {
             return self.alloc(bytes, category, what);
         };
+        self.make_way(bytes)?;
         let mut rooms = homes.lock().unwrap_or_else(PoisonError::into_inner);
         let budget = if self.dry { u64::MAX } else { self.budget() };
         let others = self.state.mapped_bytes() + rooms.bytes();
@@ -139,8 +144,27 @@ impl Store {
         Ok(storage)
     }
 
+    /// In a dry run nothing is refused; but what a run would give up for these bytes goes there too.
+    fn make_way(&self, bytes: u64) -> Result<()> {
+        if self.dry && self.mapped_bytes().saturating_add(bytes) > self.budget() {
+            self.plans.set_height(self.held.load(Ordering::Acquire))?;
+        }
+        Ok(())
+    }
+
+    fn note_peak(&self) {
+        self.peak.fetch_max(self.mapped_bytes(), Ordering::AcqRel);
+    }
+
+    /// The most bytes that were mapped since this was last asked.
+    pub(crate) fn take_peak(&self) -> u64 {
+        let now = self.mapped_bytes();
+        self.peak.swap(now, Ordering::AcqRel).max(now)
+    }
+
     fn storage(self: &Arc<Self>, place: Place, bytes: u64, category: Category) -> Arc<Storage> {
         self.record(highwater_memory::Action::Alloc, category, bytes);
+        self.note_peak();
         Arc::new(Storage {
             store: Arc::clone(self),
             place,
@@ -194,7 +218,9 @@ impl Store {
 
     /// Maps the plan arena at exactly this height.
     pub(crate) fn prepare_plan(&self, height: u64) -> Result<()> {
-        Ok(self.plans.set_height(height)?)
+        self.plans.set_height(height)?;
+        self.note_peak();
+        Ok(())
     }
 
     /// Gives back the plan arena's pages above what the next plan will find there.

@@ -24,6 +24,7 @@ use crate::args::{PlanArgs, RunArgs};
 use crate::config::{Method, Policy, RunConfig};
 use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
+use crate::phases::{self, Phase};
 use crate::resolve::{self, Resolved};
 use crate::{machine, output, report};
 
@@ -47,6 +48,8 @@ pub struct Report {
     /// The step as planned.
     #[serde(flatten)]
     pub forecast: Forecast,
+    /// The most memory that each part of a run takes; none where a step does not fit.
+    pub phases: Vec<Phase>,
     /// Budgets from the floor to where nothing is computed twice.
     pub ladder: Vec<Rung>,
     /// What other settings would bring.
@@ -126,6 +129,11 @@ impl Report {
             settings: Settings::new(config),
             tokens_per_step: tokens,
             tokens_per_second: tokens as f64 / forecast.seconds_per_step,
+            phases: if forecast.fits {
+                phases::plan(config, model, assumptions, planner.engine())?
+            } else {
+                Vec::new()
+            },
             ladder: ladder::ladder(&forecast),
             changes: {
                 let left = time.saturating_sub(started.elapsed());

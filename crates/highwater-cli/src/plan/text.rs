@@ -8,6 +8,7 @@ use highwater_memory::Bytes;
 
 use super::ladder::share;
 use super::{Change, Report, Rung};
+use crate::phases::Phase;
 
 /// Rows of a list that are shown.
 const ROWS: usize = 8;
@@ -89,6 +90,11 @@ fn headline(text: &mut String, report: &Report) {
         Bytes(f.floor_bytes),
         place(&f.floor_at)
     );
+    if !report.phases.is_empty() {
+        let phase = |phase: &Phase| format!("{} {}", phase.phase, Bytes(phase.planned_bytes));
+        let phases: Vec<String> = report.phases.iter().map(phase).collect();
+        let _ = writeln!(text, "  phases      {}", phases.join(", "));
+    }
     if f.disk_bytes > 0 || f.bytes_read > 0 {
         let _ = writeln!(
             text,

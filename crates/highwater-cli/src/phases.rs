@@ -1,0 +1,123 @@
+//! The most memory that each part of a run takes: planned, and as the system counts it.
+
+use highwater::{Module, Parameter};
+use highwater_memory::process::{Usage, reset_peak};
+use highwater_models::Gpt2Config;
+use serde::Serialize;
+
+use crate::config::RunConfig;
+use crate::dry::{Assumptions, PLENTY};
+use crate::error::{Code, Failure};
+use crate::session::{Batch, Session};
+
+/// What one part of a run takes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Phase {
+    /// `load`, `resume`, `step`, `evaluate` or `save`.
+    pub phase: &'static str,
+    /// Bytes that the process is planned to take at most.
+    pub planned_bytes: u64,
+    /// Bytes that it had at most, by the system's count; none before a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_rss_bytes: Option<u64>,
+}
+
+/// Follows a run through its parts.
+#[derive(Debug, Default)]
+pub struct Phases {
+    list: Vec<Phase>,
+    /// The most before the latest reset of the system's counter.
+    highest: u64,
+}
+
+impl Phases {
+    /// Ends a part: what was taken since the last one counts for it.
+    pub fn end(&mut self, phase: &'static str, session: &Session) {
+        let planned = session.engine.take_peak_bytes();
+        let peak = Usage::read().map_or(0, |usage| usage.peak);
+        // Where the system cannot forget the peak, it is that of all parts so far.
+        let _ = reset_peak();
+        self.highest = self.highest.max(peak);
+        self.note(phase, planned, Some(peak));
+    }
+
+    fn note(&mut self, phase: &'static str, planned: u64, peak: Option<u64>) {
+        if let Some(known) = self.list.iter_mut().find(|known| known.phase == phase) {
+            known.planned_bytes = known.planned_bytes.max(planned);
+            known.peak_rss_bytes = known.peak_rss_bytes.max(peak);
+            return;
+        }
+        self.list.push(Phase {
+            phase,
+            planned_bytes: planned,
+            peak_rss_bytes: peak,
+        });
+    }
+
+    /// The parts so far.
+    pub fn list(&self) -> &[Phase] {
+        &self.list
+    }
+
+    /// The most that the process had in any part.
+    pub fn peak_rss_bytes(&self) -> u64 {
+        let now = Usage::read().map_or(0, |usage| usage.peak);
+        self.highest.max(now)
+    }
+}
+
+/// What the parts of a run with these settings would take. Empty if a step does not fit.
+///
+/// # Errors
+/// [`Failure`] of the engine.
+pub fn plan(
+    config: &RunConfig,
+    model: &Gpt2Config,
+    assumptions: &Assumptions,
+    like: Option<&highwater::Engine>,
+) -> Result<Vec<Phase>, Failure> {
+    let mut session = Session::dry(config, model, Some(assumptions), like)?;
+    let mut phases = Phases::default();
+    let mut end = |phase, session: &Session| {
+        phases.note(phase, session.engine.take_peak_bytes(), None);
+    };
+    end("load", &session);
+    touch(&session, |parameter| parameter.with_bytes_mut(|_| ()))?;
+    end("resume", &session);
+    let tokens = config.training.batch * config.training.seq;
+    let batch: Batch = (vec![0; tokens], vec![0; tokens]);
+    session.evaluate(std::slice::from_ref(&batch))?;
+    end("evaluate", &session);
+    match session.step(1, &vec![batch; config.training.accumulate.min(2)]) {
+        Ok(_) => end("step", &session),
+        Err(failure) if failure.code() == Code::Budget as u8 => return Ok(Vec::new()),
+        Err(failure) => return Err(failure),
+    }
+    touch(&session, |parameter| parameter.with_bytes(|_| ()))?;
+    end("save", &session);
+    let bounded = config.machine.memory < PLENTY;
+    let budget = if bounded {
+        config.machine.memory.0
+    } else {
+        u64::MAX
+    };
+    // What is over would be given up for it: see the engine's store.
+    let least = |phase: Phase| Phase {
+        planned_bytes: phase.planned_bytes.min(budget),
+        ..phase
+    };
+    Ok(phases.list.into_iter().map(least).collect())
+}
+
+/// Does something with each tensor that is saved.
+fn touch(
+    session: &Session,
+    mut with: impl FnMut(&Parameter) -> highwater::Result<()>,
+) -> Result<(), Failure> {
+    let model = session.model.named_parameters();
+    let moments = session.optimizer.state_dict();
+    for (_, parameter) in model.iter().chain(&moments) {
+        with(parameter)?;
+    }
+    Ok(())
+}
