@@ -88,13 +88,15 @@ pub fn plan(
     let batch: Batch = (vec![0; tokens], vec![0; tokens]);
     session.evaluate(std::slice::from_ref(&batch))?;
     end("evaluate", &session);
-    match session.step(1, &vec![batch; config.training.accumulate.min(2)]) {
+    match session.step(1, &vec![batch.clone(); config.training.accumulate.min(2)]) {
         Ok(_) => end("step", &session),
         Err(failure) if failure.code() == Code::Budget as u8 => return Ok(Vec::new()),
         Err(failure) => return Err(failure),
     }
     touch(&session, |parameter| parameter.with_bytes(|_| ()))?;
     end("save", &session);
+    session.evaluate(std::slice::from_ref(&batch))?;
+    end("evaluate", &session);
     let bounded = config.machine.memory < PLENTY;
     let budget = if bounded {
         config.machine.memory.0

@@ -50,6 +50,24 @@ fn random_steps_are_sound_with_a_disk() {
     }
 }
 
+/// Many of them: `cargo test --release -p highwater-plan --test tiers -- --ignored`.
+#[test]
+#[ignore = "minutes"]
+fn many_random_steps_are_sound_with_tiers() {
+    for seed in 0..150 {
+        let rate = [1e2, 1e4, 1e6][seed as usize % 3];
+        let mut tiers = disk(rate);
+        if seed % 2 == 0 {
+            tiers.host = Some(Link {
+                bytes: 1 << (6 + seed % 12),
+                ..link(10.0 * rate)
+            });
+        }
+        let problem = with_cells(&random(seed, 65 + seed as usize % 30), tiers, None);
+        sound(&problem, Policy::Auto, 5);
+    }
+}
+
 #[test]
 fn homes_that_are_given_are_kept() {
     for seed in 0..4 {
