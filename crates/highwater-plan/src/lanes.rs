@@ -238,10 +238,10 @@ impl<'a> Writer<'a> {
             Action::Guard { node } => self.needs(*node, &mut known),
             Action::Free { .. } => {}
             Action::Evict { value, tier, place } => {
-                known.after(self, self.last[0]);
+                known.after(self.last[0]);
                 let (made, read) = self.copies[*value as usize][*tier as usize];
-                known.after(self, made);
-                known.after(self, read);
+                known.after(made);
+                known.after(read);
                 if let Some(place) = *place {
                     let bytes = footprint_on(*tier, self.problem.values[*value as usize].bytes);
                     let others = self
@@ -249,7 +249,7 @@ impl<'a> Writer<'a> {
                         .iter()
                         .filter(|(t, r)| t == tier && r.meets(place, bytes));
                     for (_, range) in others {
-                        known.after(self, Some(range.until));
+                        known.after(Some(range.until));
                     }
                 }
             }
@@ -258,12 +258,12 @@ impl<'a> Writer<'a> {
                 tier,
                 offset,
             } => {
-                known.after(self, self.last[0]);
-                known.after(self, self.copies[*value as usize][*tier as usize].0);
+                known.after(self.last[0]);
+                known.after(self.copies[*value as usize][*tier as usize].0);
                 self.clear(*offset, self.size(*value), &mut known);
             }
         }
-        let Waits { waits, clock } = known;
+        let (waits, clock) = known.least(self);
         self.count[lane_index] += 1;
         self.place.push(self.count[lane_index]);
         self.clocks.push(clock);
@@ -290,13 +290,13 @@ impl<'a> Writer<'a> {
 
     /// Waits for the fetch that brought a value, if one did.
     fn brought(&self, v: ValueId, known: &mut Waits) {
-        known.after(self, self.there[v as usize].and_then(|place| place.fetch));
+        known.after(self.there[v as usize].and_then(|place| place.fetch));
     }
 
     /// Waits for evictions from a range of the arena.
     fn clear(&self, offset: u64, bytes: u64, known: &mut Waits) {
         for range in self.leaving.iter().filter(|r| r.meets(offset, bytes)) {
-            known.after(self, Some(range.until));
+            known.after(Some(range.until));
         }
     }
 
@@ -434,14 +434,23 @@ impl Waits {
         waits
     }
 
-    fn after(&mut self, writer: &Writer, i: Option<u32>) {
-        if let Some(i) = i {
+    fn after(&mut self, i: Option<u32>) {
+        self.waits.extend(i);
+    }
+
+    /// The waits that none of the others implies, and what is over then. Latest first: what comes before
+    /// an instruction can be implied by it, not what comes after.
+    fn least(mut self, writer: &Writer) -> (Vec<u32>, Clock) {
+        let mut all = std::mem::take(&mut self.waits);
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        for i in all {
             let lane = index(writer.instructions[i as usize].lane);
             if self.clock[lane] < writer.place[i as usize] {
                 self.waits.push(i);
                 self.learn(writer, i);
             }
         }
+        (self.waits, self.clock)
     }
 
     fn learn(&mut self, writer: &Writer, i: u32) {

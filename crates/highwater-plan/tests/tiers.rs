@@ -50,6 +50,55 @@ fn random_steps_are_sound_with_a_disk() {
     }
 }
 
+/// Each plan with one thing wrong is rejected: what a run waits for, a copy that is not made or made
+/// elsewhere, a home or traffic that is not what is said.
+#[test]
+fn tampered_transfers_are_noticed() {
+    let mut tampered = [0; 4];
+    for seed in 0..4 {
+        let problem = with_cells(&random(seed, 70), disk(1e5), None);
+        for (budget, plan) in sound(&problem, Policy::Auto, 3) {
+            let rejected = |bad: &Plan, what: &str| {
+                let verdict = verify(&problem, bad, budget);
+                assert!(verdict.is_err(), "{seed}, {budget}: {what}");
+            };
+            for (i, instruction) in plan.instructions.iter().enumerate() {
+                if matches!(instruction.action, Action::Run { .. }) {
+                    for wait in 0..instruction.waits.len() {
+                        let mut bad = plan.clone();
+                        bad.instructions[i].waits.remove(wait);
+                        rejected(&bad, "a run that does not wait");
+                        tampered[0] += 1;
+                    }
+                }
+                if let Action::Evict { value, .. } = instruction.action {
+                    let mut bad = plan.clone();
+                    bad.instructions[i].action = Action::Free { value };
+                    bad.instructions[i].lane = Lane::Compute;
+                    bad.disk.written_bytes -= problem.values[value as usize].bytes;
+                    rejected(&bad, "a copy that is not made");
+                    tampered[1] += 1;
+                }
+            }
+            for home in 0..plan.homes.len() {
+                let mut bad = plan.clone();
+                bad.homes[home].1 = match plan.homes[home].1 {
+                    Some(_) => None,
+                    None => Some(Tier::Disk),
+                };
+                rejected(&bad, "another home");
+                tampered[2] += 1;
+            }
+            let mut bad = plan.clone();
+            bad.disk.read_bytes += 1;
+            rejected(&bad, "other traffic");
+            tampered[3] += 1;
+        }
+    }
+    assert!(tampered.iter().sum::<u32>() >= 200, "{tampered:?}");
+    assert!(tampered.iter().all(|&count| count > 10), "{tampered:?}");
+}
+
 /// Many of them: `cargo test --release -p highwater-plan --test tiers -- --ignored`.
 #[test]
 #[ignore = "minutes"]
