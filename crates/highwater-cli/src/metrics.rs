@@ -43,8 +43,8 @@ pub struct Record {
     /// How long the computation waited for it.
     pub io_wait_seconds: f64,
     /// The share of the transfers' time that was hidden behind the computation and each other, from 0
-    /// to 1; none where nothing was moved.
-    pub overlap: Option<f64>,
+    /// to 1; 1 where nothing was moved.
+    pub overlap: f64,
     /// How long reads took, one after the other.
     pub read_seconds: f64,
     /// How long writes took, one after the other.
@@ -174,7 +174,7 @@ mod tests {
              \"tokens_per_second\":0.0,\"predicted_seconds\":0.0,\"planned_arena_bytes\":0,\
              \"peak_arena_bytes\":0,\"planned_process_bytes\":0,\"peak_rss_bytes\":0,\
              \"recomputed_nodes\":0,\"recompute_seconds\":0.0,\"bytes_read\":0,\
-             \"bytes_written\":0,\"io_wait_seconds\":0.0,\"overlap\":null,\"read_seconds\":0.0,\
+             \"bytes_written\":0,\"io_wait_seconds\":0.0,\"overlap\":0.0,\"read_seconds\":0.0,\
              \"write_seconds\":0.0}\n"
         );
     }

@@ -167,7 +167,7 @@ impl Run<'_> {
             bytes_read: io.bytes_read,
             bytes_written: io.bytes_written,
             io_wait_seconds: io.wait_seconds,
-            overlap: (io.bytes_read + io.bytes_written > 0).then(|| io.overlap()),
+            overlap: io.overlap(),
             read_seconds: io.read_seconds,
             write_seconds: io.write_seconds,
         })
