@@ -89,6 +89,15 @@ fn headline(text: &mut String, report: &Report) {
         Bytes(f.floor_bytes),
         place(&f.floor_at)
     );
+    if f.host_bytes > 0 || f.host_bytes_read > 0 {
+        let _ = writeln!(
+            text,
+            "  host        {} read and {} written per step; {} of it in use",
+            Bytes(f.host_bytes_read),
+            Bytes(f.host_bytes_written),
+            Bytes(f.host_bytes)
+        );
+    }
     if f.disk_bytes > 0 || f.bytes_read > 0 {
         let _ = writeln!(
             text,

@@ -12,6 +12,7 @@ mod checkpoints;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
 mod forecast;
+mod host;
 mod misuse;
 mod models;
 mod reads;
