@@ -98,10 +98,10 @@ impl Compiled {
 
     /// What rooms cost beside what plans count for the cells that they decide about: whole pages.
     pub(crate) fn rounding(&self, cost: impl Fn(u64) -> u64, counted: impl Fn(u64) -> u64) -> u64 {
-        let cells = self.values.iter().zip(&self.problem.values);
-        let cells = cells.filter(|(origin, _)| matches!(origin, Origin::Cell(_)));
+        let values = self.problem.values.iter();
+        let open = values.filter(|value| value.home == Home::Cell(None));
         let lost = |value: &plan::Value| cost(value.bytes).saturating_sub(counted(value.bytes));
-        cells.map(|(_, value)| lost(value)).sum()
+        open.map(lost).sum()
     }
 }
 

@@ -148,10 +148,10 @@ impl Below for DiskTier {
         Tier::Disk
     }
 
-    fn link(&self, others: u64) -> Link {
+    fn link(&self, room_bytes: u64) -> Link {
         let rates = self.rates();
         Link {
-            bytes: self.places().capacity().saturating_sub(others),
+            bytes: room_bytes,
             read: rates.read,
             write: rates.write,
             read_while_writing: rates.read_while_writing,

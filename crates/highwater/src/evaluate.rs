@@ -491,11 +491,11 @@ impl Engine {
             tier,
             floor_bytes: self.least_budget(compiled, floor.arena_bytes)
                 + self.beside(state, compiled)
-                + stated.reserve_bytes
-                + stated.host_bytes,
-            budget_bytes: stated.budget_bytes,
-            reserve_bytes: stated.reserve_bytes,
-            host_bytes: stated.host_bytes,
+                + stated.reserve
+                + stated.host,
+            budget_bytes: stated.budget,
+            reserve_bytes: stated.reserve,
+            host_bytes: stated.host,
             full: full_tiers(&compiled.problem, family),
             at: at.unwrap_or_default(),
             holder: holder.unwrap_or_else(|| "scratch memory".into()),

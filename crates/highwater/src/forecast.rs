@@ -449,9 +449,9 @@ impl Engine {
                     scratch_bytes,
                 };
                 let beside = Beside {
-                    state_bytes,
-                    reserve_bytes: stated.reserve_bytes,
-                    host_room_bytes: stated.host_bytes,
+                    state: state_bytes,
+                    reserve: stated.reserve,
+                    host: stated.host,
                 };
                 Point {
                     arena_bytes,
@@ -497,10 +497,10 @@ impl Engine {
         Part {
             told,
             fits: ran.is_some(),
-            budget_bytes: stated.budget_bytes,
+            budget_bytes: stated.budget,
             state_bytes: self.beside(state, compiled),
-            reserve_bytes: stated.reserve_bytes,
-            host_room_bytes: stated.host_bytes,
+            reserve_bytes: stated.reserve,
+            host_room_bytes: stated.host,
             ran: ran.map_or_else(|| price(&plan), |ran| price_of_runs(&plan, compiled, ran)),
             plan,
         }

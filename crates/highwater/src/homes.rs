@@ -13,6 +13,7 @@ use crate::execute::Ran;
 use crate::plan_cache::Choice;
 use crate::state::State;
 use crate::store::Storage;
+use crate::tiers::Below;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph, Spec, ValueId};
 use highwater_plan::{BLOCK, Home, Plan, Tier, footprint_on};
@@ -123,18 +124,7 @@ impl Engine {
             external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
             wanted: question.wanted,
             homes: if tiers.any() { &home } else { &none },
-            tiers: &|cells| {
-                tiers.links(|below| {
-                    let tier = below.tier();
-                    let others = state.cells.others_on(tier, |id| cells.contains(&id));
-                    // Plans count bytes, places may be whole pages; so is the area of values.
-                    let cells = cells.iter().filter_map(|&id| state.cells.get(id));
-                    let rounding = |bytes| below.cost(bytes) - footprint_on(tier, bytes);
-                    let rounding: u64 = cells.map(|cell| rounding(cell.bytes())).sum();
-                    let area = if tier == Tier::Host { below.cost(1) } else { 0 };
-                    others + rounding + area
-                })
-            },
+            tiers: &|cells| tiers.links(|below| state.room_on(below, cells, homes)),
             threads: self.threads(),
             clock: &state.clock,
         };
@@ -356,5 +346,28 @@ impl Engine {
             Err(full) if error.is_full() => full,
             _ => error,
         })
+    }
+}
+
+impl State {
+    /// What plans may put on a tier, if these cells are theirs to place, or are there.
+    fn room_on(&self, below: &dyn Below, cells: &BTreeSet<CellId>, homes: Homes) -> u64 {
+        let tier = below.tier();
+        let others = self.cells.others_on(tier, |id| cells.contains(&id));
+        let left = below.usage().room_bytes.saturating_sub(others);
+        let (mut rounding, mut there) = (0, 0);
+        for cell in cells.iter().filter_map(|&id| self.cells.get(id)) {
+            let counted = footprint_on(tier, cell.bytes());
+            let is_there = cell.home() == Some(tier);
+            if is_there || homes == Homes::Open {
+                rounding += below.cost(cell.bytes()).saturating_sub(counted);
+            }
+            if is_there && homes == Homes::Fixed {
+                there += counted;
+            }
+        }
+        // Plans count bytes, places may be whole pages: of cells, and of the area for values.
+        let area = if tier == Tier::Host { below.cost(1) } else { 0 };
+        left.saturating_sub(rounding + area).max(there)
     }
 }

@@ -122,10 +122,10 @@ impl Below for HostTier {
         Tier::Host
     }
 
-    fn link(&self, others: u64) -> Link {
+    fn link(&self, room_bytes: u64) -> Link {
         let (alone, both_ways) = self.rates;
         Link {
-            bytes: self.room_bytes.saturating_sub(others),
+            bytes: room_bytes,
             read: alone,
             write: alone,
             read_while_writing: both_ways,

@@ -19,10 +19,11 @@ pub(crate) struct Limits {
 /// The budget that people are told of, and what of it plans cannot have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stated {
-    pub(crate) budget_bytes: u64,
-    pub(crate) reserve_bytes: u64,
+    /// In bytes, like all.
+    pub(crate) budget: u64,
+    pub(crate) reserve: u64,
     /// All of the room that host memory is.
-    pub(crate) host_bytes: u64,
+    pub(crate) host: u64,
 }
 
 impl Limits {
@@ -58,11 +59,11 @@ impl Limits {
         if needed < memory || self.device.is_some() && needed == memory {
             return Ok(());
         }
-        let told = [(device, "of device memory"), (host, "of host memory")];
-        let told = told.iter().filter(|told| told.0 > 0);
-        let told: String = told
-            .map(|&(bytes, what)| format!(" and {} {what}", Bytes(bytes)))
-            .collect();
+        let and = |bytes: u64, what: &str| match bytes {
+            0 => String::new(),
+            bytes => format!(" and {} of {what}", Bytes(bytes)),
+        };
+        let told = and(device, "device memory") + &and(host, "host memory");
         Err(Error::Build(format!(
             "the process needs {} beside its tensors{told}, and the budget is {}\n  hint: give it more; \
              Builder::dry_run() tells the least for a step",
@@ -89,24 +90,20 @@ impl Limits {
     }
 
     /// The budget of the process, if that is bounded, else of what kernels and state may take.
-    pub(crate) fn stated(&self, reserve_bytes: u64) -> Stated {
+    pub(crate) fn stated(&self, reserve: u64) -> Stated {
         let Some(memory) = self.memory else {
             return Stated {
-                budget_bytes: self.budget(0),
-                reserve_bytes: 0,
-                host_bytes: 0,
+                budget: self.budget(0),
+                reserve: 0,
+                host: 0,
             };
         };
-        let host_bytes = self.host_bytes();
-        let bound = self.device.map(|device| {
-            device
-                .saturating_add(reserve_bytes)
-                .saturating_add(host_bytes)
-        });
+        let host = self.host_bytes();
+        let bound = |device: u64| device.saturating_add(reserve).saturating_add(host);
         Stated {
-            budget_bytes: memory.min(bound.unwrap_or(u64::MAX)),
-            reserve_bytes,
-            host_bytes,
+            budget: memory.min(self.device.map_or(u64::MAX, bound)),
+            reserve,
+            host,
         }
     }
 
@@ -116,9 +113,9 @@ impl Limits {
             return (self.stated(reserve), "memory");
         }
         let stated = Stated {
-            budget_bytes: self.budget(reserve),
-            reserve_bytes: 0,
-            host_bytes: 0,
+            budget: self.budget(reserve),
+            reserve: 0,
+            host: 0,
         };
         (stated, "device memory")
     }
@@ -151,11 +148,11 @@ mod tests {
         };
         assert_eq!(said.budget(20 * MIB), 40 * MIB);
         assert_eq!(said.budget(35 * MIB), 35 * MIB);
-        assert_eq!(said.stated(20 * MIB).budget_bytes, 90 * MIB);
+        assert_eq!(said.stated(20 * MIB).budget, 90 * MIB);
         said.check_reserve(30 * MIB).unwrap();
         let error = said.check_reserve(30 * MIB + 1).unwrap_err().to_string();
         assert!(
-            error.contains("40 MiB of device memory and 30 MiB of host memory"),
+            error.contains(" and 40 MiB of device memory and 30 MiB of host memory"),
             "{error}"
         );
         limits.check_reserve(60 * MIB).unwrap();

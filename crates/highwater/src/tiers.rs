@@ -13,8 +13,8 @@ pub(crate) trait Below: Debug + Send + Sync {
     /// Which one it is.
     fn tier(&self) -> Tier;
 
-    /// What the planner is told, if so many bytes of it belong to others.
-    fn link(&self, others: u64) -> Link;
+    /// What the planner is told, if plans may put so many bytes there.
+    fn link(&self, room_bytes: u64) -> Link;
 
     /// What a cell of so many bytes takes there.
     fn cost(&self, bytes: u64) -> u64;
@@ -140,9 +140,9 @@ impl Tiers {
         Err(full)
     }
 
-    /// What the planner is told, if others take so much of each.
-    pub(crate) fn links(&self, others: impl Fn(&dyn Below) -> u64) -> plan::Tiers {
-        let link = |below: &dyn Below| below.link(others(below));
+    /// What the planner is told, if plans may put so much on each.
+    pub(crate) fn links(&self, room: impl Fn(&dyn Below) -> u64) -> plan::Tiers {
+        let link = |below: &dyn Below| below.link(room(below));
         plan::Tiers {
             host: self.host.as_deref().map(|host| link(host)),
             disk: self.disk.as_deref().map(|disk| link(disk)),

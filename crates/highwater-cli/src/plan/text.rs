@@ -89,6 +89,19 @@ fn headline(text: &mut String, report: &Report) {
         Bytes(f.floor_bytes),
         place(&f.floor_at)
     );
+    below(text, f);
+    if f.plans > 1 {
+        let _ = writeln!(
+            text,
+            "  plans       the step is {} plans, one after the other: time is of all of them, memory of \
+             the one that holds most",
+            f.plans
+        );
+    }
+}
+
+/// What tiers below memory move and hold.
+fn below(text: &mut String, f: &Forecast) {
     if f.host_bytes > 0 || f.host_bytes_read > 0 {
         let _ = writeln!(
             text,
@@ -106,14 +119,6 @@ fn headline(text: &mut String, report: &Report) {
             Bytes(f.bytes_written),
             Bytes(f.bytes_written * 1000),
             Bytes(f.disk_bytes)
-        );
-    }
-    if f.plans > 1 {
-        let _ = writeln!(
-            text,
-            "  plans       the step is {} plans, one after the other: time is of all of them, memory of \
-             the one that holds most",
-            f.plans
         );
     }
 }

@@ -67,10 +67,11 @@ pub(super) struct Moment<'a> {
 
 /// What the process holds beside a plan and the cells that it decided about.
 pub(super) struct Beside {
-    pub(super) state_bytes: u64,
-    pub(super) reserve_bytes: u64,
+    /// In bytes, like all.
+    pub(super) state: u64,
+    pub(super) reserve: u64,
     /// Room of host memory, where that belongs to the process.
-    pub(super) host_room_bytes: u64,
+    pub(super) host: u64,
 }
 
 /// Sums bytes under names.
@@ -160,10 +161,10 @@ pub(super) fn held(
         layer(moment.node.map_or("", module), moment.scratch_bytes, 0);
         kinds.add(category, moment.scratch_bytes);
     }
-    let all = moment.arena_bytes + moment.home_bytes + beside.state_bytes;
+    let all = moment.arena_bytes + moment.home_bytes + beside.state;
     kinds.add("rounding".to_owned(), all.saturating_sub(kinds.total()));
-    kinds.add("reserve".to_owned(), beside.reserve_bytes);
-    kinds.add("host memory".to_owned(), beside.host_room_bytes);
+    kinds.add("reserve".to_owned(), beside.reserve);
+    kinds.add("host memory".to_owned(), beside.host);
     Held {
         kinds: kinds.list(),
         layers: grouped(&layers),
