@@ -357,7 +357,12 @@ impl State {
         let left = below.usage().room_bytes.saturating_sub(others);
         let (mut rounding, mut there) = (0, 0);
         for cell in cells.iter().filter_map(|&id| self.cells.get(id)) {
-            let counted = footprint_on(tier, cell.bytes());
+            // Beside a disk plans count whole blocks, on host memory too.
+            let bytes = match &self.cells.tiers().disk {
+                Some(_) => cell.bytes().next_multiple_of(BLOCK),
+                None => cell.bytes(),
+            };
+            let counted = footprint_on(tier, bytes);
             let is_there = cell.home() == Some(tier);
             if is_there || homes == Homes::Open {
                 rounding += below.cost(cell.bytes()).saturating_sub(counted);

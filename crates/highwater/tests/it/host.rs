@@ -163,7 +163,7 @@ fn floor(mut rooms: Rooms, make: Make<'_>, recipe: Recipe) -> Rooms {
                 assert!(floor_bytes > rooms.device, "{floor_bytes} of {rooms:?}");
                 rooms.device = floor_bytes;
             }
-            Err(error) if matches!(error, Error::State { .. } | Error::HostFull { .. }) => {
+            Err(Error::State { .. } | Error::HostFull { .. }) => {
                 rooms.device += 16 * PAGE;
             }
             Err(other) => panic!("{rooms:?}: {other}"),
