@@ -132,6 +132,14 @@ pub struct RunArgs {
     #[arg(allow_hyphen_values = true)]
     pub memory: Option<Bytes>,
 
+    /// Of that, what kernels work in, apart from --host-memory [default: what is left]
+    #[arg(long, value_name = "SIZE", help_heading = "Memory and machine")]
+    pub device_memory: Option<Bytes>,
+
+    /// Of that, what tensors may wait in besides, before they wait on a disk [default: none]
+    #[arg(long, value_name = "SIZE", help_heading = "Memory and machine")]
+    pub host_memory: Option<Bytes>,
+
     /// Let tensors wait in a folder, in at most so much space, such as /data=40GiB: models larger than
     /// memory train from there [default: no disk is touched]
     #[arg(long, value_name = "DIR=SIZE", help_heading = "Memory and machine")]
@@ -230,6 +238,14 @@ pub struct ResumeArgs {
     /// Another budget, for later resumes too; the numbers stay the same
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
+
+    /// Another bound of what kernels work in, for later resumes too; the numbers stay the same
+    #[arg(long, value_name = "SIZE")]
+    pub device_memory: Option<Bytes>,
+
+    /// Another bound of what tensors may wait in besides, for later resumes too; the numbers stay the same
+    #[arg(long, value_name = "SIZE")]
+    pub host_memory: Option<Bytes>,
 
     /// Another folder and space for tensors to wait in, for later resumes too; the numbers stay the same
     #[arg(long, value_name = "DIR=SIZE", conflicts_with = "no_disk")]

@@ -154,6 +154,12 @@ pub struct MachineConfig {
     pub policy: Policy,
     /// Threads to compute with.
     pub threads: usize,
+    /// Bytes of that for what kernels work in; what is left without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<Bytes>,
+    /// Bytes of that for tensors to wait in besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<Bytes>,
     /// Where tensors may wait beside memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskConfig>,
@@ -352,6 +358,7 @@ impl RunConfig {
         count("batch", training.batch as u64, 1 << 16)?;
         count("accumulate", training.accumulate as u64, 1 << 16)?;
         count("threads", self.machine.threads as u64, 1024)?;
+        self.validate_memory()?;
         count("save-every", output.save_every, u64::MAX)?;
         count("keep", output.keep as u64, u64::MAX)?;
         let positions = model.n_positions as u64;
@@ -369,6 +376,32 @@ impl RunConfig {
         fraction("dropout", self.model.dropout)?;
         fraction("held-out", self.data.held_out)?;
         self.validate_optimizer()
+    }
+
+    fn validate_memory(&self) -> Result<(), SettingsError> {
+        let machine = &self.machine;
+        let parts = [
+            ("device-memory", machine.device_memory),
+            ("host-memory", machine.host_memory),
+        ];
+        let mut together = 0_u64;
+        for (setting, bytes) in parts {
+            if let Some(bytes) = bytes {
+                require(bytes > Bytes(0), setting, &bytes, || {
+                    "at least one byte".to_owned()
+                })?;
+                together = together.saturating_add(bytes.0);
+            }
+        }
+        require(
+            machine.memory.0 > together,
+            "memory",
+            &machine.memory,
+            || {
+                let together = Bytes(together);
+                format!("more than {together}, what device-memory and host-memory are together")
+            },
+        )
     }
 
     fn validate_optimizer(&self) -> Result<(), SettingsError> {

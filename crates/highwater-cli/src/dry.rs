@@ -103,6 +103,8 @@ impl<'a> Planner<'a> {
         forecast.seconds_per_step *= more;
         forecast.bytes_read = bytes(forecast.bytes_read);
         forecast.bytes_written = bytes(forecast.bytes_written);
+        forecast.host_bytes_read = bytes(forecast.host_bytes_read);
+        forecast.host_bytes_written = bytes(forecast.host_bytes_written);
         forecast.recompute_seconds *= more;
         forecast.recomputed_nodes = scale(forecast.recomputed_nodes);
         for price in &mut forecast.curve {
@@ -111,6 +113,8 @@ impl<'a> Planner<'a> {
             price.recomputed_nodes = scale(price.recomputed_nodes);
             price.bytes_read = bytes(price.bytes_read);
             price.bytes_written = bytes(price.bytes_written);
+            price.host_bytes_read = bytes(price.host_bytes_read);
+            price.host_bytes_written = bytes(price.host_bytes_written);
         }
         self.engine = Some(session.engine);
         Ok(forecast)

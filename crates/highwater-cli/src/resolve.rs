@@ -86,6 +86,8 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             memory: memory(args.memory, is_default)?,
             policy: args.policy.unwrap_or(crate::config::Policy::Auto),
             threads: args.threads.unwrap_or_else(cores),
+            device_memory: args.device_memory,
+            host_memory: args.host_memory,
             disk: args.disk.clone(),
             forbid: args.forbid.clone(),
             rates: highwater::Rates::default(),
@@ -120,6 +122,8 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         ..
     } = &mut config;
     machine.memory = args.memory.unwrap_or(machine.memory);
+    machine.device_memory = args.device_memory.or(machine.device_memory);
+    machine.host_memory = args.host_memory.or(machine.host_memory);
     machine.threads = args.threads.unwrap_or(machine.threads);
     if args.disk.is_some() || args.no_disk {
         machine.disk.clone_from(&args.disk);

@@ -88,6 +88,14 @@ impl Session {
         let machine = &config.machine;
         let builder = builder.memory(machine.memory.0).threads(machine.threads);
         let builder = builder.rates(machine.rates.clone()).correct_times(true);
+        let builder = match machine.device_memory {
+            Some(bytes) => builder.device_memory(bytes.0),
+            None => builder,
+        };
+        let builder = match machine.host_memory {
+            Some(bytes) => builder.host_memory(bytes.0),
+            None => builder,
+        };
         let builder = match &machine.disk {
             Some(disk) => {
                 let rates = disk.rates.map(DiskRates::from).unwrap_or_default();
@@ -229,7 +237,10 @@ impl From<highwater::Error> for Failure {
         use highwater::Error;
         use highwater::op::KernelError;
         let code = match &error {
-            Error::OverBudget { .. } | Error::State { .. } | Error::Build(_) => Code::Budget,
+            Error::OverBudget { .. }
+            | Error::State { .. }
+            | Error::HostFull { .. }
+            | Error::Build(_) => Code::Budget,
             Error::NonFinite { .. }
             | Error::Kernel {
                 source: KernelError::NonFinite { .. },

@@ -1,15 +1,16 @@
-//! Where the bytes of cells are: in memory or on disk.
+//! Where the bytes of cells are: in memory, or on a tier below it.
 
-use crate::disk::{DiskTier, Stretch};
 use crate::store::{Storage, Store};
+use crate::tiers::{Place, Tiers};
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph};
-use highwater_memory::spill::{Extent, SpillError, Tag};
+use highwater_memory::spill::{SpillError, Tag};
+use highwater_plan::Tier;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// With a disk, cells of at least so many bytes may be moved there.
+/// Cells of at least so many bytes may be moved to tiers below memory.
 pub(crate) const MOVABLE_BYTES: u64 = 64 << 10;
 
 /// The bytes of one cell.
@@ -17,11 +18,11 @@ pub(crate) const MOVABLE_BYTES: u64 = 64 << 10;
 pub(crate) struct Cell {
     bytes: u64,
     category: Category,
-    /// In memory; if not, they are on disk.
+    /// In memory; if not, they are below it.
     storage: Option<Arc<Storage>>,
-    /// Their place on disk. What lies there counts only while they are not in memory.
-    stretch: Option<Stretch>,
-    /// How often they were written to disk; never means that they are zeros if they are there.
+    /// Their place below memory, while they are there.
+    place: Option<Place>,
+    /// How often they were written below memory; never means that they are zeros if they are there.
     version: AtomicU64,
     /// A plan decided where they are.
     settled: bool,
@@ -34,19 +35,19 @@ impl Cell {
             bytes: storage.bytes(),
             category,
             storage: Some(storage),
-            stretch: None,
+            place: None,
             version: AtomicU64::new(0),
             settled: false,
         }
     }
 
-    /// Zeros, on disk, where nothing is written for them.
-    pub(crate) fn zeros_on_disk(bytes: u64, category: Category, stretch: Stretch) -> Self {
+    /// Zeros, below memory, where nothing is written for them.
+    pub(crate) fn zeros(bytes: u64, category: Category, place: Place) -> Self {
         Self {
             bytes,
             category,
             storage: None,
-            stretch: Some(stretch),
+            place: Some(place),
             version: AtomicU64::new(0),
             settled: false,
         }
@@ -57,36 +58,33 @@ impl Cell {
         self.storage.as_ref()
     }
 
+    /// The tier that it is on; none if it is in memory.
+    pub(crate) fn home(&self) -> Option<Tier> {
+        match &self.storage {
+            Some(_) => None,
+            None => self.place.as_ref().map(Place::tier),
+        }
+    }
+
     /// How many bytes there are.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether they could be elsewhere: on disk, or in memory that nobody else holds and that would
+    /// Whether they could be elsewhere: below memory, or in memory that nobody else holds and that would
     /// be free at once.
     pub(crate) fn is_movable(&self) -> bool {
         let alone = |storage: &Arc<Storage>| storage.is_home() && Arc::strong_count(storage) == 1;
         self.bytes >= MOVABLE_BYTES && self.storage.as_ref().is_none_or(alone)
     }
 
-    /// What they take on disk.
-    fn disk_bytes(&self) -> u64 {
-        let stretch = self.stretch.as_ref();
-        stretch.map_or(0, |stretch| Extent::footprint(stretch.extent.capacity))
-    }
-
-    /// Reads them from disk. Answers how many bytes were really read.
-    pub(crate) fn read(
-        &self,
-        disk: &DiskTier,
-        id: CellId,
-        to: &mut [u8],
-    ) -> Result<u64, SpillError> {
+    /// Reads them from below memory. Answers how many bytes were really read.
+    pub(crate) fn read(&self, id: CellId, to: &mut [u8]) -> Result<u64, SpillError> {
         let version = self.version.load(Ordering::Acquire);
-        match &self.stretch {
-            Some(stretch) if version > 0 => {
+        match &self.place {
+            Some(place) if version > 0 => {
                 let cell = u64::from(id);
-                disk.read(stretch.extent, Tag { cell, version }, to)?;
+                place.read(Tag { cell, version }, to)?;
                 Ok(to.len() as u64)
             }
             _ => {
@@ -96,19 +94,15 @@ impl Cell {
         }
     }
 
-    /// Writes them to their place on disk: from then on no earlier version counts, even if this fails.
-    pub(crate) fn write(
-        &self,
-        disk: &DiskTier,
-        id: CellId,
-        from: &[u8],
-    ) -> Result<u64, SpillError> {
-        let Some(stretch) = &self.stretch else {
+    /// Writes them to their place below memory: from then on no earlier version counts, even if this
+    /// fails.
+    pub(crate) fn write(&self, id: CellId, from: &[u8]) -> Result<u64, SpillError> {
+        let Some(place) = &self.place else {
             return Ok(0);
         };
         let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
         let cell = u64::from(id);
-        disk.write(stretch.extent, Tag { cell, version }, from)?;
+        place.write(Tag { cell, version }, from)?;
         Ok(from.len() as u64)
     }
 }
@@ -117,22 +111,23 @@ impl Cell {
 #[derive(Debug, Default)]
 pub(crate) struct Cells {
     all: BTreeMap<CellId, Cell>,
-    disk: Option<Arc<DiskTier>>,
+    tiers: Tiers,
     dry: bool,
     settled: bool,
 }
 
 impl Cells {
-    pub(crate) fn new(disk: Option<Arc<DiskTier>>, dry: bool) -> Self {
+    pub(crate) fn new(tiers: Tiers, dry: bool) -> Self {
         Self {
-            disk,
+            tiers,
             dry,
             ..Self::default()
         }
     }
 
-    pub(crate) fn disk(&self) -> Option<&Arc<DiskTier>> {
-        self.disk.as_ref()
+    /// The tiers below memory.
+    pub(crate) fn tiers(&self) -> &Tiers {
+        &self.tiers
     }
 
     pub(crate) fn get(&self, id: CellId) -> Option<&Cell> {
@@ -161,7 +156,7 @@ impl Cells {
         self.settled = false;
     }
 
-    /// The storage of a cell's bytes; of a copy, if they are on disk.
+    /// The storage of a cell's bytes; of a copy, if they are below memory.
     pub(crate) fn copy(
         &self,
         store: &Arc<Store>,
@@ -172,8 +167,11 @@ impl Cells {
         if let Some(storage) = &cell.storage {
             return Ok(Arc::clone(storage));
         }
-        let storage =
-            store.alloc_home(cell.bytes, cell.category, "a cell that is read from disk")?;
+        let storage = store.alloc_home(
+            cell.bytes,
+            cell.category,
+            "a cell that is read from below memory",
+        )?;
         self.fill(cell, graph, id, &storage)?;
         Ok(storage)
     }
@@ -191,8 +189,11 @@ impl Cells {
         if let Some(storage) = &cell.storage {
             return Ok(Arc::clone(storage));
         }
-        let storage =
-            store.alloc_home(cell.bytes, cell.category, "a cell that is read from disk")?;
+        let storage = store.alloc_home(
+            cell.bytes,
+            cell.category,
+            "a cell that is read from below memory",
+        )?;
         match self.fill(cell, graph, id, &storage) {
             Ok(()) => {}
             Err(Error::Disk { source, .. })
@@ -211,8 +212,7 @@ impl Cells {
         if cell.storage.is_some() || self.dry {
             return Ok(());
         }
-        let disk = self.disk.as_ref().ok_or_else(no_disk)?;
-        let written = cell.write(disk, id, raw::bytes(copy));
+        let written = cell.write(id, raw::bytes(copy));
         written
             .map(|_| ())
             .map_err(|source| failed(graph, id, source))
@@ -222,8 +222,7 @@ impl Cells {
         if self.dry {
             return Ok(());
         }
-        let disk = self.disk.as_ref().ok_or_else(no_disk)?;
-        let read = cell.read(disk, id, raw::bytes_mut(storage));
+        let read = cell.read(id, raw::bytes_mut(storage));
         read.map(|_| ()).map_err(|source| failed(graph, id, source))
     }
 
@@ -239,40 +238,56 @@ impl Cells {
         in_memory.map(|cell| store.home_cost(cell.bytes)).sum()
     }
 
-    /// What the cells that `is_posed` does not name take on disk.
-    pub(crate) fn others_on_disk(&self, is_posed: impl Fn(CellId) -> bool) -> u64 {
+    /// What the cells that `is_posed` does not name take on a tier.
+    pub(crate) fn others_on(&self, tier: Tier, is_posed: impl Fn(CellId) -> bool) -> u64 {
         let others = self.all.iter().filter(|&(&id, _)| !is_posed(id));
-        others.map(|(_, cell)| cell.disk_bytes()).sum()
+        let places = others.filter_map(|(_, cell)| cell.place.as_ref());
+        let there = places.filter(|place| place.tier() == tier);
+        there.map(Place::cost).sum()
     }
 
-    /// Whether all of these are where a plan wants them (on disk or not), as far as another plan
-    /// settled that.
-    pub(crate) fn are_at(&self, homes: impl IntoIterator<Item = (CellId, bool)>) -> bool {
-        homes.into_iter().all(|(id, on_disk)| {
-            let at = |cell: &Cell| !cell.settled || cell.storage.is_none() == on_disk;
+    /// Whether all of these are where a plan wants them, as far as another plan settled that.
+    pub(crate) fn are_at(&self, homes: impl IntoIterator<Item = (CellId, Option<Tier>)>) -> bool {
+        homes.into_iter().all(|(id, home)| {
+            let at = |cell: &Cell| !cell.settled || cell.home() == home;
             self.all.get(&id).is_some_and(at)
         })
     }
 
-    /// Moves cells to where a plan wants them: first those that go out, then those that come in. With
-    /// `for_good` other problems leave them there.
+    /// Moves cells to where a plan wants them. With `for_good` other problems leave them there.
     ///
-    /// A move that fails leaves the cell where it was.
+    /// Who finds no room waits until others have made some: those that leave memory go first. A move that
+    /// fails leaves the cell in memory or where it was.
     pub(crate) fn settle(
         &mut self,
         store: &Arc<Store>,
         graph: &Graph,
-        homes: &[(CellId, bool)],
+        homes: &[(CellId, Option<Tier>)],
         for_good: bool,
     ) -> Result<()> {
-        for &(id, on_disk) in homes {
-            if on_disk && self.known(id)?.storage.is_some() {
-                self.move_out(graph, id)?;
+        loop {
+            let (mut moved, mut waiting) = (false, None);
+            for leaves_memory in [true, false] {
+                for &(id, home) in homes {
+                    let at = self.known(id)?.home();
+                    if at == home || at.is_none() != leaves_memory {
+                        continue;
+                    }
+                    match self.move_to(store, graph, id, home) {
+                        Ok(()) => moved = true,
+                        Err(error) if error.is_full() => {
+                            // It may have come half its way, into memory.
+                            moved |= self.known(id)?.home() != at;
+                            waiting = Some(error);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
             }
-        }
-        for &(id, on_disk) in homes {
-            if !on_disk && self.known(id)?.storage.is_none() {
-                self.move_in(store, graph, id)?;
+            match waiting {
+                None => break,
+                Some(error) if !moved => return Err(error),
+                Some(_) => {}
             }
         }
         if for_good {
@@ -286,35 +301,67 @@ impl Cells {
         Ok(())
     }
 
-    /// Writes a cell to disk and gives its memory back.
-    pub(crate) fn move_out(&mut self, graph: &Graph, id: CellId) -> Result<()> {
-        let disk = Arc::clone(self.disk.as_ref().ok_or_else(no_disk)?);
+    /// Moves a cell, between tiers through memory.
+    fn move_to(
+        &mut self,
+        store: &Arc<Store>,
+        graph: &Graph,
+        id: CellId,
+        home: Option<Tier>,
+    ) -> Result<()> {
+        if self.known(id)?.home().is_some() {
+            self.move_in(store, graph, id)?;
+        }
+        match home {
+            Some(tier) => {
+                let below = self.tiers.get(tier)?;
+                let take = |bytes: u64| Place::take(&below, bytes, &name(graph, id));
+                self.move_out(graph, id, take)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Moves a cell out of memory to the nearest tier that has room.
+    pub(crate) fn move_below(&mut self, graph: &Graph, id: CellId) -> Result<()> {
+        let tiers = self.tiers.clone();
+        self.move_out(graph, id, |bytes| tiers.take(bytes, &name(graph, id)))
+    }
+
+    /// Writes a cell to a place below memory and gives its memory back.
+    fn move_out(
+        &mut self,
+        graph: &Graph,
+        id: CellId,
+        take: impl FnOnce(u64) -> Result<Place>,
+    ) -> Result<()> {
         let dry = self.dry;
         let Some(cell) = self.all.get_mut(&id) else {
             return Ok(());
         };
-        if cell.storage.is_none() {
+        let Some(storage) = &cell.storage else {
             return Ok(());
-        }
-        if cell.stretch.is_none() {
-            cell.stretch = Some(disk.take(cell.bytes, &name(graph, id))?);
-        }
-        if let Some(storage) = &cell.storage
-            && !dry
-        {
-            let written = cell.write(&disk, id, raw::bytes(storage));
-            written.map_err(|source| failed(graph, id, source))?;
+        };
+        cell.place = Some(take(cell.bytes)?);
+        let written = if dry {
+            Ok(0)
+        } else {
+            cell.write(id, raw::bytes(storage))
+        };
+        if let Err(source) = written {
+            cell.place = None;
+            return Err(failed(graph, id, source));
         }
         cell.storage = None;
         Ok(())
     }
 
-    /// Reads a cell into memory and gives its place on disk back.
+    /// Reads a cell into memory and gives its place below back.
     fn move_in(&mut self, store: &Arc<Store>, graph: &Graph, id: CellId) -> Result<()> {
         let storage = self.copy(store, graph, id)?;
         if let Some(cell) = self.all.get_mut(&id) {
             cell.storage = Some(storage);
-            cell.stretch = None;
+            cell.place = None;
         }
         Ok(())
     }
@@ -332,8 +379,4 @@ pub(crate) fn failed(graph: &Graph, id: CellId, source: SpillError) -> Error {
         what: name(graph, id),
         source,
     }
-}
-
-fn no_disk() -> Error {
-    Error::Internal("a cell is to be on disk, and there is none".into())
 }

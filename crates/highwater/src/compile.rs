@@ -6,7 +6,7 @@ use highwater_graph::{
     BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
     Version,
 };
-use highwater_plan::{self as plan, Home, Link, Pin, Problem};
+use highwater_plan::{self as plan, Home, Pin, Problem, Tier};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -89,11 +89,19 @@ impl Compiled {
         })
     }
 
-    /// Where a plan wants them: whether on disk.
-    pub(crate) fn homes(&self, plan: &plan::Plan) -> Vec<(CellId, bool)> {
+    /// Where a plan wants them: on which tier, if not in memory.
+    pub(crate) fn homes(&self, plan: &plan::Plan) -> Vec<(CellId, Option<Tier>)> {
         let homes = plan.homes.iter();
-        let homes = homes.filter_map(|&(value, tier)| Some((self.cell(value)?, tier.is_some())));
+        let homes = homes.filter_map(|&(value, tier)| Some((self.cell(value)?, tier)));
         homes.collect()
+    }
+
+    /// What rooms cost beside what plans count for the cells that they decide about: whole pages.
+    pub(crate) fn rounding(&self, cost: impl Fn(u64) -> u64, counted: impl Fn(u64) -> u64) -> u64 {
+        let values = self.problem.values.iter();
+        let open = values.filter(|value| value.home == Home::Cell(None));
+        let lost = |value: &plan::Value| cost(value.bytes).saturating_sub(counted(value.bytes));
+        open.map(lost).sum()
     }
 }
 
@@ -107,8 +115,8 @@ pub(crate) struct Posed<'a> {
     pub(crate) wanted: &'a BTreeSet<ValueId>,
     /// The homes of the cells that are values of the problem; the others are in memory of their own.
     pub(crate) homes: &'a dyn Fn(CellId) -> Option<Home>,
-    /// What the planner is told of the disk, if these cells are values of the problem.
-    pub(crate) disk: &'a dyn Fn(&BTreeSet<CellId>) -> Option<Link>,
+    /// What the planner is told of tiers below memory, if these cells are values of the problem.
+    pub(crate) tiers: &'a dyn Fn(&BTreeSet<CellId>) -> plan::Tiers,
     pub(crate) threads: usize,
     pub(crate) clock: &'a Clock,
 }
@@ -147,7 +155,7 @@ pub(crate) fn compile(
     });
     problem.values = values.collect();
     let cells = numbers.cell_values.keys().copied().collect();
-    problem.tiers.disk = (from.disk)(&cells);
+    problem.tiers = (from.tiers)(&cells);
     Compiled {
         problem: Arc::new(problem),
         nodes,

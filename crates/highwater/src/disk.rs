@@ -1,11 +1,13 @@
 //! The disk that cells and values wait on: its spill file, and who has which part of it.
 
+use crate::tiers::{Below, TierUse};
 use crate::{Error, Result};
 use highwater_memory::Places;
 use highwater_memory::spill::{self, BLOCK, Disk, Extent, Spill, SpillError, Store, Tag};
-use highwater_plan::Link;
+use highwater_plan::{Link, Tier};
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a disk is taken to move, for predictions and choices between plans. Bytes per second.
@@ -77,22 +79,11 @@ pub(crate) struct DiskTier {
     /// None in a dry run, which moves nothing.
     spill: Option<Store>,
     places: Mutex<Places>,
+    /// The most bytes that were in use.
+    most_bytes: AtomicU64,
     /// What it is taken to move.
     rates: Mutex<DiskRates>,
     writable: bool,
-}
-
-/// An extent that is given back when its owner goes.
-#[derive(Debug)]
-pub(crate) struct Stretch {
-    disk: Arc<DiskTier>,
-    pub(crate) extent: Extent,
-}
-
-impl Drop for Stretch {
-    fn drop(&mut self) {
-        self.disk.places().give(self.extent.offset);
-    }
 }
 
 impl DiskTier {
@@ -127,6 +118,7 @@ impl DiskTier {
         Ok(Self {
             spill,
             places: Mutex::new(Places::new(bytes)),
+            most_bytes: AtomicU64::new(0),
             rates: Mutex::new(rates),
             writable,
         })
@@ -146,11 +138,20 @@ impl DiskTier {
         *self.rates.lock().unwrap_or_else(PoisonError::into_inner) = rates;
     }
 
-    /// What the planner is told, if so much of the disk belongs to others.
-    pub(crate) fn link(&self, others: u64) -> Link {
+    fn note(&self, bytes: u64) {
+        self.most_bytes.fetch_max(bytes, Ordering::AcqRel);
+    }
+}
+
+impl Below for DiskTier {
+    fn tier(&self) -> Tier {
+        Tier::Disk
+    }
+
+    fn link(&self, room_bytes: u64) -> Link {
         let rates = self.rates();
         Link {
-            bytes: self.places().capacity().saturating_sub(others),
+            bytes: room_bytes,
             read: rates.read,
             write: rates.write,
             read_while_writing: rates.read_while_writing,
@@ -159,55 +160,57 @@ impl DiskTier {
         }
     }
 
-    /// Bytes of the file that belong to cells.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.places().bytes()
+    fn cost(&self, bytes: u64) -> u64 {
+        Extent::footprint(bytes)
     }
 
-    /// An extent for payloads of so many bytes.
-    pub(crate) fn take(self: &Arc<Self>, bytes: u64, what: &str) -> Result<Stretch> {
+    fn usage(&self) -> TierUse {
+        let places = self.places();
+        TierUse {
+            bytes: places.bytes(),
+            most_bytes: self.most_bytes.load(Ordering::Acquire),
+            room_bytes: places.capacity(),
+        }
+    }
+
+    fn take(&self, bytes: u64, what: &str) -> Result<Extent> {
         let mut places = self.places();
         let Some(offset) = places.take(Extent::footprint(bytes)) else {
             return Err(full(&places, bytes, what));
         };
-        let extent = Extent {
+        self.note(places.bytes());
+        Ok(Extent {
             offset,
             capacity: bytes,
-        };
-        drop(places);
-        Ok(Stretch {
-            disk: Arc::clone(self),
-            extent,
         })
     }
 
-    /// Where an area of so many bytes starts that a plan may use until it ends: the end of the file,
-    /// which cells have not reached. Cells get no extents while a plan runs.
-    pub(crate) fn area(&self, bytes: u64) -> Result<u64> {
+    fn give(&self, extent: Extent) {
+        self.places().give(extent.offset);
+    }
+
+    /// The end of the file, which cells have not reached.
+    fn area(&self, bytes: u64) -> Result<u64> {
         let places = self.places();
         let start = places.capacity().checked_sub(bytes);
         let start = start.map(|start| start / BLOCK as u64 * BLOCK as u64);
         match start {
-            Some(start) if start >= places.top() => Ok(start),
+            Some(start) if start >= places.top() => {
+                self.note(places.bytes() + bytes);
+                Ok(start)
+            }
             _ => Err(full(&places, bytes, "values of the step")),
         }
     }
 
-    /// Writes a payload; see [`Spill::write`].
-    pub(crate) fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {
+    fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {
         match &self.spill {
             Some(spill) => spill.write(extent, tag, payload),
             None => Ok(()),
         }
     }
 
-    /// Reads a payload; see [`Spill::read`].
-    pub(crate) fn read(
-        &self,
-        extent: Extent,
-        tag: Tag,
-        payload: &mut [u8],
-    ) -> Result<(), SpillError> {
+    fn read(&self, extent: Extent, tag: Tag, payload: &mut [u8]) -> Result<(), SpillError> {
         match &self.spill {
             Some(spill) => spill.read(extent, tag, payload),
             None => Ok(()),

@@ -3,14 +3,18 @@
 use crate::cells::Cells;
 use crate::clock::Clock;
 use crate::disk::{DiskPlace, DiskRates, DiskSettings, DiskTier};
+use crate::host::HostTier;
+use crate::limits::{Limits, Stated};
 use crate::optim::PIECE_BYTES;
 use crate::plan_cache::PlanCache;
 use crate::report::{StepReport, Totals};
 use crate::state::State;
 use crate::store::Store;
 use crate::tensor::Tensor;
+use crate::tiers::{Below, TierUse, TierUses, Tiers};
 use crate::{Error, Rates, Result};
 use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source};
+use highwater_memory::{Arena, Reserve};
 use highwater_ops::{Device, Kernels, Pool};
 use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
@@ -34,14 +38,13 @@ pub(crate) struct Inner {
     pub(crate) verify: bool,
     pub(crate) on_plan: Option<OnPlan>,
     pub(crate) dry: bool,
-    /// Where cells may be beside memory.
-    pub(crate) disk: Option<Arc<DiskTier>>,
+    /// Where cells may be below memory.
+    pub(crate) tiers: Tiers,
     /// About how many points the curve of a forecast has for each plan.
     pub(crate) prices: usize,
     /// Bytes of a moment in one piece at most.
     pub(crate) piece_bytes: u64,
-    /// Bytes of the process that `memory(..)` bounds; `None` if only the arenas are bounded.
-    process_budget: Option<u64>,
+    limits: Limits,
     state: Mutex<State>,
     /// Cells whose last handle was dropped; taken up at the next lock, when no graph reads them.
     dropped_cells: Mutex<Vec<CellId>>,
@@ -55,9 +58,9 @@ pub type OnPlan = fn(&plan::Problem, &plan::Plan);
 #[must_use = "a builder does nothing until build() is called"]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Builder {
-    memory: Option<u64>,
+    limits: Limits,
     reserve: Option<u64>,
-    arena: Option<u64>,
+    host_rates: Option<(f64, f64)>,
     threads: Option<usize>,
     policy: Policy,
     rates: Rates,
@@ -99,7 +102,7 @@ const CAPACITY_BYTES: u64 = 1 << 41;
 impl Builder {
     /// The most bytes that the whole process may occupy: arenas plus the reserve measured at start.
     pub fn memory(mut self, bytes: u64) -> Self {
-        self.memory = Some(bytes);
+        self.limits.memory = Some(bytes);
         self
     }
 
@@ -114,7 +117,32 @@ impl Builder {
     /// The most bytes that the arenas may occupy (state and plans together), whatever the rest of
     /// the process takes.
     pub fn arena(mut self, bytes: u64) -> Self {
-        self.arena = Some(bytes);
+        self.limits.arena = Some(bytes);
+        self
+    }
+
+    /// The most bytes of the memory that kernels work in: state and plans. With [`Builder::host_memory`]
+    /// that is apart from the rest of the machine's memory, though on a machine without a device both are
+    /// memory of the process; [`Builder::memory`] bounds both together, with the reserve.
+    pub fn device_memory(mut self, bytes: u64) -> Self {
+        self.limits.device = Some(bytes);
+        self
+    }
+
+    /// Lets parameters, moments, gradients and values of a step wait in host memory, at most so many bytes
+    /// of it, as on the disk of [`Builder::disk`]; with both, the disk comes after it. What is computed
+    /// stays the same, bit for bit. Kernels have what [`Builder::device_memory`] says, or what
+    /// [`Builder::memory`] leaves.
+    pub fn host_memory(mut self, bytes: u64) -> Self {
+        self.limits.host = Some(bytes);
+        self
+    }
+
+    /// What copies to and from host memory move, for predictions and choices between plans: bytes per
+    /// second with nothing under way the other way, and with something. By default constants, so that
+    /// plans are the same on every machine.
+    pub fn host_rates(mut self, alone: f64, both_ways: f64) -> Self {
+        self.host_rates = Some((alone, both_ways));
         self
     }
 
@@ -239,18 +267,28 @@ impl Builder {
     /// [`Error::Build`] if threads or address space are refused, if the budget is below what the
     /// process takes already, or if the disk's folder cannot hold what was asked for.
     pub fn build(self) -> Result<Engine> {
+        self.limits.check()?;
+        let rates = self.host_rates.unwrap_or((1.0, 1.0));
+        if ![rates.0, rates.1].iter().all(|&r| r.is_finite() && r > 0.0) {
+            let message = "Builder::host_rates() takes bytes per second: numbers above 0";
+            return Err(Error::Build(message.to_owned()));
+        }
         highwater_memory::heap::map_large_blocks();
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(available);
         let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
         pool.run(|| highwater_ops::warm_up(&pool));
-        let budget = self.memory.or(self.arena).unwrap_or(u64::MAX / 4);
-        let capacity = self.arena.unwrap_or(budget).clamp(1 << 20, CAPACITY_BYTES);
+        let capacity = self.limits.capacity().clamp(1 << 20, CAPACITY_BYTES);
         // A dry run takes address space only, and says itself what does not fit.
         let capacity = if self.dry { CAPACITY_BYTES } else { capacity };
         let open = |settings| DiskTier::open(settings, self.disk_rates, self.disk_writes, self.dry);
-        let disk = self.disk.map(open).transpose()?.map(Arc::new);
-        let store = Arc::new(Store::new(capacity, budget, disk.is_some(), self.dry)?);
+        let host = |bytes| HostTier::new(bytes, self.host_rates);
+        let tiers = Tiers {
+            host: self.limits.host.map(host).transpose()?.map(Arc::new),
+            disk: self.disk.map(open).transpose()?.map(Arc::new),
+        };
+        let budget = self.limits.budget(0);
+        let store = Arc::new(Store::new(capacity, budget, tiers.any(), self.dry)?);
         let engine = Engine(Arc::new(Inner {
             pool,
             kernels: self.kernels,
@@ -260,15 +298,15 @@ impl Builder {
             verify: self.verify,
             on_plan: self.on_plan,
             dry: self.dry,
-            disk: disk.clone(),
+            tiers: tiers.clone(),
             prices: self.prices,
             piece_bytes: self.piece_bytes,
-            process_budget: self.memory,
+            limits: self.limits,
             state: Mutex::new(State {
                 seed: self.seed,
                 clock: Clock::new(self.rates, self.correct_times),
                 cache: self.cache,
-                cells: Cells::new(disk, self.dry),
+                cells: Cells::new(tiers, self.dry),
                 ..State::default()
             }),
             dropped_cells: Mutex::new(Vec::new()),
@@ -278,18 +316,8 @@ impl Builder {
         let reserve = self.reserve.unwrap_or_else(measured);
         engine.set_reserve(&mut engine.lock(), reserve);
         // A dry run says itself what would fit.
-        if let Some(memory) = self.memory
-            && reserve >= memory
-            && !self.dry
-        {
-            let (reserve, memory) = (
-                highwater_memory::Bytes(reserve),
-                highwater_memory::Bytes(memory),
-            );
-            return Err(Error::Build(format!(
-                "the process needs {reserve} beside its tensors, and the budget is {memory}\n  hint: \
-                 give it more; Builder::dry_run() tells the least for a step"
-            )));
+        if !self.dry {
+            self.limits.check_reserve(reserve)?;
         }
         Ok(engine)
     }
@@ -303,9 +331,9 @@ impl Engine {
     /// An engine to be configured.
     pub fn builder() -> Builder {
         Builder {
-            memory: None,
+            limits: Limits::default(),
             reserve: None,
-            arena: None,
+            host_rates: None,
             threads: None,
             policy: Policy::Auto,
             rates: Rates::default(),
@@ -409,7 +437,36 @@ impl Engine {
 
     /// Bytes of the disk's file that belong to parameters, moments and gradients now.
     pub fn disk_bytes(&self) -> u64 {
-        self.0.disk.as_ref().map_or(0, |disk| disk.bytes())
+        let disk = self.0.tiers.disk.as_ref();
+        disk.map_or(0, |disk| disk.usage().bytes)
+    }
+
+    /// Bytes that each tier holds, and held at most.
+    pub fn tiers(&self) -> TierUses {
+        let (store, tiers) = (&self.0.store, &self.0.tiers);
+        TierUses {
+            device: TierUse {
+                bytes: store.mapped_bytes(),
+                most_bytes: store.most_bytes(),
+                room_bytes: store.budget(),
+            },
+            host: tiers.host.as_ref().map(|host| host.usage()),
+            disk: tiers.disk.as_ref().map(|disk| disk.usage()),
+        }
+    }
+
+    /// Bytes of memory that the arenas of kernels and state, and those of host memory, occupy now, as the
+    /// system counts. For tests: takes milliseconds.
+    ///
+    /// # Errors
+    /// Where the system does not tell.
+    #[doc(hidden)]
+    pub fn resident_bytes(&self) -> std::io::Result<(u64, u64)> {
+        let sum = |arenas: &[&Arena]| arenas.iter().map(|arena| arena.resident_bytes()).sum();
+        let device: std::io::Result<u64> = self.0.store.with_arenas(sum);
+        let host = self.0.tiers.host.as_ref();
+        let host = host.map_or(Ok(0), |host| host.with_arena(Arena::resident_bytes));
+        Ok((device?, host?))
     }
 
     /// The stream of what happens to memory, and its statistics.
@@ -509,22 +566,29 @@ impl Engine {
 
     /// Measured bytes of the process outside the arenas; 0 where the system does not tell.
     pub(crate) fn measure_reserve(&self) -> u64 {
-        self.0.store.measure_reserve()
+        let measure = |arenas: &[&Arena]| Reserve::measure(arenas);
+        let reserve = self.0.store.with_arenas(|arenas| match &self.0.tiers.host {
+            Some(host) => host.with_arena(|host| measure(&[arenas, &[host]].concat())),
+            None => measure(arenas),
+        });
+        reserve.map_or(0, |reserve| reserve.total())
     }
 
     /// Sets the reserve, and with it what the arenas may take.
     pub(crate) fn set_reserve(&self, state: &mut State, bytes: u64) {
         state.reserve_bytes = bytes;
-        if let Some(memory) = self.0.process_budget {
-            self.0.store.set_budget(memory.saturating_sub(bytes));
+        if self.is_process_bounded() {
+            self.0.store.set_budget(self.0.limits.budget(bytes));
         }
     }
 
     /// Sets the reserve to what a graph of so many nodes takes.
     pub(crate) fn reserve_for(&self, state: &mut State, nodes: usize) {
-        let node = match self.0.disk {
-            Some(_) => RESERVE_MOVED_NODE_BYTES,
-            None => RESERVE_NODE_BYTES,
+        let moves = self.0.tiers.disk.is_some() || self.0.tiers.host.is_some();
+        let node = if moves {
+            RESERVE_MOVED_NODE_BYTES
+        } else {
+            RESERVE_NODE_BYTES
         };
         let graph = (nodes as u64).saturating_mul(node);
         let graph = graph.saturating_sub(RESERVE_GRAPH_BYTES);
@@ -538,14 +602,16 @@ impl Engine {
     /// Raises the reserve if the process outgrew it, so that the next plan's arena shrinks.
     pub(crate) fn check_reserve(&self, state: &mut State) {
         // A dry run plans for another process than this one.
-        if self.0.process_budget.is_none() || self.0.dry {
+        if !self.is_process_bounded() || self.0.dry {
             return;
         }
         let Ok(usage) = highwater_memory::Usage::read() else {
             return;
         };
         // Cheap first: only if all pages of the arenas are touched can this be exact.
-        if usage.resident > state.reserve_bytes + self.0.store.mapped_bytes() {
+        let host = self.0.tiers.host.as_ref();
+        let host = host.map_or(0, |host| host.mapped_bytes());
+        if usage.resident > state.reserve_bytes + self.0.store.mapped_bytes() + host {
             let measured = self.measure_reserve();
             if measured > state.reserve_bytes {
                 self.set_reserve(state, measured + (RESERVE_HEADROOM_BYTES >> 2));
@@ -553,12 +619,18 @@ impl Engine {
         }
     }
 
-    /// The budget that a refusal talks about: the process's if that is bounded, else the arenas'.
-    pub(crate) fn stated_budget(&self, state: &State) -> (u64, u64) {
-        match self.0.process_budget {
-            Some(memory) => (memory, state.reserve_bytes),
-            None => (self.0.store.budget(), 0),
-        }
+    fn is_process_bounded(&self) -> bool {
+        self.0.limits.memory.is_some()
+    }
+
+    /// The budget that forecasts talk of: the process's if that is bounded, else that of arenas.
+    pub(crate) fn stated(&self, state: &State) -> Stated {
+        self.0.limits.stated(state.reserve_bytes)
+    }
+
+    /// The budget that a refusal talks of, and what it is of.
+    pub(crate) fn refusing(&self, state: &State) -> (Stated, &'static str) {
+        self.0.limits.refusing(state.reserve_bytes)
     }
 }
 

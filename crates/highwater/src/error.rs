@@ -4,6 +4,7 @@ use highwater_graph::OpError;
 use highwater_memory::spill::SpillError;
 use highwater_memory::{ArenaError, Bytes, FilesError, SlotsError};
 use highwater_ops::KernelError;
+use highwater_plan::Tier;
 
 /// An error of the engine. Each says what is wrong, where, and what to do.
 #[derive(thiserror::Error)]
@@ -54,12 +55,14 @@ pub enum Error {
     },
     /// The step cannot run inside the budget, however much is recomputed. Nothing was run.
     #[error(
-        "does not fit: needs at least {} of memory{}, has {}{}\n  largest at that point: {holder}\n  \
-         hint: give it {} or more, or reduce the batch or the sequence length",
-        Bytes(*floor_bytes), of_process(*reserve_bytes), Bytes(*budget_bytes), in_module(at),
-        Bytes(*floor_bytes)
+        "does not fit: needs at least {} of {tier}{}, has {}{}\n  largest at that point: {holder}\n  \
+         hint: give it {} or more, {}or reduce the batch or the sequence length",
+        Bytes(*floor_bytes), beside(*reserve_bytes, *host_bytes), Bytes(*budget_bytes), in_module(at),
+        Bytes(*floor_bytes), or_more(full)
     )]
     OverBudget {
+        /// What there is too little of: `memory` or `device memory`.
+        tier: &'static str,
         /// Least bytes that would do, reserve and state included.
         floor_bytes: u64,
         /// The budget.
@@ -67,6 +70,10 @@ pub enum Error {
         /// What of the floor the process takes beside its tensors: code, threads, libraries, and
         /// whatever the program itself has allocated. 0 if the process is not bounded.
         reserve_bytes: u64,
+        /// What of the floor is host memory.
+        host_bytes: u64,
+        /// The tiers below that are full there: with more room on them, the floor may be lower.
+        full: Vec<Tier>,
         /// The node that sets the floor.
         at: String,
         /// The largest value held there.
@@ -74,8 +81,8 @@ pub enum Error {
     },
     /// There is no room for state (parameters, moments, inputs, kept values).
     #[error(
-        "no room for {} of {what}: {source}\n  hint: give the engine more memory; what the program \
-         itself allocates counts too", Bytes(*bytes)
+        "no room for {} of {what}: {source}\n  hint: give the engine more memory, where that is apart more \
+         device memory; what the program itself allocates counts too", Bytes(*bytes)
     )]
     State {
         /// What it was for.
@@ -84,6 +91,21 @@ pub enum Error {
         bytes: u64,
         /// What the allocator said.
         source: SlotsError,
+    },
+    /// There is no room in the host memory that the engine was given.
+    #[error(
+        "no room in host memory for {} of {what}: {} of {} are taken\n  hint: give \
+         Builder::host_memory() more bytes", Bytes(*bytes), Bytes(*taken_bytes), Bytes(*room_bytes)
+    )]
+    HostFull {
+        /// What it was for.
+        what: String,
+        /// How many bytes, in whole pages.
+        bytes: u64,
+        /// Bytes that the engine may take there.
+        room_bytes: u64,
+        /// Bytes that it takes there now.
+        taken_bytes: u64,
     },
     /// There is no room on the disk that the engine was given.
     #[error(
@@ -172,6 +194,16 @@ pub enum Error {
     Saved(String),
 }
 
+impl Error {
+    /// Whether there was no room for a tensor, in memory or below.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(
+            self,
+            Self::State { .. } | Self::HostFull { .. } | Self::DiskFull { .. }
+        )
+    }
+}
+
 /// As it is displayed, so that a `main` that answers this error tells it to people.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -195,12 +227,28 @@ fn advice(source: &SpillError) -> &'static str {
     }
 }
 
-fn of_process(reserve_bytes: u64) -> String {
-    if reserve_bytes == 0 {
-        return String::new();
-    }
+/// What of a floor is for others than plans and state.
+fn beside(reserve_bytes: u64, host_bytes: u64) -> String {
     let reserve = Bytes(reserve_bytes);
-    format!(" ({reserve} of it for the process itself: code, threads, its own data)")
+    let host = match host_bytes {
+        0 => String::new(),
+        host => format!("; {} are host memory", Bytes(host)),
+    };
+    match reserve_bytes {
+        0 => String::new(),
+        _ => {
+            format!(" ({reserve} of it for the process itself: code, threads, its own data{host})")
+        }
+    }
+}
+
+/// What else would help.
+fn or_more(full: &[Tier]) -> String {
+    let more = |tier: &Tier| match tier {
+        Tier::Host => "more host memory, of which none is left there, ",
+        Tier::Disk => "more of the disk, of which none is left there, ",
+    };
+    full.iter().map(more).collect()
 }
 
 fn in_module(module: &str) -> String {

@@ -14,7 +14,7 @@ use crate::state::{State, kept_values, value};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, Graph, Operand, Source, ValueId};
-use highwater_plan::{Families, Plan, Problem};
+use highwater_plan::{Families, Plan, Problem, Tier};
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::Arc;
@@ -204,7 +204,9 @@ impl Engine {
         };
         let part = self.part(state, told, Arc::clone(&plan), &compiled, Some(&ran));
         state.steps.add(part);
-        state.report(&plan, &compiled, &ran, times, &self.0.store);
+        let host = self.tiers().host.map_or(0, |host| host.bytes);
+        let bytes = (self.0.store.state_bytes(), host);
+        state.report(&plan, &compiled, &ran, times, bytes);
         if is_typical {
             state.clock.note(compiled.runs(&ran));
             self.correct_disk(state, &compiled, &plan, &ran);
@@ -262,7 +264,7 @@ impl Engine {
         for &id in missing {
             let value = state.graph.value(id);
             let (bytes, category) = (value.spec.bytes(), value.category);
-            // With a disk, gradients become cells that may move there.
+            // Gradients become cells, which may move below memory.
             let alloc = || match category {
                 Category::Gradient if self.is_movable(bytes) => {
                     self.0.store.alloc_home(bytes, category, "a gradient")
@@ -459,7 +461,7 @@ impl Engine {
 
     fn refusal(&self, state: &State, compiled: &Compiled, family: &Families) -> Error {
         let floor = family.floor();
-        let (budget_bytes, reserve) = self.stated_budget(state);
+        let (stated, tier) = self.refusing(state);
         let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
         let at = floor
             .node
@@ -484,11 +486,15 @@ impl Engine {
             )
         });
         Error::OverBudget {
-            floor_bytes: self.least_budget(floor.arena_bytes)
+            tier,
+            floor_bytes: self.least_budget(compiled, floor.arena_bytes)
                 + self.beside(state, compiled)
-                + reserve,
-            budget_bytes,
-            reserve_bytes: reserve,
+                + stated.reserve
+                + stated.host,
+            budget_bytes: stated.budget,
+            reserve_bytes: stated.reserve,
+            host_bytes: stated.host,
+            full: full_tiers(&compiled.problem, family),
             at: at.unwrap_or_default(),
             holder: holder.unwrap_or_else(|| "scratch memory".into()),
         }
@@ -657,6 +663,22 @@ impl Compiled {
             .collect();
         Until { values, nodes }
     }
+}
+
+/// The tiers that have no room left, at the floor, for the largest value that might wait there.
+fn full_tiers(problem: &Problem, family: &Families) -> Vec<Tier> {
+    let Ok(least) = family.choose(problem, family.floor().arena_bytes) else {
+        return Vec::new();
+    };
+    let largest = family.floor().holders.iter().map(|&(_, bytes)| bytes).max();
+    let largest = largest.unwrap_or(0);
+    let is_full = |tier: &Tier| {
+        let traffic = least.traffic(*tier);
+        let taken = traffic.home_bytes + traffic.spill_bytes;
+        let link = problem.tiers.link(*tier);
+        link.is_some_and(|link| taken.saturating_add(largest) > link.bytes)
+    };
+    Tier::ALL.into_iter().filter(is_full).collect()
 }
 
 /// What an evaluation is to achieve.

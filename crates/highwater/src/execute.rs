@@ -11,7 +11,7 @@ use crate::store::{Storage, Store};
 use crate::{Error, Result};
 use highwater_graph::{Graph, Node, Operand, Source, Spec, ValueId};
 use highwater_ops::{Args, Device, Kernels, Pool, View};
-use highwater_plan::{Action, Instruction, Lane, Plan};
+use highwater_plan::{Action, Instruction, Lane, Plan, Tier};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,6 +70,8 @@ pub(crate) struct Ran {
     pub(crate) recompute_seconds: f64,
     /// What was moved to and from disk.
     pub(crate) io: Io,
+    /// What was moved to and from host memory.
+    pub(crate) host_io: Io,
 }
 
 impl Ran {
@@ -131,7 +133,7 @@ pub(crate) fn execute(
         wrote,
         guard,
     })?;
-    ran.io = ended.io;
+    [ran.host_io, ran.io] = [Tier::Host, Tier::Disk].map(|tier| ended.io[tier as usize]);
     ran.offsets.correct(plan, stopped_at, &ended.completed);
     Ok(ran)
 }
@@ -337,10 +339,11 @@ impl<'a> Run<'a> {
                     (Some(storage), _) => (storage.address(), storage.bytes()),
                     (None, Some(value)) => {
                         let offset = self.ran.offsets.get(value);
-                        let offset = offset.ok_or_else(|| absent("a cell on disk"))?;
+                        let offset =
+                            offset.ok_or_else(|| absent("a cell that is not in memory"))?;
                         (self.arena(offset, cell.bytes())?, cell.bytes())
                     }
-                    (None, None) => return Err(absent("a cell on disk")),
+                    (None, None) => return Err(absent("a cell that is not in memory")),
                 };
                 let writable = node.writes.iter().any(|&(cell, _)| cell == id);
                 (address, bytes, writable)

@@ -15,15 +15,16 @@ use crate::engine::Engine;
 use crate::execute::{Ran, describe};
 use crate::plan_cache::PlanCache;
 use crate::state::State;
-use held::{Moment, held};
+use held::{Beside, Moment, held};
 use highwater_graph::{Graph, Phase};
-use highwater_plan::{Action, Families, Home, NodeId, Plan, Policy, Problem, holders};
+use highwater_plan::{Action, Families, Home, NodeId, Plan, Policy, Problem, Tier, holders};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-/// A step as planned. All bytes are of the whole process: plan, state and reserve, where they are
-/// not said to be of the arena alone.
+/// A step as planned. All bytes are of the whole process: plan, state, reserve, and all of the host
+/// memory that there is room for, where they are not said to be of the arena or of a tier alone. Where
+/// only tensors are bounded, they are of the memory that kernels work in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// Whether it runs inside the budget.
@@ -57,6 +58,15 @@ pub struct Forecast {
     /// Bytes of the disk that its plans take: for cells, and for values while they run.
     #[serde(default)]
     pub disk_bytes: u64,
+    /// Bytes that a step copies from host memory, where that is apart.
+    #[serde(default)]
+    pub host_bytes_read: u64,
+    /// Bytes that a step copies to host memory.
+    #[serde(default)]
+    pub host_bytes_written: u64,
+    /// Bytes of host memory that its plans take: for cells, and for values while they run.
+    #[serde(default)]
+    pub host_bytes: u64,
     /// Height of the arena of the plan with the highest peak.
     pub arena_bytes: u64,
     /// Parameters, moments, inputs, kept values.
@@ -93,6 +103,12 @@ pub struct Price {
     /// Bytes that a step writes to disk.
     #[serde(default)]
     pub bytes_written: u64,
+    /// Bytes that a step copies from host memory, where that is apart.
+    #[serde(default)]
+    pub host_bytes_read: u64,
+    /// Bytes that a step copies to host memory.
+    #[serde(default)]
+    pub host_bytes_written: u64,
 }
 
 /// What is said about a plan when it is made; kept as long as the plan.
@@ -125,6 +141,8 @@ pub(crate) struct Part {
     /// Without the cells that the plan decided about.
     state_bytes: u64,
     reserve_bytes: u64,
+    /// Room of host memory, if it counts.
+    host_room_bytes: u64,
     /// What runs of the plan before the next one takes over.
     ran: Price,
 }
@@ -183,7 +201,7 @@ impl Told {
 
 impl Part {
     fn beside(&self) -> u64 {
-        self.state_bytes + self.reserve_bytes
+        self.state_bytes + self.reserve_bytes + self.host_room_bytes
     }
 
     fn floor_bytes(&self) -> u64 {
@@ -234,11 +252,10 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
         recompute_seconds: ran().map(|ran| ran.recompute_seconds).sum(),
         bytes_read: ran().map(|ran| ran.bytes_read).sum(),
         bytes_written: ran().map(|ran| ran.bytes_written).sum(),
-        disk_bytes: parts
-            .iter()
-            .map(|part| part.plan.disk.home_bytes + part.plan.disk.spill_bytes)
-            .max()
-            .unwrap_or(0),
+        disk_bytes: most_on(parts, Tier::Disk),
+        host_bytes_read: ran().map(|ran| ran.host_bytes_read).sum(),
+        host_bytes_written: ran().map(|ran| ran.host_bytes_written).sum(),
+        host_bytes: most_on(parts, Tier::Host),
         arena_bytes: peak.plan.arena_bytes,
         state_bytes: peak.state_bytes + peak.plan.home_bytes,
         reserve_bytes: peak.reserve_bytes,
@@ -254,6 +271,15 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
     })
 }
 
+/// The most that plans take on a tier.
+fn most_on(parts: &[Part], tier: Tier) -> u64 {
+    let taken = parts.iter().map(|part| {
+        let traffic = part.plan.traffic(tier);
+        traffic.home_bytes + traffic.spill_bytes
+    });
+    taken.max().unwrap_or(0)
+}
+
 /// What the plans cost together, for each budget at which one of them becomes faster.
 fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
     let prices = |part: &Part| -> Vec<u64> {
@@ -266,22 +292,30 @@ fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
     budgets.dedup();
     let price = |&bytes: &u64| {
         let mut sum = (0.0, 0.0, 0.0);
-        let mut moved = (0.0, 0.0);
+        let mut moved = [0.0; 4];
         for part in parts {
             let (price, share) = (part.price(bytes)?, part.share());
             sum.0 += share * price.seconds_per_step;
             sum.1 += share * price.recompute_seconds;
             sum.2 += share * f64::from(price.recomputed_nodes);
-            moved.0 += share * price.bytes_read as f64;
-            moved.1 += share * price.bytes_written as f64;
+            for (sum, bytes) in moved.iter_mut().zip([
+                price.bytes_read,
+                price.bytes_written,
+                price.host_bytes_read,
+                price.host_bytes_written,
+            ]) {
+                *sum += share * bytes as f64;
+            }
         }
         Some(Price {
             bytes,
             seconds_per_step: sum.0,
             recomputed_nodes: sum.2.round() as u32,
             recompute_seconds: sum.1,
-            bytes_read: moved.0 as u64,
-            bytes_written: moved.1 as u64,
+            bytes_read: moved[0] as u64,
+            bytes_written: moved[1] as u64,
+            host_bytes_read: moved[2] as u64,
+            host_bytes_written: moved[3] as u64,
         })
     };
     budgets.iter().rev().filter_map(price).collect()
@@ -338,6 +372,8 @@ fn price(plan: &Plan) -> Price {
         recompute_seconds: plan.recompute_seconds,
         bytes_read: plan.disk.read_bytes,
         bytes_written: plan.disk.written_bytes,
+        host_bytes_read: plan.host.read_bytes,
+        host_bytes_written: plan.host.written_bytes,
     }
 }
 
@@ -354,6 +390,8 @@ fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Price {
         recompute_seconds: 0.0,
         bytes_read: part(plan.disk.read_bytes),
         bytes_written: part(plan.disk.written_bytes),
+        host_bytes_read: part(plan.host.read_bytes),
+        host_bytes_written: part(plan.host.written_bytes),
     };
     let nodes = &compiled.problem.nodes;
     let mut seen: Vec<bool> = nodes.iter().map(|node| node.done).collect();
@@ -398,7 +436,7 @@ impl Engine {
         family: &Families,
         plan: &Plan,
     ) -> Told {
-        let (_, reserve_bytes) = self.stated_budget(state);
+        let stated = self.stated(state);
         let state_bytes = self.beside(state, compiled);
         let point =
             |(arena_bytes, home_bytes), node: Option<NodeId>, values: &[_], scratch_bytes| {
@@ -410,13 +448,17 @@ impl Engine {
                     values,
                     scratch_bytes,
                 };
-                let beside = (state_bytes, reserve_bytes);
+                let beside = Beside {
+                    state: state_bytes,
+                    reserve: stated.reserve,
+                    host: stated.host,
+                };
                 Point {
                     arena_bytes,
                     at: node
                         .map(|node| describe(graph.node(node)))
                         .unwrap_or_default(),
-                    held: held(state, graph, compiled, &moment, beside),
+                    held: held(state, graph, compiled, &moment, &beside),
                 }
             };
         let floor = family.floor();
@@ -426,7 +468,7 @@ impl Engine {
             problem: Arc::clone(&compiled.problem),
             prices: OnceLock::new(),
             floor: point(
-                (self.least_budget(floor.arena_bytes), 0),
+                (self.least_budget(compiled, floor.arena_bytes), 0),
                 floor.node,
                 &floor.holders,
                 floor.scratch_bytes,
@@ -451,13 +493,14 @@ impl Engine {
         compiled: &Compiled,
         ran: Option<&Ran>,
     ) -> Part {
-        let (budget_bytes, reserve_bytes) = self.stated_budget(state);
+        let stated = self.stated(state);
         Part {
             told,
             fits: ran.is_some(),
-            budget_bytes,
+            budget_bytes: stated.budget,
             state_bytes: self.beside(state, compiled),
-            reserve_bytes,
+            reserve_bytes: stated.reserve,
+            host_room_bytes: stated.host,
             ran: ran.map_or_else(|| price(&plan), |ran| price_of_runs(&plan, compiled, ran)),
             plan,
         }

@@ -1,7 +1,7 @@
-//! With a disk: who decides where cells are, and when they move.
+//! With tiers below memory: who decides where cells are, and when they move.
 //!
-//! The first training step is posed with all homes open, and its plan says which cells are on disk
-//! between steps and which in memory. That is *settled* then: cells move before it runs, and other
+//! The first training step is posed with all homes open, and its plan says which cells are in memory
+//! between steps, and on which tier the others. That is *settled* then: cells move before it runs, and other
 //! problems (reads, evaluations, other lengths) are posed with cells where they are. Only if one of those
 //! would be refused, its homes are open too, and the cells that it uses move.
 
@@ -13,9 +13,10 @@ use crate::execute::Ran;
 use crate::plan_cache::Choice;
 use crate::state::State;
 use crate::store::Storage;
+use crate::tiers::Below;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph, Spec, ValueId};
-use highwater_plan::{BLOCK, Home, Plan, Tier};
+use highwater_plan::{BLOCK, Home, Plan, Tier, footprint_on};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Engine {
         state: &mut State,
         question: &Question<'_>,
     ) -> (Compiled, Result<Choice>) {
-        if state.cells.disk().is_none() {
+        if !self.0.tiers.any() {
             return self.pose_with(state, question, Homes::Fixed);
         }
         if question.trains && !state.cells.are_settled() {
@@ -110,24 +111,20 @@ impl Engine {
         let graph = question.graph.unwrap_or(&state.graph);
         let home = |id: CellId| {
             let cell = state.cells.get(id)?;
-            let on_disk = cell.storage().is_none();
             match homes {
                 Homes::Open if cell.is_movable() => Some(Home::Cell(None)),
-                _ => on_disk.then_some(Home::Cell(Some(Tier::Disk))),
+                _ => cell.home().map(|tier| Home::Cell(Some(tier))),
             }
         };
         let none = |_| None;
-        let disk = state.cells.disk();
+        let tiers = &self.0.tiers;
         let posed = Posed {
             graph,
             progress: &state.progress,
             external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
             wanted: question.wanted,
-            homes: if disk.is_some() { &home } else { &none },
-            disk: &|cells| {
-                let others = state.cells.others_on_disk(|id| cells.contains(&id));
-                disk.map(|disk| disk.link(others))
-            },
+            homes: if tiers.any() { &home } else { &none },
+            tiers: &|cells| tiers.links(|below| state.room_on(below, cells, homes)),
             threads: self.threads(),
             clock: &state.clock,
         };
@@ -139,19 +136,28 @@ impl Engine {
     fn plan_budget(&self, state: &State, compiled: &Compiled) -> u64 {
         let left = self.0.store.budget();
         let left = left.saturating_sub(self.beside(state, compiled));
-        if self.0.disk.is_some() {
+        if self.0.tiers.any() {
             // Cells and the arena take whole pages side by side.
-            return left / BLOCK * BLOCK;
+            return (left / BLOCK * BLOCK).saturating_sub(self.rounding(compiled));
         }
         left
     }
 
     /// The least that such a budget has to be for a plan of so many bytes.
-    pub(crate) fn least_budget(&self, plan_bytes: u64) -> u64 {
-        if self.0.disk.is_some() {
-            return plan_bytes.next_multiple_of(BLOCK);
+    pub(crate) fn least_budget(&self, compiled: &Compiled, plan_bytes: u64) -> u64 {
+        if self.0.tiers.any() {
+            return (plan_bytes + self.rounding(compiled)).next_multiple_of(BLOCK);
         }
         plan_bytes
+    }
+
+    /// What the cells that a plan decides about take in memory at most beside what it counts.
+    fn rounding(&self, compiled: &Compiled) -> u64 {
+        let (store, problem) = (&self.0.store, &compiled.problem);
+        compiled.rounding(
+            |bytes| store.home_cost(bytes),
+            |bytes| problem.footprint(bytes),
+        )
     }
 
     /// What state takes beside the plan of a problem: cells that the plan decides about belong to it.
@@ -191,7 +197,13 @@ impl Engine {
         plan: &Plan,
         ran: &Ran,
     ) {
-        let Some(disk) = self.0.disk.as_ref().filter(|_| state.clock.corrects()) else {
+        let Some(disk) = self
+            .0
+            .tiers
+            .disk
+            .as_ref()
+            .filter(|_| state.clock.corrects())
+        else {
             return;
         };
         if plan.disk.read_bytes + plan.disk.written_bytes == 0 {
@@ -207,11 +219,11 @@ impl Engine {
     /// What the disk is taken to move now: as given, corrected by what was seen where
     /// [`Builder::correct_times`](crate::Builder::correct_times) asks for that. None without a disk.
     pub fn disk_rates(&self) -> Option<DiskRates> {
-        self.0.disk.as_ref().map(|disk| disk.rates())
+        self.0.tiers.disk.as_ref().map(|disk| disk.rates())
     }
 
-    /// Makes a cell of bytes that `fill` gives; of zeros without it. With a disk, cells that may move go
-    /// there once they take half of the budget.
+    /// Makes a cell of bytes that `fill` gives; of zeros without it. Cells that may move go below
+    /// memory once they take half of the budget, as long as there is room.
     pub(crate) fn add_cell(
         &self,
         name: &str,
@@ -227,7 +239,7 @@ impl Engine {
             return self.add_movable_zeros(&mut state, name, spec, category);
         }
         let crowded = movable && self.is_crowded_by(bytes);
-        let storage = self.alloc_cell(bytes, category, movable)?;
+        let storage = self.alloc_cell(name, bytes, category, movable)?;
         if let Some(fill) = fill
             && !self.0.dry
         {
@@ -238,16 +250,19 @@ impl Engine {
         state.cells.insert(id, Cell::in_memory(storage, category));
         if crowded {
             let State { cells, graph, .. } = &mut *state;
-            if let Err(error) = cells.move_out(graph, id) {
-                state.forget(&[id]);
-                return Err(error);
+            match cells.move_below(graph, id) {
+                Err(error) if !error.is_full() => {
+                    state.forget(&[id]);
+                    return Err(error);
+                }
+                _ => {}
             }
         }
         Ok(id)
     }
 
-    /// Makes a cell of zeros that may move: moments, gradients. On disk nothing is written for it, and it
-    /// is there without ever having been in memory.
+    /// Makes a cell of zeros that may move: moments, gradients. Below memory nothing is written for it, and
+    /// it is there without ever having been in memory.
     pub(crate) fn add_movable_zeros(
         &self,
         state: &mut State,
@@ -257,24 +272,28 @@ impl Engine {
     ) -> Result<CellId> {
         let bytes = spec.bytes();
         let what = crate::engine::what(category);
-        let in_memory = if self.is_crowded_by(bytes) {
-            None
+        let in_memory = || {
+            let storage = self.0.store.alloc_home(bytes, category, what)?;
+            Ok(Cell::in_memory(storage, category))
+        };
+        let below = || {
+            let place = self.0.tiers.take(bytes, name)?;
+            Ok(Cell::zeros(bytes, category, place))
+        };
+        let is_full = |error: &Error| error.is_full();
+        let cell = if self.is_crowded_by(bytes) {
+            below().or_else(|full| in_memory().map_err(|e| if is_full(&e) { full } else { e }))
         } else {
-            self.0.store.alloc_home(bytes, category, what).ok()
-        };
-        let cell = match (in_memory, &self.0.disk) {
-            (Some(storage), _) => Cell::in_memory(storage, category),
-            (None, Some(disk)) => Cell::zeros_on_disk(bytes, category, disk.take(bytes, name)?),
-            (None, None) => return Err(Error::Internal("a cell without a place".into())),
-        };
+            in_memory().or_else(|e| if is_full(&e) { below() } else { Err(e) })
+        }?;
         let id = state.graph.add_cell(name, spec, category, false);
         state.cells.insert(id, cell);
         Ok(id)
     }
 
-    /// Whether a cell of so many bytes may be on disk.
+    /// Whether a cell of so many bytes may be below memory.
     pub(crate) fn is_movable(&self, bytes: u64) -> bool {
-        self.0.disk.is_some() && bytes >= MOVABLE_BYTES
+        self.0.tiers.any() && bytes >= MOVABLE_BYTES
     }
 
     /// Whether cells that may move would take over half of the budget with so many bytes more: the other
@@ -284,7 +303,7 @@ impl Engine {
         store.home_bytes() + store.home_cost(bytes) > store.budget() / 2
     }
 
-    /// Calls a function with the bytes of a cell, of a copy if they are on disk.
+    /// Calls a function with the bytes of a cell, of a copy if they are below memory.
     pub(crate) fn with_cell<R>(&self, id: CellId, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let state = self.lock();
         let storage = state.cells.copy(&self.0.store, &state.graph, id)?;
@@ -310,14 +329,50 @@ impl Engine {
     }
 
     /// Storage for a value that is a cell afterwards.
-    fn alloc_cell(&self, bytes: u64, category: Category, movable: bool) -> Result<Arc<Storage>> {
+    fn alloc_cell(
+        &self,
+        name: &str,
+        bytes: u64,
+        category: Category,
+        movable: bool,
+    ) -> Result<Arc<Storage>> {
         let what = crate::engine::what(category);
-        self.alloc_by(|| {
-            if movable {
-                self.0.store.alloc_home(bytes, category, what)
-            } else {
-                self.0.store.alloc(bytes, category, what)
-            }
+        if !movable {
+            return self.alloc_by(|| self.0.store.alloc(bytes, category, what));
+        }
+        let given = self.alloc_by(|| self.0.store.alloc_home(bytes, category, what));
+        given.map_err(|error| match self.0.tiers.take(bytes, name) {
+            // Others would have made room in memory, had there been any below.
+            Err(full) if error.is_full() => full,
+            _ => error,
         })
+    }
+}
+
+impl State {
+    /// What plans may put on a tier, if these cells are theirs to place, or are there.
+    fn room_on(&self, below: &dyn Below, cells: &BTreeSet<CellId>, homes: Homes) -> u64 {
+        let tier = below.tier();
+        let others = self.cells.others_on(tier, |id| cells.contains(&id));
+        let left = below.usage().room_bytes.saturating_sub(others);
+        let (mut rounding, mut there) = (0, 0);
+        for cell in cells.iter().filter_map(|&id| self.cells.get(id)) {
+            // Beside a disk plans count whole blocks, on host memory too.
+            let bytes = match &self.cells.tiers().disk {
+                Some(_) => cell.bytes().next_multiple_of(BLOCK),
+                None => cell.bytes(),
+            };
+            let counted = footprint_on(tier, bytes);
+            let is_there = cell.home() == Some(tier);
+            if is_there || homes == Homes::Open {
+                rounding += below.cost(cell.bytes()).saturating_sub(counted);
+            }
+            if is_there && homes == Homes::Fixed {
+                there += counted;
+            }
+        }
+        // Plans count bytes, places may be whole pages: of cells, and of the area for values.
+        let area = if tier == Tier::Host { below.cost(1) } else { 0 };
+        left.saturating_sub(rounding + area).max(there)
     }
 }

@@ -9,28 +9,46 @@
 
 use crate::cells::{Cell, failed};
 use crate::compile::Compiled;
-use crate::disk::DiskTier;
 use crate::execute::Machine;
 use crate::offsets::Offsets;
 use crate::report::Io;
+use crate::tiers::Below;
 use crate::{Error, Result};
 use highwater_graph::CellId;
 use highwater_memory::spill::{Extent, SpillError, Tag};
-use highwater_plan::{Action, Lane, Plan, Tier, ValueId};
+use highwater_plan::{Action, Lane, Plan, Tier, ValueId, footprint_on};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Tags of values that are no cells start here: cells are numbered by 32 bits.
 const NO_CELL: u64 = 1 << 32;
 
-/// One copy of one value to or from disk.
+/// The lanes of transfers, and what their threads are called.
+const LANES: [(Lane, &str); 4] = [
+    (Lane::HostToDevice, "fetch"),
+    (Lane::DeviceToHost, "evict"),
+    (Lane::Read, "reads"),
+    (Lane::Write, "writes"),
+];
+
+/// The tier that a lane moves to or from.
+fn tier(lane: Lane) -> Option<Tier> {
+    match lane {
+        Lane::HostToDevice | Lane::DeviceToHost => Some(Tier::Host),
+        Lane::Read | Lane::Write => Some(Tier::Disk),
+        Lane::Compute | Lane::Communicate => None,
+    }
+}
+
+/// One copy of one value to or from a tier.
 struct Transfer<'a> {
     /// Its index in the list.
     index: u32,
     value: ValueId,
+    tier: Tier,
     fetch: bool,
     memory: Stretch,
     stored: Stored<'a>,
@@ -50,14 +68,14 @@ unsafe impl Send for Stretch {}
 unsafe impl Sync for Stretch {}
 
 impl Stretch {
-    /// The bytes, to write them to disk.
+    /// The bytes, to write them below memory.
     fn bytes(&self) -> &[u8] {
         // SAFETY: the arena answered the address for that many bytes, which are zeros or what was
         // computed. The verified plan lets nobody write there until the transfer has completed.
         unsafe { std::slice::from_raw_parts(self.address, self.bytes) }
     }
 
-    /// The bytes, to fill them from disk.
+    /// The bytes, to fill them from below memory.
     #[expect(clippy::mut_from_ref, reason = "the plan is the borrow")]
     fn bytes_mut(&self) -> &mut [u8] {
         // SAFETY: as above, and nobody reads there either.
@@ -65,10 +83,18 @@ impl Stretch {
     }
 }
 
-/// Where bytes are on disk.
+/// Where bytes are below memory.
 enum Stored<'a> {
     Cell(CellId, &'a Cell),
-    Spilled(Extent, Tag),
+    Spilled(Copy),
+}
+
+/// A copy of a value that is no cell.
+#[derive(Clone)]
+struct Copy {
+    below: Arc<dyn Below>,
+    extent: Extent,
+    tag: Tag,
 }
 
 /// All that a plan moves.
@@ -76,9 +102,8 @@ pub(crate) struct Transfers<'a> {
     machine: &'a Machine<'a>,
     compiled: &'a Compiled,
     plan: &'a Plan,
-    disk: &'a DiskTier,
-    reads: Vec<Transfer<'a>>,
-    writes: Vec<Transfer<'a>>,
+    /// In the order of [`LANES`].
+    lanes: [Vec<Transfer<'a>>; 4],
 }
 
 impl<'a> Transfers<'a> {
@@ -94,31 +119,25 @@ impl<'a> Transfers<'a> {
         }
         let no_tier =
             || Error::Internal("the plan moves values to a tier that is not there".into());
-        let disk: &DiskTier = machine.cells.disk().ok_or_else(no_tier)?;
-        let area = Area::of(disk, compiled, plan)?;
+        let areas = Areas::of(machine, compiled, plan)?;
         let mut transfers = Self {
             machine,
             compiled,
             plan,
-            disk,
-            reads: Vec::new(),
-            writes: Vec::new(),
+            lanes: [const { Vec::new() }; 4],
         };
         let mut offsets = Offsets::start(compiled);
         // The last copy of each value that is no cell.
         let mut copies = BTreeMap::new();
         for (index, instruction) in (0..).zip(&plan.instructions) {
             let (&value, tier, fetch, place) = match &instruction.action {
-                Action::Fetch { value, tier, .. } => (value, tier, true, None),
-                Action::Evict { value, tier, place } => (value, tier, false, *place),
+                Action::Fetch { value, tier, .. } => (value, *tier, true, None),
+                Action::Evict { value, tier, place } => (value, *tier, false, *place),
                 other => {
                     offsets.apply(compiled, other);
                     continue;
                 }
             };
-            if *tier != Tier::Disk {
-                return Err(no_tier());
-            }
             // A fetch says where it goes, an evict leaves from where it is.
             let before = offsets.get(value);
             offsets.apply(compiled, &instruction.action);
@@ -133,30 +152,35 @@ impl<'a> Transfers<'a> {
                 bytes: bytes as usize,
             };
             let stored = match compiled.cell(value) {
-                Some(id) => Stored::Cell(id, machine.cells.get(id).ok_or_else(absent)?),
+                Some(id) => {
+                    let cell = machine.cells.get(id).ok_or_else(absent)?;
+                    if cell.home() != Some(tier) {
+                        return Err(no_tier());
+                    }
+                    Stored::Cell(id, cell)
+                }
                 None if fetch => {
-                    let &(extent, tag) = copies.get(&value).ok_or_else(absent)?;
-                    Stored::Spilled(extent, tag)
+                    let copy: &Copy = copies.get(&(tier, value)).ok_or_else(absent)?;
+                    Stored::Spilled(copy.clone())
                 }
                 None => {
-                    let copy = area.copy(value, index, place.ok_or_else(absent)?, bytes);
-                    copies.insert(value, copy);
-                    Stored::Spilled(copy.0, copy.1)
+                    let place = place.ok_or_else(absent)?;
+                    let copy = areas.copy(tier, (value, index), place, bytes);
+                    let copy = copy.ok_or_else(no_tier)?;
+                    copies.insert((tier, value), copy.clone());
+                    Stored::Spilled(copy)
                 }
             };
             let transfer = Transfer {
                 index,
                 value,
+                tier,
                 fetch,
                 memory,
                 stored,
             };
-            let lane = match instruction.lane {
-                Lane::Read => &mut transfers.reads,
-                Lane::Write => &mut transfers.writes,
-                _ => return Err(no_tier()),
-            };
-            lane.push(transfer);
+            let lane = LANES.iter().position(|lane| lane.0 == instruction.lane);
+            transfers.lanes[lane.ok_or_else(no_tier)?].push(transfer);
         }
         Ok(Some(transfers))
     }
@@ -165,16 +189,13 @@ impl<'a> Transfers<'a> {
     fn lane(&self, board: &Board, lane: &[Transfer<'_>]) {
         for transfer in lane {
             let waits = &self.plan.instructions[transfer.index as usize].waits;
-            if board.wait(waits).is_none() {
+            if !board.wait(waits).0 {
                 return;
             }
             let started = Instant::now();
             let moved = catch_unwind(AssertUnwindSafe(|| self.carry_out(transfer)));
-            let moved = moved.unwrap_or_else(|_| {
-                Err(Error::Internal(
-                    "a transfer to or from disk panicked".into(),
-                ))
-            });
+            let moved =
+                moved.unwrap_or_else(|_| Err(Error::Internal("a transfer panicked".into())));
             match moved {
                 Ok(bytes) => board.moved(transfer, bytes, started.elapsed().as_secs_f64()),
                 Err(error) => return board.stop(Some(error)),
@@ -187,13 +208,13 @@ impl<'a> Transfers<'a> {
         let memory = transfer.memory;
         let all = |done: Result<(), SpillError>| done.map(|()| memory.bytes as u64);
         let moved = match (&transfer.stored, transfer.fetch) {
-            (Stored::Cell(id, cell), true) => cell.read(self.disk, *id, memory.bytes_mut()),
-            (Stored::Cell(id, cell), false) => cell.write(self.disk, *id, memory.bytes()),
-            (Stored::Spilled(extent, tag), true) => {
-                all(self.disk.read(*extent, *tag, memory.bytes_mut()))
+            (Stored::Cell(id, cell), true) => cell.read(*id, memory.bytes_mut()),
+            (Stored::Cell(id, cell), false) => cell.write(*id, memory.bytes()),
+            (Stored::Spilled(copy), true) => {
+                all(copy.below.read(copy.extent, copy.tag, memory.bytes_mut()))
             }
-            (Stored::Spilled(extent, tag), false) => {
-                all(self.disk.write(*extent, *tag, memory.bytes()))
+            (Stored::Spilled(copy), false) => {
+                all(copy.below.write(copy.extent, copy.tag, memory.bytes()))
             }
         };
         moved.map_err(|source| self.failed(transfer.value, source))
@@ -222,73 +243,90 @@ impl<'a> Transfers<'a> {
             let written = self.write_home(value, offset);
             let mut done = board.lock();
             match written {
-                Ok(bytes) => done.io.bytes_written += bytes,
+                Ok((tier, bytes)) => done.io[tier as usize].bytes_written += bytes,
                 Err(error) => first = first.or(Some(error)),
             }
         }
         first
     }
 
-    fn write_home(&self, value: ValueId, offset: u64) -> Result<u64> {
-        let Some((id, cell)) =
-            (self.compiled.cell(value)).and_then(|id| Some((id, self.machine.cells.get(id)?)))
-        else {
-            return Ok(0);
-        };
+    /// Answers how many bytes were written, and where to.
+    fn write_home(&self, value: ValueId, offset: u64) -> Result<(Tier, u64)> {
+        let gone = || Error::Internal("a cell that was rewritten is gone".into());
+        let id = self.compiled.cell(value).ok_or_else(gone)?;
+        let cell = self.machine.cells.get(id).ok_or_else(gone)?;
+        let tier = cell.home().ok_or_else(gone)?;
         let memory = Stretch {
             address: self.machine.store.plans().ptr(offset, cell.bytes())?,
             bytes: cell.bytes() as usize,
         };
-        let written = cell.write(self.disk, id, memory.bytes());
+        let written = cell.write(id, memory.bytes()).map(|bytes| (tier, bytes));
         written.map_err(|source| failed(self.machine.graph, id, source))
     }
 }
 
-/// The part of the disk where a plan puts values that are no cells.
-struct Area {
-    start: u64,
+/// The parts of tiers where a plan puts values that are no cells.
+struct Areas {
     run: u64,
+    /// By tier: where each starts.
+    starts: Vec<(Tier, Arc<dyn Below>, u64)>,
 }
 
-impl Area {
-    fn of(disk: &DiskTier, compiled: &Compiled, plan: &Plan) -> Result<Self> {
+impl Areas {
+    fn of(machine: &Machine<'_>, compiled: &Compiled, plan: &Plan) -> Result<Self> {
         // Each run of a plan has a number of its own, so that no copy is taken for one of another run.
         static RUNS: AtomicU64 = AtomicU64::new(1);
-        let end = |action: &Action| match *action {
-            Action::Evict {
-                value,
-                place: Some(place),
-                ..
-            } => {
-                let bytes = compiled.problem.values[value as usize].bytes;
-                place + Extent::footprint(bytes)
-            }
-            _ => 0,
-        };
-        let ends = plan.instructions.iter().map(|i| end(&i.action));
+        let mut starts = Vec::new();
+        for below in machine.cells.tiers().all() {
+            let end = |action: &Action| match *action {
+                Action::Evict {
+                    value,
+                    tier,
+                    place: Some(place),
+                } if tier == below.tier() => {
+                    let bytes = compiled.problem.values[value as usize].bytes;
+                    place + footprint_on(tier, bytes)
+                }
+                _ => 0,
+            };
+            let ends = plan.instructions.iter().map(|i| end(&i.action));
+            let start = below.area(ends.max().unwrap_or(0))?;
+            starts.push((below.tier(), below, start));
+        }
         Ok(Self {
-            start: disk.area(ends.max().unwrap_or(0))?,
             run: RUNS.fetch_add(1, Ordering::Relaxed),
+            starts,
         })
     }
 
-    /// The copy that an instruction makes of a value.
-    fn copy(&self, value: ValueId, index: u32, place: u64, bytes: u64) -> (Extent, Tag) {
-        let extent = Extent {
-            offset: self.start + place,
-            capacity: bytes,
-        };
-        let tag = Tag {
-            cell: NO_CELL + u64::from(value),
-            version: self.run << 32 | u64::from(index),
-        };
-        (extent, tag)
+    /// The copy that an instruction makes of a value on a tier.
+    fn copy(
+        &self,
+        tier: Tier,
+        (value, index): (ValueId, u32),
+        place: u64,
+        bytes: u64,
+    ) -> Option<Copy> {
+        let (_, below, start) = self.starts.iter().find(|area| area.0 == tier)?;
+        Some(Copy {
+            below: Arc::clone(below),
+            extent: Extent {
+                offset: start + place,
+                capacity: bytes,
+            },
+            tag: Tag {
+                cell: NO_CELL + u64::from(value),
+                version: self.run << 32 | u64::from(index),
+            },
+        })
     }
 }
 
 /// What has completed.
 #[derive(Debug)]
 pub(crate) struct Board {
+    /// By index in the list: the tier that an instruction moves to or from.
+    tiers: Vec<Option<Tier>>,
     done: Mutex<Done>,
     changed: Condvar,
 }
@@ -302,18 +340,23 @@ struct Done {
     error: Option<Error>,
     /// Cells that were rewritten in the arena, and are not home yet, with their offsets.
     rewritten: BTreeMap<ValueId, u64>,
-    io: Io,
+    /// By tier.
+    io: [Io; 2],
+    /// The tier that something was moved to or from last.
+    last: Option<Tier>,
 }
 
 impl Board {
-    fn new(instructions: usize) -> Self {
+    fn new(plan: &Plan) -> Self {
         Self {
+            tiers: plan.instructions.iter().map(|i| tier(i.lane)).collect(),
             done: Mutex::new(Done {
-                completed: vec![false; instructions],
+                completed: vec![false; plan.instructions.len()],
                 stopped: false,
                 error: None,
                 rewritten: BTreeMap::new(),
-                io: Io::default(),
+                io: [Io::default(); 2],
+                last: None,
             }),
             changed: Condvar::new(),
         }
@@ -323,19 +366,17 @@ impl Board {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for instructions. Answers whether there was anything to wait for; nothing if the plan is
-    /// stopped.
-    fn wait(&self, waits: &[u32]) -> Option<bool> {
+    /// Waits for instructions. Answers whether to go on, which is not so if the plan is stopped, and the
+    /// tier that was waited for last.
+    fn wait(&self, waits: &[u32]) -> (bool, Option<Tier>) {
         let mut done = self.lock();
-        let mut waited = false;
+        let mut waited = None;
         loop {
-            if done.stopped {
-                return None;
-            }
-            if waits.iter().all(|&wait| done.completed[wait as usize]) {
-                return Some(waited);
-            }
-            waited = true;
+            let open = waits.iter().find(|&&wait| !done.completed[wait as usize]);
+            let Some(&open) = open.filter(|_| !done.stopped) else {
+                return (!done.stopped, waited);
+            };
+            waited = self.tiers[open as usize];
             done = (self.changed.wait(done)).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -343,11 +384,11 @@ impl Board {
     /// As [`Board::wait`], for kernels; notes how long that took. Answers whether to go on.
     pub(crate) fn wait_to_compute(&self, waits: &[u32]) -> bool {
         let started = Instant::now();
-        let waited = self.wait(waits);
-        if waited != Some(false) {
-            self.lock().io.wait_seconds += started.elapsed().as_secs_f64();
+        let (goes_on, waited) = self.wait(waits);
+        if let Some(tier) = waited {
+            self.lock().io[tier as usize].wait_seconds += started.elapsed().as_secs_f64();
         }
-        waited.is_some()
+        goes_on
     }
 
     /// An instruction of the compute lane has completed.
@@ -364,13 +405,15 @@ impl Board {
     fn moved(&self, transfer: &Transfer<'_>, bytes: u64, seconds: f64) {
         let mut done = self.lock();
         done.completed[transfer.index as usize] = true;
+        done.last = Some(transfer.tier);
+        let io = &mut done.io[transfer.tier as usize];
         if transfer.fetch {
-            done.io.bytes_read += bytes;
-            done.io.read_seconds += seconds;
+            io.bytes_read += bytes;
+            io.read_seconds += seconds;
         } else {
+            io.bytes_written += bytes;
+            io.write_seconds += seconds;
             done.rewritten.remove(&transfer.value);
-            done.io.bytes_written += bytes;
-            done.io.write_seconds += seconds;
         }
         drop(done);
         self.changed.notify_all();
@@ -402,8 +445,8 @@ impl Drop for StopIfUnwinding<'_> {
 /// What the lanes came to.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// What was moved, and what it took.
-    pub(crate) io: Io,
+    /// What was moved, and what it took, by tier.
+    pub(crate) io: [Io; 2],
     /// The first transfer that failed.
     pub(crate) error: Option<Error>,
     /// By index in the list: what has completed.
@@ -416,10 +459,10 @@ pub(crate) fn beside<R>(
     transfers: &Transfers<'_>,
     compute: impl FnOnce(&Board) -> R,
 ) -> Result<(R, Ended)> {
-    let board = Board::new(transfers.plan.instructions.len());
+    let board = Board::new(transfers.plan);
     let result = std::thread::scope(|scope| {
-        let lanes = [("reads", &transfers.reads), ("writes", &transfers.writes)];
-        for (name, lane) in lanes {
+        let lanes = LANES.iter().zip(&transfers.lanes);
+        for ((_, name), lane) in lanes.filter(|(_, lane)| !lane.is_empty()) {
             let named = std::thread::Builder::new().name(format!("highwater-{name}"));
             let board = &board;
             let started = named.spawn_scoped(scope, move || transfers.lane(board, lane));
@@ -439,7 +482,9 @@ pub(crate) fn beside<R>(
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     let mut io = done.io;
-    io.wait_seconds += computed.elapsed().as_secs_f64();
+    if let Some(tier) = done.last {
+        io[tier as usize].wait_seconds += computed.elapsed().as_secs_f64();
+    }
     Ok((
         result,
         Ended {

@@ -46,6 +46,10 @@
 //! refused and says how much of the floor is the process itself. [`Builder::arena`] bounds tensors
 //! alone.
 //!
+//! [`Builder::device_memory`] and [`Builder::host_memory`] hold the memory that kernels work in apart from
+//! other memory of the machine, in which parameters, moments, gradients and values of a step then wait as
+//! they do on the disk of [`Builder::disk`]. [`Engine::tiers`] tells what each of them holds.
+//!
 //! # Saving
 //!
 //! [`Module::state_dict`] and [`optim::Optimizer::state_dict`] name every tensor;
@@ -70,7 +74,9 @@ mod execute;
 mod forecast;
 mod gradients;
 mod homes;
+mod host;
 mod lanes;
+mod limits;
 pub mod nn;
 mod offsets;
 mod ops;
@@ -83,6 +89,7 @@ mod report;
 mod state;
 mod store;
 mod tensor;
+mod tiers;
 
 pub use checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use context::{is_grad_enabled, no_grad, scope};
@@ -100,6 +107,7 @@ pub use parameter::Parameter;
 pub use rates::{Curve, Point, Rates};
 pub use report::{StepReport, Totals};
 pub use tensor::{Tensor, eval};
+pub use tiers::{TierUse, TierUses};
 
 /// What an operation of another crate is declared with.
 pub mod op {

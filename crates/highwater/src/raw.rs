@@ -27,6 +27,19 @@ pub(crate) fn copy(from: *const u8, storage: &Storage) {
     unsafe { std::ptr::copy_nonoverlapping(from, storage.address(), storage.bytes() as usize) };
 }
 
+/// Copies bytes to an address. For callers that have taken as many bytes there, which nobody else uses.
+pub(crate) fn put(from: &[u8], to: *mut u8) {
+    // SAFETY: the caller took these bytes of an arena, which are mapped until they are given back; no
+    // slice of others lies there, so source and destination do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+}
+
+/// Copies bytes from an address, as [`put`] does to one.
+pub(crate) fn get(from: *const u8, to: &mut [u8]) {
+    // SAFETY: as above; arena pages are zeros or what was put there, so they are initialised.
+    unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+}
+
 /// The bytes of a storage, to read. For callers that hold the engine's lock.
 pub(crate) fn bytes(storage: &Storage) -> &[u8] {
     // SAFETY: as in `view`.

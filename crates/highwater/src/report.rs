@@ -11,7 +11,9 @@ pub struct StepReport {
     pub state_bytes: u64,
     /// Code, heap, stacks and libraries' buffers: what the process is allowed beside its arenas.
     pub reserve_bytes: u64,
-    /// State, plan and reserve together.
+    /// What is taken of host memory, where that is apart.
+    pub host_bytes: u64,
+    /// State, plan, host memory and reserve together.
     pub planned_process_bytes: u64,
     /// Predicted seconds of the nodes that ran.
     pub predicted_seconds: f64,
@@ -31,6 +33,8 @@ pub struct StepReport {
     pub nodes: u32,
     /// What was moved to and from disk.
     pub io: Io,
+    /// What was moved to and from host memory, where that is apart.
+    pub host_io: Io,
 }
 
 /// Sums over all evaluations since an engine was built. A step of a training loop may evaluate more
@@ -46,16 +50,18 @@ pub struct Totals {
     pub seconds: f64,
     /// What plans moved to and from disk.
     pub io: Io,
+    /// What plans moved to and from host memory, where that is apart.
+    pub host_io: Io,
 }
 
-/// What plans moved to and from disk, and what that took. Bytes; measured seconds.
+/// What plans moved to and from a tier, and what that took. Bytes; measured seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Io {
     /// Payload read.
     pub bytes_read: u64,
     /// Payload written.
     pub bytes_written: u64,
-    /// Seconds in which kernels waited for transfers.
+    /// Seconds in which kernels waited for its transfers.
     pub wait_seconds: f64,
     /// Seconds that reads took, one after the other.
     pub read_seconds: f64,

@@ -180,9 +180,8 @@ impl State {
         compiled: &Compiled,
         ran: &Ran,
         [started, chosen]: [Instant; 2],
-        store: &crate::store::Store,
+        (state_bytes, host_bytes): (u64, u64),
     ) {
-        let state_bytes = store.state_bytes();
         let runs = compiled.runs(ran);
         let predicted: f64 = runs.map(|(work, _)| self.clock.predicted(work)).sum();
         let predicted_seconds = predicted + compiled.predicted_wait(plan, ran);
@@ -191,12 +190,14 @@ impl State {
         self.totals.predicted_seconds += predicted_seconds;
         self.totals.seconds += seconds;
         self.totals.io += ran.io;
+        self.totals.host_io += ran.host_io;
         self.last = StepReport {
             planned_arena_bytes: plan.arena_bytes,
             peak_arena_bytes: ran.peak_arena_bytes,
             state_bytes,
             reserve_bytes: self.reserve_bytes,
-            planned_process_bytes: plan.arena_bytes + state_bytes + self.reserve_bytes,
+            host_bytes,
+            planned_process_bytes: plan.arena_bytes + state_bytes + host_bytes + self.reserve_bytes,
             predicted_seconds,
             seconds,
             compile_seconds: compiled.seconds,
@@ -206,6 +207,7 @@ impl State {
             recompute_seconds: ran.recompute_seconds,
             nodes: ran.nodes.len() as u32,
             io: ran.io,
+            host_io: ran.host_io,
         };
     }
 

@@ -1,15 +1,15 @@
-//! The engine's memory: an arena for state, one for plans, beside a disk rooms for cells that may go
-//! there, and one budget over all.
+//! The engine's memory: an arena for state, one for plans, beside tiers below rooms for cells that
+//! may go there, and one budget over all.
 
 use crate::{Error, Result};
 use highwater_graph::Category;
-use highwater_memory::{Arena, Category as Kind, Events, Reserve, Room, Rooms, RoomsError};
+use highwater_memory::{Arena, Category as Kind, Events, Room, Rooms, RoomsError};
 use highwater_memory::{Slot, Slots, SlotsError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// All memory. State (inputs, kept values, cells) lies in slots of the one arena; plans run in the
-/// other. Cells that may move to disk and back have rooms, which are free wherever they lie.
+/// other. Cells that may move below memory and back have rooms, which are free wherever they lie.
 #[derive(Debug)]
 pub(crate) struct Store {
     slots: Mutex<Slots>,
@@ -18,6 +18,8 @@ pub(crate) struct Store {
     homes: Option<Mutex<Rooms>>,
     /// Bytes that all together may map.
     budget: AtomicU64,
+    /// The most bytes that were mapped for all.
+    most: AtomicU64,
     /// How far up the plan arena holds values between two plans of one step.
     held: AtomicU64,
     pub(crate) events: Events,
@@ -54,6 +56,7 @@ impl Store {
             plans: Arena::reserve(capacity)?,
             homes: homes.map(Mutex::new),
             budget: AtomicU64::new(budget),
+            most: AtomicU64::new(0),
             held: AtomicU64::new(0),
             events: Events::new(),
             peak: AtomicU64::new(0),
@@ -99,7 +102,7 @@ impl Store {
         Ok(storage)
     }
 
-    /// Takes zeroed bytes for a cell that may move to disk and back; see [`Store::alloc`].
+    /// Takes zeroed bytes for a cell that may move below memory and back; see [`Store::alloc`].
     pub(crate) fn alloc_home(
         self: &Arc<Self>,
         bytes: u64,
@@ -152,10 +155,6 @@ impl Store {
         Ok(())
     }
 
-    fn note_peak(&self) {
-        self.peak.fetch_max(self.mapped_bytes(), Ordering::AcqRel);
-    }
-
     /// The most bytes that were mapped since this was last asked.
     pub(crate) fn take_peak(&self) -> u64 {
         let now = self.mapped_bytes();
@@ -164,7 +163,7 @@ impl Store {
 
     fn storage(self: &Arc<Self>, place: Place, bytes: u64, category: Category) -> Arc<Storage> {
         self.record(highwater_memory::Action::Alloc, category, bytes);
-        self.note_peak();
+        self.note();
         Arc::new(Storage {
             store: Arc::clone(self),
             place,
@@ -216,10 +215,21 @@ impl Store {
         self.state_bytes() + self.plans.mapped_bytes()
     }
 
+    /// The most that was mapped for all at any time.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.most.load(Ordering::Acquire)
+    }
+
+    fn note(&self) {
+        let mapped = self.mapped_bytes();
+        self.most.fetch_max(mapped, Ordering::AcqRel);
+        self.peak.fetch_max(mapped, Ordering::AcqRel);
+    }
+
     /// Maps the plan arena at exactly this height.
     pub(crate) fn prepare_plan(&self, height: u64) -> Result<()> {
         self.plans.set_height(height)?;
-        self.note_peak();
+        self.note();
         Ok(())
     }
 
@@ -244,12 +254,12 @@ impl Store {
         &self.plans
     }
 
-    /// Bytes of the process that lie outside all of it; 0 where the system does not tell.
-    pub(crate) fn measure_reserve(&self) -> u64 {
+    /// Calls a function with all address space of it.
+    pub(crate) fn with_arenas<R>(&self, look: impl FnOnce(&[&Arena]) -> R) -> R {
         let homes = self.homes();
         let mut arenas = vec![&*self.state, &self.plans];
         arenas.extend(homes.as_ref().map(|rooms| rooms.arena()));
-        Reserve::measure(&arenas).map_or(0, |reserve| reserve.total())
+        look(&arenas)
     }
 }
 

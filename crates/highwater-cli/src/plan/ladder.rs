@@ -28,8 +28,8 @@ pub struct Rung {
 }
 
 /// What the budgets between the floor and plenty cost, fastest first, where each is to be planned: in a
-/// step of several plans, what one leaves in memory for the next depends on the budget; with a disk,
-/// so does what is fetched ahead.
+/// step of several plans, what one leaves in memory for the next depends on the budget; with tiers
+/// below memory, so does what is fetched ahead.
 pub(super) fn several(
     forecast: &Forecast,
     planner: &mut Planner<'_>,
@@ -46,6 +46,8 @@ pub(super) fn several(
                 recompute_seconds: found.recompute_seconds,
                 bytes_read: found.bytes_read,
                 bytes_written: found.bytes_written,
+                host_bytes_read: found.host_bytes_read,
+                host_bytes_written: found.host_bytes_written,
             });
         }
     }

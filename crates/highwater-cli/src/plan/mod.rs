@@ -111,8 +111,11 @@ impl Report {
         time: Duration,
     ) -> Result<Self, Failure> {
         let started = Instant::now();
-        // Of steps of several plans the prices are found by planning each budget.
-        let single = config.training.accumulate == 1 && config.machine.disk.is_none();
+        // Of steps of several plans, or with tiers below memory, the prices are found by planning each
+        // budget.
+        let machine = &config.machine;
+        let tiers = machine.disk.is_some() || machine.host_memory.is_some();
+        let single = config.training.accumulate == 1 && !tiers;
         let priced = Assumptions {
             prices: if single { usize::MAX } else { 0 },
             ..assumptions.clone()

@@ -95,6 +95,28 @@ fn headline(text: &mut String, report: &Report) {
         let phases: Vec<String> = report.phases.iter().map(phase).collect();
         let _ = writeln!(text, "  phases      {}", phases.join(", "));
     }
+    below(text, f);
+    if f.plans > 1 {
+        let _ = writeln!(
+            text,
+            "  plans       the step is {} plans, one after the other: time is of all of them, memory of \
+             the one that holds most",
+            f.plans
+        );
+    }
+}
+
+/// What tiers below memory move and hold.
+fn below(text: &mut String, f: &Forecast) {
+    if f.host_bytes > 0 || f.host_bytes_read > 0 {
+        let _ = writeln!(
+            text,
+            "  host        {} read and {} written per step; {} of it in use",
+            Bytes(f.host_bytes_read),
+            Bytes(f.host_bytes_written),
+            Bytes(f.host_bytes)
+        );
+    }
     if f.disk_bytes > 0 || f.bytes_read > 0 {
         let _ = writeln!(
             text,
@@ -103,14 +125,6 @@ fn headline(text: &mut String, report: &Report) {
             Bytes(f.bytes_written),
             Bytes(f.bytes_written * 1000),
             Bytes(f.disk_bytes)
-        );
-    }
-    if f.plans > 1 {
-        let _ = writeln!(
-            text,
-            "  plans       the step is {} plans, one after the other: time is of all of them, memory of \
-             the one that holds most",
-            f.plans
         );
     }
 }

@@ -65,6 +65,15 @@ pub(super) struct Moment<'a> {
     pub(super) scratch_bytes: u64,
 }
 
+/// What the process holds beside a plan and the cells that it decided about.
+pub(super) struct Beside {
+    /// In bytes, like all.
+    pub(super) state: u64,
+    pub(super) reserve: u64,
+    /// Room of host memory, where that belongs to the process.
+    pub(super) host: u64,
+}
+
 /// Sums bytes under names.
 #[derive(Default)]
 struct Sums(BTreeMap<String, (u64, u32)>);
@@ -95,14 +104,13 @@ impl Sums {
 /// Bytes of each layer: all, and of those the state.
 type Layers = BTreeMap<String, (u64, u64)>;
 
-/// Lists who holds what. `beside` are the bytes of state, cells left out that the plan decided about,
-/// and of the reserve.
+/// Lists who holds what.
 pub(super) fn held(
     state: &State,
     graph: &Graph,
     compiled: &Compiled,
     moment: &Moment<'_>,
-    beside: (u64, u64),
+    beside: &Beside,
 ) -> Held {
     let (mut kinds, mut operations, mut layers) = (Sums::default(), Sums::default(), Layers::new());
     let mut layer = |module: &str, bytes: u64, state: u64| {
@@ -132,7 +140,7 @@ pub(super) fn held(
             Origin::Cell(cell) => {
                 if let Some(cell) = graph.cell(cell) {
                     let category = kind(cell.category).to_string();
-                    operations.add(format!("{category} from disk"), bytes);
+                    operations.add(format!("{category} from below memory"), bytes);
                     layer(owner(&cell.name, cell.category), bytes, 0);
                     kinds.add(category, bytes);
                 }
@@ -153,10 +161,10 @@ pub(super) fn held(
         layer(moment.node.map_or("", module), moment.scratch_bytes, 0);
         kinds.add(category, moment.scratch_bytes);
     }
-    let (state_bytes, reserve_bytes) = beside;
-    let all = moment.arena_bytes + moment.home_bytes + state_bytes;
+    let all = moment.arena_bytes + moment.home_bytes + beside.state;
     kinds.add("rounding".to_owned(), all.saturating_sub(kinds.total()));
-    kinds.add("reserve".to_owned(), reserve_bytes);
+    kinds.add("reserve".to_owned(), beside.reserve);
+    kinds.add("host memory".to_owned(), beside.host);
     Held {
         kinds: kinds.list(),
         layers: grouped(&layers),

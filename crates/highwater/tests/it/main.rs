@@ -13,6 +13,7 @@ mod checkpoints;
 mod common;
 mod forecast;
 mod halves;
+mod host;
 mod misuse;
 mod models;
 mod reads;

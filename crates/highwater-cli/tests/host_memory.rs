@@ -1,0 +1,84 @@
+//! Training with host memory apart from what kernels work in: the same bytes, and the bounds are told.
+
+mod cache;
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// Settings under which a run takes no time.
+const SMALL: &str = "--batch 2 --seq 32 --threads 2 --steps 3 --clip 1 --accumulate 2";
+
+/// Starts the program in a folder; gives its exit code, results and news.
+fn highwater(dir: &Path, line: &str) -> (i32, String, String) {
+    let mut command = Command::cargo_bin("highwater").expect("the program");
+    let output = command
+        .current_dir(dir)
+        .env("XDG_CACHE_HOME", cache::home())
+        .args(line.split_whitespace())
+        .output()
+        .expect("a start");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    let code = output.status.code().expect("no signal");
+    (code, text(output.stdout), text(output.stderr))
+}
+
+/// The results of a line that has to do.
+fn done(dir: &Path, line: &str) -> String {
+    let (code, result, news) = highwater(dir, line);
+    assert_eq!(code, 0, "{line}\n{news}");
+    result
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn training_gives_the_same_bytes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    done(dir, &format!("train {SMALL} --memory 512MiB --out plenty"));
+    let bounds = "--memory 128MiB --device-memory 12MiB --host-memory 48MiB";
+    let planned = json(&done(dir, &format!("plan {SMALL} {bounds} --json")));
+    assert!(planned["host_bytes_read"].as_u64() > Some(0), "{planned}");
+    let (_, told, _) = highwater(dir, &format!("plan {SMALL} {bounds}"));
+    assert!(told.contains("\n  host "), "{told}");
+
+    let line = format!("train {SMALL} {bounds} --save-every 2 --out apart --json");
+    let result = json(&done(dir, &line));
+    let peak = result["peak_rss_bytes"].as_u64().expect("a peak");
+    assert!(peak <= 128 << 20, "{peak}");
+    let read = |path: &str| std::fs::read(dir.join(path)).expect("a file");
+    assert!(read("plenty/final/model.safetensors") == read("apart/final/model.safetensors"));
+    // The bounds are settings of the run, and others may take their place.
+    let settings = String::from_utf8(read("apart/config.toml")).expect("UTF-8");
+    assert!(
+        settings.contains("device_memory") && settings.contains("host_memory"),
+        "{settings}"
+    );
+    done(dir, "resume apart --steps 5 --host-memory 40MiB");
+    done(dir, "resume plenty --steps 5");
+    assert!(read("plenty/final/model.safetensors") == read("apart/final/model.safetensors"));
+}
+
+#[test]
+fn bounds_that_do_not_go_together_are_told() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let refused = |bounds: &str, code: i32, expected: &str| {
+        let (found, _, news) = highwater(dir.path(), &format!("train {SMALL} {bounds}"));
+        assert_eq!(found, code, "{bounds}\n{news}");
+        assert!(news.contains(expected), "{bounds}\n{news}");
+    };
+    let both = "--device-memory 30MiB --host-memory 40MiB";
+    refused(&format!("--memory 64MiB {both}"), 2, "more than 70 MiB");
+    refused(
+        &format!("--memory 71MiB {both}"),
+        3,
+        "40 MiB of host memory",
+    );
+    refused("--device-memory 0B", 2, "device-memory");
+    let short = "--memory 128MiB --device-memory 1MiB --host-memory 40MiB";
+    refused(short, 3, "device memory");
+}

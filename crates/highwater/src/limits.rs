@@ -1,0 +1,188 @@
+//! What an engine's memory is bounded by: the whole process, the memory of kernels, host memory beside it.
+
+use crate::{Error, Result};
+use highwater_memory::Bytes;
+
+/// The bounds that a builder was given, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Limits {
+    /// Of the whole process.
+    pub(crate) memory: Option<u64>,
+    /// Of arenas, whatever the rest of the process takes.
+    pub(crate) arena: Option<u64>,
+    /// Of the memory that kernels work in.
+    pub(crate) device: Option<u64>,
+    /// Of host memory beside it.
+    pub(crate) host: Option<u64>,
+}
+
+/// The budget that people are told of, and what of it plans cannot have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stated {
+    /// In bytes, like all.
+    pub(crate) budget: u64,
+    pub(crate) reserve: u64,
+    /// All of the room that host memory is.
+    pub(crate) host: u64,
+}
+
+impl Limits {
+    /// That they make sense together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let build = |message: &str| Err(Error::Build(message.to_owned()));
+        if self.device == Some(0) || self.host == Some(0) {
+            return build("device memory and host memory cannot be 0 bytes\n  hint: leave it out");
+        }
+        if self.arena.is_some() && self.device.is_some() {
+            return build(
+                "Builder::arena() and Builder::device_memory() bound the same bytes\n  hint: leave one \
+                 out",
+            );
+        }
+        if self.host.is_some() && self.memory.or(self.arena).or(self.device).is_none() {
+            return build(
+                "Builder::host_memory() is beside memory that has no bound\n  hint: set \
+                 Builder::device_memory() as well, or Builder::memory() for all together",
+            );
+        }
+        Ok(())
+    }
+
+    /// That they leave room for what the process takes beside its tensors.
+    pub(crate) fn check_reserve(&self, reserve: u64) -> Result<()> {
+        let Some(memory) = self.memory else {
+            return Ok(());
+        };
+        let (device, host) = (self.device.unwrap_or(0), self.host_bytes());
+        let needed = reserve.saturating_add(device).saturating_add(host);
+        // Without a bound of its own device memory is what is left: there has to be some.
+        if needed < memory || self.device.is_some() && needed == memory {
+            return Ok(());
+        }
+        let and = |bytes: u64, what: &str| match bytes {
+            0 => String::new(),
+            bytes => format!(" and {} of {what}", Bytes(bytes)),
+        };
+        let told = and(device, "device memory") + &and(host, "host memory");
+        Err(Error::Build(format!(
+            "the process needs {} beside its tensors{told}, and the budget is {}\n  hint: give it more; \
+             Builder::dry_run() tells the least for a step",
+            Bytes(reserve),
+            Bytes(memory)
+        )))
+    }
+
+    /// Address space that an arena may need.
+    pub(crate) fn capacity(&self) -> u64 {
+        let bound = self.arena.or(self.device).or(self.memory);
+        bound.unwrap_or(UNBOUNDED)
+    }
+
+    /// What kernels and state may take, beside a reserve.
+    pub(crate) fn budget(&self, reserve: u64) -> u64 {
+        let left = |memory: u64| memory.saturating_sub(reserve + self.host_bytes());
+        let left = self.memory.map(left);
+        let bound = self.device.or(self.arena.filter(|_| left.is_none()));
+        match (left, bound) {
+            (Some(left), Some(bound)) => left.min(bound),
+            (left, bound) => left.or(bound).unwrap_or(UNBOUNDED),
+        }
+    }
+
+    /// The budget of the process, if that is bounded, else of what kernels and state may take.
+    pub(crate) fn stated(&self, reserve: u64) -> Stated {
+        let Some(memory) = self.memory else {
+            return Stated {
+                budget: self.budget(0),
+                reserve: 0,
+                host: 0,
+            };
+        };
+        let host = self.host_bytes();
+        let bound = |device: u64| device.saturating_add(reserve).saturating_add(host);
+        Stated {
+            budget: memory.min(self.device.map_or(u64::MAX, bound)),
+            reserve,
+            host,
+        }
+    }
+
+    /// What a refusal talks of: device memory alone, if that has a bound of its own.
+    pub(crate) fn refusing(&self, reserve: u64) -> (Stated, &'static str) {
+        if self.device.is_none() {
+            return (self.stated(reserve), "memory");
+        }
+        let stated = Stated {
+            budget: self.budget(reserve),
+            reserve: 0,
+            host: 0,
+        };
+        (stated, "device memory")
+    }
+
+    fn host_bytes(&self) -> u64 {
+        self.host.unwrap_or(0)
+    }
+}
+
+/// More than any machine has.
+const UNBOUNDED: u64 = u64::MAX / 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn device_memory_is_what_is_left_or_what_was_said() {
+        let limits = Limits {
+            memory: Some(100 * MIB),
+            host: Some(30 * MIB),
+            ..Limits::default()
+        };
+        assert_eq!(limits.budget(20 * MIB), 50 * MIB);
+        let said = Limits {
+            device: Some(40 * MIB),
+            ..limits
+        };
+        assert_eq!(said.budget(20 * MIB), 40 * MIB);
+        assert_eq!(said.budget(35 * MIB), 35 * MIB);
+        assert_eq!(said.stated(20 * MIB).budget, 90 * MIB);
+        said.check_reserve(30 * MIB).unwrap();
+        let error = said.check_reserve(30 * MIB + 1).unwrap_err().to_string();
+        assert!(
+            error.contains(" and 40 MiB of device memory and 30 MiB of host memory"),
+            "{error}"
+        );
+        limits.check_reserve(60 * MIB).unwrap();
+        assert!(limits.check_reserve(70 * MIB).is_err());
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let bounds = |memory, arena, device, host| Limits {
+            memory,
+            arena,
+            device,
+            host,
+        };
+        let some = Some(MIB);
+        for sound in [
+            bounds(None, None, None, None),
+            bounds(some, None, None, some),
+            bounds(None, some, None, some),
+            bounds(some, None, some, some),
+        ] {
+            sound.check().unwrap();
+        }
+        for wrong in [
+            bounds(None, None, None, some),
+            bounds(None, some, some, None),
+            bounds(some, None, None, Some(0)),
+            bounds(None, None, Some(0), None),
+        ] {
+            assert!(matches!(wrong.check(), Err(Error::Build(_))), "{wrong:?}");
+        }
+    }
+}
