@@ -12,6 +12,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io::ErrorKind;
 
 use highwater_memory::FilesError;
 use highwater_memory::saved::SavedError;
@@ -122,12 +123,28 @@ impl From<FilesError> for Failure {
 impl From<SpillError> for Failure {
     fn from(error: SpillError) -> Self {
         let full = error.is_full();
-        let failure = Self::new(Code::Files, error);
+        let code = match &error {
+            // A folder that cannot be one for this is a setting that is not possible.
+            SpillError::Create { source, .. } if is_of_the_folder(source.kind()) => Code::Usage,
+            _ => Code::Files,
+        };
+        let failure = Self::new(code, error);
         if full {
             return failure.hint("free some space, or name a folder on another disk");
         }
         failure
     }
+}
+
+/// Whether a file cannot be made in a folder because of what the folder is.
+fn is_of_the_folder(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 impl From<SavedError> for Failure {

@@ -60,10 +60,16 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
             return Err(failure);
         }
     };
-    dir.begin(&*files)?;
-    write_atomic(&*files, &dir.model(), model.to_json().as_bytes())?;
-    // The settings come last: with them the folder holds a run.
-    config.write(&*files, &dir.config())?;
+    let begin = || {
+        dir.begin(&*files)?;
+        write_atomic(&*files, &dir.model(), model.to_json().as_bytes())?;
+        // The settings come last: with them the folder holds a run.
+        Ok(config.write(&*files, &dir.config())?)
+    };
+    if let Err(failure) = begin() {
+        dir.abandon(&*files);
+        return Err(failure);
+    }
     let mut log = Log::open(&*files, &dir.log(), 0)?;
     log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
