@@ -84,6 +84,8 @@ const RESERVE_HEADROOM_BYTES: u64 = 8 << 20;
 /// headroom has room for, in bytes. A sum of the number of nodes alone: the same program must come to
 /// the same floor each time.
 const RESERVE_NODE_BYTES: u64 = 6 << 10;
+/// The same where values may be moved: decisions are kept at several prices of moving them.
+const RESERVE_MOVED_NODE_BYTES: u64 = 12 << 10;
 const RESERVE_GRAPH_BYTES: u64 = 4 << 20;
 
 /// What a small program takes by itself, in bytes. Less than this is not measured: the same program
@@ -513,7 +515,11 @@ impl Engine {
 
     /// Sets the reserve to what a graph of so many nodes takes.
     pub(crate) fn reserve_for(&self, state: &mut State, nodes: usize) {
-        let graph = (nodes as u64).saturating_mul(RESERVE_NODE_BYTES);
+        let node = match self.0.disk {
+            Some(_) => RESERVE_MOVED_NODE_BYTES,
+            None => RESERVE_NODE_BYTES,
+        };
+        let graph = (nodes as u64).saturating_mul(node);
         let graph = graph.saturating_sub(RESERVE_GRAPH_BYTES);
         if graph != state.reserve_graph_bytes {
             let without = state.reserve_bytes - state.reserve_graph_bytes;

@@ -13,6 +13,7 @@ mod checkpoints;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
 mod forecast;
+mod halves;
 mod misuse;
 mod models;
 mod reads;
