@@ -56,7 +56,7 @@ impl Trial {
         let args = RunArgs {
             batch: Some(1),
             seq: Some(16),
-            threads: Some(2),
+            threads: Some(1),
             steps: Some(STEPS),
             dropout: Some(0.1),
             clip: Some(1.0),
@@ -96,7 +96,7 @@ impl Trial {
         disk: &Arc<Scripted>,
         done: &mut u64,
     ) -> Result<Engine, Failure> {
-        let builder = Engine::builder().arena(self.budget);
+        let builder = Engine::builder().arena(self.budget).reserve(0);
         let builder = self.like.iter().fold(builder, Builder::plans_of);
         let builder = builder.disk_on(disk.clone(), DISK);
         let mut session = Session::on(builder, &self.config, &self.model)?;
@@ -259,12 +259,12 @@ fn the_disk_fails(indices: usize) {
 
 #[test]
 fn a_fault_while_saving_or_resuming_loses_nothing() {
-    within(5, || files_fail(8));
+    within(5, || files_fail(5));
 }
 
 #[test]
 fn a_fault_of_the_disk_while_saving_or_resuming_loses_nothing() {
-    within(5, || the_disk_fails(8));
+    within(5, || the_disk_fails(5));
 }
 
 #[test]

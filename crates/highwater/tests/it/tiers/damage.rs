@@ -66,7 +66,7 @@ fn never_trained_on(flips: u64) {
             }
         }
         println!("{loss:?}: {trials} times, {found} mattered and were named");
-        assert!(found > trials / 20, "{loss:?}: {found} of {trials}");
+        assert!(found >= trials / 10, "{loss:?}: {found} of {trials}");
     }
 }
 
@@ -85,7 +85,7 @@ fn assert_named(script: Script, error: &Error) {
 
 #[test]
 fn what_a_disk_lost_is_never_trained_on() {
-    within(5, || never_trained_on(100));
+    within(5, || never_trained_on(50));
 }
 
 #[test]

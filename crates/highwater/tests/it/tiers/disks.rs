@@ -85,8 +85,6 @@ pub(crate) struct Scripted {
 #[derive(Debug)]
 struct Held {
     bytes: Vec<u8>,
-    /// Where the written bytes end.
-    end: usize,
     /// Of each write, by its place, what it wrote over.
     before: BTreeMap<usize, Vec<u8>>,
 }
@@ -96,7 +94,6 @@ impl Scripted {
         Self {
             held: Mutex::new(Held {
                 bytes: vec![0; bytes as usize],
-                end: 0,
                 before: BTreeMap::new(),
             }),
             calls: AtomicUsize::new(0),
@@ -158,10 +155,13 @@ impl Held {
         }
         match loss {
             Loss::Flip => {
-                let bit = draw.below(self.end * 8);
-                self.bytes[bit / 8] ^= 1 << (bit % 8);
+                let (at, bytes) = extents[draw.below(extents.len())];
+                self.bytes[at + draw.below(bytes)] ^= 1 << draw.below(8);
             }
-            Loss::Cut => self.bytes.truncate(draw.below(self.end)),
+            Loss::Cut => {
+                let (at, bytes) = extents[draw.below(extents.len())];
+                self.bytes.truncate(at + draw.below(bytes));
+            }
             Loss::Swap => {
                 let (a, bytes_a) = extents[draw.below(extents.len())];
                 let (b, bytes_b) = extents[draw.below(extents.len())];
@@ -199,16 +199,21 @@ impl Disk for Scripted {
         _seen: &mut dyn FnMut(&[u8]),
     ) -> io::Result<usize> {
         let count = self.call(parts.iter().map(|part| part.len()).sum())?;
-        let all: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         let (start, end) = (offset as usize, offset as usize + count);
         let mut held = self.held.lock().unwrap();
-        if held.bytes.len() < end {
-            held.bytes.resize(end, 0);
+        let Held { bytes, before } = &mut *held;
+        if bytes.len() < end {
+            bytes.resize(end, 0);
         }
-        let was = held.bytes[start..end].to_vec();
-        held.before.insert(start, was);
-        held.bytes[start..end].copy_from_slice(&all[..count]);
-        held.end = held.end.max(end);
+        let was = before.entry(start).or_default();
+        was.clear();
+        was.extend_from_slice(&bytes[start..end]);
+        let mut to = &mut bytes[start..end];
+        for part in parts {
+            let (now, later) = to.split_at_mut(part.len().min(to.len()));
+            now.copy_from_slice(&part[..now.len()]);
+            to = later;
+        }
         Ok(count)
     }
 
