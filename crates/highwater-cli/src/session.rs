@@ -251,10 +251,12 @@ impl From<highwater::Error> for Failure {
             _ => Code::Internal,
         };
         let told = matches!(error, Error::NonFinite { .. });
+        let full = matches!(error, Error::DiskFull { .. });
         let failure = Self::new(code, error);
         match code {
             Code::NonFinite if !told => failure
                 .hint("a lower --lr or --clip 1 may prevent it; what was saved before is whole"),
+            _ if full => failure.hint("give --disk a larger SIZE, or the run more --memory"),
             _ => failure,
         }
     }

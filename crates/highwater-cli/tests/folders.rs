@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use outcome::{assert_same, metrics, outcome};
-use program::{assert_empty, end, floor, news, run, spill};
+use program::{assert_empty, end, floor, highwater, news, spill};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, apply_filter,
@@ -38,6 +38,12 @@ fn folder() -> tempfile::TempDir {
 
 fn train(out: &str, more: &str) -> String {
     format!("train --out {out} {DATA} --steps {STEPS} --keep 9 {more}")
+}
+
+/// Runs the program to its end; gives the exit code and what it said.
+fn run(dir: &Path, line: &str) -> (Option<i32>, String) {
+    let code = end(highwater(dir, line).spawn().unwrap());
+    (code, news(dir))
 }
 
 /// Starts the program, which fails with this code, and says all of this.
@@ -88,7 +94,12 @@ fn a_disk_of_too_little_space_says_so() {
     let spill = spill("little");
     let memory = floor(dir.path(), DATA) - MIB;
     let disk = format!("--disk {}=64KiB --memory {memory}", spill.display());
-    fails(dir.path(), &train("run", &disk), 3, &["hint: "]);
+    let full = [
+        "no room on disk",
+        "of 64 KiB are taken",
+        "hint: give --disk",
+    ];
+    fails(dir.path(), &train("run", &disk), 4, &full);
     assert_empty(&spill);
     assert!(!dir.path().join("run").exists());
 }
@@ -115,7 +126,7 @@ fn child(command: &[&str], test: &str, dir: &Path) {
 
 #[test]
 fn full_and_read_only_file_systems_are_named() {
-    let mount = format!("mount -t tmpfs -o size=24m none {MOUNT} && exec \"$@\"");
+    let mount = format!("mount -t tmpfs -o size=48m none {MOUNT} && exec \"$@\"");
     let shell = ["sh", "-c", &mount, "sh"];
     for unshare in [&["unshare", "-m"][..], &["unshare", "-r", "-m"]] {
         let command = [unshare, &shell].concat();
@@ -143,12 +154,12 @@ fn full_disk() {
     assert!(!dir.join("run").exists());
     assert_empty(mount);
     // There is enough, and then something else takes it.
-    let disk = "--disk /mnt=16MiB";
+    let disk = "--disk /mnt=32MiB";
     let memory = floor(dir, &format!("{DATA} {disk}")) + MIB;
     let more = format!("{disk} --memory {memory}");
     assert_eq!(run(dir, &train("run", &more)).0, Some(0), "{}", news(dir));
     assert_empty(mount);
-    std::fs::write(mount.join("other"), vec![1; 12 << 20]).unwrap();
+    std::fs::write(mount.join("other"), vec![1; 20 << 20]).unwrap();
     fails(dir, "resume run --steps 5", 4, &full);
     std::fs::remove_file(mount.join("other")).unwrap();
     assert_empty(mount);
@@ -162,6 +173,7 @@ fn full_output() {
     assert_eq!(run(dir, &train("undisturbed", "")).0, Some(0));
     let expected = outcome(&dir.join("undisturbed"), STEPS);
     let full = [MOUNT, "No space left", "hint: free some space"];
+    remount("size=24m");
     // Not even the settings have room.
     let other = mount.join("other");
     let _ = std::fs::write(&other, vec![1; 25 << 20]);

@@ -14,12 +14,18 @@ mod program;
 use std::path::Path;
 
 use outcome::{Outcome, assert_same, metrics, outcome, state};
-use program::{assert_empty, floor, news, run, spill};
+use program::{assert_empty, end, floor, highwater, news, spill};
 
 const STEPS: usize = 20;
 const DATA: &str =
     "--data guide.txt --batch 2 --seq 32 --dropout 0.1 --order shuffled --seed 5 --threads 2";
 const MIB: u64 = 1 << 20;
+
+/// Runs the program to its end.
+fn run(dir: &Path, line: &str) {
+    let code = end(highwater(dir, line).spawn().unwrap());
+    assert_eq!(code, Some(0), "{line}\n{}", news(dir));
+}
 
 /// Where a run goes on, and what that takes.
 struct Means {
@@ -56,7 +62,7 @@ fn origins(dir: &Path, means: &[Means]) -> Outcome {
     std::fs::write(dir.join("guide.txt"), highwater_cli::data::GUIDE).unwrap();
     let train = |out: &str, more: &str| {
         let line = format!("train --out {out} {DATA} --steps {STEPS} --keep {STEPS} {more}");
-        assert_eq!(run(dir, &line).0, Some(0), "{}", news(dir));
+        run(dir, &line);
         outcome(&dir.join(out), STEPS)
     };
     let expected = train("undisturbed", "");
@@ -111,7 +117,7 @@ fn resumed_after(steps: impl IntoIterator<Item = usize>, budgets: usize) {
                     _ => "",
                 };
                 let line = format!("resume {name} --save-every {STEPS} --memory {memory} {disk}");
-                assert_eq!(run(dir, &line).0, Some(0), "{name}: {}", news(dir));
+                run(dir, &line);
                 let begun = format!("going on after step {step}\n");
                 assert!(news(dir).contains(&begun), "{}", news(dir));
                 assert_same(&outcome(&out, STEPS), &expected, &name);

@@ -36,12 +36,6 @@ pub(crate) fn end(mut child: Child) -> Option<i32> {
     }
 }
 
-/// Runs the program to its end; gives the exit code and what it said.
-pub(crate) fn run(dir: &Path, line: &str) -> (Option<i32>, String) {
-    let code = end(highwater(dir, line).spawn().unwrap());
-    (code, news(dir))
-}
-
 /// What the program said last in this folder.
 pub(crate) fn news(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("news")).unwrap()
@@ -52,7 +46,8 @@ pub(crate) fn floor(dir: &Path, settings: &str) -> u64 {
     let plan = dir.join("plan.json");
     let file = std::fs::File::create(&plan).unwrap();
     let mut command = highwater(dir, &format!("plan --json {settings}"));
-    assert_eq!(end(command.stdout(file).spawn().unwrap()), Some(0));
+    let code = end(command.stdout(file).spawn().unwrap());
+    assert_eq!(code, Some(0), "{}", news(dir));
     let plan: Value = serde_json::from_slice(&std::fs::read(plan).unwrap()).unwrap();
     plan["floor_bytes"].as_u64().unwrap()
 }
