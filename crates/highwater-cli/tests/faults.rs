@@ -270,11 +270,11 @@ fn a_fault_of_the_disk_while_saving_or_resuming_loses_nothing() {
 #[test]
 #[ignore = "in full: minutes"]
 fn in_full_a_fault_while_saving_or_resuming_loses_nothing() {
-    within(60, || files_fail(usize::MAX));
+    within(240, || files_fail(usize::MAX));
 }
 
 #[test]
 #[ignore = "in full: minutes"]
 fn in_full_a_fault_of_the_disk_while_saving_or_resuming_loses_nothing() {
-    within(60, || the_disk_fails(usize::MAX));
+    within(240, || the_disk_fails(usize::MAX));
 }

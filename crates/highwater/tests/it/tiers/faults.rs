@@ -77,7 +77,7 @@ fn whatever_the_disk_does_no_number_is_wrong() {
 #[test]
 #[ignore = "in full: minutes"]
 fn in_full_whatever_the_disk_does_no_number_is_wrong() {
-    within(60, || no_number_is_wrong(usize::MAX));
+    within(240, || no_number_is_wrong(usize::MAX));
 }
 
 /// A run of two steps.
@@ -179,5 +179,5 @@ fn saved_state_heals_what_a_disk_lost() {
 #[test]
 #[ignore = "in full: minutes"]
 fn in_full_saved_state_heals_what_a_disk_lost() {
-    within(60, || saved_state_heals(usize::MAX));
+    within(240, || saved_state_heals(usize::MAX));
 }
