@@ -17,6 +17,7 @@ use std::io::ErrorKind;
 use highwater_memory::FilesError;
 use highwater_memory::saved::SavedError;
 use highwater_memory::spill::SpillError;
+use highwater_models::weights::WeightsProblem;
 use highwater_models::{ConfigError, DataError, TokenizerError, WeightsError};
 
 /// The table of exit codes, for `--help`.
@@ -158,7 +159,12 @@ impl From<SavedError> for Failure {
 
 impl From<WeightsError> for Failure {
     fn from(error: WeightsError) -> Self {
-        Self::new(Code::Files, error)
+        match error.problem {
+            // These name the path themselves.
+            WeightsProblem::Files(error) => error.into(),
+            WeightsProblem::Saved(error) => error.into(),
+            _ => Self::new(Code::Files, error),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use highwater::Module as _;
 use highwater_memory::saved::write_atomic;
+use highwater_memory::spill;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::{DataError, Gpt2Config};
 
@@ -136,6 +137,10 @@ fn start(
     config: &RunConfig,
     model: &Gpt2Config,
 ) -> Result<(highwater::Forecast, Session), Failure> {
+    if let Some(disk) = &config.machine.disk {
+        // A full disk is told before anything is planned; its space is given back at once.
+        drop(spill::open(&disk.folder, disk.bytes.0, 0)?);
+    }
     let assumptions = Assumptions::measure(config, model)?;
     let mut planner = Planner::new(config, model, &assumptions);
     let forecast = planner.forecast()?;

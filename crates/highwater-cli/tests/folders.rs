@@ -163,7 +163,9 @@ fn full_disk() {
     fails(dir, "resume run --steps 5", 4, &full);
     std::fs::remove_file(mount.join("other")).unwrap();
     assert_empty(mount);
-    assert_eq!(run(dir, "resume run --steps 5").0, Some(0));
+    let (code, news) = run(dir, "resume run --steps 5");
+    assert_eq!(code, Some(0), "{news}");
+    assert_empty(mount);
 }
 
 #[test]
