@@ -45,7 +45,7 @@ struct Trial {
     config: RunConfig,
     model: Gpt2Config,
     data: RunData,
-    /// The least arena that does with a disk, in bytes.
+    /// About the least arena that does with a disk, also to resume, in bytes.
     budget: u64,
     /// Whose plans others start with.
     like: Option<Engine>,
@@ -81,8 +81,8 @@ impl Trial {
         };
         let engine = loop {
             trial.budget += 128 << 10;
-            match trial.live(&MemoryFiles::new(), &sound(), &mut 0) {
-                Ok(engine) => break engine,
+            match trial.undisturbed() {
+                Ok((engine, ..)) => break engine,
                 Err(failure) => assert!(trial.budget < 64 << 20, "{failure}"),
             }
         };
@@ -155,18 +155,26 @@ impl Trial {
         failed
     }
 
-    /// The files of a run that was stopped after its first step, and of one that was not.
-    fn undisturbed(&self) -> (MemoryFiles, Vec<Vec<u8>>) {
-        let files = MemoryFiles::new();
-        self.live(&files, &sound(), &mut 0).unwrap();
+    /// A run that is stopped after its first step and goes on: its engine, its files when it was stopped,
+    /// and what it comes to, which is what it had come to before.
+    fn undisturbed(&self) -> Result<(Engine, MemoryFiles, Vec<Vec<u8>>), Failure> {
+        let files = folder();
+        self.live(&files, &sound(), &mut 0)?;
         let expected = outcome(&files);
         let newest = Path::new(STATES).join(format!("step-{STEPS:06}"));
-        files.remove_dir_all(&newest).unwrap();
+        files.remove_dir_all(&newest)?;
         let stopped = files.copy();
-        self.live(&files, &sound(), &mut 0).unwrap();
+        let engine = self.live(&files, &sound(), &mut 0)?;
         assert!(outcome(&files) == expected, "stopped and resumed");
-        (stopped, expected)
+        Ok((engine, stopped, expected))
     }
+}
+
+/// Files with the folder of a run in them.
+fn folder() -> MemoryFiles {
+    let files = MemoryFiles::new();
+    files.create_dir_all(Path::new("/run")).unwrap();
+    files
 }
 
 fn sound() -> Arc<Scripted> {
@@ -201,7 +209,7 @@ fn outcome(files: &MemoryFiles) -> Vec<Vec<u8>> {
 /// while it resumes and saves.
 fn files_fail(indices: usize) {
     let trial = Trial::new();
-    let (stopped, expected) = trial.undisturbed();
+    let (_, stopped, expected) = trial.undisturbed().unwrap();
     let kinds = [
         FaultKind::InputOutput,
         FaultKind::DiskFull,
@@ -209,7 +217,7 @@ fn files_fail(indices: usize) {
         FaultKind::NotNow,
         FaultKind::Short,
     ];
-    for start in [MemoryFiles::new(), stopped] {
+    for start in [folder(), stopped] {
         let files = ScriptedFiles::new(Arc::new(start.copy()), None);
         trial.live(&files, &sound(), &mut 0).unwrap();
         let calls = files.calls().len();
@@ -237,7 +245,7 @@ fn files_fail(indices: usize) {
 /// The same with faults of the disk that tensors are on, while a run resumes and saves.
 fn the_disk_fails(indices: usize) {
     let trial = Trial::new();
-    let (stopped, expected) = trial.undisturbed();
+    let (_, stopped, expected) = trial.undisturbed().unwrap();
     let disk = sound();
     trial.live(&stopped.copy(), &disk, &mut 0).unwrap();
     let calls = disk.calls();
