@@ -12,10 +12,12 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io::ErrorKind;
 
 use highwater_memory::FilesError;
 use highwater_memory::saved::SavedError;
 use highwater_memory::spill::SpillError;
+use highwater_models::weights::WeightsProblem;
 use highwater_models::{ConfigError, DataError, TokenizerError, WeightsError};
 
 /// The table of exit codes, for `--help`.
@@ -122,12 +124,28 @@ impl From<FilesError> for Failure {
 impl From<SpillError> for Failure {
     fn from(error: SpillError) -> Self {
         let full = error.is_full();
-        let failure = Self::new(Code::Files, error);
+        let code = match &error {
+            // A folder that cannot be one for this is a setting that is not possible.
+            SpillError::Create { source, .. } if is_of_the_folder(source.kind()) => Code::Usage,
+            _ => Code::Files,
+        };
+        let failure = Self::new(code, error);
         if full {
             return failure.hint("free some space, or name a folder on another disk");
         }
         failure
     }
+}
+
+/// Whether a file cannot be made in a folder because of what the folder is.
+fn is_of_the_folder(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 impl From<SavedError> for Failure {
@@ -141,7 +159,12 @@ impl From<SavedError> for Failure {
 
 impl From<WeightsError> for Failure {
     fn from(error: WeightsError) -> Self {
-        Self::new(Code::Files, error)
+        match error.problem {
+            // These name the path themselves.
+            WeightsProblem::Files(error) => error.into(),
+            WeightsProblem::Saved(error) => error.into(),
+            _ => Self::new(Code::Files, error),
+        }
     }
 }
 

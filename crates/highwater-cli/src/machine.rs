@@ -130,9 +130,10 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(),
         // Measuring takes a quarter of what it moves of memory.
         let bytes = disk.bytes.0.min(settings.memory.0 / 2);
         let found = disk_bandwidths(files, &disk.folder, bytes, false)?;
-        if !found.direct {
+        let rings = found.backend.starts_with("io_uring") || cfg!(not(target_os = "linux"));
+        if !(found.direct && rings) {
             output::news(&format!(
-                "the disk of {} is used by {}: slower, with the same numbers",
+                "warning: the disk of {} is used by {}: slower, with the same numbers",
                 disk.folder.display(),
                 found.backend
             ));

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use highwater_memory::files::Sequential;
+use highwater_memory::files::{Operation, Sequential};
 use highwater_memory::{FileWrite, Files, FilesError};
 use serde::{Deserialize, Serialize};
 
@@ -107,11 +107,12 @@ fn truncate(files: &dyn Files, path: &Path, step: u64) -> Result<(), FilesError>
     let mut kept = files.create(&draft)?;
     let mut lines = BufReader::new(Sequential::new(files.open(path)?));
     let mut line = Vec::new();
-    // A line that cannot be read ends what is known to be good.
-    while lines
-        .read_until(b'\n', &mut line)
-        .is_ok_and(|read| read > 0)
-    {
+    let failed = |source| FilesError {
+        operation: Operation::Read,
+        path: path.to_owned(),
+        source,
+    };
+    while lines.read_until(b'\n', &mut line).map_err(failed)? > 0 {
         let parsed = serde_json::from_slice::<Step>(&line);
         if !line.ends_with(b"\n") || parsed.is_ok_and(|record| record.step > step) {
             break;

@@ -161,7 +161,9 @@ impl RunDir {
     pub fn abandon(self, files: &dyn Files) {
         let _ = remove(files, &self.tokens_draft());
         if !self.made.is_empty() {
-            let _ = files.remove_file(&self.path.join(LOCK));
+            for name in PARTS.into_iter().chain([LOCK]) {
+                let _ = remove(files, &self.path.join(name));
+            }
         }
         for folder in &self.made {
             // One that somebody else uses by now is not empty, and stays.

@@ -46,11 +46,12 @@ impl Session {
         model: &Gpt2Config,
         reserve: Option<u64>,
     ) -> Result<Self, Failure> {
+        let builder = Engine::builder().memory(config.machine.memory.0);
         let builder = match reserve {
-            Some(bytes) => Engine::builder().reserve(bytes),
-            None => Engine::builder(),
+            Some(bytes) => builder.reserve(bytes),
+            None => builder,
         };
-        Self::build(builder, config, model)
+        Self::on(builder, config, model)
     }
 
     /// The same for planning only: no memory is taken for tensors. With the decisions of another engine,
@@ -64,7 +65,7 @@ impl Session {
         assumptions: Option<&Assumptions>,
         like: Option<&Engine>,
     ) -> Result<Self, Failure> {
-        let mut builder = Engine::builder().dry_run();
+        let mut builder = Engine::builder().memory(config.machine.memory.0).dry_run();
         if let Some(assumptions) = assumptions {
             let (reserve, prices) = (assumptions.reserve_bytes, assumptions.prices);
             builder = builder.reserve(reserve).prices(prices);
@@ -72,10 +73,14 @@ impl Session {
         if let Some(engine) = like {
             builder = builder.plans_of(engine);
         }
-        Self::build(builder, config, model)
+        Self::on(builder, config, model)
     }
 
-    fn build(
+    /// The same on an engine of the caller's making, with the budget that it has.
+    ///
+    /// # Errors
+    /// [`Failure`] of the engine.
+    pub fn on(
         builder: highwater::Builder,
         config: &RunConfig,
         model: &Gpt2Config,
@@ -86,7 +91,7 @@ impl Session {
             Policy::Recompute => PlanPolicy::Recompute,
         };
         let machine = &config.machine;
-        let builder = builder.memory(machine.memory.0).threads(machine.threads);
+        let builder = builder.threads(machine.threads);
         let builder = builder.rates(machine.rates.clone()).correct_times(true);
         let builder = match machine.device_memory {
             Some(bytes) => builder.device_memory(bytes.0),
@@ -250,15 +255,19 @@ impl From<highwater::Error> for Failure {
                 source: KernelError::IndexOutOfRange { .. },
                 ..
             }
+            | Error::Disk { .. }
+            | Error::DiskFull { .. }
             | Error::Files(_)
             | Error::Saved(_) => Code::Files,
             _ => Code::Internal,
         };
         let told = matches!(error, Error::NonFinite { .. });
+        let full = matches!(error, Error::DiskFull { .. });
         let failure = Self::new(code, error);
         match code {
             Code::NonFinite if !told => failure
                 .hint("a lower --lr or --clip 1 may prevent it; what was saved before is whole"),
+            _ if full => failure.hint("give --disk a larger SIZE, or the run more --memory"),
             _ => failure,
         }
     }

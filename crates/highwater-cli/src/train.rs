@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use highwater::Module as _;
 use highwater_memory::saved::write_atomic;
+use highwater_memory::spill;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::{DataError, Gpt2Config};
 
@@ -61,10 +62,16 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
             return Err(failure);
         }
     };
-    dir.begin(&*files)?;
-    write_atomic(&*files, &dir.model(), model.to_json().as_bytes())?;
-    // The settings come last: with them the folder holds a run.
-    config.write(&*files, &dir.config())?;
+    let begin = || {
+        dir.begin(&*files)?;
+        write_atomic(&*files, &dir.model(), model.to_json().as_bytes())?;
+        // The settings come last: with them the folder holds a run.
+        Ok(config.write(&*files, &dir.config())?)
+    };
+    if let Err(failure) = begin() {
+        dir.abandon(&*files);
+        return Err(failure);
+    }
     let mut phases = Phases::default();
     phases.end("load", &session);
     let mut log = Log::open(&*files, &dir.log(), 0)?;
@@ -137,6 +144,10 @@ fn start(
     config: &RunConfig,
     model: &Gpt2Config,
 ) -> Result<(highwater::Forecast, Session), Failure> {
+    if let Some(disk) = &config.machine.disk {
+        // A full disk is told before anything is planned; its space is given back at once.
+        drop(spill::open(&disk.folder, disk.bytes.0, 0)?);
+    }
     let assumptions = Assumptions::measure(config, model)?;
     let mut planner = Planner::new(config, model, &assumptions);
     let forecast = planner.forecast()?;

@@ -12,6 +12,9 @@ pub use disk::DiskFiles;
 pub use memory::MemoryFiles;
 pub use scripted::{Fault, FaultKind, ScriptedFiles};
 
+/// How often in a row a transfer may be interrupted before it is given up.
+const PATIENCE: u32 = 1000;
+
 /// A file system, as far as a run needs one.
 ///
 /// What is written is durable after [`FileWrite::sync_all`]; names are durable after
@@ -103,13 +106,12 @@ pub trait FileWrite: Send + Debug {
     /// As the system says. Some of them may have been written then.
     fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), FilesError> {
         while !bytes.is_empty() {
-            match self.write(bytes) {
+            match patiently(|| self.write(bytes)) {
                 Ok(0) => {
                     let zero = io::ErrorKind::WriteZero;
                     return Err(FilesError::new(Operation::Write, self.path(), zero));
                 }
                 Ok(written) => bytes = &bytes[written..],
-                Err(error) if error.is_interruption() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -137,7 +139,7 @@ pub trait FileRead: Send + Debug {
     /// As the system says, and when the file ends before.
     fn read_exact_at(&mut self, mut offset: u64, mut buffer: &mut [u8]) -> Result<(), FilesError> {
         while !buffer.is_empty() {
-            match self.read_at(offset, buffer) {
+            match patiently(|| self.read_at(offset, buffer)) {
                 Ok(0) => {
                     let end = io::ErrorKind::UnexpectedEof;
                     return Err(FilesError::new(Operation::Read, self.path(), end));
@@ -146,12 +148,22 @@ pub trait FileRead: Send + Debug {
                     offset += read as u64;
                     buffer = &mut buffer[read..];
                 }
-                Err(error) if error.is_interruption() => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
+}
+
+/// Calls again what a signal came in between of, so often.
+fn patiently<T>(mut call: impl FnMut() -> Result<T, FilesError>) -> Result<T, FilesError> {
+    for _ in 1..PATIENCE {
+        match call() {
+            Err(error) if error.is_interruption() => {}
+            other => return other,
+        }
+    }
+    call()
 }
 
 /// Reads a file from front to back through the standard library's trait. Not buffered.
@@ -170,7 +182,12 @@ impl Sequential {
 
 impl io::Read for Sequential {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(self.offset, buffer)?;
+        let read = patiently(|| self.file.read_at(self.offset, buffer));
+        let read = read.map_err(|error| match error.is_interruption() {
+            // Who reads through this trait would try again for ever.
+            true => io::Error::other(error),
+            false => error.into(),
+        })?;
         self.offset += read as u64;
         Ok(read)
     }

@@ -272,7 +272,8 @@ impl Family {
         let mut offers: Vec<(Schedule, Carried)> = Vec::new();
         for list in std::iter::once(&self.found).chain(&self.cheaper) {
             for spare in SPARE {
-                let left = (budget.saturating_sub(floor) as f64 * (1.0 - spare)) as u64 + floor;
+                let left = (budget.saturating_sub(floor) as f64 * (1.0 - spare)) as u64;
+                let left = left.saturating_add(floor);
                 let fits = |found: &&Found| found.outcome.peak <= left.min(budget);
                 let found = list.iter().find(fits).or(list.last());
                 let Some(found) = found.filter(|found| found.outcome.peak <= budget) else {

@@ -25,9 +25,10 @@ pub enum FaultKind {
     InputOutput,
     /// If the call needs space it does nothing but fail: there is none left.
     DiskFull,
-    /// If the call reads or writes a file it does nothing but fail: a signal came in between. Never
-    /// let this be persistent, it would be tried for ever.
+    /// If the call reads or writes a file it does nothing but fail: a signal came in between.
     Interruption,
+    /// If the call reads or writes a file it does nothing but fail: not now (`EAGAIN`).
+    NotNow,
     /// If the call reads or writes a file it does half of what was asked.
     Short,
     /// The process dies before the call.
@@ -117,13 +118,17 @@ impl ScriptedFiles {
         match fault.kind {
             FaultKind::DiskFull if needs_space(operation) => fail(Errno::NOSPC),
             FaultKind::Interruption if transfer => fail(Errno::INTR),
+            FaultKind::NotNow if transfer => fail(Errno::AGAIN),
             FaultKind::Short if transfer => Ok(Verdict::Half),
             FaultKind::CrashWithin if operation == Operation::Write => Ok(Verdict::HalfThenFail),
             FaultKind::InputOutput | FaultKind::CrashBefore | FaultKind::CrashWithin => {
                 fail(Errno::IO)
             }
             FaultKind::CrashAfter => Ok(Verdict::GoThenFail),
-            FaultKind::DiskFull | FaultKind::Interruption | FaultKind::Short => Ok(Verdict::Go),
+            FaultKind::DiskFull
+            | FaultKind::Interruption
+            | FaultKind::NotNow
+            | FaultKind::Short => Ok(Verdict::Go),
         }
     }
 
@@ -341,6 +346,8 @@ mod tests {
                 assert_eq!(story(&files).unwrap(), b"12345678", "{kind:?} at {at}");
             }
         }
+        let (_, files) = scripted(0, FaultKind::Interruption, true);
+        assert!(story(&files).is_err_and(|error| error.is_interruption()));
         let (_, files) = scripted(0, FaultKind::Short, true);
         story(&files).unwrap();
         assert_eq!(files.calls().len(), 5 + 3 + 3);

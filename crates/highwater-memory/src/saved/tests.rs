@@ -177,10 +177,14 @@ fn an_unclosed_file_cannot_be_forgotten() {
     let mut state = SaveWriter::begin(&files, dir(), "step-1").unwrap();
     state.file("a").unwrap().write_all(b"1").unwrap();
     assert!(matches!(state.file("b"), Err(SavedError::Unclosed(_))));
-    assert!(matches!(state.finish(), Err(SavedError::Unclosed(_))));
     assert_eq!(names(&files), ["step-1.tmp"]);
-    SaveWriter::begin(&files, dir(), "step-2").unwrap();
+    assert!(matches!(state.finish(), Err(SavedError::Unclosed(_))));
+    assert!(names(&files).is_empty());
+    // As a kill leaves it.
+    files.create_dir_all(&dir().join("step-1.tmp")).unwrap();
+    let state = SaveWriter::begin(&files, dir(), "step-2").unwrap();
     assert_eq!(names(&files), ["step-2.tmp"]);
+    drop(state);
 }
 
 #[test]

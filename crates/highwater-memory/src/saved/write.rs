@@ -1,5 +1,6 @@
 //! Writing states, and removing them.
 
+use std::mem::take;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,9 @@ use crate::files::{FileWrite, Files, FilesError};
 const WRITING: &str = ".tmp";
 const REMOVING: &str = ".old";
 
-/// A state that is being written. Nothing counts before [`SaveWriter::finish`]; what is left of one
-/// that was dropped earlier is removed when the next begins.
+/// A state that is being written. Nothing counts before [`SaveWriter::finish`]. One that is dropped
+/// earlier removes what it wrote, so that a full disk does not stay full of it; what a process that was
+/// killed has left is removed when the next begins.
 #[derive(Debug)]
 pub struct SaveWriter<'a> {
     files: &'a dyn Files,
@@ -24,6 +26,17 @@ pub struct SaveWriter<'a> {
     open: Option<String>,
     /// Whether a broken state of this name is in the way.
     replaces: bool,
+    /// Whether it has its name.
+    named: bool,
+}
+
+impl Drop for SaveWriter<'_> {
+    fn drop(&mut self) {
+        if !self.named {
+            // What cannot be removed now is removed when the next begins.
+            let _ = self.files.remove_dir_all(&self.folder());
+        }
+    }
 }
 
 impl<'a> SaveWriter<'a> {
@@ -60,6 +73,7 @@ impl<'a> SaveWriter<'a> {
             buffer: Vec::with_capacity(BUFFER),
             open: None,
             replaces,
+            named: false,
         })
     }
 
@@ -88,7 +102,7 @@ impl<'a> SaveWriter<'a> {
     /// # Errors
     /// When a file was not closed, or a file operation fails. The state can be complete all the same,
     /// if only `LATEST` failed: beginning it again will tell.
-    pub fn finish(self) -> Result<Saved, SavedError> {
+    pub fn finish(mut self) -> Result<Saved, SavedError> {
         self.check_closed()?;
         let manifest = manifest::encode(&self.name, &self.entries)?;
         let (folder, state) = (self.folder(), self.dir.join(&self.name));
@@ -98,9 +112,11 @@ impl<'a> SaveWriter<'a> {
             set_aside(self.files, &self.dir, &self.name)?;
         }
         self.files.rename(&folder, &state)?;
+        self.named = true;
         self.files.sync_dir(&self.dir)?;
         write_latest(self.files, &self.dir, &self.name)?;
-        Ok(Saved::new(state, self.name, self.entries))
+        let (name, entries) = (take(&mut self.name), take(&mut self.entries));
+        Ok(Saved::new(state, name, entries))
     }
 
     fn folder(&self) -> PathBuf {
@@ -163,7 +179,7 @@ impl SaveFile<'_, '_> {
     }
 
     fn flush(&mut self) -> Result<(), SavedError> {
-        let buffer = std::mem::take(&mut self.state.buffer);
+        let buffer = take(&mut self.state.buffer);
         let result = self.put(&buffer);
         self.state.buffer = buffer;
         self.state.buffer.clear();
@@ -222,14 +238,17 @@ fn remove(files: &dyn Files, dir: &Path, names: &[String]) -> Result<(), FilesEr
 /// Replaces a file so that at each instant, and after a power cut, it is either the old or the new.
 ///
 /// # Errors
-/// When a file operation fails. The file is then the old or the new one; a file beside it, with `.tmp`
-/// added to its name, can be left, and is overwritten the next time.
+/// When a file operation fails. The file is then the old or the new one. A process that is killed can leave
+/// a file beside it, with `.tmp` added to its name; it is overwritten the next time.
 pub fn write_atomic(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), FilesError> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(WRITING);
     let draft = PathBuf::from(draft);
-    write_durably(files, &draft, bytes)?;
-    files.rename(&draft, path)?;
+    write_durably(files, &draft, bytes)
+        .and_then(|()| files.rename(&draft, path))
+        .inspect_err(|_| {
+            let _ = files.remove_file(&draft);
+        })?;
     files.sync_dir(parent(path))
 }
 

@@ -4,7 +4,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::float_cmp,
-    reason = "helpers of tests fail as tests do, and numbers are compared bit for bit"
+    clippy::print_stdout,
+    reason = "helpers of tests fail and tell as tests do, and numbers are compared bit for bit"
 )]
 
 mod budget;

@@ -1,11 +1,14 @@
 //! Cells and values that wait on disk: the same bits as in memory, whatever the budget; and typed errors,
 //! never a wrong number, whatever the disk does.
 
+mod damage;
 mod disks;
+mod faults;
+mod within;
 
 use crate::models::{Model, Random, SKIPS, SMALL_GPT, TWO_OPTIMIZERS, UNET};
-use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run, train};
-use disks::{Fault, Scripted};
+use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run};
+use disks::Scripted;
 use highwater::nn::Linear;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
 use highwater::plan::{Plan, Problem};
@@ -446,118 +449,4 @@ fn a_dry_run_plans_what_a_run_does() {
         (dry.peak_bytes, dry.floor_bytes)
     );
     assert!(ran.peak_bytes <= budget);
-}
-
-/// Trains on a disk, with the plans of another engine.
-fn on(disk: &Arc<Scripted>, budget: u64, like: Option<&Engine>) -> Result<(Engine, Trace)> {
-    let builder = Engine::builder().arena(budget);
-    let builder = like.into_iter().fold(builder, Builder::plans_of);
-    let engine = builder.disk_on(disk.clone(), DISK).seed(11).build()?;
-    let trace = train(&*make(&engine)?, &engine, PLAIN)?;
-    Ok((engine, trace))
-}
-
-#[test]
-fn whatever_the_disk_does_no_number_is_wrong() {
-    let budget = floor(PLAIN);
-    let disk = sound();
-    let (planned, expected) = on(&disk, budget, None).unwrap();
-    let calls = disk.calls();
-    for fault in Fault::ALL {
-        for for_good in [false, true] {
-            for at in (0..calls).step_by(1 + calls / 16) {
-                let what = format!("{fault:?} at call {at} of {calls}, for good: {for_good}");
-                let disk = Arc::new(Scripted::new(DISK, Some((at, fault, for_good))));
-                match on(&disk, budget, Some(&planned)) {
-                    Ok((_, trace)) => {
-                        assert_same_bits(&what, &trace, &expected);
-                        assert!(!fault.is_final(), "{what}");
-                    }
-                    Err(Error::Disk { .. }) => assert!(fault.is_final() || for_good, "{what}"),
-                    Err(other) => panic!("{what}: {other}"),
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn flipped_bits_are_named_and_poison_nothing_that_is_whole() {
-    let disk = sound();
-    let builder = Engine::builder()
-        .arena(floor(PLAIN))
-        .disk_on(disk.clone(), DISK);
-    let engine = builder.seed(11).build().unwrap();
-    let model = make(&engine).unwrap();
-    train(&*model, &engine, PLAIN).unwrap();
-    disk.flip_everywhere();
-    let mut named = 0;
-    for parameter in &model.sets()[0] {
-        match parameter.with_bytes(|_| ()) {
-            Ok(()) => {}
-            Err(error @ Error::Disk { .. }) => {
-                assert!(error.to_string().contains(&parameter.name()), "{error}");
-                named += 1;
-                // All of it can be replaced.
-                let zeros = vec![0.0; parameter.shape().numel()];
-                parameter.copy_from_slice(&zeros).unwrap();
-                assert_eq!(parameter.to_vec::<f32>().unwrap(), zeros);
-            }
-            Err(other) => panic!("{other}"),
-        }
-    }
-    assert!(named > 0);
-}
-
-/// Two steps on a disk; what fails is loaded from what was saved after the first and taken again. Answers
-/// the parameters, how often the disk had been called after each step, and whether the second failed.
-fn recovering(disk: &Arc<Scripted>, budget: u64) -> (Vec<f32>, [usize; 2], bool) {
-    let builder = Engine::builder().arena(budget).disk_on(disk.clone(), DISK);
-    let engine = builder.seed(11).build().unwrap();
-    let model = Layers::new(&engine).unwrap();
-    let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
-    let step = |adamw: &mut AdamW, index| {
-        model.loss(index, 2).and_then(|loss| loss.backward())?;
-        adamw.step()
-    };
-    step(&mut adamw, 0).unwrap();
-    let mut cells = model.sets().remove(0);
-    cells.extend(adamw.state_dict().into_iter().map(|(_, moment)| moment));
-    let bytes = |cell: &Parameter| cell.with_bytes(<[u8]>::to_vec).unwrap();
-    let saved: Vec<Vec<u8>> = cells.iter().map(bytes).collect();
-    let first = disk.calls();
-    let failed = step(&mut adamw, 1).is_err();
-    let second = disk.calls();
-    if failed {
-        for (cell, bytes) in cells.iter().zip(&saved) {
-            cell.with_bytes_mut(|own| own.copy_from_slice(bytes))
-                .unwrap();
-        }
-        engine.clear_poison();
-        adamw.set_steps(1);
-        step(&mut adamw, 1).unwrap();
-    }
-    let values = |cell: &Parameter| cell.to_vec::<f32>().unwrap();
-    (
-        cells.iter().flat_map(values).collect(),
-        [first, second],
-        failed,
-    )
-}
-
-#[test]
-fn saved_state_heals_what_a_disk_lost() {
-    let budget = floor(PLAIN);
-    let (expected, [first, second], _) = recovering(&sound(), budget);
-    let mut failures = 0;
-    for at in (first..second).step_by(1 + (second - first) / 12) {
-        let disk = Arc::new(Scripted::new(DISK, Some((at, Fault::Broken, false))));
-        let (values, _, failed) = recovering(&disk, budget);
-        assert!(
-            values == expected,
-            "a fault at call {at} of {first} to {second}"
-        );
-        failures += u32::from(failed);
-    }
-    assert!(failures > 0);
 }
