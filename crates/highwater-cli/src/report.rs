@@ -6,7 +6,7 @@ use highwater::Forecast;
 use highwater_memory::{Bytes, ProcessMemory};
 use serde_json::json;
 
-use crate::config::RunConfig;
+use crate::config::{MachineConfig, RunConfig};
 use crate::error::{Code, Failure};
 use crate::output;
 use crate::pace::Pace;
@@ -91,7 +91,7 @@ pub fn warn_of_budget(config: &RunConfig) {
 }
 
 /// Says that a step does not fit: the floor, and what sets it.
-pub fn refused(forecast: &Forecast) -> Failure {
+pub fn refused(forecast: &Forecast, machine: &MachineConfig) -> Failure {
     let (budget, floor) = (Bytes(forecast.budget_bytes), Bytes(forecast.floor_bytes));
     let largest = forecast.floor_held.operations.first();
     let largest = largest.map_or_else(String::new, |holder| {
@@ -112,11 +112,27 @@ pub fn refused(forecast: &Forecast) -> Failure {
     );
     Failure::new(Code::Budget, message)
         .hint(format!(
-            "give it --memory {}MiB or more; a smaller --batch or --seq needs less",
-            // A mebibyte to spare: the reserve is measured anew each time.
-            forecast.floor_bytes.div_ceil(1 << 20) + 1
+            "give it {} or more; a smaller --batch or --seq needs less",
+            more(forecast, machine)
         ))
         .hint("`highwater plan` with the same flags shows what other budgets cost")
+}
+
+/// The flags that a step needs which does not fit.
+fn more(forecast: &Forecast, machine: &MachineConfig) -> String {
+    // A mebibyte to spare: the reserve is measured anew each time.
+    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20) + 1;
+    let memory = format!("--memory {}MiB", mebibytes(forecast.floor_bytes));
+    let Some(Bytes(device)) = machine.device_memory else {
+        return memory;
+    };
+    let missing = forecast.floor_bytes.saturating_sub(forecast.budget_bytes);
+    let device = format!("--device-memory {}MiB", mebibytes(device + missing));
+    if forecast.floor_bytes < machine.memory.0 {
+        device
+    } else {
+        format!("{memory} and {device}")
+    }
 }
 
 /// How long a run will take, for people.

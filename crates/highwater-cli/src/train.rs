@@ -152,7 +152,7 @@ fn start(
     let mut planner = Planner::new(config, model, &assumptions);
     let forecast = planner.forecast()?;
     if !forecast.fits {
-        return Err(report::refused(&planner.with_floor()?));
+        return Err(report::refused(&planner.with_floor()?, &config.machine));
     }
     // What planning took is not there while the run plans and computes.
     drop(planner);

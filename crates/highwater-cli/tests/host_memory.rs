@@ -80,5 +80,5 @@ fn bounds_that_do_not_go_together_are_told() {
     );
     refused("--device-memory 0B", 2, "device-memory");
     let short = "--memory 128MiB --device-memory 1MiB --host-memory 40MiB";
-    refused(short, 3, "device memory");
+    refused(short, 3, "give it --device-memory ");
 }
