@@ -183,10 +183,13 @@ impl Sequential {
 impl io::Read for Sequential {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = patiently(|| self.file.read_at(self.offset, buffer));
-        let read = read.map_err(|error| match error.is_interruption() {
-            // Who reads through this trait would try again for ever.
-            true => io::Error::other(error),
-            false => error.into(),
+        let read = read.map_err(|error| {
+            if error.is_interruption() {
+                // Who reads through this trait would try again for ever.
+                io::Error::other(error)
+            } else {
+                error.into()
+            }
         })?;
         self.offset += read as u64;
         Ok(read)
