@@ -91,7 +91,7 @@ impl Parameter {
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Self> {
         let category = Category::Parameter;
-        let spec = Self::spec(dtype, shape.into(), Location::caller())?;
+        let spec = Self::spec(dtype, &shape.into(), Location::caller())?;
         let mut fill = Some(fill);
         let mut fill = |storage: &Storage| {
             if let Some(fill) = fill.take() {
@@ -116,7 +116,7 @@ impl Parameter {
         requires_grad: bool,
         init: Option<Init<'_>>,
     ) -> Result<Self> {
-        let spec = Self::spec(DType::F32, shape.into(), Location::caller())?;
+        let spec = Self::spec(DType::F32, &shape.into(), Location::caller())?;
         let mut fill = init.map(|init| {
             |storage: &Storage| init(bytemuck::cast_slice_mut(raw::bytes_mut(storage)))
         });
@@ -124,7 +124,7 @@ impl Parameter {
         Self::of_spec(engine, name, spec, (category, requires_grad), fill)
     }
 
-    fn spec(dtype: DType, shape: Shape, location: &'static Location<'static>) -> Result<Spec> {
+    fn spec(dtype: DType, shape: &Shape, location: &'static Location<'static>) -> Result<Spec> {
         let absurd = || usage_error(format!("{shape} is no shape for a tensor"), location);
         Ok(Spec::contiguous(
             dtype,
