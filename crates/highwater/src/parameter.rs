@@ -128,7 +128,7 @@ impl Parameter {
         let absurd = || usage_error(format!("{shape} is no shape for a tensor"), location);
         Ok(Spec::contiguous(
             dtype,
-            Shape::checked(&shape).ok_or_else(absurd)?,
+            Shape::checked(shape).ok_or_else(absurd)?,
         ))
     }
 
