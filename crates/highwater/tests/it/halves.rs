@@ -30,7 +30,7 @@ fn train(builder: Builder, dtype: DType) -> Result<Vec<u32>> {
     let frozen = |i: usize| {
         let source = bytes(dtype, &numbers(i as u64));
         Parameter::frozen(&engine, dtype, [WIDTH, WIDTH], |own| {
-            own.copy_from_slice(&source)
+            own.copy_from_slice(&source);
         })
     };
     let frozen: Vec<Parameter> = (0..LAYERS).map(frozen).collect::<Result<_>>()?;
