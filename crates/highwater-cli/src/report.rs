@@ -110,12 +110,19 @@ pub fn refused(forecast: &Forecast, machine: &MachineConfig) -> Failure {
         "this does not fit into {budget}{exact}: it needs {floor} ({} bytes), set by {}{largest}",
         forecast.floor_bytes, forecast.floor_at
     );
-    Failure::new(Code::Budget, message)
-        .hint(format!(
-            "give it {} or more; a smaller --batch or --seq needs less",
-            more(forecast, machine)
-        ))
-        .hint("`highwater plan` with the same flags shows what other budgets cost")
+    let mut failure = Failure::new(Code::Budget, message).hint(format!(
+        "give it {} or more; a smaller --batch or --seq needs less",
+        more(forecast, machine)
+    ));
+    // A disk with room for all that the step holds anywhere would not lower the floor by being larger.
+    let held = forecast.floor_bytes + forecast.disk_bytes;
+    if let Some(disk) = machine.disk.as_ref().filter(|disk| disk.bytes.0 < held) {
+        failure = failure.hint(format!(
+            "--disk gives {} of space: with more of it less memory may do",
+            disk.bytes
+        ));
+    }
+    failure.hint("`highwater plan` with the same flags shows what other budgets cost")
 }
 
 /// The flags that a step needs which does not fit.

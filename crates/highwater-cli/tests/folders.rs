@@ -95,11 +95,10 @@ fn a_disk_of_too_little_space_says_so() {
     let memory = floor(dir.path(), DATA) - MIB;
     let disk = format!("--disk {}=64KiB --memory {memory}", spill.display());
     let full = [
-        "no room on disk",
-        "of 64 KiB are taken",
-        "hint: give --disk",
+        "this does not fit",
+        "hint: --disk gives 64 KiB of space: with more of it less memory may do",
     ];
-    fails(dir.path(), &train("run", &disk), 4, &full);
+    fails(dir.path(), &train("run", &disk), 3, &full);
     assert_empty(&spill);
     assert!(!dir.path().join("run").exists());
 }
