@@ -370,7 +370,7 @@ impl Hash {
             let end = bytes.len().min(self.end.saturating_sub(from));
             let skip = self.at.checked_sub(from);
             if let Some(new) = skip.and_then(|skip| bytes.get(skip..end)) {
-                self.state.update(new);
+                digest(&mut self.state, new);
                 self.at += new.len();
             }
             from += bytes.len();
@@ -379,9 +379,37 @@ impl Hash {
 
     /// The hash of the payload, those of its bytes included that were not seen.
     fn finish(mut self, payload: &[u8]) -> u128 {
-        self.state.update(&payload[self.at - self.start..]);
+        digest(&mut self.state, &payload[self.at - self.start..]);
         self.state.digest128()
     }
+}
+
+/// Bytes hashed in one go.
+const GO: usize = 512;
+/// How far ahead of them memory is asked for: across a page, where the processor does not by itself.
+const AHEAD: usize = 4096;
+
+/// Hashes bytes that come from memory: asked for in time, they take half as long.
+fn digest(state: &mut Xxh3, bytes: &[u8]) {
+    for go in bytes.chunks(GO) {
+        for line in (0..GO).step_by(64) {
+            prefetch(go.as_ptr().wrapping_add(AHEAD + line));
+        }
+        state.update(go);
+    }
+}
+
+/// Brings the line of memory near, if that is the processor's to do; a hint, for any address.
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a hint of the processor"))]
+fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every processor of this kind has it, and it faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// What is known of the transfer of an extent.
