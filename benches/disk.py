@@ -86,25 +86,27 @@ def run(program: Path, flags: list[str], memory: str | None, args, out: Path) ->
         words += ["--disk", args.disk]
     child = subprocess.Popen(
         [program, *words, "--json"],
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
         preexec_fn=group.enter if group else None,
     )
-    errors = child.stderr.read().decode()
-    _, status, usage = os.wait4(child.pid, 0)
+    # What it prints at its end is a line: nobody has to read both at once.
+    errors, summary = child.stderr.read().decode(), child.stdout.read()
+    status = child.wait()
     hits = group.hits() if group else 0
     if group:
         group.remove()
-    if os.waitstatus_to_exitcode(status):
+    if status:
         sys.exit(f"{memory}: {errors}")
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     shutil.rmtree(out)
+    phases = {phase["phase"]: phase["peak_rss_bytes"] for phase in json.loads(summary)["phases"]}
     settled = records[args.skip :] or records[-1:]
     middle = lambda key: statistics.median(record[key] or 0 for record in settled)
     names = ["seconds", "bytes_read", "bytes_written", "io_wait_seconds", "predicted_seconds", "recompute_seconds"]
     found = {name: middle(name) for name in names}
-    return found | {"peak": usage.ru_maxrss << 10, "hits": hits, "loss": [record["loss"] for record in records]}
+    return found | {"phases": phases, "peak": max(phases.values()), "hits": hits, "loss": [record["loss"] for record in records]}
 
 
 def main() -> None:

@@ -158,6 +158,10 @@ fn disk_text(disk: &FoundDisk) -> String {
                 rate(found.write_while_reading)
             ),
         ),
+        (
+            "  processor time",
+            format!("{:.3} s for each GB moved", found.processor_seconds * 1e9),
+        ),
     ];
     lines
         .map(|(name, value)| format!("{name:<20}{value}\n"))
@@ -232,6 +236,7 @@ mod tests {
                 write: 1e9,
                 read_while_writing: 1.5e9,
                 write_while_reading: 5e8,
+                processor_seconds: 1e-10,
             },
         };
         let findings = Findings::new(&ProcessMemory::read().unwrap(), rates, Some(disk));

@@ -74,7 +74,6 @@ impl Run<'_> {
         }
         let held_out = self.held_out()?;
         let before = self.look(&held_out, "before")?;
-        self.phases.end("evaluate", &self.session);
         let mut metrics = Metrics::open(&**self.files, &self.dir.metrics(), done)?;
         let steps = config.training.steps;
         let mut progress = Progress::new(done, steps, config.machine.memory);
@@ -114,7 +113,6 @@ impl Run<'_> {
         state::export(&**self.files, &self.dir.final_model(), &self.session)?;
         self.phases.end("save", &self.session);
         let after = self.look(&held_out, "after")?;
-        self.phases.end("evaluate", &self.session);
         self.remember_disk();
         let losses = report::Losses {
             train: losses,
@@ -231,6 +229,7 @@ impl Run<'_> {
             let sample = self.sample(&tokenizer)?;
             self.log.say(&format!("sample {when}: {sample}"))?;
         }
+        self.phases.end("evaluate", &self.session);
         Ok(Some(loss))
     }
 

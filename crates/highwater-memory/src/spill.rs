@@ -400,7 +400,10 @@ fn digest(state: &mut Xxh3, bytes: &[u8]) {
 }
 
 /// Brings the line of memory near, if that is the processor's to do; a hint, for any address.
-#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "a hint of the processor"))]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "a hint of the processor")
+)]
 fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {

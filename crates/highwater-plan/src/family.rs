@@ -3,9 +3,9 @@
 use crate::archive::{Archive, Found};
 use crate::check::{ProblemError, check};
 use crate::emit::{Carried, emit};
-use crate::holders::holders;
+use crate::holders::{holders, running};
 use crate::pack::Effort;
-use crate::plan::{Action, Plan};
+use crate::plan::Plan;
 use crate::problem::{NodeId, Problem, Tier, Tiers, ValueId};
 use crate::program::Program;
 use crate::schedule::Schedule;
@@ -68,13 +68,9 @@ impl Floor {
     fn of(problem: &Problem, plan: &Plan) -> Floor {
         let peak = plan.peak_instruction as usize;
         let held = holders(problem, plan, peak);
-        let node = plan.instructions.get(peak).and_then(|i| match i.action {
-            Action::Run { node, .. } | Action::Guard { node } => Some(node),
-            _ => None,
-        });
         Floor {
             arena_bytes: plan.memory_bytes(),
-            node,
+            node: running(plan, plan.peak_instruction),
             holders: held.values,
             scratch_bytes: held.scratch_bytes,
         }
@@ -446,6 +442,7 @@ fn pareto(mut plans: Vec<Plan>) -> Vec<Plan> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Action;
     use crate::problem::{Effect, Home, Node, Pin, Value};
 
     fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {

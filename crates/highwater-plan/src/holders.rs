@@ -2,13 +2,15 @@
 
 use crate::plan::{Action, Plan};
 use crate::problem::{Home, NodeId, Problem, ValueId};
+use crate::verify::Clocks;
 use std::cmp::Reverse;
 
 /// What takes bytes at an instruction; each size is rounded up to the alignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders {
-    /// Values and their bytes, largest first. A value that is freed or evicted by the
-    /// instruction itself is among them, and of a pair that shares a buffer only the output.
+    /// Values and their bytes, largest first. A value that is freed by the instruction itself is
+    /// among them, or whose eviction may be under way, and of a pair that shares a buffer only the
+    /// output.
     pub values: Vec<(ValueId, u64)>,
     /// Bytes of the scratch memory of the run.
     pub scratch_bytes: u64,
@@ -19,6 +21,7 @@ pub struct Holders {
 pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
     let mut places = Places::new(problem);
     let mut scratch_bytes = 0;
+    let mut evictions = Vec::new();
     for (i, step) in plan.instructions.iter().enumerate().take(instruction + 1) {
         match &step.action {
             Action::Run {
@@ -31,22 +34,44 @@ pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
                     scratch_bytes = problem.footprint(problem.nodes[*node as usize].scratch_bytes);
                 }
             }
-            Action::Free { value } | Action::Evict { value, .. } if i < instruction => {
+            Action::Free { value } if i < instruction => places.0[*value as usize] = None,
+            Action::Evict { value, .. } if i < instruction => {
                 places.0[*value as usize] = None;
+                evictions.push((i as u32, *value));
             }
             Action::Fetch { value, offset, .. } => places.0[*value as usize] = Some(*offset),
             Action::Free { .. } | Action::Evict { .. } | Action::Guard { .. } => {}
         }
     }
     let held = (0..).zip(&places.0).filter(|(_, place)| place.is_some());
+    let held = held.map(|(v, _)| v);
+    let clocks = Clocks::new(plan);
+    let leaving = evictions.into_iter();
+    let leaving = leaving.filter(|&(i, _)| !clocks.before(i, instruction as u32));
     let mut values: Vec<(ValueId, u64)> = held
-        .map(|(v, _)| (v, problem.footprint(problem.values[v as usize].bytes)))
+        .chain(leaving.map(|(_, v)| v))
+        .map(|v| (v, problem.footprint(problem.values[v as usize].bytes)))
         .collect();
     values.sort_by_key(|&(v, bytes)| (Reverse(bytes), v));
     Holders {
         values,
         scratch_bytes,
     }
+}
+
+/// The node that an instruction runs; of any other instruction, the one that ran last before it, which a
+/// transfer goes beside.
+#[must_use]
+pub fn running(plan: &Plan, instruction: u32) -> Option<NodeId> {
+    let node = |action: &Action| match *action {
+        Action::Run { node, .. } | Action::Guard { node } => Some(node),
+        Action::Free { .. } | Action::Evict { .. } | Action::Fetch { .. } => None,
+    };
+    let (before, after) = plan
+        .instructions
+        .split_at_checked(instruction as usize + 1)?;
+    let mut near = before.iter().rev().chain(after);
+    near.find_map(|i| node(&i.action))
 }
 
 /// Where each value lies in the arena, if it does.

@@ -33,7 +33,7 @@ mod verify;
 pub use check::{ALIGN, ProblemError, footprint, footprint_on};
 pub use explain::{Choice, Decision, explain};
 pub use family::{Family, Floor, Policy, Refusal};
-pub use holders::{Holders, holders};
+pub use holders::{Holders, holders, running};
 pub use plan::*;
 pub use preferences::Families;
 pub use problem::*;

@@ -65,6 +65,8 @@ pub struct Link {
     pub read_while_writing: f64,
     /// Rate of evicting while something is fetched.
     pub write_while_reading: f64,
+    /// Seconds that runs lose beside for each byte moved either way: processors have work with that too.
+    pub lost: f64,
     /// Whether plans may evict to it.
     pub writable: bool,
 }

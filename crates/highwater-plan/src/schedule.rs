@@ -198,6 +198,9 @@ impl Scheduler<'_> {
     }
 }
 
+/// What transfers leave to runs at the least.
+const LEAST_LEFT: f64 = 0.1;
+
 /// Transfers under way, at rates that depend on whether the other direction is busy.
 pub(crate) struct Lanes {
     links: [Option<Link>; 2],
@@ -272,6 +275,18 @@ impl Lanes {
             (true, false) => link.write,
             (true, true) => link.write_while_reading,
         }
+    }
+
+    /// How much of a second runs get done in one, beside what is under way.
+    pub(crate) fn left_to_runs(&self) -> f64 {
+        let lost = |tier: usize, write: usize| match &self.links[tier] {
+            Some(link) if !self.queues[tier][write].is_empty() => {
+                self.rate(tier, write) * link.lost
+            }
+            _ => 0.0,
+        };
+        let all = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(tier, write)| lost(tier, write));
+        (1.0 - all.iter().sum::<f64>()).max(LEAST_LEFT)
     }
 
     /// Goes on to the next end of a transfer, or to a moment before it; whether there was any.

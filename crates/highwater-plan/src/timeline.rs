@@ -9,7 +9,7 @@ use crate::schedule::Lanes;
 pub struct Timeline {
     /// From its start until the last lane is done.
     pub seconds: f64,
-    /// Of its runs, one after the other.
+    /// Of its runs, one after the other and beside no transfer.
     pub compute_seconds: f64,
     /// In which a transfer is under way.
     pub transfer_seconds: f64,
@@ -68,7 +68,7 @@ struct Follower<'a> {
     /// Per lane: what it starts next.
     next: [usize; 5],
     over: Vec<bool>,
-    /// The run under way, and when it ends.
+    /// The run under way, and the seconds that are left of it.
     running: Option<(usize, f64)>,
     /// Per lane: the transfer under way.
     moving: [Option<usize>; 5],
@@ -114,13 +114,14 @@ impl Follower<'_> {
 
     fn run(&mut self, i: usize, seconds: f64) {
         self.timeline.compute_seconds += seconds;
-        self.running = Some((i, self.transfers.now + seconds));
+        self.running = Some((i, seconds));
     }
 
     /// Lets time pass until something is over; whether anything was under way.
     fn pass(&mut self) -> bool {
-        let to = self.running.map_or(f64::INFINITY, |run| run.1);
         let before = self.transfers.now;
+        let speed = self.transfers.left_to_runs();
+        let to = (self.running).map_or(f64::INFINITY, |run| before + run.1 / speed);
         let moved = self.moving.iter().any(Option::is_some);
         if !moved && self.running.is_none() {
             return false;
@@ -147,11 +148,12 @@ impl Follower<'_> {
                 *moving = None;
             }
         }
-        if let Some((i, ends)) = self.running
-            && self.transfers.now >= ends
-        {
-            self.over[i] = true;
-            self.running = None;
+        if let Some((i, left)) = &mut self.running {
+            *left -= (self.transfers.now - before) * speed;
+            if self.transfers.now >= to {
+                self.over[*i] = true;
+                self.running = None;
+            }
         }
         true
     }

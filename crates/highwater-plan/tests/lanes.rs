@@ -15,6 +15,7 @@ fn tiers() -> Tiers {
         write: 100.0,
         read_while_writing: 50.0,
         write_while_reading: 50.0,
+        lost: 0.0,
         writable: true,
     };
     Tiers {

@@ -21,6 +21,8 @@ pub struct DiskRates {
     pub read_while_writing: f64,
     /// Writing while something is read.
     pub write_while_reading: f64,
+    /// Seconds of one processor for each byte, either way: hashing, and what the system does.
+    pub processor_seconds: f64,
 }
 
 impl From<spill::Bandwidths> for DiskRates {
@@ -30,6 +32,7 @@ impl From<spill::Bandwidths> for DiskRates {
             write: measured.write,
             read_while_writing: measured.read_while_writing,
             write_while_reading: measured.write_while_reading,
+            processor_seconds: measured.processor_seconds,
         }
     }
 }
@@ -41,6 +44,7 @@ impl From<DiskRates> for spill::Bandwidths {
             write: rates.write,
             read_while_writing: rates.read_while_writing,
             write_while_reading: rates.write_while_reading,
+            processor_seconds: rates.processor_seconds,
         }
     }
 }
@@ -53,6 +57,7 @@ impl Default for DiskRates {
             write: 1.0e9,
             read_while_writing: 1.0e9,
             write_while_reading: 0.6e9,
+            processor_seconds: 0.1e-9,
         }
     }
 }
@@ -83,6 +88,8 @@ pub(crate) struct DiskTier {
     most_bytes: AtomicU64,
     /// What it is taken to move.
     rates: Mutex<DiskRates>,
+    /// What kernels lose of each second of a processor.
+    share: f64,
     writable: bool,
 }
 
@@ -90,7 +97,7 @@ impl DiskTier {
     /// Opens the spill file; in a dry run only keeps its books.
     pub(crate) fn open(
         settings: DiskSettings,
-        rates: DiskRates,
+        (rates, share): (DiskRates, f64),
         writable: bool,
         dry: bool,
     ) -> Result<Self> {
@@ -120,6 +127,7 @@ impl DiskTier {
             places: Mutex::new(Places::new(bytes)),
             most_bytes: AtomicU64::new(0),
             rates: Mutex::new(rates),
+            share,
             writable,
         })
     }
@@ -156,6 +164,7 @@ impl Below for DiskTier {
             write: rates.write,
             read_while_writing: rates.read_while_writing,
             write_while_reading: rates.write_while_reading,
+            lost: self.share * rates.processor_seconds,
             writable: self.writable,
         }
     }

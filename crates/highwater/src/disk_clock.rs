@@ -62,6 +62,7 @@ impl DiskClock {
             read_while_writing: told.read_while_writing / reads,
             write: told.write / writes,
             write_while_reading: told.write_while_reading / writes,
+            ..told
         })
     }
 

@@ -281,8 +281,15 @@ impl Builder {
         let capacity = self.limits.capacity().clamp(1 << 20, CAPACITY_BYTES);
         // A dry run takes address space only, and says itself what does not fit.
         let capacity = if self.dry { CAPACITY_BYTES } else { capacity };
-        let open = |settings| DiskTier::open(settings, self.disk_rates, self.disk_writes, self.dry);
-        let host = |bytes| HostTier::new(bytes, self.host_rates);
+        // Transfers keep a processor busy that a kernel may want.
+        let share = if available() > threads {
+            0.0
+        } else {
+            1.0 / threads as f64
+        };
+        let disk = (self.disk_rates, share);
+        let open = |settings| DiskTier::open(settings, disk, self.disk_writes, self.dry);
+        let host = |bytes| HostTier::new(bytes, (self.host_rates, share));
         let tiers = Tiers {
             host: self.limits.host.map(host).transpose()?.map(Arc::new),
             disk: self.disk.map(open).transpose()?.map(Arc::new),

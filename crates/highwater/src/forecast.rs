@@ -17,7 +17,9 @@ use crate::plan_cache::PlanCache;
 use crate::state::State;
 use held::{Beside, Moment, held};
 use highwater_graph::{Graph, Phase};
-use highwater_plan::{Action, Families, Home, NodeId, Plan, Policy, Problem, Tier, holders};
+use highwater_plan::{
+    Action, Families, Home, NodeId, Plan, Policy, Problem, Tier, holders, running,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -405,14 +407,6 @@ fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Price {
     }
     price.seconds_per_step += compiled.predicted_wait(plan, ran);
     price
-}
-
-/// The node that an instruction runs.
-fn running(plan: &Plan, instruction: u32) -> Option<NodeId> {
-    match plan.instructions.get(instruction as usize)?.action {
-        Action::Run { node, .. } | Action::Guard { node } => Some(node),
-        Action::Free { .. } | Action::Evict { .. } | Action::Fetch { .. } => None,
-    }
 }
 
 impl Engine {

@@ -26,6 +26,8 @@ pub(crate) struct HostTier {
     room_bytes: u64,
     /// Alone, and both ways.
     rates: (f64, f64),
+    /// What kernels lose of each second that a copy takes.
+    share: f64,
 }
 
 #[derive(Debug)]
@@ -38,7 +40,7 @@ struct Books {
 
 impl HostTier {
     /// Reserves address space. No memory is used.
-    pub(crate) fn new(room_bytes: u64, rates: Option<(f64, f64)>) -> Result<Self> {
+    pub(crate) fn new(room_bytes: u64, (rates, share): (Option<(f64, f64)>, f64)) -> Result<Self> {
         let capacity = room_bytes.saturating_mul(SPREAD);
         let rooms = Rooms::reserve(capacity.clamp(1 << 20, CAPACITY_BYTES))?;
         Ok(Self {
@@ -49,6 +51,7 @@ impl HostTier {
             }),
             room_bytes,
             rates: rates.unwrap_or((ALONE, BOTH_WAYS)),
+            share,
         })
     }
 
@@ -130,6 +133,7 @@ impl Below for HostTier {
             write: alone,
             read_while_writing: both_ways,
             write_while_reading: both_ways,
+            lost: self.share / alone,
             writable: true,
         }
     }

@@ -14,7 +14,7 @@ use crate::output;
 const TELLING: u64 = 8 << 30;
 
 /// Changes when the figures come to mean something else.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What a folder's disk does, and where that is known from.
 #[derive(Clone, Debug, Serialize)]
@@ -80,8 +80,9 @@ impl Place {
             found.write,
             found.read_while_writing,
             found.write_while_reading,
+            found.processor_seconds,
         ];
-        let sound = all.iter().all(|rate| rate.is_finite() && *rate > 0.0);
+        let sound = all.iter().all(|figure| figure.is_finite() && *figure > 0.0);
         (entry.place == *self && entry.bytes >= bytes && sound).then_some(found)
     }
 }
@@ -167,6 +168,7 @@ mod tests {
             write: 1e9,
             read_while_writing: 8e8,
             write_while_reading: 5e8,
+            processor_seconds: 1e-10,
         };
         assert_eq!(place.file_name(), "disk-7-somewhere-fast.json");
         assert_eq!(place.read(&files, folder, 1), None);

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -19,6 +20,8 @@ const EXTENT: u64 = 32 << 20;
 const EXTENTS: u64 = 31;
 /// How long each of four phases takes, in seconds: filling, writing, reading, both.
 const PHASE: f64 = 0.7;
+/// Clocks of processors may be as coarse, in seconds.
+const LEAST_BUSY: f64 = 1e-6;
 
 /// What the disk of a folder does through a store, in bytes of payload per second, headers written and
 /// hashes verified.
@@ -32,6 +35,8 @@ pub struct Bandwidths {
     pub read_while_writing: f64,
     /// Writing, while another thread reads.
     pub write_while_reading: f64,
+    /// Seconds of one processor for each byte, either way.
+    pub processor_seconds: f64,
 }
 
 /// Measures the disk of a folder, with at most `bytes_to_use` of it and never more than 1 GiB, for about
@@ -58,6 +63,7 @@ pub(super) fn measure_for(
     let disk = Measured {
         store: open(folder, count * footprint, 0)?,
         bytes,
+        moved: AtomicU64::new(0),
     };
     let (mut source, mut target) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
     fill(source.bytes());
@@ -69,6 +75,7 @@ pub(super) fn measure_for(
         disk.write(filled, source)?;
         filled += 1;
     }
+    let busy = processor_seconds();
     let write = disk.rate(0..filled, seconds, |cell| disk.write(cell, source))?;
     let read = disk.rate(0..filled, seconds, |cell| disk.read(cell, target))?;
     let half = filled / 2;
@@ -83,18 +90,28 @@ pub(super) fn measure_for(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })?;
+    let busy = (processor_seconds() - busy).max(LEAST_BUSY);
     Ok(Bandwidths {
         read,
         write,
         read_while_writing,
         write_while_reading,
+        processor_seconds: busy / disk.moved.into_inner() as f64,
     })
+}
+
+/// What the process has had of processors so far, in seconds.
+fn processor_seconds() -> f64 {
+    let taken = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    taken.tv_sec as f64 + taken.tv_nsec as f64 * 1e-9
 }
 
 /// A store of extents of one size.
 struct Measured {
     store: Store,
     bytes: u64,
+    /// Bytes that were transferred in phases that count.
+    moved: AtomicU64,
 }
 
 impl Measured {
@@ -130,6 +147,7 @@ impl Measured {
             bytes += self.bytes;
             taken = start.elapsed().as_secs_f64();
         }
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
         Ok(bytes as f64 / taken)
     }
 }

@@ -18,7 +18,7 @@ fn index(lane: Lane) -> usize {
 /// For each instruction and lane: how many of the lane's instructions have completed whenever it
 /// starts.
 #[derive(Debug)]
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     /// Lane of each instruction and its place in it, counted from 1.
     place: Vec<(usize, u32)>,
     done: Vec<[u32; LANES]>,
@@ -27,7 +27,7 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    pub(super) fn new(plan: &Plan) -> Clocks {
+    pub(crate) fn new(plan: &Plan) -> Clocks {
         let mut clocks = Clocks {
             place: Vec::new(),
             done: Vec::new(),
@@ -54,7 +54,7 @@ impl Clocks {
     }
 
     /// Whether `a` has completed whenever `b` starts.
-    pub(super) fn before(&self, a: u32, b: u32) -> bool {
+    pub(crate) fn before(&self, a: u32, b: u32) -> bool {
         let (lane, place) = self.place[a as usize];
         self.done[b as usize][lane] >= place
     }

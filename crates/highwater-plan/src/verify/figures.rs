@@ -82,13 +82,14 @@ pub(super) fn check(problem: &Problem, plan: &Plan, live: &[u64]) -> Result<(), 
     tiers(problem, plan)
 }
 
-/// Seconds of all transfers, one after the other at the lower of their rates.
+/// Seconds of all transfers, one after the other at the lower of their rates, and what runs lose by them.
 fn transfers(problem: &Problem, plan: &Plan) -> f64 {
     let seconds = |tier: Tier| {
         let (link, traffic) = (problem.tiers.link(tier)?, plan.traffic(tier));
         let read = traffic.read_bytes as f64 / link.read.min(link.read_while_writing);
         let write = traffic.written_bytes as f64 / link.write.min(link.write_while_reading);
-        Some(read + write)
+        let lost = (traffic.read_bytes + traffic.written_bytes) as f64 * link.lost;
+        Some(read + write + lost)
     };
     Tier::ALL.into_iter().filter_map(seconds).sum()
 }

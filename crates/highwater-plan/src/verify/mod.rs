@@ -39,6 +39,8 @@ mod memory;
 mod replay;
 mod violation;
 
+pub(crate) use clock::Clocks;
+
 pub use violation::Violation;
 
 use crate::plan::Plan;

@@ -12,6 +12,7 @@ pub(crate) fn link(rate: f64) -> Link {
         write: rate,
         read_while_writing: rate / 2.0,
         write_while_reading: rate / 2.0,
+        lost: 0.2 / rate,
         writable: true,
     }
 }
