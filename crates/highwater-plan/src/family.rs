@@ -1,5 +1,6 @@
 //! Every plan found for a problem, and the choice among them.
 
+use crate::abreast::abreast;
 use crate::archive::{Archive, Found};
 use crate::check::{ProblemError, check};
 use crate::emit::{Carried, emit};
@@ -133,16 +134,18 @@ impl Family {
         let limits = Limits::new(problem, &program, policy);
         let lost = |value| ProblemError::Lost { value };
         let moves = program.tiers.any();
-        let mut lists = Vec::new();
-        for price in prices(&program.tiers) {
-            let mut search = Search::new(&program, limits.clone(), price).map_err(lost)?;
+        let explored = |price| {
+            let mut search = Search::new(&program, limits.clone(), price)?;
             if policy != Policy::Keep || moves {
                 let all = search.archive.all();
                 let top = all.last().map_or(0, |found| found.outcome.peak);
                 search.explore(&rungs(top, least(&program)));
             }
-            lists.push(search.archive.all().rev().cloned().collect());
-        }
+            Ok(search.archive.all().rev().cloned().collect())
+        };
+        let lists = abreast(prices(&program.tiers).collect(), explored);
+        let lists: Result<Vec<_>, ValueId> = lists.into_iter().collect();
+        let lists = lists.map_err(lost)?;
         Ok(Family::of(problem, program, lists, Effort::Thorough))
     }
 
@@ -287,10 +290,11 @@ impl Family {
             }
         }
         offers.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
-        let packed = offers.into_iter().take(PACKINGS);
-        let packed = packed
-            .filter_map(|(schedule, carried)| self.packed(problem, &carried, schedule, budget));
-        let mut plans: Vec<Plan> = packed.collect();
+        offers.truncate(PACKINGS);
+        let packed = abreast(offers, |(schedule, carried)| {
+            self.packed(problem, &carried, schedule, budget)
+        });
+        let mut plans: Vec<Plan> = packed.into_iter().flatten().collect();
         if plans.is_empty() {
             let least = self.least(problem, Effort::Thorough);
             return least.filter(|plan| plan.memory_bytes() <= budget);

@@ -3,6 +3,7 @@
 //! A [`Problem`] says what a step computes; [`Family::build`] finds plans for it, and
 //! [`Family::choose`] picks the fastest whose arena fits a budget; [`verify`] proves it, by other means.
 
+mod abreast;
 mod archive;
 mod check;
 mod csr;

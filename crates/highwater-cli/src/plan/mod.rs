@@ -29,7 +29,7 @@ use crate::resolve::{self, Resolved};
 use crate::{machine, output, report};
 
 /// How long settings and changes of them are planned before the rest of the changes is left out.
-const CHANGES_TIME: Duration = Duration::from_secs(9);
+const CHANGES_TIME: Duration = Duration::from_secs(6);
 
 /// The version of the JSON's format: a field that goes, or means something else, makes the next.
 const FORMAT: u32 = 2;
