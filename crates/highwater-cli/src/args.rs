@@ -339,6 +339,9 @@ pub struct MeasureArgs {
     /// Threads to compute with
     #[arg(long, value_name = "N")]
     pub threads: usize,
+    /// What tensors may take, in bytes
+    #[arg(long, value_name = "N")]
+    pub bytes: u64,
 }
 
 fn token_width(text: &str) -> TokenWidth {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use highwater::Rates;
-use highwater_memory::{Bytes, Files, FilesError};
+use highwater_memory::{Bytes, Files, FilesError, ProcessMemory};
 use serde::{Deserialize, Serialize};
 
 use crate::args::MeasureArgs;
@@ -26,9 +26,13 @@ use cache::folder;
 pub use disk::{FoundDisk, disk_bandwidths, remember};
 
 /// Changes when rates come to mean something else.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Under a smaller budget nothing is measured: the process that measures takes up to this much.
 const MEASURE_BYTES: Bytes = Bytes(64 << 20);
+/// What measuring may take of a budget, for tensors.
+const MEASURE_SHARE: u64 = 4;
+/// More than that changes nothing.
+const MEASURE_MOST: u64 = 112 << 20;
 
 /// Where rates come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,6 +70,8 @@ pub struct Machine {
 #[derive(Serialize, Deserialize)]
 struct Entry {
     machine: Machine,
+    /// What measuring could take, in bytes.
+    bytes: u64,
     rates: Rates,
 }
 
@@ -87,19 +93,26 @@ impl Machine {
         format!("rates-{name}-{}-threads.json", self.threads)
     }
 
-    /// Its rates from the cache, if they are there and whole.
-    pub fn read(&self, files: &dyn Files, folder: &Path) -> Option<Rates> {
+    /// Its rates from the cache, if they are there, whole, and measured with at least so many bytes.
+    pub fn read(&self, files: &dyn Files, folder: &Path, bytes: u64) -> Option<Rates> {
         let entry: Entry = cache::read(files, &folder.join(self.file_name()))?;
-        (entry.machine == *self && is_sound(&entry.rates)).then_some(entry.rates)
+        let sound = is_sound(&entry.rates) && entry.bytes >= bytes;
+        (entry.machine == *self && sound).then_some(entry.rates)
     }
 
-    /// Writes its rates to the cache: all of them or nothing.
+    /// Writes its rates, measured with so many bytes, to the cache: all of them or nothing.
     ///
     /// # Errors
     /// When a file operation fails.
-    pub fn write(&self, files: &dyn Files, folder: &Path, rates: &Rates) -> Result<(), FilesError> {
+    pub fn write(
+        &self,
+        files: &dyn Files,
+        folder: &Path,
+        (rates, bytes): (&Rates, u64),
+    ) -> Result<(), FilesError> {
         let entry = Entry {
             machine: self.clone(),
+            bytes,
             rates: rates.clone(),
         };
         cache::write(files, folder, &self.file_name(), &entry)
@@ -116,6 +129,11 @@ fn is_sound(rates: &Rates) -> bool {
     };
     let beside = (0.0..1.0).contains(&rates.node_seconds);
     rates.is_measured() && beside && constants == Rates::default()
+}
+
+/// What measuring may take for tensors of so many bytes of memory.
+fn share(memory_bytes: u64) -> u64 {
+    (memory_bytes / MEASURE_SHARE).min(MEASURE_MOST)
 }
 
 /// Has predictions be about this machine: by its rates from the cache, or measured if the budget has
@@ -141,13 +159,14 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(),
         disk.rates = Some(found.bandwidths);
     }
     let machine = Machine::this(settings.threads);
-    let cached = folder().and_then(|folder| machine.read(files, &folder));
+    let bytes = share(settings.memory.0);
+    let cached = folder().and_then(|folder| machine.read(files, &folder, bytes));
     settings.rates = match cached {
         Some(rates) => rates,
         None if settings.memory < MEASURE_BYTES => Rates::default(),
         None => {
             output::news("measuring this machine, once: about a second");
-            let found = measured(files, &machine);
+            let found = measured(files, &machine, bytes);
             // Another process would measure others, and come to other plans.
             match found.file {
                 Some(_) => found.rates,
@@ -162,26 +181,28 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(),
 pub fn find(files: &dyn Files, threads: usize, again: bool) -> Found {
     let machine = Machine::this(threads);
     let folder = folder();
-    let read = |folder: &PathBuf| machine.read(files, folder);
-    match folder.as_ref().filter(|_| !again).and_then(read) {
-        Some(rates) => Found {
+    let read = |folder: &PathBuf| machine.read(files, folder, 0);
+    if let Some(rates) = folder.as_ref().filter(|_| !again).and_then(read) {
+        return Found {
             origin: Origin::Cached,
             file: folder.map(|folder| folder.join(machine.file_name())),
             rates,
-        },
-        None => measured(files, &machine),
+        };
     }
+    // Where the system does not tell there is no bound to keep to.
+    let bound = ProcessMemory::read().map_or(u64::MAX, |memory| memory.bound());
+    measured(files, &machine, share(bound))
 }
 
-fn measured(files: &dyn Files, machine: &Machine) -> Found {
-    let Some(rates) = measure_in_child(machine.threads) else {
+fn measured(files: &dyn Files, machine: &Machine, bytes: u64) -> Found {
+    let Some(rates) = measure_in_child(machine.threads, bytes) else {
         return Found {
             origin: Origin::Constants,
             file: None,
             rates: Rates::default(),
         };
     };
-    let written = folder().filter(|folder| machine.write(files, folder, &rates).is_ok());
+    let written = folder().filter(|folder| machine.write(files, folder, (&rates, bytes)).is_ok());
     Found {
         origin: Origin::Measured,
         file: written.map(|folder| folder.join(machine.file_name())),
@@ -190,10 +211,11 @@ fn measured(files: &dyn Files, machine: &Machine) -> Found {
 }
 
 /// Has this program measure in a process of its own.
-fn measure_in_child(threads: usize) -> Option<Rates> {
+fn measure_in_child(threads: usize, bytes: u64) -> Option<Rates> {
     let program = std::env::current_exe().ok()?;
     let output = Command::new(program)
         .args(["measure", "--threads", &threads.to_string()])
+        .args(["--bytes", &bytes.to_string()])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()
@@ -207,7 +229,7 @@ fn measure_in_child(threads: usize) -> Option<Rates> {
 /// # Errors
 /// [`Failure`] of the engine.
 pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
-    let rates = Rates::measure(args.threads)?;
+    let rates = Rates::measure(args.threads, args.bytes)?;
     let json = serde_json::to_string(&rates);
     output::result(&json.map_err(|error| Failure::new(Code::Internal, error))?);
     Ok(())
@@ -230,6 +252,8 @@ mod tests {
     use super::*;
     use highwater::{Curve, Point};
     use highwater_memory::files::MemoryFiles;
+
+    const BYTES: u64 = 28 << 20;
 
     fn measured() -> Rates {
         let point = Point {
@@ -258,28 +282,33 @@ mod tests {
     #[test]
     fn what_was_written_is_read_by_the_same_machine_only() {
         let (files, folder, machine) = files();
-        assert_eq!(machine.read(&files, &folder), None);
-        machine.write(&files, &folder, &measured()).unwrap();
-        assert_eq!(machine.read(&files, &folder), Some(measured()));
+        assert_eq!(machine.read(&files, &folder, BYTES), None);
+        machine
+            .write(&files, &folder, (&measured(), BYTES))
+            .unwrap();
+        assert_eq!(machine.read(&files, &folder, BYTES), Some(measured()));
+        assert_eq!(machine.read(&files, &folder, BYTES + 1), None);
         let other = Machine {
             threads: 3,
             ..machine.clone()
         };
-        assert_eq!(other.read(&files, &folder), None);
+        assert_eq!(other.read(&files, &folder, BYTES), None);
         // Under the same name, from a processor with other instructions.
         let other = Machine {
             instructions: vec![],
             ..machine.clone()
         };
         assert_eq!(other.file_name(), machine.file_name());
-        assert_eq!(other.read(&files, &folder), None);
+        assert_eq!(other.read(&files, &folder, BYTES), None);
         assert_eq!(files.list_dir(&folder).unwrap().len(), 1);
     }
 
     #[test]
     fn damaged_files_are_as_if_missing() {
         let (files, folder, machine) = files();
-        machine.write(&files, &folder, &measured()).unwrap();
+        machine
+            .write(&files, &folder, (&measured(), BYTES))
+            .unwrap();
         let path = folder.join(machine.file_name());
         let mut file = files.open(&path).unwrap();
         let mut whole = vec![0; file.bytes() as usize];
@@ -290,7 +319,7 @@ mod tests {
                 .unwrap()
                 .write_all(&whole[..cut])
                 .unwrap();
-            assert_eq!(machine.read(&files, &folder), None, "{cut}");
+            assert_eq!(machine.read(&files, &folder, BYTES), None, "{cut}");
         }
         for (from, to) in [
             ("0.25", "-1.0"),
@@ -305,10 +334,13 @@ mod tests {
                 .unwrap()
                 .write_all(text.as_bytes())
                 .unwrap();
-            let read = machine.read(&files, &folder);
+            let read = machine.read(&files, &folder, BYTES);
             assert!(read.is_none_or(|rates| rates.operations["linear"].points().is_empty()));
         }
-        machine.write(&files, &folder, &measured()).unwrap();
-        assert_eq!(machine.read(&files, &folder), Some(measured()));
+        machine
+            .write(&files, &folder, (&measured(), BYTES))
+            .unwrap();
+        assert_eq!(machine.read(&files, &folder, BYTES), Some(measured()));
+        assert_eq!(machine.read(&files, &folder, BYTES + 1), None);
     }
 }

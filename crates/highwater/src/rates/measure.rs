@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// The most bytes that tensors take meanwhile.
 const ARENA_BYTES: u64 = 28 << 20;
+/// The same with tensors that caches do not hold.
+const LARGE_ARENA_BYTES: u64 = 112 << 20;
 /// Steps of each workload, the first of which does not count: it touches memory for the first time.
 const STEPS: RangeInclusive<usize> = 4..=24;
 /// Time for each workload beyond the fewest steps.
@@ -19,23 +21,26 @@ type Workload = fn(&Engine) -> Result<f64>;
 
 impl Rates {
     /// Measures this machine with so many threads: for about a second, in at most 28 MiB for tensors
-    /// beside the threads and their packing buffers. All of it is given back.
+    /// beside the threads and their packing buffers, or in 112 MiB if `memory_bytes` allow: what large
+    /// tensors take is then measured too, and not concluded from small ones. All of it is given back.
     ///
     /// Where memory is short it is best done in a process of its own, as the `highwater` program
     /// does: heap that was used once is seldom given back whole.
     ///
     /// # Errors
     /// As [`crate::Builder::build`].
-    pub fn measure(threads: usize) -> Result<Self> {
-        let workloads: [Workload; 4] = [
-            |engine| transformer(engine, &TINY, adamw),
-            |engine| transformer(engine, &SMALL, adamw),
-            |engine| transformer(engine, &LARGE, sgd),
-            passes,
+    pub fn measure(threads: usize, memory_bytes: u64) -> Result<Self> {
+        let workloads: [(u64, Workload); 5] = [
+            (ARENA_BYTES, |engine| transformer(engine, &TINY, adamw)),
+            (ARENA_BYTES, |engine| transformer(engine, &SMALL, adamw)),
+            (ARENA_BYTES, |engine| transformer(engine, &LARGE, sgd)),
+            (ARENA_BYTES, passes),
+            (LARGE_ARENA_BYTES, streams),
         ];
         let (mut timings, mut node_seconds) = (Vec::new(), f64::INFINITY);
-        for workload in workloads {
-            let (nodes, beside) = timed(threads, workload)?;
+        let allowed = |bytes| bytes == ARENA_BYTES || bytes <= memory_bytes;
+        for (arena, workload) in workloads.into_iter().filter(|of| allowed(of.0)) {
+            let (nodes, beside) = timed(threads, arena, workload)?;
             timings.extend(nodes);
             node_seconds = beside.min(node_seconds);
         }
@@ -45,8 +50,8 @@ impl Rates {
 
 /// What nodes took while `run` used an engine of its own, and the seconds beside them, for each node,
 /// of the step that had least.
-fn timed(threads: usize, run: Workload) -> Result<(Vec<Timing>, f64)> {
-    let engine = Engine::builder().arena(ARENA_BYTES).threads(threads);
+fn timed(threads: usize, arena: u64, run: Workload) -> Result<(Vec<Timing>, f64)> {
+    let engine = Engine::builder().arena(arena).threads(threads);
     let engine = engine.build()?;
     let node_seconds = run(&engine)?;
     let timings = engine.lock().clock.timings();
@@ -74,6 +79,18 @@ fn passes(engine: &Engine) -> Result<f64> {
     repeat(engine, || {
         let y = x.layer_norm(None, 1e-5)?;
         y.gelu_tanh()?.add(&y)?.sum()?.backward()?;
+        clip_grad_norm_(&optimizer.parameters(), 1.0)?;
+        optimizer.step()
+    })
+}
+
+/// A layer of 16 MiB and its moments: they come from memory each time.
+fn streams(engine: &Engine) -> Result<f64> {
+    let layer = Linear::new(engine, 2048, 2048, false)?;
+    let x = Parameter::normal(engine, [512, 2048], 1.0)?;
+    let mut optimizer = adamw(layer.parameters())?;
+    repeat(engine, || {
+        layer.forward(&x)?.gelu_tanh()?.sum()?.backward()?;
         clip_grad_norm_(&optimizer.parameters(), 1.0)?;
         optimizer.step()
     })
