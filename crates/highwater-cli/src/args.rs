@@ -240,12 +240,16 @@ pub struct ResumeArgs {
     pub memory: Option<Bytes>,
 
     /// Another bound of what kernels work in, for later resumes too; the numbers stay the same
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", conflicts_with = "no_host_memory")]
     pub device_memory: Option<Bytes>,
 
     /// Another bound of what tensors may wait in besides, for later resumes too; the numbers stay the same
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", conflicts_with = "no_host_memory")]
     pub host_memory: Option<Bytes>,
+
+    /// Go on without the run's --device-memory and --host-memory, also later: memory is one again
+    #[arg(long)]
+    pub no_host_memory: bool,
 
     /// Another folder and space for tensors to wait in, for later resumes too; the numbers stay the same
     #[arg(long, value_name = "DIR=SIZE", conflicts_with = "no_disk")]

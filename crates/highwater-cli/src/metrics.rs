@@ -49,6 +49,12 @@ pub struct Record {
     pub read_seconds: f64,
     /// How long writes took, one after the other.
     pub write_seconds: f64,
+    /// Bytes copied from host memory, where that is apart.
+    pub host_bytes_read: u64,
+    /// Bytes copied to it.
+    pub host_bytes_written: u64,
+    /// How long the computation waited for such copies.
+    pub host_wait_seconds: f64,
 }
 
 /// As much of a record as resuming needs.

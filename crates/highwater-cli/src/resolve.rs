@@ -124,6 +124,9 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     machine.memory = args.memory.unwrap_or(machine.memory);
     machine.device_memory = args.device_memory.or(machine.device_memory);
     machine.host_memory = args.host_memory.or(machine.host_memory);
+    if args.no_host_memory {
+        (machine.device_memory, machine.host_memory) = (None, None);
+    }
     machine.threads = args.threads.unwrap_or(machine.threads);
     if args.disk.is_some() || args.no_disk {
         machine.disk.clone_from(&args.disk);

@@ -146,7 +146,7 @@ impl Run<'_> {
         let seconds = started.elapsed().as_secs_f64();
         let plan = self.session.engine.last_step();
         let after = self.session.engine.totals();
-        let io = after.io - before.io;
+        let (io, host) = (after.io - before.io, after.host_io - before.host_io);
         let peak_rss_bytes = self.phases.peak_rss_bytes();
         Ok(Record {
             step,
@@ -168,6 +168,9 @@ impl Run<'_> {
             overlap: io.overlap(),
             read_seconds: io.read_seconds,
             write_seconds: io.write_seconds,
+            host_bytes_read: host.bytes_read,
+            host_bytes_written: host.bytes_written,
+            host_wait_seconds: host.wait_seconds,
         })
     }
 

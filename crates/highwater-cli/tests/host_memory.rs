@@ -58,8 +58,16 @@ fn training_gives_the_same_bytes() {
         settings.contains("device_memory") && settings.contains("host_memory"),
         "{settings}"
     );
+    let metrics = String::from_utf8(read("apart/metrics.jsonl")).expect("UTF-8");
+    for line in metrics.lines().map(json) {
+        let copied = line["host_bytes_read"].as_u64();
+        assert!(copied > Some(0) && line["bytes_read"] == 0, "{line}");
+    }
     done(dir, "resume apart --steps 5 --host-memory 40MiB");
-    done(dir, "resume plenty --steps 5");
+    done(dir, "resume apart --steps 6 --no-host-memory");
+    let settings = String::from_utf8(read("apart/config.toml")).expect("UTF-8");
+    assert!(!settings.contains("host_memory"), "{settings}");
+    done(dir, "resume plenty --steps 6");
     assert!(read("plenty/final/model.safetensors") == read("apart/final/model.safetensors"));
 }
 

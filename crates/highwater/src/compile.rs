@@ -1,7 +1,7 @@
 //! From the pending graph to the planner's problem.
 
 use crate::clock::{Clock, Work};
-use crate::execute::Ran;
+use crate::execute::{Ran, Until};
 use highwater_graph::{
     BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
     Version,
@@ -46,6 +46,36 @@ pub(crate) enum Origin {
 }
 
 impl Compiled {
+    /// What ran, and how many seconds it took.
+    pub(crate) fn runs<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = (&'a Work, f64)> {
+        let runs = ran.nodes.iter().zip(&ran.seconds).zip(&ran.left_out);
+        runs.map(|((&node, &seconds), &left_out)| {
+            let mut parts = self.parts[node as usize].iter();
+            let part = parts.find(|(mask, _)| *mask == left_out);
+            let work = part.map_or(&self.work[node as usize], |(_, work)| work);
+            (work, seconds)
+        })
+    }
+
+    /// Where a run may stop that is to produce some of the graph's values, and every effect. What
+    /// earlier runs produced was moved to where it is to be.
+    pub(crate) fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
+        let nodes = self.problem.nodes.iter().filter(|node| !node.done);
+        let made = nodes.flat_map(|node| node.outputs.iter().copied());
+        let values = made
+            .filter(|&value| self.value(value).is_some_and(|id| ids.contains(&id)))
+            .collect();
+        let effect = |node: &highwater_plan::Node| {
+            !node.done && node.effect != highwater_plan::Effect::Repeatable
+        };
+        let nodes = self.problem.nodes.iter().enumerate();
+        let nodes = nodes
+            .filter(|(_, node)| effect(node))
+            .map(|(i, _)| i as u32)
+            .collect();
+        Until { values, nodes }
+    }
+
     /// Predicted seconds that the runs of a plan wait for transfers.
     pub(crate) fn predicted_wait(&self, plan: &plan::Plan, ran: &Ran) -> f64 {
         let (problem, mut all, mut some) = (&self.problem, 0.0, 0.0);

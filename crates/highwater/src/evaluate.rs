@@ -1,20 +1,17 @@
 //! When the pending graph is computed: whole at `step()` and `backward()` onto pending gradients,
 //! in part when a value is read.
 
-use crate::autograd::{self, Stop};
-use crate::cells;
-use crate::clock::Work;
+use crate::autograd::Stop;
+use crate::choose::{About, Chosen};
 use crate::compile::{Compiled, Progress};
 use crate::engine::{Engine, located};
-use crate::execute::{Failed, Machine, Ran, Until, describe, execute};
+use crate::execute::{Failed, Machine, execute};
 use crate::forecast::Told;
-use crate::homes::Question;
-use crate::plan_cache::Choice;
 use crate::state::{State, kept_values, value};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, Graph, Operand, Source, ValueId};
-use highwater_plan::{Families, Plan, Problem, Tier};
+use highwater_plan::{Families, Plan};
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::Arc;
@@ -352,154 +349,6 @@ impl Engine {
         }
     }
 
-    /// Poses the problem and takes the fastest plan that fits.
-    ///
-    /// 1. With a future, the graph is extended by the backward that is to come, on a copy: its plan
-    ///    says what to keep. What pending writes will read is kept as well. If that does not fit,
-    ///    the future is given up.
-    /// 2. Values that earlier plans left in the arena are used; if no plan fits around them, they
-    ///    are given up, and the nodes that made them count as not run.
-    fn choose(
-        &self,
-        state: &mut State,
-        targets: &BTreeSet<ValueId>,
-        request: &Request<'_>,
-    ) -> Result<Chosen> {
-        if let Some(root) = request.future {
-            let (graph, gradients) = Self::extended(state, root);
-            let pending = state.pending_inputs();
-            let later = gradients
-                .iter()
-                .filter_map(|(_, grad)| value(grad))
-                .chain(pending.iter().copied());
-            let wanted = targets.iter().copied().chain(later);
-            let wanted: Vec<ValueId> = wanted.collect();
-            let (compiled, choice) = self.pose(
-                state,
-                &Question {
-                    graph: Some(&graph),
-                    targets: &wanted,
-                    wanted: &pending,
-                    effects: request.effects,
-                    trains: request.trains(),
-                },
-            );
-            match choice {
-                Ok(Choice::Known(plan, told)) => {
-                    return Ok(Chosen::new(Some(graph), compiled, plan, About::Told(told)));
-                }
-                Ok(Choice::New(plan, family)) => {
-                    return Ok(Chosen::new(Some(graph), compiled, plan, About::New(family)));
-                }
-                Ok(Choice::Refused(_)) | Err(_) => {}
-            }
-        }
-        let none = BTreeSet::new();
-        let targets_now: Vec<ValueId> = targets.iter().copied().collect();
-        let (compiled, choice) = self.pose(
-            state,
-            &Question {
-                graph: None,
-                targets: &targets_now,
-                wanted: &none,
-                effects: request.effects,
-                trains: request.trains(),
-            },
-        );
-        let refused = match choice {
-            Ok(Choice::Known(plan, told)) => {
-                return Ok(Chosen::new(None, compiled, plan, About::Told(told)));
-            }
-            Ok(Choice::New(plan, family)) => {
-                return Ok(Chosen::new(None, compiled, plan, About::New(family)));
-            }
-            Ok(Choice::Refused(family)) => Ok(family),
-            Err(error) => Err(error),
-        };
-        // What ran already binds the plans: values that are gone need not be made again only
-        // because later ones are there.
-        // Nor may corrected times refuse what fitted before.
-        if !state.give_up_residents() && !state.clock.plan_by_rates() {
-            let family = refused?;
-            self.note_refusal(state, &compiled, &family);
-            return Err(self.refusal(state, &compiled, &family));
-        }
-        self.choose(
-            state,
-            targets,
-            &Request {
-                future: None,
-                ..*request
-            },
-        )
-    }
-
-    /// The graph with the backward of `root` that is to come, as far as there can be one.
-    fn extended(state: &State, root: &Operand) -> (Graph, autograd::Gradients) {
-        if root.requires_grad {
-            let mut graph = state.graph.clone();
-            if let Ok(gradients) = autograd::backward(&mut graph, root, Location::caller()) {
-                return (graph, gradients);
-            }
-        }
-        (state.graph.clone(), autograd::Gradients::new())
-    }
-
-    /// Shows a plan to who asked for it, and runs the verifier over it.
-    fn prove(&self, problem: &Problem, plan: &Plan) -> Result<()> {
-        if let Some(look) = self.0.on_plan {
-            look(problem, plan);
-        }
-        if !self.0.verify {
-            return Ok(());
-        }
-        match highwater_plan::verify(problem, plan, plan.memory_bytes()) {
-            Ok(_) => Ok(()),
-            Err(violation) => Err(Error::Internal(format!("the plan is wrong: {violation}"))),
-        }
-    }
-
-    fn refusal(&self, state: &State, compiled: &Compiled, family: &Families) -> Error {
-        let floor = family.floor();
-        let (stated, tier) = self.refusing(state);
-        let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
-        let at = floor
-            .node
-            .and_then(node)
-            .map(|&id| describe(state.graph.node(id)));
-        let largest = floor.holders.iter().max_by_key(|&&(_, bytes)| bytes);
-        let holder = largest.map(|&(value, bytes)| {
-            let Some(value) = compiled.value(value) else {
-                let cell = compiled.cell(value);
-                let cell = cell.map_or_else(String::new, |id| cells::name(&state.graph, id));
-                return format!("{cell} ({})", highwater_memory::Bytes(bytes));
-            };
-            let value = state.graph.value(value);
-            let made = value
-                .producer
-                .map(|(node, _)| describe(state.graph.node(node)));
-            let what = made.unwrap_or_else(|| "an input".into());
-            format!(
-                "{} made by {what} ({})",
-                value.spec,
-                highwater_memory::Bytes(bytes)
-            )
-        });
-        Error::OverBudget {
-            tier,
-            floor_bytes: self.least_budget(compiled, floor.arena_bytes)
-                + self.beside(state, compiled)
-                + stated.reserve
-                + stated.host,
-            budget_bytes: stated.budget,
-            reserve_bytes: stated.reserve,
-            host_bytes: stated.host,
-            full: full_tiers(&compiled.problem, family),
-            at: at.unwrap_or_default(),
-            holder: holder.unwrap_or_else(|| "scratch memory".into()),
-        }
-    }
-
     /// Ends the generation: handles become values of their own, or expire.
     fn finish(&self, state: &mut State, location: &'static Location<'static>) {
         state.adopt_grads();
@@ -606,97 +455,22 @@ impl Engine {
     }
 }
 
-struct Chosen {
-    /// The extended graph, if the future was taken in.
-    graph: Option<Graph>,
-    compiled: Compiled,
-    plan: Arc<Plan>,
-    about: About,
-}
-
-/// What is known about a chosen plan.
-enum About {
-    /// What was said when it was made.
-    Told(Arc<Told>),
-    /// Its family: it is new.
-    New(Arc<Families>),
-}
-
-impl Chosen {
-    fn new(graph: Option<Graph>, compiled: Compiled, plan: Arc<Plan>, about: About) -> Self {
-        Self {
-            graph,
-            compiled,
-            plan,
-            about,
-        }
-    }
-}
-
-impl Compiled {
-    /// What ran, and how many seconds it took.
-    pub(crate) fn runs<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = (&'a Work, f64)> {
-        let runs = ran.nodes.iter().zip(&ran.seconds).zip(&ran.left_out);
-        runs.map(|((&node, &seconds), &left_out)| {
-            let mut parts = self.parts[node as usize].iter();
-            let part = parts.find(|(mask, _)| *mask == left_out);
-            let work = part.map_or(&self.work[node as usize], |(_, work)| work);
-            (work, seconds)
-        })
-    }
-
-    /// Where a run may stop that is to produce some of the graph's values, and every effect. What
-    /// earlier runs produced was moved to where it is to be.
-    fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
-        let nodes = self.problem.nodes.iter().filter(|node| !node.done);
-        let made = nodes.flat_map(|node| node.outputs.iter().copied());
-        let values = made
-            .filter(|&value| self.value(value).is_some_and(|id| ids.contains(&id)))
-            .collect();
-        let effect = |node: &highwater_plan::Node| {
-            !node.done && node.effect != highwater_plan::Effect::Repeatable
-        };
-        let nodes = self.problem.nodes.iter().enumerate();
-        let nodes = nodes
-            .filter(|(_, node)| effect(node))
-            .map(|(i, _)| i as u32)
-            .collect();
-        Until { values, nodes }
-    }
-}
-
-/// The tiers that have no room left, at the floor, for the largest value that might wait there.
-fn full_tiers(problem: &Problem, family: &Families) -> Vec<Tier> {
-    let Ok(least) = family.choose(problem, family.floor().arena_bytes) else {
-        return Vec::new();
-    };
-    let largest = family.floor().holders.iter().map(|&(_, bytes)| bytes).max();
-    let largest = largest.unwrap_or(0);
-    let is_full = |tier: &Tier| {
-        let traffic = least.traffic(*tier);
-        let taken = traffic.home_bytes + traffic.spill_bytes;
-        let link = problem.tiers.link(*tier);
-        link.is_some_and(|link| taken.saturating_add(largest) > link.bytes)
-    };
-    Tier::ALL.into_iter().filter(is_full).collect()
-}
-
 /// What an evaluation is to achieve.
 #[derive(Clone, Copy)]
-struct Request<'a> {
+pub(crate) struct Request<'a> {
     /// Values that get storage of their own.
-    targets: &'a BTreeSet<ValueId>,
+    pub(crate) targets: &'a BTreeSet<ValueId>,
     /// Whether pending writes and guards run.
-    effects: bool,
+    pub(crate) effects: bool,
     /// Whether the plan runs to its end, or only as far as the targets and effects need.
-    whole: bool,
+    pub(crate) whole: bool,
     /// The value that backward will be called on next, if the graph stays pending for that.
-    future: Option<&'a Operand>,
+    pub(crate) future: Option<&'a Operand>,
 }
 
 impl Request<'_> {
     /// Whether it is a training step, whose plan says where cells are from then on.
-    fn trains(&self) -> bool {
+    pub(crate) fn trains(&self) -> bool {
         self.whole && self.effects
     }
 }

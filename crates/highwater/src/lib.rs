@@ -60,8 +60,10 @@
 
 mod autograd;
 mod backward;
+mod builder;
 mod cells;
 mod checkpoint;
+mod choose;
 mod clock;
 mod compile;
 mod context;
@@ -86,15 +88,17 @@ mod plan_cache;
 mod rates;
 mod raw;
 mod report;
+mod reserve;
 mod state;
 mod store;
 mod tensor;
 mod tiers;
 
+pub use builder::Builder;
 pub use checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use context::{is_grad_enabled, no_grad, scope};
 pub use disk::DiskRates;
-pub use engine::{Builder, Engine, OnPlan};
+pub use engine::{Engine, OnPlan};
 pub use error::{Error, Result};
 pub use forecast::{Decision, Forecast, Held, Holder, Layer, Price};
 pub use highwater_graph::{Category, CheckpointPolicy, DType, Layout, Shape};

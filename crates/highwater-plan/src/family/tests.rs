@@ -1,0 +1,195 @@
+use super::*;
+use crate::plan::Action;
+use crate::problem::{Effect, Home, Node, Pin, Value};
+
+fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {
+    Node::new(inputs, outputs, 1.0)
+}
+
+/// in -> a -> b -> c, then c, b, a are read again in turn.
+fn chain(bytes: u64) -> Problem {
+    let arena = Value {
+        bytes,
+        home: Home::Arena,
+        pin: Pin::Free,
+        wanted: false,
+    };
+    let input = Value {
+        home: Home::External,
+        ..arena.clone()
+    };
+    let mut nodes = vec![
+        node(&[0], &[1]),
+        node(&[1], &[2]),
+        node(&[2], &[3]),
+        node(&[3], &[]),
+        node(&[2], &[]),
+        node(&[1], &[]),
+    ];
+    // These may not go early, as what only condenses would.
+    nodes[3..].iter_mut().for_each(|n| n.effect = Effect::Once);
+    Problem {
+        nodes,
+        values: vec![input, arena.clone(), arena.clone(), arena],
+        ..Problem::default()
+    }
+}
+
+#[test]
+fn fewer_bytes_cost_more_seconds() {
+    let family = Family::build(&chain(100), Policy::Auto).expect("sound");
+    let all: Vec<(u64, f64)> = family
+        .plans(&chain(100))
+        .iter()
+        .map(|p| (p.arena_bytes, p.seconds))
+        .collect();
+    assert_eq!(all, [(384, 6.0), (256, 7.0)]);
+    assert_eq!(
+        family
+            .choose(&chain(100), u64::MAX)
+            .expect("fits")
+            .recomputed_nodes,
+        0
+    );
+    assert_eq!(
+        family
+            .choose(&chain(100), 383)
+            .expect("fits")
+            .recomputed_nodes,
+        1
+    );
+}
+
+#[test]
+fn a_refusal_says_need_have_and_holder() {
+    let family = Family::build(&chain(100), Policy::Keep).expect("sound");
+    let refusal = family.choose(&chain(100), 300).expect_err("too little");
+    assert_eq!(
+        refusal.to_string(),
+        "need at least 384 bytes (set by node 2), have 300; \
+         the largest holder is value 1 with 128 bytes"
+    );
+    assert_eq!(refusal.floor, *family.floor());
+}
+
+#[test]
+fn an_output_takes_over_a_dying_input() {
+    let mut problem = chain(100);
+    problem.nodes.truncate(3);
+    problem.nodes[1].in_place.push((0, 0));
+    problem.nodes[2].in_place.push((0, 0));
+    let family = Family::build(&problem, Policy::Auto).expect("sound");
+    assert_eq!(family.floor().arena_bytes, 128);
+}
+
+#[test]
+fn updates_follow_the_guard_and_replays() {
+    let mut problem = chain(100);
+    problem.nodes[1].reads.push((7, 0));
+    let mut guard = node(&[3], &[]);
+    guard.effect = Effect::Guard;
+    let mut update = node(&[3], &[]);
+    (update.effect, update.writes) = (Effect::Once, vec![(7, 0)]);
+    problem.nodes.extend([update, guard]);
+    let family = Family::build(&problem, Policy::Auto).expect("sound");
+    for plan in &family.plans(&problem) {
+        let at = |wanted: NodeId| {
+            let runs = plan.instructions.iter().rposition(|i| match i.action {
+                Action::Run { node, .. } | Action::Guard { node } => node == wanted,
+                _ => false,
+            });
+            runs.expect("it runs")
+        };
+        assert!(at(7) < at(6) && at(1) < at(6));
+    }
+}
+
+#[test]
+fn all_updates_of_one_cell_follow_replays() {
+    let mut problem = chain(100);
+    problem.nodes[0].reads.push((7, 0));
+    let first = problem.nodes.len() as NodeId;
+    for version in 0..3 {
+        let mut update = node(&[3], &[]);
+        (update.effect, update.writes) = (Effect::Once, vec![(7, version)]);
+        problem.nodes.push(update);
+    }
+    let family = Family::build(&problem, Policy::Auto).expect("sound");
+    let mut replayed = false;
+    for plan in &family.plans(&problem) {
+        let runs = plan.instructions.iter().filter_map(|i| match i.action {
+            Action::Run { node, .. } => Some(node),
+            _ => None,
+        });
+        let runs: Vec<NodeId> = runs.filter(|&n| n == 0 || n >= first).collect();
+        let (replays, updates) = runs.split_at(runs.len() - 3);
+        assert_eq!(updates, [first, first + 1, first + 2]);
+        assert!(replays.iter().all(|&n| n == 0));
+        replayed |= replays.len() > 1;
+    }
+    assert!(replayed);
+}
+
+#[test]
+fn malformed_problems_are_typed_errors() {
+    let build = |change: fn(&mut Problem)| {
+        let mut problem = chain(100);
+        change(&mut problem);
+        Family::build(&problem, Policy::Auto).expect_err("malformed")
+    };
+    assert_eq!(
+        build(|p| p.nodes[0].inputs[0] = 9),
+        ProblemError::NoSuchValue { node: 0, value: 9 }
+    );
+    assert_eq!(
+        build(|p| p.nodes[3].outputs.push(1)),
+        ProblemError::TwoProducers {
+            value: 1,
+            first: 0,
+            second: 3
+        }
+    );
+    assert_eq!(
+        build(|p| p.nodes[0].inputs[0] = 3),
+        ProblemError::UsedBeforeFilled { node: 0, value: 3 }
+    );
+    assert_eq!(
+        build(|p| p.nodes[1].in_place.push((0, 4))),
+        ProblemError::BadInPlace {
+            node: 1,
+            input: 0,
+            output: 4
+        }
+    );
+    assert_eq!(
+        build(|p| p.nodes[1].writes.push((0, 0))),
+        ProblemError::RepeatableWrites { node: 1 }
+    );
+    assert_eq!(
+        build(|p| p.nodes[2].seconds = f64::NAN),
+        ProblemError::BadSeconds { node: 2 }
+    );
+    assert_eq!(
+        build(|p| p.values[1].bytes = u64::MAX),
+        ProblemError::TooLarge
+    );
+    let circle = build(|p| {
+        p.nodes[0].effect = Effect::Once;
+        p.nodes[0].writes.push((0, 0));
+        p.nodes[3].effect = Effect::Guard;
+    });
+    assert!(matches!(circle, ProblemError::NoOrder { .. }));
+    let lost = build(|p| {
+        p.nodes[0].effect = Effect::Once;
+        p.nodes[0].done = true;
+    });
+    assert_eq!(lost, ProblemError::Lost { value: 1 });
+}
+
+#[test]
+fn nothing_to_do_is_a_plan() {
+    let family = Family::build(&Problem::default(), Policy::Auto).expect("sound");
+    let plan = family.choose(&Problem::default(), 0).expect("fits");
+    assert!(plan.instructions.is_empty());
+    crate::verify(&Problem::default(), &plan, 0).expect("sound");
+}
