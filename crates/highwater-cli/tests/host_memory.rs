@@ -41,9 +41,7 @@ fn training_gives_the_same_bytes() {
     let dir = dir.path();
     done(dir, &format!("train {SMALL} --memory 512MiB --out plenty"));
     let bounds = "--memory 128MiB --device-memory 12MiB --host-memory 48MiB";
-    let planned = json(&done(dir, &format!("plan {SMALL} {bounds} --json")));
-    assert!(planned["host_bytes_read"].as_u64() > Some(0), "{planned}");
-    let (_, told, _) = highwater(dir, &format!("plan {SMALL} {bounds}"));
+    let told = done(dir, &format!("plan {SMALL} {bounds}"));
     assert!(told.contains("\n  host "), "{told}");
 
     let line = format!("train {SMALL} {bounds} --save-every 2 --out apart --json");

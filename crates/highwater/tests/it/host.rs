@@ -138,7 +138,7 @@ fn train_in(rooms: Rooms, make: Make<'_>, recipe: Recipe) -> Result<(Trace, Engi
         scope.spawn(|| {
             while !over.load(Ordering::Acquire) {
                 check_pages(&engine, rooms);
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                std::thread::sleep(std::time::Duration::from_millis(20));
             }
         });
         let trace = make(&engine).and_then(|model| train(&*model, &engine, recipe));
