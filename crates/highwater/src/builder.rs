@@ -253,6 +253,11 @@ impl Builder {
             let message = "Builder::host_rates() takes bytes per second: numbers above 0";
             return Err(Error::Build(message.to_owned()));
         }
+        if !self.disk_rates.are_sound() {
+            let message = "Builder::disk_rates() takes bytes per second above 0, and processor seconds of at \
+                           least 0";
+            return Err(Error::Build(message.to_owned()));
+        }
         highwater_memory::heap::map_large_blocks();
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(available);

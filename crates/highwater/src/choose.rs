@@ -112,8 +112,11 @@ impl Engine {
         };
         // What ran already binds the plans: values that are gone need not be made again only
         // because later ones are there.
-        // Nor may corrected times refuse what fitted before.
-        if !state.give_up_residents() && !state.clock.plan_by_rates() {
+        // Nor may corrected times or rates refuse what fitted before.
+        if !state.give_up_residents()
+            && !state.clock.plan_by_rates()
+            && !self.forget_disk_rates(state)
+        {
             let family = refused?;
             self.note_refusal(state, &compiled, &family);
             return Err(self.refusal(state, &compiled, &family));

@@ -49,6 +49,20 @@ impl From<DiskRates> for spill::Bandwidths {
     }
 }
 
+impl DiskRates {
+    /// Whether a disk may have them.
+    pub(crate) fn are_sound(&self) -> bool {
+        let rates = [
+            self.read,
+            self.write,
+            self.read_while_writing,
+            self.write_while_reading,
+        ];
+        let lost = self.processor_seconds;
+        rates.iter().all(|rate| rate.is_finite() && *rate > 0.0) && lost.is_finite() && lost >= 0.0
+    }
+}
+
 /// Those of no disk in particular, so that plans are the same on every machine.
 impl Default for DiskRates {
     fn default() -> Self {
@@ -84,8 +98,12 @@ pub(crate) struct DiskTier {
     /// None in a dry run, which moves nothing.
     spill: Option<Store>,
     places: Mutex<Places>,
+    /// Where the area starts that a plan uses, while it runs; at the end of all otherwise.
+    area: AtomicU64,
     /// The most bytes that were in use.
     most_bytes: AtomicU64,
+    /// What it was taken to move at first.
+    first_rates: DiskRates,
     /// What it is taken to move.
     rates: Mutex<DiskRates>,
     /// What kernels lose of each second of a processor.
@@ -125,7 +143,9 @@ impl DiskTier {
         Ok(Self {
             spill,
             places: Mutex::new(Places::new(bytes)),
+            area: AtomicU64::new(u64::MAX),
             most_bytes: AtomicU64::new(0),
+            first_rates: rates,
             rates: Mutex::new(rates),
             share,
             writable,
@@ -139,6 +159,13 @@ impl DiskTier {
     /// What it is taken to move.
     pub(crate) fn rates(&self) -> DiskRates {
         *self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the planner be told what it was told at first. Answers whether that is new.
+    pub(crate) fn forget_rates(&self) -> bool {
+        let is_new = self.rates() != self.first_rates;
+        self.set_rates(self.first_rates);
+        is_new
     }
 
     /// Has the planner be told other rates.
@@ -184,9 +211,14 @@ impl Below for DiskTier {
 
     fn take(&self, bytes: u64, what: &str) -> Result<Extent> {
         let mut places = self.places();
-        let Some(offset) = places.take(Extent::footprint(bytes)) else {
+        let footprint = Extent::footprint(bytes);
+        let Some(offset) = places.take(footprint) else {
             return Err(full(&places, bytes, what));
         };
+        if offset + footprint > self.area.load(Ordering::Acquire) {
+            places.give(offset);
+            return Err(full(&places, bytes, what));
+        }
         self.note(places.bytes());
         Ok(Extent {
             offset,
@@ -206,10 +238,15 @@ impl Below for DiskTier {
         match start {
             Some(start) if start >= places.top() => {
                 self.note(places.bytes() + bytes);
+                self.area.store(start, Ordering::Release);
                 Ok(start)
             }
             _ => Err(full(&places, bytes, "values of the step")),
         }
+    }
+
+    fn leave(&self) {
+        self.area.store(u64::MAX, Ordering::Release);
     }
 
     fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {

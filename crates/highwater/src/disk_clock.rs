@@ -66,6 +66,11 @@ impl DiskClock {
         })
     }
 
+    /// Corrects nothing any more.
+    pub(crate) fn stop(&mut self) {
+        self.corrections = CORRECTIONS;
+    }
+
     fn middle(&self, which: usize) -> f64 {
         let mut ratios: Vec<f64> = self.recent.iter().map(|ratios| ratios[which]).collect();
         ratios.sort_by(f64::total_cmp);

@@ -24,15 +24,20 @@ impl Engine {
     }
 
     /// Copies the pending gradients that are views (of a transposed product, or of one number that
-    /// stands for all).
+    /// stands for all), and those that are another one's value as well: each is added to by itself.
     fn make_grads_dense(
         &self,
         state: &mut State,
         location: &'static Location<'static>,
     ) -> Result<()> {
         let views = state.pending_grads.iter();
+        let mut seen = BTreeSet::new();
+        let mut is_shared = |grad: &Operand| match grad.source {
+            Source::Value(id) => !seen.insert(id),
+            Source::Cell(..) => false,
+        };
         let views: Vec<(CellId, Operand)> = views
-            .filter(|(_, grad)| !grad.spec.layout.is_contiguous())
+            .filter(|(_, grad)| !grad.spec.layout.is_contiguous() || is_shared(grad))
             .map(|(&id, grad)| (id, grad.clone()))
             .collect();
         for (id, grad) in views {

@@ -109,11 +109,18 @@ impl Engine {
 
     fn compile(&self, state: &State, question: &Question<'_>, homes: Homes) -> Compiled {
         let graph = question.graph.unwrap_or(&state.graph);
+        // What is written cannot stay where plans may not write to.
+        let closed = (self.0.tiers.disk.as_ref()).filter(|disk| !disk.link(0).writable);
+        let nodes = closed.into_iter().flat_map(|_| graph.nodes());
+        let written: BTreeSet<CellId> = nodes
+            .flat_map(|node| node.writes.iter().map(|write| write.0))
+            .collect();
         let home = |id: CellId| {
             let cell = state.cells.get(id)?;
-            match homes {
-                Homes::Open if cell.is_movable() => Some(Home::Cell(None)),
-                _ => cell.home().map(|tier| Home::Cell(Some(tier))),
+            match (homes, cell.home()) {
+                (Homes::Open, _) if cell.is_movable() => Some(Home::Cell(None)),
+                (_, Some(Tier::Disk)) if written.contains(&id) => Some(Home::Cell(None)),
+                (_, home) => home.map(|tier| Home::Cell(Some(tier))),
             }
         };
         let none = |_| None;
@@ -214,6 +221,18 @@ impl Engine {
             disk.set_rates(rates);
             state.cells.unsettle();
         }
+    }
+
+    /// Has plans be made by the rates that the disk was said to have at first, from now on. Answers whether
+    /// that is new.
+    pub(crate) fn forget_disk_rates(&self, state: &mut State) -> bool {
+        let disk = self.0.tiers.disk.as_ref();
+        let is_new = disk.is_some_and(|disk| disk.forget_rates());
+        if is_new {
+            state.disk_clock.stop();
+            state.cells.unsettle();
+        }
+        is_new
     }
 
     /// What the disk is taken to move now: as given, corrected by what was seen where

@@ -35,6 +35,8 @@ struct Books {
     rooms: Rooms,
     /// Where plans put values: stays until one needs a larger one, or a cell the room.
     area: Option<Room>,
+    /// Whether a plan that runs uses the area.
+    in_use: bool,
     most_bytes: u64,
 }
 
@@ -47,6 +49,7 @@ impl HostTier {
             books: Mutex::new(Books {
                 rooms,
                 area: None,
+                in_use: false,
                 most_bytes: 0,
             }),
             room_bytes,
@@ -83,7 +86,7 @@ impl HostTier {
             let taken = books.rooms.bytes();
             taken.saturating_add(books.rooms.cost(bytes)) > self.room_bytes
         };
-        if is_full(books) {
+        if is_full(books) && !books.in_use {
             books.close_area();
         }
         if is_full(books) {
@@ -173,7 +176,12 @@ impl Below for HostTier {
             books.close_area();
             books.area = Some(self.open(&mut books, bytes, "values of the step")?);
         }
+        books.in_use = true;
         Ok(books.area.map_or(0, |area| area.offset))
+    }
+
+    fn leave(&self) {
+        self.books().in_use = false;
     }
 
     fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {

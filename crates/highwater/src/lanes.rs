@@ -104,6 +104,8 @@ pub(crate) struct Transfers<'a> {
     plan: &'a Plan,
     /// In the order of [`LANES`].
     lanes: [Vec<Transfer<'a>>; 4],
+    /// Held until the plan is over.
+    areas: Areas,
 }
 
 impl<'a> Transfers<'a> {
@@ -125,6 +127,7 @@ impl<'a> Transfers<'a> {
             compiled,
             plan,
             lanes: [const { Vec::new() }; 4],
+            areas,
         };
         let mut offsets = Offsets::start(compiled);
         // The last copy of each value that is no cell.
@@ -165,7 +168,7 @@ impl<'a> Transfers<'a> {
                 }
                 None => {
                     let place = place.ok_or_else(absent)?;
-                    let copy = areas.copy(tier, (value, index), place, bytes);
+                    let copy = transfers.areas.copy(tier, (value, index), place, bytes);
                     let copy = copy.ok_or_else(no_tier)?;
                     copies.insert((tier, value), copy.clone());
                     Stored::Spilled(copy)
@@ -276,7 +279,10 @@ impl Areas {
     fn of(machine: &Machine<'_>, compiled: &Compiled, plan: &Plan) -> Result<Self> {
         // Each run of a plan has a number of its own, so that no copy is taken for one of another run.
         static RUNS: AtomicU64 = AtomicU64::new(1);
-        let mut starts = Vec::new();
+        let mut areas = Self {
+            run: RUNS.fetch_add(1, Ordering::Relaxed),
+            starts: Vec::new(),
+        };
         for below in machine.cells.tiers().all() {
             let end = |action: &Action| match *action {
                 Action::Evict {
@@ -291,12 +297,9 @@ impl Areas {
             };
             let ends = plan.instructions.iter().map(|i| end(&i.action));
             let start = below.area(ends.max().unwrap_or(0))?;
-            starts.push((below.tier(), below, start));
+            areas.starts.push((below.tier(), below, start));
         }
-        Ok(Self {
-            run: RUNS.fetch_add(1, Ordering::Relaxed),
-            starts,
-        })
+        Ok(areas)
     }
 
     /// The copy that an instruction makes of a value on a tier.
@@ -319,6 +322,14 @@ impl Areas {
                 version: self.run << 32 | u64::from(index),
             },
         })
+    }
+}
+
+impl Drop for Areas {
+    fn drop(&mut self) {
+        for (_, below, _) in &self.starts {
+            below.leave();
+        }
     }
 }
 

@@ -265,9 +265,17 @@ impl Parameter {
     /// Overwrites the values in place: loading state.
     ///
     /// # Errors
-    /// As [`Parameter::with_bytes_mut`].
+    /// As [`Parameter::with_bytes_mut`]; [`Error::Usage`] if it does not hold `f32`.
     #[track_caller]
     pub fn with_values_mut<R>(&self, write: impl FnOnce(&mut [f32]) -> R) -> Result<R> {
+        if self.dtype() != DType::F32 {
+            let message = format!(
+                "{} holds {}, not f32: with_bytes_mut() writes its bytes",
+                self.name(),
+                self.dtype()
+            );
+            return Err(usage_error(message, Location::caller()));
+        }
         self.with_bytes_mut(|bytes| write(bytemuck::cast_slice_mut(bytes)))
     }
 

@@ -28,9 +28,12 @@ pub(crate) trait Below: Debug + Send + Sync {
     /// Gives such a part back.
     fn give(&self, extent: Extent);
 
-    /// Where an area of so many bytes starts that a plan may use until it ends. Nothing is taken while a
-    /// plan runs.
+    /// Where an area of so many bytes starts that a plan may use until it [leaves](Below::leave) it. What
+    /// others take meanwhile does not reach it.
     fn area(&self, bytes: u64) -> Result<u64>;
+
+    /// The plan is over that uses the area.
+    fn leave(&self);
 
     /// Puts a payload there.
     fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError>;

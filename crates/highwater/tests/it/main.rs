@@ -19,6 +19,7 @@ mod misuse;
 mod models;
 mod reads;
 mod semantics;
+mod shared_grads;
 mod tampered;
 mod tiers;
 mod times;

@@ -1,9 +1,13 @@
 //! Cells and values that wait on disk: the same bits as in memory, whatever the budget; and typed errors,
 //! never a wrong number, whatever the disk does.
 
+mod corrected;
 mod damage;
 mod disks;
 mod faults;
+mod forbidden;
+mod misuse;
+mod two_threads;
 mod within;
 
 use crate::models::{Model, Random, SKIPS, SMALL_GPT, TWO_OPTIMIZERS, UNET};

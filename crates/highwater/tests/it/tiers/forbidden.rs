@@ -1,0 +1,50 @@
+//! Gradients that add up beside a disk that plans may not write to.
+
+use crate::models::Random;
+use highwater::nn::Linear;
+use highwater::optim::{AdamW, AdamWOptions, Optimizer};
+use highwater::{Engine, Error, Module, Parameter, Result};
+
+fn train(engine: &Engine) -> Result<Vec<u32>> {
+    let layer = |_| Linear::new(engine, 160, 160, true);
+    let layers: Vec<Linear> = (0..5).map(layer).collect::<Result<_>>()?;
+    let parameters: Vec<Parameter> = layers.iter().flat_map(Module::parameters).collect();
+    let mut adamw = AdamW::new(parameters, AdamWOptions::default())?;
+    let mut bits = Vec::new();
+    for step in 0..3 {
+        for micro in 0..2 {
+            let values = Random(2 * step + micro).values(2 * 160);
+            let mut x = engine.tensor(&values, [2, 160])?;
+            for layer in &layers {
+                x = layer.forward(&x)?.gelu()?;
+            }
+            let loss = x.mul(&x)?.mean()?;
+            loss.backward()?;
+            bits.push(loss.item()?.to_bits());
+        }
+        adamw.step()?;
+    }
+    Ok(bits)
+}
+
+#[test]
+fn gradients_add_up_where_plans_may_not_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = train(&Engine::builder().build().unwrap()).unwrap();
+    let mut fitted = 0;
+    for kib in (400..3600).step_by(160) {
+        let builder = Engine::builder()
+            .arena(kib << 10)
+            .disk(folder.path(), 64 << 20);
+        let engine = builder.forbid_disk_writes().threads(1).build().unwrap();
+        match train(&engine) {
+            Ok(bits) => {
+                assert_eq!(bits, expected);
+                fitted += 1;
+            }
+            Err(Error::OverBudget { .. }) => {}
+            Err(error) => panic!("{kib} KiB: {error}"),
+        }
+    }
+    assert!(fitted > 0);
+}
