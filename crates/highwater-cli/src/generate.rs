@@ -8,7 +8,7 @@ use highwater_memory::{Bytes, DiskFiles, Files};
 use highwater_models::{Gpt2, Gpt2Config, Sampling, Tokenizer, generate as sample};
 
 use crate::args::GenerateArgs;
-use crate::config::RunConfig;
+use crate::config::{DiskConfig, RunConfig};
 use crate::error::Failure;
 use crate::{output, state};
 
@@ -21,6 +21,7 @@ struct Place {
     tokenizer: Option<PathBuf>,
     weights: PathBuf,
     memory: Option<Bytes>,
+    disk: Option<DiskConfig>,
 }
 
 impl Place {
@@ -32,6 +33,7 @@ impl Place {
             tokenizer: files.metadata(&tokenizer)?.map(|_| tokenizer),
             weights: folder.join("model.safetensors"),
             memory,
+            disk: None,
         })
     }
 }
@@ -63,6 +65,11 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         .or(place.memory)
         .unwrap_or(Bytes(weights + DEFAULT_ROOM));
     let mut builder = Engine::builder().memory(memory.0);
+    // What a run trained from disk need not fit into its memory.
+    let is_short = args.memory.is_none() && memory.0 < weights + DEFAULT_ROOM;
+    if let Some(disk) = place.disk.as_ref().filter(|_| is_short) {
+        builder = builder.disk(&disk.folder, disk.bytes.0);
+    }
     if let Some(threads) = args.threads {
         builder = builder.threads(threads);
     }
@@ -91,9 +98,11 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
     let dir = args.dir.as_deref().ok_or_else(nothing)?;
     let run = RunConfig::read(files, &dir.join("config.toml")).ok();
     let memory = run.as_ref().map(|run| run.machine.memory);
+    let disk = run.as_ref().and_then(|run| run.machine.disk.clone());
     let folder = dir.join("final");
     if files.metadata(&folder.join("model.safetensors"))?.is_some() {
-        return Place::folder(files, &folder, memory);
+        let place = Place::folder(files, &folder, memory)?;
+        return Ok(Place { disk, ..place });
     }
     if files.metadata(&dir.join("model.safetensors"))?.is_some() {
         return Place::folder(files, dir, None);
@@ -104,6 +113,7 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
             tokenizer: run.and_then(|run| run.model.tokenizer),
             weights: saved.path().join("model.safetensors"),
             memory,
+            disk,
         }),
         None => Err(
             Failure::usage(format!("{}: there is no model", dir.display()))

@@ -31,6 +31,7 @@ use args::Command;
 
 /// Does what the command line says, tells what went wrong, and says with which code to exit.
 pub fn run(command: &Command) -> ExitCode {
+    signals::survive_file_limits();
     let done = match command {
         Command::Train(args) => train::train(args),
         Command::Doctor(args) => doctor::doctor(args).map(|()| ExitCode::SUCCESS),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use highwater::Rates;
-use highwater_memory::{Bytes, Files, FilesError, ProcessMemory};
+use highwater_memory::{Bytes, Files, FilesError, ProcessMemory, spill};
 use serde::{Deserialize, Serialize};
 
 use crate::args::MeasureArgs;
@@ -154,6 +154,13 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(),
                 "warning: the disk of {} is used by {}: slower, with the same numbers",
                 disk.folder.display(),
                 found.backend
+            ));
+        }
+        if spill::is_memory(&disk.folder) {
+            output::news(&format!(
+                "warning: {} is kept in memory, not on a disk: what waits there is memory of this machine \
+                 beside --memory",
+                disk.folder.display()
             ));
         }
         disk.rates = Some(found.bandwidths);

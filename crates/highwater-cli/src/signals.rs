@@ -4,8 +4,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
+
+/// Has a file that grows beyond the process's limit (`ulimit -f`) be an error of the write, as a full disk
+/// is, and not the end of the process.
+pub fn survive_file_limits() {
+    // Where the system refuses a handler the process ends there, as without one.
+    let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+}
 
 /// Whether a signal has asked the program to stop. Handlers only set flags.
 #[derive(Clone, Debug, Default)]

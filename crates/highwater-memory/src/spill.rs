@@ -26,7 +26,7 @@ mod threads;
 mod uring;
 
 pub use disk::Disk;
-pub use file::free_bytes;
+pub use file::{free_bytes, is_memory};
 pub use header::Damage;
 pub use measure::{Bandwidths, measure};
 pub use open::{Backend, Store, open, open_with};

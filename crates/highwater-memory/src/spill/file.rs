@@ -129,6 +129,15 @@ fn write_back(_: &File, _: u64, _: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the file system of a folder keeps its files in memory: `tmpfs`, `ramfs`. False where the system
+/// does not tell.
+#[must_use]
+pub fn is_memory(folder: &Path) -> bool {
+    const KINDS: [u32; 2] = [0x0102_1994, 0x8584_58f6];
+    let kind = rustix::fs::statfs(folder).map(|found| found.f_type as u32);
+    cfg!(target_os = "linux") && kind.is_ok_and(|kind| KINDS.contains(&kind))
+}
+
 /// The space that is free for this user where the folder is, in bytes.
 ///
 /// Nothing where the system does not tell, as of a folder that is not there.
