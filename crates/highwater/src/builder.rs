@@ -258,7 +258,7 @@ impl Builder {
                            least 0";
             return Err(Error::Build(message.to_owned()));
         }
-        highwater_memory::heap::map_large_blocks();
+        highwater_memory::heap::keep_small();
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(available);
         let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
