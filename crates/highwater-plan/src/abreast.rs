@@ -4,9 +4,16 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, available_parallelism, scope};
 
-/// What a function makes of each item, in their order. Where the system gives no more threads, fewer do
-/// the work.
-pub(crate) fn abreast<T: Send, R: Send>(items: Vec<T>, make: impl Fn(T) -> R + Sync) -> Vec<R> {
+/// Nodes of a problem below which one thread does all: it takes no time, and each more takes memory.
+const MANY: usize = 1000;
+
+/// What a function makes of each item, in their order, for a problem of so many nodes. Where the system
+/// gives no more threads, fewer do the work.
+pub(crate) fn abreast<T: Send, R: Send>(
+    nodes: usize,
+    items: Vec<T>,
+    make: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
     let count = items.len();
     let items = Mutex::new(items.into_iter().enumerate());
     let made = Mutex::new(Vec::with_capacity(count));
@@ -18,7 +25,8 @@ pub(crate) fn abreast<T: Send, R: Send>(items: Vec<T>, make: impl Fn(T) -> R + S
             made.push((i, one));
         }
     };
-    let threads = available_parallelism().map_or(1, usize::from).min(count);
+    let most = if nodes < MANY { 1 } else { count };
+    let threads = available_parallelism().map_or(1, usize::from).min(most);
     scope(|scope| {
         let others = (1..threads).map_while(|_| {
             let thread = Builder::new().name("highwater-plan".to_owned());
@@ -44,7 +52,7 @@ mod tests {
     #[test]
     fn all_are_made_and_stay_in_order() {
         for count in [0, 1, 2, 100] {
-            let squares = abreast((0..count).collect(), |i: usize| i * i);
+            let squares = abreast(MANY, (0..count).collect(), |i: usize| i * i);
             assert_eq!(squares, (0..count).map(|i| i * i).collect::<Vec<_>>());
         }
     }
@@ -52,6 +60,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "the third")]
     fn a_panic_is_passed_on() {
-        abreast((0..9).collect(), |i: usize| assert!(i != 2, "the third"));
+        abreast(MANY, (0..9).collect(), |i: usize| {
+            assert!(i != 2, "the third")
+        });
     }
 }

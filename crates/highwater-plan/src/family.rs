@@ -143,7 +143,7 @@ impl Family {
             }
             Ok(search.archive.all().rev().cloned().collect())
         };
-        let lists = abreast(prices(&program.tiers).collect(), explored);
+        let lists = abreast(program.nodes(), prices(&program.tiers).collect(), explored);
         let lists: Result<Vec<_>, ValueId> = lists.into_iter().collect();
         let lists = lists.map_err(lost)?;
         Ok(Family::of(problem, program, lists, Effort::Thorough))
@@ -291,7 +291,7 @@ impl Family {
         }
         offers.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
         offers.truncate(PACKINGS);
-        let packed = abreast(offers, |(schedule, carried)| {
+        let packed = abreast(self.program.nodes(), offers, |(schedule, carried)| {
             self.packed(problem, &carried, schedule, budget)
         });
         let mut plans: Vec<Plan> = packed.into_iter().flatten().collect();

@@ -59,9 +59,19 @@ impl Engine {
         {
             return (compiled, Ok(choice));
         }
+        let compiled = self.compile(state, question, Homes::Fixed);
+        let budget = self.plan_budget(state, &compiled);
+        // Finding out again takes as long as planning anew.
+        if state.cache.was_refused(&compiled.problem, budget) {
+            let open = self.pose_with(state, question, Homes::Open);
+            if !matches!(open.1, Ok(Choice::Refused(_))) {
+                return open;
+            }
+        }
         let fixed = self.pose_with(state, question, Homes::Fixed);
         match fixed.1 {
             Ok(Choice::Refused(_)) => {
+                state.cache.note_refused(&fixed.0.problem, budget);
                 let open = self.pose_with(state, question, Homes::Open);
                 if open.0.problem == fixed.0.problem {
                     return fixed;

@@ -16,6 +16,8 @@ pub(crate) struct PlanCache {
     plans: Vec<Entry>,
     /// Least recently used first.
     families: Vec<Known>,
+    /// Hashes of problems that nothing was found for, and the budgets, newest last.
+    refused: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -60,6 +62,8 @@ const LARGER: u64 = 2;
 const CARRIED: f64 = 0.25;
 /// The most structures whose decisions are remembered.
 const FAMILIES: usize = 4;
+/// The same where values may be moved: there are decisions at three prices of that.
+const MOVED_FAMILIES: usize = 2;
 /// The most nodes of what is remembered, together, or so many times those of the largest: the heap has
 /// room for that.
 const NODES: usize = 8_000;
@@ -71,6 +75,7 @@ impl PlanCache {
         Self {
             plans: Vec::new(),
             families: self.families.clone(),
+            refused: Vec::new(),
         }
     }
 
@@ -115,6 +120,20 @@ impl PlanCache {
         });
         trim(&mut self.plans, PLANS, |entry| entry.problem.nodes.len());
         Ok(Choice::New(plan, family))
+    }
+
+    /// Notes that nothing was found for a problem.
+    pub(crate) fn note_refused(&mut self, problem: &Problem, budget: u64) {
+        self.refused.push((hash(problem), budget));
+        trim(&mut self.refused, PLANS, |_| 0);
+    }
+
+    /// Whether that was noted, for this budget or a larger one. Two problems that collide are taken for
+    /// each other: good enough where something else is tried first then.
+    pub(crate) fn was_refused(&self, problem: &Problem, budget: u64) -> bool {
+        let hash = hash(problem);
+        let mut refused = self.refused.iter();
+        refused.any(|&(of, at)| of == hash && budget <= at)
     }
 
     /// The plan that was chosen for a problem and a budget, if it is acceptable.
@@ -194,9 +213,12 @@ impl PlanCache {
             family: Arc::clone(&family),
             problem: Arc::clone(problem),
         });
-        trim(&mut self.families, FAMILIES, |known| {
-            known.problem.nodes.len()
-        });
+        let most = if problem.tiers.any() {
+            MOVED_FAMILIES
+        } else {
+            FAMILIES
+        };
+        trim(&mut self.families, most, |known| known.problem.nodes.len());
         Ok(family)
     }
 }
