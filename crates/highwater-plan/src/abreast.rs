@@ -61,7 +61,7 @@ mod tests {
     #[should_panic(expected = "the third")]
     fn a_panic_is_passed_on() {
         abreast(MANY, (0..9).collect(), |i: usize| {
-            assert!(i != 2, "the third")
+            assert!(i != 2, "the third");
         });
     }
 }
