@@ -255,7 +255,7 @@ fn a_run_leaves_what_its_guide_says() {
     let fields: Vec<&String> = metrics[0].as_object().unwrap().keys().collect();
     insta::assert_snapshot!(
         fields.into_iter().cloned().collect::<Vec<_>>().join(" "),
-        @"step loss lr grad_norm seconds tokens_per_second predicted_seconds planned_arena_bytes peak_arena_bytes planned_process_bytes peak_rss_bytes recomputed_nodes recompute_seconds bytes_read bytes_written io_wait_seconds overlap read_seconds write_seconds"
+        @"step loss lr grad_norm seconds tokens_per_second predicted_seconds planned_arena_bytes peak_arena_bytes planned_process_bytes peak_rss_bytes recomputed_nodes recompute_seconds bytes_read bytes_written io_wait_seconds overlap read_seconds write_seconds host_bytes_read host_bytes_written host_wait_seconds"
     );
     let steps: Vec<_> = metrics.iter().map(|record| &record["step"]).collect();
     assert_eq!(steps, [1, 2, 3]);
