@@ -31,8 +31,6 @@ const FORMAT: u32 = 2;
 const MEASURE_BYTES: Bytes = Bytes(64 << 20);
 /// What measuring may take of a budget, for tensors.
 const MEASURE_SHARE: u64 = 4;
-/// More than that changes nothing.
-const MEASURE_MOST: u64 = 112 << 20;
 
 /// Where rates come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -133,7 +131,7 @@ fn is_sound(rates: &Rates) -> bool {
 
 /// What measuring may take for tensors of so many bytes of memory.
 fn share(memory_bytes: u64) -> u64 {
-    (memory_bytes / MEASURE_SHARE).min(MEASURE_MOST)
+    (memory_bytes / MEASURE_SHARE).min(Rates::MEASURE_BYTES)
 }
 
 /// Has predictions be about this machine: by its rates from the cache, or measured if the budget has

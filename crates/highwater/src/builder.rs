@@ -33,7 +33,7 @@ pub struct Builder {
     piece_bytes: u64,
     cache: PlanCache,
     kernels: Kernels,
-    eager: bool,
+    pub(crate) eager: bool,
     verify: bool,
     on_plan: Option<OnPlan>,
     dry: bool,
@@ -69,14 +69,6 @@ impl Builder {
             disk_rates: DiskRates::default(),
             disk_writes: true,
             seed: 0,
-        }
-    }
-
-    /// See [`Engine::eager`].
-    pub(crate) fn eagerly(self) -> Self {
-        Self {
-            eager: true,
-            ..self
         }
     }
 

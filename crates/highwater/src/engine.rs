@@ -60,7 +60,9 @@ impl Engine {
     /// An engine to be configured that evaluates every operation at once, for debugging: the same
     /// bits, and every value is kept, so it takes more memory.
     pub fn eager() -> Builder {
-        Builder::new().eagerly()
+        let mut builder = Builder::new();
+        builder.eager = true;
+        builder
     }
 
     /// Makes this the engine that [`Engine::current`] answers on this thread.

@@ -59,27 +59,17 @@ impl Engine {
         {
             return (compiled, Ok(choice));
         }
-        let compiled = self.compile(state, question, Homes::Fixed);
-        let budget = self.plan_budget(state, &compiled);
+        let fixed = self.compile(state, question, Homes::Fixed);
+        let budget = self.budget_for(state, &fixed);
         // Finding out again takes as long as planning anew.
-        if state.cache.was_refused(&compiled.problem, budget) {
-            let open = self.pose_with(state, question, Homes::Open);
-            if !matches!(open.1, Ok(Choice::Refused(_))) {
-                return open;
+        if !state.cache.was_refused(&fixed.problem, budget) {
+            let choice = self.ask(state, &fixed, budget);
+            if !matches!(choice, Ok(Choice::Refused(_))) {
+                return (fixed, choice);
             }
+            state.cache.note_refused(&fixed.problem, budget);
         }
-        let fixed = self.pose_with(state, question, Homes::Fixed);
-        match fixed.1 {
-            Ok(Choice::Refused(_)) => {
-                state.cache.note_refused(&fixed.0.problem, budget);
-                let open = self.pose_with(state, question, Homes::Open);
-                if open.0.problem == fixed.0.problem {
-                    return fixed;
-                }
-                open
-            }
-            _ => fixed,
-        }
+        self.pose_with(state, question, Homes::Open)
     }
 
     fn pose_with(
@@ -89,8 +79,13 @@ impl Engine {
         homes: Homes,
     ) -> (Compiled, Result<Choice>) {
         let compiled = self.compile(state, question, homes);
-        self.reserve_for(state, compiled.problem.nodes.len());
-        let budget = self.plan_budget(state, &compiled);
+        let budget = self.budget_for(state, &compiled);
+        let choice = self.ask(state, &compiled, budget);
+        (compiled, choice)
+    }
+
+    /// Asks the planner.
+    fn ask(&self, state: &mut State, compiled: &Compiled, budget: u64) -> Result<Choice> {
         // The arena's idle pages go first where a plan has to be made: they and the planner's memory
         // need not be there at once.
         let choice = state
@@ -98,8 +93,7 @@ impl Engine {
             .choose(&compiled.problem, self.0.policy, budget, || {
                 self.0.store.release_idle();
             });
-        let choice = choice.map_err(|error| Error::Internal(error.to_string()));
-        (compiled, choice)
+        choice.map_err(|error| Error::Internal(error.to_string()))
     }
 
     /// The plan that settled where cells are, if it was of this problem.
@@ -109,8 +103,7 @@ impl Engine {
         question: &Question<'_>,
     ) -> Option<(Compiled, Choice)> {
         let compiled = self.compile(state, question, Homes::Open);
-        self.reserve_for(state, compiled.problem.nodes.len());
-        let budget = self.plan_budget(state, &compiled);
+        let budget = self.budget_for(state, &compiled);
         let State { cache, cells, .. } = state;
         let at_home = |plan: &Plan| cells.are_at(compiled.homes(plan));
         let (plan, told) = cache.known(&compiled.problem, budget, at_home)?;
@@ -146,6 +139,12 @@ impl Engine {
             clock: &state.clock,
         };
         compile(&posed, question.targets.iter().copied(), question.effects)
+    }
+
+    /// Reserves what the process takes for a problem itself; answers what a plan of it may take.
+    fn budget_for(&self, state: &mut State, compiled: &Compiled) -> u64 {
+        self.reserve_for(state, compiled.problem.nodes.len());
+        self.plan_budget(state, compiled)
     }
 
     /// What a plan of a problem may take: what is left beside state, and what cells take that it may

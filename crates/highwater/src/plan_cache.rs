@@ -131,6 +131,9 @@ impl PlanCache {
     /// Whether that was noted, for this budget or a larger one. Two problems that collide are taken for
     /// each other: good enough where something else is tried first then.
     pub(crate) fn was_refused(&self, problem: &Problem, budget: u64) -> bool {
+        if self.refused.is_empty() {
+            return false;
+        }
         let hash = hash(problem);
         let mut refused = self.refused.iter();
         refused.any(|&(of, at)| of == hash && budget <= at)

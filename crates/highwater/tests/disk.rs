@@ -9,43 +9,18 @@
 )]
 #![cfg(target_os = "linux")]
 
-use highwater::nn::{Linear, Module};
-use highwater::optim::{AdamW, AdamWOptions, Optimizer};
-use highwater::{Builder, Engine, Parameter, Totals};
+mod process;
+
+use highwater::{Builder, Engine, Totals};
+use process::high_water;
 use std::path::Path;
 use std::process::Command;
 
-const WIDTH: usize = 1024;
-
 /// Losses of a few steps; `look` is called after each.
-fn train(builder: Builder, mut look: impl FnMut()) -> (Vec<f32>, Totals) {
+fn train(builder: Builder, look: impl FnMut()) -> (Vec<f32>, Totals) {
     let engine = builder.seed(7).threads(2).build().unwrap();
-    let layer = |_| Linear::new(&engine, WIDTH, WIDTH, true).unwrap();
-    let layers: Vec<Linear> = (0..8).map(layer).collect();
-    let parameters: Vec<Parameter> = layers.iter().flat_map(Module::parameters).collect();
-    let mut adamw = AdamW::new(parameters, AdamWOptions::default()).unwrap();
-    let mut seen = Vec::new();
-    for step in 0..4 {
-        let values: Vec<f32> = (0..WIDTH).map(|i| ((i + step) % 7) as f32).collect();
-        let mut x = engine.tensor(&values, [1, WIDTH]).unwrap();
-        for layer in &layers {
-            x = layer.forward(&x).unwrap().gelu().unwrap();
-        }
-        let loss = x.mul(&x).unwrap().mean().unwrap();
-        loss.backward().unwrap();
-        adamw.step().unwrap();
-        seen.push(loss.item().unwrap());
-        look();
-    }
+    let seen = process::train(&engine, look);
     (seen, engine.totals())
-}
-
-/// The most that the process has occupied, in bytes.
-fn high_water() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    kib.unwrap().parse::<u64>().unwrap() << 10
 }
 
 /// 96 MiB of parameters and moments in 64 MiB.

@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 /// The most bytes that tensors take meanwhile.
 const ARENA_BYTES: u64 = 28 << 20;
-/// The same with tensors that caches do not hold.
-const LARGE_ARENA_BYTES: u64 = 112 << 20;
 /// Steps of each workload, the first of which does not count: it touches memory for the first time.
 const STEPS: RangeInclusive<usize> = 4..=24;
 /// Time for each workload beyond the fewest steps.
@@ -20,8 +18,12 @@ const TIME: Duration = Duration::from_millis(300);
 type Workload = fn(&Engine) -> Result<f64>;
 
 impl Rates {
+    /// What [`Rates::measure`] takes for tensors at most, in bytes: some are of a size that caches do not
+    /// hold.
+    pub const MEASURE_BYTES: u64 = 112 << 20;
+
     /// Measures this machine with so many threads: for about a second, in at most 28 MiB for tensors
-    /// beside the threads and their packing buffers, or in 112 MiB if `memory_bytes` allow: what large
+    /// beside the threads and their packing buffers, or in [`Rates::MEASURE_BYTES`] if `memory_bytes` allow: what large
     /// tensors take is then measured too, and not concluded from small ones. All of it is given back.
     ///
     /// Where memory is short it is best done in a process of its own, as the `highwater` program
@@ -35,7 +37,7 @@ impl Rates {
             (ARENA_BYTES, |engine| transformer(engine, &SMALL, adamw)),
             (ARENA_BYTES, |engine| transformer(engine, &LARGE, sgd)),
             (ARENA_BYTES, passes),
-            (LARGE_ARENA_BYTES, streams),
+            (Self::MEASURE_BYTES, streams),
         ];
         let (mut timings, mut node_seconds) = (Vec::new(), f64::INFINITY);
         let allowed = |bytes| bytes == ARENA_BYTES || bytes <= memory_bytes;

@@ -1,64 +1,23 @@
 //! Cells and values that wait in host memory, apart from the memory that kernels work in: the same bits as
 //! in one memory, whatever the budgets, and no tier ever beyond its own.
 
-use crate::models::{Model, Random, SKIPS, SMALL_GPT, UNET};
+use crate::models::{Layers, Model, SKIPS, SMALL_GPT, UNET};
 use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run, train};
-use highwater::nn::Linear;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, clip_grad_norm_};
 use highwater::plan::{Plan, Problem, Tier};
-use highwater::{Builder, Engine, Error, Module, Parameter, Result, Tensor, TierUses};
+use highwater::{Builder, Engine, Error, Parameter, Result, TierUses};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PLENTY: u64 = 64 << 20;
 const WIDTH: usize = 160;
-
-/// Layers whose weights may move: 100 KiB each, the second 100 bytes short of whole pages.
-struct Layers {
-    engine: Engine,
-    layers: Vec<Linear>,
-}
-
-impl Layers {
-    fn new(engine: &Engine) -> Result<Self> {
-        let widths = [WIDTH, WIDTH, WIDTH - 5, WIDTH, WIDTH];
-        let layer = |i: usize| {
-            let layer = Linear::new(engine, widths[i], widths[i + 1], true)?;
-            layer.weight.set_name(&format!("layer.{i}.weight"));
-            Ok(layer)
-        };
-        Ok(Self {
-            engine: engine.clone(),
-            layers: (0..4).map(layer).collect::<Result<_>>()?,
-        })
-    }
-
-    fn loss(&self, index: u64, rows: usize) -> Result<Tensor> {
-        let mut random = Random(index);
-        let values = random.values(rows * WIDTH);
-        let mut x = self.engine.tensor(&values, [rows, WIDTH])?;
-        for layer in &self.layers {
-            x = layer.forward(&x)?.gelu()?;
-        }
-        x.mul(&x)?.mean()
-    }
-}
-
-impl Model for Layers {
-    fn losses(&self, index: u64, rows: usize) -> Result<Vec<Tensor>> {
-        Ok(vec![self.loss(index, rows)?])
-    }
-
-    fn sets(&self) -> Vec<Vec<Parameter>> {
-        let layers = self.layers.iter();
-        vec![layers.flat_map(Module::parameters).collect()]
-    }
-}
+/// Weights of 100 KiB each, the second 100 bytes short of whole pages.
+const WIDTHS: [usize; 5] = [WIDTH, WIDTH, WIDTH - 5, WIDTH, WIDTH];
 
 type Make<'a> = &'a dyn Fn(&Engine) -> Result<Box<dyn Model>>;
 
 fn layers(engine: &Engine) -> Result<Box<dyn Model>> {
-    Ok(Box::new(Layers::new(engine)?))
+    Ok(Box::new(Layers::new(engine, &WIDTHS)?))
 }
 
 /// Room of each tier; no disk without bytes for it.
@@ -300,7 +259,7 @@ fn samples_keep_their_bits_beside_host_memory() {
 /// A loop that evaluates in between, at other lengths, and whose state goes out and comes back in, less
 /// the first bytes.
 fn lively(engine: &Engine) -> Result<Vec<f32>> {
-    let model = Layers::new(engine)?;
+    let model = Layers::new(engine, &WIDTHS)?;
     let parameters = model.sets().remove(0);
     let mut adamw = AdamW::new(parameters.clone(), AdamWOptions::default())?;
     let mut seen = Vec::new();
@@ -313,7 +272,7 @@ fn lively(engine: &Engine) -> Result<Vec<f32>> {
         adamw.step()?;
         let held_out = highwater::no_grad(|| model.loss(100, 3))?;
         seen.push(held_out.item()?);
-        seen.extend(model.layers[1].weight.to_vec::<f32>()?);
+        seen.extend(model.linear[1].weight.to_vec::<f32>()?);
     }
     let cells = adamw.state_dict();
     let saved: Vec<Vec<u8>> = (cells.iter())
@@ -385,7 +344,7 @@ fn more_cells_than_device_memory_are_read_back() {
 fn fresh_zeros_touch_no_page() {
     let builder = Engine::builder().device_memory(500 << 10);
     let engine = builder.host_memory(PLENTY).build().unwrap();
-    let model = Layers::new(&engine).unwrap();
+    let model = Layers::new(&engine, &WIDTHS).unwrap();
     let before = engine.resident_bytes().unwrap().1;
     let adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
     assert!(engine.tiers().host.unwrap().bytes > before + 6 * (90 << 10));
@@ -459,7 +418,7 @@ fn a_forecast_tells_of_host_memory() {
     let rooms = floor(LARGE_HOST, &layers, PLAIN);
     let plan = |builder: Builder| {
         let engine = builder.seed(11).prices(0).build().unwrap();
-        let model = Layers::new(&engine).unwrap();
+        let model = Layers::new(&engine, &WIDTHS).unwrap();
         let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
         for step in 0..2 {
             model.loss(step, 2).unwrap().backward().unwrap();

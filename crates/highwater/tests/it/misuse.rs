@@ -50,7 +50,7 @@ fn what_fits_with_reads_on_the_way_fits_with_more_memory() {
     for reads in [&[3][..], &[3, 0], &[0, 5, 2]] {
         let (_, expected) = read_on_the_way(1 << 30, reads).unwrap();
         let mut fits = false;
-        for arena in (230_000..700_000_u64).step_by(49_152) {
+        for arena in (230_000..700_000_u64).step_by(24_576) {
             match read_on_the_way(arena, reads) {
                 Ok((_, bits)) => {
                     assert_eq!(bits, expected, "{reads:?} in {arena}");

@@ -1,10 +1,12 @@
 //! Sample models: small, but each with a structure of its own.
 
+mod layers;
 mod random_graph;
 mod skips;
 
 use highwater::nn::{CausalSelfAttention, Dropout, Embedding, LayerNorm, Linear};
 use highwater::{Engine, Module, Parameter, Result, Tensor, checkpoint, scope};
+pub(crate) use layers::Layers;
 pub(crate) use random_graph::{LARGE_RANDOM_GRAPH, random_graph};
 use skips::{Concatenated, Dense, Skips, UNet};
 

@@ -10,62 +10,21 @@ mod misuse;
 mod two_threads;
 mod within;
 
-use crate::models::{Model, Random, SKIPS, SMALL_GPT, TWO_OPTIMIZERS, UNET};
+use crate::models::{Layers, Model, SKIPS, SMALL_GPT, TWO_OPTIMIZERS, UNET};
 use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run};
 use disks::Scripted;
-use highwater::nn::Linear;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
 use highwater::plan::{Plan, Problem};
-use highwater::{Builder, Engine, Error, Module, Parameter, Result, Tensor};
+use highwater::{Builder, Engine, Error, Parameter, Result};
 use std::cell::Cell;
 use std::sync::Arc;
 
 const DISK: u64 = 64 << 20;
-const WIDTH: usize = 160;
-
-/// Layers whose weights may move: 100 KiB each.
-struct Layers {
-    engine: Engine,
-    layers: Vec<Linear>,
-}
-
-impl Layers {
-    fn new(engine: &Engine) -> Result<Self> {
-        let layer = |i: usize| {
-            let layer = Linear::new(engine, WIDTH, WIDTH, true)?;
-            layer.weight.set_name(&format!("layer.{i}.weight"));
-            Ok(layer)
-        };
-        Ok(Self {
-            engine: engine.clone(),
-            layers: (0..5).map(layer).collect::<Result<_>>()?,
-        })
-    }
-
-    fn loss(&self, index: u64, rows: usize) -> Result<Tensor> {
-        let mut random = Random(index);
-        let values = random.values(rows * WIDTH);
-        let mut x = self.engine.tensor(&values, [rows, WIDTH])?;
-        for layer in &self.layers {
-            x = layer.forward(&x)?.gelu()?;
-        }
-        x.mul(&x)?.mean()
-    }
-}
-
-impl Model for Layers {
-    fn losses(&self, index: u64, rows: usize) -> Result<Vec<Tensor>> {
-        Ok(vec![self.loss(index, rows)?])
-    }
-
-    fn sets(&self) -> Vec<Vec<Parameter>> {
-        let layers = self.layers.iter();
-        vec![layers.flat_map(Module::parameters).collect()]
-    }
-}
+/// Weights of 100 KiB each.
+const WIDTHS: [usize; 6] = [160; 6];
 
 fn make(engine: &Engine) -> Result<Box<dyn Model>> {
-    Ok(Box::new(Layers::new(engine)?))
+    Ok(Box::new(Layers::new(engine, &WIDTHS)?))
 }
 
 /// A disk in memory, on which all goes well.
@@ -180,7 +139,7 @@ fn where_cells_are_is_settled_by_the_first_step() {
         });
         for budget in [budget, budget + (400 << 10), budget + (900 << 10)] {
             let engine = on_disk(budget).on_plan(count).build().unwrap();
-            let model = Layers::new(&engine).unwrap();
+            let model = Layers::new(&engine, &WIDTHS).unwrap();
             let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
             let mut plans = Vec::new();
             for step in 0..6 {
@@ -202,7 +161,7 @@ fn where_cells_are_is_settled_by_the_first_step() {
 fn eager_engines_and_gradients_that_are_held() {
     let train = |builder: Builder, hold: bool| {
         let engine = builder.seed(5).build().unwrap();
-        let model = Layers::new(&engine).unwrap();
+        let model = Layers::new(&engine, &WIDTHS).unwrap();
         let parameters = model.sets().remove(0);
         let mut sgd = Sgd::new(parameters.clone(), SgdOptions::default()).unwrap();
         let mut seen = Vec::new();
@@ -231,8 +190,8 @@ fn eager_engines_and_gradients_that_are_held() {
 fn frozen_weights_are_only_read() {
     let train = |builder: Builder| {
         let engine = builder.seed(5).build().unwrap();
-        let model = Layers::new(&engine).unwrap();
-        for layer in &model.layers {
+        let model = Layers::new(&engine, &WIDTHS).unwrap();
+        for layer in &model.linear {
             layer.weight.set_requires_grad(false);
         }
         let trained = model.sets().remove(0);
@@ -284,7 +243,7 @@ fn samples_keep_their_bits_beside_a_disk() {
 #[test]
 fn a_loss_that_is_no_number_leaves_cells_as_they_were() {
     let engine = on_disk(floor(PLAIN) + (60 << 10)).seed(5).build().unwrap();
-    let model = Layers::new(&engine).unwrap();
+    let model = Layers::new(&engine, &WIDTHS).unwrap();
     let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
     let step = |adamw: &mut AdamW| {
         model.loss(1, 2).and_then(|loss| loss.backward())?;
@@ -295,7 +254,7 @@ fn a_loss_that_is_no_number_leaves_cells_as_they_were() {
         let parameters = model.sets().remove(0);
         parameters.iter().map(|p| p.to_vec().unwrap()).collect()
     };
-    let bias = &model.layers[3].bias.as_ref().unwrap();
+    let bias = &model.linear[3].bias.as_ref().unwrap();
     let sound = bias.to_vec::<f32>().unwrap();
     bias.with_values_mut(|own| own[0] = f32::INFINITY).unwrap();
     let before = values();
@@ -309,7 +268,7 @@ fn a_loss_that_is_no_number_leaves_cells_as_they_were() {
 
 /// A loop that evaluates in between, at another length, with another optimizer.
 fn lively(engine: &Engine) -> Result<Vec<f32>> {
-    let model = Layers::new(engine)?;
+    let model = Layers::new(engine, &WIDTHS)?;
     let options = SgdOptions {
         lr: 0.1,
         momentum: 0.9,
@@ -325,7 +284,7 @@ fn lively(engine: &Engine) -> Result<Vec<f32>> {
         seen.push(loss.item()?);
         let held_out = highwater::no_grad(|| model.loss(100, 3))?;
         seen.push(held_out.item()?);
-        seen.extend(model.layers[1].weight.to_vec::<f32>()?);
+        seen.extend(model.linear[1].weight.to_vec::<f32>()?);
     }
     // State goes out and comes back in.
     let saved: Vec<Vec<u8>> = (sgd.state_dict().iter())
@@ -404,7 +363,7 @@ fn zeros_are_neither_written_nor_read() {
         .arena(400 << 10)
         .disk_on(disk.clone(), DISK);
     let engine = engine.build().unwrap();
-    let model = Layers::new(&engine).unwrap();
+    let model = Layers::new(&engine, &WIDTHS).unwrap();
     let written = disk.calls();
     let adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
     assert!(engine.disk_bytes() > 10 * (100 << 10));
@@ -438,7 +397,7 @@ fn a_dry_run_plans_what_a_run_does() {
     let budget = floor(PLAIN);
     let plan = |builder: Builder| {
         let engine = builder.seed(11).prices(0).build().unwrap();
-        let model = Layers::new(&engine).unwrap();
+        let model = Layers::new(&engine, &WIDTHS).unwrap();
         let mut adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
         for step in 0..2 {
             model.loss(step, 2).unwrap().backward().unwrap();

@@ -1,20 +1,25 @@
 //! Rates of a disk that are corrected in the run: plans are made anew, and what fitted still fits.
 
-use crate::models::Random;
+use super::disks::Scripted;
+use crate::models::Layers;
 use highwater::memory::spill::Disk;
-use highwater::nn::Linear;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
-use highwater::{Builder, DiskRates, Engine, Error, Module, Parameter, Result, Tensor};
+use highwater::{Builder, DiskRates, Engine, Error, Result};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Memory that takes its time.
+/// A disk that takes its time.
 #[derive(Debug)]
 struct Slow {
-    bytes: Mutex<Vec<u8>>,
+    disk: Arc<Scripted>,
     read: f64,
     write: f64,
+}
+
+/// Waits for as long as so many bytes take.
+fn wait(bytes: usize, rate: f64) {
+    std::thread::sleep(Duration::from_secs_f64(bytes as f64 / rate));
 }
 
 impl Disk for Slow {
@@ -22,70 +27,34 @@ impl Disk for Slow {
         &self,
         offset: u64,
         parts: &[IoSlice<'_>],
-        _seen: &mut dyn FnMut(&[u8]),
+        seen: &mut dyn FnMut(&[u8]),
     ) -> io::Result<usize> {
-        let mut at = offset as usize;
-        let mut all = 0;
-        for part in parts {
-            self.bytes.lock().unwrap()[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-            all += part.len();
-        }
-        std::thread::sleep(Duration::from_secs_f64(all as f64 / self.write));
-        Ok(all)
+        let bytes = self.disk.write_at(offset, parts, seen)?;
+        wait(bytes, self.write);
+        Ok(bytes)
     }
 
     fn read_at(
         &self,
         offset: u64,
         parts: &mut [IoSliceMut<'_>],
-        _seen: &mut dyn FnMut(&[u8]),
+        seen: &mut dyn FnMut(&[u8]),
     ) -> io::Result<usize> {
-        let mut at = offset as usize;
-        let mut all = 0;
-        for part in parts {
-            let bytes = part.len();
-            part.copy_from_slice(&self.bytes.lock().unwrap()[at..at + bytes]);
-            at += bytes;
-            all += bytes;
-        }
-        std::thread::sleep(Duration::from_secs_f64(all as f64 / self.read));
-        Ok(all)
+        let bytes = self.disk.read_at(offset, parts, seen)?;
+        wait(bytes, self.read);
+        Ok(bytes)
     }
 
     fn backend(&self) -> &'static str {
-        "slow memory"
-    }
-}
-
-struct Layers(Engine, Vec<Linear>);
-
-const WIDTH: usize = 160;
-
-impl Layers {
-    fn new(engine: &Engine) -> Result<Self> {
-        let layer = |_| Linear::new(engine, WIDTH, WIDTH, true);
-        Ok(Self(
-            engine.clone(),
-            (0..6).map(layer).collect::<Result<_>>()?,
-        ))
-    }
-
-    fn loss(&self, index: u64, rows: usize) -> Result<Tensor> {
-        let values = Random(index).values(rows * WIDTH);
-        let mut x = self.0.tensor(&values, [rows, WIDTH])?;
-        for layer in &self.1 {
-            x = layer.forward(&x)?.gelu()?;
-        }
-        x.mul(&x)?.mean()
+        "a slow disk"
     }
 }
 
 fn train(engine: &Engine, steps: u64, rows: usize) -> (Vec<u32>, Option<Error>) {
     let mut bits = Vec::new();
     let mut go = || -> Result<()> {
-        let model = Layers::new(engine)?;
-        let parameters: Vec<Parameter> = model.1.iter().flat_map(Module::parameters).collect();
+        let model = Layers::new(engine, &[160; 7])?;
+        let parameters = model.parameters();
         let mut adamw = AdamW::new(parameters, AdamWOptions::default())?;
         for step in 0..steps {
             let loss = model.loss(step, rows)?;
@@ -133,7 +102,7 @@ fn corrected(
     budget: u64,
 ) -> (Vec<u32>, Option<Error>, DiskRates) {
     let disk = Arc::new(Slow {
-        bytes: Mutex::new(vec![0; room as usize]),
+        disk: Arc::new(Scripted::new(room, None)),
         read: real.0,
         write: real.1,
     });

@@ -2,7 +2,8 @@
 
 use super::disks::{Fault, Script, Scripted};
 use super::within::within;
-use super::{DISK, Layers, floor, make, sound};
+use super::{DISK, WIDTHS, floor, make, sound};
+use crate::models::Layers;
 use crate::models::Model;
 use crate::train::{PLAIN, Trace, assert_same_bits, train};
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
@@ -90,7 +91,7 @@ struct Run {
 impl Run {
     fn new(disk: &Arc<Scripted>, budget: u64, like: Option<&Engine>) -> Self {
         let engine = builder(disk, budget, like).build().unwrap();
-        let model = Layers::new(&engine).unwrap();
+        let model = Layers::new(&engine, &WIDTHS).unwrap();
         let adamw = AdamW::new(model.sets().remove(0), AdamWOptions::default()).unwrap();
         Self {
             engine,

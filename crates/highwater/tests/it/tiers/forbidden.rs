@@ -1,24 +1,18 @@
 //! Gradients that add up beside a disk that plans may not write to.
 
-use crate::models::Random;
-use highwater::nn::Linear;
+use super::WIDTHS;
+use crate::models::Layers;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
-use highwater::{Engine, Error, Module, Parameter, Result};
+use highwater::{Engine, Error, Result};
 
 fn train(engine: &Engine) -> Result<Vec<u32>> {
-    let layer = |_| Linear::new(engine, 160, 160, true);
-    let layers: Vec<Linear> = (0..5).map(layer).collect::<Result<_>>()?;
-    let parameters: Vec<Parameter> = layers.iter().flat_map(Module::parameters).collect();
+    let model = Layers::new(engine, &WIDTHS)?;
+    let parameters = model.parameters();
     let mut adamw = AdamW::new(parameters, AdamWOptions::default())?;
     let mut bits = Vec::new();
     for step in 0..3 {
         for micro in 0..2 {
-            let values = Random(2 * step + micro).values(2 * 160);
-            let mut x = engine.tensor(&values, [2, 160])?;
-            for layer in &layers {
-                x = layer.forward(&x)?.gelu()?;
-            }
-            let loss = x.mul(&x)?.mean()?;
+            let loss = model.loss(2 * step + micro, 2)?;
             loss.backward()?;
             bits.push(loss.item()?.to_bits());
         }

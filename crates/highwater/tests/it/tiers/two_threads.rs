@@ -1,35 +1,13 @@
 //! One thread asks for more than there is while another trains from host memory.
 
-use crate::models::Random;
-use highwater::nn::Linear;
+use crate::models::Layers;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
-use highwater::{Engine, Module, Parameter, Result, Tensor};
+use highwater::{Engine, Parameter, Result};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-struct Layers(Engine, Vec<Linear>);
-
-impl Layers {
-    fn new(engine: &Engine) -> Result<Self> {
-        let layer = |_| Linear::new(engine, 128, 128, true);
-        Ok(Self(
-            engine.clone(),
-            (0..6).map(layer).collect::<Result<_>>()?,
-        ))
-    }
-
-    fn loss(&self, index: u64, rows: usize) -> Result<Tensor> {
-        let values = Random(index).values(rows * 128);
-        let mut x = self.0.tensor(&values, [rows, 128])?;
-        for layer in &self.1 {
-            x = layer.forward(&x)?.gelu()?;
-        }
-        x.mul(&x)?.mean()
-    }
-}
-
 fn train(engine: &Engine, steps: u64, rows: usize) -> Result<Vec<u32>> {
-    let model = Layers::new(engine)?;
-    let parameters: Vec<Parameter> = model.1.iter().flat_map(Module::parameters).collect();
+    let model = Layers::new(engine, &[128; 7])?;
+    let parameters = model.parameters();
     let mut adamw = AdamW::new(parameters, AdamWOptions::default())?;
     let mut bits = Vec::new();
     for step in 0..steps {
