@@ -182,7 +182,8 @@ mod tests {
              \"peak_arena_bytes\":0,\"planned_process_bytes\":0,\"peak_rss_bytes\":0,\
              \"recomputed_nodes\":0,\"recompute_seconds\":0.0,\"bytes_read\":0,\
              \"bytes_written\":0,\"io_wait_seconds\":0.0,\"overlap\":0.0,\"read_seconds\":0.0,\
-             \"write_seconds\":0.0}\n"
+             \"write_seconds\":0.0,\"host_bytes_read\":0,\"host_bytes_written\":0,\
+             \"host_wait_seconds\":0.0}\n"
         );
     }
 
