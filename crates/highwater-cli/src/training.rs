@@ -229,7 +229,13 @@ impl Run<'_> {
         let bytes = config.model.tokenizer.is_none() && config.data.path.is_none();
         if bytes {
             let tokenizer = data::tokenizer(&**self.files, &config)?;
-            let sample = self.sample(&tokenizer)?;
+            let sample = match self.sample(&tokenizer) {
+                // Longer than what is trained on, it may need more than a step: no reason to end a run.
+                Err(failure) if failure.code() == Code::Budget as u8 => {
+                    format!("none, it needs more than {}", config.machine.memory)
+                }
+                other => other?,
+            };
             self.log.say(&format!("sample {when}: {sample}"))?;
         }
         self.phases.end("evaluate", &self.session);

@@ -4,6 +4,11 @@ use crate::arena::{Arena, ArenaError};
 use crate::places::Places;
 use crate::size::Bytes;
 
+/// Address space for each byte of room: what lies in it leaves holes.
+const SPREAD: u64 = 8;
+/// Address space at most, where that is enough.
+const CAPACITY_BYTES: u64 = 1 << 41;
+
 /// Page-aligned slots in address space of their own. What they cost is the sum of their sizes, each
 /// rounded up to a page, wherever they lie: unlike [`Slots`](crate::Slots), which costs what its
 /// height is.
@@ -45,6 +50,19 @@ impl Rooms {
         let arena = Arena::reserve(capacity_bytes)?;
         let places = Places::new(arena.capacity());
         Ok(Self { arena, places })
+    }
+
+    /// As [`Rooms::reserve`], for rooms of `bytes` together: with address space enough that the holes
+    /// between them are never in the way of one more.
+    ///
+    /// # Errors
+    /// As for [`Rooms::reserve`].
+    pub fn for_bytes(bytes: u64) -> Result<Self, ArenaError> {
+        Self::reserve(
+            bytes
+                .saturating_mul(SPREAD)
+                .clamp(1 << 20, CAPACITY_BYTES.max(bytes)),
+        )
     }
 
     /// Takes `bytes`; on Linux they are zeros.

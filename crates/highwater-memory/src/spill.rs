@@ -274,6 +274,26 @@ impl<D: Disk> Spill<D> {
         })
     }
 
+    /// Moves what an extent of a cell holds to a place that starts lower, as it is: who reads it there
+    /// verifies it. The two may overlap.
+    ///
+    /// # Errors
+    /// [`SpillError::Transfer`] as the disk says. What the extent held may be lost then.
+    pub fn lower(&self, cell: u64, from: Extent, to: u64) -> Result<(), SpillError> {
+        let bytes = Extent::footprint(from.capacity);
+        let mut read = Transfer::new("read", cell, bytes);
+        let mut write = Transfer::new("write", cell, bytes);
+        let mut bounce = vec![0; BOUNCE + BLOCK];
+        let bounce = aligned(&mut bounce);
+        for at in (0..bytes).step_by(BOUNCE) {
+            let chunk = &mut bounce[..BOUNCE.min((bytes - at) as usize)];
+            let mut none = Hash::none();
+            self.get(from.offset + at, &mut [&mut *chunk], &mut read, &mut none)?;
+            self.put(to + at, &[chunk], &mut write, &mut none)?;
+        }
+        Ok(())
+    }
+
     fn put(
         &self,
         at: u64,

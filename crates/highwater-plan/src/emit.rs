@@ -105,6 +105,15 @@ impl Carried {
         best.unwrap_or_default()
     }
 
+    /// The schedule that keeps no byte a run longer than it must: each transfer is waited for.
+    pub(crate) fn waiting(&self) -> Schedule {
+        Schedule {
+            issue: self.work.fetches.iter().map(|fetch| fetch.run).collect(),
+            close: self.work.evicts.iter().map(|evict| evict.run + 1).collect(),
+            seconds: f64::INFINITY,
+        }
+    }
+
     /// The plan, with transfers where a schedule says.
     pub(crate) fn plan(
         &self,
@@ -122,6 +131,15 @@ impl Carried {
             self.trace.fresh.iter().zip(&layout.placed),
             layout.scratch.iter(),
         );
+        let fetch = |index: usize| {
+            let Transfer { value, tier, .. } = self.work.fetches[index];
+            let offset = offset(layout.fetched[index]);
+            Line::new(Action::Fetch {
+                value,
+                tier,
+                offset,
+            })
+        };
         let (mut issued, mut run) = (0, 0);
         for &event in &self.trace.events {
             match event {
@@ -135,12 +153,7 @@ impl Carried {
                 Event::Run(node, count) => {
                     run += 1;
                     while schedule.issue.get(issued).is_some_and(|&at| at <= run) {
-                        let Transfer { value, tier, .. } = self.work.fetches[issued];
-                        lines.push(Line::new(Action::Fetch {
-                            value,
-                            tier,
-                            offset: offset(layout.fetched[issued]),
-                        }));
+                        lines.push(fetch(issued));
                         issued += 1;
                     }
                     let n = &problem.nodes[node as usize];
@@ -166,10 +179,17 @@ impl Carried {
                 }
             }
         }
+        lines.extend((issued..self.work.fetches.len()).map(fetch));
         let last = layout.last.iter();
+        let mut plan = self.with_homes(problem);
+        plan.arena_bytes = packing.height;
+        plan.residents = last.map(|&(v, b)| (v, offset(b))).collect();
+        finish(problem, lines, plan)
+    }
+
+    /// A plan that does nothing, with cells at home.
+    fn with_homes(&self, problem: &Problem) -> Plan {
         let mut plan = Plan {
-            arena_bytes: packing.height,
-            residents: last.map(|&(v, b)| (v, offset(b))).collect(),
             homes: self.homes.clone(),
             home_bytes: self.home_bytes,
             ..Plan::default()
@@ -180,7 +200,7 @@ impl Carried {
                 plan.traffic_mut(tier).home_bytes += footprint_on(tier, bytes);
             }
         }
-        finish(problem, lines, plan)
+        plan
     }
 }
 
@@ -257,6 +277,9 @@ fn work(problem: &Problem, program: &Program, trace: &Trace) -> Work {
             }
         }
     }
+    // What is fetched after the last run is there at the end: as if one more needed it.
+    work.seconds.push(0.0);
+    work.live.push(bytes);
     work
 }
 
@@ -329,7 +352,7 @@ impl Layout {
         }
         for (v, buffer) in (0..).zip(&buffer_of) {
             if let Some(buffer) = *buffer {
-                layout.buffers[buffer as usize].to = time;
+                layout.buffers[buffer as usize].to = time + 1;
                 layout.last.push((v, buffer));
             }
         }

@@ -194,6 +194,7 @@ impl Family {
     fn least(&self, problem: &Problem, effort: Effort) -> Option<Plan> {
         let mut simulator = Simulator::new(&self.program);
         let mut least: Option<Plan> = None;
+        let moves = self.program.tiers.any() && effort == Effort::Thorough;
         let tried = match effort {
             Effort::Quick => 1,
             Effort::Thorough => FLOORS,
@@ -208,10 +209,16 @@ impl Family {
             {
                 break;
             }
-            let with = (found.outcome.peak, effort);
-            let plan = emit(problem, &self.program, &mut simulator, found, with).ok();
-            let plans = least.take().into_iter().chain(plan);
-            least = plans.min_by_key(Plan::memory_bytes);
+            let Ok(carried) = Carried::new(problem, &self.program, &mut simulator, found) else {
+                continue;
+            };
+            let room = found.outcome.peak.saturating_sub(carried.home_bytes);
+            let overlapping = carried.scheduled(problem, room);
+            for schedule in [Some(overlapping), moves.then(|| carried.waiting())] {
+                let plan = schedule.map(|s| carried.plan(problem, &self.program, &s, effort));
+                let plans = least.take().into_iter().chain(plan);
+                least = plans.min_by_key(Plan::memory_bytes);
+            }
         }
         least
     }

@@ -27,9 +27,9 @@ pub(crate) struct Transfer {
 /// The runs of a trace, and its transfers in order.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// Seconds of each run.
+    /// Seconds of each run, and none for the end.
     pub(crate) seconds: Vec<f64>,
-    /// Bytes alive at each run if every fetch is issued right before it.
+    /// Bytes alive at each run, and at the end, if every fetch is issued right before it.
     pub(crate) live: Vec<u64>,
     pub(crate) fetches: Vec<Transfer>,
     pub(crate) evicts: Vec<Transfer>,

@@ -8,7 +8,7 @@ use crate::archive::{Archive, Found};
 use crate::evict::{Rule, Walks};
 use crate::problem::ValueId;
 use crate::program::Program;
-use crate::settings::{Cuts, Limits, all, blocks, cuts};
+use crate::settings::{Cuts, Limits, all, away, blocks, cuts};
 use crate::simulate::{KEEP, NEVER, Price, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
@@ -111,7 +111,9 @@ impl<'a> Search<'a> {
             }
         }
         // Walks know of no tiers.
-        if !self.program.tiers.any() {
+        if self.program.tiers.any() {
+            self.beneath(rungs, part);
+        } else {
             self.walks(rungs, share / 4 / rungs.len() as u64);
         }
         for pair in rungs.windows(2) {
@@ -134,6 +136,25 @@ impl<'a> Search<'a> {
         if steps <= SMALL {
             self.allow(SHAKING.min(24 * share));
             self.shake(rungs);
+        }
+    }
+
+    /// Searches low rungs as if moving cost nothing: what fits should not depend on what it costs.
+    fn beneath(&mut self, rungs: &[u64], work: u64) {
+        let rungs = &rungs[rungs.len() * 3 / 4..];
+        let price = std::mem::take(&mut self.simulator.price);
+        let archive = std::mem::take(&mut self.archive);
+        let aways = [KEEP, 1, NEVER].map(|rest| away(&self.limits, rest));
+        for start in std::iter::once(self.limits.low.clone()).chain(aways) {
+            self.stop = u64::MAX;
+            if let Some(found) = self.repair(start) {
+                self.descend(found, rungs, work);
+            }
+        }
+        self.simulator.price = price;
+        let small = std::mem::replace(&mut self.archive, archive);
+        for found in small.all() {
+            self.try_settings(found.settings.clone(), &found.due);
         }
     }
 

@@ -217,6 +217,16 @@ pub(crate) fn blocks(program: &Program, limits: &Limits, cuts: &Cuts) -> Vec<u8>
     settings
 }
 
+/// Settings that move all that may be moved, as far away as it may be; `setting` for the rest.
+pub(crate) fn away(limits: &Limits, setting: u8) -> Vec<u8> {
+    let mut settings = all(limits, setting);
+    for (setting, may) in settings.iter_mut().zip(&limits.tiers) {
+        let farthest = Tier::ALL.into_iter().rfind(|&tier| may[tier as usize]);
+        *setting = farthest.map_or(*setting, spill);
+    }
+    settings
+}
+
 /// Settings that drop everything that may be dropped; what a node lacks is made again latest producer
 /// first.
 pub(crate) fn all(limits: &Limits, setting: u8) -> Vec<u8> {

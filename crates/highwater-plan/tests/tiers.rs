@@ -50,6 +50,21 @@ fn random_steps_are_sound_with_a_disk() {
     }
 }
 
+/// What a disk moves in a second changes what is fast, not what fits.
+#[test]
+fn the_least_budget_does_not_depend_on_rates() {
+    for seed in 0..6 {
+        let floors = [1e2, 1e4, 1e6, 1e9].map(|rate| {
+            let problem = with_cells(&random(seed, 24), disk(rate), None);
+            let family = Family::build(&problem, Policy::Auto).expect("a sound problem");
+            family.floor().arena_bytes
+        });
+        let (least, most) = (floors.iter().min().unwrap(), floors.iter().max().unwrap());
+        println!("{floors:?}");
+        assert!(most * 10 <= least * 11, "{seed}: {floors:?}");
+    }
+}
+
 /// Each plan with one thing wrong is rejected: what a run waits for, a copy that is not made or made
 /// elsewhere, a home or traffic that is not what is said.
 #[test]

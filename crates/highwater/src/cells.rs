@@ -286,7 +286,7 @@ impl Cells {
             }
             match waiting {
                 None => break,
-                Some(error) if !moved => return Err(error),
+                Some(error) if !moved && !self.close_holes(graph, &error)? => return Err(error),
                 Some(_) => {}
             }
         }
@@ -299,6 +299,86 @@ impl Cells {
             }
         }
         Ok(())
+    }
+
+    /// Sees to it that a plan finds an area of so many bytes on a tier.
+    pub(crate) fn clear_area(&mut self, graph: &Graph, tier: Tier, bytes: u64) -> Result<()> {
+        let below = self.tiers.get(tier)?;
+        let area = |_: &Self| {
+            let area = below.area(bytes);
+            below.leave();
+            area.map(|_| ())
+        };
+        self.without_holes(graph, area)
+    }
+
+    /// A place for so many bytes on the nearest tier that has one.
+    pub(crate) fn take(&mut self, graph: &Graph, bytes: u64, what: &str) -> Result<Place> {
+        self.without_holes(graph, |cells| cells.tiers.take(bytes, what))
+    }
+
+    /// What `take` answers; where only holes were in its way on a disk, what it answers without them.
+    fn without_holes<T>(&mut self, graph: &Graph, take: impl Fn(&Self) -> Result<T>) -> Result<T> {
+        match take(self) {
+            Err(error) if self.close_holes(graph, &error)? => take(self),
+            other => other,
+        }
+    }
+
+    /// Moves cells down on a disk that has no place for something, though bytes enough are free. Answers
+    /// whether there were holes.
+    fn close_holes(&mut self, graph: &Graph, full: &Error) -> Result<bool> {
+        match *full {
+            Error::DiskFull {
+                bytes,
+                room_bytes,
+                taken_bytes,
+                ..
+            } if taken_bytes.saturating_add(bytes) <= room_bytes => {}
+            _ => return Ok(false),
+        }
+        let on_disk = self.all.iter_mut().filter_map(|(&id, cell)| {
+            let written = (cell.version.load(Ordering::Acquire) > 0).then_some(u64::from(id));
+            Some((id, written, cell.place.as_mut()?))
+        });
+        let mut on_disk: Vec<(CellId, Option<u64>, &mut Place)> = on_disk.collect();
+        on_disk.sort_unstable_by_key(|(.., place)| place.offset());
+        let mut any = false;
+        for (id, written, place) in on_disk {
+            let lower = place.lower(written);
+            any |= lower.map_err(|source| failed(graph, id, source))?;
+        }
+        Ok(any)
+    }
+
+    /// Makes room in memory for so many bytes, or some of it: moves a cell out that is not needed. The
+    /// smallest that suffices goes, or else the largest for which there is a place. Answers whether there
+    /// was one.
+    pub(crate) fn make_room(
+        &mut self,
+        graph: &Graph,
+        bytes: u64,
+        is_needed: impl Fn(CellId) -> bool,
+    ) -> Result<bool> {
+        let movable = self
+            .all
+            .iter()
+            .filter(|&(&id, cell)| cell.storage.is_some() && cell.is_movable() && !is_needed(id));
+        let mut movable: Vec<(CellId, u64)> = movable.map(|(&id, cell)| (id, cell.bytes)).collect();
+        movable.sort_by_key(|&(_, own)| {
+            let suffices = own >= bytes;
+            (!suffices, if suffices { own } else { u64::MAX - own })
+        });
+        let open = self.tiers.writable();
+        for (id, bytes) in movable {
+            let what = name(graph, id);
+            match self.without_holes(graph, |_| open.take(bytes, &what)) {
+                Ok(place) => return self.move_out(graph, id, place).map(|()| true),
+                Err(error) if error.is_full() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
     }
 
     /// Moves a cell, between tiers through memory.
@@ -315,8 +395,8 @@ impl Cells {
         match home {
             Some(tier) => {
                 let below = self.tiers.get(tier)?;
-                let take = |bytes: u64| Place::take(&below, bytes, &name(graph, id));
-                self.move_out(graph, id, take)
+                let place = Place::take(&below, self.known(id)?.bytes, &name(graph, id))?;
+                self.move_out(graph, id, place)
             }
             None => Ok(()),
         }
@@ -324,17 +404,12 @@ impl Cells {
 
     /// Moves a cell out of memory to the nearest tier that has room.
     pub(crate) fn move_below(&mut self, graph: &Graph, id: CellId) -> Result<()> {
-        let tiers = self.tiers.clone();
-        self.move_out(graph, id, |bytes| tiers.take(bytes, &name(graph, id)))
+        let place = self.take(graph, self.known(id)?.bytes, &name(graph, id))?;
+        self.move_out(graph, id, place)
     }
 
     /// Writes a cell to a place below memory and gives its memory back.
-    fn move_out(
-        &mut self,
-        graph: &Graph,
-        id: CellId,
-        take: impl FnOnce(u64) -> Result<Place>,
-    ) -> Result<()> {
+    fn move_out(&mut self, graph: &Graph, id: CellId, place: Place) -> Result<()> {
         let dry = self.dry;
         let Some(cell) = self.all.get_mut(&id) else {
             return Ok(());
@@ -342,7 +417,7 @@ impl Cells {
         let Some(storage) = &cell.storage else {
             return Ok(());
         };
-        cell.place = Some(take(cell.bytes)?);
+        cell.place = Some(place);
         let written = if dry {
             Ok(0)
         } else {

@@ -11,7 +11,7 @@ use crate::homes::Question;
 use crate::plan_cache::Choice;
 use crate::state::{State, value};
 use crate::{Error, Result};
-use highwater_graph::{Graph, Operand, ValueId};
+use highwater_graph::{CellId, Graph, Operand, ValueId};
 use highwater_plan::{Families, Plan, Problem, Tier};
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -113,7 +113,9 @@ impl Engine {
         // What ran already binds the plans: values that are gone need not be made again only
         // because later ones are there.
         // Nor may corrected times or rates refuse what fitted before.
+        // Nor may cells that are not used here.
         if !state.give_up_residents()
+            && !self.make_way(state, &compiled, refused.as_ref().ok())?
             && !state.clock.plan_by_rates()
             && !self.forget_disk_rates(state)
         {
@@ -129,6 +131,22 @@ impl Engine {
                 ..*request
             },
         )
+    }
+
+    /// Moves a cell out of memory that a refused problem does not use. Answers whether there was one.
+    fn make_way(
+        &self,
+        state: &mut State,
+        compiled: &Compiled,
+        refused: Option<&Arc<Families>>,
+    ) -> Result<bool> {
+        let Some(family) = refused else {
+            return Ok(false);
+        };
+        let least = self.least_budget(compiled, family.floor().arena_bytes);
+        let lacking = least.saturating_sub(self.plan_budget(state, compiled));
+        let used: BTreeSet<CellId> = compiled.cells().collect();
+        self.make_room(state, lacking, |id| used.contains(&id))
     }
 
     /// The graph with the backward of `root` that is to come, as far as there can be one.

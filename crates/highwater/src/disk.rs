@@ -262,6 +262,25 @@ impl Below for DiskTier {
             None => Ok(()),
         }
     }
+
+    fn lower(&self, extent: Extent, cell: Option<u64>) -> Result<Extent, (Extent, SpillError)> {
+        let mut places = self.places();
+        places.give(extent.offset);
+        // Its own place is free, if no lower one is.
+        let offset = places.take(Extent::footprint(extent.capacity));
+        let lower = Extent {
+            offset: offset.unwrap_or(extent.offset),
+            ..extent
+        };
+        drop(places);
+        match (&self.spill, cell) {
+            (Some(spill), Some(cell)) if lower != extent => spill
+                .lower(cell, extent, lower.offset)
+                .map_err(|error| (lower, error))?,
+            _ => {}
+        }
+        Ok(lower)
+    }
 }
 
 fn full(places: &Places, bytes: u64, what: &str) -> Error {

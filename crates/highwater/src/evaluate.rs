@@ -268,10 +268,7 @@ impl Engine {
                 }
                 _ => self.0.store.alloc(bytes, category, "a kept value"),
             };
-            let given = match alloc() {
-                Err(Error::State { .. }) if self.give_up_residents(state) => alloc(),
-                other => other,
-            };
+            let given = self.with_room(state, |_| alloc());
             let given = given.and_then(|storage| {
                 self.move_out(state, id, &storage)?;
                 self.0.store.hold(state.residents_end());
@@ -300,10 +297,23 @@ impl Engine {
         &self,
         alloc: impl Fn() -> Result<Arc<Storage>>,
     ) -> Result<Arc<Storage>> {
-        let mut state = self.lock();
-        match alloc() {
-            Err(Error::State { .. }) if self.give_up_residents(&mut state) => alloc(),
-            other => other,
+        self.with_room(&mut self.lock(), |_| alloc())
+    }
+
+    /// Takes bytes for state: while there is no room, what earlier plans of the step left in the arena goes,
+    /// then one cell after the other that may wait below memory.
+    pub(crate) fn with_room(
+        &self,
+        state: &mut State,
+        take: impl Fn(&State) -> Result<Arc<Storage>>,
+    ) -> Result<Arc<Storage>> {
+        loop {
+            match take(state) {
+                Err(Error::State { bytes, .. })
+                    if self.give_up_residents(state)
+                        || self.make_room(state, bytes, |_| false)? => {}
+                other => return other,
+            }
         }
     }
 

@@ -149,7 +149,7 @@ impl Engine {
 
     /// What a plan of a problem may take: what is left beside state, and what cells take that it may
     /// move.
-    fn plan_budget(&self, state: &State, compiled: &Compiled) -> u64 {
+    pub(crate) fn plan_budget(&self, state: &State, compiled: &Compiled) -> u64 {
         let left = self.0.store.budget();
         let left = left.saturating_sub(self.beside(state, compiled));
         if self.0.tiers.any() {
@@ -191,14 +191,22 @@ impl Engine {
         plan: &Plan,
         trains: bool,
     ) -> Result<()> {
-        if plan.homes.is_empty() {
+        if !self.0.tiers.any() {
             return Ok(());
         }
         // What earlier plans of the step left above this plan's arena makes room.
         let store = &self.0.store;
         store.hold(store.held().min(plan.arena_bytes));
         let State { cells, graph, .. } = &mut *state;
-        let moved = cells.settle(store, graph, &compiled.homes(plan), trains);
+        let mut moved = if plan.homes.is_empty() {
+            Ok(())
+        } else {
+            cells.settle(store, graph, &compiled.homes(plan), trains)
+        };
+        for below in self.0.tiers.all() {
+            let bytes = plan.traffic(below.tier()).spill_bytes;
+            moved = moved.and_then(|()| cells.clear_area(graph, below.tier(), bytes));
+        }
         if moved.is_err() {
             self.give_up_residents(state);
         }
@@ -304,8 +312,9 @@ impl Engine {
             let storage = self.0.store.alloc_home(bytes, category, what)?;
             Ok(Cell::in_memory(storage, category))
         };
-        let below = || {
-            let place = self.0.tiers.take(bytes, name)?;
+        let State { cells, graph, .. } = &mut *state;
+        let mut below = || {
+            let place = cells.take(graph, bytes, name)?;
             Ok(Cell::zeros(bytes, category, place))
         };
         let is_full = |error: &Error| error.is_full();
@@ -317,6 +326,17 @@ impl Engine {
         let id = state.graph.add_cell(name, spec, category, false);
         state.cells.insert(id, cell);
         Ok(id)
+    }
+
+    /// Moves a cell below memory that is in memory and not needed. Answers whether there was one.
+    pub(crate) fn make_room(
+        &self,
+        state: &mut State,
+        bytes: u64,
+        is_needed: impl Fn(CellId) -> bool,
+    ) -> Result<bool> {
+        let State { cells, graph, .. } = state;
+        Ok(self.0.tiers.any() && cells.make_room(graph, bytes, is_needed)?)
     }
 
     /// Whether a cell of so many bytes may be below memory.
@@ -333,10 +353,14 @@ impl Engine {
 
     /// Calls a function with the bytes of a cell, of a copy if they are below memory.
     pub(crate) fn with_cell<R>(&self, id: CellId, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let state = self.lock();
-        let storage = state.cells.copy(&self.0.store, &state.graph, id)?;
-        drop(state);
+        let storage = self.copy_of(&mut self.lock(), id)?;
         Ok(read(raw::bytes(&storage)))
+    }
+
+    /// The storage of a cell's bytes; of a copy, if they are below memory.
+    pub(crate) fn copy_of(&self, state: &mut State, id: CellId) -> Result<Arc<Storage>> {
+        let store = &self.0.store;
+        self.with_room(state, |state| state.cells.copy(store, &state.graph, id))
     }
 
     /// As [`Engine::with_cell`], to write them.
@@ -345,10 +369,11 @@ impl Engine {
         id: CellId,
         write: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        let state = self.lock();
+        let mut state = self.lock();
         // What a step left half done is to be replaced.
         let (store, lost) = (&self.0.store, state.poisoned.is_some());
-        let storage = state.cells.copy_to_write(store, &state.graph, id, lost)?;
+        let copy = |state: &State| state.cells.copy_to_write(store, &state.graph, id, lost);
+        let storage = self.with_room(&mut state, copy)?;
         drop(state);
         let answer = write(raw::bytes_mut(&storage));
         let state = self.lock();

@@ -9,11 +9,6 @@ use highwater_memory::{Arena, Room, Rooms, RoomsError};
 use highwater_plan::{Link, Tier};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Address space for each byte of room: what lies in it leaves holes.
-const SPREAD: u64 = 8;
-/// Address space at most.
-const CAPACITY_BYTES: u64 = 1 << 41;
-
 /// What copies to and from host memory are taken to move: bytes per second with nothing under way the
 /// other way, and with something. Those of no machine in particular, so that plans are the same on all.
 const ALONE: f64 = 8.0e9;
@@ -43,8 +38,7 @@ struct Books {
 impl HostTier {
     /// Reserves address space. No memory is used.
     pub(crate) fn new(room_bytes: u64, (rates, share): (Option<(f64, f64)>, f64)) -> Result<Self> {
-        let capacity = room_bytes.saturating_mul(SPREAD);
-        let rooms = Rooms::reserve(capacity.clamp(1 << 20, CAPACITY_BYTES))?;
+        let rooms = Rooms::for_bytes(room_bytes)?;
         Ok(Self {
             books: Mutex::new(Books {
                 rooms,

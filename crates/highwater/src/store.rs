@@ -49,7 +49,7 @@ impl Store {
     /// Reserves address space for arenas of up to `capacity` bytes each; with `homes`, for rooms too.
     pub(crate) fn new(capacity: u64, budget: u64, homes: bool, dry: bool) -> Result<Self> {
         let state = Arc::new(Arena::reserve(capacity)?);
-        let homes = homes.then(|| Rooms::reserve(capacity)).transpose()?;
+        let homes = homes.then(|| Rooms::for_bytes(capacity)).transpose()?;
         Ok(Self {
             slots: Mutex::new(Slots::new(Arc::clone(&state), budget)),
             state,

@@ -540,7 +540,7 @@ impl Tensor {
                     let message = "a closure is writing the bytes of this parameter";
                     return Err(usage_error(message, location));
                 }
-                state.cells.copy(&self.engine.0.store, &state.graph, id)?
+                self.engine.copy_of(&mut state, id)?
             }
         };
         let view = raw::view(&storage, &operand.spec);

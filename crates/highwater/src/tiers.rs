@@ -40,6 +40,12 @@ pub(crate) trait Below: Debug + Send + Sync {
 
     /// Gets back what was put there last, under this tag.
     fn read(&self, extent: Extent, tag: Tag, payload: &mut [u8]) -> Result<(), SpillError>;
+
+    /// Moves a part of it as far down as a hole just below it reaches, where holes are in the way of what
+    /// comes later; with what a cell has put there. Answers where it is now.
+    fn lower(&self, extent: Extent, _cell: Option<u64>) -> Result<Extent, (Extent, SpillError)> {
+        Ok(extent)
+    }
 }
 
 /// Bytes of a tier.
@@ -89,6 +95,22 @@ impl Place {
         self.below.cost(self.extent.capacity)
     }
 
+    /// Where it starts there.
+    pub(crate) fn offset(&self) -> u64 {
+        self.extent.offset
+    }
+
+    /// Moves it down to close a hole, with what a cell has put there. Answers whether there was one.
+    pub(crate) fn lower(&mut self, cell: Option<u64>) -> Result<bool, SpillError> {
+        let at = self.extent.offset;
+        let (extent, result) = match self.below.lower(self.extent, cell) {
+            Ok(extent) => (extent, Ok(extent.offset < at)),
+            Err((extent, error)) => (extent, Err(error)),
+        };
+        self.extent = extent;
+        result
+    }
+
     pub(crate) fn write(&self, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {
         self.below.write(self.extent, tag, payload)
     }
@@ -131,9 +153,23 @@ impl Tiers {
         found.ok_or_else(|| Error::Internal("a tier is to be used that is not there".into()))
     }
 
+    /// Those that plans may write to.
+    pub(crate) fn writable(&self) -> Self {
+        let disk = self.disk.clone().filter(|disk| disk.link(0).writable);
+        Self {
+            host: self.host.clone(),
+            disk,
+        }
+    }
+
     /// A place for so many bytes on the nearest tier that has one; if none has, what the last one says.
     pub(crate) fn take(&self, bytes: u64, what: &str) -> Result<Place> {
-        let mut full = Error::Internal("a cell is to go below memory, and nothing is there".into());
+        let mut full = Error::HostFull {
+            what: what.to_owned(),
+            bytes,
+            room_bytes: 0,
+            taken_bytes: 0,
+        };
         for below in self.all() {
             match Place::take(&below, bytes, what) {
                 Ok(place) => return Ok(place),

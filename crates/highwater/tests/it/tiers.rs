@@ -4,9 +4,11 @@
 mod corrected;
 mod damage;
 mod disks;
+mod each;
 mod faults;
 mod forbidden;
 mod misuse;
+mod room;
 mod two_threads;
 mod within;
 

@@ -1,6 +1,7 @@
 //! A disk that does not hold what was written to it: noticed and named, never trained on.
 
 use super::disks::{Loss, Script, Scripted};
+use super::each::each;
 use super::faults::on;
 use super::within::within;
 use super::{DISK, floor, make, sound};
@@ -9,6 +10,7 @@ use crate::train::{PLAIN, assert_same_bits, train};
 use highwater::memory::spill::SpillError;
 use highwater::{Engine, Error};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
 fn flipped_bits_are_named_and_poison_nothing_that_is_whole() {
@@ -50,8 +52,8 @@ fn never_trained_on(flips: u64) {
         } else {
             flips / 10
         };
-        let mut found = 0;
-        for seed in 0..trials {
+        let found = AtomicU64::new(0);
+        each(0..trials, |seed| {
             let at = Random(seed).below(calls);
             let script = Script::Loss { at, loss, seed };
             let disk = Arc::new(Scripted::new(DISK, Some(script)));
@@ -60,11 +62,12 @@ fn never_trained_on(flips: u64) {
                 Ok((_, trace)) => assert_same_bits(&format!("{script:?}"), &trace, &expected),
                 Err(error @ Error::Disk { .. }) => {
                     assert_named(script, &error);
-                    found += 1;
+                    found.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(other) => panic!("{script:?}: {other}"),
             }
-        }
+        });
+        let found = found.into_inner();
         println!("{loss:?}: {trials} times, {found} mattered and were named");
         assert!(found >= trials / 10, "{loss:?}: {found} of {trials}");
     }

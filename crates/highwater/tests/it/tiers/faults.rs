@@ -1,6 +1,7 @@
 //! Calls of the disk that fail, each of them: the same bits, or a typed error from which saved state heals.
 
 use super::disks::{Fault, Script, Scripted};
+use super::each::each;
 use super::within::within;
 use super::{DISK, WIDTHS, floor, make, sound};
 use crate::models::Layers;
@@ -9,6 +10,7 @@ use crate::train::{PLAIN, Trace, assert_same_bits, train};
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Builder, Engine, Error, Parameter, Result};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An engine that takes little time to start: many of them are needed.
 fn builder(disk: &Arc<Scripted>, budget: u64, like: Option<&Engine>) -> Builder {
@@ -47,8 +49,8 @@ fn no_number_is_wrong(indices: usize) {
     let disk = sound();
     let (planned, expected) = on(&disk, budget, None).unwrap();
     let calls = disk.calls();
-    let mut trials = 0;
-    for script in scripts(0..calls, calls.div_ceil(indices)) {
+    let trials = AtomicUsize::new(0);
+    each(scripts(0..calls, calls.div_ceil(indices)), |script| {
         let what = format!("{script:?} of {calls}");
         let disk = Arc::new(Scripted::new(DISK, Some(script)));
         let Script::Fault {
@@ -65,9 +67,9 @@ fn no_number_is_wrong(indices: usize) {
             Err(Error::Disk { .. }) => assert!(fault.is_final() || for_good, "{what}"),
             Err(other) => panic!("{what}: {other}"),
         }
-        trials += 1;
-    }
-    println!("{trials} trials, {calls} calls");
+        trials.fetch_add(1, Ordering::Relaxed);
+    });
+    println!("{trials:?} trials, {calls} calls");
 }
 
 #[test]
@@ -161,13 +163,14 @@ fn saved_state_heals(indices: usize) {
     run.step(1).unwrap();
     let expected = run.save().unwrap();
     let calls = first..disk.calls();
-    let mut failures = 0;
+    let failures = AtomicUsize::new(0);
     let every = calls.len().div_ceil(indices);
-    for script in scripts(calls.clone(), every) {
+    each(scripts(calls.clone(), every), |script| {
         let (state, failed) = healed(script, budget, &run.engine);
         assert!(state == expected, "{script:?} of {calls:?}");
-        failures += u32::from(failed);
-    }
+        failures.fetch_add(usize::from(failed), Ordering::Relaxed);
+    });
+    let failures = failures.into_inner();
     assert!(failures > 0);
     println!("{failures} failures that healed, calls {calls:?}");
 }

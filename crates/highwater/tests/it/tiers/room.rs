@@ -1,0 +1,147 @@
+//! Room that others have taken: cells go below memory for what comes later, holes on a disk are closed.
+
+use super::disks::Scripted;
+use super::{DISK, WIDTHS, floor, on_disk};
+use crate::models::{Layers, Random};
+use crate::train::{PAGE, PLAIN};
+use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
+use highwater::{Engine, Parameter, Result, Tensor};
+use std::sync::Arc;
+
+/// A model, trained with Adam a step at a time.
+struct Trained {
+    model: Layers,
+    adamw: AdamW,
+}
+
+impl Trained {
+    fn new(engine: &Engine) -> Self {
+        let model = Layers::new(engine, &WIDTHS).unwrap();
+        let adamw = AdamW::new(model.parameters(), AdamWOptions::default()).unwrap();
+        Self { model, adamw }
+    }
+
+    fn step(&mut self, index: u64) -> f32 {
+        let loss = self.model.loss(index, 2).unwrap();
+        loss.backward().unwrap();
+        self.adamw.step().unwrap();
+        loss.item().unwrap()
+    }
+}
+
+/// What `run` answers in memory it answers from disk too, in budgets from the floor of a step, and what is
+/// there beside it, on.
+fn same(beside: u64, run: impl Fn(&Engine) -> Vec<f32>) {
+    let expected = run(&Engine::builder().seed(11).build().unwrap());
+    let least = floor(PLAIN) + beside;
+    for more in [0, 16 * PAGE, 400 << 10, 900 << 10] {
+        let engine = on_disk(least + more).seed(11).build().unwrap();
+        let seen = run(&engine);
+        assert_eq!(seen, expected, "{least} and {more}");
+        assert!(engine.tiers().device.most_bytes <= least + more);
+    }
+}
+
+#[test]
+fn for_inputs_that_come_when_all_has_its_place() {
+    same((200 << 10) + PAGE, |engine| {
+        let mut trained = Trained::new(engine);
+        let mut seen = vec![trained.step(0), trained.step(1)];
+        let values = Random(5).values(50_000);
+        let input: Tensor = engine.tensor(&values, [50_000]).unwrap();
+        seen.push(trained.step(2));
+        seen.push(input.sum().unwrap().item().unwrap());
+        drop(input);
+        seen.extend((3..5).map(|index| trained.step(index)));
+        seen
+    });
+}
+
+#[test]
+fn for_another_model() {
+    // Biases are too small to move.
+    same(16 * PAGE, |engine| {
+        let mut first = Trained::new(engine);
+        let mut seen: Vec<f32> = (0..2).map(|index| first.step(index)).collect();
+        let mut second = Trained::new(engine);
+        seen.extend((2..4).map(|index| second.step(index)));
+        seen.extend((4..6).flat_map(|index| [first.step(index), second.step(index)]));
+        seen
+    });
+}
+
+#[test]
+fn for_a_weight_that_is_read_in_the_middle_of_a_step() {
+    same(0, |engine| {
+        let mut trained = Trained::new(engine);
+        let mut seen = Vec::new();
+        for index in 0..3 {
+            let loss = trained.model.loss(index, 2).unwrap();
+            seen.push(loss.item().unwrap());
+            for parameter in trained.model.parameters() {
+                seen.push(parameter.to_vec::<f32>().unwrap().iter().sum());
+            }
+            loss.backward().unwrap();
+            trained.adamw.step().unwrap();
+        }
+        seen
+    });
+}
+
+/// A parameter of random values.
+fn filled(engine: &Engine, seed: u64, count: usize) -> Result<Parameter> {
+    let values = Random(seed).values(count);
+    Parameter::new(engine, [count], |own| own.copy_from_slice(&values))
+}
+
+#[test]
+fn for_a_large_cell_after_small_ones() {
+    let engine = on_disk(1200 << 10).build().unwrap();
+    let small = (0..40).map(|i| filled(&engine, i, 20_000).unwrap());
+    let small: Vec<Parameter> = small.collect();
+    let large = filled(&engine, 1, 200_000).unwrap();
+    assert_eq!(large.to_vec::<f32>().unwrap(), Random(1).values(200_000));
+    for (i, small) in (0..).zip(small) {
+        assert_eq!(small.to_vec::<f32>().unwrap(), Random(i).values(20_000));
+    }
+}
+
+/// Cells of two sizes fill a disk; the small ones go, and the holes that they leave are together what a large
+/// one takes, none of them alone.
+#[test]
+fn on_a_disk_with_holes() {
+    let disk = 6 << 20;
+    let scripted = Arc::new(Scripted::new(DISK, None));
+    let builder = Engine::builder().arena(600 << 10).disk_on(scripted, disk);
+    let engine = builder.build().unwrap();
+    let cell = |i: u64, count: usize| filled(&engine, i, count);
+    let mut kept = Vec::new();
+    let mut dropped = Vec::new();
+    // The first ones stay in memory.
+    while let Ok(parameter) = cell(kept.len() as u64, 20_000) {
+        match cell(1000, 20_000) {
+            Ok(other) => dropped.push(other),
+            Err(_) => break,
+        }
+        kept.push(parameter);
+    }
+    assert!(kept.len() > 20);
+    drop(dropped);
+    let large: Vec<Parameter> = (0..8).map(|i| cell(2000 + i, 50_000).unwrap()).collect();
+    for (i, kept) in (0..).zip(&kept) {
+        assert_eq!(kept.to_vec::<f32>().unwrap(), Random(i).values(20_000));
+    }
+    let all: Vec<Parameter> = kept.into_iter().chain(large).collect();
+    // Values of a step need their area at the end of the disk.
+    let mut sgd = Sgd::new(all.clone(), SgdOptions::default()).unwrap();
+    let mut loss: Option<Tensor> = None;
+    for parameter in &all {
+        let part = parameter.sum().unwrap();
+        loss = Some(
+            loss.map_or(Ok(part.clone()), |loss| loss.add(&part))
+                .unwrap(),
+        );
+    }
+    loss.unwrap().backward().unwrap();
+    sgd.step().unwrap();
+}
