@@ -33,7 +33,7 @@ pub struct Phases {
 impl Phases {
     /// Ends a part: what was taken since the last one counts for it.
     pub fn end(&mut self, phase: &'static str, session: &Session) {
-        let planned = session.engine.take_peak_bytes();
+        let planned = planned(session);
         let peak = Usage::read().map_or(0, |usage| usage.peak);
         // Where the system cannot forget the peak, it is that of all parts so far.
         let _ = reset_peak();
@@ -79,7 +79,7 @@ pub fn plan(
     let mut session = Session::dry(config, model, Some(assumptions), like)?;
     let mut phases = Phases::default();
     let mut end = |phase, session: &Session| {
-        phases.note(phase, session.engine.take_peak_bytes(), None);
+        phases.note(phase, planned(session), None);
     };
     end("load", &session);
     touch(&session, |parameter| parameter.with_bytes_mut(|_| ()))?;
@@ -97,18 +97,17 @@ pub fn plan(
     end("save", &session);
     session.evaluate(std::slice::from_ref(&batch))?;
     end("evaluate", &session);
-    let bounded = config.machine.memory < PLENTY;
-    let budget = if bounded {
-        config.machine.memory.0
-    } else {
-        u64::MAX
-    };
-    // What is over would be given up for it: see the engine's store.
-    let least = |phase: Phase| Phase {
-        planned_bytes: phase.planned_bytes.min(budget),
-        ..phase
-    };
-    Ok(phases.list.into_iter().map(least).collect())
+    Ok(phases.list)
+}
+
+/// The most that was planned since this was last asked.
+fn planned(session: &Session) -> u64 {
+    let most = session.engine.take_peak_bytes();
+    match session.config().machine.memory {
+        // What is over would be given up for it: see the engine's store.
+        budget if budget < PLENTY => most.min(budget.0),
+        _ => most,
+    }
 }
 
 /// Does something with each tensor that is saved.

@@ -152,7 +152,7 @@ impl SpillError {
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
     )
 }
 
@@ -163,6 +163,11 @@ fn reason(error: &io::Error, folder: &Path, free_bytes: Option<u64>) -> String {
         ErrorKind::NotADirectory => "that is not a folder".to_owned(),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             format!("the folder cannot be written to ({error})")
+        }
+        ErrorKind::FileTooLarge => {
+            format!(
+                "no file there may have so many bytes, by `ulimit -f` or the file system ({error})"
+            )
         }
         _ => match free_bytes.filter(|_| is_full(error)) {
             Some(free) => format!("{} are free there ({error})", Bytes(free)),

@@ -206,7 +206,10 @@ impl Engine {
         state.report(&plan, &compiled, &ran, times, bytes);
         if is_typical {
             state.clock.note(compiled.runs(&ran));
-            self.correct_disk(state, &compiled, &plan, &ran);
+            // What stops early moves less than its plan.
+            if request.whole {
+                self.correct_disk(state, &compiled, &plan, &ran);
+            }
         }
         // Of a graph that was computed whole nothing is left.
         if !request.whole {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, fallocate, openat, statvfs};
 use rustix::io::Errno;
@@ -149,16 +150,18 @@ pub fn free_bytes(folder: &Path) -> Option<u64> {
 
 /// Takes the space on disk; where the file system knows no such thing, makes sure that it is free now.
 fn reserve(file: &File, folder: &Path, bytes: u64) -> Result<(), Errno> {
-    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+    let reserved = rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, bytes));
+    match reserved {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => match free_bytes(folder) {
             Some(free) if free < bytes => Err(Errno::NOSPC),
             _ => rustix::fs::ftruncate(file, bytes),
         },
-        // A file system may not hold files of this size at all.
-        Err(Errno::FBIG) => Err(Errno::NOSPC),
         done => done,
     }
 }
+
+/// How many names this process has given to files.
+static NAMES: AtomicU64 = AtomicU64::new(0);
 
 /// Opens a file that has no name; where the file system knows no such files, one whose name is
 /// removed at once.
@@ -171,17 +174,23 @@ fn nameless(folder: &Path, more: OFlags) -> Result<File, Errno> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {}
         Err(error) => return Err(error),
     }
-    let path = folder.join(format!(".highwater-spill-{}", std::process::id()));
-    match openat(CWD, &path, flags | OFlags::CREATE | OFlags::EXCL, mode) {
-        Ok(file) => {
-            rustix::fs::unlink(&path)?;
-            Ok(file.into())
-        }
-        // Refusing direct transfers leaves the new file behind.
-        Err(Errno::INVAL) => {
-            let _ = rustix::fs::unlink(&path);
-            Err(Errno::INVAL)
-        }
-        Err(error) => Err(error),
+    let process = std::process::id();
+    loop {
+        let number = NAMES.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!(".highwater-spill-{process}-{number}"));
+        return match openat(CWD, &path, flags | OFlags::CREATE | OFlags::EXCL, mode) {
+            Ok(file) => {
+                rustix::fs::unlink(&path)?;
+                Ok(file.into())
+            }
+            // One that was killed just here left its file.
+            Err(Errno::EXIST) => continue,
+            // Refusing direct transfers leaves the new file behind.
+            Err(Errno::INVAL) => {
+                let _ = rustix::fs::unlink(&path);
+                Err(Errno::INVAL)
+            }
+            Err(error) => Err(error),
+        };
     }
 }
