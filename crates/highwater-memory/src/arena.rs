@@ -85,6 +85,12 @@ pub enum ArenaError {
     },
 }
 
+/// Bytes of a page of memory on this system.
+#[must_use]
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
 impl Arena {
     /// Reserves address space for `capacity_bytes`. No memory is used: the height is 0.
     ///

@@ -24,7 +24,7 @@ mod smaps;
 pub mod spill;
 pub mod stats;
 
-pub use arena::{Arena, ArenaError};
+pub use arena::{Arena, ArenaError, page_bytes};
 pub use events::{Action, Category, Event, Events, Label, Place};
 pub use files::{DiskFiles, FileRead, FileWrite, Files, FilesError};
 pub use places::Places;

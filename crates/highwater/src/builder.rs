@@ -72,7 +72,9 @@ impl Builder {
         }
     }
 
-    /// The most bytes that the whole process may occupy: arenas plus the reserve measured at start.
+    /// The most bytes that the whole process may occupy: arenas, the reserve measured at start, and what the
+    /// system takes for their tables of pages (one byte in 512 where a page is 4 KiB), which counts in a
+    /// cgroup.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.limits.memory = Some(bytes);
         self

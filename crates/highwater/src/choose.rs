@@ -202,10 +202,12 @@ impl Engine {
         });
         Error::OverBudget {
             tier,
-            floor_bytes: self.least_budget(compiled, floor.arena_bytes)
-                + self.beside(state, compiled)
-                + stated.reserve
-                + stated.host,
+            floor_bytes: stated.with_tables(
+                self.least_budget(compiled, floor.arena_bytes)
+                    + self.beside(state, compiled)
+                    + stated.reserve
+                    + stated.host,
+            ),
             budget_bytes: stated.budget,
             reserve_bytes: stated.reserve,
             host_bytes: stated.host,

@@ -119,8 +119,9 @@ impl Engine {
     /// The most bytes that the process was to take since this was last asked: arenas and reserve. In a
     /// dry run, what it would have.
     pub fn take_peak_bytes(&self) -> u64 {
-        let reserve = self.lock().reserve_bytes;
-        reserve + self.0.store.take_peak()
+        let state = self.lock();
+        let bytes = state.reserve_bytes + self.0.store.take_peak();
+        self.stated(&state).with_tables(bytes)
     }
 
     /// Whether the engine only plans.

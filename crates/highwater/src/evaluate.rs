@@ -204,6 +204,8 @@ impl Engine {
         let host = self.tiers().host.map_or(0, |host| host.bytes);
         let bytes = (self.0.store.state_bytes(), host);
         state.report(&plan, &compiled, &ran, times, bytes);
+        let planned = state.last.planned_process_bytes;
+        state.last.planned_process_bytes = self.stated(state).with_tables(planned);
         if is_typical {
             state.clock.note(compiled.runs(&ran));
             // What stops early moves less than its plan.

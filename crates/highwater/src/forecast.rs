@@ -13,6 +13,7 @@ pub use held::{Held, Holder, Layer};
 use crate::compile::Compiled;
 use crate::engine::Engine;
 use crate::execute::{Ran, describe};
+use crate::limits::Stated;
 use crate::plan_cache::PlanCache;
 use crate::state::State;
 use held::{Beside, Moment, held};
@@ -139,12 +140,9 @@ pub(crate) struct Part {
     told: Arc<Told>,
     plan: Arc<Plan>,
     fits: bool,
-    budget_bytes: u64,
     /// Without the cells that the plan decided about.
     state_bytes: u64,
-    reserve_bytes: u64,
-    /// Room of host memory, if it counts.
-    host_room_bytes: u64,
+    stated: Stated,
     /// What runs of the plan before the next one takes over.
     ran: Price,
 }
@@ -202,16 +200,18 @@ impl Told {
 }
 
 impl Part {
-    fn beside(&self) -> u64 {
-        self.state_bytes + self.reserve_bytes + self.host_room_bytes
+    /// What all takes beside so many bytes of the plan.
+    fn whole(&self, bytes: u64) -> u64 {
+        let beside = self.state_bytes + self.stated.reserve + self.stated.host;
+        self.stated.with_tables(bytes + beside)
     }
 
     fn floor_bytes(&self) -> u64 {
-        self.told.floor.arena_bytes + self.beside()
+        self.whole(self.told.floor.arena_bytes)
     }
 
     fn peak_bytes(&self) -> u64 {
-        self.plan.memory_bytes() + self.beside()
+        self.whole(self.plan.memory_bytes())
     }
 
     /// How much of the plan's time runs.
@@ -225,7 +225,7 @@ impl Part {
 
     /// The price of the fastest plan that fits; of the least, if none does.
     fn price(&self, budget_bytes: u64) -> Option<Price> {
-        let fits = |price: &&Price| price.bytes + self.beside() <= budget_bytes;
+        let fits = |price: &&Price| self.whole(price.bytes) <= budget_bytes;
         let prices = self.told.prices();
         prices.iter().find(fits).or(prices.last()).copied()
     }
@@ -242,7 +242,7 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
     let ran = || parts.iter().map(|part| part.ran);
     Some(Forecast {
         fits: parts.iter().all(|part| part.fits),
-        budget_bytes: peak.budget_bytes,
+        budget_bytes: peak.stated.budget,
         floor_bytes,
         floor_at: floor.told.floor.at.clone(),
         floor_held: floor.told.floor.held.clone(),
@@ -260,7 +260,10 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
         host_bytes: most_on(parts, Tier::Host),
         arena_bytes: peak.plan.arena_bytes,
         state_bytes: peak.state_bytes + peak.plan.home_bytes,
-        reserve_bytes: peak.reserve_bytes,
+        reserve_bytes: peak.peak_bytes()
+            - peak.plan.memory_bytes()
+            - peak.state_bytes
+            - peak.stated.host,
         saved_bytes: parts
             .iter()
             .map(|part| part.told.saved_bytes)
@@ -286,7 +289,7 @@ fn most_on(parts: &[Part], tier: Tier) -> u64 {
 fn curve(parts: &[Part], floor_bytes: u64) -> Vec<Price> {
     let prices = |part: &Part| -> Vec<u64> {
         let prices = part.told.prices().iter();
-        prices.map(|price| price.bytes + part.beside()).collect()
+        prices.map(|price| part.whole(price.bytes)).collect()
     };
     let mut budgets: Vec<u64> = parts.iter().flat_map(prices).collect();
     budgets.retain(|&bytes| bytes >= floor_bytes);
@@ -442,9 +445,11 @@ impl Engine {
                     values,
                     scratch_bytes,
                 };
+                let bytes = arena_bytes + home_bytes + state_bytes + stated.reserve + stated.host;
+                let tables = stated.with_tables(bytes) - bytes;
                 let beside = Beside {
                     state: state_bytes,
-                    reserve: stated.reserve,
+                    reserve: stated.reserve + tables,
                     host: stated.host,
                 };
                 Point {
@@ -491,10 +496,8 @@ impl Engine {
         Part {
             told,
             fits: ran.is_some(),
-            budget_bytes: stated.budget,
             state_bytes: self.beside(state, compiled),
-            reserve_bytes: stated.reserve,
-            host_room_bytes: stated.host,
+            stated,
             ran: ran.map_or_else(|| price(&plan), |ran| price_of_runs(&plan, compiled, ran)),
             plan,
         }

@@ -24,6 +24,18 @@ pub(crate) struct Stated {
     pub(crate) reserve: u64,
     /// All of the room that host memory is.
     pub(crate) host: u64,
+    /// Bytes for which the system takes one more; 0 where the process is not bounded.
+    table: u64,
+}
+
+impl Stated {
+    /// What bytes take with those that the system takes for them.
+    pub(crate) fn with_tables(&self, bytes: u64) -> u64 {
+        match self.table {
+            0 => bytes,
+            table => bytes.saturating_add(bytes.div_ceil(table - 1)),
+        }
+    }
 }
 
 impl Limits {
@@ -56,7 +68,8 @@ impl Limits {
         let (device, host) = (self.device.unwrap_or(0), self.host_bytes());
         let needed = reserve.saturating_add(device).saturating_add(host);
         // Without a bound of its own device memory is what is left: there has to be some.
-        if needed < memory || self.device.is_some() && needed == memory {
+        let usable = usable(memory);
+        if needed < usable || self.device.is_some() && needed == usable {
             return Ok(());
         }
         let and = |bytes: u64, what: &str| match bytes {
@@ -80,7 +93,7 @@ impl Limits {
 
     /// What kernels and state may take, beside a reserve.
     pub(crate) fn budget(&self, reserve: u64) -> u64 {
-        let left = |memory: u64| memory.saturating_sub(reserve + self.host_bytes());
+        let left = |memory: u64| usable(memory).saturating_sub(reserve + self.host_bytes());
         let left = self.memory.map(left);
         let bound = self.device.or(self.arena.filter(|_| left.is_none()));
         match (left, bound) {
@@ -96,15 +109,20 @@ impl Limits {
                 budget: self.budget(0),
                 reserve: 0,
                 host: 0,
+                table: 0,
             };
         };
-        let host = self.host_bytes();
-        let bound = |device: u64| device.saturating_add(reserve).saturating_add(host);
-        Stated {
-            budget: memory.min(self.device.map_or(u64::MAX, bound)),
+        let mut stated = Stated {
+            budget: memory,
             reserve,
-            host,
+            host: self.host_bytes(),
+            table: table(),
+        };
+        if let Some(device) = self.device {
+            let bytes = device.saturating_add(reserve).saturating_add(stated.host);
+            stated.budget = memory.min(stated.with_tables(bytes));
         }
+        stated
     }
 
     /// What a refusal talks of: device memory alone, if that has a bound of its own.
@@ -116,6 +134,7 @@ impl Limits {
             budget: self.budget(reserve),
             reserve: 0,
             host: 0,
+            table: 0,
         };
         (stated, "device memory")
     }
@@ -123,6 +142,17 @@ impl Limits {
     fn host_bytes(&self) -> u64 {
         self.host.unwrap_or(0)
     }
+}
+
+/// Bytes for which the system takes one more, for its tables of pages: a word for each page. Where memory
+/// is bounded by a cgroup, they count.
+fn table() -> u64 {
+    highwater_memory::page_bytes() / 8
+}
+
+/// What of so many bytes is left beside such tables.
+fn usable(memory: u64) -> u64 {
+    memory - memory.div_ceil(table())
 }
 
 /// More than any machine has.
@@ -136,8 +166,17 @@ mod tests {
 
     #[test]
     fn device_memory_is_what_is_left_or_what_was_said() {
+        let whole = |bytes: u64| {
+            Stated {
+                budget: 0,
+                reserve: 0,
+                host: 0,
+                table: table(),
+            }
+            .with_tables(bytes)
+        };
         let limits = Limits {
-            memory: Some(100 * MIB),
+            memory: Some(whole(100 * MIB)),
             host: Some(30 * MIB),
             ..Limits::default()
         };
@@ -148,7 +187,7 @@ mod tests {
         };
         assert_eq!(said.budget(20 * MIB), 40 * MIB);
         assert_eq!(said.budget(35 * MIB), 35 * MIB);
-        assert_eq!(said.stated(20 * MIB).budget, 90 * MIB);
+        assert_eq!(said.stated(20 * MIB).budget, whole(90 * MIB));
         said.check_reserve(30 * MIB).unwrap();
         let error = said.check_reserve(30 * MIB + 1).unwrap_err().to_string();
         assert!(
@@ -157,6 +196,19 @@ mod tests {
         );
         limits.check_reserve(60 * MIB).unwrap();
         assert!(limits.check_reserve(70 * MIB).is_err());
+    }
+
+    #[test]
+    fn tables_of_pages_are_part_of_the_budget() {
+        for bytes in [0, 1, 511, 512, 513, 4095, 4096, 1 << 20, (1 << 40) + 12_345] {
+            let limits = |memory| Limits {
+                memory: Some(memory),
+                ..Limits::default()
+            };
+            let memory = limits(0).stated(0).with_tables(bytes);
+            assert_eq!(limits(memory).budget(0), bytes);
+            assert!(limits(memory.saturating_sub(1)).budget(0) <= bytes.saturating_sub(1));
+        }
     }
 
     #[test]
