@@ -271,6 +271,14 @@ impl fmt::Display for ModelSource {
     }
 }
 
+impl MachineConfig {
+    /// Whether tensors may wait below the memory that kernels work in.
+    #[must_use]
+    pub fn has_tiers(&self) -> bool {
+        self.disk.is_some() || self.host_memory.is_some()
+    }
+}
+
 impl RunConfig {
     /// The version that this program writes.
     pub const VERSION: u32 = VERSION;

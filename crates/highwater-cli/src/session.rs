@@ -47,10 +47,14 @@ impl Session {
         reserve: Option<u64>,
     ) -> Result<Self, Failure> {
         let builder = Engine::builder().memory(config.machine.memory.0);
-        let builder = match reserve {
+        let mut builder = match reserve {
             Some(bytes) => builder.reserve(bytes),
             None => builder,
         };
+        if config.machine.has_tiers() {
+            // With transfers each budget is planned by itself: that is for who asks for a plan.
+            builder = builder.prices(0);
+        }
         Self::on(builder, config, model)
     }
 

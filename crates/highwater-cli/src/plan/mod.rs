@@ -113,9 +113,7 @@ impl Report {
         let started = Instant::now();
         // Of steps of several plans, or with tiers below memory, the prices are found by planning each
         // budget.
-        let machine = &config.machine;
-        let tiers = machine.disk.is_some() || machine.host_memory.is_some();
-        let single = config.training.accumulate == 1 && !tiers;
+        let single = config.training.accumulate == 1 && !config.machine.has_tiers();
         let priced = Assumptions {
             prices: if single { usize::MAX } else { 0 },
             ..assumptions.clone()
