@@ -166,10 +166,10 @@ impl Builder {
         self
     }
 
-    /// Starts with the decisions that another engine made for its plans: they do not depend on its
+    /// Starts with the plans of another engine, and the decisions behind them, which do not depend on its
     /// budget. Saves the time of finding them for the same steps again.
     pub fn plans_of(mut self, engine: &Engine) -> Self {
-        self.cache = engine.lock().cache.decided();
+        self.cache = engine.lock().cache.inherited();
         self
     }
 

@@ -106,7 +106,7 @@ impl Engine {
         let budget = self.budget_for(state, &compiled);
         let State { cache, cells, .. } = state;
         let at_home = |plan: &Plan| cells.are_at(compiled.homes(plan));
-        let (plan, told) = cache.known(&compiled.problem, budget, at_home)?;
+        let (plan, told) = cache.known(&compiled.problem, self.0.policy, budget, at_home)?;
         Some((compiled, Choice::Known(plan, told)))
     }
 

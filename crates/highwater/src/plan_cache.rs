@@ -20,9 +20,10 @@ pub(crate) struct PlanCache {
     refused: Vec<(u64, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     hash: u64,
+    policy: Policy,
     problem: Arc<Problem>,
     plan: Arc<Plan>,
     /// From this budget on there is a faster plan.
@@ -70,10 +71,10 @@ const NODES: usize = 8_000;
 const LARGEST: usize = 4;
 
 impl PlanCache {
-    /// One that remembers the same decisions, and no plans.
-    pub(crate) fn decided(&self) -> Self {
+    /// One that remembers the same plans and decisions.
+    pub(crate) fn inherited(&self) -> Self {
         Self {
-            plans: Vec::new(),
+            plans: self.plans.clone(),
             families: self.families.clone(),
             refused: Vec::new(),
         }
@@ -88,7 +89,7 @@ impl PlanCache {
         budget: u64,
         before_planning: impl FnOnce(),
     ) -> Result<Choice, ProblemError> {
-        if let Some((plan, told)) = self.known(problem, budget, |_| true) {
+        if let Some((plan, told)) = self.known(problem, policy, budget, |_| true) {
             return Ok(Choice::Known(plan, told));
         }
         before_planning();
@@ -113,6 +114,7 @@ impl PlanCache {
         let plan = Arc::new(plan);
         self.plans.push(Entry {
             hash: hash(problem),
+            policy,
             problem: Arc::clone(problem),
             plan: Arc::clone(&plan),
             faster_from,
@@ -143,6 +145,7 @@ impl PlanCache {
     pub(crate) fn known(
         &mut self,
         problem: &Arc<Problem>,
+        policy: Policy,
         budget: u64,
         accept: impl Fn(&Plan) -> bool,
     ) -> Option<(Arc<Plan>, Arc<Told>)> {
@@ -151,7 +154,8 @@ impl PlanCache {
         let known = |entry: &Entry| {
             let fits = entry.told.is_some()
                 && (entry.plan.memory_bytes()..entry.faster_from).contains(&budget);
-            fits && entry.hash == hash && entry.problem == *problem && accept(&entry.plan)
+            let same = entry.hash == hash && entry.policy == policy && entry.problem == *problem;
+            fits && same && accept(&entry.plan)
         };
         let index = self.plans.iter().rposition(known)?;
         self.plans[index..].rotate_left(1);
