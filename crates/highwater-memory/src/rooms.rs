@@ -58,11 +58,9 @@ impl Rooms {
     /// # Errors
     /// As for [`Rooms::reserve`].
     pub fn for_bytes(bytes: u64) -> Result<Self, ArenaError> {
-        Self::reserve(
-            bytes
-                .saturating_mul(SPREAD)
-                .clamp(1 << 20, CAPACITY_BYTES.max(bytes)),
-        )
+        let spread = bytes.saturating_mul(SPREAD).min(CAPACITY_BYTES);
+        // Where address space is limited, holes may be in the way after all.
+        Self::reserve(spread.max(bytes).max(1 << 20)).or_else(|_| Self::reserve(bytes.max(1 << 20)))
     }
 
     /// Takes `bytes`; on Linux they are zeros.

@@ -65,9 +65,12 @@ pub(crate) fn schedule(work: &Work, tiers: &Tiers, budget: u64, ahead: u64) -> S
         },
     };
     let (mut evict, mut clock) = (0, 0.0f64);
-    for run in 1..=runs {
-        clock = s.before(run, clock);
-        clock += work.seconds[run as usize - 1];
+    // What is there from the start may leave before the first run.
+    for run in 0..=runs {
+        if run > 0 {
+            clock = s.before(run, clock);
+            clock += work.seconds[run as usize - 1];
+        }
         while let Some(e) = work.evicts.get(evict).filter(|e| e.run == run) {
             s.lanes.advance(clock);
             s.lanes.start(e.tier, true, evict, e.bytes);

@@ -6,7 +6,7 @@ use crate::{Error, Result, raw};
 use highwater_graph::{Category, CellId, Graph};
 use highwater_memory::spill::{SpillError, Tag};
 use highwater_plan::Tier;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -265,6 +265,7 @@ impl Cells {
         homes: &[(CellId, Option<Tier>)],
         for_good: bool,
     ) -> Result<()> {
+        let mut parked = BTreeSet::new();
         loop {
             let (mut moved, mut waiting) = (false, None);
             for leaves_memory in [true, false] {
@@ -278,7 +279,8 @@ impl Cells {
                         Err(error) if error.is_full() => {
                             // It may have come half its way, into memory.
                             moved |= self.known(id)?.home() != at;
-                            waiting = Some(error);
+                            moved |= self.close_holes(graph, &error)?;
+                            waiting = Some((id, error));
                         }
                         Err(error) => return Err(error),
                     }
@@ -286,7 +288,21 @@ impl Cells {
             }
             match waiting {
                 None => break,
-                Some(error) if !moved && !self.close_holes(graph, &error)? => return Err(error),
+                // Where two tiers are full of what belongs on the other, a third is a detour.
+                Some((_, error)) if !moved => {
+                    let waits = |&&(id, home): &&(CellId, Option<Tier>)| {
+                        let in_memory =
+                            self.all.get(&id).is_some_and(|cell| cell.storage.is_some());
+                        in_memory && home.is_some() && !parked.contains(&id)
+                    };
+                    let Some(&(id, _)) = homes.iter().find(waits) else {
+                        return Err(error);
+                    };
+                    parked.insert(id);
+                    if self.park(graph, id).is_err() {
+                        return Err(error);
+                    }
+                }
                 Some(_) => {}
             }
         }
@@ -337,6 +353,9 @@ impl Cells {
             } if taken_bytes.saturating_add(bytes) <= room_bytes => {}
             _ => return Ok(false),
         }
+        if self.tiers.writable().disk.is_none() {
+            return Ok(false);
+        }
         let on_disk = self.all.iter_mut().filter_map(|(&id, cell)| {
             let written = (cell.version.load(Ordering::Acquire) > 0).then_some(u64::from(id));
             Some((id, written, cell.place.as_mut()?))
@@ -353,7 +372,7 @@ impl Cells {
 
     /// Makes room in memory for so many bytes, or some of it: moves a cell out that is not needed. The
     /// smallest that suffices goes, or else the largest for which there is a place. Answers whether there
-    /// was one.
+    /// was one; if all together are not enough, none goes.
     pub(crate) fn make_room(
         &mut self,
         graph: &Graph,
@@ -369,16 +388,32 @@ impl Cells {
             let suffices = own >= bytes;
             (!suffices, if suffices { own } else { u64::MAX - own })
         });
-        let open = self.tiers.writable();
-        for (id, bytes) in movable {
-            let what = name(graph, id);
-            match self.without_holes(graph, |_| open.take(bytes, &what)) {
-                Ok(place) => return self.move_out(graph, id, place).map(|()| true),
+        if movable.iter().map(|&(_, own)| own).sum::<u64>() < bytes {
+            return Ok(false);
+        }
+        for (id, _) in movable {
+            match self.park(graph, id) {
+                Ok(()) => {
+                    // The next plan of a training step knows best who should have gone.
+                    self.settled = false;
+                    return Ok(true);
+                }
                 Err(error) if error.is_full() => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(false)
+    }
+
+    /// Moves a cell out of memory to the nearest tier that has room and that plans may write to.
+    fn park(&mut self, graph: &Graph, id: CellId) -> Result<()> {
+        let (open, what, bytes) = (
+            self.tiers.writable(),
+            name(graph, id),
+            self.known(id)?.bytes,
+        );
+        let place = self.without_holes(graph, |_| open.take(bytes, &what))?;
+        self.move_out(graph, id, place)
     }
 
     /// Moves a cell, between tiers through memory.

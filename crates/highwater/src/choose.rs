@@ -200,16 +200,13 @@ impl Engine {
                 highwater_memory::Bytes(bytes)
             )
         });
+        let tensors = self.least_budget(compiled, floor.arena_bytes) + self.beside(state, compiled);
+        let floor_bytes = stated.with_tables(tensors + stated.reserve + stated.host);
         Error::OverBudget {
             tier,
-            floor_bytes: stated.with_tables(
-                self.least_budget(compiled, floor.arena_bytes)
-                    + self.beside(state, compiled)
-                    + stated.reserve
-                    + stated.host,
-            ),
+            floor_bytes,
             budget_bytes: stated.budget,
-            reserve_bytes: stated.reserve,
+            reserve_bytes: floor_bytes - tensors - stated.host,
             host_bytes: stated.host,
             full: full_tiers(&compiled.problem, family),
             at: at.unwrap_or_default(),

@@ -213,11 +213,11 @@ impl Below for DiskTier {
         let mut places = self.places();
         let footprint = Extent::footprint(bytes);
         let Some(offset) = places.take(footprint) else {
-            return Err(full(&places, bytes, what));
+            return Err(full(&places, footprint, what));
         };
         if offset + footprint > self.area.load(Ordering::Acquire) {
             places.give(offset);
-            return Err(full(&places, bytes, what));
+            return Err(full(&places, footprint, what));
         }
         self.note(places.bytes());
         Ok(Extent {
@@ -241,7 +241,10 @@ impl Below for DiskTier {
                 self.area.store(start, Ordering::Release);
                 Ok(start)
             }
-            _ => Err(full(&places, bytes, "values of the step")),
+            _ => {
+                let bytes = bytes.next_multiple_of(BLOCK as u64);
+                Err(full(&places, bytes, "values of the step"))
+            }
         }
     }
 
@@ -263,30 +266,39 @@ impl Below for DiskTier {
         }
     }
 
-    fn lower(&self, extent: Extent, cell: Option<u64>) -> Result<Extent, (Extent, SpillError)> {
-        let mut places = self.places();
-        places.give(extent.offset);
-        // Its own place is free, if no lower one is.
-        let offset = places.take(Extent::footprint(extent.capacity));
-        let lower = Extent {
-            offset: offset.unwrap_or(extent.offset),
-            ..extent
+    fn lower(&self, extent: &mut Extent, cell: Option<u64>) -> Result<(), SpillError> {
+        let from = *extent;
+        let footprint = Extent::footprint(from.capacity);
+        let copy = |to: u64| match (&self.spill, cell) {
+            (Some(spill), Some(cell)) => spill.lower(cell, from, to),
+            _ => Ok(()),
         };
-        drop(places);
-        match (&self.spill, cell) {
-            (Some(spill), Some(cell)) if lower != extent => spill
-                .lower(cell, extent, lower.offset)
-                .map_err(|error| (lower, error))?,
-            _ => {}
+        let mut places = self.places();
+        match places.take(footprint) {
+            // Apart from where it is: until all is there, that counts.
+            Some(to) if to < from.offset => {
+                let copied = copy(to);
+                extent.offset = if copied.is_ok() { to } else { from.offset };
+                places.give(if copied.is_ok() { from.offset } else { to });
+                return copied;
+            }
+            Some(above) => drop(places.give(above)),
+            None => {}
         }
-        Ok(lower)
+        // Its own place is free, if no lower one is that reaches into it.
+        places.give(from.offset);
+        extent.offset = places.take(footprint).unwrap_or(from.offset);
+        if extent.offset == from.offset {
+            return Ok(());
+        }
+        copy(extent.offset)
     }
 }
 
 fn full(places: &Places, bytes: u64, what: &str) -> Error {
     Error::DiskFull {
         what: what.to_owned(),
-        bytes: Extent::footprint(bytes),
+        bytes,
         room_bytes: places.capacity(),
         taken_bytes: places.bytes(),
     }

@@ -316,10 +316,17 @@ impl Engine {
             match take(state) {
                 Err(Error::State { bytes, .. })
                     if self.give_up_residents(state)
-                        || self.make_room(state, bytes, |_| false)? => {}
+                        || self.make_room(state, self.lacking(bytes), |_| false)? => {}
                 other => return other,
             }
         }
+    }
+
+    /// How many bytes of state are too many for so many more.
+    fn lacking(&self, bytes: u64) -> u64 {
+        let store = &self.0.store;
+        let wanted = store.state_bytes().saturating_add(bytes);
+        wanted.saturating_sub(store.budget()).max(1)
     }
 
     /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.

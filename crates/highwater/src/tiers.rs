@@ -41,10 +41,11 @@ pub(crate) trait Below: Debug + Send + Sync {
     /// Gets back what was put there last, under this tag.
     fn read(&self, extent: Extent, tag: Tag, payload: &mut [u8]) -> Result<(), SpillError>;
 
-    /// Moves a part of it as far down as a hole just below it reaches, where holes are in the way of what
-    /// comes later; with what a cell has put there. Answers where it is now.
-    fn lower(&self, extent: Extent, _cell: Option<u64>) -> Result<Extent, (Extent, SpillError)> {
-        Ok(extent)
+    /// Moves a part of it to the lowest place there is, its own counted, with what a cell has put there: for
+    /// tiers where holes are in the way of what comes later. If that fails, what is there may be lost where
+    /// the two overlap.
+    fn lower(&self, _extent: &mut Extent, _cell: Option<u64>) -> Result<(), SpillError> {
+        Ok(())
     }
 }
 
@@ -103,12 +104,8 @@ impl Place {
     /// Moves it down to close a hole, with what a cell has put there. Answers whether there was one.
     pub(crate) fn lower(&mut self, cell: Option<u64>) -> Result<bool, SpillError> {
         let at = self.extent.offset;
-        let (extent, result) = match self.below.lower(self.extent, cell) {
-            Ok(extent) => (extent, Ok(extent.offset < at)),
-            Err((extent, error)) => (extent, Err(error)),
-        };
-        self.extent = extent;
-        result
+        self.below.lower(&mut self.extent, cell)?;
+        Ok(self.extent.offset < at)
     }
 
     pub(crate) fn write(&self, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {

@@ -1,6 +1,6 @@
 //! Room that others have taken: cells go below memory for what comes later, holes on a disk are closed.
 
-use super::disks::Scripted;
+use super::disks::{Fault, Script, Scripted};
 use super::{DISK, WIDTHS, floor, on_disk};
 use crate::models::{Layers, Random};
 use crate::train::{PAGE, PLAIN};
@@ -106,31 +106,72 @@ fn for_a_large_cell_after_small_ones() {
     }
 }
 
-/// Cells of two sizes fill a disk; the small ones go, and the holes that they leave are together what a large
-/// one takes, none of them alone.
+/// What was there for a moment is forgotten: cells that made room for it come back.
 #[test]
-fn on_a_disk_with_holes() {
-    let disk = 6 << 20;
-    let scripted = Arc::new(Scripted::new(DISK, None));
-    let builder = Engine::builder().arena(600 << 10).disk_on(scripted, disk);
+fn for_an_input_that_is_dropped_again() {
+    let engine = on_disk(1650 << 10).seed(11).build().unwrap();
+    let mut trained = Trained::new(&engine);
+    for index in 0..5 {
+        trained.step(index);
+    }
+    assert_eq!(engine.last_step().io.bytes_read, 0);
+    drop(engine.tensor(&vec![1.0; 150_000], [150_000]).unwrap());
+    for index in 5..8 {
+        trained.step(index);
+    }
+    assert_eq!(engine.last_step().io.bytes_read, 0);
+}
+
+/// What cannot fit whoever goes moves nobody.
+#[test]
+fn for_more_than_there_is() {
+    let engine = on_disk(3 << 20).build().unwrap();
+    let small: Vec<Parameter> = (0..10)
+        .map(|i| filled(&engine, i, 20_000).unwrap())
+        .collect();
+    let before = engine.tiers();
+    assert!(engine.tensor(&vec![1.0; 1_000_000], [1_000_000]).is_err());
+    assert_eq!(
+        engine.tiers().disk.unwrap().bytes,
+        before.disk.unwrap().bytes
+    );
+    drop(small);
+}
+
+/// A small disk, full of cells, half of which are then dropped: the holes that they leave are together what
+/// a large one takes, none of them alone. Answers those that are kept.
+fn with_holes(disk: &Arc<Scripted>) -> (Engine, Vec<Parameter>) {
+    let bytes = 6 << 20;
+    let builder = Engine::builder()
+        .arena(600 << 10)
+        .disk_on(disk.clone(), bytes);
     let engine = builder.build().unwrap();
-    let cell = |i: u64, count: usize| filled(&engine, i, count);
     let mut kept = Vec::new();
     let mut dropped = Vec::new();
     // The first ones stay in memory.
-    while let Ok(parameter) = cell(kept.len() as u64, 20_000) {
-        match cell(1000, 20_000) {
+    while let Ok(parameter) = filled(&engine, kept.len() as u64, 20_000) {
+        match filled(&engine, 1000, 20_000) {
             Ok(other) => dropped.push(other),
             Err(_) => break,
         }
         kept.push(parameter);
     }
     assert!(kept.len() > 20);
-    drop(dropped);
-    let large: Vec<Parameter> = (0..8).map(|i| cell(2000 + i, 50_000).unwrap()).collect();
-    for (i, kept) in (0..).zip(&kept) {
+    (engine, kept)
+}
+
+fn are_as_they_were(kept: &[Parameter]) {
+    for (i, kept) in (0..).zip(kept) {
         assert_eq!(kept.to_vec::<f32>().unwrap(), Random(i).values(20_000));
     }
+}
+
+#[test]
+fn on_a_disk_with_holes() {
+    let (engine, kept) = with_holes(&Arc::new(Scripted::new(DISK, None)));
+    let large = (0..8).map(|i| filled(&engine, 2000 + i, 50_000).unwrap());
+    let large: Vec<Parameter> = large.collect();
+    are_as_they_were(&kept);
     let all: Vec<Parameter> = kept.into_iter().chain(large).collect();
     // Values of a step need their area at the end of the disk.
     let mut sgd = Sgd::new(all.clone(), SgdOptions::default()).unwrap();
@@ -144,4 +185,27 @@ fn on_a_disk_with_holes() {
     }
     loss.unwrap().backward().unwrap();
     sgd.step().unwrap();
+}
+
+/// A call that fails while a cell moves to a hole apart from it loses nothing.
+#[test]
+fn on_a_disk_with_holes_that_fails_once() {
+    let larger = |engine: &Engine| (0..8).map(|i| filled(engine, 2000 + i, 50_000)).collect();
+    let disk = Arc::new(Scripted::new(DISK, None));
+    let (engine, _kept) = with_holes(&disk);
+    let first = disk.calls();
+    let _: Vec<Result<Parameter>> = larger(&engine);
+    let last = disk.calls();
+    assert!(last - first > 40);
+    for at in (first..last).step_by(5) {
+        let (fault, for_good) = (Fault::Broken, false);
+        let script = Script::Fault {
+            at,
+            fault,
+            for_good,
+        };
+        let (engine, kept) = with_holes(&Arc::new(Scripted::new(DISK, Some(script))));
+        let _: Vec<Result<Parameter>> = larger(&engine);
+        are_as_they_were(&kept);
+    }
 }
