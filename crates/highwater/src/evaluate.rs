@@ -20,6 +20,18 @@ use std::time::Instant;
 /// Values of at most this many bytes outlive a step if somebody holds their handle.
 pub(crate) const KEPT_BYTES: u64 = 64 << 10;
 
+/// A plan that may run.
+struct Ready {
+    graph: Option<Graph>,
+    compiled: Compiled,
+    plan: Arc<Plan>,
+    told: Arc<Told>,
+    /// The first run of a plan is not: it touches pages for the first time.
+    is_typical: bool,
+    /// When it was chosen.
+    chosen: Instant,
+}
+
 impl Engine {
     /// Computes everything that is pending: updates, gradients, and of the other live handles those
     /// that are small or marked. The graph is gone afterwards.
@@ -163,30 +175,26 @@ impl Engine {
         }
         self.give_storage(state, &missing).map_err(clean)?;
         let started = Instant::now();
-        let chosen = self.choose(state, &missing, request).map_err(clean);
-        let Chosen {
+        let ready = match self.ready(state, &missing, request) {
+            // What was in the way has been given up: that is another problem.
+            Err(error) if error.is_full() => self.ready(state, &missing, request),
+            other => other,
+        };
+        let Ready {
             graph,
             compiled,
             plan,
-            about,
-        } = match chosen {
-            Ok(chosen) => chosen,
-            Err(failed) => {
-                state.take_back(&missing);
-                return Err(failed);
-            }
-        };
-        let times = [started, Instant::now()];
-        // The first run of a plan touches pages for the first time.
-        let is_typical = matches!(about, About::Told(_)) && !self.0.dry;
-        let trains = request.trains();
-        let told = match self.prepare(state, graph.as_ref(), &compiled, about, &plan, trains) {
-            Ok(told) => told,
+            told,
+            is_typical,
+            chosen,
+        } = match ready {
+            Ok(ready) => ready,
             Err(error) => {
                 state.take_back(&missing);
                 return Err(clean(error));
             }
         };
+        let times = [started, chosen];
         let until = (!request.whole).then(|| compiled.until(&missing));
         let graph = graph.as_ref().unwrap_or(&state.graph);
         let result = execute(&self.machine(state, graph, false), &compiled, &plan, until);
@@ -219,6 +227,33 @@ impl Engine {
             self.0.store.hold(state.residents_end());
         }
         Ok(())
+    }
+
+    /// Chooses a plan and sees to all that it needs.
+    fn ready(
+        &self,
+        state: &mut State,
+        missing: &BTreeSet<ValueId>,
+        request: &Request<'_>,
+    ) -> Result<Ready> {
+        let Chosen {
+            graph,
+            compiled,
+            plan,
+            about,
+        } = self.choose(state, missing, request)?;
+        let chosen = Instant::now();
+        let is_typical = matches!(about, About::Told(_)) && !self.0.dry;
+        let trains = request.trains();
+        let told = self.prepare(state, graph.as_ref(), &compiled, about, &plan, trains)?;
+        Ok(Ready {
+            graph,
+            compiled,
+            plan,
+            told,
+            is_typical,
+            chosen,
+        })
     }
 
     /// All that a plan needs before it runs.
