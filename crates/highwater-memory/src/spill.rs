@@ -164,12 +164,12 @@ fn reason(error: &io::Error, folder: &Path, free_bytes: Option<u64>) -> String {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             format!("the folder cannot be written to ({error})")
         }
-        ErrorKind::FileTooLarge => {
-            format!(
-                "no file there may have so many bytes, by `ulimit -f` or the file system ({error})"
-            )
-        }
         _ => match free_bytes.filter(|_| is_full(error)) {
+            Some(free) if error.kind() == ErrorKind::FileTooLarge => format!(
+                "{} are free there, and `ulimit -f` or the file system may allow less for one file \
+                 ({error})",
+                Bytes(free)
+            ),
             Some(free) => format!("{} are free there ({error})", Bytes(free)),
             None => error.to_string(),
         },
