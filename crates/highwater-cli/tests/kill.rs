@@ -119,12 +119,12 @@ fn killed_with_a_disk(kills: usize) {
 
 #[test]
 fn killed_at_any_time_and_resumed_it_ends_the_same() {
-    killed_in_memory(12);
+    killed_in_memory(8);
 }
 
 #[test]
 fn killed_with_a_disk_it_leaves_nothing_there_and_ends_the_same() {
-    killed_with_a_disk(12);
+    killed_with_a_disk(8);
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn preferences(pinned: &Problem) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whole_steps(seed in any::<u64>(), nodes in 1..14usize) {
