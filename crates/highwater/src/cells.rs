@@ -279,8 +279,7 @@ impl Cells {
                         Err(error) if error.is_full() => {
                             // It may have come half its way, into memory.
                             moved |= self.known(id)?.home() != at;
-                            moved |= self.close_holes(graph, &error)?;
-                            waiting = Some((id, error));
+                            waiting = Some(error);
                         }
                         Err(error) => return Err(error),
                     }
@@ -289,7 +288,7 @@ impl Cells {
             match waiting {
                 None => break,
                 // Where two tiers are full of what belongs on the other, a third is a detour.
-                Some((_, error)) if !moved => {
+                Some(error) if !moved => {
                     let waits = |&&(id, home): &&(CellId, Option<Tier>)| {
                         let in_memory =
                             self.all.get(&id).is_some_and(|cell| cell.storage.is_some());
@@ -430,7 +429,8 @@ impl Cells {
         match home {
             Some(tier) => {
                 let below = self.tiers.get(tier)?;
-                let place = Place::take(&below, self.known(id)?.bytes, &name(graph, id))?;
+                let (bytes, what) = (self.known(id)?.bytes, name(graph, id));
+                let place = self.without_holes(graph, |_| Place::take(&below, bytes, &what))?;
                 self.move_out(graph, id, place)
             }
             None => Ok(()),

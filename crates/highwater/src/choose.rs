@@ -201,12 +201,11 @@ impl Engine {
             )
         });
         let tensors = self.least_budget(compiled, floor.arena_bytes) + self.beside(state, compiled);
-        let floor_bytes = stated.with_tables(tensors + stated.reserve + stated.host);
         Error::OverBudget {
             tier,
-            floor_bytes,
+            floor_bytes: stated.whole(tensors),
             budget_bytes: stated.budget,
-            reserve_bytes: floor_bytes - tensors - stated.host,
+            reserve_bytes: stated.process(tensors),
             host_bytes: stated.host,
             full: full_tiers(&compiled.problem, family),
             at: at.unwrap_or_default(),

@@ -202,8 +202,7 @@ impl Told {
 impl Part {
     /// What all takes beside so many bytes of the plan.
     fn whole(&self, bytes: u64) -> u64 {
-        let beside = self.state_bytes + self.stated.reserve + self.stated.host;
-        self.stated.with_tables(bytes + beside)
+        self.stated.whole(bytes + self.state_bytes)
     }
 
     fn floor_bytes(&self) -> u64 {
@@ -260,10 +259,9 @@ fn forecast(parts: &[Part]) -> Option<Forecast> {
         host_bytes: most_on(parts, Tier::Host),
         arena_bytes: peak.plan.arena_bytes,
         state_bytes: peak.state_bytes + peak.plan.home_bytes,
-        reserve_bytes: peak.peak_bytes()
-            - peak.plan.memory_bytes()
-            - peak.state_bytes
-            - peak.stated.host,
+        reserve_bytes: peak
+            .stated
+            .process(peak.plan.memory_bytes() + peak.state_bytes),
         saved_bytes: parts
             .iter()
             .map(|part| part.told.saved_bytes)
@@ -445,11 +443,9 @@ impl Engine {
                     values,
                     scratch_bytes,
                 };
-                let bytes = arena_bytes + home_bytes + state_bytes + stated.reserve + stated.host;
-                let tables = stated.with_tables(bytes) - bytes;
                 let beside = Beside {
                     state: state_bytes,
-                    reserve: stated.reserve + tables,
+                    reserve: stated.process(arena_bytes + home_bytes + state_bytes),
                     host: stated.host,
                 };
                 Point {

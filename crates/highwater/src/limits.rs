@@ -36,6 +36,16 @@ impl Stated {
             table => bytes.saturating_add(bytes.div_ceil(table - 1)),
         }
     }
+
+    /// What all takes where tensors take so many bytes.
+    pub(crate) fn whole(&self, tensors: u64) -> u64 {
+        self.with_tables(tensors + self.reserve + self.host)
+    }
+
+    /// What of that is for the process itself: the reserve, and the tables.
+    pub(crate) fn process(&self, tensors: u64) -> u64 {
+        self.whole(tensors) - tensors - self.host
+    }
 }
 
 impl Limits {

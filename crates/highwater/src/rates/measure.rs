@@ -23,8 +23,9 @@ impl Rates {
     pub const MEASURE_BYTES: u64 = 112 << 20;
 
     /// Measures this machine with so many threads: for about a second, in at most 28 MiB for tensors
-    /// beside the threads and their packing buffers, or in [`Rates::MEASURE_BYTES`] if `memory_bytes` allow: what large
-    /// tensors take is then measured too, and not concluded from small ones. All of it is given back.
+    /// beside the threads and their packing buffers, or in [`Rates::MEASURE_BYTES`] if `memory_bytes`
+    /// allow: what large tensors take is then measured too, and not concluded from small ones. All of it
+    /// is given back.
     ///
     /// Where memory is short it is best done in a process of its own, as the `highwater` program
     /// does: heap that was used once is seldom given back whole.
