@@ -4,14 +4,15 @@
     cargo build --release
     benches/disk.py --disk /data=8GiB                                   # GPT-2 at 4 x 512
     benches/disk.py --disk /data=24GiB --model gpt2-xl --batch 1 \\
-        --memory 4GiB,2560MiB --free none --steps 3 --rounds 1
+        --memory 4GiB,2560MiB --free 21GiB --rounds 1
 
-Each round runs each budget once, inside a cgroup of exactly that size without swap, and once with no
-budget (unless --free none), every other round backwards. A run's time is the median of its steps after
-the first --skip. The least that a step could take is the larger of its computation (its seconds less what
-it waited for the disk) and its traffic over what the disk moves both ways at once, by fio over --area
-GiB just before; without fio, by `highwater doctor`. Limits must never be hit (failcnt 0). Needs root,
-for cgroups, and Python. The machine should have nothing else to do.
+Each round runs each budget once, inside a cgroup of exactly that size without swap, and once without a
+disk in as much memory as --free says (unless that is none), every other round backwards. A run's time is
+the median of its steps after the first --skip. The least that a step could take is the larger of its
+computation (the step without a disk of that round; if there is none, its own seconds less what it waited
+for the disk) and its traffic over what the disk moves both ways at once, by fio over --area GiB just
+before; without fio, there is no such figure. Limits must never be hit (failcnt 0). Needs root, for
+cgroups, and Python. The machine should have nothing else to do.
 """
 
 import argparse
@@ -81,7 +82,7 @@ def mixed(folder: str, gigabytes: int) -> tuple[float, float] | None:
 
 def run(program: Path, flags: list[str], memory: str | None, args, out: Path) -> dict:
     group = Cgroup(size(memory)) if memory else None
-    words = ["train", *flags, "--memory", memory or "64GiB", "--steps", str(args.steps), "--out", str(out), "--force"]
+    words = ["train", *flags, "--memory", memory or args.free, "--steps", str(args.steps), "--out", str(out), "--force"]
     if memory:
         words += ["--disk", args.disk]
     child = subprocess.Popen(
@@ -115,7 +116,7 @@ def main() -> None:
     parser.add_argument("--model", default="gpt2", help="a preset or a model folder")
     parser.add_argument("--batch", default="4")
     parser.add_argument("--memory", default="1GiB,768MiB,512MiB", help="sizes of the cgroups")
-    parser.add_argument("--free", default="once", choices=["once", "none"], help="whether to run without budget too")
+    parser.add_argument("--free", default="64GiB", help="what a run without a disk may take, or none for no such run")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--skip", type=int, default=4, help="steps that do not count: rates settle in them")
@@ -124,7 +125,7 @@ def main() -> None:
     parser.add_argument("--program", type=Path, default=ROOT / "target/release/highwater")
     args = parser.parse_args()
     budgets = args.memory.split(",")
-    names = ([None] if args.free == "once" else []) + budgets
+    names = ([None] if args.free != "none" else []) + budgets
     results = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
         tokens, out = Path(folder) / "tokens.bin", Path(folder) / "run"
@@ -139,26 +140,26 @@ def main() -> None:
                 print(f"{name}: {found}", file=sys.stderr, flush=True)
     losses = [found["loss"] for runs in results.values() for found in runs]
     print(f"Losses of all runs the same: {all(loss == losses[0] for loss in losses)}.\n")
-    print("| budget | s/step | slower | predicted, s | waited, s | read, GB | written, GB | computation, s | traffic, s | over the larger | peak RSS, MiB | limit hit |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| budget | s/step | slower, % | predicted, s | waited, s | read, GB | written, GB | computation, s | traffic, s | over the larger | peak RSS, MiB | limit hit |")
+    print("|---" + "|---:" * 11 + "|")
     for name, runs in results.items():
-        middle = lambda key: statistics.median(run[key] for run in runs)
-        seconds, waited = middle("seconds"), middle("io_wait_seconds")
-        free = results.get(None, [])
-        slower = [100 * (run["seconds"] / other["seconds"] - 1) for run, other in zip(runs, free)]
-        slower = f"{statistics.median(slower):.1f}%" if slower else "-"
-        moved = [0.0]
-        for found in runs:
-            if found["rates"]:
-                # Both at once for as long as there is both; what is left goes at the same rate.
-                moved.append((found["bytes_read"] + found["bytes_written"]) / sum(found["rates"]))
-        traffic, computed = max(moved), seconds - waited
-        print(
-            f"| {name or 'none'} | {seconds:.3f} | {slower} | {middle('predicted_seconds'):.3f} | {waited:.3f} "
-            f"| {middle('bytes_read') / 1e9:.2f} | {middle('bytes_written') / 1e9:.2f} | {computed:.3f} | {traffic:.3f} "
-            f"| {seconds / max(computed, traffic):.3f} | {max(run['peak'] for run in runs) / (1 << 20):.0f} "
-            f"| {sum(run['hits'] for run in runs)} |"
-        )
+        free = results.get(None) or [None] * len(runs)
+        rows = [row(found, other) for found, other in zip(runs, free)]
+        cells = [f"{statistics.median(column):.2f}" if None not in column else "-" for column in zip(*rows)]
+        peak = max(found["peak"] for found in runs) / (1 << 20)
+        print(f"| {name or 'none'} | {' | '.join(cells)} | {peak:.0f} | {sum(found['hits'] for found in runs)} |")
+
+
+def row(found: dict, free: dict | None) -> list[float | None]:
+    """The figures of a run, beside one without a disk in the same round."""
+    seconds, waited = found["seconds"], found["io_wait_seconds"]
+    slower = 100 * (seconds / free["seconds"] - 1) if free else None
+    computed = free["seconds"] if free else seconds - waited
+    moved = [found["bytes_read"], found["bytes_written"]]
+    # Both at once for as long as there is both; what is left goes at the same rate.
+    traffic = sum(moved) / sum(found["rates"]) if found["rates"] else None
+    over = seconds / max(computed, traffic or 0.0)
+    return [seconds, slower, found["predicted_seconds"], waited, *(m / 1e9 for m in moved), computed, traffic, over]
 
 
 if __name__ == "__main__":

@@ -6,9 +6,8 @@ use crate::compile::Compiled;
 use crate::engine::Engine;
 use crate::evaluate::Request;
 use crate::execute::describe;
-use crate::forecast::Told;
 use crate::homes::Question;
-use crate::plan_cache::Choice;
+use crate::plan_cache::{About, Choice};
 use crate::state::{State, value};
 use crate::{Error, Result};
 use highwater_graph::{CellId, Graph, Operand, ValueId};
@@ -24,25 +23,6 @@ pub(crate) struct Chosen {
     pub(crate) compiled: Compiled,
     pub(crate) plan: Arc<Plan>,
     pub(crate) about: About,
-}
-
-/// What is known about a chosen plan.
-pub(crate) enum About {
-    /// What was said when it was made.
-    Told(Arc<Told>),
-    /// Its family: it is new.
-    New(Arc<Families>),
-}
-
-impl Chosen {
-    fn new(graph: Option<Graph>, compiled: Compiled, plan: Arc<Plan>, about: About) -> Self {
-        Self {
-            graph,
-            compiled,
-            plan,
-            about,
-        }
-    }
 }
 
 impl Engine {
@@ -78,14 +58,13 @@ impl Engine {
                     trains: request.trains(),
                 },
             );
-            match choice {
-                Ok(Choice::Known(plan, told)) => {
-                    return Ok(Chosen::new(Some(graph), compiled, plan, About::Told(told)));
-                }
-                Ok(Choice::New(plan, family)) => {
-                    return Ok(Chosen::new(Some(graph), compiled, plan, About::New(family)));
-                }
-                Ok(Choice::Refused(_)) | Err(_) => {}
+            if let Ok(Choice::Found(plan, about)) = choice {
+                return Ok(Chosen {
+                    graph: Some(graph),
+                    compiled,
+                    plan,
+                    about,
+                });
             }
         }
         let none = BTreeSet::new();
@@ -101,11 +80,13 @@ impl Engine {
             },
         );
         let refused = match choice {
-            Ok(Choice::Known(plan, told)) => {
-                return Ok(Chosen::new(None, compiled, plan, About::Told(told)));
-            }
-            Ok(Choice::New(plan, family)) => {
-                return Ok(Chosen::new(None, compiled, plan, About::New(family)));
+            Ok(Choice::Found(plan, about)) => {
+                return Ok(Chosen {
+                    graph: None,
+                    compiled,
+                    plan,
+                    about,
+                });
             }
             Ok(Choice::Refused(family)) => Ok(family),
             Err(error) => Err(error),

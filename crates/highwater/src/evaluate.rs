@@ -2,16 +2,17 @@
 //! in part when a value is read.
 
 use crate::autograd::Stop;
-use crate::choose::{About, Chosen};
+use crate::choose::Chosen;
 use crate::compile::{Compiled, Progress};
 use crate::engine::{Engine, located};
 use crate::execute::{Failed, Machine, execute};
 use crate::forecast::Told;
+use crate::plan_cache::About;
 use crate::state::{State, kept_values, value};
 use crate::store::Storage;
 use crate::{Error, Result, raw};
 use highwater_graph::{Category, Graph, Operand, Source, ValueId};
-use highwater_plan::{Families, Plan};
+use highwater_plan::Families;
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::Arc;
@@ -22,14 +23,10 @@ pub(crate) const KEPT_BYTES: u64 = 64 << 10;
 
 /// A plan that may run.
 struct Ready {
-    graph: Option<Graph>,
-    compiled: Compiled,
-    plan: Arc<Plan>,
+    chosen: Chosen,
     told: Arc<Told>,
-    /// The first run of a plan is not: it touches pages for the first time.
-    is_typical: bool,
     /// When it was chosen.
-    chosen: Instant,
+    when: Instant,
 }
 
 impl Engine {
@@ -180,21 +177,20 @@ impl Engine {
             Err(error) if error.is_full() => self.ready(state, &missing, request),
             other => other,
         };
-        let Ready {
-            graph,
-            compiled,
-            plan,
-            told,
-            is_typical,
-            chosen,
-        } = match ready {
+        let Ready { chosen, told, when } = match ready {
             Ok(ready) => ready,
             Err(error) => {
                 state.take_back(&missing);
                 return Err(clean(error));
             }
         };
-        let times = [started, chosen];
+        let Chosen {
+            graph,
+            compiled,
+            plan,
+            about,
+        } = chosen;
+        let times = [started, when];
         let until = (!request.whole).then(|| compiled.until(&missing));
         let graph = graph.as_ref().unwrap_or(&state.graph);
         let result = execute(&self.machine(state, graph, false), &compiled, &plan, until);
@@ -214,7 +210,8 @@ impl Engine {
         state.report(&plan, &compiled, &ran, times, bytes);
         let planned = state.last.planned_process_bytes;
         state.last.planned_process_bytes = self.stated(state).with_tables(planned);
-        if is_typical {
+        // The first run of a plan touches pages for the first time.
+        if matches!(about, About::Told(_)) && !self.0.dry {
             state.clock.note(compiled.runs(&ran));
             // What stops early moves less than its plan.
             if request.whole {
@@ -236,59 +233,37 @@ impl Engine {
         missing: &BTreeSet<ValueId>,
         request: &Request<'_>,
     ) -> Result<Ready> {
+        let chosen = self.choose(state, missing, request)?;
+        let when = Instant::now();
+        let told = self.prepare(state, &chosen, request.trains())?;
+        Ok(Ready { chosen, told, when })
+    }
+
+    /// All that a plan needs before it runs.
+    fn prepare(&self, state: &mut State, chosen: &Chosen, trains: bool) -> Result<Arc<Told>> {
         let Chosen {
             graph,
             compiled,
             plan,
             about,
-        } = self.choose(state, missing, request)?;
-        let chosen = Instant::now();
-        let is_typical = matches!(about, About::Told(_)) && !self.0.dry;
-        let trains = request.trains();
-        let told = self.prepare(state, graph.as_ref(), &compiled, about, &plan, trains)?;
-        Ok(Ready {
-            graph,
-            compiled,
-            plan,
-            told,
-            is_typical,
-            chosen,
-        })
-    }
-
-    /// All that a plan needs before it runs.
-    fn prepare(
-        &self,
-        state: &mut State,
-        graph: Option<&Graph>,
-        compiled: &Compiled,
-        about: About,
-        plan: &Arc<Plan>,
-        trains: bool,
-    ) -> Result<Arc<Told>> {
-        check_fresh(graph.unwrap_or(&state.graph), compiled)?;
+        } = chosen;
+        check_fresh(graph.as_ref().unwrap_or(&state.graph), compiled)?;
         if matches!(about, About::New(_)) {
             self.prove(&compiled.problem, plan)?;
         }
         self.settle(state, compiled, plan, trains)?;
         let told = match about {
-            About::Told(told) => told,
-            About::New(family) => self.take_up(state, graph, compiled, &family, plan),
+            About::Told(told) => Arc::clone(told),
+            About::New(family) => self.take_up(state, chosen, family),
         };
         self.0.store.prepare_plan(plan.arena_bytes)?;
         Ok(told)
     }
 
     /// Says what there is to say about a new plan.
-    fn take_up(
-        &self,
-        state: &mut State,
-        graph: Option<&Graph>,
-        compiled: &Compiled,
-        family: &Families,
-        plan: &Arc<Plan>,
-    ) -> Arc<Told> {
-        let graph = graph.unwrap_or(&state.graph);
+    fn take_up(&self, state: &mut State, chosen: &Chosen, family: &Families) -> Arc<Told> {
+        let Chosen { compiled, plan, .. } = chosen;
+        let graph = chosen.graph.as_ref().unwrap_or(&state.graph);
         let told = Arc::new(self.tell(state, graph, compiled, family, plan));
         state.cache.note(plan, &told);
         highwater_memory::heap::release_unused();

@@ -10,7 +10,7 @@ use crate::compile::{Compiled, Posed, compile};
 use crate::disk::DiskRates;
 use crate::engine::Engine;
 use crate::execute::Ran;
-use crate::plan_cache::Choice;
+use crate::plan_cache::{About, Choice};
 use crate::state::State;
 use crate::store::Storage;
 use crate::tiers::Below;
@@ -107,7 +107,7 @@ impl Engine {
         let State { cache, cells, .. } = state;
         let at_home = |plan: &Plan| cells.are_at(compiled.homes(plan));
         let (plan, told) = cache.known(&compiled.problem, self.0.policy, budget, at_home)?;
-        Some((compiled, Choice::Known(plan, told)))
+        Some((compiled, Choice::Found(plan, About::Told(told))))
     }
 
     fn compile(&self, state: &State, question: &Question<'_>, homes: Homes) -> Compiled {

@@ -45,12 +45,18 @@ struct Known {
 /// The planner's answer.
 #[derive(Debug)]
 pub(crate) enum Choice {
-    /// A plan that was chosen before, and what was said about it.
-    Known(Arc<Plan>, Arc<Told>),
-    /// A plan that nobody has verified yet, with its family.
-    New(Arc<Plan>, Arc<Families>),
+    Found(Arc<Plan>, About),
     /// Nothing fits.
     Refused(Arc<Families>),
+}
+
+/// What is known about a plan.
+#[derive(Debug)]
+pub(crate) enum About {
+    /// It was chosen before: what was said about it then.
+    Told(Arc<Told>),
+    /// Nobody has verified it yet: its family.
+    New(Arc<Families>),
 }
 
 /// More than any budget that is stated; see [`crate::Builder::memory`].
@@ -90,7 +96,7 @@ impl PlanCache {
         before_planning: impl FnOnce(),
     ) -> Result<Choice, ProblemError> {
         if let Some((plan, told)) = self.known(problem, policy, budget, |_| true) {
-            return Ok(Choice::Known(plan, told));
+            return Ok(Choice::Found(plan, About::Told(told)));
         }
         before_planning();
         let mut decided = None;
@@ -121,7 +127,7 @@ impl PlanCache {
             told: None,
         });
         trim(&mut self.plans, PLANS, |entry| entry.problem.nodes.len());
-        Ok(Choice::New(plan, family))
+        Ok(Choice::Found(plan, About::New(family)))
     }
 
     /// Notes that nothing was found for a problem.
