@@ -15,6 +15,7 @@
 
 mod disk;
 mod file;
+mod hash;
 mod header;
 mod measure;
 mod open;
@@ -32,13 +33,11 @@ pub use measure::{Bandwidths, measure};
 pub use open::{Backend, Store, open, open_with};
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::arena::ArenaError;
 use crate::size::Bytes;
+use hash::Hash;
 use header::Header;
 
 /// Offsets, lengths and addresses of direct transfers are multiples of this, in bytes.
@@ -360,84 +359,6 @@ fn aligned(memory: &mut [u8]) -> &mut [u8] {
     let start = memory.as_ptr().addr().wrapping_neg() % BLOCK;
     let bytes = memory.len() - BLOCK;
     &mut memory[start..start + bytes]
-}
-
-/// The hash of a payload, as far as its bytes have been seen; while they travel, that costs no time.
-struct Hash {
-    state: Xxh3,
-    /// Where the payload starts in the transfer.
-    start: usize,
-    /// Up to where in the transfer it is hashed.
-    at: usize,
-    /// Where in the transfer its whole blocks end.
-    end: usize,
-}
-
-impl Hash {
-    /// Of a payload whose whole blocks are these of the transfer.
-    fn of_bytes(transferred: Range<usize>) -> Self {
-        Self {
-            state: Xxh3::new(),
-            start: transferred.start,
-            at: transferred.start,
-            end: transferred.end,
-        }
-    }
-
-    /// That sees nothing.
-    fn none() -> Self {
-        Self::of_bytes(0..0)
-    }
-
-    /// Sees a transfer's bytes in order, from this one on.
-    fn from(&mut self, mut from: usize) -> impl FnMut(&[u8]) {
-        move |bytes| {
-            let end = bytes.len().min(self.end.saturating_sub(from));
-            let skip = self.at.checked_sub(from);
-            if let Some(new) = skip.and_then(|skip| bytes.get(skip..end)) {
-                digest(&mut self.state, new);
-                self.at += new.len();
-            }
-            from += bytes.len();
-        }
-    }
-
-    /// The hash of the payload, those of its bytes included that were not seen.
-    fn finish(mut self, payload: &[u8]) -> u128 {
-        digest(&mut self.state, &payload[self.at - self.start..]);
-        self.state.digest128()
-    }
-}
-
-/// Bytes hashed in one go.
-const GO: usize = 512;
-/// How far ahead of them memory is asked for: across a page, where the processor does not by itself.
-const AHEAD: usize = 4096;
-
-/// Hashes bytes that come from memory: asked for in time, they take half as long.
-fn digest(state: &mut Xxh3, bytes: &[u8]) {
-    for go in bytes.chunks(GO) {
-        for line in (0..GO).step_by(64) {
-            prefetch(go.as_ptr().wrapping_add(AHEAD + line));
-        }
-        state.update(go);
-    }
-}
-
-/// Brings the line of memory near, if that is the processor's to do; a hint, for any address.
-#[cfg_attr(
-    target_arch = "x86_64",
-    expect(unsafe_code, reason = "a hint of the processor")
-)]
-fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every processor of this kind has it, and it faults at no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// What is known of the transfer of an extent.
