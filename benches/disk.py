@@ -9,10 +9,11 @@
 Each round runs each budget once, inside a cgroup of exactly that size without swap, and once without a
 disk in as much memory as --free says (unless that is none), every other round backwards. A run's time is
 the median of its steps after the first --skip. The least that a step could take is the larger of its
-computation (the step without a disk of that round; if there is none, its own seconds less what it waited
-for the disk) and its traffic over what the disk moves both ways at once, by fio over --area GiB just
-before; without fio, there is no such figure. Limits must never be hit (failcnt 0). Needs root, for
-cgroups, and Python. The machine should have nothing else to do.
+computation and its traffic over what the disk moves both ways at once, by fio over --area GiB just before
+(without fio, there is no such figure). Computation is measured twice: as the step without a disk of that
+round, and as what the step itself was busy, without what it waited for transfers; in the latter is what
+transfers take of the processors. Limits must never be hit (failcnt 0). Needs root, for cgroups, and
+Python. The machine should have nothing else to do.
 """
 
 import argparse
@@ -140,8 +141,8 @@ def main() -> None:
                 print(f"{name}: {found}", file=sys.stderr, flush=True)
     losses = [found["loss"] for runs in results.values() for found in runs]
     print(f"Losses of all runs the same: {all(loss == losses[0] for loss in losses)}.\n")
-    print("| budget | s/step | slower, % | predicted, s | waited, s | read, GB | written, GB | computation, s | traffic, s | over the larger | peak RSS, MiB | limit hit |")
-    print("|---" + "|---:" * 11 + "|")
+    print("| budget | s/step | slower, % | predicted, s | waited, s | read, GB | written, GB | traffic, s | over the larger | busy, s | over the larger | peak RSS, MiB | limit hit |")
+    print("|---" + "|---:" * 12 + "|")
     for name, runs in results.items():
         free = results.get(None) or [None] * len(runs)
         rows = [row(found, other) for found, other in zip(runs, free)]
@@ -153,13 +154,17 @@ def main() -> None:
 def row(found: dict, free: dict | None) -> list[float | None]:
     """The figures of a run, beside one without a disk in the same round."""
     seconds, waited = found["seconds"], found["io_wait_seconds"]
-    slower = 100 * (seconds / free["seconds"] - 1) if free else None
-    computed = free["seconds"] if free else seconds - waited
     moved = [found["bytes_read"], found["bytes_written"]]
     # Both at once for as long as there is both; what is left goes at the same rate.
     traffic = sum(moved) / sum(found["rates"]) if found["rates"] else None
-    over = seconds / max(computed, traffic or 0.0)
-    return [seconds, slower, found["predicted_seconds"], waited, *(m / 1e9 for m in moved), computed, traffic, over]
+    slower, over_alone = None, None
+    if free:
+        slower = 100 * (seconds / free["seconds"] - 1)
+        over_alone = seconds / max(free["seconds"], traffic or 0.0)
+    busy = seconds - waited
+    over_busy = seconds / max(busy, traffic or 0.0)
+    gigabytes = [bytes / 1e9 for bytes in moved]
+    return [seconds, slower, found["predicted_seconds"], waited, *gigabytes, traffic, over_alone, busy, over_busy]
 
 
 if __name__ == "__main__":

@@ -97,17 +97,33 @@ pub fn plan(
     end("save", &session);
     session.evaluate(std::slice::from_ref(&batch))?;
     end("evaluate", &session);
+    if let Some(budget) = corrected_within(&session) {
+        let trains = |phase: &&mut Phase| ["step", "save"].contains(&phase.phase);
+        let trained = phases.list.iter_mut().filter(trains);
+        trained.for_each(|phase| phase.planned_bytes = budget);
+    }
     Ok(phases.list)
+}
+
+/// The budget, if steps use a disk: a run corrects what it knows of the disk's pace, and the plans that it
+/// then finds may put more of the state into memory, as far as there is room.
+fn corrected_within(session: &Session) -> Option<u64> {
+    let forecast = session.engine.forecast()?;
+    let moved = forecast.bytes_read + forecast.bytes_written;
+    stated(session).filter(|_| moved > 0)
+}
+
+/// What the process may take, if that is stated.
+fn stated(session: &Session) -> Option<u64> {
+    let budget = session.config().machine.memory;
+    (budget < PLENTY).then_some(budget.0)
 }
 
 /// The most that was planned since this was last asked.
 fn planned(session: &Session) -> u64 {
     let most = session.engine.take_peak_bytes();
-    match session.config().machine.memory {
-        // What is over would be given up for it: see the engine's store.
-        budget if budget < PLENTY => most.min(budget.0),
-        _ => most,
-    }
+    // What is over would be given up for it: see the engine's store.
+    stated(session).map_or(most, |budget| most.min(budget))
 }
 
 /// Does something with each tensor that is saved.
