@@ -1,6 +1,6 @@
 //! The most memory that each part of a run takes: planned, and as the system counts it.
 
-use highwater::{Module, Parameter};
+use highwater::{Forecast, Module, Parameter};
 use highwater_memory::process::{Usage, reset_peak};
 use highwater_models::Gpt2Config;
 use serde::Serialize;
@@ -66,7 +66,8 @@ impl Phases {
     }
 }
 
-/// What the parts of a run with these settings would take. Empty if a step does not fit.
+/// What the parts of a run with these settings would take, whose steps are as forecast. Empty if a step
+/// does not fit.
 ///
 /// # Errors
 /// [`Failure`] of the engine.
@@ -74,7 +75,7 @@ pub fn plan(
     config: &RunConfig,
     model: &Gpt2Config,
     assumptions: &Assumptions,
-    like: Option<&highwater::Engine>,
+    (forecast, like): (&Forecast, Option<&highwater::Engine>),
 ) -> Result<Vec<Phase>, Failure> {
     let mut session = Session::dry(config, model, Some(assumptions), like)?;
     let mut phases = Phases::default();
@@ -97,20 +98,15 @@ pub fn plan(
     end("save", &session);
     session.evaluate(std::slice::from_ref(&batch))?;
     end("evaluate", &session);
-    if let Some(budget) = corrected_within(&session) {
+    // A run corrects what it knows of a disk's pace, and the plans that it then finds may put more of the
+    // state into memory, as far as there is room.
+    let moves = forecast.bytes_read + forecast.bytes_written > 0;
+    if let Some(budget) = stated(&session).filter(|_| moves) {
         let trains = |phase: &&mut Phase| ["step", "save"].contains(&phase.phase);
         let trained = phases.list.iter_mut().filter(trains);
         trained.for_each(|phase| phase.planned_bytes = budget);
     }
     Ok(phases.list)
-}
-
-/// The budget, if steps use a disk: a run corrects what it knows of the disk's pace, and the plans that it
-/// then finds may put more of the state into memory, as far as there is room.
-fn corrected_within(session: &Session) -> Option<u64> {
-    let forecast = session.engine.forecast()?;
-    let moved = forecast.bytes_read + forecast.bytes_written;
-    stated(session).filter(|_| moved > 0)
 }
 
 /// What the process may take, if that is stated.

@@ -25,6 +25,13 @@ pub(crate) struct Chosen {
     pub(crate) about: About,
 }
 
+impl Chosen {
+    /// The graph that the plan is of; `pending` is the one that the engine holds.
+    pub(crate) fn graph<'a>(&'a self, pending: &'a Graph) -> &'a Graph {
+        self.graph.as_ref().unwrap_or(pending)
+    }
+}
+
 impl Engine {
     /// Poses the problem and takes the fastest plan that fits.
     ///

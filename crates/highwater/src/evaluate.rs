@@ -184,16 +184,11 @@ impl Engine {
                 return Err(clean(error));
             }
         };
-        let Chosen {
-            graph,
-            compiled,
-            plan,
-            about,
-        } = chosen;
+        let Chosen { compiled, plan, .. } = &chosen;
         let times = [started, when];
         let until = (!request.whole).then(|| compiled.until(&missing));
-        let graph = graph.as_ref().unwrap_or(&state.graph);
-        let result = execute(&self.machine(state, graph, false), &compiled, &plan, until);
+        let machine = self.machine(state, chosen.graph(&state.graph), false);
+        let result = execute(&machine, compiled, plan, until);
         let ran = match result {
             Ok(ran) => ran,
             Err(failed) => {
@@ -203,24 +198,24 @@ impl Engine {
                 return Err(failed);
             }
         };
-        let part = self.part(state, told, Arc::clone(&plan), &compiled, Some(&ran));
+        let part = self.part(state, told, Arc::clone(plan), compiled, Some(&ran));
         state.steps.add(part);
         let host = self.tiers().host.map_or(0, |host| host.bytes);
         let bytes = (self.0.store.state_bytes(), host);
-        state.report(&plan, &compiled, &ran, times, bytes);
+        state.report(plan, compiled, &ran, times, bytes);
         let planned = state.last.planned_process_bytes;
         state.last.planned_process_bytes = self.stated(state).with_tables(planned);
         // The first run of a plan touches pages for the first time.
-        if matches!(about, About::Told(_)) && !self.0.dry {
+        if matches!(chosen.about, About::Told(_)) && !self.0.dry {
             state.clock.note(compiled.runs(&ran));
             // What stops early moves less than its plan.
             if request.whole {
-                self.correct_disk(state, &compiled, &plan, &ran);
+                self.correct_disk(state, compiled, plan, &ran);
             }
         }
         // Of a graph that was computed whole nothing is left.
         if !request.whole {
-            state.advance(&compiled, &ran);
+            state.advance(compiled, &ran);
             self.0.store.hold(state.residents_end());
         }
         Ok(())
@@ -241,18 +236,13 @@ impl Engine {
 
     /// All that a plan needs before it runs.
     fn prepare(&self, state: &mut State, chosen: &Chosen, trains: bool) -> Result<Arc<Told>> {
-        let Chosen {
-            graph,
-            compiled,
-            plan,
-            about,
-        } = chosen;
-        check_fresh(graph.as_ref().unwrap_or(&state.graph), compiled)?;
-        if matches!(about, About::New(_)) {
+        let Chosen { compiled, plan, .. } = chosen;
+        check_fresh(chosen.graph(&state.graph), compiled)?;
+        if matches!(chosen.about, About::New(_)) {
             self.prove(&compiled.problem, plan)?;
         }
         self.settle(state, compiled, plan, trains)?;
-        let told = match about {
+        let told = match &chosen.about {
             About::Told(told) => Arc::clone(told),
             About::New(family) => self.take_up(state, chosen, family),
         };
@@ -263,7 +253,7 @@ impl Engine {
     /// Says what there is to say about a new plan.
     fn take_up(&self, state: &mut State, chosen: &Chosen, family: &Families) -> Arc<Told> {
         let Chosen { compiled, plan, .. } = chosen;
-        let graph = chosen.graph.as_ref().unwrap_or(&state.graph);
+        let graph = chosen.graph(&state.graph);
         let told = Arc::new(self.tell(state, graph, compiled, family, plan));
         state.cache.note(plan, &told);
         highwater_memory::heap::release_unused();

@@ -131,7 +131,7 @@ impl Report {
             tokens_per_step: tokens,
             tokens_per_second: tokens as f64 / forecast.seconds_per_step,
             phases: if forecast.fits {
-                phases::plan(config, model, assumptions, planner.engine())?
+                phases::plan(config, model, assumptions, (&forecast, planner.engine()))?
             } else {
                 Vec::new()
             },
