@@ -1,10 +1,11 @@
 //! What can go wrong, as one enum.
 
-use highwater_graph::OpError;
+use highwater_graph::{OpError, Site};
 use highwater_memory::spill::SpillError;
 use highwater_memory::{ArenaError, Bytes, FilesError, SlotsError};
 use highwater_ops::KernelError;
 use highwater_plan::Tier;
+use std::panic::Location;
 
 /// An error of the engine. Each says what is wrong, where, and what to do.
 #[derive(thiserror::Error)]
@@ -261,3 +262,20 @@ fn in_module(module: &str) -> String {
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An operation that refused its inputs, with the place in the user's program.
+pub(crate) fn located(source: OpError, site: &Site) -> Error {
+    Error::Op {
+        source: Box::new(source),
+        module: site.module.to_string(),
+        location: site.location.to_string(),
+    }
+}
+
+/// A misuse, with the place in the user's program.
+pub(crate) fn usage_error(message: impl Into<String>, location: &Location<'_>) -> Error {
+    Error::Usage {
+        message: message.into(),
+        location: location.to_string(),
+    }
+}

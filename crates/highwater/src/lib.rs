@@ -59,59 +59,39 @@
 //! safetensors files by the same trait, whose version for the file system is [`memory::DiskFiles`].
 
 mod autograd;
-mod backward;
-mod builder;
-mod cells;
-mod checkpoint;
-mod choose;
-mod clock;
-mod compile;
-mod context;
-mod disk;
-mod disk_clock;
 mod engine;
 mod error;
-mod evaluate;
-mod execute;
-mod forecast;
-mod gradients;
-mod homes;
-mod host;
-mod lanes;
-mod limits;
+mod measure;
 pub mod nn;
-mod offsets;
-mod ops;
 pub mod optim;
-mod parameter;
-mod plan_cache;
-mod rates;
-mod raw;
+mod problem;
 mod report;
-mod reserve;
-mod state;
+mod run;
 mod store;
 mod tensor;
-mod tiers;
 
-pub use builder::Builder;
-pub use checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
-pub use context::{is_grad_enabled, no_grad, scope};
-pub use disk::DiskRates;
+pub use autograd::checkpoint::{
+    CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with,
+};
+pub use engine::builder::Builder;
 pub use engine::{Engine, OnPlan};
 pub use error::{Error, Result};
-pub use forecast::{Decision, Forecast, Held, Holder, Layer, Price};
 pub use highwater_graph::{Category, CheckpointPolicy, DType, Layout, Shape};
 pub use highwater_memory as memory;
 pub use highwater_memory::Bytes;
 pub use highwater_ops::philox;
 pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
-pub use parameter::Parameter;
-pub use rates::{Curve, Point, Rates};
+pub use problem::rates::{Curve, Point, Rates};
+pub use report::decisions::Decision;
+pub use report::forecast::{Forecast, Price};
+pub use report::held::{Held, Holder, Layer};
 pub use report::{StepReport, Totals};
+pub use store::disk::DiskRates;
+pub use store::tiers::{TierUse, TierUses};
+pub use tensor::context::{is_grad_enabled, no_grad, scope};
+pub use tensor::parameter::Parameter;
 pub use tensor::{Tensor, eval};
-pub use tiers::{TierUse, TierUses};
 
 /// What an operation of another crate is declared with.
 pub mod op {

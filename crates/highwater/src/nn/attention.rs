@@ -56,11 +56,11 @@ pub fn self_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
     let location = std::panic::Location::caller();
     let &[batch, length, width] = qkv.dims() else {
         let message = format!("attention takes [B, T, 3C], got {}", qkv.shape());
-        return Err(crate::engine::usage_error(message, location));
+        return Err(crate::error::usage_error(message, location));
     };
     if heads == 0 || width % (3 * heads) != 0 {
         let message = format!("a width of {width} is not 3 x {heads} heads of equal size");
-        return Err(crate::engine::usage_error(message, location));
+        return Err(crate::error::usage_error(message, location));
     }
     let width = width / 3;
     let split = |x: &Tensor| {

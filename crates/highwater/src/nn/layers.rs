@@ -2,8 +2,8 @@
 
 use super::{Mode, Module};
 use crate::engine::Engine;
-use crate::parameter::Parameter;
 use crate::tensor::Tensor;
+use crate::tensor::parameter::Parameter;
 use crate::{self as highwater, Result};
 
 /// `x · weightᵀ + bias`, as `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.

@@ -1,6 +1,6 @@
 //! The `Module` trait: parameters by name, train and eval mode. Derived for structs of modules.
 
-use crate::parameter::Parameter;
+use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,11 +2,12 @@
 
 use super::take_grad;
 use crate::Result;
-use crate::context::site;
-use crate::engine::{Engine, usage_error};
-use crate::parameter::Parameter;
-use crate::state::State;
+use crate::engine::Engine;
+use crate::engine::state::State;
+use crate::error::usage_error;
 use crate::tensor::Tensor;
+use crate::tensor::context::site;
+use crate::tensor::parameter::Parameter;
 use highwater_graph::{Operand, Phase, Site};
 use highwater_ops::{ClipCoefficient, Finite, GradNorm, Mul};
 use std::collections::BTreeSet;

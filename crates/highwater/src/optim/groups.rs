@@ -2,9 +2,9 @@
 
 use super::pieces::{pieces, suffix};
 use super::{Optimizer, check_settings, step, zero_grad};
-use crate::context::site;
-use crate::parameter::Parameter;
-use crate::state::State;
+use crate::engine::state::State;
+use crate::tensor::context::site;
+use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
 use highwater_graph::{Category, Op, Operand, Phase};
 use std::ops::Range;

@@ -12,9 +12,10 @@ pub use groups::{Groups, Rule};
 pub(crate) use pieces::PIECE_BYTES;
 pub use sgd::{Sgd, SgdOptions};
 
-use crate::engine::{Engine, usage_error};
-use crate::parameter::Parameter;
-use crate::state::State;
+use crate::engine::Engine;
+use crate::engine::state::State;
+use crate::error::usage_error;
+use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
 use highwater_graph::{CellId, Operand};
 use std::panic::Location;

@@ -1,0 +1,134 @@
+//! `backward()`: from a loss to gradients on parameters and leaves.
+
+use crate::autograd::walk;
+use crate::engine::Engine;
+use crate::engine::evaluate::stopped;
+use crate::engine::state::State;
+use crate::error::usage_error;
+use crate::tensor::Tensor;
+use crate::tensor::context::site;
+use crate::{Error, Result};
+use highwater_graph::{Category, Effect, Operand, Phase, Source};
+use highwater_ops::{Accumulate, Finite};
+use std::panic::Location;
+use std::sync::Arc;
+
+pub(crate) fn backward(loss: &Tensor, location: &'static Location<'static>) -> Result<()> {
+    let engine = &loss.engine;
+    let mut state = engine.lock();
+    let state = &mut *state;
+    let mut root = loss.operand(state)?;
+    if !root.requires_grad {
+        let message = "backward() of a tensor that nothing with requires_grad went into";
+        return Err(usage_error(message, location));
+    }
+    if root.shape().numel() != 1 {
+        let message = format!(
+            "backward() is for one element, the shape is {}",
+            root.shape()
+        );
+        return Err(usage_error(message, location));
+    }
+    let effects = state.graph.nodes().iter().enumerate().any(|(id, node)| {
+        node.op.effect() != Effect::Guard
+            && !node.op.effect().is_repeatable()
+            && !state.progress.done.contains(&(id as u32))
+    });
+    if effects || !state.pending_grads.is_empty() {
+        root = engine.evaluate_grads(state, &root, location)?;
+    }
+    let gradients = walk::backward(&mut state.graph, &root, location).map_err(stopped)?;
+    if let Err(error) = check_leaves(state, &gradients, location) {
+        state.compact(None);
+        return Err(error);
+    }
+    let guard = Arc::new(Finite { what: "the loss" });
+    let guarded = std::slice::from_ref(&root);
+    engine.apply(state, guard, guarded, &site(location, Phase::Backward))?;
+    for (source, grad) in gradients {
+        match source {
+            Source::Cell(id, _) => accumulate(engine, state, id, grad, location)?,
+            Source::Value(id) => leaf(engine, state, id, grad, location)?,
+        }
+    }
+    if engine.0.eager {
+        engine.evaluate_grads(state, &root, location)?;
+    }
+    Ok(())
+}
+
+/// That no gradient reaches a value whose history was consumed, whoever still holds that value.
+fn check_leaves(
+    state: &State,
+    gradients: &walk::Gradients,
+    location: &'static Location<'static>,
+) -> Result<()> {
+    let reached = gradients.iter().filter_map(|(source, _)| match source {
+        Source::Value(id) => state.leaves.get(id),
+        Source::Cell(..) => None,
+    });
+    match reached.into_iter().find(|leaf| leaf.consumed) {
+        Some(leaf) => Err(Error::HistoryConsumed {
+            spec: leaf.spec.to_string(),
+            made_at: leaf.made_at.to_string(),
+            location: location.to_string(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Adds to a parameter's gradient.
+fn accumulate(
+    engine: &Engine,
+    state: &mut State,
+    id: u32,
+    grad: Operand,
+    location: &'static Location<'static>,
+) -> Result<()> {
+    // Frozen since the forward pass, as in PyTorch.
+    if state.graph.cell(id).is_some_and(|cell| !cell.requires_grad) {
+        return Ok(());
+    }
+    if let Some(cell) = state
+        .grads
+        .get(&id)
+        .and_then(|&cell| state.graph.read_cell(cell))
+    {
+        let site = site(location, Phase::Backward);
+        engine.apply(state, Arc::new(Accumulate), &[cell, grad], &site)?;
+        return Ok(());
+    }
+    if let Source::Value(value) = grad.source {
+        state.graph.set_category(value, Category::Gradient);
+    }
+    state.pending_grads.insert(id, grad);
+    Ok(())
+}
+
+/// Leaves the gradient on a tensor that the user gave.
+fn leaf(
+    engine: &Engine,
+    state: &mut State,
+    id: u32,
+    grad: Operand,
+    location: &'static Location<'static>,
+) -> Result<()> {
+    let leaf = state.leaves.get(&id);
+    let Some(handle) = leaf.and_then(|leaf| leaf.handle.upgrade()) else {
+        return Ok(());
+    };
+    let tensor = Tensor::from_handle(engine, handle);
+    let before = tensor.grad();
+    let grad = Tensor::pending(engine, state, grad, location);
+    let sum = match before {
+        Some(before) => {
+            let operands = [before.operand(state)?, grad.operand(state)?];
+            let site = site(location, Phase::Backward);
+            let sum = engine.apply(state, Arc::new(highwater_ops::Add), &operands, &site)?;
+            Tensor::pending(engine, state, sum[0].clone(), location)
+        }
+        None => grad,
+    };
+    tensor.set_grad(sum.keep());
+    Ok(())
+}

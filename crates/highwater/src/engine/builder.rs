@@ -1,0 +1,308 @@
+//! How an engine is made.
+
+use crate::engine::state::State;
+use crate::engine::{Engine, Inner, OnPlan};
+use crate::optim::PIECE_BYTES;
+use crate::problem::clock::Clock;
+use crate::problem::plan_cache::PlanCache;
+use crate::store::Store;
+use crate::store::cells::Cells;
+use crate::store::disk::{DiskPlace, DiskRates, DiskSettings, DiskTier};
+use crate::store::host::HostTier;
+use crate::store::limits::Limits;
+use crate::store::tiers::Tiers;
+use crate::{Error, Rates, Result};
+use highwater_ops::{Device, Kernels, Pool};
+use highwater_plan::Policy;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// How an engine is made. Every setting has a default.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until build() is called"]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct Builder {
+    limits: Limits,
+    reserve: Option<u64>,
+    host_rates: Option<(f64, f64)>,
+    threads: Option<usize>,
+    policy: Policy,
+    rates: Rates,
+    correct_times: bool,
+    prices: usize,
+    piece_bytes: u64,
+    cache: PlanCache,
+    kernels: Kernels,
+    pub(crate) eager: bool,
+    verify: bool,
+    on_plan: Option<OnPlan>,
+    dry: bool,
+    disk: Option<DiskSettings>,
+    disk_rates: DiskRates,
+    disk_writes: bool,
+    seed: u64,
+}
+
+/// Address space of an arena at most. A process has 128 TiB of it, and may have several engines, of two
+/// arenas each.
+const CAPACITY_BYTES: u64 = 1 << 41;
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            limits: Limits::default(),
+            reserve: None,
+            host_rates: None,
+            threads: None,
+            policy: Policy::Auto,
+            rates: Rates::default(),
+            correct_times: false,
+            prices: 24,
+            piece_bytes: PIECE_BYTES,
+            cache: PlanCache::default(),
+            kernels: Kernels::builtin(),
+            eager: false,
+            verify: true,
+            on_plan: None,
+            dry: false,
+            disk: None,
+            disk_rates: DiskRates::default(),
+            disk_writes: true,
+            seed: 0,
+        }
+    }
+
+    /// The most bytes that the whole process may occupy: arenas, the reserve measured at start, and what the
+    /// system takes for their tables of pages (one byte in 512 where a page is 4 KiB), which counts in a
+    /// cgroup.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.limits.memory = Some(bytes);
+        self
+    }
+
+    /// The bytes that [`Builder::memory`] leaves for everything but arenas, instead of what is
+    /// measured when the engine is built: what another engine of the same process measured, before
+    /// it planned. Large graphs take more: 6 KiB for each node above about 680.
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.reserve = Some(bytes);
+        self
+    }
+
+    /// The most bytes that the arenas may occupy (state and plans together), whatever the rest of
+    /// the process takes.
+    pub fn arena(mut self, bytes: u64) -> Self {
+        self.limits.arena = Some(bytes);
+        self
+    }
+
+    /// The most bytes of the memory that kernels work in: state and plans. With [`Builder::host_memory`]
+    /// that is apart from the rest of the machine's memory, though on a machine without a device both are
+    /// memory of the process; [`Builder::memory`] bounds both together, with the reserve.
+    pub fn device_memory(mut self, bytes: u64) -> Self {
+        self.limits.device = Some(bytes);
+        self
+    }
+
+    /// Lets parameters, moments, gradients and values of a step wait in host memory, at most so many bytes
+    /// of it, as on the disk of [`Builder::disk`]; with both, the disk comes after it. What is computed
+    /// stays the same, bit for bit. Kernels have what [`Builder::device_memory`] says, or what
+    /// [`Builder::memory`] leaves.
+    pub fn host_memory(mut self, bytes: u64) -> Self {
+        self.limits.host = Some(bytes);
+        self
+    }
+
+    /// What copies to and from host memory move, for predictions and choices between plans: bytes per
+    /// second with nothing under way the other way, and with something. By default constants, so that
+    /// plans are the same on every machine.
+    pub fn host_rates(mut self, alone: f64, both_ways: f64) -> Self {
+        self.host_rates = Some((alone, both_ways));
+        self
+    }
+
+    /// Number of threads; by default as many as there are processors. Never changes a bit of the
+    /// results.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Whether the planner may recompute.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// The machine's rates, for predictions and choices between plans; by default constants, so that
+    /// plans are the same on every machine. [`Rates::measure`] makes those of this machine.
+    pub fn rates(mut self, rates: Rates) -> Self {
+        self.rates = rates;
+        self
+    }
+
+    /// Whether predicted times give way to measured ones, by default no: then plans depend on the
+    /// graph, the rates and the budget alone. Where an evaluation keeps taking more than 15% more or
+    /// less than predicted, it is planned again, at most a few times in a run and ever more seldom,
+    /// with the times that its nodes were seen to take. What is computed stays the same, bit for bit,
+    /// and a budget that fitted still fits.
+    pub fn correct_times(mut self, correct: bool) -> Self {
+        self.correct_times = correct;
+        self
+    }
+
+    /// About how many points [`Forecast::curve`](crate::Forecast::curve) has for each plan of a step, by
+    /// default 24; with 0 it is empty. Each takes packing a plan.
+    pub fn prices(mut self, count: usize) -> Self {
+        self.prices = count;
+        self
+    }
+
+    /// The most bytes of an optimizer's moment in one piece, by default 32 MiB. A parameter of more
+    /// than twice as many is updated some rows at a time, and the moments of those rows are tensors of
+    /// their own, so that no update needs all of a large moment at once. No bit of the results depends
+    /// on it, but the names of the moments do: a run goes on with what it was saved with.
+    pub fn piece_bytes(mut self, bytes: u64) -> Self {
+        self.piece_bytes = bytes;
+        self
+    }
+
+    /// Starts with the plans of another engine, and the decisions behind them, which do not depend on its
+    /// budget. Saves the time of finding them for the same steps again.
+    pub fn plans_of(mut self, engine: &Engine) -> Self {
+        self.cache = engine.lock().cache.inherited();
+        self
+    }
+
+    /// Registers the kernel of an operation, of this crate or of another.
+    pub fn kernel(mut self, op: &'static str, kernel: highwater_ops::KernelFn) -> Self {
+        self.kernels.register(op, Device::Cpu, kernel);
+        self
+    }
+
+    /// Seed of dropout and of weight initialisation.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether each plan is verified before it first runs (by default yes).
+    pub fn verify(mut self, verify: bool) -> Self {
+        self.verify = verify;
+        self
+    }
+
+    /// Calls a function with each plan before it first runs: to print it, draw it, or check it.
+    pub fn on_plan(mut self, look: OnPlan) -> Self {
+        self.on_plan = Some(look);
+        self
+    }
+
+    /// Plans and runs nothing: parameters and inputs take address space, no memory, their values
+    /// are not filled in, and a step ends once it is planned. [`Engine::forecast`] tells the plan.
+    pub fn dry_run(mut self) -> Self {
+        self.dry = true;
+        self
+    }
+
+    /// Lets parameters, moments, gradients and values of a step wait on disk where memory is short: in a
+    /// file without a name in this folder, for which `bytes` are reserved when the engine is built. What
+    /// is computed stays the same, bit for bit. The more memory there is, the less is moved.
+    pub fn disk(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
+        let place = DiskPlace::Folder(folder.into());
+        self.disk = Some(DiskSettings { place, bytes });
+        self
+    }
+
+    /// What the disk moves, for predictions and choices between plans; by default constants, so that
+    /// plans are the same on every machine.
+    pub fn disk_rates(mut self, rates: DiskRates) -> Self {
+        self.disk_rates = rates;
+        self
+    }
+
+    /// Keeps plans from writing to disk. Cells are still written there when they are made, loaded or
+    /// moved out of memory, and read by every step that needs them.
+    pub fn forbid_disk_writes(mut self) -> Self {
+        self.disk_writes = false;
+        self
+    }
+
+    /// As [`Builder::disk`], on a disk that tests script.
+    #[doc(hidden)]
+    pub fn disk_on(mut self, disk: Arc<dyn highwater_memory::spill::Disk>, bytes: u64) -> Self {
+        let place = DiskPlace::Given(disk);
+        self.disk = Some(DiskSettings { place, bytes });
+        self
+    }
+
+    /// Builds the engine: starts its threads and measures what the process takes without arenas.
+    ///
+    /// # Errors
+    /// [`Error::Build`] if threads or address space are refused, if the budget is below what the
+    /// process takes already, or if the disk's folder cannot hold what was asked for.
+    pub fn build(self) -> Result<Engine> {
+        self.limits.check()?;
+        let rates = self.host_rates.unwrap_or((1.0, 1.0));
+        if ![rates.0, rates.1].iter().all(|&r| r.is_finite() && r > 0.0) {
+            let message = "Builder::host_rates() takes bytes per second: numbers above 0";
+            return Err(Error::Build(message.to_owned()));
+        }
+        if !self.disk_rates.are_sound() {
+            let message = "Builder::disk_rates() takes bytes per second above 0, and processor seconds of at \
+                           least 0";
+            return Err(Error::Build(message.to_owned()));
+        }
+        highwater_memory::heap::keep_small();
+        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.threads.unwrap_or_else(available);
+        let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
+        pool.run(|| highwater_ops::warm_up(&pool));
+        let capacity = self.limits.capacity().clamp(1 << 20, CAPACITY_BYTES);
+        // A dry run takes address space only, and says itself what does not fit.
+        let capacity = if self.dry { CAPACITY_BYTES } else { capacity };
+        // Transfers keep a processor busy that a kernel may want.
+        let share = if available() > threads {
+            0.0
+        } else {
+            1.0 / threads as f64
+        };
+        let disk = (self.disk_rates, share);
+        let open = |settings| DiskTier::open(settings, disk, self.disk_writes, self.dry);
+        let host = |bytes| HostTier::new(bytes, (self.host_rates, share));
+        let tiers = Tiers {
+            host: self.limits.host.map(host).transpose()?.map(Arc::new),
+            disk: self.disk.map(open).transpose()?.map(Arc::new),
+        };
+        let budget = self.limits.budget(0);
+        let store = Arc::new(Store::new(capacity, budget, tiers.any(), self.dry)?);
+        let engine = Engine(Arc::new(Inner {
+            pool,
+            kernels: self.kernels,
+            store,
+            policy: self.policy,
+            eager: self.eager,
+            verify: self.verify,
+            on_plan: self.on_plan,
+            dry: self.dry,
+            tiers: tiers.clone(),
+            prices: self.prices,
+            piece_bytes: self.piece_bytes,
+            limits: self.limits,
+            state: Mutex::new(State {
+                seed: self.seed,
+                clock: Clock::new(self.rates, self.correct_times),
+                cache: self.cache,
+                cells: Cells::new(tiers, self.dry),
+                ..State::default()
+            }),
+            dropped_cells: Mutex::new(Vec::new()),
+        }));
+        let reserve = self.reserve.unwrap_or_else(|| engine.first_reserve());
+        engine.set_reserve(&mut engine.lock(), reserve);
+        // A dry run says itself what would fit.
+        if !self.dry {
+            self.limits.check_reserve(reserve)?;
+        }
+        Ok(engine)
+    }
+}

@@ -1,0 +1,531 @@
+//! When the pending graph is computed: whole at `step()` and `backward()` onto pending gradients,
+//! in part when a value is read.
+
+use crate::autograd::walk::Stop;
+use crate::engine::Engine;
+use crate::engine::choose::Chosen;
+use crate::engine::state::{State, kept_values, value};
+use crate::error::located;
+use crate::problem::compile::{Compiled, Progress};
+use crate::problem::plan_cache::About;
+use crate::report::forecast::Told;
+use crate::run::execute::{Failed, Machine, execute};
+use crate::store::Storage;
+use crate::{Error, Result, store::raw};
+use highwater_graph::{Category, Graph, Operand, Source, ValueId};
+use highwater_plan::Families;
+use std::collections::BTreeSet;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Values of at most this many bytes outlive a step if somebody holds their handle.
+pub(crate) const KEPT_BYTES: u64 = 64 << 10;
+
+/// A plan that may run.
+struct Ready {
+    chosen: Chosen,
+    told: Arc<Told>,
+    /// When it was chosen.
+    when: Instant,
+}
+
+impl Engine {
+    /// Computes everything that is pending: updates, gradients, and of the other live handles those
+    /// that are small or marked. The graph is gone afterwards.
+    pub(crate) fn evaluate_all(
+        &self,
+        state: &mut State,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        state.check_not_borrowed(true, location)?;
+        let made = match self.ready_grads(state, location) {
+            Ok(made) => made,
+            Err(error) => return Err(self.abandon(state, clean(error), location)),
+        };
+        let targets = state.kept_targets();
+        let request = Request {
+            targets: &targets,
+            effects: true,
+            whole: true,
+            future: None,
+        };
+        self.check_reserve(state);
+        match self.evaluate(state, &request) {
+            Ok(()) => {
+                state.steps.end();
+                self.finish(state, location);
+                Ok(())
+            }
+            Err(failed) => {
+                state.drop_grads(&made);
+                Err(self.abandon(state, failed, location))
+            }
+        }
+    }
+
+    /// Computes some values and leaves the graph pending. What a backward of `future` would want is
+    /// kept where there is room.
+    pub(crate) fn evaluate_some(
+        &self,
+        state: &mut State,
+        targets: &BTreeSet<ValueId>,
+        future: Option<&Operand>,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        state.check_not_borrowed(false, location)?;
+        let request = Request {
+            targets,
+            effects: false,
+            whole: false,
+            future,
+        };
+        let result = self.evaluate(state, &request);
+        result.map_err(|failed| self.abandon_read(state, failed, location))?;
+        state.compact(future);
+        Ok(())
+    }
+
+    /// Computes the gradients that are pending, before `backward()` of `next` adds to them.
+    pub(crate) fn evaluate_grads(
+        &self,
+        state: &mut State,
+        next: &Operand,
+        location: &'static Location<'static>,
+    ) -> Result<Operand> {
+        self.evaluate_effects(state, Some(next), location)?;
+        Ok(state.compact(Some(next)).unwrap_or_else(|| next.clone()))
+    }
+
+    /// Computes the gradients that are pending and runs what is to write cells; of the values that
+    /// go into them, keeps what a whole evaluation would. The rest of the graph stays pending.
+    pub(crate) fn evaluate_effects(
+        &self,
+        state: &mut State,
+        future: Option<&Operand>,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        state.check_not_borrowed(true, location)?;
+        let made = match self.ready_grads(state, location) {
+            Ok(made) => made,
+            Err(error) => return Err(self.abandon(state, clean(error), location)),
+        };
+        let mut targets = state.pending_grad_values();
+        let done = &state.progress.done;
+        let needed = state
+            .graph
+            .reachable(&targets, |id| !done.contains(&id), |_| false);
+        let graph = &state.graph;
+        let is_needed = |id: ValueId| {
+            graph
+                .value(id)
+                .producer
+                .is_some_and(|(n, _)| needed[n as usize])
+        };
+        let kept = kept_values(&mut state.handles, graph, state.generation);
+        targets.extend(kept.into_iter().filter(|&id| is_needed(id)));
+        let request = Request {
+            targets: &targets,
+            effects: true,
+            whole: false,
+            future,
+        };
+        if let Err(failed) = self.evaluate(state, &request) {
+            state.drop_grads(&made);
+            return Err(self.abandon(state, failed, location));
+        }
+        state.graph.mark_evaluated();
+        state.adopt_grads();
+        Ok(())
+    }
+
+    /// Eager mode: computes all that is pending now, keeping every value.
+    pub(crate) fn evaluate_now(&self, state: &mut State) -> Result<()> {
+        state.check_not_borrowed(false, Location::caller())?;
+        let pending = |id: &u32| !state.progress.done.contains(id);
+        let nodes = (0..state.graph.nodes().len() as u32).filter(pending);
+        let targets = nodes
+            .flat_map(|id| state.graph.node(id).outputs.to_vec())
+            .collect();
+        let request = Request {
+            targets: &targets,
+            effects: false,
+            whole: false,
+            future: None,
+        };
+        let result = self.evaluate(state, &request);
+        result.map_err(|failed| self.abandon_read(state, failed, Location::caller()))
+    }
+
+    fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
+        if let Some(why) = &state.poisoned {
+            return Err(clean(Error::Poisoned(why.clone())));
+        }
+        let there = |id: &ValueId| state.storages.contains_key(id);
+        let missing: BTreeSet<ValueId> = request
+            .targets
+            .iter()
+            .copied()
+            .filter(|id| !there(id))
+            .collect();
+        if missing.is_empty() && !request.effects {
+            return Ok(());
+        }
+        self.give_storage(state, &missing).map_err(clean)?;
+        let started = Instant::now();
+        let ready = match self.ready(state, &missing, request) {
+            // What was in the way has been given up: that is another problem.
+            Err(error) if error.is_full() => self.ready(state, &missing, request),
+            other => other,
+        };
+        let Ready { chosen, told, when } = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                state.take_back(&missing);
+                return Err(clean(error));
+            }
+        };
+        let Chosen { compiled, plan, .. } = &chosen;
+        let times = [started, when];
+        let until = (!request.whole).then(|| compiled.until(&missing));
+        let machine = self.machine(state, chosen.graph(&state.graph), false);
+        let result = execute(&machine, compiled, plan, until);
+        let ran = match result {
+            Ok(ran) => ran,
+            Err(failed) => {
+                if !failed.wrote {
+                    state.take_back(&missing);
+                }
+                return Err(failed);
+            }
+        };
+        let part = self.part(state, told, Arc::clone(plan), compiled, Some(&ran));
+        state.steps.add(part);
+        let host = self.tiers().host.map_or(0, |host| host.bytes);
+        let bytes = (self.0.store.state_bytes(), host);
+        state.report(plan, compiled, &ran, times, bytes);
+        let planned = state.last.planned_process_bytes;
+        state.last.planned_process_bytes = self.stated(state).with_tables(planned);
+        // The first run of a plan touches pages for the first time.
+        if matches!(chosen.about, About::Told(_)) && !self.0.dry {
+            state.clock.note(compiled.runs(&ran));
+            // What stops early moves less than its plan.
+            if request.whole {
+                self.correct_disk(state, compiled, plan, &ran);
+            }
+        }
+        // Of a graph that was computed whole nothing is left.
+        if !request.whole {
+            state.advance(compiled, &ran);
+            self.0.store.hold(state.residents_end());
+        }
+        Ok(())
+    }
+
+    /// Chooses a plan and sees to all that it needs.
+    fn ready(
+        &self,
+        state: &mut State,
+        missing: &BTreeSet<ValueId>,
+        request: &Request<'_>,
+    ) -> Result<Ready> {
+        let chosen = self.choose(state, missing, request)?;
+        let when = Instant::now();
+        let told = self.prepare(state, &chosen, request.trains())?;
+        Ok(Ready { chosen, told, when })
+    }
+
+    /// All that a plan needs before it runs.
+    fn prepare(&self, state: &mut State, chosen: &Chosen, trains: bool) -> Result<Arc<Told>> {
+        let Chosen { compiled, plan, .. } = chosen;
+        check_fresh(chosen.graph(&state.graph), compiled)?;
+        if matches!(chosen.about, About::New(_)) {
+            self.prove(&compiled.problem, plan)?;
+        }
+        self.settle(state, compiled, plan, trains)?;
+        let told = match &chosen.about {
+            About::Told(told) => Arc::clone(told),
+            About::New(family) => self.take_up(state, chosen, family),
+        };
+        self.0.store.prepare_plan(plan.arena_bytes)?;
+        Ok(told)
+    }
+
+    /// Says what there is to say about a new plan.
+    fn take_up(&self, state: &mut State, chosen: &Chosen, family: &Families) -> Arc<Told> {
+        let Chosen { compiled, plan, .. } = chosen;
+        let graph = chosen.graph(&state.graph);
+        let told = Arc::new(self.tell(state, graph, compiled, family, plan));
+        state.cache.note(plan, &told);
+        highwater_memory::heap::release_unused();
+        told
+    }
+
+    /// Results that outlive the plan get their storage first: it counts against the budget. What
+    /// earlier plans of the step left in the arena has to go if it is in the way.
+    fn give_storage(&self, state: &mut State, missing: &BTreeSet<ValueId>) -> Result<()> {
+        for &id in missing {
+            let value = state.graph.value(id);
+            let (bytes, category) = (value.spec.bytes(), value.category);
+            // Gradients become cells, which may move below memory.
+            let alloc = || match category {
+                Category::Gradient if self.is_movable(bytes) => {
+                    self.0.store.alloc_home(bytes, category, "a gradient")
+                }
+                _ => self.0.store.alloc(bytes, category, "a kept value"),
+            };
+            let given = self.with_room(state, |_| alloc());
+            let given = given.and_then(|storage| {
+                self.move_out(state, id, &storage)?;
+                self.0.store.hold(state.residents_end());
+                Ok(state.storages.insert(id, storage))
+            });
+            if let Err(error) = given {
+                state.take_back(missing);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes for state from outside an evaluation: waits for one that another thread runs,
+    /// whose arena must stay where it is.
+    pub(crate) fn alloc(
+        &self,
+        bytes: u64,
+        category: Category,
+        what: &'static str,
+    ) -> Result<Arc<Storage>> {
+        self.alloc_by(|| self.0.store.alloc(bytes, category, what))
+    }
+
+    pub(crate) fn alloc_by(
+        &self,
+        alloc: impl Fn() -> Result<Arc<Storage>>,
+    ) -> Result<Arc<Storage>> {
+        self.with_room(&mut self.lock(), |_| alloc())
+    }
+
+    /// Takes bytes for state: while there is no room, what earlier plans of the step left in the arena goes,
+    /// then one cell after the other that may wait below memory.
+    pub(crate) fn with_room(
+        &self,
+        state: &mut State,
+        take: impl Fn(&State) -> Result<Arc<Storage>>,
+    ) -> Result<Arc<Storage>> {
+        loop {
+            match take(state) {
+                Err(Error::State { bytes, .. })
+                    if self.give_up_residents(state)
+                        || self.make_room(state, self.lacking(bytes), |_| false)? => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// How many bytes of state are too many for so many more.
+    fn lacking(&self, bytes: u64) -> u64 {
+        let store = &self.0.store;
+        let wanted = store.state_bytes().saturating_add(bytes);
+        wanted.saturating_sub(store.budget()).max(1)
+    }
+
+    /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.
+    pub(crate) fn give_up_residents(&self, state: &mut State) -> bool {
+        let any = self.0.store.held() > 0;
+        if any {
+            state.give_up_residents();
+            self.0.store.hold(0);
+        }
+        any
+    }
+
+    /// A value that is to have storage of its own, but whose node ran in an earlier plan of the
+    /// step: it is copied if it is still in the arena; otherwise its node counts as not run.
+    fn move_out(&self, state: &mut State, id: ValueId, storage: &Storage) -> Result<()> {
+        let Some((node, _)) = state.graph.value(id).producer else {
+            return Ok(());
+        };
+        if let Some(offset) = state.progress.residents.remove(&id) {
+            if !self.0.dry {
+                let from = self.0.store.plans().ptr(offset, storage.bytes())?;
+                raw::copy(from, storage);
+            }
+        } else if state.progress.done.remove(&node) {
+            for output in &state.graph.node(node).outputs {
+                state.progress.residents.remove(output);
+            }
+        }
+        Ok(())
+    }
+
+    fn machine<'a>(&'a self, state: &'a State, graph: &'a Graph, check: bool) -> Machine<'a> {
+        Machine {
+            graph,
+            store: &self.0.store,
+            kernels: &self.0.kernels,
+            pool: &self.0.pool,
+            storages: &state.storages,
+            cells: &state.cells,
+            check_finite: check,
+            dry: self.0.dry,
+        }
+    }
+
+    /// Ends the generation: handles become values of their own, or expire.
+    fn finish(&self, state: &mut State, location: &'static Location<'static>) {
+        state.adopt_grads();
+        for handle in state
+            .handles
+            .drain(..)
+            .filter_map(|handle| handle.upgrade())
+        {
+            handle.settle(state.generation, &state.storages, location);
+        }
+        state.graph.mark_evaluated();
+        state.clear();
+        self.0.store.hold(0);
+    }
+
+    /// A read that failed. If there was no room for it, the graph stays pending.
+    fn abandon_read(
+        &self,
+        state: &mut State,
+        failed: Failed,
+        location: &'static Location<'static>,
+    ) -> Error {
+        match failed.error {
+            Error::OverBudget { .. } | Error::State { .. } => failed.error,
+            _ => self.abandon(state, failed, location),
+        }
+    }
+
+    /// A failed evaluation: the graph is gone. If a cell may have been written, the engine is
+    /// poisoned; otherwise all cells are as they were.
+    fn abandon(
+        &self,
+        state: &mut State,
+        failed: Failed,
+        location: &'static Location<'static>,
+    ) -> Error {
+        let error = match failed.guard {
+            Some(what) => Error::NonFinite {
+                what,
+                node: self.first_non_finite(state),
+            },
+            None => failed.error,
+        };
+        if failed.wrote {
+            state.poisoned = Some(error.to_string());
+        }
+        state.pending_grads.clear();
+        state.steps.give_up();
+        for handle in state
+            .handles
+            .drain(..)
+            .filter_map(|handle| handle.upgrade())
+        {
+            handle.settle(state.generation, &state.storages, location);
+        }
+        state.clear();
+        self.0.store.hold(0);
+        error
+    }
+
+    /// Computes the forward part again, looking at each result. No cell was written yet.
+    fn first_non_finite(&self, state: &mut State) -> String {
+        let guards = state
+            .graph
+            .nodes()
+            .iter()
+            .filter(|node| node.op.effect() == highwater_graph::Effect::Guard);
+        let guarded: BTreeSet<ValueId> = guards
+            .flat_map(|node| node.inputs.iter())
+            .filter_map(value)
+            .collect();
+        let inputs = |id: &ValueId| state.graph.value(*id).producer.is_none();
+        let given: Vec<ValueId> = state.storages.keys().copied().filter(inputs).collect();
+        state.storages.retain(|id, _| given.contains(id));
+        state.progress = Progress::default();
+        let unknown = "not found again".to_owned();
+        let request = Request {
+            targets: &guarded,
+            effects: false,
+            whole: true,
+            future: None,
+        };
+        let Ok(Chosen { compiled, plan, .. }) = self.choose(state, &guarded, &request) else {
+            return unknown;
+        };
+        if self.settle(state, &compiled, &plan, false).is_err() {
+            return unknown;
+        }
+        if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
+            return unknown;
+        }
+        match execute(
+            &self.machine(state, &state.graph, true),
+            &compiled,
+            &plan,
+            None,
+        ) {
+            Err(Failed {
+                error: Error::NonFinite { node, .. },
+                ..
+            }) => node,
+            _ => unknown,
+        }
+    }
+}
+
+/// What an evaluation is to achieve.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    /// Values that get storage of their own.
+    pub(crate) targets: &'a BTreeSet<ValueId>,
+    /// Whether pending writes and guards run.
+    pub(crate) effects: bool,
+    /// Whether the plan runs to its end, or only as far as the targets and effects need.
+    pub(crate) whole: bool,
+    /// The value that backward will be called on next, if the graph stays pending for that.
+    pub(crate) future: Option<&'a Operand>,
+}
+
+impl Request<'_> {
+    /// Whether it is a training step, whose plan says where cells are from then on.
+    pub(crate) fn trains(&self) -> bool {
+        self.whole && self.effects
+    }
+}
+
+/// Nothing ran.
+fn clean(error: Error) -> Failed {
+    Failed {
+        error,
+        wrote: false,
+        guard: None,
+    }
+}
+
+/// That no node of the problem reads a version of a cell that is gone.
+fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
+    for &id in &compiled.nodes {
+        let node = graph.node(id);
+        let reads = node.inputs.iter().filter(|input| match input.source {
+            Source::Cell(cell, _) => !node.writes.iter().any(|&(written, _)| written == cell),
+            Source::Value(_) => false,
+        });
+        for input in reads {
+            let fresh = graph.check_fresh(node.op.name(), input, &node.site);
+            fresh.map_err(|error| located(error, &node.site))?;
+        }
+    }
+    Ok(())
+}
+
+/// The engine's error for a stopped backward walk.
+pub(crate) fn stopped(stop: Stop) -> Error {
+    match stop {
+        Stop::Op(error, site) => located(error, &site),
+    }
+}

@@ -1,0 +1,431 @@
+//! With tiers below memory: who decides where cells are, and when they move.
+//!
+//! The first training step is posed with all homes open, and its plan says which cells are in memory
+//! between steps, and on which tier the others. That is *settled* then: cells move before it runs, and other
+//! problems (reads, evaluations, other lengths) are posed with cells where they are. Only if one of those
+//! would be refused, its homes are open too, and the cells that it uses move.
+
+use crate::engine::Engine;
+use crate::engine::state::State;
+use crate::problem::compile::{Compiled, Posed, compile};
+use crate::problem::plan_cache::{About, Choice};
+use crate::run::execute::Ran;
+use crate::store::Storage;
+use crate::store::cells::{Cell, MOVABLE_BYTES};
+use crate::store::disk::DiskRates;
+use crate::store::tiers::Below;
+use crate::{Error, Result, store::raw};
+use highwater_graph::{Category, CellId, Graph, Spec, ValueId};
+use highwater_plan::{BLOCK, Home, Plan, Tier, footprint_on};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What is to be computed, for a problem to be posed of it.
+pub(crate) struct Question<'a> {
+    /// An extended graph instead of the pending one.
+    pub(crate) graph: Option<&'a Graph>,
+    pub(crate) targets: &'a [ValueId],
+    /// Values that must be there when the plan ends.
+    pub(crate) wanted: &'a BTreeSet<ValueId>,
+    pub(crate) effects: bool,
+    /// Whether it is a whole training step.
+    pub(crate) trains: bool,
+}
+
+/// Whether a problem leaves open where cells are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Homes {
+    /// The plan decides.
+    Open,
+    /// Cells stay where they are.
+    Fixed,
+}
+
+impl Engine {
+    /// Poses a problem and asks the planner.
+    pub(crate) fn pose(
+        &self,
+        state: &mut State,
+        question: &Question<'_>,
+    ) -> (Compiled, Result<Choice>) {
+        if !self.0.tiers.any() {
+            return self.pose_with(state, question, Homes::Fixed);
+        }
+        if question.trains && !state.cells.are_settled() {
+            return self.pose_with(state, question, Homes::Open);
+        }
+        if question.trains
+            && let Some((compiled, choice)) = self.pose_as_settled(state, question)
+        {
+            return (compiled, Ok(choice));
+        }
+        let fixed = self.compile(state, question, Homes::Fixed);
+        let budget = self.budget_for(state, &fixed);
+        // Finding out again takes as long as planning anew.
+        if !state.cache.was_refused(&fixed.problem, budget) {
+            let choice = self.ask(state, &fixed, budget);
+            if !matches!(choice, Ok(Choice::Refused(_))) {
+                return (fixed, choice);
+            }
+            state.cache.note_refused(&fixed.problem, budget);
+        }
+        self.pose_with(state, question, Homes::Open)
+    }
+
+    fn pose_with(
+        &self,
+        state: &mut State,
+        question: &Question<'_>,
+        homes: Homes,
+    ) -> (Compiled, Result<Choice>) {
+        let compiled = self.compile(state, question, homes);
+        let budget = self.budget_for(state, &compiled);
+        let choice = self.ask(state, &compiled, budget);
+        (compiled, choice)
+    }
+
+    /// Asks the planner.
+    fn ask(&self, state: &mut State, compiled: &Compiled, budget: u64) -> Result<Choice> {
+        // The arena's idle pages go first where a plan has to be made: they and the planner's memory
+        // need not be there at once.
+        let choice = state
+            .cache
+            .choose(&compiled.problem, self.0.policy, budget, || {
+                self.0.store.release_idle();
+            });
+        choice.map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    /// The plan that settled where cells are, if it was of this problem.
+    fn pose_as_settled(
+        &self,
+        state: &mut State,
+        question: &Question<'_>,
+    ) -> Option<(Compiled, Choice)> {
+        let compiled = self.compile(state, question, Homes::Open);
+        let budget = self.budget_for(state, &compiled);
+        let State { cache, cells, .. } = state;
+        let at_home = |plan: &Plan| cells.are_at(compiled.homes(plan));
+        let (plan, told) = cache.known(&compiled.problem, self.0.policy, budget, at_home)?;
+        Some((compiled, Choice::Found(plan, About::Told(told))))
+    }
+
+    fn compile(&self, state: &State, question: &Question<'_>, homes: Homes) -> Compiled {
+        let graph = question.graph.unwrap_or(&state.graph);
+        // What is written cannot stay where plans may not write to.
+        let closed = (self.0.tiers.disk.as_ref()).filter(|disk| !disk.link(0).writable);
+        let nodes = closed.into_iter().flat_map(|_| graph.nodes());
+        let written: BTreeSet<CellId> = nodes
+            .flat_map(|node| node.writes.iter().map(|write| write.0))
+            .collect();
+        let home = |id: CellId| {
+            let cell = state.cells.get(id)?;
+            match (homes, cell.home()) {
+                (Homes::Open, _) if cell.is_movable() => Some(Home::Cell(None)),
+                (_, Some(Tier::Disk)) if written.contains(&id) => Some(Home::Cell(None)),
+                (_, home) => home.map(|tier| Home::Cell(Some(tier))),
+            }
+        };
+        let none = |_| None;
+        let tiers = &self.0.tiers;
+        let posed = Posed {
+            graph,
+            progress: &state.progress,
+            external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
+            wanted: question.wanted,
+            homes: if tiers.any() { &home } else { &none },
+            tiers: &|cells| tiers.links(|below| state.room_on(below, cells, homes)),
+            threads: self.threads(),
+            clock: &state.clock,
+        };
+        compile(&posed, question.targets.iter().copied(), question.effects)
+    }
+
+    /// Reserves what the process takes for a problem itself; answers what a plan of it may take.
+    fn budget_for(&self, state: &mut State, compiled: &Compiled) -> u64 {
+        self.reserve_for(state, compiled.problem.nodes.len());
+        self.plan_budget(state, compiled)
+    }
+
+    /// What a plan of a problem may take: what is left beside state, and what cells take that it may
+    /// move.
+    pub(crate) fn plan_budget(&self, state: &State, compiled: &Compiled) -> u64 {
+        let left = self.0.store.budget();
+        let left = left.saturating_sub(self.beside(state, compiled));
+        if self.0.tiers.any() {
+            // Cells and the arena take whole pages side by side.
+            return (left / BLOCK * BLOCK).saturating_sub(self.rounding(compiled));
+        }
+        left
+    }
+
+    /// The least that such a budget has to be for a plan of so many bytes.
+    pub(crate) fn least_budget(&self, compiled: &Compiled, plan_bytes: u64) -> u64 {
+        if self.0.tiers.any() {
+            return (plan_bytes + self.rounding(compiled)).next_multiple_of(BLOCK);
+        }
+        plan_bytes
+    }
+
+    /// What the cells that a plan decides about take in memory at most beside what it counts.
+    fn rounding(&self, compiled: &Compiled) -> u64 {
+        let (store, problem) = (&self.0.store, &compiled.problem);
+        compiled.rounding(
+            |bytes| store.home_cost(bytes),
+            |bytes| problem.footprint(bytes),
+        )
+    }
+
+    /// What state takes beside the plan of a problem: cells that the plan decides about belong to it.
+    pub(crate) fn beside(&self, state: &State, compiled: &Compiled) -> u64 {
+        let store = &self.0.store;
+        let posed = state.cells.memory_bytes(store, compiled.cells());
+        store.state_bytes().saturating_sub(posed)
+    }
+
+    /// Moves cells to where a plan wants them.
+    pub(crate) fn settle(
+        &self,
+        state: &mut State,
+        compiled: &Compiled,
+        plan: &Plan,
+        trains: bool,
+    ) -> Result<()> {
+        if !self.0.tiers.any() {
+            return Ok(());
+        }
+        // What earlier plans of the step left above this plan's arena makes room.
+        let store = &self.0.store;
+        store.hold(store.held().min(plan.arena_bytes));
+        let State { cells, graph, .. } = &mut *state;
+        let mut moved = if plan.homes.is_empty() {
+            Ok(())
+        } else {
+            cells.settle(store, graph, &compiled.homes(plan), trains)
+        };
+        for below in self.0.tiers.all() {
+            let bytes = plan.traffic(below.tier()).spill_bytes;
+            moved = moved.and_then(|()| cells.clear_area(graph, below.tier(), bytes));
+        }
+        if moved.is_err() {
+            self.give_up_residents(state);
+        }
+        moved
+    }
+
+    /// Holds what transfers took against what was predicted; where that was wrong, cells may move again.
+    pub(crate) fn correct_disk(
+        &self,
+        state: &mut State,
+        compiled: &Compiled,
+        plan: &Plan,
+        ran: &Ran,
+    ) {
+        let Some(disk) = self
+            .0
+            .tiers
+            .disk
+            .as_ref()
+            .filter(|_| state.clock.corrects())
+        else {
+            return;
+        };
+        if plan.disk.read_bytes + plan.disk.written_bytes == 0 {
+            return;
+        }
+        let predicted = highwater_plan::timeline(&compiled.problem, plan);
+        if let Some(rates) = state.disk_clock.note(&predicted, &ran.io, disk.rates()) {
+            disk.set_rates(rates);
+            state.cells.unsettle();
+        }
+    }
+
+    /// Has plans be made by the rates that the disk was said to have at first, from now on. Answers whether
+    /// that is new.
+    pub(crate) fn forget_disk_rates(&self, state: &mut State) -> bool {
+        let disk = self.0.tiers.disk.as_ref();
+        let is_new = disk.is_some_and(|disk| disk.forget_rates());
+        if is_new {
+            state.disk_clock.stop();
+            state.cells.unsettle();
+        }
+        is_new
+    }
+
+    /// What the disk is taken to move now: as given, corrected by what was seen where
+    /// [`Builder::correct_times`](crate::Builder::correct_times) asks for that. None without a disk.
+    pub fn disk_rates(&self) -> Option<DiskRates> {
+        self.0.tiers.disk.as_ref().map(|disk| disk.rates())
+    }
+
+    /// Makes a cell of bytes that `fill` gives; of zeros without it. Cells that may move go below
+    /// memory once they take half of the budget, as long as there is room.
+    pub(crate) fn add_cell(
+        &self,
+        name: &str,
+        spec: Spec,
+        category: Category,
+        requires_grad: bool,
+        fill: Option<&mut dyn FnMut(&Storage)>,
+    ) -> Result<CellId> {
+        let bytes = spec.bytes();
+        let movable = self.is_movable(bytes);
+        if movable && fill.is_none() {
+            let mut state = self.lock();
+            return self.add_movable_zeros(&mut state, name, spec, category);
+        }
+        let crowded = movable && self.is_crowded_by(bytes);
+        let storage = self.alloc_cell(name, bytes, category, movable)?;
+        if let Some(fill) = fill
+            && !self.0.dry
+        {
+            fill(&storage);
+        }
+        let mut state = self.lock();
+        let id = state.graph.add_cell(name, spec, category, requires_grad);
+        state.cells.insert(id, Cell::in_memory(storage, category));
+        if crowded {
+            let State { cells, graph, .. } = &mut *state;
+            match cells.move_below(graph, id) {
+                Err(error) if !error.is_full() => {
+                    state.forget(&[id]);
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
+        Ok(id)
+    }
+
+    /// Makes a cell of zeros that may move: moments, gradients. Below memory nothing is written for it, and
+    /// it is there without ever having been in memory.
+    pub(crate) fn add_movable_zeros(
+        &self,
+        state: &mut State,
+        name: &str,
+        spec: Spec,
+        category: Category,
+    ) -> Result<CellId> {
+        let bytes = spec.bytes();
+        let what = crate::engine::what(category);
+        let in_memory = || {
+            let storage = self.0.store.alloc_home(bytes, category, what)?;
+            Ok(Cell::in_memory(storage, category))
+        };
+        let State { cells, graph, .. } = &mut *state;
+        let mut below = || {
+            let place = cells.take(graph, bytes, name)?;
+            Ok(Cell::zeros(bytes, category, place))
+        };
+        let is_full = |error: &Error| error.is_full();
+        let cell = if self.is_crowded_by(bytes) {
+            below().or_else(|full| in_memory().map_err(|e| if is_full(&e) { full } else { e }))
+        } else {
+            in_memory().or_else(|e| if is_full(&e) { below() } else { Err(e) })
+        }?;
+        let id = state.graph.add_cell(name, spec, category, false);
+        state.cells.insert(id, cell);
+        Ok(id)
+    }
+
+    /// Moves a cell below memory that is in memory and not needed. Answers whether there was one.
+    pub(crate) fn make_room(
+        &self,
+        state: &mut State,
+        bytes: u64,
+        is_needed: impl Fn(CellId) -> bool,
+    ) -> Result<bool> {
+        let State { cells, graph, .. } = state;
+        Ok(self.0.tiers.any() && cells.make_room(graph, bytes, is_needed)?)
+    }
+
+    /// Whether a cell of so many bytes may be below memory.
+    pub(crate) fn is_movable(&self, bytes: u64) -> bool {
+        self.0.tiers.any() && bytes >= MOVABLE_BYTES
+    }
+
+    /// Whether cells that may move would take over half of the budget with so many bytes more: the other
+    /// half is for plans.
+    fn is_crowded_by(&self, bytes: u64) -> bool {
+        let store = &self.0.store;
+        store.home_bytes() + store.home_cost(bytes) > store.budget() / 2
+    }
+
+    /// Calls a function with the bytes of a cell, of a copy if they are below memory.
+    pub(crate) fn with_cell<R>(&self, id: CellId, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let storage = self.copy_of(&mut self.lock(), id)?;
+        Ok(read(raw::bytes(&storage)))
+    }
+
+    /// The storage of a cell's bytes; of a copy, if they are below memory.
+    pub(crate) fn copy_of(&self, state: &mut State, id: CellId) -> Result<Arc<Storage>> {
+        let store = &self.0.store;
+        self.with_room(state, |state| state.cells.copy(store, &state.graph, id))
+    }
+
+    /// As [`Engine::with_cell`], to write them.
+    pub(crate) fn with_cell_mut<R>(
+        &self,
+        id: CellId,
+        write: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let mut state = self.lock();
+        // What a step left half done is to be replaced.
+        let (store, lost) = (&self.0.store, state.poisoned.is_some());
+        let copy = |state: &State| state.cells.copy_to_write(store, &state.graph, id, lost);
+        let storage = self.with_room(&mut state, copy)?;
+        drop(state);
+        let answer = write(raw::bytes_mut(&storage));
+        let state = self.lock();
+        state.cells.write_back(&state.graph, id, &storage)?;
+        Ok(answer)
+    }
+
+    /// Storage for a value that is a cell afterwards.
+    fn alloc_cell(
+        &self,
+        name: &str,
+        bytes: u64,
+        category: Category,
+        movable: bool,
+    ) -> Result<Arc<Storage>> {
+        let what = crate::engine::what(category);
+        if !movable {
+            return self.alloc_by(|| self.0.store.alloc(bytes, category, what));
+        }
+        let given = self.alloc_by(|| self.0.store.alloc_home(bytes, category, what));
+        given.map_err(|error| match self.0.tiers.take(bytes, name) {
+            // Others would have made room in memory, had there been any below.
+            Err(full) if error.is_full() => full,
+            _ => error,
+        })
+    }
+}
+
+impl State {
+    /// What plans may put on a tier, if these cells are theirs to place, or are there.
+    fn room_on(&self, below: &dyn Below, cells: &BTreeSet<CellId>, homes: Homes) -> u64 {
+        let tier = below.tier();
+        let others = self.cells.others_on(tier, |id| cells.contains(&id));
+        let left = below.usage().room_bytes.saturating_sub(others);
+        let (mut rounding, mut there) = (0, 0);
+        for cell in cells.iter().filter_map(|&id| self.cells.get(id)) {
+            // Beside a disk plans count whole blocks, on host memory too.
+            let bytes = match &self.cells.tiers().disk {
+                Some(_) => cell.bytes().next_multiple_of(BLOCK),
+                None => cell.bytes(),
+            };
+            let counted = footprint_on(tier, bytes);
+            let is_there = cell.home() == Some(tier);
+            if is_there || homes == Homes::Open {
+                rounding += below.cost(cell.bytes()).saturating_sub(counted);
+            }
+            if is_there && homes == Homes::Fixed {
+                there += counted;
+            }
+        }
+        // Plans count bytes, places may be whole pages: of cells, and of the area for values.
+        let area = if tier == Tier::Host { below.cost(1) } else { 0 };
+        left.saturating_sub(rounding + area).max(there)
+    }
+}

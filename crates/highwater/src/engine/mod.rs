@@ -1,0 +1,318 @@
+//! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
+
+pub(crate) mod builder;
+pub(crate) mod choose;
+pub(crate) mod evaluate;
+mod homes;
+mod reserve;
+pub(crate) mod state;
+
+use crate::engine::builder::Builder;
+use crate::engine::state::State;
+use crate::error::located;
+use crate::report::{StepReport, Totals};
+use crate::store::Store;
+use crate::store::limits::{Limits, Stated};
+use crate::store::tiers::{Below, TierUse, TierUses, Tiers};
+use crate::tensor::Tensor;
+use crate::{Error, Result};
+use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source};
+use highwater_memory::Arena;
+use highwater_ops::{Device, Kernels, Pool};
+use highwater_plan::{self as plan, Policy};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A training engine. Clones are the same engine. Tensors carry theirs; engines do not share
+/// anything.
+#[derive(Debug, Clone)]
+pub struct Engine(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) pool: Pool,
+    pub(crate) kernels: Kernels,
+    pub(crate) store: Arc<Store>,
+    pub(crate) policy: Policy,
+    pub(crate) eager: bool,
+    pub(crate) verify: bool,
+    pub(crate) on_plan: Option<OnPlan>,
+    pub(crate) dry: bool,
+    /// Where cells may be below memory.
+    pub(crate) tiers: Tiers,
+    /// About how many points the curve of a forecast has for each plan.
+    pub(crate) prices: usize,
+    /// Bytes of a moment in one piece at most.
+    pub(crate) piece_bytes: u64,
+    pub(crate) limits: Limits,
+    pub(crate) state: Mutex<State>,
+    /// Cells whose last handle was dropped; taken up at the next lock, when no graph reads them.
+    pub(crate) dropped_cells: Mutex<Vec<CellId>>,
+}
+
+/// Looks at a plan, and at the problem that it solves.
+pub type OnPlan = fn(&plan::Problem, &plan::Plan);
+
+thread_local! {
+    static DEFAULT: RefCell<Option<Engine>> = const { RefCell::new(None) };
+}
+
+impl Engine {
+    /// An engine to be configured.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// An engine to be configured that evaluates every operation at once, for debugging: the same
+    /// bits, and every value is kept, so it takes more memory.
+    pub fn eager() -> Builder {
+        let mut builder = Builder::new();
+        builder.eager = true;
+        builder
+    }
+
+    /// Makes this the engine that [`Engine::current`] answers on this thread.
+    pub fn set_default(&self) {
+        DEFAULT.set(Some(self.clone()));
+    }
+
+    /// The thread's default engine; one without a budget is made if there is none.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn current() -> Result<Self> {
+        if let Some(engine) = DEFAULT.with_borrow(Clone::clone) {
+            return Ok(engine);
+        }
+        let engine = Self::builder().build()?;
+        engine.set_default();
+        Ok(engine)
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.0.pool.threads()
+    }
+
+    /// Fixes the random numbers of what follows: dropout masks and initial weights.
+    pub fn manual_seed(&self, seed: u64) {
+        let mut state = self.lock();
+        (state.seed, state.random_offset) = (seed, 0);
+    }
+
+    /// Seed and counter of the random numbers, to be saved.
+    pub fn rng_state(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.seed, state.random_offset)
+    }
+
+    /// Puts seed and counter back.
+    pub fn set_rng_state(&self, seed: u64, offset: u64) {
+        let mut state = self.lock();
+        (state.seed, state.random_offset) = (seed, offset);
+    }
+
+    /// What the last evaluation planned and what it took.
+    pub fn last_step(&self) -> StepReport {
+        self.lock().last.clone()
+    }
+
+    /// What all evaluations took so far.
+    pub fn totals(&self) -> Totals {
+        self.lock().totals
+    }
+
+    /// The most bytes that the process was to take since this was last asked: arenas and reserve. In a
+    /// dry run, what it would have.
+    pub fn take_peak_bytes(&self) -> u64 {
+        let state = self.lock();
+        let bytes = state.reserve_bytes + self.0.store.take_peak();
+        self.stated(&state).with_tables(bytes)
+    }
+
+    /// Whether the engine only plans.
+    pub fn is_dry_run(&self) -> bool {
+        self.0.dry
+    }
+
+    /// Bytes that the process takes beside its arenas, with headroom: the printed reserve.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.lock().reserve_bytes
+    }
+
+    /// Bytes mapped for state now.
+    pub fn state_bytes(&self) -> u64 {
+        self.0.store.state_bytes()
+    }
+
+    /// Bytes of the disk's file that belong to parameters, moments and gradients now.
+    pub fn disk_bytes(&self) -> u64 {
+        let disk = self.0.tiers.disk.as_ref();
+        disk.map_or(0, |disk| disk.usage().bytes)
+    }
+
+    /// Bytes that each tier holds, and held at most.
+    pub fn tiers(&self) -> TierUses {
+        let (store, tiers) = (&self.0.store, &self.0.tiers);
+        TierUses {
+            device: TierUse {
+                bytes: store.mapped_bytes(),
+                most_bytes: store.most_bytes(),
+                room_bytes: store.budget(),
+            },
+            host: tiers.host.as_ref().map(|host| host.usage()),
+            disk: tiers.disk.as_ref().map(|disk| disk.usage()),
+        }
+    }
+
+    /// Bytes of memory that the arenas of kernels and state, and those of host memory, occupy now, as the
+    /// system counts. For tests: takes milliseconds.
+    ///
+    /// # Errors
+    /// Where the system does not tell.
+    #[doc(hidden)]
+    pub fn resident_bytes(&self) -> std::io::Result<(u64, u64)> {
+        let sum = |arenas: &[&Arena]| arenas.iter().map(|arena| arena.resident_bytes()).sum();
+        let device: std::io::Result<u64> = self.0.store.with_arenas(sum);
+        let host = self.0.tiers.host.as_ref();
+        let host = host.map_or(Ok(0), |host| host.with_arena(Arena::resident_bytes));
+        Ok((device?, host?))
+    }
+
+    /// The stream of what happens to memory, and its statistics.
+    pub fn memory_events(&self) -> &highwater_memory::Events {
+        &self.0.store.events
+    }
+
+    /// Declares the engine whole again after state was loaded into every cell.
+    pub fn clear_poison(&self) {
+        self.lock().poisoned = None;
+    }
+
+    /// Fails if an earlier step stopped halfway.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn check_poison(&self) -> Result<()> {
+        match &self.lock().poisoned {
+            Some(why) => Err(Error::Poisoned(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// A tensor of `f32`s, copied. Category: input.
+    ///
+    /// # Errors
+    /// If the count is not the shape's; [`Error::State`] if there is no room.
+    #[track_caller]
+    pub fn tensor(&self, data: &[f32], shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_slice(self, data, shape)
+    }
+
+    /// A tensor of token ids, labels or other indices, copied. Category: input.
+    ///
+    /// # Errors
+    /// As [`Engine::tensor`].
+    #[track_caller]
+    pub fn indices(&self, data: &[u32], shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_slice(self, data, shape)
+    }
+
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Locks the state. A thread that panicked while it held the lock was in the middle of building
+    /// a graph, or poisoned the engine itself; either way the state can be looked at.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.graph.nodes().is_empty() {
+            state.forget(&self.take_dropped());
+        }
+        state
+    }
+
+    fn take_dropped(&self) -> Vec<CellId> {
+        let mut dropped = self
+            .0
+            .dropped_cells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *dropped)
+    }
+
+    pub(crate) fn drop_cell(&self, id: CellId) {
+        self.0
+            .dropped_cells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(id);
+    }
+
+    /// Adds a node to the pending graph; in eager mode runs it.
+    pub(crate) fn apply(
+        &self,
+        state: &mut State,
+        op: Arc<dyn Op>,
+        inputs: &[Operand],
+        site: &Site,
+    ) -> Result<SmallVec<[Operand; 2]>> {
+        if let Some(why) = &state.poisoned {
+            return Err(Error::Poisoned(why.clone()));
+        }
+        let site = named_by_cell(&state.graph, inputs, site);
+        let located = |source| located(source, &site);
+        self.0
+            .kernels
+            .get(op.name(), Device::Cpu)
+            .map_err(located)?;
+        let effect = op.effect().is_repeatable();
+        let outputs = state.graph.add(op, inputs, &site).map_err(located)?;
+        if self.0.eager && effect && site.phase == Phase::Forward {
+            self.evaluate_now(state)?;
+        }
+        Ok(outputs)
+    }
+
+    /// The budget that forecasts talk of: the process's if that is bounded, else that of arenas.
+    pub(crate) fn stated(&self, state: &State) -> Stated {
+        self.0.limits.stated(state.reserve_bytes)
+    }
+
+    /// The budget that a refusal talks of, and what it is of.
+    pub(crate) fn refusing(&self, state: &State) -> (Stated, &'static str) {
+        self.0.limits.refusing(state.reserve_bytes)
+    }
+}
+
+/// A node made outside any `scope` that reads a named cell is reported under the cell's module.
+fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
+    let mut site = site.clone();
+    if site.module.is_empty() {
+        let name = inputs.iter().find_map(|input| match input.source {
+            Source::Cell(id, _) => graph
+                .cell(id)?
+                .name
+                .rsplit_once('.')
+                .map(|(module, _)| module),
+            Source::Value(_) => None,
+        });
+        if let Some(name) = name {
+            site.module = name.into();
+        }
+    }
+    site
+}
+
+pub(crate) fn what(category: Category) -> &'static str {
+    match category {
+        Category::Parameter => "a parameter",
+        Category::Gradient => "a gradient",
+        Category::OptimizerState => "optimizer state",
+        Category::Input => "an input",
+        Category::Activation => "a kept value",
+        Category::Workspace => "a workspace",
+        Category::Buffer => "a buffer",
+    }
+}

@@ -1,0 +1,477 @@
+//! From the pending graph to the planner's problem.
+
+use crate::problem::clock::{Clock, Work};
+use crate::run::execute::{Ran, Until};
+use highwater_graph::{
+    BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
+    Version,
+};
+use highwater_plan::{self as plan, Home, Pin, Problem, Tier};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How far the pending graph has been computed.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Nodes that ran.
+    pub(crate) done: BTreeSet<NodeId>,
+    /// Values left in the plan arena by an earlier plan of the step, with their offsets.
+    pub(crate) residents: BTreeMap<ValueId, u64>,
+}
+
+/// The problem that part of a graph poses, with the way back.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) problem: Arc<Problem>,
+    /// The graph's node for each of the problem's.
+    pub(crate) nodes: Vec<NodeId>,
+    /// What each of them does.
+    pub(crate) work: Vec<Work>,
+    /// What runs of them do that leave outputs out.
+    pub(crate) parts: Vec<Parts>,
+    /// What each of the problem's values is in the graph.
+    pub(crate) values: Vec<Origin>,
+    /// What posing it took.
+    pub(crate) seconds: f64,
+}
+
+/// What a value of a problem is in the graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Value(ValueId),
+    /// The bytes of a cell, whatever its version.
+    Cell(CellId),
+}
+
+impl Compiled {
+    /// What ran, and how many seconds it took.
+    pub(crate) fn runs<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = (&'a Work, f64)> {
+        let runs = ran.nodes.iter().zip(&ran.seconds).zip(&ran.left_out);
+        runs.map(|((&node, &seconds), &left_out)| {
+            let mut parts = self.parts[node as usize].iter();
+            let part = parts.find(|(mask, _)| *mask == left_out);
+            let work = part.map_or(&self.work[node as usize], |(_, work)| work);
+            (work, seconds)
+        })
+    }
+
+    /// Where a run may stop that is to produce some of the graph's values, and every effect. What
+    /// earlier runs produced was moved to where it is to be.
+    pub(crate) fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
+        let nodes = self.problem.nodes.iter().filter(|node| !node.done);
+        let made = nodes.flat_map(|node| node.outputs.iter().copied());
+        let values = made
+            .filter(|&value| self.value(value).is_some_and(|id| ids.contains(&id)))
+            .collect();
+        let effect = |node: &highwater_plan::Node| {
+            !node.done && node.effect != highwater_plan::Effect::Repeatable
+        };
+        let nodes = self.problem.nodes.iter().enumerate();
+        let nodes = nodes
+            .filter(|(_, node)| effect(node))
+            .map(|(i, _)| i as u32)
+            .collect();
+        Until { values, nodes }
+    }
+
+    /// Predicted seconds that the runs of a plan wait for transfers.
+    pub(crate) fn predicted_wait(&self, plan: &plan::Plan, ran: &Ran) -> f64 {
+        let (problem, mut all, mut some) = (&self.problem, 0.0, 0.0);
+        for instruction in &plan.instructions {
+            all += match &instruction.action {
+                plan::Action::Run { node, outputs, .. } => problem.run_seconds(*node, outputs),
+                plan::Action::Guard { node } => problem.nodes[*node as usize].seconds,
+                _ => 0.0,
+            };
+        }
+        if plan.seconds <= all || all <= 0.0 {
+            return 0.0;
+        }
+        for (&node, left_out) in ran.nodes.iter().zip(&ran.left_out) {
+            some += problem.nodes[node as usize].seconds_without(|o| left_out >> o & 1 == 1);
+        }
+        (plan.seconds - all) * (some / all).min(1.0)
+    }
+
+    /// The graph's value, unless it is a cell.
+    pub(crate) fn value(&self, id: plan::ValueId) -> Option<ValueId> {
+        match self.values[id as usize] {
+            Origin::Value(value) => Some(value),
+            Origin::Cell(_) => None,
+        }
+    }
+
+    /// The cell that a value of the problem stands for, if it does for one.
+    pub(crate) fn cell(&self, id: plan::ValueId) -> Option<CellId> {
+        match self.values[id as usize] {
+            Origin::Value(_) => None,
+            Origin::Cell(cell) => Some(cell),
+        }
+    }
+
+    /// The cells that may be elsewhere than in memory of their own.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = CellId> {
+        self.values.iter().filter_map(|&origin| match origin {
+            Origin::Value(_) => None,
+            Origin::Cell(cell) => Some(cell),
+        })
+    }
+
+    /// Where a plan wants them: on which tier, if not in memory.
+    pub(crate) fn homes(&self, plan: &plan::Plan) -> Vec<(CellId, Option<Tier>)> {
+        let homes = plan.homes.iter();
+        let homes = homes.filter_map(|&(value, tier)| Some((self.cell(value)?, tier)));
+        homes.collect()
+    }
+
+    /// What rooms cost beside what plans count for the cells that they decide about: whole pages.
+    pub(crate) fn rounding(&self, cost: impl Fn(u64) -> u64, counted: impl Fn(u64) -> u64) -> u64 {
+        let values = self.problem.values.iter();
+        let open = values.filter(|value| value.home == Home::Cell(None));
+        let lost = |value: &plan::Value| cost(value.bytes).saturating_sub(counted(value.bytes));
+        open.map(lost).sum()
+    }
+}
+
+/// What a problem is made from.
+pub(crate) struct Posed<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) progress: &'a Progress,
+    /// Values that lie, or shall lie, in storage of their own.
+    pub(crate) external: &'a dyn Fn(ValueId) -> bool,
+    /// Values that must be there when the plan ends, in the arena or outside it.
+    pub(crate) wanted: &'a BTreeSet<ValueId>,
+    /// The homes of the cells that are values of the problem; the others are in memory of their own.
+    pub(crate) homes: &'a dyn Fn(CellId) -> Option<Home>,
+    /// What the planner is told of tiers below memory, if these cells are values of the problem.
+    pub(crate) tiers: &'a dyn Fn(&BTreeSet<CellId>) -> plan::Tiers,
+    pub(crate) threads: usize,
+    pub(crate) clock: &'a Clock,
+}
+
+/// Poses the problem of computing `targets` (and, if `effects`, of everything that writes or guards
+/// cells). Nodes that none of them needs are left out.
+pub(crate) fn compile(
+    from: &Posed<'_>,
+    targets: impl IntoIterator<Item = ValueId>,
+    effects: bool,
+) -> Compiled {
+    let started = Instant::now();
+    let needed = needed_nodes(from, targets, effects);
+    let nodes: Vec<NodeId> = (0..needed.len() as NodeId)
+        .filter(|&id| needed[id as usize])
+        .collect();
+    let mut numbers = Numbers::new(from.graph);
+    let mut problem = Problem::default();
+    let (mut works, mut all_parts) = (Vec::new(), Vec::new());
+    let mut specs = Specs::default();
+    problem.nodes.reserve(nodes.len());
+    works.reserve(nodes.len());
+    all_parts.reserve(nodes.len());
+    for &id in &nodes {
+        specs.read(from.graph, id);
+        let (work, parts) = work(from, id, &specs);
+        let posed = node(from, id, &specs, (&work, &parts), &mut numbers);
+        problem.nodes.push(posed);
+        works.push(work);
+        all_parts.push(parts);
+    }
+    let pinned = pinned_values(from.graph);
+    let values = numbers.order.iter().map(|&origin| match origin {
+        Origin::Value(id) => value(from, id, &pinned),
+        Origin::Cell(id) => cell(from, id),
+    });
+    problem.values = values.collect();
+    let cells = numbers.cell_values.keys().copied().collect();
+    problem.tiers = (from.tiers)(&cells);
+    Compiled {
+        problem: Arc::new(problem),
+        nodes,
+        work: works,
+        parts: all_parts,
+        values: numbers.order,
+        seconds: started.elapsed().as_secs_f64(),
+    }
+}
+
+/// What runs of a node do that leave outputs out: a bit for each of those, and the work.
+pub(crate) type Parts = Vec<(u32, Work)>;
+
+/// What the node at hand reads and fills; the buffers serve all nodes.
+#[derive(Default)]
+struct Specs {
+    inputs: Vec<Spec>,
+    outputs: Vec<Spec>,
+}
+
+impl Specs {
+    fn read(&mut self, graph: &Graph, id: NodeId) {
+        let node = graph.node(id);
+        self.inputs.clear();
+        self.inputs
+            .extend(node.inputs.iter().map(|input| input.spec.clone()));
+        self.outputs.clear();
+        let outputs = node.outputs.iter();
+        self.outputs
+            .extend(outputs.map(|&id| graph.value(id).spec.clone()));
+    }
+}
+
+/// What a node does: all of it, and the parts that a run may be.
+fn work(from: &Posed<'_>, id: NodeId, specs: &Specs) -> (Work, Parts) {
+    let (node, inputs, outputs) = (from.graph.node(id), &specs.inputs, &specs.outputs);
+    let whole = Work::new(node.op.as_ref(), inputs, outputs, from.threads);
+    let mut parts = Parts::new();
+    for o in 0..outputs.len().min(32) {
+        let inside = node.op.effect().is_repeatable() && !(from.external)(node.outputs[o]);
+        if let Some(saved) = node.op.optional(o, inputs, outputs).filter(|_| inside) {
+            for i in 0..=parts.len() {
+                let (mask, rest) = i.checked_sub(1).map_or((0, whole), |i| parts[i]);
+                parts.push((mask | 1 << o, rest.without(o, saved)));
+            }
+        }
+    }
+    (whole, parts)
+}
+
+fn node(
+    from: &Posed<'_>,
+    id: NodeId,
+    specs: &Specs,
+    (work, parts): (&Work, &Parts),
+    numbers: &mut Numbers,
+) -> plan::Node {
+    let (graph, node) = (from.graph, from.graph.node(id));
+    let Specs { inputs, outputs } = specs;
+    let mut positions = SmallVec::<[usize; 8]>::new();
+    let mut read = Vec::with_capacity(inputs.len());
+    let (mut reads, mut rewrites) = (Vec::new(), Vec::new());
+    for (position, input) in node.inputs.iter().enumerate() {
+        match input.source {
+            Source::Value(value) => {
+                positions.push(position);
+                read.push(numbers.value(value));
+            }
+            Source::Cell(cell, version) => {
+                let writes = node.writes.iter().any(|&(written, _)| written == cell);
+                if !writes {
+                    reads.push(numbers.cell(graph, cell, version));
+                }
+                if (from.homes)(cell).is_some() {
+                    if writes {
+                        rewrites.push(read.len() as u32);
+                    }
+                    positions.push(position);
+                    read.push(numbers.cell_value(cell));
+                }
+            }
+        }
+    }
+    let whole =
+        |i: usize, o: usize| outputs[o].layout == inputs[i].layout && whole_value(graph, node, i);
+    let pair = |&(i, o): &(usize, usize)| {
+        let position = positions.iter().position(|&position| position == i)?;
+        whole(i, o).then_some((position as u32, o as u32))
+    };
+    plan::Node {
+        inputs: read,
+        outputs: node
+            .outputs
+            .iter()
+            .map(|&value| numbers.value(value))
+            .collect(),
+        reads,
+        writes: node
+            .writes
+            .iter()
+            .map(|&(cell, v)| numbers.cell(graph, cell, v))
+            .collect(),
+        rewrites,
+        in_place: node
+            .op
+            .in_place(inputs, outputs)
+            .iter()
+            .filter_map(pair)
+            .collect(),
+        scratch_bytes: work.cost.scratch_bytes,
+        seconds: from.clock.told(work),
+        optional: optional(from.clock, work, parts),
+        effect: match node.op.effect() {
+            Effect::Pure | Effect::Random => plan::Effect::Repeatable,
+            Effect::WritesCell | Effect::Collective => plan::Effect::Once,
+            Effect::Guard => plan::Effect::Guard,
+        },
+        done: from.progress.done.contains(&id),
+    }
+}
+
+/// The outputs that a run may leave out, with the seconds that this saves.
+fn optional(clock: &Clock, whole: &Work, parts: &Parts) -> Vec<(u32, f64)> {
+    let seconds = clock.told(whole);
+    let mut left = seconds;
+    let alone = parts.iter().filter(|(mask, _)| mask.is_power_of_two());
+    let saved = alone.map(|(mask, work)| {
+        let saved = (seconds - clock.told(work)).clamp(0.0, left);
+        left -= saved;
+        (mask.trailing_zeros(), saved)
+    });
+    saved.collect()
+}
+
+fn value(from: &Posed<'_>, id: ValueId, pinned: &BTreeMap<ValueId, Pin>) -> plan::Value {
+    let home = if (from.external)(id) {
+        Home::External
+    } else {
+        match from.progress.residents.get(&id) {
+            Some(&offset) => Home::Resident { offset },
+            None => Home::Arena,
+        }
+    };
+    plan::Value {
+        bytes: from.graph.value(id).spec.bytes(),
+        home,
+        pin: pinned.get(&id).copied().unwrap_or_default(),
+        wanted: from.wanted.contains(&id),
+    }
+}
+
+fn cell(from: &Posed<'_>, id: CellId) -> plan::Value {
+    plan::Value {
+        bytes: from.graph.cell(id).map_or(0, |cell| cell.spec.bytes()),
+        home: (from.homes)(id).unwrap_or(Home::External),
+        pin: Pin::Free,
+        wanted: false,
+    }
+}
+
+/// Whether input `i` reads all of a value, so that an output may take over its buffer.
+fn whole_value(graph: &Graph, node: &highwater_graph::Node, i: usize) -> bool {
+    match node.inputs[i].source {
+        Source::Value(id) => {
+            let whole = &graph.value(id).spec.layout;
+            let seen = &node.inputs[i].spec.layout;
+            seen == whole || seen.covers(whole.numel())
+        }
+        Source::Cell(..) => false,
+    }
+}
+
+/// What the user decided about values made inside a checkpoint. One that is used outside it in the
+/// forward part is recomputed only if the planner sees fit.
+fn pinned_values(graph: &Graph) -> BTreeMap<ValueId, Pin> {
+    let mut pinned = BTreeMap::new();
+    let forward = || {
+        graph
+            .nodes()
+            .iter()
+            .filter(|node| node.site.phase == Phase::Forward)
+    };
+    for node in forward() {
+        if let Some(checkpoint) = node.site.checkpoint {
+            let pin = match checkpoint.policy {
+                CheckpointPolicy::MustSave => Pin::Keep,
+                CheckpointPolicy::PreferSave => Pin::PreferKeep,
+                CheckpointPolicy::MustRecompute => Pin::Recompute,
+                CheckpointPolicy::PreferRecompute => Pin::PreferRecompute,
+            };
+            pinned.extend(node.outputs.iter().map(|&id| (id, pin)));
+        }
+    }
+    if pinned.is_empty() {
+        return pinned;
+    }
+    let region = |node: &highwater_graph::Node| node.site.checkpoint.map(|found| found.region);
+    let drops = |pin: &Pin| matches!(pin, Pin::Recompute | Pin::PreferRecompute);
+    for node in forward() {
+        for input in &node.inputs {
+            if let Source::Value(id) = input.source
+                && let Some((made_by, _)) = graph.value(id).producer
+                && region(graph.node(made_by)) != region(node)
+                && pinned.get(&id).is_some_and(drops)
+            {
+                pinned.remove(&id);
+            }
+        }
+    }
+    pinned
+}
+
+fn needed_nodes(
+    from: &Posed<'_>,
+    targets: impl IntoIterator<Item = ValueId>,
+    effects: bool,
+) -> Vec<bool> {
+    let graph = from.graph;
+    let mut needed = vec![false; graph.nodes().len()];
+    let produce = |needed: &mut Vec<bool>, id: ValueId| {
+        if let Some((node, _)) = graph.value(id).producer {
+            needed[node as usize] = true;
+        }
+    };
+    for target in targets {
+        produce(&mut needed, target);
+    }
+    for (id, node) in graph.nodes().iter().enumerate().rev() {
+        let done = from.progress.done.contains(&(id as NodeId));
+        let effect = !node.op.effect().is_repeatable();
+        needed[id] |= effects && effect && !done;
+        // An external value of a node that ran is there for good.
+        needed[id] &= !(done && (effect || node.outputs.iter().all(|&v| (from.external)(v))));
+        if needed[id] {
+            for input in &node.inputs {
+                if let Source::Value(value) = input.source {
+                    produce(&mut needed, value);
+                }
+            }
+        }
+    }
+    needed
+}
+
+/// Numbers values and cells in the order in which a problem meets them, and versions from the one in
+/// memory, so that every step of a loop poses the same problem.
+#[derive(Default)]
+struct Numbers {
+    /// The graph's values and cells, by number.
+    order: Vec<Origin>,
+    /// The problem's number of each of the graph's values, once it has one.
+    values: Vec<Option<plan::ValueId>>,
+    cell_values: BTreeMap<CellId, plan::ValueId>,
+    #[expect(clippy::disallowed_types, reason = "its order is never read")]
+    cells: std::collections::HashMap<CellId, plan::CellId, BuildMixer>,
+}
+
+impl Numbers {
+    fn new(graph: &Graph) -> Self {
+        let values = graph.values().len();
+        Self {
+            order: Vec::with_capacity(values),
+            values: vec![None; values],
+            ..Self::default()
+        }
+    }
+
+    fn value(&mut self, id: ValueId) -> plan::ValueId {
+        *self.values[id as usize].get_or_insert_with(|| {
+            self.order.push(Origin::Value(id));
+            self.order.len() as plan::ValueId - 1
+        })
+    }
+
+    /// The bytes of a cell, as a value.
+    fn cell_value(&mut self, id: CellId) -> plan::ValueId {
+        *self.cell_values.entry(id).or_insert_with(|| {
+            self.order.push(Origin::Cell(id));
+            self.order.len() as plan::ValueId - 1
+        })
+    }
+
+    fn cell(&mut self, graph: &Graph, id: CellId, version: Version) -> (plan::CellId, Version) {
+        let next = self.cells.len() as plan::CellId;
+        let number = *self.cells.entry(id).or_insert(next);
+        let in_memory = graph.cell(id).map_or(0, |cell| cell.evaluated);
+        (number, version.saturating_sub(in_memory))
+    }
+}

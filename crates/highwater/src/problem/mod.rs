@@ -1,0 +1,7 @@
+//! From the pending graph to the planner's problem, and what is remembered of its answers.
+
+pub(crate) mod clock;
+pub(crate) mod compile;
+pub(crate) mod offsets;
+pub(crate) mod plan_cache;
+pub(crate) mod rates;

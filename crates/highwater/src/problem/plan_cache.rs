@@ -1,0 +1,296 @@
+//! What the planner answered: plans by problem, families of plans by structure.
+
+use crate::report::forecast::Told;
+use highwater_graph::Mixer;
+use highwater_plan::{Families, Home, Plan, Policy, Problem, ProblemError};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Chosen plans by problem, and the decisions behind them by structure: a problem with the edges of
+/// one that was planned, but other sizes (another length of the sequences), takes over its
+/// decisions and only packs anew. A hit compares the whole problem, so a hash that collides costs
+/// time, never correctness.
+#[derive(Debug, Default)]
+pub(crate) struct PlanCache {
+    /// Least recently used first.
+    plans: Vec<Entry>,
+    /// Least recently used first.
+    families: Vec<Known>,
+    /// Hashes of problems that nothing was found for, and the budgets, newest last.
+    refused: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    hash: u64,
+    policy: Policy,
+    problem: Arc<Problem>,
+    plan: Arc<Plan>,
+    /// From this budget on there is a faster plan.
+    faster_from: u64,
+    /// What was said about it.
+    told: Option<Arc<Told>>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    structure: u64,
+    policy: Policy,
+    bytes: u64,
+    /// What they were made for.
+    problem: Arc<Problem>,
+    family: Arc<Families>,
+}
+
+/// The planner's answer.
+#[derive(Debug)]
+pub(crate) enum Choice {
+    Found(Arc<Plan>, About),
+    /// Nothing fits.
+    Refused(Arc<Families>),
+}
+
+/// What is known about a plan.
+#[derive(Debug)]
+pub(crate) enum About {
+    /// It was chosen before: what was said about it then.
+    Told(Arc<Told>),
+    /// Nobody has verified it yet: its family.
+    New(Arc<Families>),
+}
+
+/// More than any budget that is stated; see [`crate::Builder::memory`].
+const UNSTATED: u64 = u64::MAX / 8;
+/// The most plans that are remembered.
+const PLANS: usize = 32;
+/// So many times the bytes of the problem that they were made for, decisions are carried over.
+const LARGER: u64 = 2;
+/// The share of a plan's seconds that recomputes, up to which decisions are carried over.
+const CARRIED: f64 = 0.25;
+/// The most structures whose decisions are remembered.
+const FAMILIES: usize = 4;
+/// The same where values may be moved: there are decisions at three prices of that.
+const MOVED_FAMILIES: usize = 2;
+/// The most nodes of what is remembered, together, or so many times those of the largest: the heap has
+/// room for that.
+const NODES: usize = 8_000;
+const LARGEST: usize = 4;
+
+impl PlanCache {
+    /// One that remembers the same plans and decisions.
+    pub(crate) fn inherited(&self) -> Self {
+        Self {
+            plans: self.plans.clone(),
+            families: self.families.clone(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// The fastest plan of a problem that fits, found or made. `before_planning` runs before a
+    /// family is built, which takes memory.
+    pub(crate) fn choose(
+        &mut self,
+        problem: &Arc<Problem>,
+        policy: Policy,
+        budget: u64,
+        before_planning: impl FnOnce(),
+    ) -> Result<Choice, ProblemError> {
+        if let Some((plan, told)) = self.known(problem, policy, budget, |_| true) {
+            return Ok(Choice::Found(plan, About::Told(told)));
+        }
+        before_planning();
+        let mut decided = None;
+        if let Some((family, exact)) = self.adapted(problem, policy) {
+            match fastest(&family, problem, budget) {
+                Some(chosen) if exact || is_loose(&chosen.0) => decided = Some((family, chosen)),
+                None if exact => return Ok(Choice::Refused(family)),
+                // Decisions made for other sizes are no reason to refuse, nor to compute much again.
+                Some(_) | None => {}
+            }
+        }
+        let (family, (plan, faster_from)) = if let Some(decided) = decided {
+            decided
+        } else {
+            let family = self.built(problem, policy)?;
+            match fastest(&family, problem, budget) {
+                Some(chosen) => (family, chosen),
+                None => return Ok(Choice::Refused(family)),
+            }
+        };
+        let plan = Arc::new(plan);
+        self.plans.push(Entry {
+            hash: hash(problem),
+            policy,
+            problem: Arc::clone(problem),
+            plan: Arc::clone(&plan),
+            faster_from,
+            told: None,
+        });
+        trim(&mut self.plans, PLANS, |entry| entry.problem.nodes.len());
+        Ok(Choice::Found(plan, About::New(family)))
+    }
+
+    /// Notes that nothing was found for a problem.
+    pub(crate) fn note_refused(&mut self, problem: &Problem, budget: u64) {
+        self.refused.push((hash(problem), budget));
+        trim(&mut self.refused, PLANS, |_| 0);
+    }
+
+    /// Whether that was noted, for this budget or a larger one. Two problems that collide are taken for
+    /// each other: good enough where something else is tried first then.
+    pub(crate) fn was_refused(&self, problem: &Problem, budget: u64) -> bool {
+        if self.refused.is_empty() {
+            return false;
+        }
+        let hash = hash(problem);
+        let mut refused = self.refused.iter();
+        refused.any(|&(of, at)| of == hash && budget <= at)
+    }
+
+    /// The plan that was chosen for a problem and a budget, if it is acceptable.
+    pub(crate) fn known(
+        &mut self,
+        problem: &Arc<Problem>,
+        policy: Policy,
+        budget: u64,
+        accept: impl Fn(&Plan) -> bool,
+    ) -> Option<(Arc<Plan>, Arc<Told>)> {
+        let hash = hash(problem);
+        // Without a word on it, a plan was never verified either.
+        let known = |entry: &Entry| {
+            let fits = entry.told.is_some()
+                && (entry.plan.memory_bytes()..entry.faster_from).contains(&budget);
+            let same = entry.hash == hash && entry.policy == policy && entry.problem == *problem;
+            fits && same && accept(&entry.plan)
+        };
+        let index = self.plans.iter().rposition(known)?;
+        self.plans[index..].rotate_left(1);
+        let entry = self.plans.last()?;
+        Some((Arc::clone(&entry.plan), Arc::clone(entry.told.as_ref()?)))
+    }
+
+    /// The family of a problem, adapted or built.
+    ///
+    /// # Errors
+    /// If the problem makes no sense.
+    pub(crate) fn family(
+        &mut self,
+        problem: &Arc<Problem>,
+        policy: Policy,
+    ) -> Result<Arc<Families>, ProblemError> {
+        match self.adapted(problem, policy) {
+            Some((family, _)) => Ok(family),
+            None => self.built(problem, policy),
+        }
+    }
+
+    /// Remembers what was said about a plan.
+    pub(crate) fn note(&mut self, plan: &Arc<Plan>, told: &Arc<Told>) {
+        let mut entries = self.plans.iter_mut().rev();
+        if let Some(entry) = entries.find(|entry| Arc::ptr_eq(&entry.plan, plan)) {
+            entry.told = Some(Arc::clone(told));
+        }
+    }
+
+    /// The decisions made for a problem of the same structure that was not much smaller, and whether
+    /// it was this very problem.
+    fn adapted(&mut self, problem: &Arc<Problem>, policy: Policy) -> Option<(Arc<Families>, bool)> {
+        let (structure, bytes) = (structure(problem), bytes(problem));
+        let known = |known: &Known| {
+            let like = known.structure == structure && known.policy == policy;
+            like && bytes <= LARGER * known.bytes
+        };
+        let index = self.families.iter().rposition(known)?;
+        self.families[index..].rotate_left(1);
+        let known = self.families.last()?;
+        if known.problem == *problem {
+            return Some((Arc::clone(&known.family), true));
+        }
+        let family = known.family.adapt(problem)?;
+        Some((Arc::new(family), false))
+    }
+
+    fn built(
+        &mut self,
+        problem: &Arc<Problem>,
+        policy: Policy,
+    ) -> Result<Arc<Families>, ProblemError> {
+        let (structure, bytes) = (structure(problem), bytes(problem));
+        let family = Arc::new(Families::build(problem, policy)?);
+        let same = |known: &Known| known.structure == structure && known.policy == policy;
+        self.families.retain(|known| !same(known));
+        self.families.push(Known {
+            structure,
+            policy,
+            bytes,
+            family: Arc::clone(&family),
+            problem: Arc::clone(problem),
+        });
+        let most = if problem.tiers.any() {
+            MOVED_FAMILIES
+        } else {
+            FAMILIES
+        };
+        trim(&mut self.families, most, |known| known.problem.nodes.len());
+        Ok(family)
+    }
+}
+
+/// The fastest plan that fits, and the budget from which on there may be another. Where no budget was
+/// stated, nothing is kept that costs next to nothing to recompute.
+fn fastest(family: &Families, problem: &Problem, budget: u64) -> Option<(Plan, u64)> {
+    if budget > UNSTATED {
+        return family.thrifty(problem).map(|plan| (plan, u64::MAX));
+    }
+    family.choose_until(problem, budget).ok()
+}
+
+/// Whether a plan recomputes so little that it hardly matters for which sizes that was decided.
+fn is_loose(plan: &Plan) -> bool {
+    plan.recompute_seconds <= CARRIED * plan.seconds
+}
+
+/// Forgets what was not used for longest, as long as there is too much.
+fn trim<T>(list: &mut Vec<T>, count: usize, nodes: impl Fn(&T) -> usize) {
+    let largest = list.iter().map(&nodes).max().unwrap_or(0);
+    let most = NODES.max(LARGEST * largest);
+    while list.len() > count || list.iter().map(&nodes).sum::<usize>() > most {
+        list.remove(0);
+    }
+}
+
+/// Everything that a plan depends on.
+fn hash(problem: &Problem) -> u64 {
+    let mut hasher = Mixer::default();
+    problem.values.hash(&mut hasher);
+    for node in &problem.nodes {
+        (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
+        node.rewrites.hash(&mut hasher);
+        (node.scratch_bytes, node.seconds.to_bits(), node.done).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Everything but sizes and seconds.
+fn structure(problem: &Problem) -> u64 {
+    let mut hasher = Mixer::default();
+    problem.tiers.any().hash(&mut hasher);
+    for value in &problem.values {
+        let home = std::mem::discriminant(&value.home);
+        let tier = match value.home {
+            Home::Cell(tier) => tier,
+            _ => None,
+        };
+        (home, tier, value.pin, value.wanted, value.bytes == 0).hash(&mut hasher);
+    }
+    for node in &problem.nodes {
+        (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
+        (node.effect, node.done, &node.in_place, &node.rewrites).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// All that a problem's values take.
+fn bytes(problem: &Problem) -> u64 {
+    problem.values.iter().map(|value| value.bytes).sum()
+}

@@ -1,0 +1,168 @@
+//! What the machine does in a second, for the planner's clock.
+//!
+//! The seconds of a node are a roofline of stated constants, which knows sizes but not machines. Where
+//! rates were measured, each operation has a [`Curve`] from the roofline's seconds to those that it
+//! took here: small products that are slower, passes that no longer fit a cache and the time that it
+//! takes to start a kernel are all in it.
+
+mod curve;
+
+pub use curve::{Curve, Point};
+
+use highwater_graph::Cost;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Rates of a machine with the threads that the engine has. They decide what is predicted and which
+/// of several plans is taken, never a number that is computed.
+///
+/// The default is constants, the same on every machine, so that plans are too;
+/// [`Rates::measure`] makes those of this one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Floating-point operations a second in matrix products.
+    pub matmul_flops: f64,
+    /// Floating-point operations a second elsewhere.
+    pub vector_flops: f64,
+    /// Bytes a second read and written together by one pass over memory.
+    pub memory_bytes: f64,
+    /// Seconds that starting a kernel takes.
+    pub launch_seconds: f64,
+    /// Seconds that a node takes beside its kernel: to build the graph and to find the plan.
+    #[serde(default)]
+    pub node_seconds: f64,
+    /// What the roofline of these comes to where it was measured, by operation.
+    #[serde(default)]
+    pub operations: BTreeMap<String, Curve>,
+    /// The same for operations that were not measured; empty if none was.
+    #[serde(default)]
+    pub others: Curve,
+}
+
+impl Default for Rates {
+    /// A server's two cores with AVX-512, nothing measured.
+    fn default() -> Self {
+        Self {
+            matmul_flops: 3.9e11,
+            vector_flops: 4.0e10,
+            memory_bytes: 1.5e10,
+            launch_seconds: 3e-6,
+            node_seconds: 0.0,
+            operations: BTreeMap::new(),
+            others: Curve::default(),
+        }
+    }
+}
+
+impl Rates {
+    /// Predicted seconds of one run of an operation, [`Rates::node_seconds`] not included.
+    pub fn seconds(&self, op: &str, cost: &Cost) -> f64 {
+        let curve = self.operations.get(op).unwrap_or(&self.others);
+        curve.at(self.roofline(cost))
+    }
+
+    /// Whether any operation was measured.
+    pub fn is_measured(&self) -> bool {
+        !self.operations.is_empty()
+    }
+
+    /// Seconds by the constants: arithmetic at its rate, or memory if that is slower.
+    fn roofline(&self, cost: &Cost) -> f64 {
+        let bytes = (cost.read_bytes + cost.written_bytes) as f64;
+        let products = cost.matmul_flops / self.matmul_flops;
+        let arithmetic = products + cost.vector_flops / self.vector_flops;
+        self.launch_seconds + arithmetic.max(bytes / self.memory_bytes)
+    }
+
+    /// The constants with the curves through what was measured.
+    pub(crate) fn fit(measured: &[Timing], node_seconds: f64) -> Self {
+        let constants = Self::default();
+        let mut operations = BTreeMap::<String, Vec<Point>>::new();
+        for timing in measured {
+            let point = Point {
+                roofline_seconds: constants.roofline(&timing.cost),
+                seconds: timing.least_seconds,
+            };
+            let points = operations.entry(timing.op.to_owned()).or_default();
+            points.push(point);
+        }
+        let passes = measured.iter().filter(|t| t.cost.matmul_flops == 0.0);
+        let names: std::collections::BTreeSet<_> = passes.map(|t| t.op).collect();
+        let passes = names.iter().filter_map(|&name| operations.get(name));
+        let others = Curve::through(passes.flatten().copied().collect());
+        let curves = operations.into_iter();
+        Self {
+            operations: curves.map(|(op, p)| (op, Curve::through(p))).collect(),
+            others,
+            node_seconds,
+            ..constants
+        }
+    }
+}
+
+/// What nodes of one kind took.
+#[derive(Debug, Clone)]
+pub(crate) struct Timing {
+    pub(crate) op: &'static str,
+    pub(crate) cost: Cost,
+    /// Of one run, in the evaluation where they were fastest.
+    pub(crate) least_seconds: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn product(flops: f64) -> Cost {
+        Cost {
+            matmul_flops: flops,
+            ..Cost::default()
+        }
+    }
+
+    #[test]
+    fn constants_are_a_roofline() {
+        let rates = Rates::default();
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} and {b}");
+        close(rates.seconds("linear", &product(3.9e11)), 1.0 + 3e-6);
+        let pass = Cost {
+            read_bytes: 20_000_000_000,
+            written_bytes: 10_000_000_000,
+            vector_flops: 4e10,
+            ..Cost::default()
+        };
+        close(rates.seconds("add", &pass), 2.0 + 3e-6);
+    }
+
+    #[test]
+    fn what_was_measured_is_predicted_and_others_follow_the_passes() {
+        let pass = Cost {
+            read_bytes: 15_000_000,
+            ..Cost::default()
+        };
+        let timing = |op, cost, least_seconds| Timing {
+            op,
+            cost,
+            least_seconds,
+        };
+        let rates = Rates::fit(
+            &[
+                timing("linear", product(3.9e9), 0.02),
+                timing("linear", product(3.9e7), 0.0004),
+                timing("gelu", pass, 0.003),
+            ],
+            2e-6,
+        );
+        let ratio = |op, cost: &Cost, seconds: f64| rates.seconds(op, cost) / seconds;
+        assert!((ratio("linear", &product(3.9e9), 0.02) - 1.0).abs() < 1e-9);
+        assert!((ratio("linear", &product(3.9e7), 0.0004) - 1.0).abs() < 1e-9);
+        assert!((ratio("linear", &product(3.9e11), 2.0) - 1.0).abs() < 1e-3);
+        assert!((ratio("tanh", &pass, 0.003) - 1.0).abs() < 1e-9);
+        assert!(rates.is_measured() && !Rates::default().is_measured());
+        let text = serde_json::to_string(&rates).unwrap();
+        let read: Rates = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.operations.len(), 2);
+        let again = read.seconds("linear", &product(1e9)) / rates.seconds("linear", &product(1e9));
+        assert!((again - 1.0).abs() < 1e-9 && (read.node_seconds - 2e-6).abs() < 1e-15);
+    }
+}

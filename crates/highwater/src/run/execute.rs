@@ -1,0 +1,510 @@
+//! Runs a plan: the only place that turns offsets into memory for kernels.
+
+#![expect(unsafe_code, reason = "kernels are handed buffers by address")]
+
+use crate::problem::compile::Compiled;
+use crate::problem::offsets::Offsets;
+use crate::report::Io;
+use crate::run::transfers::{self, Board, Transfers};
+use crate::store::cells::Cells;
+use crate::store::{Storage, Store};
+use crate::{Error, Result};
+use highwater_graph::{Graph, Node, Operand, Source, Spec, ValueId};
+use highwater_ops::{Args, Device, Kernels, Pool, View};
+use highwater_plan::{Action, Instruction, Lane, Plan, Tier};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a plan runs on.
+pub(crate) struct Machine<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) store: &'a Store,
+    pub(crate) kernels: &'a Kernels,
+    pub(crate) pool: &'a Pool,
+    pub(crate) storages: &'a BTreeMap<ValueId, Arc<Storage>>,
+    pub(crate) cells: &'a Cells,
+    /// Look at every result, and name the node of the first that is not finite.
+    pub(crate) check_finite: bool,
+    /// Go through the plan without calling a kernel or touching a buffer.
+    pub(crate) dry: bool,
+}
+
+/// How far a plan is to run: until all of these were produced or run. Numbers of the problem.
+#[derive(Debug)]
+pub(crate) struct Until {
+    pub(crate) values: BTreeSet<highwater_plan::ValueId>,
+    pub(crate) nodes: BTreeSet<highwater_plan::NodeId>,
+}
+
+impl Until {
+    fn is_reached(&self) -> bool {
+        self.values.is_empty() && self.nodes.is_empty()
+    }
+
+    fn note(&mut self, compiled: &Compiled, action: &Action) {
+        if let Action::Run { node, .. } | Action::Guard { node } = action {
+            self.nodes.remove(node);
+            for output in &compiled.problem.nodes[*node as usize].outputs {
+                self.values.remove(output);
+            }
+        }
+    }
+}
+
+/// What happened when a plan ran.
+#[derive(Debug, Default)]
+pub(crate) struct Ran {
+    offsets: Offsets,
+    /// The problem's nodes that ran, in order.
+    pub(crate) nodes: Vec<highwater_plan::NodeId>,
+    /// The outputs that each left out, a bit for each.
+    pub(crate) left_out: Vec<u32>,
+    /// Seconds from the end of the node before to the end of each of those, so that they add up.
+    pub(crate) seconds: Vec<f64>,
+    /// One past the highest byte of the arena that was handed to a kernel.
+    pub(crate) peak_arena_bytes: u64,
+    /// Seconds spent running nodes again.
+    pub(crate) recompute_seconds: f64,
+    /// What was moved to and from disk.
+    pub(crate) io: Io,
+    /// What was moved to and from host memory.
+    pub(crate) host_io: Io,
+}
+
+impl Ran {
+    /// The problem's values that are in the arena now, with their offsets.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (highwater_plan::ValueId, u64)> {
+        let values = (0..).zip(self.offsets.all());
+        values.filter_map(|(value, offset)| Some((value, (*offset)?)))
+    }
+}
+
+/// What stopped a plan, and whether cells may be partly written.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) error: Error,
+    pub(crate) wrote: bool,
+    /// The guard that stopped it, if one did.
+    pub(crate) guard: Option<&'static str>,
+}
+
+/// Runs the instructions of `plan` as far as `until` says; all of them if it is `None`.
+pub(crate) fn execute(
+    machine: &Machine<'_>,
+    compiled: &Compiled,
+    plan: &Plan,
+    mut until: Option<Until>,
+) -> Result<Ran, Failed> {
+    let refused = |error| Failed {
+        error,
+        wrote: false,
+        guard: None,
+    };
+    let Some(transfers) = Transfers::of(machine, compiled, plan).map_err(refused)? else {
+        let mut run = Run::new(machine, compiled, None);
+        let (_, result) = run.all(plan, until.as_mut());
+        result.map_err(|(error, guard)| Failed {
+            error,
+            wrote: run.wrote,
+            guard,
+        })?;
+        return Ok(run.ran);
+    };
+    let computed = transfers::beside(&transfers, |board| {
+        let mut run = Run::new(machine, compiled, Some(board));
+        let (stopped_at, result) = run.all(plan, until.as_mut());
+        if result.is_err() || stopped_at < plan.instructions.len() {
+            board.stop(None);
+        }
+        let Run { ran, wrote, .. } = run;
+        (ran, wrote, stopped_at, result)
+    });
+    let ((mut ran, wrote, stopped_at, result), ended) = computed.map_err(refused)?;
+    // A transfer that failed stops the kernels too, and not the other way round.
+    let result = match ended.error {
+        Some(error) => Err((error, None)),
+        None => result,
+    };
+    result.map_err(|(error, guard)| Failed {
+        error,
+        wrote,
+        guard,
+    })?;
+    [ran.host_io, ran.io] = [Tier::Host, Tier::Disk].map(|tier| ended.io[tier as usize]);
+    ran.offsets.correct(plan, stopped_at, &ended.completed);
+    Ok(ran)
+}
+
+struct Run<'a> {
+    machine: &'a Machine<'a>,
+    compiled: &'a Compiled,
+    ran: Ran,
+    /// Which of the problem's nodes ran.
+    once: Vec<bool>,
+    wrote: bool,
+    /// When the last node ended, or the wait after it.
+    ended: Instant,
+    /// What lanes beside this one have done, if there are any.
+    board: Option<&'a Board>,
+}
+
+type Stopped = (Error, Option<&'static str>);
+
+impl<'a> Run<'a> {
+    fn new(machine: &'a Machine<'a>, compiled: &'a Compiled, board: Option<&'a Board>) -> Self {
+        Self {
+            machine,
+            compiled,
+            ran: Ran {
+                offsets: Offsets::start(compiled),
+                ..Ran::default()
+            },
+            once: vec![false; compiled.problem.nodes.len()],
+            wrote: false,
+            ended: Instant::now(),
+            board,
+        }
+    }
+
+    /// Runs the list, or as much of it as is wanted. Answers where it stopped.
+    fn all(&mut self, plan: &Plan, mut until: Option<&mut Until>) -> (usize, Result<(), Stopped>) {
+        let pool = self.machine.pool;
+        // On one of the pool's threads, so that kernels fork from inside the pool.
+        pool.run(|| {
+            self.ended = Instant::now();
+            for (i, instruction) in plan.instructions.iter().enumerate() {
+                if until.as_ref().is_some_and(|until| until.is_reached()) {
+                    return (i, Ok(()));
+                }
+                if let Err(stopped) = self.next(i, instruction) {
+                    return (i, Err(stopped));
+                }
+                if let Some(until) = &mut until {
+                    until.note(self.compiled, &instruction.action);
+                }
+            }
+            (plan.instructions.len(), Ok(()))
+        })
+    }
+
+    /// Carries out an instruction of this lane when its time has come; follows those of others.
+    fn next(&mut self, index: usize, instruction: &Instruction) -> Result<(), Stopped> {
+        let Some(board) = self.board.filter(|_| instruction.lane == Lane::Compute) else {
+            return self.instruction(&instruction.action);
+        };
+        if !board.wait_to_compute(&instruction.waits) {
+            return Err((Error::Internal("a transfer stopped the plan".into()), None));
+        }
+        if !instruction.waits.is_empty() {
+            self.ended = Instant::now();
+        }
+        self.instruction(&instruction.action)?;
+        board.computed(index);
+        Ok(())
+    }
+
+    fn instruction(&mut self, action: &Action) -> Result<(), Stopped> {
+        match action {
+            Action::Run {
+                node,
+                outputs,
+                scratch,
+            } => self.node(*node, outputs, *scratch),
+            Action::Guard { node } => self.node(*node, &[], None).map_err(|(error, _)| {
+                let guard = match &error {
+                    Error::Kernel {
+                        source: highwater_ops::KernelError::NonFinite { what },
+                        ..
+                    } => Some(*what),
+                    _ => None,
+                };
+                (error, guard)
+            }),
+            other => {
+                self.ran.offsets.apply(self.compiled, other);
+                Ok(())
+            }
+        }
+    }
+
+    fn node(
+        &mut self,
+        id: highwater_plan::NodeId,
+        offsets: &[Option<u64>],
+        scratch: Option<u64>,
+    ) -> Result<(), Stopped> {
+        let posed = &self.compiled.problem.nodes[id as usize];
+        let node = self.machine.graph.node(self.compiled.nodes[id as usize]);
+        let again = std::mem::replace(&mut self.once[id as usize], true) || posed.done;
+        self.ran.offsets.place(posed, offsets);
+        self.wrote |= !node.writes.is_empty();
+        self.note_rewrites(posed);
+        if !self.machine.dry {
+            self.compute(node, posed, offsets, scratch)
+                .map_err(|error| (error, None))?;
+        }
+        self.ran.offsets.take_over(self.compiled, posed, offsets);
+        let now = Instant::now();
+        let seconds = now.duration_since(self.ended).as_secs_f64();
+        self.ended = now;
+        let left_out = |&&(o, _): &&(u32, f64)| {
+            let unplaced = offsets.get(o as usize).is_none_or(Option::is_none);
+            unplaced && o < u32::BITS
+        };
+        let left_out = posed.optional.iter().filter(left_out);
+        self.ran.left_out.push(left_out.map(|&(o, _)| 1 << o).sum());
+        self.ran.nodes.push(id);
+        self.ran.seconds.push(seconds);
+        if again {
+            self.ran.recompute_seconds += seconds;
+        }
+        Ok(())
+    }
+
+    /// Cells that are about to be written in the arena have to go home, whatever happens.
+    fn note_rewrites(&self, posed: &highwater_plan::Node) {
+        let Some(board) = self.board else { return };
+        for &at in &posed.rewrites {
+            let value = posed.inputs[at as usize];
+            if let Some(offset) = self.ran.offsets.get(value) {
+                board.rewrites(value, offset);
+            }
+        }
+    }
+
+    /// Hands the buffers to the kernel.
+    fn compute(
+        &mut self,
+        node: &Node,
+        posed: &highwater_plan::Node,
+        offsets: &[Option<u64>],
+        scratch: Option<u64>,
+    ) -> Result<()> {
+        let inputs = self.inputs(node, posed)?;
+        let outputs = self.outputs(node, posed, offsets)?;
+        let bytes = posed.scratch_bytes;
+        let address = match scratch {
+            Some(offset) => self.arena(offset, bytes)?,
+            None => self.arena(0, 0)?,
+        };
+        let scratch = (address, bytes as usize);
+        call(self.machine, node, &inputs, &outputs, scratch)
+    }
+
+    fn arena(&mut self, offset: u64, bytes: u64) -> Result<*mut u8> {
+        self.ran.peak_arena_bytes = self.ran.peak_arena_bytes.max(offset + bytes);
+        Ok(self.machine.store.plans().ptr(offset, bytes)?)
+    }
+
+    fn inputs(
+        &mut self,
+        node: &Node,
+        posed: &highwater_plan::Node,
+    ) -> Result<SmallVec<[Buffer; 4]>> {
+        // The problem's inputs are the node's, less the cells that have memory of their own in any
+        // case, in the same order.
+        let mut ids = posed.inputs.iter();
+        node.inputs
+            .iter()
+            .map(|input| self.input(node, input, &mut ids))
+            .collect()
+    }
+
+    fn input(
+        &mut self,
+        node: &Node,
+        input: &Operand,
+        ids: &mut std::slice::Iter<'_, highwater_plan::ValueId>,
+    ) -> Result<Buffer> {
+        let absent = |what: &str| {
+            Error::Internal(format!(
+                "{} reads {what}, which is not there",
+                node.op.name()
+            ))
+        };
+        let (address, bytes, writable) = match input.source {
+            Source::Cell(id, _) => {
+                let posed = ids.as_slice().first();
+                let posed = posed.filter(|&&value| self.compiled.cell(value) == Some(id));
+                let posed = posed.copied();
+                if posed.is_some() {
+                    ids.next();
+                }
+                let cell = self.machine.cells.get(id);
+                let cell = cell.ok_or_else(|| absent("a dropped cell"))?;
+                let (address, bytes) = match (cell.storage(), posed) {
+                    (Some(storage), _) => (storage.address(), storage.bytes()),
+                    (None, Some(value)) => {
+                        let offset = self.ran.offsets.get(value);
+                        let offset =
+                            offset.ok_or_else(|| absent("a cell that is not in memory"))?;
+                        (self.arena(offset, cell.bytes())?, cell.bytes())
+                    }
+                    (None, None) => return Err(absent("a cell that is not in memory")),
+                };
+                let writable = node.writes.iter().any(|&(cell, _)| cell == id);
+                (address, bytes, writable)
+            }
+            Source::Value(value) => {
+                let id = ids
+                    .next()
+                    .ok_or_else(|| absent("a value of another problem"))?;
+                let (address, bytes) =
+                    self.value(value, *id).ok_or_else(|| absent("a value"))??;
+                (address, bytes, false)
+            }
+        };
+        Ok(Buffer {
+            address,
+            bytes: bytes as usize,
+            writable,
+            spec: input.spec.clone(),
+        })
+    }
+
+    fn value(
+        &mut self,
+        value: ValueId,
+        id: highwater_plan::ValueId,
+    ) -> Option<Result<(*mut u8, u64)>> {
+        if let Some(storage) = self.machine.storages.get(&value) {
+            return Some(Ok((storage.address(), storage.bytes())));
+        }
+        let offset = self.ran.offsets.get(id)?;
+        let bytes = self.compiled.problem.values[id as usize].bytes;
+        Some(self.arena(offset, bytes).map(|address| (address, bytes)))
+    }
+
+    fn outputs(
+        &mut self,
+        node: &Node,
+        posed: &highwater_plan::Node,
+        offsets: &[Option<u64>],
+    ) -> Result<SmallVec<[Buffer; 2]>> {
+        let mut buffers = SmallVec::new();
+        for (o, (&value, &id)) in node.outputs.iter().zip(&posed.outputs).enumerate() {
+            let absent = || Error::Internal(format!("no room planned for {}", node.op.name()));
+            let unplaced = offsets.get(o).is_none_or(Option::is_none);
+            let (address, bytes) = if let Some(storage) = self.machine.storages.get(&value) {
+                (storage.address(), storage.bytes())
+            } else if unplaced && posed.saved(o).is_some() {
+                (std::ptr::null_mut(), 0)
+            } else {
+                let offset = self.ran.offsets.get(id).ok_or_else(absent)?;
+                let bytes = self.compiled.problem.values[id as usize].bytes;
+                (self.arena(offset, bytes)?, bytes)
+            };
+            let spec = self.machine.graph.value(value).spec.clone();
+            buffers.push(Buffer {
+                address,
+                bytes: bytes as usize,
+                writable: true,
+                spec,
+            });
+        }
+        Ok(buffers)
+    }
+}
+
+/// A tensor's memory for the length of one kernel; no address for an output that is left out.
+struct Buffer {
+    address: *mut u8,
+    bytes: usize,
+    writable: bool,
+    spec: Spec,
+}
+
+impl Buffer {
+    fn view(&self) -> View<'_> {
+        if self.address.is_null() {
+            return View::left_out(&self.spec);
+        }
+        // SAFETY: the address lies in an arena below its height, or in a storage that the machine
+        // holds. The plan was verified: no other buffer that is alive overlaps it, except an output
+        // over an input where the operation offered that. Plans run under the engine's lock, one
+        // instruction at a time. Arena pages are zeros or earlier results, so they are initialised.
+        unsafe { View::new(self.address, self.bytes, self.writable, &self.spec) }
+    }
+}
+
+fn call(
+    machine: &Machine<'_>,
+    node: &Node,
+    inputs: &[Buffer],
+    outputs: &[Buffer],
+    (scratch, scratch_bytes): (*mut u8, usize),
+) -> Result<()> {
+    let op = node.op.as_ref();
+    let located = |source: highwater_graph::OpError| Error::Op {
+        source: Box::new(source),
+        module: node.site.module.to_string(),
+        location: node.site.location.to_string(),
+    };
+    let kernel = machine
+        .kernels
+        .get(op.name(), Device::Cpu)
+        .map_err(located)?;
+    let mut input_views: Vec<View<'_>> = inputs.iter().map(Buffer::view).collect();
+    let mut output_views: Vec<View<'_>> = outputs.iter().map(Buffer::view).collect();
+    // SAFETY: `scratch` is a range of the arena that the verified plan gives to this instruction
+    // alone, or empty.
+    let scratch = unsafe { std::slice::from_raw_parts_mut(scratch, scratch_bytes) };
+    let mut args = Args {
+        inputs: &mut input_views,
+        outputs: &mut output_views,
+        scratch,
+        pool: machine.pool,
+    };
+    let location = || node.site.location.to_string();
+    match catch_unwind(AssertUnwindSafe(|| kernel(op, &mut args))) {
+        Ok(Ok(())) if machine.check_finite => check_finite(node, outputs),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(source)) => Err(Error::Kernel {
+            op: op.name(),
+            source,
+            module: node.site.module.to_string(),
+            location: location(),
+        }),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let message = text
+                .or(panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            Err(Error::Panic {
+                op: op.name(),
+                message: message.to_owned(),
+                location: location(),
+            })
+        }
+    }
+}
+
+fn check_finite(node: &Node, outputs: &[Buffer]) -> Result<()> {
+    for output in outputs.iter().filter(|output| !output.address.is_null()) {
+        let view = output.view();
+        let finite = view
+            .storage::<f32>()
+            .is_ok_and(|values| values.iter().all(|v| v.is_finite()));
+        if output.spec.dtype == highwater_graph::DType::F32 && !finite {
+            return Err(Error::NonFinite {
+                what: "a result",
+                node: describe(node),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Operation, module and line of a node, for messages.
+pub(crate) fn describe(node: &Node) -> String {
+    let module = &node.site.module;
+    let inside = if module.is_empty() {
+        String::new()
+    } else {
+        format!(" in {module}")
+    };
+    format!("{}{inside} at {}", node.op.name(), node.site.location)
+}

@@ -1,0 +1,507 @@
+//! The transfers of a plan, each lane on a thread of its own beside the kernels.
+//!
+//! A lane works through its instructions in list order, and starts one when all that it waits for has
+//! completed. Who waits looks at one board, where every instruction is ticked off. When anything fails,
+//! or the kernels stop before the end of the list, the board says so: nobody starts anything any more,
+//! and who waits goes home. When [`beside`] returns, no transfer is under way.
+
+#![expect(unsafe_code, reason = "transfers go straight to and from the arena")]
+
+use crate::problem::compile::Compiled;
+use crate::problem::offsets::Offsets;
+use crate::report::Io;
+use crate::run::execute::Machine;
+use crate::store::cells::{Cell, failed};
+use crate::store::tiers::Below;
+use crate::{Error, Result};
+use highwater_graph::CellId;
+use highwater_memory::spill::{Extent, SpillError, Tag};
+use highwater_plan::{Action, Lane, Plan, Tier, ValueId, footprint_on};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Tags of values that are no cells start here: cells are numbered by 32 bits.
+const NO_CELL: u64 = 1 << 32;
+
+/// The lanes of transfers, and what their threads are called.
+const LANES: [(Lane, &str); 4] = [
+    (Lane::HostToDevice, "fetch"),
+    (Lane::DeviceToHost, "evict"),
+    (Lane::Read, "reads"),
+    (Lane::Write, "writes"),
+];
+
+/// The tier that a lane moves to or from.
+fn tier(lane: Lane) -> Option<Tier> {
+    match lane {
+        Lane::HostToDevice | Lane::DeviceToHost => Some(Tier::Host),
+        Lane::Read | Lane::Write => Some(Tier::Disk),
+        Lane::Compute | Lane::Communicate => None,
+    }
+}
+
+/// One copy of one value to or from a tier.
+struct Transfer<'a> {
+    /// Its index in the list.
+    index: u32,
+    value: ValueId,
+    tier: Tier,
+    fetch: bool,
+    memory: Stretch,
+    stored: Stored<'a>,
+}
+
+/// Bytes of the arena.
+#[derive(Clone, Copy)]
+struct Stretch {
+    address: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: an address of the plan arena, which is mapped for as long as the plan runs. The verified plan
+// orders who reads and writes there, whatever the thread.
+unsafe impl Send for Stretch {}
+// SAFETY: as above.
+unsafe impl Sync for Stretch {}
+
+impl Stretch {
+    /// The bytes, to write them below memory.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the arena answered the address for that many bytes, which are zeros or what was
+        // computed. The verified plan lets nobody write there until the transfer has completed.
+        unsafe { std::slice::from_raw_parts(self.address, self.bytes) }
+    }
+
+    /// The bytes, to fill them from below memory.
+    #[expect(clippy::mut_from_ref, reason = "the plan is the borrow")]
+    fn bytes_mut(&self) -> &mut [u8] {
+        // SAFETY: as above, and nobody reads there either.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) }
+    }
+}
+
+/// Where bytes are below memory.
+enum Stored<'a> {
+    Cell(CellId, &'a Cell),
+    Spilled(Copy),
+}
+
+/// A copy of a value that is no cell.
+#[derive(Clone)]
+struct Copy {
+    below: Arc<dyn Below>,
+    extent: Extent,
+    tag: Tag,
+}
+
+/// All that a plan moves.
+pub(crate) struct Transfers<'a> {
+    machine: &'a Machine<'a>,
+    compiled: &'a Compiled,
+    plan: &'a Plan,
+    /// In the order of [`LANES`].
+    lanes: [Vec<Transfer<'a>>; 4],
+    /// Held until the plan is over.
+    areas: Areas,
+}
+
+impl<'a> Transfers<'a> {
+    /// Those of a plan, with their addresses; none, if it moves nothing.
+    pub(crate) fn of(
+        machine: &'a Machine<'a>,
+        compiled: &'a Compiled,
+        plan: &'a Plan,
+    ) -> Result<Option<Self>> {
+        let moves = |action: &Action| matches!(action, Action::Fetch { .. } | Action::Evict { .. });
+        if machine.dry || !plan.instructions.iter().any(|i| moves(&i.action)) {
+            return Ok(None);
+        }
+        let no_tier =
+            || Error::Internal("the plan moves values to a tier that is not there".into());
+        let areas = Areas::of(machine, compiled, plan)?;
+        let mut transfers = Self {
+            machine,
+            compiled,
+            plan,
+            lanes: [const { Vec::new() }; 4],
+            areas,
+        };
+        let mut offsets = Offsets::start(compiled);
+        // The last copy of each value that is no cell.
+        let mut copies = BTreeMap::new();
+        for (index, instruction) in (0..).zip(&plan.instructions) {
+            let (&value, tier, fetch, place) = match &instruction.action {
+                Action::Fetch { value, tier, .. } => (value, *tier, true, None),
+                Action::Evict { value, tier, place } => (value, *tier, false, *place),
+                other => {
+                    offsets.apply(compiled, other);
+                    continue;
+                }
+            };
+            // A fetch says where it goes, an evict leaves from where it is.
+            let before = offsets.get(value);
+            offsets.apply(compiled, &instruction.action);
+            let offset = if fetch { offsets.get(value) } else { before };
+            let absent = || Error::Internal("the plan moves a value that is not there".into());
+            let bytes = compiled.problem.values[value as usize].bytes;
+            let memory = Stretch {
+                address: machine
+                    .store
+                    .plans()
+                    .ptr(offset.ok_or_else(absent)?, bytes)?,
+                bytes: bytes as usize,
+            };
+            let stored = match compiled.cell(value) {
+                Some(id) => {
+                    let cell = machine.cells.get(id).ok_or_else(absent)?;
+                    if cell.home() != Some(tier) {
+                        return Err(no_tier());
+                    }
+                    Stored::Cell(id, cell)
+                }
+                None if fetch => {
+                    let copy: &Copy = copies.get(&(tier, value)).ok_or_else(absent)?;
+                    Stored::Spilled(copy.clone())
+                }
+                None => {
+                    let place = place.ok_or_else(absent)?;
+                    let copy = transfers.areas.copy(tier, (value, index), place, bytes);
+                    let copy = copy.ok_or_else(no_tier)?;
+                    copies.insert((tier, value), copy.clone());
+                    Stored::Spilled(copy)
+                }
+            };
+            let transfer = Transfer {
+                index,
+                value,
+                tier,
+                fetch,
+                memory,
+                stored,
+            };
+            let lane = LANES.iter().position(|lane| lane.0 == instruction.lane);
+            transfers.lanes[lane.ok_or_else(no_tier)?].push(transfer);
+        }
+        Ok(Some(transfers))
+    }
+
+    /// Works through one lane until its end, or until the board is stopped.
+    fn lane(&self, board: &Board, lane: &[Transfer<'_>]) {
+        for transfer in lane {
+            let waits = &self.plan.instructions[transfer.index as usize].waits;
+            if !board.wait(waits).0 {
+                return;
+            }
+            let started = Instant::now();
+            let moved = catch_unwind(AssertUnwindSafe(|| self.carry_out(transfer)));
+            let moved =
+                moved.unwrap_or_else(|_| Err(Error::Internal("a transfer panicked".into())));
+            match moved {
+                Ok(bytes) => board.moved(transfer, bytes, started.elapsed().as_secs_f64()),
+                Err(error) => return board.stop(Some(error)),
+            }
+        }
+    }
+
+    /// Answers how many bytes were really moved.
+    fn carry_out(&self, transfer: &Transfer<'_>) -> Result<u64> {
+        let memory = transfer.memory;
+        let all = |done: Result<(), SpillError>| done.map(|()| memory.bytes as u64);
+        let moved = match (&transfer.stored, transfer.fetch) {
+            (Stored::Cell(id, cell), true) => cell.read(*id, memory.bytes_mut()),
+            (Stored::Cell(id, cell), false) => cell.write(*id, memory.bytes()),
+            (Stored::Spilled(copy), true) => {
+                all(copy.below.read(copy.extent, copy.tag, memory.bytes_mut()))
+            }
+            (Stored::Spilled(copy), false) => {
+                all(copy.below.write(copy.extent, copy.tag, memory.bytes()))
+            }
+        };
+        moved.map_err(|source| self.failed(transfer.value, source))
+    }
+
+    fn failed(&self, value: ValueId, source: SpillError) -> Error {
+        let graph = self.machine.graph;
+        if let Some(id) = self.compiled.cell(value) {
+            return failed(graph, id, source);
+        }
+        let made = self.compiled.value(value);
+        let made = made.and_then(|id| graph.value(id).producer);
+        let made = made.map(|(node, _)| crate::run::execute::describe(graph.node(node)));
+        let made = made.unwrap_or_else(|| "a user's input".to_owned());
+        Error::Disk {
+            what: format!("a value of {made}"),
+            source,
+        }
+    }
+
+    /// Writes home the cells that were rewritten and are still in the arena.
+    fn go_home(&self, board: &Board) -> Option<Error> {
+        let mut first = None;
+        let rewritten = std::mem::take(&mut board.lock().rewritten);
+        for (value, offset) in rewritten {
+            let written = self.write_home(value, offset);
+            let mut done = board.lock();
+            match written {
+                Ok((tier, bytes)) => done.io[tier as usize].bytes_written += bytes,
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        first
+    }
+
+    /// Answers how many bytes were written, and where to.
+    fn write_home(&self, value: ValueId, offset: u64) -> Result<(Tier, u64)> {
+        let gone = || Error::Internal("a cell that was rewritten is gone".into());
+        let id = self.compiled.cell(value).ok_or_else(gone)?;
+        let cell = self.machine.cells.get(id).ok_or_else(gone)?;
+        let tier = cell.home().ok_or_else(gone)?;
+        let memory = Stretch {
+            address: self.machine.store.plans().ptr(offset, cell.bytes())?,
+            bytes: cell.bytes() as usize,
+        };
+        let written = cell.write(id, memory.bytes()).map(|bytes| (tier, bytes));
+        written.map_err(|source| failed(self.machine.graph, id, source))
+    }
+}
+
+/// The parts of tiers where a plan puts values that are no cells.
+struct Areas {
+    run: u64,
+    /// By tier: where each starts.
+    starts: Vec<(Tier, Arc<dyn Below>, u64)>,
+}
+
+impl Areas {
+    fn of(machine: &Machine<'_>, compiled: &Compiled, plan: &Plan) -> Result<Self> {
+        // Each run of a plan has a number of its own, so that no copy is taken for one of another run.
+        static RUNS: AtomicU64 = AtomicU64::new(1);
+        let mut areas = Self {
+            run: RUNS.fetch_add(1, Ordering::Relaxed),
+            starts: Vec::new(),
+        };
+        for below in machine.cells.tiers().all() {
+            let end = |action: &Action| match *action {
+                Action::Evict {
+                    value,
+                    tier,
+                    place: Some(place),
+                } if tier == below.tier() => {
+                    let bytes = compiled.problem.values[value as usize].bytes;
+                    place + footprint_on(tier, bytes)
+                }
+                _ => 0,
+            };
+            let ends = plan.instructions.iter().map(|i| end(&i.action));
+            let start = below.area(ends.max().unwrap_or(0))?;
+            areas.starts.push((below.tier(), below, start));
+        }
+        Ok(areas)
+    }
+
+    /// The copy that an instruction makes of a value on a tier.
+    fn copy(
+        &self,
+        tier: Tier,
+        (value, index): (ValueId, u32),
+        place: u64,
+        bytes: u64,
+    ) -> Option<Copy> {
+        let (_, below, start) = self.starts.iter().find(|area| area.0 == tier)?;
+        Some(Copy {
+            below: Arc::clone(below),
+            extent: Extent {
+                offset: start + place,
+                capacity: bytes,
+            },
+            tag: Tag {
+                cell: NO_CELL + u64::from(value),
+                version: self.run << 32 | u64::from(index),
+            },
+        })
+    }
+}
+
+impl Drop for Areas {
+    fn drop(&mut self) {
+        for (_, below, _) in &self.starts {
+            below.leave();
+        }
+    }
+}
+
+/// What has completed.
+#[derive(Debug)]
+pub(crate) struct Board {
+    /// By index in the list: the tier that an instruction moves to or from.
+    tiers: Vec<Option<Tier>>,
+    done: Mutex<Done>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Done {
+    /// By index in the list.
+    completed: Vec<bool>,
+    /// Nothing is started any more.
+    stopped: bool,
+    error: Option<Error>,
+    /// Cells that were rewritten in the arena, and are not home yet, with their offsets.
+    rewritten: BTreeMap<ValueId, u64>,
+    /// By tier.
+    io: [Io; 2],
+    /// The tier that something was moved to or from last.
+    last: Option<Tier>,
+}
+
+impl Board {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            tiers: plan.instructions.iter().map(|i| tier(i.lane)).collect(),
+            done: Mutex::new(Done {
+                completed: vec![false; plan.instructions.len()],
+                stopped: false,
+                error: None,
+                rewritten: BTreeMap::new(),
+                io: [Io::default(); 2],
+                last: None,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for instructions. Answers whether to go on, which is not so if the plan is stopped, and the
+    /// tier that was waited for last.
+    fn wait(&self, waits: &[u32]) -> (bool, Option<Tier>) {
+        let mut done = self.lock();
+        let mut waited = None;
+        loop {
+            let open = waits.iter().find(|&&wait| !done.completed[wait as usize]);
+            let Some(&open) = open.filter(|_| !done.stopped) else {
+                return (!done.stopped, waited);
+            };
+            waited = self.tiers[open as usize];
+            done = (self.changed.wait(done)).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// As [`Board::wait`], for kernels; notes how long that took. Answers whether to go on.
+    pub(crate) fn wait_to_compute(&self, waits: &[u32]) -> bool {
+        let started = Instant::now();
+        let (goes_on, waited) = self.wait(waits);
+        if let Some(tier) = waited {
+            self.lock().io[tier as usize].wait_seconds += started.elapsed().as_secs_f64();
+        }
+        goes_on
+    }
+
+    /// An instruction of the compute lane has completed.
+    pub(crate) fn computed(&self, index: usize) {
+        self.lock().completed[index] = true;
+        self.changed.notify_all();
+    }
+
+    /// Bytes of a cell in the arena are about to be written.
+    pub(crate) fn rewrites(&self, value: ValueId, offset: u64) {
+        self.lock().rewritten.insert(value, offset);
+    }
+
+    fn moved(&self, transfer: &Transfer<'_>, bytes: u64, seconds: f64) {
+        let mut done = self.lock();
+        done.completed[transfer.index as usize] = true;
+        done.last = Some(transfer.tier);
+        let io = &mut done.io[transfer.tier as usize];
+        if transfer.fetch {
+            io.bytes_read += bytes;
+            io.read_seconds += seconds;
+        } else {
+            io.bytes_written += bytes;
+            io.write_seconds += seconds;
+            done.rewritten.remove(&transfer.value);
+        }
+        drop(done);
+        self.changed.notify_all();
+    }
+
+    /// Nothing is started any more.
+    pub(crate) fn stop(&self, error: Option<Error>) {
+        let mut done = self.lock();
+        done.stopped = true;
+        if done.error.is_none() {
+            done.error = error;
+        }
+        drop(done);
+        self.changed.notify_all();
+    }
+}
+
+/// Sends the lanes home if the thread that they serve panics.
+struct StopIfUnwinding<'a>(&'a Board);
+
+impl Drop for StopIfUnwinding<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop(None);
+        }
+    }
+}
+
+/// What the lanes came to.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// What was moved, and what it took, by tier.
+    pub(crate) io: [Io; 2],
+    /// The first transfer that failed.
+    pub(crate) error: Option<Error>,
+    /// By index in the list: what has completed.
+    pub(crate) completed: Vec<bool>,
+}
+
+/// Runs `compute` beside the lanes of a plan, and waits for both. `compute` says when it completed what,
+/// and stops the board if it does not come to the end of the list.
+pub(crate) fn beside<R>(
+    transfers: &Transfers<'_>,
+    compute: impl FnOnce(&Board) -> R,
+) -> Result<(R, Ended)> {
+    let board = Board::new(transfers.plan);
+    let result = std::thread::scope(|scope| {
+        let lanes = LANES.iter().zip(&transfers.lanes);
+        for ((_, name), lane) in lanes.filter(|(_, lane)| !lane.is_empty()) {
+            let named = std::thread::Builder::new().name(format!("highwater-{name}"));
+            let board = &board;
+            let started = named.spawn_scoped(scope, move || transfers.lane(board, lane));
+            if let Err(error) = started {
+                board.stop(None);
+                return Err(Error::Build(format!("no thread for transfers: {error}")));
+            }
+        }
+        let _unwinding = StopIfUnwinding(&board);
+        let result = compute(&board);
+        Ok((result, Instant::now()))
+    });
+    let (result, computed) = result?;
+    let error = transfers.go_home(&board);
+    let done = board
+        .done
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let mut io = done.io;
+    if let Some(tier) = done.last {
+        io[tier as usize].wait_seconds += computed.elapsed().as_secs_f64();
+    }
+    Ok((
+        result,
+        Ended {
+            io,
+            error: done.error.or(error),
+            completed: done.completed,
+        },
+    ))
+}

@@ -1,0 +1,492 @@
+//! Where the bytes of cells are: in memory, or on a tier below it.
+
+use crate::store::tiers::{Place, Tiers};
+use crate::store::{Storage, Store};
+use crate::{Error, Result, store::raw};
+use highwater_graph::{Category, CellId, Graph};
+use highwater_memory::spill::{SpillError, Tag};
+use highwater_plan::Tier;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Cells of at least so many bytes may be moved to tiers below memory.
+pub(crate) const MOVABLE_BYTES: u64 = 64 << 10;
+
+/// The bytes of one cell.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    bytes: u64,
+    category: Category,
+    /// In memory; if not, they are below it.
+    storage: Option<Arc<Storage>>,
+    /// Their place below memory, while they are there.
+    place: Option<Place>,
+    /// How often they were written below memory; never means that they are zeros if they are there.
+    version: AtomicU64,
+    /// A plan decided where they are.
+    settled: bool,
+}
+
+impl Cell {
+    /// In memory, in storage that is there already.
+    pub(crate) fn in_memory(storage: Arc<Storage>, category: Category) -> Self {
+        Self {
+            bytes: storage.bytes(),
+            category,
+            storage: Some(storage),
+            place: None,
+            version: AtomicU64::new(0),
+            settled: false,
+        }
+    }
+
+    /// Zeros, below memory, where nothing is written for them.
+    pub(crate) fn zeros(bytes: u64, category: Category, place: Place) -> Self {
+        Self {
+            bytes,
+            category,
+            storage: None,
+            place: Some(place),
+            version: AtomicU64::new(0),
+            settled: false,
+        }
+    }
+
+    /// Its storage, if it is in memory.
+    pub(crate) fn storage(&self) -> Option<&Arc<Storage>> {
+        self.storage.as_ref()
+    }
+
+    /// The tier that it is on; none if it is in memory.
+    pub(crate) fn home(&self) -> Option<Tier> {
+        match &self.storage {
+            Some(_) => None,
+            None => self.place.as_ref().map(Place::tier),
+        }
+    }
+
+    /// How many bytes there are.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether they could be elsewhere: below memory, or in memory that nobody else holds and that would
+    /// be free at once.
+    pub(crate) fn is_movable(&self) -> bool {
+        let alone = |storage: &Arc<Storage>| storage.is_home() && Arc::strong_count(storage) == 1;
+        self.bytes >= MOVABLE_BYTES && self.storage.as_ref().is_none_or(alone)
+    }
+
+    /// Reads them from below memory. Answers how many bytes were really read.
+    pub(crate) fn read(&self, id: CellId, to: &mut [u8]) -> Result<u64, SpillError> {
+        let version = self.version.load(Ordering::Acquire);
+        match &self.place {
+            Some(place) if version > 0 => {
+                let cell = u64::from(id);
+                place.read(Tag { cell, version }, to)?;
+                Ok(to.len() as u64)
+            }
+            _ => {
+                to.fill(0);
+                Ok(0)
+            }
+        }
+    }
+
+    /// Writes them to their place below memory: from then on no earlier version counts, even if this
+    /// fails.
+    pub(crate) fn write(&self, id: CellId, from: &[u8]) -> Result<u64, SpillError> {
+        let Some(place) = &self.place else {
+            return Ok(0);
+        };
+        let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
+        let cell = u64::from(id);
+        place.write(Tag { cell, version }, from)?;
+        Ok(from.len() as u64)
+    }
+}
+
+/// All cells of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Cells {
+    all: BTreeMap<CellId, Cell>,
+    tiers: Tiers,
+    dry: bool,
+    settled: bool,
+}
+
+impl Cells {
+    pub(crate) fn new(tiers: Tiers, dry: bool) -> Self {
+        Self {
+            tiers,
+            dry,
+            ..Self::default()
+        }
+    }
+
+    /// The tiers below memory.
+    pub(crate) fn tiers(&self) -> &Tiers {
+        &self.tiers
+    }
+
+    pub(crate) fn get(&self, id: CellId) -> Option<&Cell> {
+        self.all.get(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (CellId, &Cell)> {
+        self.all.iter().map(|(&id, cell)| (id, cell))
+    }
+
+    pub(crate) fn insert(&mut self, id: CellId, cell: Cell) {
+        self.all.insert(id, cell);
+    }
+
+    pub(crate) fn remove(&mut self, id: CellId) {
+        self.all.remove(&id);
+    }
+
+    /// Whether a plan of a training step has decided where cells are.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Has the next plan of a training step decide anew.
+    pub(crate) fn unsettle(&mut self) {
+        self.settled = false;
+    }
+
+    /// The storage of a cell's bytes; of a copy, if they are below memory.
+    pub(crate) fn copy(
+        &self,
+        store: &Arc<Store>,
+        graph: &Graph,
+        id: CellId,
+    ) -> Result<Arc<Storage>> {
+        let cell = self.known(id)?;
+        if let Some(storage) = &cell.storage {
+            return Ok(Arc::clone(storage));
+        }
+        let storage = store.alloc_home(
+            cell.bytes,
+            cell.category,
+            "a cell that is read from below memory",
+        )?;
+        self.fill(cell, graph, id, &storage)?;
+        Ok(storage)
+    }
+
+    /// As [`Cells::copy`], to be written. What the disk lost is not a number, so that nothing is computed
+    /// from it unless all of it is replaced; with `lost`, neither is what cannot be read.
+    pub(crate) fn copy_to_write(
+        &self,
+        store: &Arc<Store>,
+        graph: &Graph,
+        id: CellId,
+        lost: bool,
+    ) -> Result<Arc<Storage>> {
+        let cell = self.known(id)?;
+        if let Some(storage) = &cell.storage {
+            return Ok(Arc::clone(storage));
+        }
+        let storage = store.alloc_home(
+            cell.bytes,
+            cell.category,
+            "a cell that is read from below memory",
+        )?;
+        match self.fill(cell, graph, id, &storage) {
+            Ok(()) => {}
+            Err(Error::Disk { source, .. })
+                if lost || matches!(source, SpillError::Damaged { .. }) =>
+            {
+                raw::bytes_mut(&storage).fill(0xff);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(storage)
+    }
+
+    /// Writes a copy back, if it is one.
+    pub(crate) fn write_back(&self, graph: &Graph, id: CellId, copy: &Storage) -> Result<()> {
+        let cell = self.known(id)?;
+        if cell.storage.is_some() || self.dry {
+            return Ok(());
+        }
+        let written = cell.write(id, raw::bytes(copy));
+        written
+            .map(|_| ())
+            .map_err(|source| failed(graph, id, source))
+    }
+
+    fn fill(&self, cell: &Cell, graph: &Graph, id: CellId, storage: &Storage) -> Result<()> {
+        if self.dry {
+            return Ok(());
+        }
+        let read = cell.read(id, raw::bytes_mut(storage));
+        read.map(|_| ()).map_err(|source| failed(graph, id, source))
+    }
+
+    fn known(&self, id: CellId) -> Result<&Cell> {
+        let gone = || Error::Internal("a cell that was dropped is used".into());
+        self.all.get(&id).ok_or_else(gone)
+    }
+
+    /// What the cells among `ids` that are in memory take there.
+    pub(crate) fn memory_bytes(&self, store: &Store, ids: impl Iterator<Item = CellId>) -> u64 {
+        let cells = ids.filter_map(|id| self.all.get(&id));
+        let in_memory = cells.filter(|cell| cell.storage.is_some());
+        in_memory.map(|cell| store.home_cost(cell.bytes)).sum()
+    }
+
+    /// What the cells that `is_posed` does not name take on a tier.
+    pub(crate) fn others_on(&self, tier: Tier, is_posed: impl Fn(CellId) -> bool) -> u64 {
+        let others = self.all.iter().filter(|&(&id, _)| !is_posed(id));
+        let places = others.filter_map(|(_, cell)| cell.place.as_ref());
+        let there = places.filter(|place| place.tier() == tier);
+        there.map(Place::cost).sum()
+    }
+
+    /// Whether all of these are where a plan wants them, as far as another plan settled that.
+    pub(crate) fn are_at(&self, homes: impl IntoIterator<Item = (CellId, Option<Tier>)>) -> bool {
+        homes.into_iter().all(|(id, home)| {
+            let at = |cell: &Cell| !cell.settled || cell.home() == home;
+            self.all.get(&id).is_some_and(at)
+        })
+    }
+
+    /// Moves cells to where a plan wants them. With `for_good` other problems leave them there.
+    ///
+    /// Who finds no room waits until others have made some: those that leave memory go first. A move that
+    /// fails leaves the cell in memory or where it was.
+    pub(crate) fn settle(
+        &mut self,
+        store: &Arc<Store>,
+        graph: &Graph,
+        homes: &[(CellId, Option<Tier>)],
+        for_good: bool,
+    ) -> Result<()> {
+        let mut parked = BTreeSet::new();
+        loop {
+            let (mut moved, mut waiting) = (false, None);
+            for leaves_memory in [true, false] {
+                for &(id, home) in homes {
+                    let at = self.known(id)?.home();
+                    if at == home || at.is_none() != leaves_memory {
+                        continue;
+                    }
+                    match self.move_to(store, graph, id, home) {
+                        Ok(()) => moved = true,
+                        Err(error) if error.is_full() => {
+                            // It may have come half its way, into memory.
+                            moved |= self.known(id)?.home() != at;
+                            waiting = Some(error);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            match waiting {
+                None => break,
+                // Where two tiers are full of what belongs on the other, a third is a detour.
+                Some(error) if !moved => {
+                    let waits = |&&(id, home): &&(CellId, Option<Tier>)| {
+                        let in_memory =
+                            self.all.get(&id).is_some_and(|cell| cell.storage.is_some());
+                        in_memory && home.is_some() && !parked.contains(&id)
+                    };
+                    let Some(&(id, _)) = homes.iter().find(waits) else {
+                        return Err(error);
+                    };
+                    parked.insert(id);
+                    if self.park(graph, id).is_err() {
+                        return Err(error);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        if for_good {
+            self.settled = true;
+            for (id, _) in homes {
+                if let Some(cell) = self.all.get_mut(id) {
+                    cell.settled = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to it that a plan finds an area of so many bytes on a tier.
+    pub(crate) fn clear_area(&mut self, graph: &Graph, tier: Tier, bytes: u64) -> Result<()> {
+        let below = self.tiers.get(tier)?;
+        let area = |_: &Self| {
+            let area = below.area(bytes);
+            below.leave();
+            area.map(|_| ())
+        };
+        self.without_holes(graph, area)
+    }
+
+    /// A place for so many bytes on the nearest tier that has one.
+    pub(crate) fn take(&mut self, graph: &Graph, bytes: u64, what: &str) -> Result<Place> {
+        self.without_holes(graph, |cells| cells.tiers.take(bytes, what))
+    }
+
+    /// What `take` answers; where only holes were in its way on a disk, what it answers without them.
+    fn without_holes<T>(&mut self, graph: &Graph, take: impl Fn(&Self) -> Result<T>) -> Result<T> {
+        match take(self) {
+            Err(error) if self.close_holes(graph, &error)? => take(self),
+            other => other,
+        }
+    }
+
+    /// Moves cells down on a disk that has no place for something, though bytes enough are free. Answers
+    /// whether there were holes.
+    fn close_holes(&mut self, graph: &Graph, full: &Error) -> Result<bool> {
+        match *full {
+            Error::DiskFull {
+                bytes,
+                room_bytes,
+                taken_bytes,
+                ..
+            } if taken_bytes.saturating_add(bytes) <= room_bytes => {}
+            _ => return Ok(false),
+        }
+        if self.tiers.writable().disk.is_none() {
+            return Ok(false);
+        }
+        let on_disk = self.all.iter_mut().filter_map(|(&id, cell)| {
+            let written = (cell.version.load(Ordering::Acquire) > 0).then_some(u64::from(id));
+            Some((id, written, cell.place.as_mut()?))
+        });
+        let mut on_disk: Vec<(CellId, Option<u64>, &mut Place)> = on_disk.collect();
+        on_disk.sort_unstable_by_key(|(.., place)| place.offset());
+        let mut any = false;
+        for (id, written, place) in on_disk {
+            let lower = place.lower(written);
+            any |= lower.map_err(|source| failed(graph, id, source))?;
+        }
+        Ok(any)
+    }
+
+    /// Makes room in memory for so many bytes, or some of it: moves a cell out that is not needed. The
+    /// smallest that suffices goes, or else the largest for which there is a place. Answers whether there
+    /// was one; if all together are not enough, none goes.
+    pub(crate) fn make_room(
+        &mut self,
+        graph: &Graph,
+        bytes: u64,
+        is_needed: impl Fn(CellId) -> bool,
+    ) -> Result<bool> {
+        let movable = self
+            .all
+            .iter()
+            .filter(|&(&id, cell)| cell.storage.is_some() && cell.is_movable() && !is_needed(id));
+        let mut movable: Vec<(CellId, u64)> = movable.map(|(&id, cell)| (id, cell.bytes)).collect();
+        movable.sort_by_key(|&(_, own)| {
+            let suffices = own >= bytes;
+            (!suffices, if suffices { own } else { u64::MAX - own })
+        });
+        if movable.iter().map(|&(_, own)| own).sum::<u64>() < bytes {
+            return Ok(false);
+        }
+        for (id, _) in movable {
+            match self.park(graph, id) {
+                Ok(()) => {
+                    // The next plan of a training step knows best who should have gone.
+                    self.settled = false;
+                    return Ok(true);
+                }
+                Err(error) if error.is_full() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Moves a cell out of memory to the nearest tier that has room and that plans may write to.
+    fn park(&mut self, graph: &Graph, id: CellId) -> Result<()> {
+        let (open, what, bytes) = (
+            self.tiers.writable(),
+            name(graph, id),
+            self.known(id)?.bytes,
+        );
+        let place = self.without_holes(graph, |_| open.take(bytes, &what))?;
+        self.move_out(graph, id, place)
+    }
+
+    /// Moves a cell, between tiers through memory.
+    fn move_to(
+        &mut self,
+        store: &Arc<Store>,
+        graph: &Graph,
+        id: CellId,
+        home: Option<Tier>,
+    ) -> Result<()> {
+        if self.known(id)?.home().is_some() {
+            self.move_in(store, graph, id)?;
+        }
+        match home {
+            Some(tier) => {
+                let below = self.tiers.get(tier)?;
+                let (bytes, what) = (self.known(id)?.bytes, name(graph, id));
+                let place = self.without_holes(graph, |_| Place::take(&below, bytes, &what))?;
+                self.move_out(graph, id, place)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Moves a cell out of memory to the nearest tier that has room.
+    pub(crate) fn move_below(&mut self, graph: &Graph, id: CellId) -> Result<()> {
+        let place = self.take(graph, self.known(id)?.bytes, &name(graph, id))?;
+        self.move_out(graph, id, place)
+    }
+
+    /// Writes a cell to a place below memory and gives its memory back.
+    fn move_out(&mut self, graph: &Graph, id: CellId, place: Place) -> Result<()> {
+        let dry = self.dry;
+        let Some(cell) = self.all.get_mut(&id) else {
+            return Ok(());
+        };
+        let Some(storage) = &cell.storage else {
+            return Ok(());
+        };
+        cell.place = Some(place);
+        let written = if dry {
+            Ok(0)
+        } else {
+            cell.write(id, raw::bytes(storage))
+        };
+        if let Err(source) = written {
+            cell.place = None;
+            return Err(failed(graph, id, source));
+        }
+        cell.storage = None;
+        Ok(())
+    }
+
+    /// Reads a cell into memory and gives its place below back.
+    fn move_in(&mut self, store: &Arc<Store>, graph: &Graph, id: CellId) -> Result<()> {
+        let storage = self.copy(store, graph, id)?;
+        if let Some(cell) = self.all.get_mut(&id) {
+            cell.storage = Some(storage);
+            cell.place = None;
+        }
+        Ok(())
+    }
+}
+
+/// What messages call a cell.
+pub(crate) fn name(graph: &Graph, id: CellId) -> String {
+    let cell = graph.cell(id);
+    cell.map_or_else(|| format!("cell {id}"), |cell| cell.name.to_string())
+}
+
+/// The error of a transfer of a cell.
+pub(crate) fn failed(graph: &Graph, id: CellId, source: SpillError) -> Error {
+    Error::Disk {
+        what: name(graph, id),
+        source,
+    }
+}

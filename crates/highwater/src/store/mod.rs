@@ -1,0 +1,323 @@
+//! The engine's memory: an arena for state, one for plans, beside tiers below rooms for cells that
+//! may go there, and one budget over all.
+
+pub(crate) mod cells;
+pub(crate) mod disk;
+pub(crate) mod disk_clock;
+pub(crate) mod host;
+pub(crate) mod limits;
+pub(crate) mod raw;
+pub(crate) mod tiers;
+
+use crate::{Error, Result};
+use highwater_graph::Category;
+use highwater_memory::{Arena, Category as Kind, Events, Room, Rooms, RoomsError};
+use highwater_memory::{Slot, Slots, SlotsError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// All memory. State (inputs, kept values, cells) lies in slots of the one arena; plans run in the
+/// other. Cells that may move below memory and back have rooms, which are free wherever they lie.
+#[derive(Debug)]
+pub(crate) struct Store {
+    slots: Mutex<Slots>,
+    state: Arc<Arena>,
+    plans: Arena,
+    homes: Option<Mutex<Rooms>>,
+    /// Bytes that all together may map.
+    budget: AtomicU64,
+    /// The most bytes that were mapped for all.
+    most: AtomicU64,
+    /// How far up the plan arena holds values between two plans of one step.
+    held: AtomicU64,
+    pub(crate) events: Events,
+    /// The most bytes mapped since [`Store::take_peak`].
+    peak: AtomicU64,
+    /// Nothing is ever touched: only address space is taken.
+    dry: bool,
+}
+
+/// Bytes of state; given back when the last owner drops it.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    store: Arc<Store>,
+    place: Place,
+    bytes: u64,
+    category: Category,
+}
+
+/// What a storage has taken.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Slot(Slot),
+    Room(Room),
+}
+
+impl Store {
+    /// Reserves address space for arenas of up to `capacity` bytes each; with `homes`, for rooms too.
+    pub(crate) fn new(capacity: u64, budget: u64, homes: bool, dry: bool) -> Result<Self> {
+        let state = Arc::new(Arena::reserve(capacity)?);
+        let homes = homes.then(|| Rooms::for_bytes(capacity)).transpose()?;
+        Ok(Self {
+            slots: Mutex::new(Slots::new(Arc::clone(&state), budget)),
+            state,
+            plans: Arena::reserve(capacity)?,
+            homes: homes.map(Mutex::new),
+            budget: AtomicU64::new(budget),
+            most: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            events: Events::new(),
+            peak: AtomicU64::new(0),
+            dry,
+        })
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes zeroed bytes for state, giving up the plan arena's idle pages if they are in the way.
+    pub(crate) fn alloc(
+        self: &Arc<Self>,
+        bytes: u64,
+        category: Category,
+        what: &'static str,
+    ) -> Result<Arc<Storage>> {
+        let failed = |source| Error::State {
+            what,
+            bytes,
+            source,
+        };
+        self.make_way(bytes)?;
+        let mut slots = self.slots();
+        let budget = if self.dry { u64::MAX } else { self.budget() };
+        let limit = || budget.saturating_sub(self.plans.mapped_bytes() + self.home_bytes());
+        slots.set_limit(limit());
+        let slot = match slots.alloc(bytes) {
+            Err(SlotsError::Full { .. }) => {
+                self.plans.set_height(self.held.load(Ordering::Acquire))?;
+                slots.set_limit(limit());
+                slots.alloc(bytes)
+            }
+            other => other,
+        }
+        .map_err(failed)?;
+        drop(slots);
+        let storage = self.storage(Place::Slot(slot), bytes, category);
+        if !self.dry {
+            crate::store::raw::zero(storage.address(), bytes);
+        }
+        Ok(storage)
+    }
+
+    /// Takes zeroed bytes for a cell that may move below memory and back; see [`Store::alloc`].
+    pub(crate) fn alloc_home(
+        self: &Arc<Self>,
+        bytes: u64,
+        category: Category,
+        what: &'static str,
+    ) -> Result<Arc<Storage>> {
+        let Some(homes) = &self.homes else {
+            return self.alloc(bytes, category, what);
+        };
+        self.make_way(bytes)?;
+        let mut rooms = homes.lock().unwrap_or_else(PoisonError::into_inner);
+        let budget = if self.dry { u64::MAX } else { self.budget() };
+        let others = self.state.mapped_bytes() + rooms.bytes();
+        let left = || budget.saturating_sub(others + self.plans.mapped_bytes());
+        if rooms.cost(bytes) > left() {
+            self.plans.set_height(self.held.load(Ordering::Acquire))?;
+        }
+        let full = SlotsError::Full {
+            asked: bytes,
+            live: others,
+            limit: budget.saturating_sub(self.plans.mapped_bytes()),
+            largest_hole: 0,
+        };
+        let failed = |source| Error::State {
+            what,
+            bytes,
+            source,
+        };
+        if rooms.cost(bytes) > left() {
+            return Err(failed(full));
+        }
+        let room = rooms.take(bytes).map_err(|error| match error {
+            RoomsError::Full { .. } => failed(full),
+            RoomsError::Arena(source) => Error::Arena(source),
+        })?;
+        drop(rooms);
+        let storage = self.storage(Place::Room(room), bytes, category);
+        // Elsewhere pages do not come back as zeros.
+        if !self.dry && cfg!(not(target_os = "linux")) {
+            crate::store::raw::zero(storage.address(), bytes);
+        }
+        Ok(storage)
+    }
+
+    /// In a dry run nothing is refused; but what a run would give up for these bytes goes there too.
+    fn make_way(&self, bytes: u64) -> Result<()> {
+        if self.dry && self.mapped_bytes().saturating_add(bytes) > self.budget() {
+            self.plans.set_height(self.held.load(Ordering::Acquire))?;
+        }
+        Ok(())
+    }
+
+    /// The most bytes that were mapped since this was last asked.
+    pub(crate) fn take_peak(&self) -> u64 {
+        let now = self.mapped_bytes();
+        self.peak.swap(now, Ordering::AcqRel).max(now)
+    }
+
+    fn storage(self: &Arc<Self>, place: Place, bytes: u64, category: Category) -> Arc<Storage> {
+        self.record(highwater_memory::Action::Alloc, category, bytes);
+        self.note();
+        Arc::new(Storage {
+            store: Arc::clone(self),
+            place,
+            bytes,
+            category,
+        })
+    }
+
+    fn homes(&self) -> Option<MutexGuard<'_, Rooms>> {
+        let homes = self.homes.as_ref()?;
+        Some(homes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Bytes that cells take that may move.
+    pub(crate) fn home_bytes(&self) -> u64 {
+        self.homes().map_or(0, |rooms| rooms.bytes())
+    }
+
+    /// What a cell of `bytes` takes that may move.
+    pub(crate) fn home_cost(&self, bytes: u64) -> u64 {
+        self.homes().map_or(0, |rooms| rooms.cost(bytes))
+    }
+
+    fn record(&self, action: highwater_memory::Action, category: Category, bytes: u64) {
+        self.events.record(&highwater_memory::Event {
+            action,
+            bytes,
+            category: kind(category),
+            label: highwater_memory::Label::Text("state"),
+        });
+    }
+
+    /// Bytes that all together may map.
+    pub(crate) fn budget(&self) -> u64 {
+        self.budget.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_budget(&self, bytes: u64) {
+        self.budget.store(bytes, Ordering::Release);
+    }
+
+    /// Bytes mapped for state, cells that may move among it.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.state.mapped_bytes() + self.home_bytes()
+    }
+
+    /// Bytes mapped for all.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.state_bytes() + self.plans.mapped_bytes()
+    }
+
+    /// The most that was mapped for all at any time.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.most.load(Ordering::Acquire)
+    }
+
+    fn note(&self) {
+        let mapped = self.mapped_bytes();
+        self.most.fetch_max(mapped, Ordering::AcqRel);
+        self.peak.fetch_max(mapped, Ordering::AcqRel);
+    }
+
+    /// Maps the plan arena at exactly this height.
+    pub(crate) fn prepare_plan(&self, height: u64) -> Result<()> {
+        self.plans.set_height(height)?;
+        self.note();
+        Ok(())
+    }
+
+    /// Gives back the plan arena's pages above what the next plan will find there.
+    pub(crate) fn release_idle(&self) {
+        // A system that refuses leaves them mapped, and counted.
+        let _ = self.plans.set_height(self.held.load(Ordering::Acquire));
+    }
+
+    /// How far up the plan arena holds values between two plans of one step.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Says how far up values lie that the next plan will find.
+    pub(crate) fn hold(&self, height: u64) {
+        self.held.store(height, Ordering::Release);
+    }
+
+    /// The arena that plans run in.
+    pub(crate) fn plans(&self) -> &Arena {
+        &self.plans
+    }
+
+    /// Calls a function with all address space of it.
+    pub(crate) fn with_arenas<R>(&self, look: impl FnOnce(&[&Arena]) -> R) -> R {
+        let homes = self.homes();
+        let mut arenas = vec![&*self.state, &self.plans];
+        arenas.extend(homes.as_ref().map(|rooms| rooms.arena()));
+        look(&arenas)
+    }
+}
+
+impl Storage {
+    /// Where the bytes are. Valid as long as the storage lives.
+    pub(crate) fn address(&self) -> *mut u8 {
+        match self.place {
+            Place::Slot(slot) => {
+                let address = self.store.state.ptr(slot.offset, slot.bytes);
+                address
+                    .expect("a slot lies below the height of its arena for as long as it is taken")
+            }
+            Place::Room(room) => {
+                let rooms = self.store.homes();
+                rooms.expect("who took a room had one").address(room)
+            }
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it goes back page by page, wherever it lies.
+    pub(crate) fn is_home(&self) -> bool {
+        matches!(self.place, Place::Room(_))
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // A system that refuses to take pages back leaves them mapped; the slot is free all the same.
+        match self.place {
+            Place::Slot(slot) => drop(self.store.slots().free(slot)),
+            Place::Room(room) => drop(self.store.homes().map(|mut rooms| rooms.give(room))),
+        }
+        self.store
+            .record(highwater_memory::Action::Free, self.category, self.bytes);
+    }
+}
+
+pub(crate) fn kind(category: Category) -> Kind {
+    match category {
+        Category::Parameter => Kind::Parameter,
+        Category::Gradient => Kind::Gradient,
+        Category::OptimizerState => Kind::OptimizerState,
+        Category::Activation => Kind::Activation,
+        Category::Workspace => Kind::Workspace,
+        Category::Input => Kind::Input,
+        Category::Buffer => Kind::Other,
+    }
+}

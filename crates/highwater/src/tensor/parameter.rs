@@ -1,0 +1,317 @@
+//! Parameters and buffers: tensors that outlive steps and that updates write.
+
+use crate::engine::Engine;
+use crate::engine::state::State;
+use crate::error::usage_error;
+use crate::store::Storage;
+use crate::tensor::{CellHandle, Tensor};
+use crate::{Error, Result, store::raw};
+use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};
+use std::ops::Deref;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// A trained tensor, as `torch.nn.Parameter`. Clones are the same parameter, so a weight is tied by
+/// cloning it. Used wherever a tensor is; reads see the newest version.
+#[derive(Debug, Clone)]
+pub struct Parameter {
+    tensor: Tensor,
+    cell: Arc<CellHandle>,
+}
+
+impl Deref for Parameter {
+    type Target = Tensor;
+    fn deref(&self) -> &Tensor {
+        &self.tensor
+    }
+}
+
+impl Parameter {
+    /// A parameter of `F32`s, filled by `init`, that requires a gradient.
+    ///
+    /// # Errors
+    /// [`Error::State`] if there is no room.
+    #[track_caller]
+    pub fn new(
+        engine: &Engine,
+        shape: impl Into<Shape>,
+        init: impl FnOnce(&mut [f32]),
+    ) -> Result<Self> {
+        let mut init = Some(init);
+        let mut once = |data: &mut [f32]| {
+            if let Some(init) = init.take() {
+                init(data);
+            }
+        };
+        let category = Category::Parameter;
+        Self::cell(engine, "parameter", shape, category, true, Some(&mut once))
+    }
+
+    /// A parameter of normal deviates of mean 0 from the engine's random numbers.
+    ///
+    /// # Errors
+    /// As [`Parameter::new`].
+    #[track_caller]
+    pub fn normal(engine: &Engine, shape: impl Into<Shape>, std: f32) -> Result<Self> {
+        let (seed, offset) = engine.lock().next_random();
+        Self::new(engine, shape, |data| {
+            highwater_ops::philox::fill_normal(seed, offset, data);
+            for x in data {
+                *x *= std;
+            }
+        })
+    }
+
+    /// A parameter of uniform deviates between `-bound` and `bound`.
+    ///
+    /// # Errors
+    /// As [`Parameter::new`].
+    #[track_caller]
+    pub fn uniform(engine: &Engine, shape: impl Into<Shape>, bound: f32) -> Result<Self> {
+        let (seed, offset) = engine.lock().next_random();
+        Self::new(engine, shape, |data| {
+            highwater_ops::philox::fill_uniform(seed, offset, data);
+            for x in data {
+                *x = (2.0 * *x - 1.0) * bound;
+            }
+        })
+    }
+
+    /// A tensor that is held in any element type and not trained: weights of a frozen model in `BF16` or
+    /// `F16` take half the memory, half the disk and half of what is moved. `fill` gets its bytes, row
+    /// after row. What computes in `F32` reads it through [`Tensor::to_dtype`], a node like others: its
+    /// result is there for as long as the plan wants.
+    ///
+    /// # Errors
+    /// [`Error::State`] if there is no room.
+    #[track_caller]
+    pub fn frozen(
+        engine: &Engine,
+        dtype: DType,
+        shape: impl Into<Shape>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Self> {
+        let category = Category::Parameter;
+        let spec = Self::spec(dtype, &shape.into(), Location::caller())?;
+        let mut fill = Some(fill);
+        let mut fill = |storage: &Storage| {
+            if let Some(fill) = fill.take() {
+                fill(raw::bytes_mut(storage));
+            }
+        };
+        Self::of_spec(
+            engine,
+            "parameter",
+            spec,
+            (category, false),
+            Some(&mut fill),
+        )
+    }
+
+    /// State that `init` fills; of zeros without it: moments, running statistics.
+    pub(crate) fn cell(
+        engine: &Engine,
+        name: &str,
+        shape: impl Into<Shape>,
+        category: Category,
+        requires_grad: bool,
+        init: Option<Init<'_>>,
+    ) -> Result<Self> {
+        let spec = Self::spec(DType::F32, &shape.into(), Location::caller())?;
+        let mut fill = init.map(|init| {
+            |storage: &Storage| init(bytemuck::cast_slice_mut(raw::bytes_mut(storage)))
+        });
+        let fill = fill.as_mut().map(|fill| fill as &mut dyn FnMut(&Storage));
+        Self::of_spec(engine, name, spec, (category, requires_grad), fill)
+    }
+
+    fn spec(dtype: DType, shape: &Shape, location: &'static Location<'static>) -> Result<Spec> {
+        let absurd = || usage_error(format!("{shape} is no shape for a tensor"), location);
+        Ok(Spec::contiguous(
+            dtype,
+            Shape::checked(shape).ok_or_else(absurd)?,
+        ))
+    }
+
+    #[track_caller]
+    fn of_spec(
+        engine: &Engine,
+        name: &str,
+        spec: Spec,
+        (category, requires_grad): (Category, bool),
+        fill: Option<&mut dyn FnMut(&Storage)>,
+    ) -> Result<Self> {
+        let location = Location::caller();
+        let id = engine.add_cell(name, spec.clone(), category, requires_grad, fill)?;
+        let cell = Arc::new(CellHandle {
+            engine: engine.clone(),
+            id,
+        });
+        Ok(Self {
+            tensor: Tensor::of_cell(Arc::clone(&cell), spec, location),
+            cell,
+        })
+    }
+
+    pub(crate) fn id(&self) -> CellId {
+        self.cell.id
+    }
+
+    /// Whether both are the same parameter.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cell, &other.cell)
+    }
+
+    /// The name that messages call it by.
+    pub fn name(&self) -> String {
+        let state = self.engine.lock();
+        state
+            .graph
+            .cell(self.id())
+            .map_or_else(String::new, |cell| cell.name.to_string())
+    }
+
+    /// Names it for messages. [`crate::nn::Module::name_parameters`] names a whole module.
+    pub fn set_name(&self, name: &str) {
+        if let Some(cell) = self.engine.lock().graph.cell_mut(self.id()) {
+            cell.name = name.into();
+        }
+    }
+
+    /// Freezes or unfreezes it: a frozen parameter gets no gradient.
+    pub fn set_requires_grad(&self, requires_grad: bool) {
+        if let Some(cell) = self.engine.lock().graph.cell_mut(self.id()) {
+            cell.requires_grad = requires_grad;
+        }
+    }
+
+    /// The gradient that `backward()` left; `None` before it and after `step()`.
+    #[track_caller]
+    pub fn grad(&self) -> Option<Tensor> {
+        let location = Location::caller();
+        let mut state = self.engine.lock();
+        let cell = state.grads.get(&self.id()).copied();
+        let operand = match cell {
+            Some(cell) => state.graph.read_cell(cell),
+            None => state.pending_grads.get(&self.id()).cloned(),
+        }?;
+        Some(Tensor::pending(&self.engine, &mut state, operand, location))
+    }
+
+    /// Reads the bytes (row-major, little-endian on every supported machine) without copying them.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if they may be half an update; [`Error::Usage`] while an update is
+    /// pending.
+    #[track_caller]
+    pub fn with_bytes<R>(&self, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let mut state = self.engine.lock();
+        if let Some(why) = &state.poisoned {
+            return Err(Error::Poisoned(why.clone()));
+        }
+        let cell = state.graph.cell(self.id());
+        if cell.is_some_and(|cell| cell.evaluated < cell.version) {
+            let message = "an update of this parameter is pending; step() evaluates it";
+            return Err(usage_error(message, Location::caller()));
+        }
+        let _borrow = self.borrow(&mut state, 1)?;
+        drop(state);
+        self.engine.with_cell(self.id(), read)
+    }
+
+    /// Notes that user code reads (1) or writes (-1) the bytes, until the answer is dropped.
+    #[track_caller]
+    fn borrow(&self, state: &mut State, count: isize) -> Result<Borrow<'_>> {
+        let borrowed = state.borrowed.entry(self.id()).or_default();
+        if *borrowed < 0 || *borrowed > 0 && count < 0 {
+            let message = "the bytes of the parameter are in use by another closure";
+            return Err(usage_error(message, Location::caller()));
+        }
+        *borrowed += count;
+        Ok(Borrow(self, count))
+    }
+
+    /// Refuses to write while something pending reads or writes the parameter.
+    #[track_caller]
+    pub(crate) fn check_idle(&self, state: &mut State) -> Result<()> {
+        let reads = |node: &highwater_graph::Node| {
+            let cell = |source| matches!(source, Source::Cell(id, _) if id == self.id());
+            node.inputs.iter().any(|input| cell(input.source))
+        };
+        if state.graph.nodes().iter().any(reads) {
+            // What nobody holds any more does not count.
+            state.compact(None);
+        }
+        if state.graph.nodes().iter().any(reads) {
+            let message = "the parameter is used by what is pending: step() or highwater::eval() first, or drop \
+                           the tensors made from it";
+            return Err(usage_error(message, Location::caller()));
+        }
+        Ok(())
+    }
+
+    /// Overwrites the bytes: loading state.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] while something pending reads or writes the parameter.
+    #[track_caller]
+    pub fn with_bytes_mut<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        let mut state = self.engine.lock();
+        self.check_idle(&mut state)?;
+        let _borrow = self.borrow(&mut state, -1)?;
+        drop(state);
+        self.engine.with_cell_mut(self.id(), write)
+    }
+
+    /// Overwrites the values in place: loading state.
+    ///
+    /// # Errors
+    /// As [`Parameter::with_bytes_mut`]; [`Error::Usage`] if it does not hold `f32`.
+    #[track_caller]
+    pub fn with_values_mut<R>(&self, write: impl FnOnce(&mut [f32]) -> R) -> Result<R> {
+        if self.dtype() != DType::F32 {
+            let message = format!(
+                "{} holds {}, not f32: with_bytes_mut() writes its bytes",
+                self.name(),
+                self.dtype()
+            );
+            return Err(usage_error(message, Location::caller()));
+        }
+        self.with_bytes_mut(|bytes| write(bytemuck::cast_slice_mut(bytes)))
+    }
+
+    /// Overwrites the values, as `param.copy_()` under `no_grad`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for another count of elements, or while something pending uses it.
+    #[track_caller]
+    pub fn copy_from_slice(&self, values: &[f32]) -> Result<()> {
+        if values.len() != self.shape().numel() {
+            let message = format!(
+                "{} values for a parameter of {}",
+                values.len(),
+                self.shape()
+            );
+            return Err(usage_error(message, Location::caller()));
+        }
+        self.with_values_mut(|own| own.copy_from_slice(values))
+    }
+}
+
+/// Fills the elements of a new cell.
+pub(crate) type Init<'a> = &'a mut dyn FnMut(&mut [f32]);
+
+/// Bytes of a parameter in the hands of user code.
+struct Borrow<'a>(&'a Parameter, isize);
+
+impl Drop for Borrow<'_> {
+    fn drop(&mut self) {
+        let Self(parameter, count) = *self;
+        let mut state = parameter.engine.lock();
+        let borrowed = state.borrowed.entry(parameter.id()).or_default();
+        *borrowed -= count;
+        if *borrowed == 0 {
+            state.borrowed.remove(&parameter.id());
+        }
+    }
+}
