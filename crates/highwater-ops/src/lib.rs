@@ -65,7 +65,7 @@ pub use linear::{BiasBackward, Linear};
 pub use linear_cross_entropy::{LinearCrossEntropy, default_chunk_rows};
 pub use matmul::{MatMul, MatMulSumBatches};
 pub use pool::{Disjoint, Pool};
-pub use scalar::{AddScalar, MulScalar};
+pub use scalar::{AddScalar, DivScalar, MulScalar, SubScalar};
 pub use scale::Scale;
 pub use scaled_dot_product_attention::{
     Packed, ScaledDotProductAttention, ScaledDotProductAttentionBackward,
@@ -93,6 +93,7 @@ pub const OPS: &[Entry] = &[
     cross_entropy::ENTRY,
     cross_entropy::BACKWARD,
     binary::DIV,
+    scalar::DIV_SCALAR,
     dropout::ENTRY,
     embedding::ENTRY,
     embedding::BACKWARD,
@@ -127,6 +128,7 @@ pub const OPS: &[Entry] = &[
     unary::SQRT,
     unary::SQRT_BACKWARD,
     binary::SUB,
+    scalar::SUB_SCALAR,
     sum::SUM,
     sum::SUM_TO,
     unary::TANH,

@@ -145,10 +145,10 @@ impl Pointwise<2> for Div {
         set_reduced(backward, 0, |backward, grad| {
             backward.emit_one(Div, &[grad, b.clone()])
         })?;
-        // d(a / b) / db = -(a / b) / b
+        // d(a / b) / db = -(a / b) / b, in PyTorch's order; negated last, where there is less of it.
         set_reduced(backward, 1, |backward, grad| {
-            let share = backward.emit_one(Div, &[grad, b.clone()])?;
-            let grad = backward.emit_one(Mul, &[share, quotient])?;
+            let slope = backward.emit_one(Div, &[quotient, b.clone()])?;
+            let grad = backward.emit_one(Mul, &[grad, slope])?;
             let grad = reduce_to(backward, grad, b.shape())?;
             backward.emit_one(crate::Neg, &[grad])
         })

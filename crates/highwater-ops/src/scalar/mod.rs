@@ -1,8 +1,7 @@
-//! Arithmetic on a tensor and a number: `add_scalar`, `mul_scalar`.
+//! Arithmetic on a tensor and a number: `add_scalar`, `sub_scalar`, `mul_scalar`, `div_scalar`.
 //!
-//! One `F32` tensor of any shape and layout; the number is rounded to `f32` first, as PyTorch does.
-//! In place; one pass, one operation per element. Subtraction and division by a number are these,
-//! too.
+//! One `F32` tensor of any shape and layout; the number is rounded to `f32` first, as PyTorch does,
+//! and the result is correctly rounded. In place; one pass, one operation per element.
 
 #![expect(
     clippy::inline_always,
@@ -22,6 +21,13 @@ pub struct AddScalar {
     pub value: f64,
 }
 
+/// `x - value`. As `torch.sub` of a number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SubScalar {
+    /// What is taken away.
+    pub value: f64,
+}
+
 /// `x * value`. As `torch.mul` by a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MulScalar {
@@ -29,65 +35,73 @@ pub struct MulScalar {
     pub value: f64,
 }
 
-pointwise_op!(AddScalar: 1, MulScalar: 1);
+/// `x / value`: a division, not a product with the reciprocal. As `torch.div` by a number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DivScalar {
+    /// The divisor.
+    pub value: f64,
+}
 
-impl Pointwise<1> for AddScalar {
-    const NAME: &'static str = "add_scalar";
-    const FLOPS: f64 = 1.0;
+pointwise_op!(AddScalar: 1, SubScalar: 1, MulScalar: 1, DivScalar: 1);
 
-    #[inline(always)]
-    fn value<I: Isa>(&self, [x]: [f32; 1]) -> f32 {
-        x + self.value as f32
-    }
-
-    fn exact(&self, [x]: [f64; 1]) -> f64 {
-        x + self.value
-    }
-
-    fn hash(&self, hasher: &mut dyn Hasher) {
-        hasher.write_u64(self.value.to_bits());
-    }
-
-    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            backward.set(0, grad);
-        }
-        Ok(())
+/// The gradient of a sum passes as it is.
+fn pass(backward: &mut Backward<'_>) {
+    if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
+        backward.set(0, grad);
     }
 }
 
-impl Pointwise<1> for MulScalar {
-    const NAME: &'static str = "mul_scalar";
-    const FLOPS: f64 = 1.0;
-
-    #[inline(always)]
-    fn value<I: Isa>(&self, [x]: [f32; 1]) -> f32 {
-        x * self.value as f32
+/// The gradient of a product with a number, or of a quotient by one, is the gradient's.
+fn apply(op: impl highwater_graph::Op, backward: &mut Backward<'_>) -> Result<(), OpError> {
+    if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
+        let grad = backward.emit_one(op, &[grad])?;
+        backward.set(0, grad);
     }
-
-    fn exact(&self, [x]: [f64; 1]) -> f64 {
-        x * self.value
-    }
-
-    fn hash(&self, hasher: &mut dyn Hasher) {
-        hasher.write_u64(self.value.to_bits());
-    }
-
-    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let grad = backward.emit_one(*self, &[grad])?;
-            backward.set(0, grad);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
-pub(crate) const ADD_SCALAR: Entry = pointwise::unary_entry::<AddScalar>(
-    || pointwise::unary_samples(&AddScalar { value: 0.75 }, Fill::Normal(1.0)),
-    || pointwise::rejects::<1>(&AddScalar { value: 0.75 }),
-);
+macro_rules! scalar {
+    ($($op:ident, $name:literal, $flops:literal, $entry:ident of $sample:expr,
+       |$x:ident, $value:ident| $result:expr, |$this:ident, $backward:ident| $emit:expr;)*) => {$(
+        impl Pointwise<1> for $op {
+            const NAME: &'static str = $name;
+            const FLOPS: f64 = $flops;
 
-pub(crate) const MUL_SCALAR: Entry = pointwise::unary_entry::<MulScalar>(
-    || pointwise::unary_samples(&MulScalar { value: -1.0 / 3.0 }, Fill::Normal(1.0)),
-    || pointwise::rejects::<1>(&MulScalar { value: 2.0 }),
-);
+            #[inline(always)]
+            fn value<I: Isa>(&self, [$x]: [f32; 1]) -> f32 {
+                let $value = self.value as f32;
+                $result
+            }
+
+            fn exact(&self, [$x]: [f64; 1]) -> f64 {
+                let $value = self.value;
+                $result
+            }
+
+            fn hash(&self, hasher: &mut dyn Hasher) {
+                hasher.write_u64(self.value.to_bits());
+            }
+
+            fn emit(&self, $backward: &mut Backward<'_>) -> Result<(), OpError> {
+                let $this = *self;
+                $emit
+            }
+        }
+
+        pub(crate) const $entry: Entry = pointwise::unary_entry::<$op>(
+            || pointwise::unary_samples(&$op { value: $sample }, Fill::Normal(1.0)),
+            || pointwise::rejects::<1>(&$op { value: $sample }),
+        );
+    )*};
+}
+
+scalar! {
+    AddScalar, "add_scalar", 1.0, ADD_SCALAR of 0.75,
+        |x, value| x + value, |_this, backward| { pass(backward); Ok(()) };
+    SubScalar, "sub_scalar", 1.0, SUB_SCALAR of 0.75,
+        |x, value| x - value, |_this, backward| { pass(backward); Ok(()) };
+    MulScalar, "mul_scalar", 1.0, MUL_SCALAR of -1.0 / 3.0,
+        |x, value| x * value, |this, backward| apply(this, backward);
+    DivScalar, "div_scalar", 4.0, DIV_SCALAR of -3.0,
+        |x, value| x / value, |this, backward| apply(this, backward);
+}

@@ -12,7 +12,7 @@ mod reference;
 pub(crate) use cpu::sum_block;
 
 use crate::pointwise::held_bytes;
-use crate::{Entry, Fill, MulScalar, Reject, Sample};
+use crate::{DivScalar, Entry, Fill, Reject, Sample};
 use cpu::Plan;
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, RANK_MAX, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -153,8 +153,7 @@ fn backward<R: Reduction>(op: &R, backward: &mut Backward<'_>) -> Result<(), OpE
     let summed = shape.iter().zip(&mask).filter(|&(_, &summed)| summed);
     let divisor = op.divisor(summed.map(|(extent, _)| extent).product());
     if divisor.to_bits() != 1.0_f64.to_bits() {
-        let value = 1.0 / divisor;
-        grad = backward.emit_one(MulScalar { value }, &[grad])?;
+        grad = backward.emit_one(DivScalar { value: divisor }, &[grad])?;
     }
     backward.set(0, repeat(R::NAME, &grad, &shape, &mask)?);
     Ok(())

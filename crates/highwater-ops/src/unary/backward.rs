@@ -22,7 +22,7 @@ pub(crate) struct TanhBackward;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SqrtBackward;
 
-/// `g y (1 - y)`.
+/// `g (1 - y) y`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SigmoidBackward;
 
@@ -76,7 +76,7 @@ impl Pointwise<2> for SigmoidBackward {
 
     #[inline(always)]
     fn value<I: Isa>(&self, [g, y]: [f32; 2]) -> f32 {
-        g * (y * (1.0 - y))
+        g * (1.0 - y) * y
     }
 
     fn exact(&self, [g, y]: [f64; 2]) -> f64 {

@@ -393,11 +393,11 @@ binary! {
     /// Elementwise sum, broadcast.
     add, add_scalar, op::Add, |value: f64| op::AddScalar { value };
     /// Elementwise difference, broadcast.
-    sub, sub_scalar, op::Sub, |value: f64| op::AddScalar { value: -value };
+    sub, sub_scalar, op::Sub, |value: f64| op::SubScalar { value };
     /// Elementwise product, broadcast.
     mul, mul_scalar, op::Mul, |value: f64| op::MulScalar { value };
     /// Elementwise quotient, broadcast.
-    div, div_scalar, op::Div, |value: f64| op::MulScalar { value: 1.0 / value };
+    div, div_scalar, op::Div, |value: f64| op::DivScalar { value };
 }
 
 macro_rules! unary {
