@@ -36,6 +36,14 @@ pub struct Operand {
 }
 
 impl Operand {
+    /// The value that it reads, unless that is a cell.
+    pub fn value(&self) -> Option<ValueId> {
+        match self.source {
+            Source::Value(id) => Some(id),
+            Source::Cell(..) => None,
+        }
+    }
+
     /// Extents.
     pub fn shape(&self) -> &crate::Shape {
         self.spec.shape()

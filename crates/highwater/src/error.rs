@@ -1,6 +1,6 @@
 //! What can go wrong, as one enum.
 
-use highwater_graph::{OpError, Site};
+use highwater_graph::{Node, OpError, Site};
 use highwater_memory::spill::SpillError;
 use highwater_memory::{ArenaError, Bytes, FilesError, SlotsError};
 use highwater_ops::KernelError;
@@ -278,4 +278,15 @@ pub(crate) fn usage_error(message: impl Into<String>, location: &Location<'_>) -
         message: message.into(),
         location: location.to_string(),
     }
+}
+
+/// Operation, module and line of a node, for messages.
+pub(crate) fn describe(node: &Node) -> String {
+    let module = &node.site.module;
+    let inside = if module.is_empty() {
+        String::new()
+    } else {
+        format!(" in {module}")
+    };
+    format!("{}{inside} at {}", node.op.name(), node.site.location)
 }

@@ -57,7 +57,7 @@ fn timed(threads: usize, arena: u64, run: Workload) -> Result<(Vec<Timing>, f64)
     let engine = Engine::builder().arena(arena).threads(threads);
     let engine = engine.build()?;
     let node_seconds = run(&engine)?;
-    let timings = engine.lock().clock.timings();
+    let timings = engine.lock().planning.clock.timings();
     Ok((timings, node_seconds))
 }
 

@@ -5,8 +5,9 @@ use crate::engine::Engine;
 use crate::engine::evaluate::stopped;
 use crate::engine::state::State;
 use crate::error::usage_error;
+use crate::pending::context::site;
+use crate::pending::handle::Handle;
 use crate::tensor::Tensor;
-use crate::tensor::context::site;
 use crate::{Error, Result};
 use highwater_graph::{Category, Effect, Operand, Phase, Source};
 use highwater_ops::{Accumulate, Finite};
@@ -29,15 +30,21 @@ pub(crate) fn backward(loss: &Tensor, location: &'static Location<'static>) -> R
         );
         return Err(usage_error(message, location));
     }
-    let effects = state.graph.nodes().iter().enumerate().any(|(id, node)| {
-        node.op.effect() != Effect::Guard
-            && !node.op.effect().is_repeatable()
-            && !state.progress.done.contains(&(id as u32))
-    });
-    if effects || !state.pending_grads.is_empty() {
+    let effects = state
+        .pending
+        .graph
+        .nodes()
+        .iter()
+        .enumerate()
+        .any(|(id, node)| {
+            node.op.effect() != Effect::Guard
+                && !node.op.effect().is_repeatable()
+                && !state.pending.progress.done.contains(&(id as u32))
+        });
+    if effects || !state.pending.grads.is_empty() {
         root = engine.evaluate_grads(state, &root, location)?;
     }
-    let gradients = walk::backward(&mut state.graph, &root, location).map_err(stopped)?;
+    let gradients = walk::backward(&mut state.pending.graph, &root, location).map_err(stopped)?;
     if let Err(error) = check_leaves(state, &gradients, location) {
         state.compact(None);
         return Err(error);
@@ -64,7 +71,7 @@ fn check_leaves(
     location: &'static Location<'static>,
 ) -> Result<()> {
     let reached = gradients.iter().filter_map(|(source, _)| match source {
-        Source::Value(id) => state.leaves.get(id),
+        Source::Value(id) => state.pending.leaves.get(id),
         Source::Cell(..) => None,
     });
     match reached.into_iter().find(|leaf| leaf.consumed) {
@@ -86,22 +93,28 @@ fn accumulate(
     location: &'static Location<'static>,
 ) -> Result<()> {
     // Frozen since the forward pass, as in PyTorch.
-    if state.graph.cell(id).is_some_and(|cell| !cell.requires_grad) {
+    if state
+        .pending
+        .graph
+        .cell(id)
+        .is_some_and(|cell| !cell.requires_grad)
+    {
         return Ok(());
     }
     if let Some(cell) = state
+        .memory
         .grads
         .get(&id)
-        .and_then(|&cell| state.graph.read_cell(cell))
+        .and_then(|&cell| state.pending.graph.read_cell(cell))
     {
         let site = site(location, Phase::Backward);
         engine.apply(state, Arc::new(Accumulate), &[cell, grad], &site)?;
         return Ok(());
     }
     if let Source::Value(value) = grad.source {
-        state.graph.set_category(value, Category::Gradient);
+        state.pending.graph.set_category(value, Category::Gradient);
     }
-    state.pending_grads.insert(id, grad);
+    state.pending.grads.insert(id, grad);
     Ok(())
 }
 
@@ -113,22 +126,20 @@ fn leaf(
     grad: Operand,
     location: &'static Location<'static>,
 ) -> Result<()> {
-    let leaf = state.leaves.get(&id);
+    let leaf = state.pending.leaves.get(&id);
     let Some(handle) = leaf.and_then(|leaf| leaf.handle.upgrade()) else {
         return Ok(());
     };
-    let tensor = Tensor::from_handle(engine, handle);
-    let before = tensor.grad();
-    let grad = Tensor::pending(engine, state, grad, location);
-    let sum = match before {
-        Some(before) => {
-            let operands = [before.operand(state)?, grad.operand(state)?];
-            let site = site(location, Phase::Backward);
-            let sum = engine.apply(state, Arc::new(highwater_ops::Add), &operands, &site)?;
-            Tensor::pending(engine, state, sum[0].clone(), location)
-        }
-        None => grad,
-    };
-    tensor.set_grad(sum.keep());
+    let mut sum = grad;
+    if let Some(before) = handle.grad() {
+        let (pending, storages) = (&mut state.pending, &mut state.memory.storages);
+        let operands = [before.operand(pending, storages)?, sum];
+        let site = site(location, Phase::Backward);
+        let add = Arc::new(highwater_ops::Add);
+        sum = engine.apply(state, add, &operands, &site)?.remove(0);
+    }
+    let sum = Handle::pending(&mut state.pending, sum, location);
+    sum.keep();
+    handle.set_grad(sum);
     Ok(())
 }

@@ -4,8 +4,8 @@ use crate::Result;
 use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::error::usage_error;
+use crate::pending::context::in_checkpoint;
 use crate::tensor::Tensor;
-use crate::tensor::context::in_checkpoint;
 use highwater_graph::{CheckpointPolicy, NodeId, Phase, Shape};
 use std::panic::Location;
 
@@ -115,20 +115,20 @@ pub fn checkpoint_with<R>(
         return Err(usage_error(message, location));
     }
     for (node, policy) in nodes.into_iter().zip(policies) {
-        state.graph.set_checkpoint_policy(node, policy);
+        state.pending.graph.set_checkpoint_policy(node, policy);
     }
     Ok(result)
 }
 
 fn new_region(engine: &Engine) -> u32 {
     let mut state = engine.lock();
-    state.checkpoints += 1;
-    state.checkpoints
+    state.pending.checkpoints += 1;
+    state.pending.checkpoints
 }
 
 /// The pending nodes of a checkpoint.
 fn nodes_of(state: &State, region: u32) -> Vec<NodeId> {
-    let nodes = (0..).zip(state.graph.nodes());
+    let nodes = (0..).zip(state.pending.graph.nodes());
     let inside = nodes.filter(|(_, node)| {
         let site = &node.site;
         site.phase == Phase::Forward && site.checkpoint.is_some_and(|found| found.region == region)
@@ -137,9 +137,9 @@ fn nodes_of(state: &State, region: u32) -> Vec<NodeId> {
 }
 
 fn operation(state: &State, id: NodeId) -> CheckpointedOp {
-    let node = state.graph.node(id);
+    let node = state.pending.graph.node(id);
     let inputs = node.inputs.iter().map(|input| input.shape().clone());
-    let output = |&id| state.graph.value(id).spec.shape().clone();
+    let output = |&id| state.pending.graph.value(id).spec.shape().clone();
     CheckpointedOp {
         name: node.op.name(),
         module: node.site.module.to_string(),

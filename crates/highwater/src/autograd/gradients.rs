@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::state::State;
-use crate::tensor::context::site;
+use crate::pending::context::site;
 use crate::{Error, Result};
 use highwater_graph::{Category, CellId, Operand, Phase, Source, ValueId};
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ impl Engine {
         state: &mut State,
         location: &'static Location<'static>,
     ) -> Result<()> {
-        let views = state.pending_grads.iter();
+        let views = state.pending.grads.iter();
         let mut seen = BTreeSet::new();
         let mut is_shared = |grad: &Operand| match grad.source {
             Source::Value(id) => !seen.insert(id),
@@ -45,9 +45,9 @@ impl Engine {
             let site = site(location, Phase::Backward);
             let dense = self.apply(state, copy, &[grad], &site)?.remove(0);
             if let Source::Value(value) = dense.source {
-                state.graph.set_category(value, Category::Gradient);
+                state.pending.graph.set_category(value, Category::Gradient);
             }
-            state.pending_grads.insert(id, dense);
+            state.pending.grads.insert(id, dense);
         }
         Ok(())
     }
@@ -62,8 +62,12 @@ impl Engine {
             return Ok(made);
         }
         // A tensor that somebody holds is to have its value afterwards.
-        let handles = state.handles.iter().filter_map(std::sync::Weak::upgrade);
-        let generation = state.generation;
+        let handles = state
+            .pending
+            .handles
+            .iter()
+            .filter_map(std::sync::Weak::upgrade);
+        let generation = state.pending.generation;
         let held: BTreeSet<ValueId> = handles
             .filter_map(|handle| handle.pending_value(generation))
             .collect();
@@ -71,9 +75,9 @@ impl Engine {
             Source::Value(id) => held.contains(&id),
             Source::Cell(..) => true,
         };
-        let grads = state.pending_grads.iter();
+        let grads = state.pending.grads.iter();
         let grads: Vec<(CellId, Operand)> = grads
-            .filter(|(id, grad)| !state.grads.contains_key(id) && !is_held(grad))
+            .filter(|(id, grad)| !state.memory.grads.contains_key(id) && !is_held(grad))
             .filter(|(_, grad)| self.is_movable(grad.spec.dtype.bytes(grad.shape())))
             .map(|(&id, grad)| (id, grad.clone()))
             .collect();
@@ -100,34 +104,16 @@ impl Engine {
         let mut spec = grad.spec.clone();
         spec.layout = highwater_graph::Layout::contiguous(grad.shape().clone());
         let cell = self.add_movable_zeros(state, &name, spec, Category::Gradient)?;
-        state.grads.insert(parameter, cell);
+        state.memory.grads.insert(parameter, cell);
         let gone = || Error::Internal("a cell is gone that was just made".into());
-        let to = state.graph.read_cell(cell).ok_or_else(gone)?;
+        let to = state.pending.graph.read_cell(cell).ok_or_else(gone)?;
         let assign = Arc::new(highwater_ops::Assign);
         let site = site(location, Phase::Backward);
         if let Err(error) = self.apply(state, assign, &[to, grad], &site) {
             state.drop_grads(&[parameter]);
             return Err(error);
         }
-        state.pending_grads.remove(&parameter);
+        state.pending.grads.remove(&parameter);
         Ok(())
-    }
-}
-
-impl State {
-    /// Forgets gradients whose evaluation failed, at once: their graph goes with them.
-    pub(crate) fn drop_grads(&mut self, parameters: &[CellId]) {
-        for parameter in parameters {
-            if let Some(cell) = self.grads.remove(parameter) {
-                self.graph.remove_cell(cell);
-                self.cells.remove(cell);
-            }
-        }
-    }
-
-    /// What messages call the gradient of a parameter.
-    pub(crate) fn grad_name(&self, parameter: CellId) -> String {
-        let cell = self.graph.cell(parameter);
-        cell.map_or_else(String::new, |cell| format!("{}.grad", cell.name))
     }
 }

@@ -1,15 +1,20 @@
 //! How an engine is made.
 
+use crate::engine::state::Planning;
 use crate::engine::state::State;
 use crate::engine::{Engine, Inner, OnPlan};
 use crate::optim::PIECE_BYTES;
+use crate::pending::Pending;
+use crate::pending::handle::Dropped;
 use crate::problem::clock::Clock;
 use crate::problem::plan_cache::PlanCache;
+use crate::report::told::Told;
 use crate::store::Store;
 use crate::store::cells::Cells;
 use crate::store::disk::{DiskPlace, DiskRates, DiskSettings, DiskTier};
 use crate::store::host::HostTier;
 use crate::store::limits::Limits;
+use crate::store::memory::Memory;
 use crate::store::tiers::Tiers;
 use crate::{Error, Rates, Result};
 use highwater_ops::{Device, Kernels, Pool};
@@ -31,7 +36,7 @@ pub struct Builder {
     correct_times: bool,
     prices: usize,
     piece_bytes: u64,
-    cache: PlanCache,
+    cache: PlanCache<Told>,
     kernels: Kernels,
     pub(crate) eager: bool,
     verify: bool,
@@ -169,7 +174,7 @@ impl Builder {
     /// Starts with the plans of another engine, and the decisions behind them, which do not depend on its
     /// budget. Saves the time of finding them for the same steps again.
     pub fn plans_of(mut self, engine: &Engine) -> Self {
-        self.cache = engine.lock().cache.inherited();
+        self.cache = engine.lock().planning.cache.inherited();
         self
     }
 
@@ -289,13 +294,22 @@ impl Builder {
             piece_bytes: self.piece_bytes,
             limits: self.limits,
             state: Mutex::new(State {
-                seed: self.seed,
-                clock: Clock::new(self.rates, self.correct_times),
-                cache: self.cache,
-                cells: Cells::new(tiers, self.dry),
+                pending: Pending {
+                    seed: self.seed,
+                    ..Pending::default()
+                },
+                memory: Memory {
+                    cells: Cells::new(tiers, self.dry),
+                    ..Memory::default()
+                },
+                planning: Planning {
+                    clock: Clock::new(self.rates, self.correct_times),
+                    cache: self.cache,
+                    ..Planning::default()
+                },
                 ..State::default()
             }),
-            dropped_cells: Mutex::new(Vec::new()),
+            dropped_cells: Dropped::default(),
         }));
         let reserve = self.reserve.unwrap_or_else(|| engine.first_reserve());
         engine.set_reserve(&mut engine.lock(), reserve);

@@ -4,10 +4,11 @@ use crate::autograd::walk;
 use crate::engine::Engine;
 use crate::engine::evaluate::Request;
 use crate::engine::homes::Question;
-use crate::engine::state::{State, value};
+use crate::engine::state::State;
+use crate::error::describe;
 use crate::problem::compile::Compiled;
 use crate::problem::plan_cache::{About, Choice};
-use crate::run::execute::describe;
+use crate::report::told::Told;
 use crate::store::cells;
 use crate::{Error, Result};
 use highwater_graph::{CellId, Graph, Operand, ValueId};
@@ -22,7 +23,7 @@ pub(crate) struct Chosen {
     pub(crate) graph: Option<Graph>,
     pub(crate) compiled: Compiled,
     pub(crate) plan: Arc<Plan>,
-    pub(crate) about: About,
+    pub(crate) about: About<Told>,
 }
 
 impl Chosen {
@@ -48,10 +49,10 @@ impl Engine {
     ) -> Result<Chosen> {
         if let Some(root) = request.future {
             let (graph, gradients) = Self::extended(state, root);
-            let pending = state.pending_inputs();
+            let pending = state.pending.inputs();
             let later = gradients
                 .iter()
-                .filter_map(|(_, grad)| value(grad))
+                .filter_map(|(_, grad)| grad.value())
                 .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
             let wanted: Vec<ValueId> = wanted.collect();
@@ -104,7 +105,7 @@ impl Engine {
         // Nor may cells that are not used here.
         if !state.give_up_residents()
             && !self.make_way(state, &compiled, refused.as_ref().ok())?
-            && !state.clock.plan_by_rates()
+            && !state.planning.clock.plan_by_rates()
             && !self.forget_disk_rates(state)
         {
             let family = refused?;
@@ -140,12 +141,12 @@ impl Engine {
     /// The graph with the backward of `root` that is to come, as far as there can be one.
     fn extended(state: &State, root: &Operand) -> (Graph, walk::Gradients) {
         if root.requires_grad {
-            let mut graph = state.graph.clone();
+            let mut graph = state.pending.graph.clone();
             if let Ok(gradients) = walk::backward(&mut graph, root, Location::caller()) {
                 return (graph, gradients);
             }
         }
-        (state.graph.clone(), walk::Gradients::new())
+        (state.pending.graph.clone(), walk::Gradients::new())
     }
 
     /// Shows a plan to who asked for it, and runs the verifier over it.
@@ -169,18 +170,19 @@ impl Engine {
         let at = floor
             .node
             .and_then(node)
-            .map(|&id| describe(state.graph.node(id)));
+            .map(|&id| describe(state.pending.graph.node(id)));
         let largest = floor.holders.iter().max_by_key(|&&(_, bytes)| bytes);
         let holder = largest.map(|&(value, bytes)| {
             let Some(value) = compiled.value(value) else {
                 let cell = compiled.cell(value);
-                let cell = cell.map_or_else(String::new, |id| cells::name(&state.graph, id));
+                let cell =
+                    cell.map_or_else(String::new, |id| cells::name(&state.pending.graph, id));
                 return format!("{cell} ({})", highwater_memory::Bytes(bytes));
             };
-            let value = state.graph.value(value);
+            let value = state.pending.graph.value(value);
             let made = value
                 .producer
-                .map(|(node, _)| describe(state.graph.node(node)));
+                .map(|(node, _)| describe(state.pending.graph.node(node)));
             let what = made.unwrap_or_else(|| "an input".into());
             format!(
                 "{} made by {what} ({})",

@@ -4,11 +4,13 @@
 use crate::autograd::walk::Stop;
 use crate::engine::Engine;
 use crate::engine::choose::Chosen;
-use crate::engine::state::{State, kept_values, value};
+use crate::engine::state::State;
 use crate::error::located;
-use crate::problem::compile::{Compiled, Progress};
+use crate::pending::Progress;
+use crate::problem::compile::Compiled;
 use crate::problem::plan_cache::About;
-use crate::report::forecast::Told;
+use crate::report::steps::StepPlan;
+use crate::report::told::Told;
 use crate::run::execute::{Failed, Machine, execute};
 use crate::store::Storage;
 use crate::{Error, Result, store::raw};
@@ -18,9 +20,6 @@ use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Values of at most this many bytes outlive a step if somebody holds their handle.
-pub(crate) const KEPT_BYTES: u64 = 64 << 10;
 
 /// A plan that may run.
 struct Ready {
@@ -38,12 +37,12 @@ impl Engine {
         state: &mut State,
         location: &'static Location<'static>,
     ) -> Result<()> {
-        state.check_not_borrowed(true, location)?;
+        state.memory.check_not_borrowed(true, location)?;
         let made = match self.ready_grads(state, location) {
             Ok(made) => made,
             Err(error) => return Err(self.abandon(state, clean(error), location)),
         };
-        let targets = state.kept_targets();
+        let targets = state.pending.targets();
         let request = Request {
             targets: &targets,
             effects: true,
@@ -53,7 +52,7 @@ impl Engine {
         self.check_reserve(state);
         match self.evaluate(state, &request) {
             Ok(()) => {
-                state.steps.end();
+                state.record.steps.end();
                 self.finish(state, location);
                 Ok(())
             }
@@ -73,7 +72,7 @@ impl Engine {
         future: Option<&Operand>,
         location: &'static Location<'static>,
     ) -> Result<()> {
-        state.check_not_borrowed(false, location)?;
+        state.memory.check_not_borrowed(false, location)?;
         let request = Request {
             targets,
             effects: false,
@@ -105,25 +104,20 @@ impl Engine {
         future: Option<&Operand>,
         location: &'static Location<'static>,
     ) -> Result<()> {
-        state.check_not_borrowed(true, location)?;
+        state.memory.check_not_borrowed(true, location)?;
         let made = match self.ready_grads(state, location) {
             Ok(made) => made,
             Err(error) => return Err(self.abandon(state, clean(error), location)),
         };
-        let mut targets = state.pending_grad_values();
-        let done = &state.progress.done;
-        let needed = state
-            .graph
-            .reachable(&targets, |id| !done.contains(&id), |_| false);
-        let graph = &state.graph;
-        let is_needed = |id: ValueId| {
-            graph
-                .value(id)
-                .producer
-                .is_some_and(|(n, _)| needed[n as usize])
+        let mut targets = state.pending.grad_values();
+        let kept = state.pending.kept_values();
+        let (graph, done) = (&state.pending.graph, &state.pending.progress.done);
+        let needed = graph.reachable(&targets, |id| !done.contains(&id), |_| false);
+        let is_needed = |id: &ValueId| {
+            let producer = graph.value(*id).producer;
+            producer.is_some_and(|(node, _)| needed[node as usize])
         };
-        let kept = kept_values(&mut state.handles, graph, state.generation);
-        targets.extend(kept.into_iter().filter(|&id| is_needed(id)));
+        targets.extend(kept.into_iter().filter(is_needed));
         let request = Request {
             targets: &targets,
             effects: true,
@@ -134,18 +128,18 @@ impl Engine {
             state.drop_grads(&made);
             return Err(self.abandon(state, failed, location));
         }
-        state.graph.mark_evaluated();
+        state.pending.graph.mark_evaluated();
         state.adopt_grads();
         Ok(())
     }
 
     /// Eager mode: computes all that is pending now, keeping every value.
     pub(crate) fn evaluate_now(&self, state: &mut State) -> Result<()> {
-        state.check_not_borrowed(false, Location::caller())?;
-        let pending = |id: &u32| !state.progress.done.contains(id);
-        let nodes = (0..state.graph.nodes().len() as u32).filter(pending);
+        state.memory.check_not_borrowed(false, Location::caller())?;
+        let pending = |id: &u32| !state.pending.progress.done.contains(id);
+        let nodes = (0..state.pending.graph.nodes().len() as u32).filter(pending);
         let targets = nodes
-            .flat_map(|id| state.graph.node(id).outputs.to_vec())
+            .flat_map(|id| state.pending.graph.node(id).outputs.to_vec())
             .collect();
         let request = Request {
             targets: &targets,
@@ -161,7 +155,7 @@ impl Engine {
         if let Some(why) = &state.poisoned {
             return Err(clean(Error::Poisoned(why.clone())));
         }
-        let there = |id: &ValueId| state.storages.contains_key(id);
+        let there = |id: &ValueId| state.memory.storages.contains_key(id);
         let missing: BTreeSet<ValueId> = request
             .targets
             .iter()
@@ -181,34 +175,32 @@ impl Engine {
         let Ready { chosen, told, when } = match ready {
             Ok(ready) => ready,
             Err(error) => {
-                state.take_back(&missing);
+                state.memory.take_back(&missing);
                 return Err(clean(error));
             }
         };
         let Chosen { compiled, plan, .. } = &chosen;
         let times = [started, when];
         let until = (!request.whole).then(|| compiled.until(&missing));
-        let machine = self.machine(state, chosen.graph(&state.graph), false);
+        let machine = self.machine(state, chosen.graph(&state.pending.graph), false);
         let result = execute(&machine, compiled, plan, until);
         let ran = match result {
             Ok(ran) => ran,
             Err(failed) => {
                 if !failed.wrote {
-                    state.take_back(&missing);
+                    state.memory.take_back(&missing);
                 }
                 return Err(failed);
             }
         };
-        let part = self.part(state, told, Arc::clone(plan), compiled, Some(&ran));
-        state.steps.add(part);
-        let host = self.tiers().host.map_or(0, |host| host.bytes);
-        let bytes = (self.0.store.state_bytes(), host);
-        state.report(plan, compiled, &ran, times, bytes);
-        let planned = state.last.planned_process_bytes;
-        state.last.planned_process_bytes = self.stated(state).with_tables(planned);
+        let around = self.around(state, chosen.graph(&state.pending.graph), compiled);
+        let step = StepPlan::new(told, Arc::clone(plan), &around, Some(&ran));
+        state.record.steps.add(step);
+        let report = self.report(state, (plan, compiled), &ran, times);
+        state.record.note(report);
         // The first run of a plan touches pages for the first time.
         if matches!(chosen.about, About::Told(_)) && !self.0.dry {
-            state.clock.note(compiled.runs(&ran));
+            state.planning.clock.note(compiled.runs(&ran));
             // What stops early moves less than its plan.
             if request.whole {
                 self.correct_disk(state, compiled, plan, &ran);
@@ -216,8 +208,12 @@ impl Engine {
         }
         // Of a graph that was computed whole nothing is left.
         if !request.whole {
-            state.advance(compiled, &ran);
-            self.0.store.hold(state.residents_end());
+            let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node as usize]);
+            let present = ran.present();
+            let present = present.filter_map(|(id, offset)| Some((compiled.value(id)?, offset)));
+            let (pending, memory) = (&mut state.pending, &state.memory);
+            pending.advance(ran_nodes, present, &memory.storages);
+            self.0.store.hold(state.pending.residents_end());
         }
         Ok(())
     }
@@ -238,7 +234,7 @@ impl Engine {
     /// All that a plan needs before it runs.
     fn prepare(&self, state: &mut State, chosen: &Chosen, trains: bool) -> Result<Arc<Told>> {
         let Chosen { compiled, plan, .. } = chosen;
-        check_fresh(chosen.graph(&state.graph), compiled)?;
+        check_fresh(chosen.graph(&state.pending.graph), compiled)?;
         if matches!(chosen.about, About::New(_)) {
             self.prove(&compiled.problem, plan)?;
         }
@@ -254,9 +250,9 @@ impl Engine {
     /// Says what there is to say about a new plan.
     fn take_up(&self, state: &mut State, chosen: &Chosen, family: &Families) -> Arc<Told> {
         let Chosen { compiled, plan, .. } = chosen;
-        let graph = chosen.graph(&state.graph);
-        let told = Arc::new(self.tell(state, graph, compiled, family, plan));
-        state.cache.note(plan, &told);
+        let graph = chosen.graph(&state.pending.graph);
+        let told = self.tell(&self.around(state, graph, compiled), family, plan);
+        state.planning.cache.note(plan, &told);
         highwater_memory::heap::release_unused();
         told
     }
@@ -265,7 +261,7 @@ impl Engine {
     /// earlier plans of the step left in the arena has to go if it is in the way.
     fn give_storage(&self, state: &mut State, missing: &BTreeSet<ValueId>) -> Result<()> {
         for &id in missing {
-            let value = state.graph.value(id);
+            let value = state.pending.graph.value(id);
             let (bytes, category) = (value.spec.bytes(), value.category);
             // Gradients become cells, which may move below memory.
             let alloc = || match category {
@@ -277,11 +273,11 @@ impl Engine {
             let given = self.with_room(state, |_| alloc());
             let given = given.and_then(|storage| {
                 self.move_out(state, id, &storage)?;
-                self.0.store.hold(state.residents_end());
-                Ok(state.storages.insert(id, storage))
+                self.0.store.hold(state.pending.residents_end());
+                Ok(state.memory.storages.insert(id, storage))
             });
             if let Err(error) = given {
-                state.take_back(missing);
+                state.memory.take_back(missing);
                 return Err(error);
             }
         }
@@ -343,17 +339,17 @@ impl Engine {
     /// A value that is to have storage of its own, but whose node ran in an earlier plan of the
     /// step: it is copied if it is still in the arena; otherwise its node counts as not run.
     fn move_out(&self, state: &mut State, id: ValueId, storage: &Storage) -> Result<()> {
-        let Some((node, _)) = state.graph.value(id).producer else {
+        let Some((node, _)) = state.pending.graph.value(id).producer else {
             return Ok(());
         };
-        if let Some(offset) = state.progress.residents.remove(&id) {
+        if let Some(offset) = state.pending.progress.residents.remove(&id) {
             if !self.0.dry {
                 let from = self.0.store.plans().ptr(offset, storage.bytes())?;
                 raw::copy(from, storage);
             }
-        } else if state.progress.done.remove(&node) {
-            for output in &state.graph.node(node).outputs {
-                state.progress.residents.remove(output);
+        } else if state.pending.progress.done.remove(&node) {
+            for output in &state.pending.graph.node(node).outputs {
+                state.pending.progress.residents.remove(output);
             }
         }
         Ok(())
@@ -365,8 +361,8 @@ impl Engine {
             store: &self.0.store,
             kernels: &self.0.kernels,
             pool: &self.0.pool,
-            storages: &state.storages,
-            cells: &state.cells,
+            storages: &state.memory.storages,
+            cells: &state.memory.cells,
             check_finite: check,
             dry: self.0.dry,
         }
@@ -375,15 +371,8 @@ impl Engine {
     /// Ends the generation: handles become values of their own, or expire.
     fn finish(&self, state: &mut State, location: &'static Location<'static>) {
         state.adopt_grads();
-        for handle in state
-            .handles
-            .drain(..)
-            .filter_map(|handle| handle.upgrade())
-        {
-            handle.settle(state.generation, &state.storages, location);
-        }
-        state.graph.mark_evaluated();
-        state.clear();
+        state.pending.graph.mark_evaluated();
+        state.settle(location);
         self.0.store.hold(0);
     }
 
@@ -418,16 +407,9 @@ impl Engine {
         if failed.wrote {
             state.poisoned = Some(error.to_string());
         }
-        state.pending_grads.clear();
-        state.steps.give_up();
-        for handle in state
-            .handles
-            .drain(..)
-            .filter_map(|handle| handle.upgrade())
-        {
-            handle.settle(state.generation, &state.storages, location);
-        }
-        state.clear();
+        state.pending.grads.clear();
+        state.record.steps.give_up();
+        state.settle(location);
         self.0.store.hold(0);
         error
     }
@@ -435,18 +417,25 @@ impl Engine {
     /// Computes the forward part again, looking at each result. No cell was written yet.
     fn first_non_finite(&self, state: &mut State) -> String {
         let guards = state
+            .pending
             .graph
             .nodes()
             .iter()
             .filter(|node| node.op.effect() == highwater_graph::Effect::Guard);
         let guarded: BTreeSet<ValueId> = guards
             .flat_map(|node| node.inputs.iter())
-            .filter_map(value)
+            .filter_map(Operand::value)
             .collect();
-        let inputs = |id: &ValueId| state.graph.value(*id).producer.is_none();
-        let given: Vec<ValueId> = state.storages.keys().copied().filter(inputs).collect();
-        state.storages.retain(|id, _| given.contains(id));
-        state.progress = Progress::default();
+        let inputs = |id: &ValueId| state.pending.graph.value(*id).producer.is_none();
+        let given: Vec<ValueId> = state
+            .memory
+            .storages
+            .keys()
+            .copied()
+            .filter(inputs)
+            .collect();
+        state.memory.storages.retain(|id, _| given.contains(id));
+        state.pending.progress = Progress::default();
         let unknown = "not found again".to_owned();
         let request = Request {
             targets: &guarded,
@@ -464,7 +453,7 @@ impl Engine {
             return unknown;
         }
         match execute(
-            &self.machine(state, &state.graph, true),
+            &self.machine(state, &state.pending.graph, true),
             &compiled,
             &plan,
             None,

@@ -9,7 +9,8 @@ use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::problem::compile::{Compiled, Posed, compile};
 use crate::problem::plan_cache::{About, Choice};
-use crate::run::execute::Ran;
+use crate::problem::ran::Ran;
+use crate::report::told::Told;
 use crate::store::Storage;
 use crate::store::cells::{Cell, MOVABLE_BYTES};
 use crate::store::disk::DiskRates;
@@ -47,11 +48,11 @@ impl Engine {
         &self,
         state: &mut State,
         question: &Question<'_>,
-    ) -> (Compiled, Result<Choice>) {
+    ) -> (Compiled, Result<Choice<Told>>) {
         if !self.0.tiers.any() {
             return self.pose_with(state, question, Homes::Fixed);
         }
-        if question.trains && !state.cells.are_settled() {
+        if question.trains && !state.memory.cells.are_settled() {
             return self.pose_with(state, question, Homes::Open);
         }
         if question.trains
@@ -62,12 +63,12 @@ impl Engine {
         let fixed = self.compile(state, question, Homes::Fixed);
         let budget = self.budget_for(state, &fixed);
         // Finding out again takes as long as planning anew.
-        if !state.cache.was_refused(&fixed.problem, budget) {
+        if !state.planning.cache.was_refused(&fixed.problem, budget) {
             let choice = self.ask(state, &fixed, budget);
             if !matches!(choice, Ok(Choice::Refused(_))) {
                 return (fixed, choice);
             }
-            state.cache.note_refused(&fixed.problem, budget);
+            state.planning.cache.note_refused(&fixed.problem, budget);
         }
         self.pose_with(state, question, Homes::Open)
     }
@@ -77,7 +78,7 @@ impl Engine {
         state: &mut State,
         question: &Question<'_>,
         homes: Homes,
-    ) -> (Compiled, Result<Choice>) {
+    ) -> (Compiled, Result<Choice<Told>>) {
         let compiled = self.compile(state, question, homes);
         let budget = self.budget_for(state, &compiled);
         let choice = self.ask(state, &compiled, budget);
@@ -85,10 +86,11 @@ impl Engine {
     }
 
     /// Asks the planner.
-    fn ask(&self, state: &mut State, compiled: &Compiled, budget: u64) -> Result<Choice> {
+    fn ask(&self, state: &mut State, compiled: &Compiled, budget: u64) -> Result<Choice<Told>> {
         // The arena's idle pages go first where a plan has to be made: they and the planner's memory
         // need not be there at once.
         let choice = state
+            .planning
             .cache
             .choose(&compiled.problem, self.0.policy, budget, || {
                 self.0.store.release_idle();
@@ -101,17 +103,18 @@ impl Engine {
         &self,
         state: &mut State,
         question: &Question<'_>,
-    ) -> Option<(Compiled, Choice)> {
+    ) -> Option<(Compiled, Choice<Told>)> {
         let compiled = self.compile(state, question, Homes::Open);
         let budget = self.budget_for(state, &compiled);
-        let State { cache, cells, .. } = state;
+        let cells = &state.memory.cells;
         let at_home = |plan: &Plan| cells.are_at(compiled.homes(plan));
+        let cache = &mut state.planning.cache;
         let (plan, told) = cache.known(&compiled.problem, self.0.policy, budget, at_home)?;
         Some((compiled, Choice::Found(plan, About::Told(told))))
     }
 
     fn compile(&self, state: &State, question: &Question<'_>, homes: Homes) -> Compiled {
-        let graph = question.graph.unwrap_or(&state.graph);
+        let graph = question.graph.unwrap_or(&state.pending.graph);
         // What is written cannot stay where plans may not write to.
         let closed = (self.0.tiers.disk.as_ref()).filter(|disk| !disk.link(0).writable);
         let nodes = closed.into_iter().flat_map(|_| graph.nodes());
@@ -119,7 +122,7 @@ impl Engine {
             .flat_map(|node| node.writes.iter().map(|write| write.0))
             .collect();
         let home = |id: CellId| {
-            let cell = state.cells.get(id)?;
+            let cell = state.memory.cells.get(id)?;
             match (homes, cell.home()) {
                 (Homes::Open, _) if cell.is_movable() => Some(Home::Cell(None)),
                 (_, Some(Tier::Disk)) if written.contains(&id) => Some(Home::Cell(None)),
@@ -130,13 +133,15 @@ impl Engine {
         let tiers = &self.0.tiers;
         let posed = Posed {
             graph,
-            progress: &state.progress,
-            external: &|id| state.storages.contains_key(&id) || graph.value(id).producer.is_none(),
+            progress: &state.pending.progress,
+            external: &|id| {
+                state.memory.storages.contains_key(&id) || graph.value(id).producer.is_none()
+            },
             wanted: question.wanted,
             homes: if tiers.any() { &home } else { &none },
             tiers: &|cells| tiers.links(|below| state.room_on(below, cells, homes)),
             threads: self.threads(),
-            clock: &state.clock,
+            clock: &state.planning.clock,
         };
         compile(&posed, question.targets.iter().copied(), question.effects)
     }
@@ -179,7 +184,7 @@ impl Engine {
     /// What state takes beside the plan of a problem: cells that the plan decides about belong to it.
     pub(crate) fn beside(&self, state: &State, compiled: &Compiled) -> u64 {
         let store = &self.0.store;
-        let posed = state.cells.memory_bytes(store, compiled.cells());
+        let posed = state.memory.cells.memory_bytes(store, compiled.cells());
         store.state_bytes().saturating_sub(posed)
     }
 
@@ -197,7 +202,7 @@ impl Engine {
         // What earlier plans of the step left above this plan's arena makes room.
         let store = &self.0.store;
         store.hold(store.held().min(plan.arena_bytes));
-        let State { cells, graph, .. } = &mut *state;
+        let (cells, graph) = state.cells();
         let mut moved = if plan.homes.is_empty() {
             Ok(())
         } else {
@@ -226,7 +231,7 @@ impl Engine {
             .tiers
             .disk
             .as_ref()
-            .filter(|_| state.clock.corrects())
+            .filter(|_| state.planning.clock.corrects())
         else {
             return;
         };
@@ -234,9 +239,13 @@ impl Engine {
             return;
         }
         let predicted = highwater_plan::timeline(&compiled.problem, plan);
-        if let Some(rates) = state.disk_clock.note(&predicted, &ran.io, disk.rates()) {
+        if let Some(rates) = state
+            .planning
+            .disk_clock
+            .note(&predicted, &ran.io, disk.rates())
+        {
             disk.set_rates(rates);
-            state.cells.unsettle();
+            state.memory.cells.unsettle();
         }
     }
 
@@ -246,8 +255,8 @@ impl Engine {
         let disk = self.0.tiers.disk.as_ref();
         let is_new = disk.is_some_and(|disk| disk.forget_rates());
         if is_new {
-            state.disk_clock.stop();
-            state.cells.unsettle();
+            state.planning.disk_clock.stop();
+            state.memory.cells.unsettle();
         }
         is_new
     }
@@ -282,10 +291,16 @@ impl Engine {
             fill(&storage);
         }
         let mut state = self.lock();
-        let id = state.graph.add_cell(name, spec, category, requires_grad);
-        state.cells.insert(id, Cell::in_memory(storage, category));
+        let id = state
+            .pending
+            .graph
+            .add_cell(name, spec, category, requires_grad);
+        state
+            .memory
+            .cells
+            .insert(id, Cell::in_memory(storage, category));
         if crowded {
-            let State { cells, graph, .. } = &mut *state;
+            let (cells, graph) = state.cells();
             match cells.move_below(graph, id) {
                 Err(error) if !error.is_full() => {
                     state.forget(&[id]);
@@ -312,7 +327,7 @@ impl Engine {
             let storage = self.0.store.alloc_home(bytes, category, what)?;
             Ok(Cell::in_memory(storage, category))
         };
-        let State { cells, graph, .. } = &mut *state;
+        let (cells, graph) = state.cells();
         let mut below = || {
             let place = cells.take(graph, bytes, name)?;
             Ok(Cell::zeros(bytes, category, place))
@@ -323,8 +338,8 @@ impl Engine {
         } else {
             in_memory().or_else(|e| if is_full(&e) { below() } else { Err(e) })
         }?;
-        let id = state.graph.add_cell(name, spec, category, false);
-        state.cells.insert(id, cell);
+        let id = state.pending.graph.add_cell(name, spec, category, false);
+        state.memory.cells.insert(id, cell);
         Ok(id)
     }
 
@@ -335,7 +350,7 @@ impl Engine {
         bytes: u64,
         is_needed: impl Fn(CellId) -> bool,
     ) -> Result<bool> {
-        let State { cells, graph, .. } = state;
+        let (cells, graph) = state.cells();
         Ok(self.0.tiers.any() && cells.make_room(graph, bytes, is_needed)?)
     }
 
@@ -360,7 +375,9 @@ impl Engine {
     /// The storage of a cell's bytes; of a copy, if they are below memory.
     pub(crate) fn copy_of(&self, state: &mut State, id: CellId) -> Result<Arc<Storage>> {
         let store = &self.0.store;
-        self.with_room(state, |state| state.cells.copy(store, &state.graph, id))
+        self.with_room(state, |state| {
+            state.memory.cells.copy(store, &state.pending.graph, id)
+        })
     }
 
     /// As [`Engine::with_cell`], to write them.
@@ -372,12 +389,20 @@ impl Engine {
         let mut state = self.lock();
         // What a step left half done is to be replaced.
         let (store, lost) = (&self.0.store, state.poisoned.is_some());
-        let copy = |state: &State| state.cells.copy_to_write(store, &state.graph, id, lost);
+        let copy = |state: &State| {
+            state
+                .memory
+                .cells
+                .copy_to_write(store, &state.pending.graph, id, lost)
+        };
         let storage = self.with_room(&mut state, copy)?;
         drop(state);
         let answer = write(raw::bytes_mut(&storage));
         let state = self.lock();
-        state.cells.write_back(&state.graph, id, &storage)?;
+        state
+            .memory
+            .cells
+            .write_back(&state.pending.graph, id, &storage)?;
         Ok(answer)
     }
 
@@ -406,12 +431,12 @@ impl State {
     /// What plans may put on a tier, if these cells are theirs to place, or are there.
     fn room_on(&self, below: &dyn Below, cells: &BTreeSet<CellId>, homes: Homes) -> u64 {
         let tier = below.tier();
-        let others = self.cells.others_on(tier, |id| cells.contains(&id));
+        let others = self.memory.cells.others_on(tier, |id| cells.contains(&id));
         let left = below.usage().room_bytes.saturating_sub(others);
         let (mut rounding, mut there) = (0, 0);
-        for cell in cells.iter().filter_map(|&id| self.cells.get(id)) {
+        for cell in cells.iter().filter_map(|&id| self.memory.cells.get(id)) {
             // Beside a disk plans count whole blocks, on host memory too.
-            let bytes = match &self.cells.tiers().disk {
+            let bytes = match &self.memory.cells.tiers().disk {
                 Some(_) => cell.bytes().next_multiple_of(BLOCK),
                 None => cell.bytes(),
             };

@@ -3,6 +3,7 @@
 pub(crate) mod builder;
 pub(crate) mod choose;
 pub(crate) mod evaluate;
+mod forecast;
 mod homes;
 mod reserve;
 pub(crate) mod state;
@@ -10,13 +11,13 @@ pub(crate) mod state;
 use crate::engine::builder::Builder;
 use crate::engine::state::State;
 use crate::error::located;
+use crate::pending::handle::Dropped;
 use crate::report::{StepReport, Totals};
 use crate::store::Store;
 use crate::store::limits::{Limits, Stated};
 use crate::store::tiers::{Below, TierUse, TierUses, Tiers};
-use crate::tensor::Tensor;
 use crate::{Error, Result};
-use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Shape, Site, Source};
+use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Site, Source};
 use highwater_memory::Arena;
 use highwater_ops::{Device, Kernels, Pool};
 use highwater_plan::{self as plan, Policy};
@@ -48,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) state: Mutex<State>,
     /// Cells whose last handle was dropped; taken up at the next lock, when no graph reads them.
-    pub(crate) dropped_cells: Mutex<Vec<CellId>>,
+    pub(crate) dropped_cells: Dropped,
 }
 
 /// Looks at a plan, and at the problem that it solves.
@@ -98,36 +99,36 @@ impl Engine {
     /// Fixes the random numbers of what follows: dropout masks and initial weights.
     pub fn manual_seed(&self, seed: u64) {
         let mut state = self.lock();
-        (state.seed, state.random_offset) = (seed, 0);
+        (state.pending.seed, state.pending.random_offset) = (seed, 0);
     }
 
     /// Seed and counter of the random numbers, to be saved.
     pub fn rng_state(&self) -> (u64, u64) {
         let state = self.lock();
-        (state.seed, state.random_offset)
+        (state.pending.seed, state.pending.random_offset)
     }
 
     /// Puts seed and counter back.
     pub fn set_rng_state(&self, seed: u64, offset: u64) {
         let mut state = self.lock();
-        (state.seed, state.random_offset) = (seed, offset);
+        (state.pending.seed, state.pending.random_offset) = (seed, offset);
     }
 
     /// What the last evaluation planned and what it took.
     pub fn last_step(&self) -> StepReport {
-        self.lock().last.clone()
+        self.lock().record.last.clone()
     }
 
     /// What all evaluations took so far.
     pub fn totals(&self) -> Totals {
-        self.lock().totals
+        self.lock().record.totals
     }
 
     /// The most bytes that the process was to take since this was last asked: arenas and reserve. In a
     /// dry run, what it would have.
     pub fn take_peak_bytes(&self) -> u64 {
         let state = self.lock();
-        let bytes = state.reserve_bytes + self.0.store.take_peak();
+        let bytes = state.memory.reserve_bytes + self.0.store.take_peak();
         self.stated(&state).with_tables(bytes)
     }
 
@@ -138,7 +139,7 @@ impl Engine {
 
     /// Bytes that the process takes beside its arenas, with headroom: the printed reserve.
     pub fn reserve_bytes(&self) -> u64 {
-        self.lock().reserve_bytes
+        self.lock().memory.reserve_bytes
     }
 
     /// Bytes mapped for state now.
@@ -201,24 +202,6 @@ impl Engine {
         }
     }
 
-    /// A tensor of `f32`s, copied. Category: input.
-    ///
-    /// # Errors
-    /// If the count is not the shape's; [`Error::State`] if there is no room.
-    #[track_caller]
-    pub fn tensor(&self, data: &[f32], shape: impl Into<Shape>) -> Result<Tensor> {
-        Tensor::from_slice(self, data, shape)
-    }
-
-    /// A tensor of token ids, labels or other indices, copied. Category: input.
-    ///
-    /// # Errors
-    /// As [`Engine::tensor`].
-    #[track_caller]
-    pub fn indices(&self, data: &[u32], shape: impl Into<Shape>) -> Result<Tensor> {
-        Tensor::from_slice(self, data, shape)
-    }
-
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -227,27 +210,14 @@ impl Engine {
     /// a graph, or poisoned the engine itself; either way the state can be looked at.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.graph.nodes().is_empty() {
-            state.forget(&self.take_dropped());
+        if state.pending.graph.nodes().is_empty() {
+            state.forget(&self.0.dropped_cells.take());
         }
         state
     }
 
-    fn take_dropped(&self) -> Vec<CellId> {
-        let mut dropped = self
-            .0
-            .dropped_cells
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *dropped)
-    }
-
     pub(crate) fn drop_cell(&self, id: CellId) {
-        self.0
-            .dropped_cells
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(id);
+        self.0.dropped_cells.push(id);
     }
 
     /// Adds a node to the pending graph; in eager mode runs it.
@@ -261,14 +231,18 @@ impl Engine {
         if let Some(why) = &state.poisoned {
             return Err(Error::Poisoned(why.clone()));
         }
-        let site = named_by_cell(&state.graph, inputs, site);
+        let site = named_by_cell(&state.pending.graph, inputs, site);
         let located = |source| located(source, &site);
         self.0
             .kernels
             .get(op.name(), Device::Cpu)
             .map_err(located)?;
         let effect = op.effect().is_repeatable();
-        let outputs = state.graph.add(op, inputs, &site).map_err(located)?;
+        let outputs = state
+            .pending
+            .graph
+            .add(op, inputs, &site)
+            .map_err(located)?;
         if self.0.eager && effect && site.phase == Phase::Forward {
             self.evaluate_now(state)?;
         }
@@ -277,12 +251,12 @@ impl Engine {
 
     /// The budget that forecasts talk of: the process's if that is bounded, else that of arenas.
     pub(crate) fn stated(&self, state: &State) -> Stated {
-        self.0.limits.stated(state.reserve_bytes)
+        self.0.limits.stated(state.memory.reserve_bytes)
     }
 
     /// The budget that a refusal talks of, and what it is of.
     pub(crate) fn refusing(&self, state: &State) -> (Stated, &'static str) {
-        self.0.limits.refusing(state.reserve_bytes)
+        self.0.limits.refusing(state.memory.reserve_bytes)
     }
 }
 

@@ -38,7 +38,7 @@ impl Engine {
 
     /// Sets the reserve, and with it what the arenas may take.
     pub(crate) fn set_reserve(&self, state: &mut State, bytes: u64) {
-        state.reserve_bytes = bytes;
+        state.memory.reserve_bytes = bytes;
         if self.is_process_bounded() {
             self.0.store.set_budget(self.0.limits.budget(bytes));
         }
@@ -50,9 +50,9 @@ impl Engine {
         let node = if moves { MOVED_NODE_BYTES } else { NODE_BYTES };
         let graph = (nodes as u64).saturating_mul(node);
         let graph = graph.saturating_sub(GRAPH_BYTES);
-        if graph != state.reserve_graph_bytes {
-            let without = state.reserve_bytes - state.reserve_graph_bytes;
-            state.reserve_graph_bytes = graph;
+        if graph != state.memory.reserve_graph_bytes {
+            let without = state.memory.reserve_bytes - state.memory.reserve_graph_bytes;
+            state.memory.reserve_graph_bytes = graph;
             self.set_reserve(state, without.saturating_add(graph));
         }
     }
@@ -69,9 +69,9 @@ impl Engine {
         // Cheap first: only if all pages of the arenas are touched can this be exact.
         let host = self.0.tiers.host.as_ref();
         let host = host.map_or(0, |host| host.mapped_bytes());
-        if usage.resident > state.reserve_bytes + self.0.store.mapped_bytes() + host {
+        if usage.resident > state.memory.reserve_bytes + self.0.store.mapped_bytes() + host {
             let measured = self.measure_reserve();
-            if measured > state.reserve_bytes {
+            if measured > state.memory.reserve_bytes {
                 self.set_reserve(state, measured + (HEADROOM_BYTES >> 2));
             }
         }

@@ -5,8 +5,8 @@ use crate::Result;
 use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::error::usage_error;
+use crate::pending::context::site;
 use crate::tensor::Tensor;
-use crate::tensor::context::site;
 use crate::tensor::parameter::Parameter;
 use highwater_graph::{Operand, Phase, Site};
 use highwater_ops::{ClipCoefficient, Finite, GradNorm, Mul};
@@ -75,8 +75,8 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     let state = &mut *state;
     // What is being added to gradients is added first: no write may come before the norm's guard.
     let adding = |parameter: &Parameter| {
-        let cell = state.grads.get(&parameter.id());
-        let cell = cell.and_then(|&cell| state.graph.cell(cell));
+        let cell = state.memory.grads.get(&parameter.id());
+        let cell = cell.and_then(|&cell| state.pending.graph.cell(cell));
         cell.is_some_and(|cell| cell.evaluated < cell.version)
     };
     if parameters.iter().any(adding) {
@@ -108,7 +108,7 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     let coefficient = engine.apply(state, clip, std::slice::from_ref(&norm), &site)?[0].clone();
     for (id, grad) in ids.into_iter().zip(grads) {
         let clipped = engine.apply(state, Arc::new(Mul), &[grad, coefficient.clone()], &site)?;
-        state.pending_grads.insert(id, clipped[0].clone());
+        state.pending.grads.insert(id, clipped[0].clone());
     }
     Ok(Tensor::pending(&engine, state, norm, location))
 }

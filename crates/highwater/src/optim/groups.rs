@@ -3,7 +3,7 @@
 use super::pieces::{pieces, suffix};
 use super::{Optimizer, check_settings, step, zero_grad};
 use crate::engine::state::State;
-use crate::tensor::context::site;
+use crate::pending::context::site;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
 use highwater_graph::{Category, Op, Operand, Phase};

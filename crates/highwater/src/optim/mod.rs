@@ -89,18 +89,18 @@ fn check_settings(settings: &[(&str, f64, f64)]) -> Result<()> {
 /// Takes the gradient of a parameter out of the engine, as an operand of the pending graph. A
 /// gradient that lives in a cell is dropped after the evaluation unless `keep`.
 fn take_grad(engine: &Engine, state: &mut State, parameter: CellId, keep: bool) -> Option<Operand> {
-    if let Some(&cell) = state.grads.get(&parameter) {
-        let operand = state.graph.read_cell(cell);
+    if let Some(&cell) = state.memory.grads.get(&parameter) {
+        let operand = state.pending.graph.read_cell(cell);
         if !keep {
-            state.grads.remove(&parameter);
+            state.memory.grads.remove(&parameter);
             engine.drop_cell(cell);
         }
         return operand;
     }
     if keep {
-        state.pending_grads.get(&parameter).cloned()
+        state.pending.grads.get(&parameter).cloned()
     } else {
-        state.pending_grads.remove(&parameter)
+        state.pending.grads.remove(&parameter)
     }
 }
 
@@ -139,7 +139,7 @@ fn step(
     let mut state = engine.lock();
     let (mut updated, mut taken) = (vec![false; parameters.len()], Vec::new());
     for (index, parameter) in parameters.iter().enumerate() {
-        let in_cell = state.grads.get(&parameter.id()).copied();
+        let in_cell = state.memory.grads.get(&parameter.id()).copied();
         taken.extend(in_cell.map(|cell| (parameter.id(), cell)));
         let keep = keep || in_cell.is_some();
         if let Some(grad) = take_grad(&engine, &mut state, parameter.id(), keep) {
@@ -150,7 +150,7 @@ fn step(
     engine.evaluate_all(&mut state, location)?;
     if !keep {
         for (parameter, cell) in taken {
-            state.grads.remove(&parameter);
+            state.memory.grads.remove(&parameter);
             engine.drop_cell(cell);
         }
     }

@@ -1,7 +1,8 @@
 //! From the pending graph to the planner's problem.
 
+use crate::pending::Progress;
 use crate::problem::clock::{Clock, Work};
-use crate::run::execute::{Ran, Until};
+use crate::problem::ran::{Ran, Until};
 use highwater_graph::{
     BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
     Version,
@@ -11,15 +12,6 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// How far the pending graph has been computed.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// Nodes that ran.
-    pub(crate) done: BTreeSet<NodeId>,
-    /// Values left in the plan arena by an earlier plan of the step, with their offsets.
-    pub(crate) residents: BTreeMap<ValueId, u64>,
-}
 
 /// The problem that part of a graph poses, with the way back.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 pub(crate) mod clock;
 pub(crate) mod compile;
+pub(crate) mod disk_clock;
 pub(crate) mod offsets;
 pub(crate) mod plan_cache;
+pub(crate) mod ran;
 pub(crate) mod rates;

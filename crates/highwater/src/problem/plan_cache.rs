@@ -1,6 +1,5 @@
 //! What the planner answered: plans by problem, families of plans by structure.
 
-use crate::report::forecast::Told;
 use highwater_graph::Mixer;
 use highwater_plan::{Families, Home, Plan, Policy, Problem, ProblemError};
 use std::hash::{Hash, Hasher};
@@ -9,19 +8,19 @@ use std::sync::Arc;
 /// Chosen plans by problem, and the decisions behind them by structure: a problem with the edges of
 /// one that was planned, but other sizes (another length of the sequences), takes over its
 /// decisions and only packs anew. A hit compares the whole problem, so a hash that collides costs
-/// time, never correctness.
-#[derive(Debug, Default)]
-pub(crate) struct PlanCache {
+/// time, never correctness. Beside each plan lies what was said about it, a `T`.
+#[derive(Debug)]
+pub(crate) struct PlanCache<T> {
     /// Least recently used first.
-    plans: Vec<Entry>,
+    plans: Vec<Entry<T>>,
     /// Least recently used first.
     families: Vec<Known>,
     /// Hashes of problems that nothing was found for, and the budgets, newest last.
     refused: Vec<(u64, u64)>,
 }
 
-#[derive(Debug, Clone)]
-struct Entry {
+#[derive(Debug)]
+struct Entry<T> {
     hash: u64,
     policy: Policy,
     problem: Arc<Problem>,
@@ -29,7 +28,7 @@ struct Entry {
     /// From this budget on there is a faster plan.
     faster_from: u64,
     /// What was said about it.
-    told: Option<Arc<Told>>,
+    told: Option<Arc<T>>,
 }
 
 #[derive(Debug, Clone)]
@@ -44,17 +43,17 @@ struct Known {
 
 /// The planner's answer.
 #[derive(Debug)]
-pub(crate) enum Choice {
-    Found(Arc<Plan>, About),
+pub(crate) enum Choice<T> {
+    Found(Arc<Plan>, About<T>),
     /// Nothing fits.
     Refused(Arc<Families>),
 }
 
 /// What is known about a plan.
 #[derive(Debug)]
-pub(crate) enum About {
+pub(crate) enum About<T> {
     /// It was chosen before: what was said about it then.
-    Told(Arc<Told>),
+    Told(Arc<T>),
     /// Nobody has verified it yet: its family.
     New(Arc<Families>),
 }
@@ -76,7 +75,28 @@ const MOVED_FAMILIES: usize = 2;
 const NODES: usize = 8_000;
 const LARGEST: usize = 4;
 
-impl PlanCache {
+impl<T> Clone for Entry<T> {
+    fn clone(&self) -> Self {
+        Self {
+            problem: Arc::clone(&self.problem),
+            plan: Arc::clone(&self.plan),
+            told: self.told.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<T> Default for PlanCache<T> {
+    fn default() -> Self {
+        Self {
+            plans: Vec::new(),
+            families: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+}
+
+impl<T> PlanCache<T> {
     /// One that remembers the same plans and decisions.
     pub(crate) fn inherited(&self) -> Self {
         Self {
@@ -94,7 +114,7 @@ impl PlanCache {
         policy: Policy,
         budget: u64,
         before_planning: impl FnOnce(),
-    ) -> Result<Choice, ProblemError> {
+    ) -> Result<Choice<T>, ProblemError> {
         if let Some((plan, told)) = self.known(problem, policy, budget, |_| true) {
             return Ok(Choice::Found(plan, About::Told(told)));
         }
@@ -154,10 +174,10 @@ impl PlanCache {
         policy: Policy,
         budget: u64,
         accept: impl Fn(&Plan) -> bool,
-    ) -> Option<(Arc<Plan>, Arc<Told>)> {
+    ) -> Option<(Arc<Plan>, Arc<T>)> {
         let hash = hash(problem);
         // Without a word on it, a plan was never verified either.
-        let known = |entry: &Entry| {
+        let known = |entry: &Entry<T>| {
             let fits = entry.told.is_some()
                 && (entry.plan.memory_bytes()..entry.faster_from).contains(&budget);
             let same = entry.hash == hash && entry.policy == policy && entry.problem == *problem;
@@ -185,7 +205,7 @@ impl PlanCache {
     }
 
     /// Remembers what was said about a plan.
-    pub(crate) fn note(&mut self, plan: &Arc<Plan>, told: &Arc<Told>) {
+    pub(crate) fn note(&mut self, plan: &Arc<Plan>, told: &Arc<T>) {
         let mut entries = self.plans.iter_mut().rev();
         if let Some(entry) = entries.find(|entry| Arc::ptr_eq(&entry.plan, plan)) {
             entry.told = Some(Arc::clone(told));

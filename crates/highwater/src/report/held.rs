@@ -1,9 +1,9 @@
 //! Who holds the bytes of the process at one moment of a plan.
 
 use super::names;
-use crate::engine::state::State;
 use crate::problem::compile::{Compiled, Origin};
 use crate::store::kind;
+use crate::store::memory::Memory;
 use highwater_graph::{Category, CellId, Graph, NodeId};
 use highwater_plan::{ValueId, footprint};
 use serde::{Deserialize, Serialize};
@@ -106,7 +106,7 @@ type Layers = BTreeMap<String, (u64, u64)>;
 
 /// Lists who holds what.
 pub(super) fn held(
-    state: &State,
+    memory: &Memory,
     graph: &Graph,
     compiled: &Compiled,
     moment: &Moment<'_>,
@@ -119,7 +119,7 @@ pub(super) fn held(
     };
     let module = |node: NodeId| &*graph.node(node).site.module;
     let decided: BTreeSet<CellId> = compiled.cells().collect();
-    for (id, storage) in state.cells.iter() {
+    for (id, storage) in memory.cells.iter() {
         let (Some(cell), Some(storage)) = (graph.cell(id), storage.storage()) else {
             continue;
         };
@@ -130,7 +130,7 @@ pub(super) fn held(
         kinds.add(kind(cell.category).to_string(), bytes);
         layer(owner(&cell.name, cell.category), bytes, bytes);
     }
-    for (&id, storage) in &state.storages {
+    for (&id, storage) in &memory.storages {
         let value = graph.value(id);
         kinds.add(kind(value.category).to_string(), footprint(storage.bytes()));
     }

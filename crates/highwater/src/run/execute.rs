@@ -2,9 +2,10 @@
 
 #![expect(unsafe_code, reason = "kernels are handed buffers by address")]
 
+use crate::error::describe;
 use crate::problem::compile::Compiled;
 use crate::problem::offsets::Offsets;
-use crate::report::Io;
+use crate::problem::ran::{Ran, Until};
 use crate::run::transfers::{self, Board, Transfers};
 use crate::store::cells::Cells;
 use crate::store::{Storage, Store};
@@ -13,7 +14,7 @@ use highwater_graph::{Graph, Node, Operand, Source, Spec, ValueId};
 use highwater_ops::{Args, Device, Kernels, Pool, View};
 use highwater_plan::{Action, Instruction, Lane, Plan, Tier};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,56 +31,6 @@ pub(crate) struct Machine<'a> {
     pub(crate) check_finite: bool,
     /// Go through the plan without calling a kernel or touching a buffer.
     pub(crate) dry: bool,
-}
-
-/// How far a plan is to run: until all of these were produced or run. Numbers of the problem.
-#[derive(Debug)]
-pub(crate) struct Until {
-    pub(crate) values: BTreeSet<highwater_plan::ValueId>,
-    pub(crate) nodes: BTreeSet<highwater_plan::NodeId>,
-}
-
-impl Until {
-    fn is_reached(&self) -> bool {
-        self.values.is_empty() && self.nodes.is_empty()
-    }
-
-    fn note(&mut self, compiled: &Compiled, action: &Action) {
-        if let Action::Run { node, .. } | Action::Guard { node } = action {
-            self.nodes.remove(node);
-            for output in &compiled.problem.nodes[*node as usize].outputs {
-                self.values.remove(output);
-            }
-        }
-    }
-}
-
-/// What happened when a plan ran.
-#[derive(Debug, Default)]
-pub(crate) struct Ran {
-    offsets: Offsets,
-    /// The problem's nodes that ran, in order.
-    pub(crate) nodes: Vec<highwater_plan::NodeId>,
-    /// The outputs that each left out, a bit for each.
-    pub(crate) left_out: Vec<u32>,
-    /// Seconds from the end of the node before to the end of each of those, so that they add up.
-    pub(crate) seconds: Vec<f64>,
-    /// One past the highest byte of the arena that was handed to a kernel.
-    pub(crate) peak_arena_bytes: u64,
-    /// Seconds spent running nodes again.
-    pub(crate) recompute_seconds: f64,
-    /// What was moved to and from disk.
-    pub(crate) io: Io,
-    /// What was moved to and from host memory.
-    pub(crate) host_io: Io,
-}
-
-impl Ran {
-    /// The problem's values that are in the arena now, with their offsets.
-    pub(crate) fn present(&self) -> impl Iterator<Item = (highwater_plan::ValueId, u64)> {
-        let values = (0..).zip(self.offsets.all());
-        values.filter_map(|(value, offset)| Some((value, (*offset)?)))
-    }
 }
 
 /// What stopped a plan, and whether cells may be partly written.
@@ -496,15 +447,4 @@ fn check_finite(node: &Node, outputs: &[Buffer]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Operation, module and line of a node, for messages.
-pub(crate) fn describe(node: &Node) -> String {
-    let module = &node.site.module;
-    let inside = if module.is_empty() {
-        String::new()
-    } else {
-        format!(" in {module}")
-    };
-    format!("{}{inside} at {}", node.op.name(), node.site.location)
 }

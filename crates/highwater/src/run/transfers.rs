@@ -9,9 +9,9 @@
 
 use crate::problem::compile::Compiled;
 use crate::problem::offsets::Offsets;
-use crate::report::Io;
 use crate::run::execute::Machine;
 use crate::store::cells::{Cell, failed};
+use crate::store::io::Io;
 use crate::store::tiers::Below;
 use crate::{Error, Result};
 use highwater_graph::CellId;
@@ -230,7 +230,7 @@ impl<'a> Transfers<'a> {
         }
         let made = self.compiled.value(value);
         let made = made.and_then(|id| graph.value(id).producer);
-        let made = made.map(|(node, _)| crate::run::execute::describe(graph.node(node)));
+        let made = made.map(|(node, _)| crate::error::describe(graph.node(node)));
         let made = made.unwrap_or_else(|| "a user's input".to_owned());
         Error::Disk {
             what: format!("a value of {made}"),

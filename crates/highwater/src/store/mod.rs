@@ -3,9 +3,10 @@
 
 pub(crate) mod cells;
 pub(crate) mod disk;
-pub(crate) mod disk_clock;
 pub(crate) mod host;
+pub(crate) mod io;
 pub(crate) mod limits;
+pub(crate) mod memory;
 pub(crate) mod raw;
 pub(crate) mod tiers;
 

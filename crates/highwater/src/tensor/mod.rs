@@ -1,24 +1,20 @@
 //! Tensors: handles on values that are pending, kept, cells, or gone.
 
-pub(crate) mod context;
 mod ops;
 pub(crate) mod parameter;
 
 use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::error::usage_error;
-use crate::store::Storage;
-use crate::tensor::context::site;
+use crate::pending::context::site;
+use crate::pending::handle::{CellHandle, Handle, HandleState};
 use crate::{Error, Result, store::raw};
-use highwater_graph::{
-    Category, CellId, DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec, ValueId,
-};
+use highwater_graph::{Category, DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec};
 use highwater_ops::Element;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
 /// A tensor: static shape and dtype, and values that exist when they are asked for.
 ///
@@ -29,146 +25,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub struct Tensor {
     pub(crate) engine: Engine,
     pub(crate) handle: Arc<Handle>,
-}
-
-/// What clones of a tensor share.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    pub(crate) spec: Spec,
-    made_at: &'static Location<'static>,
-    kept: AtomicBool,
-    state: Mutex<HandleState>,
-}
-
-#[derive(Debug)]
-pub(crate) enum HandleState {
-    /// In the pending graph, if that is still of this generation.
-    Pending { generation: u64, operand: Operand },
-    /// Evaluated or given by the user.
-    Held(Held),
-    /// A cell: reads see its newest version.
-    Cell(Arc<CellHandle>),
-    /// Not kept when the step was evaluated there.
-    Expired {
-        evaluated_at: &'static Location<'static>,
-    },
-}
-
-#[derive(Debug)]
-pub(crate) struct Held {
-    storage: Arc<Storage>,
-    /// What the graph of that generation calls it.
-    input: Option<(u64, Operand)>,
-    /// A leaf that the user wants a gradient for.
-    requires_grad: bool,
-    /// It had a history, which an evaluation consumed.
-    consumed: bool,
-    grad: Option<Tensor>,
-}
-
-/// A value of the pending graph that gradients reach and no pending node made.
-#[derive(Debug)]
-pub(crate) struct Leaf {
-    pub(crate) handle: Weak<Handle>,
-    pub(crate) spec: Spec,
-    pub(crate) made_at: &'static Location<'static>,
-    /// It had a history, which an evaluation consumed; otherwise the user wants its gradient.
-    pub(crate) consumed: bool,
-}
-
-/// Owns a cell: when the last handle goes, so does the cell.
-#[derive(Debug)]
-pub(crate) struct CellHandle {
-    pub(crate) engine: Engine,
-    pub(crate) id: CellId,
-}
-
-impl Drop for CellHandle {
-    fn drop(&mut self) {
-        self.engine.drop_cell(self.id);
-    }
-}
-
-impl Handle {
-    pub(crate) fn state(&self) -> MutexGuard<'_, HandleState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn is_kept(&self) -> bool {
-        self.kept.load(Ordering::Relaxed)
-    }
-
-    /// The pending value that the handle stands for, if it is of this generation.
-    pub(crate) fn pending_value(&self, current: u64) -> Option<ValueId> {
-        match &*self.state() {
-            HandleState::Pending {
-                generation,
-                operand,
-            } if *generation == current => match operand.source {
-                Source::Value(id) => Some(id),
-                Source::Cell(..) => None,
-            },
-            HandleState::Held(Held {
-                input: Some((generation, operand)),
-                ..
-            }) if *generation == current => match operand.source {
-                Source::Value(id) => Some(id),
-                Source::Cell(..) => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Follows the graph when it renumbers its values.
-    pub(crate) fn renumber(&self, current: u64, renumber: &dyn Fn(&mut Operand)) {
-        match &mut *self.state() {
-            HandleState::Pending {
-                generation,
-                operand,
-            }
-            | HandleState::Held(Held {
-                input: Some((generation, operand)),
-                ..
-            }) if *generation == current => {
-                renumber(operand);
-            }
-            _ => {}
-        }
-    }
-
-    /// The graph of `current` was evaluated: the handle becomes a value of its own, or expires.
-    pub(crate) fn settle(
-        &self,
-        current: u64,
-        storages: &BTreeMap<ValueId, Arc<Storage>>,
-        evaluated_at: &'static Location<'static>,
-    ) {
-        let mut state = self.state();
-        let HandleState::Pending {
-            generation,
-            operand,
-        } = &*state
-        else {
-            return;
-        };
-        if *generation != current {
-            return;
-        }
-        let storage = match operand.source {
-            Source::Value(id) => storages.get(&id).cloned(),
-            Source::Cell(..) => None,
-        };
-        *state = match storage {
-            Some(storage) => HandleState::Held(Held {
-                storage,
-                input: None,
-                requires_grad: false,
-                consumed: operand.requires_grad,
-                grad: None,
-            }),
-            None => HandleState::Expired { evaluated_at },
-        };
-    }
 }
 
 impl Tensor {
@@ -207,7 +63,7 @@ impl Tensor {
         let shape = shape.into();
         let too_large = || usage_error(format!("no memory could hold the shape {shape}"), location);
         let spec = Spec::contiguous(DType::F32, Shape::checked(&shape).ok_or_else(too_large)?);
-        let (seed, offset) = engine.lock().next_random();
+        let (seed, offset) = engine.lock().pending.next_random();
         Self::filled(engine, spec, location, |own| {
             highwater_ops::philox::fill_normal(seed, offset, bytemuck::cast_slice_mut(own));
         })
@@ -224,52 +80,21 @@ impl Tensor {
         if !engine.0.dry {
             fill(raw::bytes_mut(&storage));
         }
-        Ok(Self::held(engine, spec, storage, location))
-    }
-
-    fn held(
-        engine: &Engine,
-        spec: Spec,
-        storage: Arc<Storage>,
-        made_at: &'static Location<'static>,
-    ) -> Self {
-        let held = Held {
-            storage,
-            input: None,
-            requires_grad: false,
-            consumed: false,
-            grad: None,
-        };
-        Self::new(engine, spec, HandleState::Held(held), made_at)
-    }
-
-    fn new(
-        engine: &Engine,
-        spec: Spec,
-        state: HandleState,
-        made_at: &'static Location<'static>,
-    ) -> Self {
-        let kept = AtomicBool::new(false);
-        let handle = Arc::new(Handle {
-            spec,
-            made_at,
-            kept,
-            state: Mutex::new(state),
-        });
-        Self {
-            engine: engine.clone(),
-            handle,
-        }
+        Ok(Self::from_handle(
+            engine,
+            Handle::held(spec, storage, location),
+        ))
     }
 
     /// A tensor that reads a cell.
     pub(crate) fn of_cell(
+        engine: &Engine,
         cell: Arc<CellHandle>,
         spec: Spec,
         made_at: &'static Location<'static>,
     ) -> Self {
-        let engine = cell.engine.clone();
-        Self::new(&engine, spec, HandleState::Cell(cell), made_at)
+        let handle = Handle::new(spec, HandleState::Cell(cell), made_at);
+        Self::from_handle(engine, handle)
     }
 
     /// A tensor for an operand of the pending graph.
@@ -279,14 +104,10 @@ impl Tensor {
         operand: Operand,
         made_at: &'static Location<'static>,
     ) -> Self {
-        let spec = operand.spec.clone();
-        let pending = HandleState::Pending {
-            generation: state.generation,
-            operand,
-        };
-        let tensor = Self::new(engine, spec, pending, made_at);
-        state.register(&tensor.handle);
-        tensor
+        Self::from_handle(
+            engine,
+            Handle::pending(&mut state.pending, operand, made_at),
+        )
     }
 
     /// Applies an operation to tensors of one engine: checks shapes, computes nothing. What every
@@ -360,57 +181,8 @@ impl Tensor {
 
     /// What the pending graph calls the tensor.
     pub(crate) fn operand(&self, state: &mut State) -> Result<Operand> {
-        let handle = &*self.handle;
-        match &mut *handle.state() {
-            HandleState::Pending {
-                generation,
-                operand,
-            } if *generation == state.generation => Ok(operand.clone()),
-            HandleState::Held(held) => {
-                if let Some((generation, operand)) = &held.input
-                    && *generation == state.generation
-                {
-                    return Ok(operand.clone());
-                }
-                let weak = Arc::downgrade(&self.handle);
-                let mut spec = handle.spec.clone();
-                let mut whole = spec.clone();
-                whole.layout = whole_layout(&held.storage, &spec);
-                let mut operand = state.graph.add_input(whole, Category::Input);
-                std::mem::swap(&mut operand.spec, &mut spec);
-                operand.requires_grad = held.requires_grad || held.consumed;
-                if let Source::Value(id) = operand.source {
-                    state.storages.insert(id, Arc::clone(&held.storage));
-                    if operand.requires_grad {
-                        let leaf = Leaf {
-                            handle: weak.clone(),
-                            spec: handle.spec.clone(),
-                            made_at: handle.made_at,
-                            consumed: !held.requires_grad,
-                        };
-                        state.leaves.insert(id, leaf);
-                    }
-                }
-                state.handles.push(weak);
-                held.input = Some((state.generation, operand.clone()));
-                Ok(operand)
-            }
-            HandleState::Cell(cell) => {
-                let gone = || Error::Internal("a live handle's cell is gone".into());
-                state.graph.read_cell(cell.id).ok_or_else(gone)
-            }
-            HandleState::Expired { evaluated_at } => Err(self.expired(evaluated_at)),
-            // The graph it belonged to failed to evaluate.
-            HandleState::Pending { .. } => Err(self.expired(handle.made_at)),
-        }
-    }
-
-    fn expired(&self, evaluated_at: &Location<'_>) -> Error {
-        Error::Expired {
-            spec: self.handle.spec.to_string(),
-            made_at: self.handle.made_at.to_string(),
-            evaluated_at: evaluated_at.to_string(),
-        }
+        self.handle
+            .operand(&mut state.pending, &mut state.memory.storages)
     }
 
     /// Extents.
@@ -436,7 +208,7 @@ impl Tensor {
     /// Marks the tensor so that its value outlives the step, whatever its size. Answers itself.
     #[must_use]
     pub fn keep(self) -> Self {
-        self.handle.kept.store(true, Ordering::Relaxed);
+        self.handle.keep();
         self
     }
 
@@ -478,12 +250,12 @@ impl Tensor {
                 let used = held
                     .input
                     .as_ref()
-                    .is_some_and(|(used, _)| *used == state.generation);
+                    .is_some_and(|(used, _)| *used == state.pending.generation);
                 held.requires_grad = true;
                 used.then_some("requires_grad_() comes before the tensor's first use")
             }
             HandleState::Cell(cell) => {
-                if let Some(cell) = state.graph.cell_mut(cell.id) {
+                if let Some(cell) = state.pending.graph.cell_mut(cell.id) {
                     cell.requires_grad = true;
                 }
                 None
@@ -499,16 +271,8 @@ impl Tensor {
 
     /// The gradient that backward left on a tensor that the user gave.
     pub fn grad(&self) -> Option<Self> {
-        match &*self.handle.state() {
-            HandleState::Held(held) => held.grad.clone(),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn set_grad(&self, grad: Self) {
-        if let HandleState::Held(held) = &mut *self.handle.state() {
-            held.grad = Some(grad);
-        }
+        let grad = self.handle.grad()?;
+        Some(Self::from_handle(&self.engine, grad))
     }
 
     pub(crate) fn from_handle(engine: &Engine, handle: Arc<Handle>) -> Self {
@@ -538,10 +302,15 @@ impl Tensor {
         let storage = match operand.source {
             Source::Value(id) => {
                 let gone = || Error::Internal("evaluated, but not there".into());
-                state.storages.get(&id).cloned().ok_or_else(gone)?
+                state.memory.storages.get(&id).cloned().ok_or_else(gone)?
             }
             Source::Cell(id, _) => {
-                if state.borrowed.get(&id).is_some_and(|&count| count < 0) {
+                if state
+                    .memory
+                    .borrowed
+                    .get(&id)
+                    .is_some_and(|&count| count < 0)
+                {
                     let message = "a closure is writing the bytes of this parameter";
                     return Err(usage_error(message, location));
                 }
@@ -582,7 +351,7 @@ impl Tensor {
         let operand = self.operand(state)?;
         match operand.source {
             Source::Cell(id, version) => {
-                let cell = state.graph.cell(id);
+                let cell = state.pending.graph.cell(id);
                 if cell.is_some_and(|cell| cell.evaluated < version) {
                     self.engine.evaluate_effects(state, None, location)?;
                     state.compact(None);
@@ -611,6 +380,26 @@ impl Tensor {
     }
 }
 
+impl Engine {
+    /// A tensor of `f32`s, copied. Category: input.
+    ///
+    /// # Errors
+    /// If the count is not the shape's; [`Error::State`] if there is no room.
+    #[track_caller]
+    pub fn tensor(&self, data: &[f32], shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_slice(self, data, shape)
+    }
+
+    /// A tensor of token ids, labels or other indices, copied. Category: input.
+    ///
+    /// # Errors
+    /// As [`Engine::tensor`].
+    #[track_caller]
+    pub fn indices(&self, data: &[u32], shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_slice(self, data, shape)
+    }
+}
+
 /// Evaluates tensors together now, as `mx.eval`. They keep their values through the next step.
 ///
 /// # Errors
@@ -620,21 +409,10 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let location = Location::caller();
     for tensor in tensors {
         let mut state = tensor.engine.lock();
-        tensor.handle.kept.store(true, Ordering::Relaxed);
+        tensor.handle.keep();
         tensor.evaluate(&mut state, location)?;
     }
     Ok(())
-}
-
-/// The storage of a held tensor as the graph's value: the tensor's own layout if that is all of it,
-/// else one flat row.
-fn whole_layout(storage: &Storage, spec: &Spec) -> Layout {
-    let elements = storage.bytes() / spec.dtype.element_bytes().unwrap_or(1);
-    if spec.layout.covers(elements as usize) {
-        spec.layout.clone()
-    } else {
-        Layout::contiguous([elements as usize])
-    }
 }
 
 fn dtype_of<T: Element>() -> DType {

@@ -3,8 +3,9 @@
 use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::error::usage_error;
+use crate::pending::handle::CellHandle;
 use crate::store::Storage;
-use crate::tensor::{CellHandle, Tensor};
+use crate::tensor::Tensor;
 use crate::{Error, Result, store::raw};
 use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};
 use std::ops::Deref;
@@ -53,7 +54,7 @@ impl Parameter {
     /// As [`Parameter::new`].
     #[track_caller]
     pub fn normal(engine: &Engine, shape: impl Into<Shape>, std: f32) -> Result<Self> {
-        let (seed, offset) = engine.lock().next_random();
+        let (seed, offset) = engine.lock().pending.next_random();
         Self::new(engine, shape, |data| {
             highwater_ops::philox::fill_normal(seed, offset, data);
             for x in data {
@@ -68,7 +69,7 @@ impl Parameter {
     /// As [`Parameter::new`].
     #[track_caller]
     pub fn uniform(engine: &Engine, shape: impl Into<Shape>, bound: f32) -> Result<Self> {
-        let (seed, offset) = engine.lock().next_random();
+        let (seed, offset) = engine.lock().pending.next_random();
         Self::new(engine, shape, |data| {
             highwater_ops::philox::fill_uniform(seed, offset, data);
             for x in data {
@@ -143,12 +144,10 @@ impl Parameter {
     ) -> Result<Self> {
         let location = Location::caller();
         let id = engine.add_cell(name, spec.clone(), category, requires_grad, fill)?;
-        let cell = Arc::new(CellHandle {
-            engine: engine.clone(),
-            id,
-        });
+        let dropped = engine.0.dropped_cells.clone();
+        let cell = Arc::new(CellHandle { id, dropped });
         Ok(Self {
-            tensor: Tensor::of_cell(Arc::clone(&cell), spec, location),
+            tensor: Tensor::of_cell(engine, Arc::clone(&cell), spec, location),
             cell,
         })
     }
@@ -166,6 +165,7 @@ impl Parameter {
     pub fn name(&self) -> String {
         let state = self.engine.lock();
         state
+            .pending
             .graph
             .cell(self.id())
             .map_or_else(String::new, |cell| cell.name.to_string())
@@ -173,14 +173,14 @@ impl Parameter {
 
     /// Names it for messages. [`crate::nn::Module::name_parameters`] names a whole module.
     pub fn set_name(&self, name: &str) {
-        if let Some(cell) = self.engine.lock().graph.cell_mut(self.id()) {
+        if let Some(cell) = self.engine.lock().pending.graph.cell_mut(self.id()) {
             cell.name = name.into();
         }
     }
 
     /// Freezes or unfreezes it: a frozen parameter gets no gradient.
     pub fn set_requires_grad(&self, requires_grad: bool) {
-        if let Some(cell) = self.engine.lock().graph.cell_mut(self.id()) {
+        if let Some(cell) = self.engine.lock().pending.graph.cell_mut(self.id()) {
             cell.requires_grad = requires_grad;
         }
     }
@@ -190,10 +190,10 @@ impl Parameter {
     pub fn grad(&self) -> Option<Tensor> {
         let location = Location::caller();
         let mut state = self.engine.lock();
-        let cell = state.grads.get(&self.id()).copied();
+        let cell = state.memory.grads.get(&self.id()).copied();
         let operand = match cell {
-            Some(cell) => state.graph.read_cell(cell),
-            None => state.pending_grads.get(&self.id()).cloned(),
+            Some(cell) => state.pending.graph.read_cell(cell),
+            None => state.pending.grads.get(&self.id()).cloned(),
         }?;
         Some(Tensor::pending(&self.engine, &mut state, operand, location))
     }
@@ -209,7 +209,7 @@ impl Parameter {
         if let Some(why) = &state.poisoned {
             return Err(Error::Poisoned(why.clone()));
         }
-        let cell = state.graph.cell(self.id());
+        let cell = state.pending.graph.cell(self.id());
         if cell.is_some_and(|cell| cell.evaluated < cell.version) {
             let message = "an update of this parameter is pending; step() evaluates it";
             return Err(usage_error(message, Location::caller()));
@@ -222,7 +222,7 @@ impl Parameter {
     /// Notes that user code reads (1) or writes (-1) the bytes, until the answer is dropped.
     #[track_caller]
     fn borrow(&self, state: &mut State, count: isize) -> Result<Borrow<'_>> {
-        let borrowed = state.borrowed.entry(self.id()).or_default();
+        let borrowed = state.memory.borrowed.entry(self.id()).or_default();
         if *borrowed < 0 || *borrowed > 0 && count < 0 {
             let message = "the bytes of the parameter are in use by another closure";
             return Err(usage_error(message, Location::caller()));
@@ -238,11 +238,11 @@ impl Parameter {
             let cell = |source| matches!(source, Source::Cell(id, _) if id == self.id());
             node.inputs.iter().any(|input| cell(input.source))
         };
-        if state.graph.nodes().iter().any(reads) {
+        if state.pending.graph.nodes().iter().any(reads) {
             // What nobody holds any more does not count.
             state.compact(None);
         }
-        if state.graph.nodes().iter().any(reads) {
+        if state.pending.graph.nodes().iter().any(reads) {
             let message = "the parameter is used by what is pending: step() or highwater::eval() first, or drop \
                            the tensors made from it";
             return Err(usage_error(message, Location::caller()));
@@ -308,10 +308,10 @@ impl Drop for Borrow<'_> {
     fn drop(&mut self) {
         let Self(parameter, count) = *self;
         let mut state = parameter.engine.lock();
-        let borrowed = state.borrowed.entry(parameter.id()).or_default();
+        let borrowed = state.memory.borrowed.entry(parameter.id()).or_default();
         *borrowed -= count;
         if *borrowed == 0 {
-            state.borrowed.remove(&parameter.id());
+            state.memory.borrowed.remove(&parameter.id());
         }
     }
 }

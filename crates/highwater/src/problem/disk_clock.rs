@@ -1,8 +1,8 @@
 //! What the disk was taken to move, held against what it moved: rates measured for a moment, on a small
 //! part of a disk, are seldom those of a long run.
 
-use crate::report::Io;
 use crate::store::disk::DiskRates;
+use crate::store::io::Io;
 use highwater_plan::Timeline;
 use std::collections::VecDeque;
 

@@ -1,0 +1,294 @@
+//! What tensors share with the pending graph: handles, which are pending, held, cells, or gone.
+
+use crate::pending::Pending;
+use crate::store::Storage;
+use crate::store::memory::Storages;
+use crate::{Error, Result};
+use highwater_graph::{Category, CellId, Layout, Operand, Source, Spec, ValueId};
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// What clones of a tensor share.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) spec: Spec,
+    pub(crate) made_at: &'static Location<'static>,
+    kept: AtomicBool,
+    state: Mutex<HandleState>,
+}
+
+#[derive(Debug)]
+pub(crate) enum HandleState {
+    /// In the pending graph, if that is still of this generation.
+    Pending { generation: u64, operand: Operand },
+    /// Evaluated or given by the user.
+    Held(Held),
+    /// A cell: reads see its newest version.
+    Cell(Arc<CellHandle>),
+    /// Not kept when the step was evaluated there.
+    Expired {
+        evaluated_at: &'static Location<'static>,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) storage: Arc<Storage>,
+    /// What the graph of that generation calls it.
+    pub(crate) input: Option<(u64, Operand)>,
+    /// A leaf that the user wants a gradient for.
+    pub(crate) requires_grad: bool,
+    /// It had a history, which an evaluation consumed.
+    pub(crate) consumed: bool,
+    pub(crate) grad: Option<Arc<Handle>>,
+}
+
+impl Held {
+    fn new(storage: Arc<Storage>, consumed: bool) -> Self {
+        Self {
+            storage,
+            input: None,
+            requires_grad: false,
+            consumed,
+            grad: None,
+        }
+    }
+}
+
+/// A value of the pending graph that gradients reach and no pending node made.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    pub(crate) handle: Weak<Handle>,
+    pub(crate) spec: Spec,
+    pub(crate) made_at: &'static Location<'static>,
+    /// It had a history, which an evaluation consumed; otherwise the user wants its gradient.
+    pub(crate) consumed: bool,
+}
+
+/// Cells whose last handle was dropped, until somebody takes them up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dropped(Arc<Mutex<Vec<CellId>>>);
+
+impl Dropped {
+    pub(crate) fn push(&self, id: CellId) {
+        self.list().push(id);
+    }
+
+    pub(crate) fn take(&self) -> Vec<CellId> {
+        std::mem::take(&mut *self.list())
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<CellId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Owns a cell: when the last handle goes, so does the cell.
+#[derive(Debug)]
+pub(crate) struct CellHandle {
+    pub(crate) id: CellId,
+    pub(crate) dropped: Dropped,
+}
+
+impl Drop for CellHandle {
+    fn drop(&mut self) {
+        self.dropped.push(self.id);
+    }
+}
+
+impl Handle {
+    pub(crate) fn new(
+        spec: Spec,
+        state: HandleState,
+        made_at: &'static Location<'static>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            spec,
+            made_at,
+            kept: AtomicBool::new(false),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// One for a value that is there.
+    pub(crate) fn held(
+        spec: Spec,
+        storage: Arc<Storage>,
+        made_at: &'static Location<'static>,
+    ) -> Arc<Self> {
+        Self::new(spec, HandleState::Held(Held::new(storage, false)), made_at)
+    }
+
+    /// One for an operand of the pending graph.
+    pub(crate) fn pending(
+        pending: &mut Pending,
+        operand: Operand,
+        made_at: &'static Location<'static>,
+    ) -> Arc<Self> {
+        let spec = operand.spec.clone();
+        let state = HandleState::Pending {
+            generation: pending.generation,
+            operand,
+        };
+        let handle = Self::new(spec, state, made_at);
+        pending.register(&handle);
+        handle
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, HandleState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Has the value outlive the step, whatever its size.
+    pub(crate) fn keep(&self) {
+        self.kept.store(true, Ordering::Relaxed);
+    }
+
+    /// The gradient that backward left on a value that the user gave.
+    pub(crate) fn grad(&self) -> Option<Arc<Self>> {
+        match &*self.state() {
+            HandleState::Held(held) => held.grad.clone(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set_grad(&self, grad: Arc<Self>) {
+        if let HandleState::Held(held) = &mut *self.state() {
+            held.grad = Some(grad);
+        }
+    }
+
+    /// The pending value that the handle stands for, if it is of this generation.
+    pub(crate) fn pending_value(&self, current: u64) -> Option<ValueId> {
+        match &*self.state() {
+            HandleState::Pending {
+                generation,
+                operand,
+            } if *generation == current => operand.value(),
+            HandleState::Held(Held {
+                input: Some((generation, operand)),
+                ..
+            }) if *generation == current => operand.value(),
+            _ => None,
+        }
+    }
+
+    /// Follows the graph when it renumbers its values.
+    pub(crate) fn renumber(&self, current: u64, renumber: &dyn Fn(&mut Operand)) {
+        match &mut *self.state() {
+            HandleState::Pending {
+                generation,
+                operand,
+            }
+            | HandleState::Held(Held {
+                input: Some((generation, operand)),
+                ..
+            }) if *generation == current => {
+                renumber(operand);
+            }
+            _ => {}
+        }
+    }
+
+    /// The graph of `current` was evaluated: the handle becomes a value of its own, or expires.
+    pub(crate) fn settle(
+        &self,
+        current: u64,
+        storages: &Storages,
+        evaluated_at: &'static Location<'static>,
+    ) {
+        let mut state = self.state();
+        let HandleState::Pending {
+            generation,
+            operand,
+        } = &*state
+        else {
+            return;
+        };
+        if *generation != current {
+            return;
+        }
+        let storage = match operand.source {
+            Source::Value(id) => storages.get(&id).cloned(),
+            Source::Cell(..) => None,
+        };
+        *state = match storage {
+            Some(storage) => HandleState::Held(Held::new(storage, operand.requires_grad)),
+            None => HandleState::Expired { evaluated_at },
+        };
+    }
+
+    /// What the pending graph calls the tensor.
+    pub(crate) fn operand(
+        self: &Arc<Self>,
+        pending: &mut Pending,
+        storages: &mut Storages,
+    ) -> Result<Operand> {
+        match &mut *self.state() {
+            HandleState::Pending {
+                generation,
+                operand,
+            } if *generation == pending.generation => Ok(operand.clone()),
+            HandleState::Held(held) => {
+                if let Some((generation, operand)) = &held.input
+                    && *generation == pending.generation
+                {
+                    return Ok(operand.clone());
+                }
+                let weak = Arc::downgrade(self);
+                let mut spec = self.spec.clone();
+                let mut whole = spec.clone();
+                whole.layout = whole_layout(&held.storage, &spec);
+                let mut operand = pending.graph.add_input(whole, Category::Input);
+                std::mem::swap(&mut operand.spec, &mut spec);
+                operand.requires_grad = held.requires_grad || held.consumed;
+                if let Source::Value(id) = operand.source {
+                    storages.insert(id, Arc::clone(&held.storage));
+                    if operand.requires_grad {
+                        let leaf = Leaf {
+                            handle: weak.clone(),
+                            spec: self.spec.clone(),
+                            made_at: self.made_at,
+                            consumed: !held.requires_grad,
+                        };
+                        pending.leaves.insert(id, leaf);
+                    }
+                }
+                pending.handles.push(weak);
+                held.input = Some((pending.generation, operand.clone()));
+                Ok(operand)
+            }
+            HandleState::Cell(cell) => {
+                let gone = || Error::Internal("a live handle's cell is gone".into());
+                pending.graph.read_cell(cell.id).ok_or_else(gone)
+            }
+            HandleState::Expired { evaluated_at } => Err(self.expired(evaluated_at)),
+            // The graph it belonged to failed to evaluate.
+            HandleState::Pending { .. } => Err(self.expired(self.made_at)),
+        }
+    }
+
+    fn expired(&self, evaluated_at: &Location<'_>) -> Error {
+        Error::Expired {
+            spec: self.spec.to_string(),
+            made_at: self.made_at.to_string(),
+            evaluated_at: evaluated_at.to_string(),
+        }
+    }
+}
+
+/// The storage of a held tensor as the graph's value: the tensor's own layout if that is all of it,
+/// else one flat row.
+fn whole_layout(storage: &Storage, spec: &Spec) -> Layout {
+    let elements = storage.bytes() / spec.dtype.element_bytes().unwrap_or(1);
+    if spec.layout.covers(elements as usize) {
+        spec.layout.clone()
+    } else {
+        Layout::contiguous([elements as usize])
+    }
+}

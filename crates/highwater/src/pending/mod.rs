@@ -1,0 +1,203 @@
+//! The pending graph: what is to be computed, how far it is, and who waits for it.
+
+pub(crate) mod context;
+pub(crate) mod handle;
+
+use crate::store::memory::Storages;
+use handle::{Handle, HandleState, Leaf};
+use highwater_graph::{CellId, Graph, NodeId, Operand, Source, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+
+/// Values of at most this many bytes outlive a step if somebody holds their handle.
+const KEPT_BYTES: u64 = 64 << 10;
+
+/// How far the pending graph has been computed.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Nodes that ran.
+    pub(crate) done: BTreeSet<NodeId>,
+    /// Values left in the plan arena by an earlier plan of the step, with their offsets.
+    pub(crate) residents: BTreeMap<ValueId, u64>,
+}
+
+/// What users have asked for and nothing has computed yet.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) graph: Graph,
+    /// Counts the graphs that were evaluated whole: handles of an earlier one are not pending.
+    pub(crate) generation: u64,
+    pub(crate) progress: Progress,
+    /// Live handles of the graph.
+    pub(crate) handles: Vec<Weak<Handle>>,
+    /// Values given by handles whose history was consumed, or leaves that require gradients.
+    pub(crate) leaves: BTreeMap<ValueId, Leaf>,
+    /// Parameters with a gradient that is not evaluated yet.
+    pub(crate) grads: BTreeMap<CellId, Operand>,
+    /// Of the random numbers.
+    pub(crate) seed: u64,
+    pub(crate) random_offset: u64,
+    /// How many checkpoints were opened.
+    pub(crate) checkpoints: u32,
+}
+
+impl Pending {
+    /// The next random stream: nodes made in the same order draw the same numbers.
+    pub(crate) fn next_random(&mut self) -> (u64, u64) {
+        let offset = self.random_offset;
+        self.random_offset += 1;
+        (self.seed, offset)
+    }
+
+    /// A handle that is to be settled when the graph is evaluated.
+    pub(crate) fn register(&mut self, handle: &Arc<Handle>) {
+        self.handles.push(Arc::downgrade(handle));
+    }
+
+    /// Pending values of live handles that are small or marked.
+    pub(crate) fn kept_values(&mut self) -> Vec<ValueId> {
+        self.handles.retain(|handle| handle.strong_count() > 0);
+        let (graph, current) = (&self.graph, self.generation);
+        let kept = |handle: Arc<Handle>| match &*handle.state() {
+            HandleState::Pending {
+                generation,
+                operand,
+            } if *generation == current => operand
+                .value()
+                .filter(|&id| handle.is_kept() || graph.value(id).spec.bytes() <= KEPT_BYTES),
+            _ => None,
+        };
+        let handles = self.handles.iter().filter_map(Weak::upgrade);
+        handles.filter_map(kept).collect()
+    }
+
+    /// The values of the pending gradients.
+    pub(crate) fn grad_values(&self) -> BTreeSet<ValueId> {
+        self.grads.values().filter_map(Operand::value).collect()
+    }
+
+    /// What a whole evaluation must leave behind: pending gradients, and of the live handles those
+    /// that are small or marked.
+    pub(crate) fn targets(&mut self) -> BTreeSet<ValueId> {
+        let mut targets = self.grad_values();
+        targets.extend(self.kept_values());
+        targets
+    }
+
+    /// What the gradients and writes that are pending will read.
+    pub(crate) fn inputs(&self) -> BTreeSet<ValueId> {
+        let mut inputs = self.grad_values();
+        for (id, node) in (0..).zip(self.graph.nodes()) {
+            if !node.op.effect().is_repeatable() && !self.progress.done.contains(&id) {
+                inputs.extend(node.inputs.iter().filter_map(Operand::value));
+            }
+        }
+        inputs
+    }
+
+    /// Drops the nodes that no live handle, pending gradient or effect can ever need, so that a
+    /// graph that stays pending through many reads stays small. Answers what `root` is now.
+    pub(crate) fn compact(
+        &mut self,
+        storages: &mut Storages,
+        root: Option<&Operand>,
+    ) -> Option<Operand> {
+        self.handles.retain(|handle| handle.strong_count() > 0);
+        let handles: Vec<_> = self.handles.iter().filter_map(Weak::upgrade).collect();
+        let mut roots = self.grad_values();
+        roots.extend(
+            handles
+                .iter()
+                .filter_map(|handle| handle.pending_value(self.generation)),
+        );
+        roots.extend(root.and_then(Operand::value));
+        let (graph, done) = (&self.graph, &self.progress.done);
+        // A value that is there, and through which no gradient flows, needs its history no more.
+        let ends = |id: ValueId| storages.contains_key(&id) && !graph.value(id).requires_grad;
+        let kept = graph.reachable(&roots, |id| !done.contains(&id), ends);
+        let (nodes, values) = self.graph.retain(&kept, &roots);
+        let new_value = |id: ValueId| values.get(&id).copied();
+        self.progress.done = done
+            .iter()
+            .filter_map(|id| nodes.get(id).copied())
+            .collect();
+        renumber_keys(&mut self.progress.residents, new_value);
+        renumber_keys(storages, new_value);
+        renumber_keys(&mut self.leaves, new_value);
+        let renumber = |operand: &mut Operand| {
+            if let Source::Value(id) = operand.source
+                && let Some(id) = new_value(id)
+            {
+                operand.source = Source::Value(id);
+            }
+        };
+        self.grads.values_mut().for_each(renumber);
+        for handle in &handles {
+            handle.renumber(self.generation, &renumber);
+        }
+        root.map(|root| {
+            let mut root = root.clone();
+            renumber(&mut root);
+            root
+        })
+    }
+
+    /// Notes nodes that ran and what they left in the arena, as far as that belongs to the graph.
+    pub(crate) fn advance(
+        &mut self,
+        ran: impl Iterator<Item = NodeId>,
+        present: impl Iterator<Item = (ValueId, u64)>,
+        storages: &Storages,
+    ) {
+        let nodes = self.graph.nodes().len() as NodeId;
+        let values = self.graph.values().len() as ValueId;
+        let progress = &mut self.progress;
+        progress.done.extend(ran.filter(|&node| node < nodes));
+        progress.residents = present
+            .filter(|(value, _)| *value < values && !storages.contains_key(value))
+            .collect();
+    }
+
+    /// Where the highest value ends that the next plan will find in the arena.
+    pub(crate) fn residents_end(&self) -> u64 {
+        let ends = self.progress.residents.iter();
+        ends.map(|(&id, &offset)| offset + self.graph.value(id).spec.bytes())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Forgets what earlier plans of the step left in the arena, and that nodes ran whose results are
+    /// gone; answers whether there was anything to forget.
+    pub(crate) fn give_up_residents(&mut self, storages: &Storages) -> bool {
+        let progress = &mut self.progress;
+        let before = (progress.residents.len(), progress.done.len());
+        progress.residents.clear();
+        let graph = &self.graph;
+        progress.done.retain(|&id| {
+            let node = graph.node(id);
+            let is_there = |output| storages.contains_key(output);
+            !node.op.effect().is_repeatable() || node.outputs.iter().all(is_there)
+        });
+        before != (0, progress.done.len())
+    }
+
+    /// The graph was evaluated, or given up: handles become values of their own, or expire, and
+    /// nothing is pending.
+    pub(crate) fn settle(&mut self, storages: &mut Storages, location: &'static Location<'static>) {
+        let handles = self.handles.drain(..);
+        for handle in handles.filter_map(|handle| handle.upgrade()) {
+            handle.settle(self.generation, storages, location);
+        }
+        self.graph.clear();
+        self.progress = Progress::default();
+        self.leaves.clear();
+        storages.clear();
+        self.generation += 1;
+    }
+}
+
+fn renumber_keys<T>(map: &mut BTreeMap<ValueId, T>, new: impl Fn(ValueId) -> Option<ValueId>) {
+    let old = std::mem::take(map).into_iter();
+    *map = old.filter_map(|(id, of)| Some((new(id)?, of))).collect();
+}

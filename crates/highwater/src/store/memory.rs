@@ -1,0 +1,54 @@
+//! What is in memory, or below it, for an engine: cells, values that have storage of their own, and
+//! what is set aside for everything else.
+
+use crate::Result;
+use crate::error::usage_error;
+use crate::store::Storage;
+use crate::store::cells::Cells;
+use highwater_graph::{CellId, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Storage of the pending graph's values that have their own.
+pub(crate) type Storages = BTreeMap<ValueId, Arc<Storage>>;
+
+/// Who has bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) storages: Storages,
+    /// The bytes of the cells. Kept here too until no pending node can read a dropped one.
+    pub(crate) cells: Cells,
+    /// Evaluated gradients: parameter to the cell that holds its gradient.
+    pub(crate) grads: BTreeMap<CellId, CellId>,
+    /// Cells whose bytes user code has in hand: how many readers, or -1 for a writer.
+    pub(crate) borrowed: BTreeMap<CellId, isize>,
+    /// What the process takes beside its arenas.
+    pub(crate) reserve_bytes: u64,
+    /// What of the reserve is for the heap that large graphs take.
+    pub(crate) reserve_graph_bytes: u64,
+}
+
+impl Memory {
+    /// Refuses to compute while user code has the bytes of a cell in hand that it would read or
+    /// write.
+    pub(crate) fn check_not_borrowed(
+        &self,
+        writes: bool,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        if self.borrowed.values().all(|&count| count > 0 && !writes) {
+            return Ok(());
+        }
+        let message = "bytes of a parameter are in use by a closure of with_bytes(), \
+                       with_bytes_mut() or with_values_mut(): evaluate before or after it";
+        Err(usage_error(message, location))
+    }
+
+    /// Takes back the storage that was given to values which are not computed after all.
+    pub(crate) fn take_back(&mut self, values: &BTreeSet<ValueId>) {
+        for id in values {
+            self.storages.remove(id);
+        }
+    }
+}
