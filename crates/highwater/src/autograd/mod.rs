@@ -1,6 +1,3 @@
-//! Gradients: how `backward()` grows the pending graph, and what becomes of what it computes.
+//! Gradients, as far as graphs alone are concerned: how the backward pass is emitted.
 
-pub(crate) mod backward;
-pub(crate) mod checkpoint;
-mod gradients;
 pub(crate) mod walk;

@@ -3,7 +3,6 @@
 use crate::engine::state::Planning;
 use crate::engine::state::State;
 use crate::engine::{Engine, Inner, OnPlan};
-use crate::optim::PIECE_BYTES;
 use crate::pending::Pending;
 use crate::pending::handle::Dropped;
 use crate::problem::clock::Clock;
@@ -21,6 +20,9 @@ use highwater_ops::{Device, Kernels, Pool};
 use highwater_plan::Policy;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+
+/// Bytes of a piece of a moment at most, unless one row takes more.
+pub(crate) const PIECE_BYTES: u64 = 32 << 20;
 
 /// How an engine is made. Every setting has a default.
 #[derive(Debug)]

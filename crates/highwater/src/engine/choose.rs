@@ -2,8 +2,8 @@
 
 use crate::autograd::walk;
 use crate::engine::Engine;
-use crate::engine::evaluate::Request;
 use crate::engine::homes::Question;
+use crate::engine::request::Request;
 use crate::engine::state::State;
 use crate::error::describe;
 use crate::problem::compile::Compiled;

@@ -1,20 +1,20 @@
 //! When the pending graph is computed: whole at `step()` and `backward()` onto pending gradients,
 //! in part when a value is read.
 
-use crate::autograd::walk::Stop;
 use crate::engine::Engine;
 use crate::engine::choose::Chosen;
+use crate::engine::request::Request;
 use crate::engine::state::State;
 use crate::error::located;
-use crate::pending::Progress;
 use crate::problem::compile::Compiled;
 use crate::problem::plan_cache::About;
+use crate::problem::ran::Until;
 use crate::report::steps::StepPlan;
 use crate::report::told::Told;
-use crate::run::execute::{Failed, Machine, execute};
-use crate::store::Storage;
-use crate::{Error, Result, store::raw};
-use highwater_graph::{Category, Graph, Operand, Source, ValueId};
+use crate::run::execute::{Failed, execute};
+use crate::run::machine::Machine;
+use crate::{Error, Result};
+use highwater_graph::{Graph, Operand, Source, ValueId};
 use highwater_plan::Families;
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -40,7 +40,7 @@ impl Engine {
         state.memory.check_not_borrowed(true, location)?;
         let made = match self.ready_grads(state, location) {
             Ok(made) => made,
-            Err(error) => return Err(self.abandon(state, clean(error), location)),
+            Err(error) => return Err(self.abandon(state, Failed::clean(error), location)),
         };
         let targets = state.pending.targets();
         let request = Request {
@@ -107,7 +107,7 @@ impl Engine {
         state.memory.check_not_borrowed(true, location)?;
         let made = match self.ready_grads(state, location) {
             Ok(made) => made,
-            Err(error) => return Err(self.abandon(state, clean(error), location)),
+            Err(error) => return Err(self.abandon(state, Failed::clean(error), location)),
         };
         let mut targets = state.pending.grad_values();
         let kept = state.pending.kept_values();
@@ -153,7 +153,7 @@ impl Engine {
 
     fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
         if let Some(why) = &state.poisoned {
-            return Err(clean(Error::Poisoned(why.clone())));
+            return Err(Failed::clean(Error::Poisoned(why.clone())));
         }
         let there = |id: &ValueId| state.memory.storages.contains_key(id);
         let missing: BTreeSet<ValueId> = request
@@ -165,7 +165,7 @@ impl Engine {
         if missing.is_empty() && !request.effects {
             return Ok(());
         }
-        self.give_storage(state, &missing).map_err(clean)?;
+        self.give_storage(state, &missing).map_err(Failed::clean)?;
         let started = Instant::now();
         let ready = match self.ready(state, &missing, request) {
             // What was in the way has been given up: that is another problem.
@@ -176,12 +176,12 @@ impl Engine {
             Ok(ready) => ready,
             Err(error) => {
                 state.memory.take_back(&missing);
-                return Err(clean(error));
+                return Err(Failed::clean(error));
             }
         };
         let Chosen { compiled, plan, .. } = &chosen;
         let times = [started, when];
-        let until = (!request.whole).then(|| compiled.until(&missing));
+        let until = (!request.whole).then(|| Until::of(compiled, &missing));
         let machine = self.machine(state, chosen.graph(&state.pending.graph), false);
         let result = execute(&machine, compiled, plan, until);
         let ran = match result {
@@ -200,7 +200,7 @@ impl Engine {
         state.record.note(report);
         // The first run of a plan touches pages for the first time.
         if matches!(chosen.about, About::Told(_)) && !self.0.dry {
-            state.planning.clock.note(compiled.runs(&ran));
+            state.planning.clock.note(ran.runs(compiled));
             // What stops early moves less than its plan.
             if request.whole {
                 self.correct_disk(state, compiled, plan, &ran);
@@ -257,105 +257,12 @@ impl Engine {
         told
     }
 
-    /// Results that outlive the plan get their storage first: it counts against the budget. What
-    /// earlier plans of the step left in the arena has to go if it is in the way.
-    fn give_storage(&self, state: &mut State, missing: &BTreeSet<ValueId>) -> Result<()> {
-        for &id in missing {
-            let value = state.pending.graph.value(id);
-            let (bytes, category) = (value.spec.bytes(), value.category);
-            // Gradients become cells, which may move below memory.
-            let alloc = || match category {
-                Category::Gradient if self.is_movable(bytes) => {
-                    self.0.store.alloc_home(bytes, category, "a gradient")
-                }
-                _ => self.0.store.alloc(bytes, category, "a kept value"),
-            };
-            let given = self.with_room(state, |_| alloc());
-            let given = given.and_then(|storage| {
-                self.move_out(state, id, &storage)?;
-                self.0.store.hold(state.pending.residents_end());
-                Ok(state.memory.storages.insert(id, storage))
-            });
-            if let Err(error) = given {
-                state.memory.take_back(missing);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes bytes for state from outside an evaluation: waits for one that another thread runs,
-    /// whose arena must stay where it is.
-    pub(crate) fn alloc(
-        &self,
-        bytes: u64,
-        category: Category,
-        what: &'static str,
-    ) -> Result<Arc<Storage>> {
-        self.alloc_by(|| self.0.store.alloc(bytes, category, what))
-    }
-
-    pub(crate) fn alloc_by(
-        &self,
-        alloc: impl Fn() -> Result<Arc<Storage>>,
-    ) -> Result<Arc<Storage>> {
-        self.with_room(&mut self.lock(), |_| alloc())
-    }
-
-    /// Takes bytes for state: while there is no room, what earlier plans of the step left in the arena goes,
-    /// then one cell after the other that may wait below memory.
-    pub(crate) fn with_room(
-        &self,
-        state: &mut State,
-        take: impl Fn(&State) -> Result<Arc<Storage>>,
-    ) -> Result<Arc<Storage>> {
-        loop {
-            match take(state) {
-                Err(Error::State { bytes, .. })
-                    if self.give_up_residents(state)
-                        || self.make_room(state, self.lacking(bytes), |_| false)? => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// How many bytes of state are too many for so many more.
-    fn lacking(&self, bytes: u64) -> u64 {
-        let store = &self.0.store;
-        let wanted = store.state_bytes().saturating_add(bytes);
-        wanted.saturating_sub(store.budget()).max(1)
-    }
-
-    /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.
-    pub(crate) fn give_up_residents(&self, state: &mut State) -> bool {
-        let any = self.0.store.held() > 0;
-        if any {
-            state.give_up_residents();
-            self.0.store.hold(0);
-        }
-        any
-    }
-
-    /// A value that is to have storage of its own, but whose node ran in an earlier plan of the
-    /// step: it is copied if it is still in the arena; otherwise its node counts as not run.
-    fn move_out(&self, state: &mut State, id: ValueId, storage: &Storage) -> Result<()> {
-        let Some((node, _)) = state.pending.graph.value(id).producer else {
-            return Ok(());
-        };
-        if let Some(offset) = state.pending.progress.residents.remove(&id) {
-            if !self.0.dry {
-                let from = self.0.store.plans().ptr(offset, storage.bytes())?;
-                raw::copy(from, storage);
-            }
-        } else if state.pending.progress.done.remove(&node) {
-            for output in &state.pending.graph.node(node).outputs {
-                state.pending.progress.residents.remove(output);
-            }
-        }
-        Ok(())
-    }
-
-    fn machine<'a>(&'a self, state: &'a State, graph: &'a Graph, check: bool) -> Machine<'a> {
+    pub(crate) fn machine<'a>(
+        &'a self,
+        state: &'a State,
+        graph: &'a Graph,
+        check: bool,
+    ) -> Machine<'a> {
         Machine {
             graph,
             store: &self.0.store,
@@ -366,133 +273,6 @@ impl Engine {
             check_finite: check,
             dry: self.0.dry,
         }
-    }
-
-    /// Ends the generation: handles become values of their own, or expire.
-    fn finish(&self, state: &mut State, location: &'static Location<'static>) {
-        state.adopt_grads();
-        state.pending.graph.mark_evaluated();
-        state.settle(location);
-        self.0.store.hold(0);
-    }
-
-    /// A read that failed. If there was no room for it, the graph stays pending.
-    fn abandon_read(
-        &self,
-        state: &mut State,
-        failed: Failed,
-        location: &'static Location<'static>,
-    ) -> Error {
-        match failed.error {
-            Error::OverBudget { .. } | Error::State { .. } => failed.error,
-            _ => self.abandon(state, failed, location),
-        }
-    }
-
-    /// A failed evaluation: the graph is gone. If a cell may have been written, the engine is
-    /// poisoned; otherwise all cells are as they were.
-    fn abandon(
-        &self,
-        state: &mut State,
-        failed: Failed,
-        location: &'static Location<'static>,
-    ) -> Error {
-        let error = match failed.guard {
-            Some(what) => Error::NonFinite {
-                what,
-                node: self.first_non_finite(state),
-            },
-            None => failed.error,
-        };
-        if failed.wrote {
-            state.poisoned = Some(error.to_string());
-        }
-        state.pending.grads.clear();
-        state.record.steps.give_up();
-        state.settle(location);
-        self.0.store.hold(0);
-        error
-    }
-
-    /// Computes the forward part again, looking at each result. No cell was written yet.
-    fn first_non_finite(&self, state: &mut State) -> String {
-        let guards = state
-            .pending
-            .graph
-            .nodes()
-            .iter()
-            .filter(|node| node.op.effect() == highwater_graph::Effect::Guard);
-        let guarded: BTreeSet<ValueId> = guards
-            .flat_map(|node| node.inputs.iter())
-            .filter_map(Operand::value)
-            .collect();
-        let inputs = |id: &ValueId| state.pending.graph.value(*id).producer.is_none();
-        let given: Vec<ValueId> = state
-            .memory
-            .storages
-            .keys()
-            .copied()
-            .filter(inputs)
-            .collect();
-        state.memory.storages.retain(|id, _| given.contains(id));
-        state.pending.progress = Progress::default();
-        let unknown = "not found again".to_owned();
-        let request = Request {
-            targets: &guarded,
-            effects: false,
-            whole: true,
-            future: None,
-        };
-        let Ok(Chosen { compiled, plan, .. }) = self.choose(state, &guarded, &request) else {
-            return unknown;
-        };
-        if self.settle(state, &compiled, &plan, false).is_err() {
-            return unknown;
-        }
-        if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
-            return unknown;
-        }
-        match execute(
-            &self.machine(state, &state.pending.graph, true),
-            &compiled,
-            &plan,
-            None,
-        ) {
-            Err(Failed {
-                error: Error::NonFinite { node, .. },
-                ..
-            }) => node,
-            _ => unknown,
-        }
-    }
-}
-
-/// What an evaluation is to achieve.
-#[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
-    /// Values that get storage of their own.
-    pub(crate) targets: &'a BTreeSet<ValueId>,
-    /// Whether pending writes and guards run.
-    pub(crate) effects: bool,
-    /// Whether the plan runs to its end, or only as far as the targets and effects need.
-    pub(crate) whole: bool,
-    /// The value that backward will be called on next, if the graph stays pending for that.
-    pub(crate) future: Option<&'a Operand>,
-}
-
-impl Request<'_> {
-    /// Whether it is a training step, whose plan says where cells are from then on.
-    pub(crate) fn trains(&self) -> bool {
-        self.whole && self.effects
-    }
-}
-
-/// Nothing ran.
-fn clean(error: Error) -> Failed {
-    Failed {
-        error,
-        wrote: false,
-        guard: None,
     }
 }
 
@@ -510,11 +290,4 @@ fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The engine's error for a stopped backward walk.
-pub(crate) fn stopped(stop: Stop) -> Error {
-    match stop {
-        Stop::Op(error, site) => located(error, &site),
-    }
 }

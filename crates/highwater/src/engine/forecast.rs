@@ -74,10 +74,8 @@ impl Engine {
         let reserve_bytes = state.memory.reserve_bytes;
         let all = plan.arena_bytes + state_bytes + host_bytes + reserve_bytes;
         let clock = &state.planning.clock;
-        let predicted: f64 = compiled
-            .runs(ran)
-            .map(|(work, _)| clock.predicted(work))
-            .sum();
+        let runs = ran.runs(compiled);
+        let predicted: f64 = runs.map(|(work, _)| clock.predicted(work)).sum();
         StepReport {
             planned_arena_bytes: plan.arena_bytes,
             peak_arena_bytes: ran.peak_arena_bytes,
@@ -85,7 +83,7 @@ impl Engine {
             reserve_bytes,
             host_bytes,
             planned_process_bytes: self.stated(state).with_tables(all),
-            predicted_seconds: predicted + compiled.predicted_wait(plan, ran),
+            predicted_seconds: predicted + ran.predicted_wait(compiled, plan),
             seconds: started.elapsed().as_secs_f64(),
             compile_seconds: compiled.seconds,
             choose_seconds: chosen.duration_since(started).as_secs_f64(),

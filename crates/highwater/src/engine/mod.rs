@@ -1,11 +1,16 @@
 //! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
 
+pub(crate) mod backward;
 pub(crate) mod builder;
 pub(crate) mod choose;
+mod ending;
 pub(crate) mod evaluate;
 mod forecast;
+mod gradients;
 mod homes;
+mod request;
 mod reserve;
+mod room;
 pub(crate) mod state;
 
 use crate::engine::builder::Builder;

@@ -1,6 +1,8 @@
 //! What of an engine changes.
 
+use crate::Result;
 use crate::pending::Pending;
+use crate::pending::handle::Handle;
 use crate::problem::clock::Clock;
 use crate::problem::disk_clock::DiskClock;
 use crate::problem::plan_cache::PlanCache;
@@ -10,6 +12,7 @@ use crate::store::cells::{Cell, Cells};
 use crate::store::memory::Memory;
 use highwater_graph::{Category, CellId, Graph, Operand, Source};
 use std::panic::Location;
+use std::sync::Arc;
 
 /// Everything that changes: what is to be computed, who has bytes, what helps to plan, and what was
 /// said about it.
@@ -78,6 +81,11 @@ impl State {
             self.memory.cells.insert(cell, bytes);
             self.memory.grads.insert(parameter, cell);
         }
+    }
+
+    /// What the pending graph calls a tensor.
+    pub(crate) fn operand(&mut self, handle: &Arc<Handle>) -> Result<Operand> {
+        handle.operand(&mut self.pending, &mut self.memory.storages)
     }
 
     /// As [`Pending::compact`].

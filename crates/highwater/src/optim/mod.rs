@@ -9,7 +9,6 @@ mod sgd;
 pub use adamw::{AdamW, AdamWOptions};
 pub use clip::{clip_grad_norm_, grad_norm};
 pub use groups::{Groups, Rule};
-pub(crate) use pieces::PIECE_BYTES;
 pub use sgd::{Sgd, SgdOptions};
 
 use crate::engine::Engine;

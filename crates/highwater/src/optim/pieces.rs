@@ -7,9 +7,6 @@
 use highwater_graph::{DType, Shape};
 use std::ops::Range;
 
-/// Bytes of a piece at most, unless one row takes more.
-pub(crate) const PIECE_BYTES: u64 = 32 << 20;
-
 /// The rows of each piece of a parameter of `F32`s, of sizes as equal as can be; `None` stands for all
 /// of it, which is what a parameter of up to two pieces' bytes stays. A function of the shape: what is
 /// saved of a run must fit whatever budget it goes on in.
@@ -38,6 +35,7 @@ pub(super) fn suffix(rows: Option<&Range<usize>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::builder::PIECE_BYTES;
 
     #[test]
     fn parameters_of_up_to_64_mib_stay_whole() {

@@ -2,7 +2,6 @@
 
 use crate::pending::Progress;
 use crate::problem::clock::{Clock, Work};
-use crate::problem::ran::{Ran, Until};
 use highwater_graph::{
     BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
     Version,
@@ -38,55 +37,6 @@ pub(crate) enum Origin {
 }
 
 impl Compiled {
-    /// What ran, and how many seconds it took.
-    pub(crate) fn runs<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = (&'a Work, f64)> {
-        let runs = ran.nodes.iter().zip(&ran.seconds).zip(&ran.left_out);
-        runs.map(|((&node, &seconds), &left_out)| {
-            let mut parts = self.parts[node as usize].iter();
-            let part = parts.find(|(mask, _)| *mask == left_out);
-            let work = part.map_or(&self.work[node as usize], |(_, work)| work);
-            (work, seconds)
-        })
-    }
-
-    /// Where a run may stop that is to produce some of the graph's values, and every effect. What
-    /// earlier runs produced was moved to where it is to be.
-    pub(crate) fn until(&self, ids: &BTreeSet<ValueId>) -> Until {
-        let nodes = self.problem.nodes.iter().filter(|node| !node.done);
-        let made = nodes.flat_map(|node| node.outputs.iter().copied());
-        let values = made
-            .filter(|&value| self.value(value).is_some_and(|id| ids.contains(&id)))
-            .collect();
-        let effect = |node: &highwater_plan::Node| {
-            !node.done && node.effect != highwater_plan::Effect::Repeatable
-        };
-        let nodes = self.problem.nodes.iter().enumerate();
-        let nodes = nodes
-            .filter(|(_, node)| effect(node))
-            .map(|(i, _)| i as u32)
-            .collect();
-        Until { values, nodes }
-    }
-
-    /// Predicted seconds that the runs of a plan wait for transfers.
-    pub(crate) fn predicted_wait(&self, plan: &plan::Plan, ran: &Ran) -> f64 {
-        let (problem, mut all, mut some) = (&self.problem, 0.0, 0.0);
-        for instruction in &plan.instructions {
-            all += match &instruction.action {
-                plan::Action::Run { node, outputs, .. } => problem.run_seconds(*node, outputs),
-                plan::Action::Guard { node } => problem.nodes[*node as usize].seconds,
-                _ => 0.0,
-            };
-        }
-        if plan.seconds <= all || all <= 0.0 {
-            return 0.0;
-        }
-        for (&node, left_out) in ran.nodes.iter().zip(&ran.left_out) {
-            some += problem.nodes[node as usize].seconds_without(|o| left_out >> o & 1 == 1);
-        }
-        (plan.seconds - all) * (some / all).min(1.0)
-    }
-
     /// The graph's value, unless it is a cell.
     pub(crate) fn value(&self, id: plan::ValueId) -> Option<ValueId> {
         match self.values[id as usize] {

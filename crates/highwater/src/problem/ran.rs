@@ -1,19 +1,41 @@
 //! What became of a plan: how far it was to run, and what ran.
 
+use crate::problem::clock::Work;
 use crate::problem::compile::Compiled;
 use crate::problem::offsets::Offsets;
 use crate::store::io::Io;
-use highwater_plan::Action;
+use highwater_graph::ValueId;
+use highwater_plan::{self as plan, Action, Plan};
 use std::collections::BTreeSet;
 
 /// How far a plan is to run: until all of these were produced or run. Numbers of the problem.
 #[derive(Debug)]
 pub(crate) struct Until {
-    pub(crate) values: BTreeSet<highwater_plan::ValueId>,
-    pub(crate) nodes: BTreeSet<highwater_plan::NodeId>,
+    pub(crate) values: BTreeSet<plan::ValueId>,
+    pub(crate) nodes: BTreeSet<plan::NodeId>,
 }
 
 impl Until {
+    /// Where a run may stop that is to produce some of the graph's values, and every effect. What
+    /// earlier runs produced was moved to where it is to be.
+    pub(crate) fn of(compiled: &Compiled, ids: &BTreeSet<ValueId>) -> Self {
+        let nodes = || {
+            (0..)
+                .zip(&compiled.problem.nodes)
+                .filter(|(_, node)| !node.done)
+        };
+        let made = nodes().flat_map(|(_, node)| node.outputs.iter().copied());
+        let is_wanted = |&value: &plan::ValueId| {
+            let value = compiled.value(value);
+            value.is_some_and(|id| ids.contains(&id))
+        };
+        let effects = nodes().filter(|(_, node)| node.effect != plan::Effect::Repeatable);
+        Self {
+            values: made.filter(is_wanted).collect(),
+            nodes: effects.map(|(id, _)| id).collect(),
+        }
+    }
+
     pub(crate) fn is_reached(&self) -> bool {
         self.values.is_empty() && self.nodes.is_empty()
     }
@@ -33,7 +55,7 @@ impl Until {
 pub(crate) struct Ran {
     pub(crate) offsets: Offsets,
     /// The problem's nodes that ran, in order.
-    pub(crate) nodes: Vec<highwater_plan::NodeId>,
+    pub(crate) nodes: Vec<plan::NodeId>,
     /// The outputs that each left out, a bit for each.
     pub(crate) left_out: Vec<u32>,
     /// Seconds from the end of the node before to the end of each of those, so that they add up.
@@ -49,8 +71,41 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
+    /// What ran, and how many seconds it took.
+    pub(crate) fn runs<'a>(
+        &'a self,
+        compiled: &'a Compiled,
+    ) -> impl Iterator<Item = (&'a Work, f64)> {
+        let runs = self.nodes.iter().zip(&self.seconds).zip(&self.left_out);
+        runs.map(|((&node, &seconds), &left_out)| {
+            let mut parts = compiled.parts[node as usize].iter();
+            let part = parts.find(|(mask, _)| *mask == left_out);
+            let work = part.map_or(&compiled.work[node as usize], |(_, work)| work);
+            (work, seconds)
+        })
+    }
+
+    /// Predicted seconds that these runs of a plan wait for transfers.
+    pub(crate) fn predicted_wait(&self, compiled: &Compiled, plan: &Plan) -> f64 {
+        let (problem, mut all, mut some) = (&compiled.problem, 0.0, 0.0);
+        for instruction in &plan.instructions {
+            all += match &instruction.action {
+                Action::Run { node, outputs, .. } => problem.run_seconds(*node, outputs),
+                Action::Guard { node } => problem.nodes[*node as usize].seconds,
+                _ => 0.0,
+            };
+        }
+        if plan.seconds <= all || all <= 0.0 {
+            return 0.0;
+        }
+        for (&node, left_out) in self.nodes.iter().zip(&self.left_out) {
+            some += problem.nodes[node as usize].seconds_without(|o| left_out >> o & 1 == 1);
+        }
+        (plan.seconds - all) * (some / all).min(1.0)
+    }
+
     /// The problem's values that are in the arena now, with their offsets.
-    pub(crate) fn present(&self) -> impl Iterator<Item = (highwater_plan::ValueId, u64)> {
+    pub(crate) fn present(&self) -> impl Iterator<Item = (plan::ValueId, u64)> {
         let values = (0..).zip(self.offsets.all());
         values.filter_map(|(value, offset)| Some((value, (*offset)?)))
     }

@@ -90,6 +90,6 @@ pub(super) fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Pric
             price.recompute_seconds += seconds;
         }
     }
-    price.seconds_per_step += compiled.predicted_wait(plan, ran);
+    price.seconds_per_step += ran.predicted_wait(compiled, plan);
     price
 }

@@ -6,32 +6,16 @@ use crate::error::describe;
 use crate::problem::compile::Compiled;
 use crate::problem::offsets::Offsets;
 use crate::problem::ran::{Ran, Until};
-use crate::run::transfers::{self, Board, Transfers};
-use crate::store::cells::Cells;
-use crate::store::{Storage, Store};
+use crate::run::board::Board;
+use crate::run::machine::Machine;
+use crate::run::transfers::{self, Transfers};
 use crate::{Error, Result};
-use highwater_graph::{Graph, Node, Operand, Source, Spec, ValueId};
-use highwater_ops::{Args, Device, Kernels, Pool, View};
+use highwater_graph::{Node, Operand, Source, Spec, ValueId};
+use highwater_ops::{Args, Device, View};
 use highwater_plan::{Action, Instruction, Lane, Plan, Tier};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Instant;
-
-/// What a plan runs on.
-pub(crate) struct Machine<'a> {
-    pub(crate) graph: &'a Graph,
-    pub(crate) store: &'a Store,
-    pub(crate) kernels: &'a Kernels,
-    pub(crate) pool: &'a Pool,
-    pub(crate) storages: &'a BTreeMap<ValueId, Arc<Storage>>,
-    pub(crate) cells: &'a Cells,
-    /// Look at every result, and name the node of the first that is not finite.
-    pub(crate) check_finite: bool,
-    /// Go through the plan without calling a kernel or touching a buffer.
-    pub(crate) dry: bool,
-}
 
 /// What stopped a plan, and whether cells may be partly written.
 #[derive(Debug)]
@@ -42,6 +26,17 @@ pub(crate) struct Failed {
     pub(crate) guard: Option<&'static str>,
 }
 
+impl Failed {
+    /// Nothing ran.
+    pub(crate) fn clean(error: Error) -> Self {
+        Self {
+            error,
+            wrote: false,
+            guard: None,
+        }
+    }
+}
+
 /// Runs the instructions of `plan` as far as `until` says; all of them if it is `None`.
 pub(crate) fn execute(
     machine: &Machine<'_>,
@@ -49,12 +44,7 @@ pub(crate) fn execute(
     plan: &Plan,
     mut until: Option<Until>,
 ) -> Result<Ran, Failed> {
-    let refused = |error| Failed {
-        error,
-        wrote: false,
-        guard: None,
-    };
-    let Some(transfers) = Transfers::of(machine, compiled, plan).map_err(refused)? else {
+    let Some(transfers) = Transfers::of(machine, compiled, plan).map_err(Failed::clean)? else {
         let mut run = Run::new(machine, compiled, None);
         let (_, result) = run.all(plan, until.as_mut());
         result.map_err(|(error, guard)| Failed {
@@ -73,7 +63,7 @@ pub(crate) fn execute(
         let Run { ran, wrote, .. } = run;
         (ran, wrote, stopped_at, result)
     });
-    let ((mut ran, wrote, stopped_at, result), ended) = computed.map_err(refused)?;
+    let ((mut ran, wrote, stopped_at, result), ended) = computed.map_err(Failed::clean)?;
     // A transfer that failed stops the kernels too, and not the other way round.
     let result = match ended.error {
         Some(error) => Err((error, None)),

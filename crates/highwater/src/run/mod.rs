@@ -1,4 +1,6 @@
 //! Carrying out plans: kernels, and transfers beside them.
 
+mod board;
 pub(crate) mod execute;
+pub(crate) mod machine;
 pub(crate) mod transfers;

@@ -9,9 +9,9 @@
 
 use crate::problem::compile::Compiled;
 use crate::problem::offsets::Offsets;
-use crate::run::execute::Machine;
+use crate::run::board::{Board, Ended, Moved};
+use crate::run::machine::Machine;
 use crate::store::cells::{Cell, failed};
-use crate::store::io::Io;
 use crate::store::tiers::Below;
 use crate::{Error, Result};
 use highwater_graph::CellId;
@@ -19,8 +19,8 @@ use highwater_memory::spill::{Extent, SpillError, Tag};
 use highwater_plan::{Action, Lane, Plan, Tier, ValueId, footprint_on};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Tags of values that are no cells start here: cells are numbered by 32 bits.
@@ -34,22 +34,9 @@ const LANES: [(Lane, &str); 4] = [
     (Lane::Write, "writes"),
 ];
 
-/// The tier that a lane moves to or from.
-fn tier(lane: Lane) -> Option<Tier> {
-    match lane {
-        Lane::HostToDevice | Lane::DeviceToHost => Some(Tier::Host),
-        Lane::Read | Lane::Write => Some(Tier::Disk),
-        Lane::Compute | Lane::Communicate => None,
-    }
-}
-
 /// One copy of one value to or from a tier.
 struct Transfer<'a> {
-    /// Its index in the list.
-    index: u32,
-    value: ValueId,
-    tier: Tier,
-    fetch: bool,
+    moved: Moved,
     memory: Stretch,
     stored: Stored<'a>,
 }
@@ -68,6 +55,13 @@ unsafe impl Send for Stretch {}
 unsafe impl Sync for Stretch {}
 
 impl Stretch {
+    fn of(machine: &Machine<'_>, offset: u64, bytes: u64) -> Result<Self> {
+        Ok(Self {
+            address: machine.store.plans().ptr(offset, bytes)?,
+            bytes: bytes as usize,
+        })
+    }
+
     /// The bytes, to write them below memory.
     fn bytes(&self) -> &[u8] {
         // SAFETY: the arena answered the address for that many bytes, which are zeros or what was
@@ -147,13 +141,7 @@ impl<'a> Transfers<'a> {
             let offset = if fetch { offsets.get(value) } else { before };
             let absent = || Error::Internal("the plan moves a value that is not there".into());
             let bytes = compiled.problem.values[value as usize].bytes;
-            let memory = Stretch {
-                address: machine
-                    .store
-                    .plans()
-                    .ptr(offset.ok_or_else(absent)?, bytes)?,
-                bytes: bytes as usize,
-            };
+            let memory = Stretch::of(machine, offset.ok_or_else(absent)?, bytes)?;
             let stored = match compiled.cell(value) {
                 Some(id) => {
                     let cell = machine.cells.get(id).ok_or_else(absent)?;
@@ -175,10 +163,12 @@ impl<'a> Transfers<'a> {
                 }
             };
             let transfer = Transfer {
-                index,
-                value,
-                tier,
-                fetch,
+                moved: Moved {
+                    index,
+                    value,
+                    tier,
+                    fetch,
+                },
                 memory,
                 stored,
             };
@@ -191,7 +181,7 @@ impl<'a> Transfers<'a> {
     /// Works through one lane until its end, or until the board is stopped.
     fn lane(&self, board: &Board, lane: &[Transfer<'_>]) {
         for transfer in lane {
-            let waits = &self.plan.instructions[transfer.index as usize].waits;
+            let waits = &self.plan.instructions[transfer.moved.index as usize].waits;
             if !board.wait(waits).0 {
                 return;
             }
@@ -200,7 +190,7 @@ impl<'a> Transfers<'a> {
             let moved =
                 moved.unwrap_or_else(|_| Err(Error::Internal("a transfer panicked".into())));
             match moved {
-                Ok(bytes) => board.moved(transfer, bytes, started.elapsed().as_secs_f64()),
+                Ok(bytes) => board.moved(transfer.moved, bytes, started.elapsed().as_secs_f64()),
                 Err(error) => return board.stop(Some(error)),
             }
         }
@@ -210,7 +200,7 @@ impl<'a> Transfers<'a> {
     fn carry_out(&self, transfer: &Transfer<'_>) -> Result<u64> {
         let memory = transfer.memory;
         let all = |done: Result<(), SpillError>| done.map(|()| memory.bytes as u64);
-        let moved = match (&transfer.stored, transfer.fetch) {
+        let moved = match (&transfer.stored, transfer.moved.fetch) {
             (Stored::Cell(id, cell), true) => cell.read(*id, memory.bytes_mut()),
             (Stored::Cell(id, cell), false) => cell.write(*id, memory.bytes()),
             (Stored::Spilled(copy), true) => {
@@ -220,7 +210,7 @@ impl<'a> Transfers<'a> {
                 all(copy.below.write(copy.extent, copy.tag, memory.bytes()))
             }
         };
-        moved.map_err(|source| self.failed(transfer.value, source))
+        moved.map_err(|source| self.failed(transfer.moved.value, source))
     }
 
     fn failed(&self, value: ValueId, source: SpillError) -> Error {
@@ -241,12 +231,9 @@ impl<'a> Transfers<'a> {
     /// Writes home the cells that were rewritten and are still in the arena.
     fn go_home(&self, board: &Board) -> Option<Error> {
         let mut first = None;
-        let rewritten = std::mem::take(&mut board.lock().rewritten);
-        for (value, offset) in rewritten {
-            let written = self.write_home(value, offset);
-            let mut done = board.lock();
-            match written {
-                Ok((tier, bytes)) => done.io[tier as usize].bytes_written += bytes,
+        for (value, offset) in board.take_rewritten() {
+            match self.write_home(value, offset) {
+                Ok((tier, bytes)) => board.went_home(tier, bytes),
                 Err(error) => first = first.or(Some(error)),
             }
         }
@@ -259,10 +246,7 @@ impl<'a> Transfers<'a> {
         let id = self.compiled.cell(value).ok_or_else(gone)?;
         let cell = self.machine.cells.get(id).ok_or_else(gone)?;
         let tier = cell.home().ok_or_else(gone)?;
-        let memory = Stretch {
-            address: self.machine.store.plans().ptr(offset, cell.bytes())?,
-            bytes: cell.bytes() as usize,
-        };
+        let memory = Stretch::of(self.machine, offset, cell.bytes())?;
         let written = cell.write(id, memory.bytes()).map(|bytes| (tier, bytes));
         written.map_err(|source| failed(self.machine.graph, id, source))
     }
@@ -333,115 +317,6 @@ impl Drop for Areas {
     }
 }
 
-/// What has completed.
-#[derive(Debug)]
-pub(crate) struct Board {
-    /// By index in the list: the tier that an instruction moves to or from.
-    tiers: Vec<Option<Tier>>,
-    done: Mutex<Done>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct Done {
-    /// By index in the list.
-    completed: Vec<bool>,
-    /// Nothing is started any more.
-    stopped: bool,
-    error: Option<Error>,
-    /// Cells that were rewritten in the arena, and are not home yet, with their offsets.
-    rewritten: BTreeMap<ValueId, u64>,
-    /// By tier.
-    io: [Io; 2],
-    /// The tier that something was moved to or from last.
-    last: Option<Tier>,
-}
-
-impl Board {
-    fn new(plan: &Plan) -> Self {
-        Self {
-            tiers: plan.instructions.iter().map(|i| tier(i.lane)).collect(),
-            done: Mutex::new(Done {
-                completed: vec![false; plan.instructions.len()],
-                stopped: false,
-                error: None,
-                rewritten: BTreeMap::new(),
-                io: [Io::default(); 2],
-                last: None,
-            }),
-            changed: Condvar::new(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Done> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for instructions. Answers whether to go on, which is not so if the plan is stopped, and the
-    /// tier that was waited for last.
-    fn wait(&self, waits: &[u32]) -> (bool, Option<Tier>) {
-        let mut done = self.lock();
-        let mut waited = None;
-        loop {
-            let open = waits.iter().find(|&&wait| !done.completed[wait as usize]);
-            let Some(&open) = open.filter(|_| !done.stopped) else {
-                return (!done.stopped, waited);
-            };
-            waited = self.tiers[open as usize];
-            done = (self.changed.wait(done)).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// As [`Board::wait`], for kernels; notes how long that took. Answers whether to go on.
-    pub(crate) fn wait_to_compute(&self, waits: &[u32]) -> bool {
-        let started = Instant::now();
-        let (goes_on, waited) = self.wait(waits);
-        if let Some(tier) = waited {
-            self.lock().io[tier as usize].wait_seconds += started.elapsed().as_secs_f64();
-        }
-        goes_on
-    }
-
-    /// An instruction of the compute lane has completed.
-    pub(crate) fn computed(&self, index: usize) {
-        self.lock().completed[index] = true;
-        self.changed.notify_all();
-    }
-
-    /// Bytes of a cell in the arena are about to be written.
-    pub(crate) fn rewrites(&self, value: ValueId, offset: u64) {
-        self.lock().rewritten.insert(value, offset);
-    }
-
-    fn moved(&self, transfer: &Transfer<'_>, bytes: u64, seconds: f64) {
-        let mut done = self.lock();
-        done.completed[transfer.index as usize] = true;
-        done.last = Some(transfer.tier);
-        let io = &mut done.io[transfer.tier as usize];
-        if transfer.fetch {
-            io.bytes_read += bytes;
-            io.read_seconds += seconds;
-        } else {
-            io.bytes_written += bytes;
-            io.write_seconds += seconds;
-            done.rewritten.remove(&transfer.value);
-        }
-        drop(done);
-        self.changed.notify_all();
-    }
-
-    /// Nothing is started any more.
-    pub(crate) fn stop(&self, error: Option<Error>) {
-        let mut done = self.lock();
-        done.stopped = true;
-        if done.error.is_none() {
-            done.error = error;
-        }
-        drop(done);
-        self.changed.notify_all();
-    }
-}
-
 /// Sends the lanes home if the thread that they serve panics.
 struct StopIfUnwinding<'a>(&'a Board);
 
@@ -451,17 +326,6 @@ impl Drop for StopIfUnwinding<'_> {
             self.0.stop(None);
         }
     }
-}
-
-/// What the lanes came to.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    /// What was moved, and what it took, by tier.
-    pub(crate) io: [Io; 2],
-    /// The first transfer that failed.
-    pub(crate) error: Option<Error>,
-    /// By index in the list: what has completed.
-    pub(crate) completed: Vec<bool>,
 }
 
 /// Runs `compute` beside the lanes of a plan, and waits for both. `compute` says when it completed what,
@@ -488,20 +352,5 @@ pub(crate) fn beside<R>(
     });
     let (result, computed) = result?;
     let error = transfers.go_home(&board);
-    let done = board
-        .done
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    let mut io = done.io;
-    if let Some(tier) = done.last {
-        io[tier as usize].wait_seconds += computed.elapsed().as_secs_f64();
-    }
-    Ok((
-        result,
-        Ended {
-            io,
-            error: done.error.or(error),
-            completed: done.completed,
-        },
-    ))
+    Ok((result, board.end(computed, error)))
 }

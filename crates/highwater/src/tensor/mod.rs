@@ -1,9 +1,11 @@
 //! Tensors: handles on values that are pending, kept, cells, or gone.
 
+pub(crate) mod checkpoint;
 mod ops;
 pub(crate) mod parameter;
 
 use crate::engine::Engine;
+use crate::engine::backward::backward;
 use crate::engine::state::State;
 use crate::error::usage_error;
 use crate::pending::context::site;
@@ -181,8 +183,7 @@ impl Tensor {
 
     /// What the pending graph calls the tensor.
     pub(crate) fn operand(&self, state: &mut State) -> Result<Operand> {
-        self.handle
-            .operand(&mut state.pending, &mut state.memory.storages)
+        state.operand(&self.handle)
     }
 
     /// Extents.
@@ -376,7 +377,7 @@ impl Tensor {
     /// [`Error::HistoryConsumed`]; an operation without a gradient.
     #[track_caller]
     pub fn backward(&self) -> Result<()> {
-        crate::autograd::backward::backward(self, Location::caller())
+        backward(&self.engine, &self.handle, Location::caller())
     }
 }
 

@@ -1,24 +1,25 @@
 //! `backward()`: from a loss to gradients on parameters and leaves.
 
-use crate::autograd::walk;
+use crate::autograd::walk::{self, Stop};
 use crate::engine::Engine;
-use crate::engine::evaluate::stopped;
 use crate::engine::state::State;
-use crate::error::usage_error;
+use crate::error::{located, usage_error};
 use crate::pending::context::site;
 use crate::pending::handle::Handle;
-use crate::tensor::Tensor;
 use crate::{Error, Result};
 use highwater_graph::{Category, Effect, Operand, Phase, Source};
 use highwater_ops::{Accumulate, Finite};
 use std::panic::Location;
 use std::sync::Arc;
 
-pub(crate) fn backward(loss: &Tensor, location: &'static Location<'static>) -> Result<()> {
-    let engine = &loss.engine;
+pub(crate) fn backward(
+    engine: &Engine,
+    loss: &Arc<Handle>,
+    location: &'static Location<'static>,
+) -> Result<()> {
     let mut state = engine.lock();
     let state = &mut *state;
-    let mut root = loss.operand(state)?;
+    let mut root = state.operand(loss)?;
     if !root.requires_grad {
         let message = "backward() of a tensor that nothing with requires_grad went into";
         return Err(usage_error(message, location));
@@ -132,8 +133,7 @@ fn leaf(
     };
     let mut sum = grad;
     if let Some(before) = handle.grad() {
-        let (pending, storages) = (&mut state.pending, &mut state.memory.storages);
-        let operands = [before.operand(pending, storages)?, sum];
+        let operands = [state.operand(&before)?, sum];
         let site = site(location, Phase::Backward);
         let add = Arc::new(highwater_ops::Add);
         sum = engine.apply(state, add, &operands, &site)?.remove(0);
@@ -142,4 +142,11 @@ fn leaf(
     sum.keep();
     handle.set_grad(sum);
     Ok(())
+}
+
+/// The engine's error for a stopped backward walk.
+fn stopped(stop: Stop) -> Error {
+    match stop {
+        Stop::Op(error, site) => located(error, &site),
+    }
 }

@@ -1,0 +1,112 @@
+//! How evaluations end: well, or not.
+
+use crate::Error;
+use crate::engine::Engine;
+use crate::engine::choose::Chosen;
+use crate::engine::request::Request;
+use crate::engine::state::State;
+use crate::pending::Progress;
+use crate::run::execute::{Failed, execute};
+use highwater_graph::{Operand, ValueId};
+use std::collections::BTreeSet;
+use std::panic::Location;
+
+impl Engine {
+    /// Ends the generation: handles become values of their own, or expire.
+    pub(crate) fn finish(&self, state: &mut State, location: &'static Location<'static>) {
+        state.adopt_grads();
+        state.pending.graph.mark_evaluated();
+        state.settle(location);
+        self.0.store.hold(0);
+    }
+
+    /// A read that failed. If there was no room for it, the graph stays pending.
+    pub(crate) fn abandon_read(
+        &self,
+        state: &mut State,
+        failed: Failed,
+        location: &'static Location<'static>,
+    ) -> Error {
+        match failed.error {
+            Error::OverBudget { .. } | Error::State { .. } => failed.error,
+            _ => self.abandon(state, failed, location),
+        }
+    }
+
+    /// A failed evaluation: the graph is gone. If a cell may have been written, the engine is
+    /// poisoned; otherwise all cells are as they were.
+    pub(crate) fn abandon(
+        &self,
+        state: &mut State,
+        failed: Failed,
+        location: &'static Location<'static>,
+    ) -> Error {
+        let error = match failed.guard {
+            Some(what) => Error::NonFinite {
+                what,
+                node: self.first_non_finite(state),
+            },
+            None => failed.error,
+        };
+        if failed.wrote {
+            state.poisoned = Some(error.to_string());
+        }
+        state.pending.grads.clear();
+        state.record.steps.give_up();
+        state.settle(location);
+        self.0.store.hold(0);
+        error
+    }
+
+    /// Computes the forward part again, looking at each result. No cell was written yet.
+    fn first_non_finite(&self, state: &mut State) -> String {
+        let guards = state
+            .pending
+            .graph
+            .nodes()
+            .iter()
+            .filter(|node| node.op.effect() == highwater_graph::Effect::Guard);
+        let guarded: BTreeSet<ValueId> = guards
+            .flat_map(|node| node.inputs.iter())
+            .filter_map(Operand::value)
+            .collect();
+        let inputs = |id: &ValueId| state.pending.graph.value(*id).producer.is_none();
+        let given: Vec<ValueId> = state
+            .memory
+            .storages
+            .keys()
+            .copied()
+            .filter(inputs)
+            .collect();
+        state.memory.storages.retain(|id, _| given.contains(id));
+        state.pending.progress = Progress::default();
+        let unknown = "not found again".to_owned();
+        let request = Request {
+            targets: &guarded,
+            effects: false,
+            whole: true,
+            future: None,
+        };
+        let Ok(Chosen { compiled, plan, .. }) = self.choose(state, &guarded, &request) else {
+            return unknown;
+        };
+        if self.settle(state, &compiled, &plan, false).is_err() {
+            return unknown;
+        }
+        if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
+            return unknown;
+        }
+        match execute(
+            &self.machine(state, &state.pending.graph, true),
+            &compiled,
+            &plan,
+            None,
+        ) {
+            Err(Failed {
+                error: Error::NonFinite { node, .. },
+                ..
+            }) => node,
+            _ => unknown,
+        }
+    }
+}

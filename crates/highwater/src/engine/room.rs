@@ -1,0 +1,113 @@
+//! Room for bytes of state: what has to go where there is none.
+
+use crate::engine::Engine;
+use crate::engine::state::State;
+use crate::store::Storage;
+use crate::{Error, Result, store::raw};
+use highwater_graph::{Category, ValueId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Engine {
+    /// Results that outlive the plan get their storage first: it counts against the budget. What
+    /// earlier plans of the step left in the arena has to go if it is in the way.
+    pub(crate) fn give_storage(
+        &self,
+        state: &mut State,
+        missing: &BTreeSet<ValueId>,
+    ) -> Result<()> {
+        for &id in missing {
+            let value = state.pending.graph.value(id);
+            let (bytes, category) = (value.spec.bytes(), value.category);
+            // Gradients become cells, which may move below memory.
+            let alloc = || match category {
+                Category::Gradient if self.is_movable(bytes) => {
+                    self.0.store.alloc_home(bytes, category, "a gradient")
+                }
+                _ => self.0.store.alloc(bytes, category, "a kept value"),
+            };
+            let given = self.with_room(state, |_| alloc());
+            let given = given.and_then(|storage| {
+                self.move_out(state, id, &storage)?;
+                self.0.store.hold(state.pending.residents_end());
+                Ok(state.memory.storages.insert(id, storage))
+            });
+            if let Err(error) = given {
+                state.memory.take_back(missing);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes for state from outside an evaluation: waits for one that another thread runs,
+    /// whose arena must stay where it is.
+    pub(crate) fn alloc(
+        &self,
+        bytes: u64,
+        category: Category,
+        what: &'static str,
+    ) -> Result<Arc<Storage>> {
+        self.alloc_by(|| self.0.store.alloc(bytes, category, what))
+    }
+
+    pub(crate) fn alloc_by(
+        &self,
+        alloc: impl Fn() -> Result<Arc<Storage>>,
+    ) -> Result<Arc<Storage>> {
+        self.with_room(&mut self.lock(), |_| alloc())
+    }
+
+    /// Takes bytes for state: while there is no room, what earlier plans of the step left in the arena goes,
+    /// then one cell after the other that may wait below memory.
+    pub(crate) fn with_room(
+        &self,
+        state: &mut State,
+        take: impl Fn(&State) -> Result<Arc<Storage>>,
+    ) -> Result<Arc<Storage>> {
+        loop {
+            match take(state) {
+                Err(Error::State { bytes, .. })
+                    if self.give_up_residents(state)
+                        || self.make_room(state, self.lacking(bytes), |_| false)? => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// How many bytes of state are too many for so many more.
+    fn lacking(&self, bytes: u64) -> u64 {
+        let store = &self.0.store;
+        let wanted = store.state_bytes().saturating_add(bytes);
+        wanted.saturating_sub(store.budget()).max(1)
+    }
+
+    /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.
+    pub(crate) fn give_up_residents(&self, state: &mut State) -> bool {
+        let any = self.0.store.held() > 0;
+        if any {
+            state.give_up_residents();
+            self.0.store.hold(0);
+        }
+        any
+    }
+
+    /// A value that is to have storage of its own, but whose node ran in an earlier plan of the
+    /// step: it is copied if it is still in the arena; otherwise its node counts as not run.
+    fn move_out(&self, state: &mut State, id: ValueId, storage: &Storage) -> Result<()> {
+        let Some((node, _)) = state.pending.graph.value(id).producer else {
+            return Ok(());
+        };
+        if let Some(offset) = state.pending.progress.residents.remove(&id) {
+            if !self.0.dry {
+                let from = self.0.store.plans().ptr(offset, storage.bytes())?;
+                raw::copy(from, storage);
+            }
+        } else if state.pending.progress.done.remove(&node) {
+            for output in &state.pending.graph.node(node).outputs {
+                state.pending.progress.residents.remove(output);
+            }
+        }
+        Ok(())
+    }
+}
