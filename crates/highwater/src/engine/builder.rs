@@ -9,8 +9,8 @@ use crate::problem::clock::Clock;
 use crate::problem::plan_cache::PlanCache;
 use crate::report::told::Told;
 use crate::store::Store;
-use crate::store::cells::Cells;
-use crate::store::disk::{DiskPlace, DiskRates, DiskSettings, DiskTier};
+use crate::store::cells::CellStore;
+use crate::store::disk::{DiskRates, DiskSettings, DiskTier, SpillTarget};
 use crate::store::host::HostTier;
 use crate::store::limits::Limits;
 use crate::store::memory::Memory;
@@ -215,7 +215,7 @@ impl Builder {
     /// file without a name in this folder, for which `bytes` are reserved when the engine is built. What
     /// is computed stays the same, bit for bit. The more memory there is, the less is moved.
     pub fn disk(mut self, folder: impl Into<PathBuf>, bytes: u64) -> Self {
-        let place = DiskPlace::Folder(folder.into());
+        let place = SpillTarget::Folder(folder.into());
         self.disk = Some(DiskSettings { place, bytes });
         self
     }
@@ -237,7 +237,7 @@ impl Builder {
     /// As [`Builder::disk`], on a disk that tests script.
     #[doc(hidden)]
     pub fn disk_on(mut self, disk: Arc<dyn highwater_memory::spill::Disk>, bytes: u64) -> Self {
-        let place = DiskPlace::Given(disk);
+        let place = SpillTarget::Given(disk);
         self.disk = Some(DiskSettings { place, bytes });
         self
     }
@@ -301,7 +301,7 @@ impl Builder {
                     ..Pending::default()
                 },
                 memory: Memory {
-                    cells: Cells::new(tiers, self.dry),
+                    cells: CellStore::new(tiers, self.dry),
                     ..Memory::default()
                 },
                 planning: Planning {

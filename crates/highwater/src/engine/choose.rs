@@ -7,7 +7,7 @@ use crate::engine::request::Request;
 use crate::engine::state::State;
 use crate::error::describe;
 use crate::problem::compile::Compiled;
-use crate::problem::plan_cache::{About, Choice};
+use crate::problem::plan_cache::{About, Answer};
 use crate::report::told::Told;
 use crate::store::cells;
 use crate::{Error, Result};
@@ -56,7 +56,7 @@ impl Engine {
                 .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
             let wanted: Vec<ValueId> = wanted.collect();
-            let (compiled, choice) = self.pose(
+            let (compiled, answer) = self.pose(
                 state,
                 &Question {
                     graph: Some(&graph),
@@ -66,7 +66,7 @@ impl Engine {
                     trains: request.trains(),
                 },
             );
-            if let Ok(Choice::Found(plan, about)) = choice {
+            if let Ok(Answer::Fits(plan, about)) = answer {
                 return Ok(Chosen {
                     graph: Some(graph),
                     compiled,
@@ -77,7 +77,7 @@ impl Engine {
         }
         let none = BTreeSet::new();
         let targets_now: Vec<ValueId> = targets.iter().copied().collect();
-        let (compiled, choice) = self.pose(
+        let (compiled, answer) = self.pose(
             state,
             &Question {
                 graph: None,
@@ -87,8 +87,8 @@ impl Engine {
                 trains: request.trains(),
             },
         );
-        let refused = match choice {
-            Ok(Choice::Found(plan, about)) => {
+        let refused = match answer {
+            Ok(Answer::Fits(plan, about)) => {
                 return Ok(Chosen {
                     graph: None,
                     compiled,
@@ -96,7 +96,7 @@ impl Engine {
                     about,
                 });
             }
-            Ok(Choice::Refused(family)) => Ok(family),
+            Ok(Answer::Refused(family)) => Ok(family),
             Err(error) => Err(error),
         };
         // What ran already binds the plans: values that are gone need not be made again only
@@ -104,7 +104,7 @@ impl Engine {
         // Nor may corrected times or rates refuse what fitted before.
         // Nor may cells that are not used here.
         if !state.give_up_residents()
-            && !self.make_way(state, &compiled, refused.as_ref().ok())?
+            && !self.clear_unused(state, &compiled, refused.as_ref().ok())?
             && !state.planning.clock.plan_by_rates()
             && !self.forget_disk_rates(state)
         {
@@ -123,7 +123,7 @@ impl Engine {
     }
 
     /// Moves a cell out of memory that a refused problem does not use. Answers whether there was one.
-    fn make_way(
+    fn clear_unused(
         &self,
         state: &mut State,
         compiled: &Compiled,

@@ -16,8 +16,8 @@ impl Engine {
     pub(crate) fn finish(&self, state: &mut State, location: &'static Location<'static>) {
         state.adopt_grads();
         state.pending.graph.mark_evaluated();
-        state.settle(location);
-        self.0.store.hold(0);
+        state.end(location);
+        self.0.store.keep_below(0);
     }
 
     /// A read that failed. If there was no room for it, the graph stays pending.
@@ -53,8 +53,8 @@ impl Engine {
         }
         state.pending.grads.clear();
         state.record.steps.give_up();
-        state.settle(location);
-        self.0.store.hold(0);
+        state.end(location);
+        self.0.store.keep_below(0);
         error
     }
 
@@ -90,7 +90,7 @@ impl Engine {
         let Ok(Chosen { compiled, plan, .. }) = self.choose(state, &guarded, &request) else {
             return unknown;
         };
-        if self.settle(state, &compiled, &plan, false).is_err() {
+        if self.bring_home(state, &compiled, &plan, false).is_err() {
             return unknown;
         }
         if self.0.store.prepare_plan(plan.arena_bytes).is_err() {

@@ -213,7 +213,7 @@ impl Engine {
             let present = present.filter_map(|(id, offset)| Some((compiled.value(id)?, offset)));
             let (pending, memory) = (&mut state.pending, &state.memory);
             pending.advance(ran_nodes, present, &memory.storages);
-            self.0.store.hold(state.pending.residents_end());
+            self.0.store.keep_below(state.pending.residents_end());
         }
         Ok(())
     }
@@ -238,7 +238,7 @@ impl Engine {
         if matches!(chosen.about, About::New(_)) {
             self.prove(&compiled.problem, plan)?;
         }
-        self.settle(state, compiled, plan, trains)?;
+        self.bring_home(state, compiled, plan, trains)?;
         let told = match &chosen.about {
             About::Told(told) => Arc::clone(told),
             About::New(family) => self.take_up(state, chosen, family),

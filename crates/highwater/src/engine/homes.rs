@@ -1,18 +1,18 @@
 //! With tiers below memory: who decides where cells are, and when they move.
 //!
 //! The first training step is posed with all homes open, and its plan says which cells are in memory
-//! between steps, and on which tier the others. That is *settled* then: cells move before it runs, and other
+//! between steps, and on which tier the others. That is *decided* then: cells move before it runs, and other
 //! problems (reads, evaluations, other lengths) are posed with cells where they are. Only if one of those
 //! would be refused, its homes are open too, and the cells that it uses move.
 
 use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::problem::compile::{Compiled, Posed, compile};
-use crate::problem::plan_cache::{About, Choice};
+use crate::problem::plan_cache::{About, Answer};
 use crate::problem::ran::Ran;
 use crate::report::told::Told;
 use crate::store::Storage;
-use crate::store::cells::{Cell, MOVABLE_BYTES};
+use crate::store::cells::{CellBytes, MOVABLE_BYTES};
 use crate::store::disk::DiskRates;
 use crate::store::tiers::Below;
 use crate::{Error, Result, store::raw};
@@ -48,25 +48,25 @@ impl Engine {
         &self,
         state: &mut State,
         question: &Question<'_>,
-    ) -> (Compiled, Result<Choice<Told>>) {
+    ) -> (Compiled, Result<Answer<Told>>) {
         if !self.0.tiers.any() {
             return self.pose_with(state, question, Homes::Fixed);
         }
-        if question.trains && !state.memory.cells.are_settled() {
+        if question.trains && !state.memory.cells.homes_are_decided() {
             return self.pose_with(state, question, Homes::Open);
         }
         if question.trains
-            && let Some((compiled, choice)) = self.pose_as_settled(state, question)
+            && let Some((compiled, answer)) = self.pose_as_decided(state, question)
         {
-            return (compiled, Ok(choice));
+            return (compiled, Ok(answer));
         }
         let fixed = self.compile(state, question, Homes::Fixed);
         let budget = self.budget_for(state, &fixed);
         // Finding out again takes as long as planning anew.
         if !state.planning.cache.was_refused(&fixed.problem, budget) {
-            let choice = self.ask(state, &fixed, budget);
-            if !matches!(choice, Ok(Choice::Refused(_))) {
-                return (fixed, choice);
+            let answer = self.ask(state, &fixed, budget);
+            if !matches!(answer, Ok(Answer::Refused(_))) {
+                return (fixed, answer);
             }
             state.planning.cache.note_refused(&fixed.problem, budget);
         }
@@ -78,39 +78,39 @@ impl Engine {
         state: &mut State,
         question: &Question<'_>,
         homes: Homes,
-    ) -> (Compiled, Result<Choice<Told>>) {
+    ) -> (Compiled, Result<Answer<Told>>) {
         let compiled = self.compile(state, question, homes);
         let budget = self.budget_for(state, &compiled);
-        let choice = self.ask(state, &compiled, budget);
-        (compiled, choice)
+        let answer = self.ask(state, &compiled, budget);
+        (compiled, answer)
     }
 
     /// Asks the planner.
-    fn ask(&self, state: &mut State, compiled: &Compiled, budget: u64) -> Result<Choice<Told>> {
+    fn ask(&self, state: &mut State, compiled: &Compiled, budget: u64) -> Result<Answer<Told>> {
         // The arena's idle pages go first where a plan has to be made: they and the planner's memory
         // need not be there at once.
-        let choice = state
+        let answer = state
             .planning
             .cache
             .choose(&compiled.problem, self.0.policy, budget, || {
                 self.0.store.release_idle();
             });
-        choice.map_err(|error| Error::Internal(error.to_string()))
+        answer.map_err(|error| Error::Internal(error.to_string()))
     }
 
-    /// The plan that settled where cells are, if it was of this problem.
-    fn pose_as_settled(
+    /// The plan that decided where cells are, if it was of this problem.
+    fn pose_as_decided(
         &self,
         state: &mut State,
         question: &Question<'_>,
-    ) -> Option<(Compiled, Choice<Told>)> {
+    ) -> Option<(Compiled, Answer<Told>)> {
         let compiled = self.compile(state, question, Homes::Open);
         let budget = self.budget_for(state, &compiled);
         let cells = &state.memory.cells;
         let at_home = |plan: &Plan| cells.are_at(compiled.homes(plan));
         let cache = &mut state.planning.cache;
         let (plan, told) = cache.known(&compiled.problem, self.0.policy, budget, at_home)?;
-        Some((compiled, Choice::Found(plan, About::Told(told))))
+        Some((compiled, Answer::Fits(plan, About::Told(told))))
     }
 
     fn compile(&self, state: &State, question: &Question<'_>, homes: Homes) -> Compiled {
@@ -176,7 +176,7 @@ impl Engine {
     fn rounding(&self, compiled: &Compiled) -> u64 {
         let (store, problem) = (&self.0.store, &compiled.problem);
         compiled.rounding(
-            |bytes| store.home_cost(bytes),
+            |bytes| store.room_cost(bytes),
             |bytes| problem.footprint(bytes),
         )
     }
@@ -189,7 +189,7 @@ impl Engine {
     }
 
     /// Moves cells to where a plan wants them.
-    pub(crate) fn settle(
+    pub(crate) fn bring_home(
         &self,
         state: &mut State,
         compiled: &Compiled,
@@ -201,12 +201,12 @@ impl Engine {
         }
         // What earlier plans of the step left above this plan's arena makes room.
         let store = &self.0.store;
-        store.hold(store.held().min(plan.arena_bytes));
+        store.keep_below(store.kept().min(plan.arena_bytes));
         let (cells, graph) = state.cells();
         let mut moved = if plan.homes.is_empty() {
             Ok(())
         } else {
-            cells.settle(store, graph, &compiled.homes(plan), trains)
+            cells.bring_home(store, graph, &compiled.homes(plan), trains)
         };
         for below in self.0.tiers.all() {
             let bytes = plan.traffic(below.tier()).spill_bytes;
@@ -245,7 +245,7 @@ impl Engine {
             .note(&predicted, &ran.io, disk.rates())
         {
             disk.set_rates(rates);
-            state.memory.cells.unsettle();
+            state.memory.cells.reopen_homes();
         }
     }
 
@@ -256,7 +256,7 @@ impl Engine {
         let is_new = disk.is_some_and(|disk| disk.forget_rates());
         if is_new {
             state.planning.disk_clock.stop();
-            state.memory.cells.unsettle();
+            state.memory.cells.reopen_homes();
         }
         is_new
     }
@@ -298,7 +298,7 @@ impl Engine {
         state
             .memory
             .cells
-            .insert(id, Cell::in_memory(storage, category));
+            .insert(id, CellBytes::in_memory(storage, category));
         if crowded {
             let (cells, graph) = state.cells();
             match cells.move_below(graph, id) {
@@ -324,13 +324,13 @@ impl Engine {
         let bytes = spec.bytes();
         let what = crate::engine::what(category);
         let in_memory = || {
-            let storage = self.0.store.alloc_home(bytes, category, what)?;
-            Ok(Cell::in_memory(storage, category))
+            let storage = self.0.store.alloc_room(bytes, category, what)?;
+            Ok(CellBytes::in_memory(storage, category))
         };
         let (cells, graph) = state.cells();
         let mut below = || {
             let place = cells.take(graph, bytes, name)?;
-            Ok(Cell::zeros(bytes, category, place))
+            Ok(CellBytes::zeros(bytes, category, place))
         };
         let is_full = |error: &Error| error.is_full();
         let cell = if self.is_crowded_by(bytes) {
@@ -363,7 +363,7 @@ impl Engine {
     /// half is for plans.
     fn is_crowded_by(&self, bytes: u64) -> bool {
         let store = &self.0.store;
-        store.home_bytes() + store.home_cost(bytes) > store.budget() / 2
+        store.room_bytes() + store.room_cost(bytes) > store.budget() / 2
     }
 
     /// Calls a function with the bytes of a cell, of a copy if they are below memory.
@@ -418,7 +418,7 @@ impl Engine {
         if !movable {
             return self.alloc_by(|| self.0.store.alloc(bytes, category, what));
         }
-        let given = self.alloc_by(|| self.0.store.alloc_home(bytes, category, what));
+        let given = self.alloc_by(|| self.0.store.alloc_room(bytes, category, what));
         given.map_err(|error| match self.0.tiers.take(bytes, name) {
             // Others would have made room in memory, had there been any below.
             Err(full) if error.is_full() => full,

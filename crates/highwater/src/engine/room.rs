@@ -22,14 +22,14 @@ impl Engine {
             // Gradients become cells, which may move below memory.
             let alloc = || match category {
                 Category::Gradient if self.is_movable(bytes) => {
-                    self.0.store.alloc_home(bytes, category, "a gradient")
+                    self.0.store.alloc_room(bytes, category, "a gradient")
                 }
                 _ => self.0.store.alloc(bytes, category, "a kept value"),
             };
             let given = self.with_room(state, |_| alloc());
             let given = given.and_then(|storage| {
                 self.move_out(state, id, &storage)?;
-                self.0.store.hold(state.pending.residents_end());
+                self.0.store.keep_below(state.pending.residents_end());
                 Ok(state.memory.storages.insert(id, storage))
             });
             if let Err(error) = given {
@@ -84,10 +84,10 @@ impl Engine {
 
     /// Forgets what earlier plans of the step left in the arena. Answers whether that makes room.
     pub(crate) fn give_up_residents(&self, state: &mut State) -> bool {
-        let any = self.0.store.held() > 0;
+        let any = self.0.store.kept() > 0;
         if any {
             state.give_up_residents();
-            self.0.store.hold(0);
+            self.0.store.keep_below(0);
         }
         any
     }

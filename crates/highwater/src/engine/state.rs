@@ -8,7 +8,7 @@ use crate::problem::disk_clock::DiskClock;
 use crate::problem::plan_cache::PlanCache;
 use crate::report::Record;
 use crate::report::told::Told;
-use crate::store::cells::{Cell, Cells};
+use crate::store::cells::{CellBytes, CellStore};
 use crate::store::memory::Memory;
 use highwater_graph::{Category, CellId, Graph, Operand, Source};
 use std::panic::Location;
@@ -36,7 +36,7 @@ pub(crate) struct Planning {
 
 impl State {
     /// The cells, and the graph that knows their names.
-    pub(crate) fn cells(&mut self) -> (&mut Cells, &Graph) {
+    pub(crate) fn cells(&mut self) -> (&mut CellStore, &Graph) {
         (&mut self.memory.cells, &self.pending.graph)
     }
 
@@ -77,7 +77,7 @@ impl State {
             let name = self.grad_name(parameter);
             let graph = &mut self.pending.graph;
             let cell = graph.add_cell(&name, grad.spec, Category::Gradient, false);
-            let bytes = Cell::in_memory(storage, Category::Gradient);
+            let bytes = CellBytes::in_memory(storage, Category::Gradient);
             self.memory.cells.insert(cell, bytes);
             self.memory.grads.insert(parameter, cell);
         }
@@ -93,9 +93,9 @@ impl State {
         self.pending.compact(&mut self.memory.storages, root)
     }
 
-    /// As [`Pending::settle`].
-    pub(crate) fn settle(&mut self, location: &'static Location<'static>) {
-        self.pending.settle(&mut self.memory.storages, location);
+    /// As [`Pending::end`].
+    pub(crate) fn end(&mut self, location: &'static Location<'static>) {
+        self.pending.end(&mut self.memory.storages, location);
     }
 
     /// As [`Pending::give_up_residents`].

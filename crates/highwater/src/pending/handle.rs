@@ -1,4 +1,4 @@
-//! What tensors share with the pending graph: handles, which are pending, held, cells, or gone.
+//! What tensors share with the pending graph: handles, which are pending, concrete, cells, or gone.
 
 use crate::pending::Pending;
 use crate::store::Storage;
@@ -23,7 +23,7 @@ pub(crate) enum HandleState {
     /// In the pending graph, if that is still of this generation.
     Pending { generation: u64, operand: Operand },
     /// Evaluated or given by the user.
-    Held(Held),
+    Concrete(Concrete),
     /// A cell: reads see its newest version.
     Cell(Arc<CellHandle>),
     /// Not kept when the step was evaluated there.
@@ -33,7 +33,7 @@ pub(crate) enum HandleState {
 }
 
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Concrete {
     pub(crate) storage: Arc<Storage>,
     /// What the graph of that generation calls it.
     pub(crate) input: Option<(u64, Operand)>,
@@ -44,7 +44,7 @@ pub(crate) struct Held {
     pub(crate) grad: Option<Arc<Handle>>,
 }
 
-impl Held {
+impl Concrete {
     fn new(storage: Arc<Storage>, consumed: bool) -> Self {
         Self {
             storage,
@@ -112,12 +112,16 @@ impl Handle {
     }
 
     /// One for a value that is there.
-    pub(crate) fn held(
+    pub(crate) fn concrete(
         spec: Spec,
         storage: Arc<Storage>,
         made_at: &'static Location<'static>,
     ) -> Arc<Self> {
-        Self::new(spec, HandleState::Held(Held::new(storage, false)), made_at)
+        Self::new(
+            spec,
+            HandleState::Concrete(Concrete::new(storage, false)),
+            made_at,
+        )
     }
 
     /// One for an operand of the pending graph.
@@ -152,14 +156,14 @@ impl Handle {
     /// The gradient that backward left on a value that the user gave.
     pub(crate) fn grad(&self) -> Option<Arc<Self>> {
         match &*self.state() {
-            HandleState::Held(held) => held.grad.clone(),
+            HandleState::Concrete(concrete) => concrete.grad.clone(),
             _ => None,
         }
     }
 
     pub(crate) fn set_grad(&self, grad: Arc<Self>) {
-        if let HandleState::Held(held) = &mut *self.state() {
-            held.grad = Some(grad);
+        if let HandleState::Concrete(concrete) = &mut *self.state() {
+            concrete.grad = Some(grad);
         }
     }
 
@@ -170,7 +174,7 @@ impl Handle {
                 generation,
                 operand,
             } if *generation == current => operand.value(),
-            HandleState::Held(Held {
+            HandleState::Concrete(Concrete {
                 input: Some((generation, operand)),
                 ..
             }) if *generation == current => operand.value(),
@@ -185,7 +189,7 @@ impl Handle {
                 generation,
                 operand,
             }
-            | HandleState::Held(Held {
+            | HandleState::Concrete(Concrete {
                 input: Some((generation, operand)),
                 ..
             }) if *generation == current => {
@@ -196,7 +200,7 @@ impl Handle {
     }
 
     /// The graph of `current` was evaluated: the handle becomes a value of its own, or expires.
-    pub(crate) fn settle(
+    pub(crate) fn resolve(
         &self,
         current: u64,
         storages: &Storages,
@@ -218,7 +222,7 @@ impl Handle {
             Source::Cell(..) => None,
         };
         *state = match storage {
-            Some(storage) => HandleState::Held(Held::new(storage, operand.requires_grad)),
+            Some(storage) => HandleState::Concrete(Concrete::new(storage, operand.requires_grad)),
             None => HandleState::Expired { evaluated_at },
         };
     }
@@ -234,8 +238,8 @@ impl Handle {
                 generation,
                 operand,
             } if *generation == pending.generation => Ok(operand.clone()),
-            HandleState::Held(held) => {
-                if let Some((generation, operand)) = &held.input
+            HandleState::Concrete(concrete) => {
+                if let Some((generation, operand)) = &concrete.input
                     && *generation == pending.generation
                 {
                     return Ok(operand.clone());
@@ -243,24 +247,24 @@ impl Handle {
                 let weak = Arc::downgrade(self);
                 let mut spec = self.spec.clone();
                 let mut whole = spec.clone();
-                whole.layout = whole_layout(&held.storage, &spec);
+                whole.layout = whole_layout(&concrete.storage, &spec);
                 let mut operand = pending.graph.add_input(whole, Category::Input);
                 std::mem::swap(&mut operand.spec, &mut spec);
-                operand.requires_grad = held.requires_grad || held.consumed;
+                operand.requires_grad = concrete.requires_grad || concrete.consumed;
                 if let Source::Value(id) = operand.source {
-                    storages.insert(id, Arc::clone(&held.storage));
+                    storages.insert(id, Arc::clone(&concrete.storage));
                     if operand.requires_grad {
                         let leaf = Leaf {
                             handle: weak.clone(),
                             spec: self.spec.clone(),
                             made_at: self.made_at,
-                            consumed: !held.requires_grad,
+                            consumed: !concrete.requires_grad,
                         };
                         pending.leaves.insert(id, leaf);
                     }
                 }
                 pending.handles.push(weak);
-                held.input = Some((pending.generation, operand.clone()));
+                concrete.input = Some((pending.generation, operand.clone()));
                 Ok(operand)
             }
             HandleState::Cell(cell) => {

@@ -50,7 +50,7 @@ impl Pending {
         (self.seed, offset)
     }
 
-    /// A handle that is to be settled when the graph is evaluated.
+    /// A handle that is to be resolved when the graph is evaluated.
     pub(crate) fn register(&mut self, handle: &Arc<Handle>) {
         self.handles.push(Arc::downgrade(handle));
     }
@@ -184,10 +184,10 @@ impl Pending {
 
     /// The graph was evaluated, or given up: handles become values of their own, or expire, and
     /// nothing is pending.
-    pub(crate) fn settle(&mut self, storages: &mut Storages, location: &'static Location<'static>) {
+    pub(crate) fn end(&mut self, storages: &mut Storages, location: &'static Location<'static>) {
         let handles = self.handles.drain(..);
         for handle in handles.filter_map(|handle| handle.upgrade()) {
-            handle.settle(self.generation, storages, location);
+            handle.resolve(self.generation, storages, location);
         }
         self.graph.clear();
         self.progress = Progress::default();

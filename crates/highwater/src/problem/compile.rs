@@ -21,7 +21,7 @@ pub(crate) struct Compiled {
     /// What each of them does.
     pub(crate) work: Vec<Work>,
     /// What runs of them do that leave outputs out.
-    pub(crate) parts: Vec<Parts>,
+    pub(crate) variants: Vec<Variants>,
     /// What each of the problem's values is in the graph.
     pub(crate) values: Vec<Origin>,
     /// What posing it took.
@@ -107,18 +107,18 @@ pub(crate) fn compile(
         .collect();
     let mut numbers = Numbers::new(from.graph);
     let mut problem = Problem::default();
-    let (mut works, mut all_parts) = (Vec::new(), Vec::new());
+    let (mut works, mut all_variants) = (Vec::new(), Vec::new());
     let mut specs = Specs::default();
     problem.nodes.reserve(nodes.len());
     works.reserve(nodes.len());
-    all_parts.reserve(nodes.len());
+    all_variants.reserve(nodes.len());
     for &id in &nodes {
         specs.read(from.graph, id);
-        let (work, parts) = work(from, id, &specs);
-        let posed = node(from, id, &specs, (&work, &parts), &mut numbers);
+        let (work, variants) = work(from, id, &specs);
+        let posed = node(from, id, &specs, (&work, &variants), &mut numbers);
         problem.nodes.push(posed);
         works.push(work);
-        all_parts.push(parts);
+        all_variants.push(variants);
     }
     let pinned = pinned_values(from.graph);
     let values = numbers.order.iter().map(|&origin| match origin {
@@ -132,14 +132,14 @@ pub(crate) fn compile(
         problem: Arc::new(problem),
         nodes,
         work: works,
-        parts: all_parts,
+        variants: all_variants,
         values: numbers.order,
         seconds: started.elapsed().as_secs_f64(),
     }
 }
 
 /// What runs of a node do that leave outputs out: a bit for each of those, and the work.
-pub(crate) type Parts = Vec<(u32, Work)>;
+pub(crate) type Variants = Vec<(u32, Work)>;
 
 /// What the node at hand reads and fills; the buffers serve all nodes.
 #[derive(Default)]
@@ -161,28 +161,28 @@ impl Specs {
     }
 }
 
-/// What a node does: all of it, and the parts that a run may be.
-fn work(from: &Posed<'_>, id: NodeId, specs: &Specs) -> (Work, Parts) {
+/// What a node does: all of it, and the variants that a run may be.
+fn work(from: &Posed<'_>, id: NodeId, specs: &Specs) -> (Work, Variants) {
     let (node, inputs, outputs) = (from.graph.node(id), &specs.inputs, &specs.outputs);
     let whole = Work::new(node.op.as_ref(), inputs, outputs, from.threads);
-    let mut parts = Parts::new();
+    let mut variants = Variants::new();
     for o in 0..outputs.len().min(32) {
         let inside = node.op.effect().is_repeatable() && !(from.external)(node.outputs[o]);
         if let Some(saved) = node.op.optional(o, inputs, outputs).filter(|_| inside) {
-            for i in 0..=parts.len() {
-                let (mask, rest) = i.checked_sub(1).map_or((0, whole), |i| parts[i]);
-                parts.push((mask | 1 << o, rest.without(o, saved)));
+            for i in 0..=variants.len() {
+                let (mask, rest) = i.checked_sub(1).map_or((0, whole), |i| variants[i]);
+                variants.push((mask | 1 << o, rest.without(o, saved)));
             }
         }
     }
-    (whole, parts)
+    (whole, variants)
 }
 
 fn node(
     from: &Posed<'_>,
     id: NodeId,
     specs: &Specs,
-    (work, parts): (&Work, &Parts),
+    (work, variants): (&Work, &Variants),
     numbers: &mut Numbers,
 ) -> plan::Node {
     let (graph, node) = (from.graph, from.graph.node(id));
@@ -239,7 +239,7 @@ fn node(
             .collect(),
         scratch_bytes: work.cost.scratch_bytes,
         seconds: from.clock.told(work),
-        optional: optional(from.clock, work, parts),
+        optional: optional(from.clock, work, variants),
         effect: match node.op.effect() {
             Effect::Pure | Effect::Random => plan::Effect::Repeatable,
             Effect::WritesCell | Effect::Collective => plan::Effect::Once,
@@ -250,10 +250,10 @@ fn node(
 }
 
 /// The outputs that a run may leave out, with the seconds that this saves.
-fn optional(clock: &Clock, whole: &Work, parts: &Parts) -> Vec<(u32, f64)> {
+fn optional(clock: &Clock, whole: &Work, variants: &Variants) -> Vec<(u32, f64)> {
     let seconds = clock.told(whole);
     let mut left = seconds;
-    let alone = parts.iter().filter(|(mask, _)| mask.is_power_of_two());
+    let alone = variants.iter().filter(|(mask, _)| mask.is_power_of_two());
     let saved = alone.map(|(mask, work)| {
         let saved = (seconds - clock.told(work)).clamp(0.0, left);
         left -= saved;

@@ -12,15 +12,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct PlanCache<T> {
     /// Least recently used first.
-    plans: Vec<Entry<T>>,
+    plans: Vec<CachedPlan<T>>,
     /// Least recently used first.
-    families: Vec<Known>,
+    families: Vec<CachedFamily>,
     /// Hashes of problems that nothing was found for, and the budgets, newest last.
     refused: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct CachedPlan<T> {
     hash: u64,
     policy: Policy,
     problem: Arc<Problem>,
@@ -32,7 +32,7 @@ struct Entry<T> {
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct CachedFamily {
     structure: u64,
     policy: Policy,
     bytes: u64,
@@ -43,8 +43,8 @@ struct Known {
 
 /// The planner's answer.
 #[derive(Debug)]
-pub(crate) enum Choice<T> {
-    Found(Arc<Plan>, About<T>),
+pub(crate) enum Answer<T> {
+    Fits(Arc<Plan>, About<T>),
     /// Nothing fits.
     Refused(Arc<Families>),
 }
@@ -75,7 +75,7 @@ const MOVED_FAMILIES: usize = 2;
 const NODES: usize = 8_000;
 const LARGEST: usize = 4;
 
-impl<T> Clone for Entry<T> {
+impl<T> Clone for CachedPlan<T> {
     fn clone(&self) -> Self {
         Self {
             problem: Arc::clone(&self.problem),
@@ -114,16 +114,16 @@ impl<T> PlanCache<T> {
         policy: Policy,
         budget: u64,
         before_planning: impl FnOnce(),
-    ) -> Result<Choice<T>, ProblemError> {
+    ) -> Result<Answer<T>, ProblemError> {
         if let Some((plan, told)) = self.known(problem, policy, budget, |_| true) {
-            return Ok(Choice::Found(plan, About::Told(told)));
+            return Ok(Answer::Fits(plan, About::Told(told)));
         }
         before_planning();
         let mut decided = None;
         if let Some((family, exact)) = self.adapted(problem, policy) {
             match fastest(&family, problem, budget) {
                 Some(chosen) if exact || is_loose(&chosen.0) => decided = Some((family, chosen)),
-                None if exact => return Ok(Choice::Refused(family)),
+                None if exact => return Ok(Answer::Refused(family)),
                 // Decisions made for other sizes are no reason to refuse, nor to compute much again.
                 Some(_) | None => {}
             }
@@ -134,11 +134,11 @@ impl<T> PlanCache<T> {
             let family = self.built(problem, policy)?;
             match fastest(&family, problem, budget) {
                 Some(chosen) => (family, chosen),
-                None => return Ok(Choice::Refused(family)),
+                None => return Ok(Answer::Refused(family)),
             }
         };
         let plan = Arc::new(plan);
-        self.plans.push(Entry {
+        self.plans.push(CachedPlan {
             hash: hash(problem),
             policy,
             problem: Arc::clone(problem),
@@ -147,7 +147,7 @@ impl<T> PlanCache<T> {
             told: None,
         });
         trim(&mut self.plans, PLANS, |entry| entry.problem.nodes.len());
-        Ok(Choice::Found(plan, About::New(family)))
+        Ok(Answer::Fits(plan, About::New(family)))
     }
 
     /// Notes that nothing was found for a problem.
@@ -177,7 +177,7 @@ impl<T> PlanCache<T> {
     ) -> Option<(Arc<Plan>, Arc<T>)> {
         let hash = hash(problem);
         // Without a word on it, a plan was never verified either.
-        let known = |entry: &Entry<T>| {
+        let known = |entry: &CachedPlan<T>| {
             let fits = entry.told.is_some()
                 && (entry.plan.memory_bytes()..entry.faster_from).contains(&budget);
             let same = entry.hash == hash && entry.policy == policy && entry.problem == *problem;
@@ -216,7 +216,7 @@ impl<T> PlanCache<T> {
     /// it was this very problem.
     fn adapted(&mut self, problem: &Arc<Problem>, policy: Policy) -> Option<(Arc<Families>, bool)> {
         let (structure, bytes) = (structure(problem), bytes(problem));
-        let known = |known: &Known| {
+        let known = |known: &CachedFamily| {
             let like = known.structure == structure && known.policy == policy;
             like && bytes <= LARGER * known.bytes
         };
@@ -237,9 +237,9 @@ impl<T> PlanCache<T> {
     ) -> Result<Arc<Families>, ProblemError> {
         let (structure, bytes) = (structure(problem), bytes(problem));
         let family = Arc::new(Families::build(problem, policy)?);
-        let same = |known: &Known| known.structure == structure && known.policy == policy;
+        let same = |known: &CachedFamily| known.structure == structure && known.policy == policy;
         self.families.retain(|known| !same(known));
-        self.families.push(Known {
+        self.families.push(CachedFamily {
             structure,
             policy,
             bytes,

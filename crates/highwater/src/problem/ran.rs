@@ -78,9 +78,9 @@ impl Ran {
     ) -> impl Iterator<Item = (&'a Work, f64)> {
         let runs = self.nodes.iter().zip(&self.seconds).zip(&self.left_out);
         runs.map(|((&node, &seconds), &left_out)| {
-            let mut parts = compiled.parts[node as usize].iter();
-            let part = parts.find(|(mask, _)| *mask == left_out);
-            let work = part.map_or(&compiled.work[node as usize], |(_, work)| work);
+            let mut variants = compiled.variants[node as usize].iter();
+            let variant = variants.find(|(mask, _)| *mask == left_out);
+            let work = variant.map_or(&compiled.work[node as usize], |(_, work)| work);
             (work, seconds)
         })
     }

@@ -1,7 +1,7 @@
 //! What a plan runs on.
 
 use crate::store::Store;
-use crate::store::cells::Cells;
+use crate::store::cells::CellStore;
 use crate::store::memory::Storages;
 use highwater_graph::Graph;
 use highwater_ops::{Kernels, Pool};
@@ -13,7 +13,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) kernels: &'a Kernels,
     pub(crate) pool: &'a Pool,
     pub(crate) storages: &'a Storages,
-    pub(crate) cells: &'a Cells,
+    pub(crate) cells: &'a CellStore,
     /// Look at every result, and name the node of the first that is not finite.
     pub(crate) check_finite: bool,
     /// Go through the plan without calling a kernel or touching a buffer.

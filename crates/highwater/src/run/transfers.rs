@@ -11,7 +11,7 @@ use crate::problem::compile::Compiled;
 use crate::problem::offsets::Offsets;
 use crate::run::board::{Board, Ended, Moved};
 use crate::run::machine::Machine;
-use crate::store::cells::{Cell, failed};
+use crate::store::cells::{CellBytes, failed};
 use crate::store::tiers::Below;
 use crate::{Error, Result};
 use highwater_graph::CellId;
@@ -79,7 +79,7 @@ impl Stretch {
 
 /// Where bytes are below memory.
 enum Stored<'a> {
-    Cell(CellId, &'a Cell),
+    Cell(CellId, &'a CellBytes),
     Spilled(Copy),
 }
 

@@ -1,6 +1,6 @@
 //! Where the bytes of cells are: in memory, or on a tier below it.
 
-use crate::store::tiers::{Place, Tiers};
+use crate::store::tiers::{TierExtent, Tiers};
 use crate::store::{Storage, Store};
 use crate::{Error, Result, store::raw};
 use highwater_graph::{Category, CellId, Graph};
@@ -15,41 +15,41 @@ pub(crate) const MOVABLE_BYTES: u64 = 64 << 10;
 
 /// The bytes of one cell.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct CellBytes {
     bytes: u64,
     category: Category,
     /// In memory; if not, they are below it.
     storage: Option<Arc<Storage>>,
-    /// Their place below memory, while they are there.
-    place: Option<Place>,
+    /// Their extent below memory, while they are there.
+    extent: Option<TierExtent>,
     /// How often they were written below memory; never means that they are zeros if they are there.
     version: AtomicU64,
     /// A plan decided where they are.
-    settled: bool,
+    decided: bool,
 }
 
-impl Cell {
+impl CellBytes {
     /// In memory, in storage that is there already.
     pub(crate) fn in_memory(storage: Arc<Storage>, category: Category) -> Self {
         Self {
             bytes: storage.bytes(),
             category,
             storage: Some(storage),
-            place: None,
+            extent: None,
             version: AtomicU64::new(0),
-            settled: false,
+            decided: false,
         }
     }
 
     /// Zeros, below memory, where nothing is written for them.
-    pub(crate) fn zeros(bytes: u64, category: Category, place: Place) -> Self {
+    pub(crate) fn zeros(bytes: u64, category: Category, extent: TierExtent) -> Self {
         Self {
             bytes,
             category,
             storage: None,
-            place: Some(place),
+            extent: Some(extent),
             version: AtomicU64::new(0),
-            settled: false,
+            decided: false,
         }
     }
 
@@ -62,7 +62,7 @@ impl Cell {
     pub(crate) fn home(&self) -> Option<Tier> {
         match &self.storage {
             Some(_) => None,
-            None => self.place.as_ref().map(Place::tier),
+            None => self.extent.as_ref().map(TierExtent::tier),
         }
     }
 
@@ -74,17 +74,17 @@ impl Cell {
     /// Whether they could be elsewhere: below memory, or in memory that nobody else holds and that would
     /// be free at once.
     pub(crate) fn is_movable(&self) -> bool {
-        let alone = |storage: &Arc<Storage>| storage.is_home() && Arc::strong_count(storage) == 1;
+        let alone = |storage: &Arc<Storage>| storage.is_room() && Arc::strong_count(storage) == 1;
         self.bytes >= MOVABLE_BYTES && self.storage.as_ref().is_none_or(alone)
     }
 
     /// Reads them from below memory. Answers how many bytes were really read.
     pub(crate) fn read(&self, id: CellId, to: &mut [u8]) -> Result<u64, SpillError> {
         let version = self.version.load(Ordering::Acquire);
-        match &self.place {
-            Some(place) if version > 0 => {
+        match &self.extent {
+            Some(extent) if version > 0 => {
                 let cell = u64::from(id);
-                place.read(Tag { cell, version }, to)?;
+                extent.read(Tag { cell, version }, to)?;
                 Ok(to.len() as u64)
             }
             _ => {
@@ -94,29 +94,29 @@ impl Cell {
         }
     }
 
-    /// Writes them to their place below memory: from then on no earlier version counts, even if this
+    /// Writes them to their extent below memory: from then on no earlier version counts, even if this
     /// fails.
     pub(crate) fn write(&self, id: CellId, from: &[u8]) -> Result<u64, SpillError> {
-        let Some(place) = &self.place else {
+        let Some(extent) = &self.extent else {
             return Ok(0);
         };
         let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
         let cell = u64::from(id);
-        place.write(Tag { cell, version }, from)?;
+        extent.write(Tag { cell, version }, from)?;
         Ok(from.len() as u64)
     }
 }
 
 /// All cells of an engine.
 #[derive(Debug, Default)]
-pub(crate) struct Cells {
-    all: BTreeMap<CellId, Cell>,
+pub(crate) struct CellStore {
+    all: BTreeMap<CellId, CellBytes>,
     tiers: Tiers,
     dry: bool,
-    settled: bool,
+    decided: bool,
 }
 
-impl Cells {
+impl CellStore {
     pub(crate) fn new(tiers: Tiers, dry: bool) -> Self {
         Self {
             tiers,
@@ -130,15 +130,15 @@ impl Cells {
         &self.tiers
     }
 
-    pub(crate) fn get(&self, id: CellId) -> Option<&Cell> {
+    pub(crate) fn get(&self, id: CellId) -> Option<&CellBytes> {
         self.all.get(&id)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (CellId, &Cell)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (CellId, &CellBytes)> {
         self.all.iter().map(|(&id, cell)| (id, cell))
     }
 
-    pub(crate) fn insert(&mut self, id: CellId, cell: Cell) {
+    pub(crate) fn insert(&mut self, id: CellId, cell: CellBytes) {
         self.all.insert(id, cell);
     }
 
@@ -147,13 +147,13 @@ impl Cells {
     }
 
     /// Whether a plan of a training step has decided where cells are.
-    pub(crate) fn are_settled(&self) -> bool {
-        self.settled
+    pub(crate) fn homes_are_decided(&self) -> bool {
+        self.decided
     }
 
     /// Has the next plan of a training step decide anew.
-    pub(crate) fn unsettle(&mut self) {
-        self.settled = false;
+    pub(crate) fn reopen_homes(&mut self) {
+        self.decided = false;
     }
 
     /// The storage of a cell's bytes; of a copy, if they are below memory.
@@ -167,7 +167,7 @@ impl Cells {
         if let Some(storage) = &cell.storage {
             return Ok(Arc::clone(storage));
         }
-        let storage = store.alloc_home(
+        let storage = store.alloc_room(
             cell.bytes,
             cell.category,
             "a cell that is read from below memory",
@@ -176,7 +176,7 @@ impl Cells {
         Ok(storage)
     }
 
-    /// As [`Cells::copy`], to be written. What the disk lost is not a number, so that nothing is computed
+    /// As [`CellStore::copy`], to be written. What the disk lost is not a number, so that nothing is computed
     /// from it unless all of it is replaced; with `lost`, neither is what cannot be read.
     pub(crate) fn copy_to_write(
         &self,
@@ -189,7 +189,7 @@ impl Cells {
         if let Some(storage) = &cell.storage {
             return Ok(Arc::clone(storage));
         }
-        let storage = store.alloc_home(
+        let storage = store.alloc_room(
             cell.bytes,
             cell.category,
             "a cell that is read from below memory",
@@ -218,7 +218,7 @@ impl Cells {
             .map_err(|source| failed(graph, id, source))
     }
 
-    fn fill(&self, cell: &Cell, graph: &Graph, id: CellId, storage: &Storage) -> Result<()> {
+    fn fill(&self, cell: &CellBytes, graph: &Graph, id: CellId, storage: &Storage) -> Result<()> {
         if self.dry {
             return Ok(());
         }
@@ -226,7 +226,7 @@ impl Cells {
         read.map(|_| ()).map_err(|source| failed(graph, id, source))
     }
 
-    fn known(&self, id: CellId) -> Result<&Cell> {
+    fn known(&self, id: CellId) -> Result<&CellBytes> {
         let gone = || Error::Internal("a cell that was dropped is used".into());
         self.all.get(&id).ok_or_else(gone)
     }
@@ -235,21 +235,21 @@ impl Cells {
     pub(crate) fn memory_bytes(&self, store: &Store, ids: impl Iterator<Item = CellId>) -> u64 {
         let cells = ids.filter_map(|id| self.all.get(&id));
         let in_memory = cells.filter(|cell| cell.storage.is_some());
-        in_memory.map(|cell| store.home_cost(cell.bytes)).sum()
+        in_memory.map(|cell| store.room_cost(cell.bytes)).sum()
     }
 
     /// What the cells that `is_posed` does not name take on a tier.
     pub(crate) fn others_on(&self, tier: Tier, is_posed: impl Fn(CellId) -> bool) -> u64 {
         let others = self.all.iter().filter(|&(&id, _)| !is_posed(id));
-        let places = others.filter_map(|(_, cell)| cell.place.as_ref());
-        let there = places.filter(|place| place.tier() == tier);
-        there.map(Place::cost).sum()
+        let extents = others.filter_map(|(_, cell)| cell.extent.as_ref());
+        let there = extents.filter(|extent| extent.tier() == tier);
+        there.map(TierExtent::cost).sum()
     }
 
-    /// Whether all of these are where a plan wants them, as far as another plan settled that.
+    /// Whether all of these are where a plan wants them, as far as another plan decided that.
     pub(crate) fn are_at(&self, homes: impl IntoIterator<Item = (CellId, Option<Tier>)>) -> bool {
         homes.into_iter().all(|(id, home)| {
-            let at = |cell: &Cell| !cell.settled || cell.home() == home;
+            let at = |cell: &CellBytes| !cell.decided || cell.home() == home;
             self.all.get(&id).is_some_and(at)
         })
     }
@@ -258,7 +258,7 @@ impl Cells {
     ///
     /// Who finds no room waits until others have made some: those that leave memory go first. A move that
     /// fails leaves the cell in memory or where it was.
-    pub(crate) fn settle(
+    pub(crate) fn bring_home(
         &mut self,
         store: &Arc<Store>,
         graph: &Graph,
@@ -306,10 +306,10 @@ impl Cells {
             }
         }
         if for_good {
-            self.settled = true;
+            self.decided = true;
             for (id, _) in homes {
                 if let Some(cell) = self.all.get_mut(id) {
-                    cell.settled = true;
+                    cell.decided = true;
                 }
             }
         }
@@ -327,8 +327,8 @@ impl Cells {
         self.without_holes(graph, area)
     }
 
-    /// A place for so many bytes on the nearest tier that has one.
-    pub(crate) fn take(&mut self, graph: &Graph, bytes: u64, what: &str) -> Result<Place> {
+    /// An extent for so many bytes on the nearest tier that has one.
+    pub(crate) fn take(&mut self, graph: &Graph, bytes: u64, what: &str) -> Result<TierExtent> {
         self.without_holes(graph, |cells| cells.tiers.take(bytes, what))
     }
 
@@ -340,7 +340,7 @@ impl Cells {
         }
     }
 
-    /// Moves cells down on a disk that has no place for something, though bytes enough are free. Answers
+    /// Moves cells down on a disk that has no extent for something, though bytes enough are free. Answers
     /// whether there were holes.
     fn close_holes(&mut self, graph: &Graph, full: &Error) -> Result<bool> {
         match *full {
@@ -357,20 +357,20 @@ impl Cells {
         }
         let on_disk = self.all.iter_mut().filter_map(|(&id, cell)| {
             let written = (cell.version.load(Ordering::Acquire) > 0).then_some(u64::from(id));
-            Some((id, written, cell.place.as_mut()?))
+            Some((id, written, cell.extent.as_mut()?))
         });
-        let mut on_disk: Vec<(CellId, Option<u64>, &mut Place)> = on_disk.collect();
-        on_disk.sort_unstable_by_key(|(.., place)| place.offset());
+        let mut on_disk: Vec<(CellId, Option<u64>, &mut TierExtent)> = on_disk.collect();
+        on_disk.sort_unstable_by_key(|(.., extent)| extent.offset());
         let mut any = false;
-        for (id, written, place) in on_disk {
-            let lower = place.lower(written);
+        for (id, written, extent) in on_disk {
+            let lower = extent.lower(written);
             any |= lower.map_err(|source| failed(graph, id, source))?;
         }
         Ok(any)
     }
 
     /// Makes room in memory for so many bytes, or some of it: moves a cell out that is not needed. The
-    /// smallest that suffices goes, or else the largest for which there is a place. Answers whether there
+    /// smallest that suffices goes, or else the largest for which there is an extent. Answers whether there
     /// was one; if all together are not enough, none goes.
     pub(crate) fn make_room(
         &mut self,
@@ -394,7 +394,7 @@ impl Cells {
             match self.park(graph, id) {
                 Ok(()) => {
                     // The next plan of a training step knows best who should have gone.
-                    self.settled = false;
+                    self.decided = false;
                     return Ok(true);
                 }
                 Err(error) if error.is_full() => {}
@@ -411,8 +411,8 @@ impl Cells {
             name(graph, id),
             self.known(id)?.bytes,
         );
-        let place = self.without_holes(graph, |_| open.take(bytes, &what))?;
-        self.move_out(graph, id, place)
+        let extent = self.without_holes(graph, |_| open.take(bytes, &what))?;
+        self.move_out(graph, id, extent)
     }
 
     /// Moves a cell, between tiers through memory.
@@ -430,8 +430,9 @@ impl Cells {
             Some(tier) => {
                 let below = self.tiers.get(tier)?;
                 let (bytes, what) = (self.known(id)?.bytes, name(graph, id));
-                let place = self.without_holes(graph, |_| Place::take(&below, bytes, &what))?;
-                self.move_out(graph, id, place)
+                let extent =
+                    self.without_holes(graph, |_| TierExtent::take(&below, bytes, &what))?;
+                self.move_out(graph, id, extent)
             }
             None => Ok(()),
         }
@@ -439,12 +440,12 @@ impl Cells {
 
     /// Moves a cell out of memory to the nearest tier that has room.
     pub(crate) fn move_below(&mut self, graph: &Graph, id: CellId) -> Result<()> {
-        let place = self.take(graph, self.known(id)?.bytes, &name(graph, id))?;
-        self.move_out(graph, id, place)
+        let extent = self.take(graph, self.known(id)?.bytes, &name(graph, id))?;
+        self.move_out(graph, id, extent)
     }
 
-    /// Writes a cell to a place below memory and gives its memory back.
-    fn move_out(&mut self, graph: &Graph, id: CellId, place: Place) -> Result<()> {
+    /// Writes a cell to an extent below memory and gives its memory back.
+    fn move_out(&mut self, graph: &Graph, id: CellId, extent: TierExtent) -> Result<()> {
         let dry = self.dry;
         let Some(cell) = self.all.get_mut(&id) else {
             return Ok(());
@@ -452,26 +453,26 @@ impl Cells {
         let Some(storage) = &cell.storage else {
             return Ok(());
         };
-        cell.place = Some(place);
+        cell.extent = Some(extent);
         let written = if dry {
             Ok(0)
         } else {
             cell.write(id, raw::bytes(storage))
         };
         if let Err(source) = written {
-            cell.place = None;
+            cell.extent = None;
             return Err(failed(graph, id, source));
         }
         cell.storage = None;
         Ok(())
     }
 
-    /// Reads a cell into memory and gives its place below back.
+    /// Reads a cell into memory and gives its extent below back.
     fn move_in(&mut self, store: &Arc<Store>, graph: &Graph, id: CellId) -> Result<()> {
         let storage = self.copy(store, graph, id)?;
         if let Some(cell) = self.all.get_mut(&id) {
             cell.storage = Some(storage);
-            cell.place = None;
+            cell.extent = None;
         }
         Ok(())
     }

@@ -79,13 +79,13 @@ impl Default for DiskRates {
 /// What a builder was told about a disk.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskSettings {
-    pub(crate) place: DiskPlace,
+    pub(crate) place: SpillTarget,
     pub(crate) bytes: u64,
 }
 
 /// Where the spill file is.
 #[derive(Debug, Clone)]
-pub(crate) enum DiskPlace {
+pub(crate) enum SpillTarget {
     /// A new file in this folder.
     Folder(PathBuf),
     /// Given by a test.
@@ -124,7 +124,7 @@ impl DiskTier {
         let run = std::hash::RandomState::new().build_hasher().finish();
         let spill = match settings.place {
             _ if dry => None,
-            DiskPlace::Folder(folder) => {
+            SpillTarget::Folder(folder) => {
                 let store = spill::open(&folder, bytes, run).map_err(|source| {
                     let hint = if source.is_full() {
                         "free some space there, name another folder, or ask for less"
@@ -135,7 +135,7 @@ impl DiskTier {
                 })?;
                 Some(store)
             }
-            DiskPlace::Given(disk) => {
+            SpillTarget::Given(disk) => {
                 let disk: Box<dyn Disk> = Box::new(disk);
                 Some(Spill::new(disk, run))
             }

@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::error::usage_error;
 use crate::store::Storage;
-use crate::store::cells::Cells;
+use crate::store::cells::CellStore;
 use highwater_graph::{CellId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
@@ -18,7 +18,7 @@ pub(crate) type Storages = BTreeMap<ValueId, Arc<Storage>>;
 pub(crate) struct Memory {
     pub(crate) storages: Storages,
     /// The bytes of the cells. Kept here too until no pending node can read a dropped one.
-    pub(crate) cells: Cells,
+    pub(crate) cells: CellStore,
     /// Evaluated gradients: parameter to the cell that holds its gradient.
     pub(crate) grads: BTreeMap<CellId, CellId>,
     /// Cells whose bytes user code has in hand: how many readers, or -1 for a writer.

@@ -24,13 +24,13 @@ pub(crate) struct Store {
     slots: Mutex<Slots>,
     state: Arc<Arena>,
     plans: Arena,
-    homes: Option<Mutex<Rooms>>,
+    rooms: Option<Mutex<Rooms>>,
     /// Bytes that all together may map.
     budget: AtomicU64,
     /// The most bytes that were mapped for all.
     most: AtomicU64,
     /// How far up the plan arena holds values between two plans of one step.
-    held: AtomicU64,
+    kept: AtomicU64,
     pub(crate) events: Events,
     /// The most bytes mapped since [`Store::take_peak`].
     peak: AtomicU64,
@@ -42,31 +42,31 @@ pub(crate) struct Store {
 #[derive(Debug)]
 pub(crate) struct Storage {
     store: Arc<Store>,
-    place: Place,
+    taken: Taken,
     bytes: u64,
     category: Category,
 }
 
 /// What a storage has taken.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum Taken {
     Slot(Slot),
     Room(Room),
 }
 
 impl Store {
-    /// Reserves address space for arenas of up to `capacity` bytes each; with `homes`, for rooms too.
-    pub(crate) fn new(capacity: u64, budget: u64, homes: bool, dry: bool) -> Result<Self> {
+    /// Reserves address space for arenas of up to `capacity` bytes each; with `rooms`, for rooms too.
+    pub(crate) fn new(capacity: u64, budget: u64, rooms: bool, dry: bool) -> Result<Self> {
         let state = Arc::new(Arena::reserve(capacity)?);
-        let homes = homes.then(|| Rooms::for_bytes(capacity)).transpose()?;
+        let rooms = rooms.then(|| Rooms::for_bytes(capacity)).transpose()?;
         Ok(Self {
             slots: Mutex::new(Slots::new(Arc::clone(&state), budget)),
             state,
             plans: Arena::reserve(capacity)?,
-            homes: homes.map(Mutex::new),
+            rooms: rooms.map(Mutex::new),
             budget: AtomicU64::new(budget),
             most: AtomicU64::new(0),
-            held: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             events: Events::new(),
             peak: AtomicU64::new(0),
             dry,
@@ -89,14 +89,14 @@ impl Store {
             bytes,
             source,
         };
-        self.make_way(bytes)?;
+        self.give_up_idle(bytes)?;
         let mut slots = self.slots();
         let budget = if self.dry { u64::MAX } else { self.budget() };
-        let limit = || budget.saturating_sub(self.plans.mapped_bytes() + self.home_bytes());
+        let limit = || budget.saturating_sub(self.plans.mapped_bytes() + self.room_bytes());
         slots.set_limit(limit());
         let slot = match slots.alloc(bytes) {
             Err(SlotsError::Full { .. }) => {
-                self.plans.set_height(self.held.load(Ordering::Acquire))?;
+                self.plans.set_height(self.kept.load(Ordering::Acquire))?;
                 slots.set_limit(limit());
                 slots.alloc(bytes)
             }
@@ -104,7 +104,7 @@ impl Store {
         }
         .map_err(failed)?;
         drop(slots);
-        let storage = self.storage(Place::Slot(slot), bytes, category);
+        let storage = self.storage(Taken::Slot(slot), bytes, category);
         if !self.dry {
             crate::store::raw::zero(storage.address(), bytes);
         }
@@ -112,22 +112,22 @@ impl Store {
     }
 
     /// Takes zeroed bytes for a cell that may move below memory and back; see [`Store::alloc`].
-    pub(crate) fn alloc_home(
+    pub(crate) fn alloc_room(
         self: &Arc<Self>,
         bytes: u64,
         category: Category,
         what: &'static str,
     ) -> Result<Arc<Storage>> {
-        let Some(homes) = &self.homes else {
+        let Some(rooms) = &self.rooms else {
             return self.alloc(bytes, category, what);
         };
-        self.make_way(bytes)?;
-        let mut rooms = homes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.give_up_idle(bytes)?;
+        let mut rooms = rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let budget = if self.dry { u64::MAX } else { self.budget() };
         let others = self.state.mapped_bytes() + rooms.bytes();
         let left = || budget.saturating_sub(others + self.plans.mapped_bytes());
         if rooms.cost(bytes) > left() {
-            self.plans.set_height(self.held.load(Ordering::Acquire))?;
+            self.plans.set_height(self.kept.load(Ordering::Acquire))?;
         }
         let full = SlotsError::Full {
             asked: bytes,
@@ -148,7 +148,7 @@ impl Store {
             RoomsError::Arena(source) => Error::Arena(source),
         })?;
         drop(rooms);
-        let storage = self.storage(Place::Room(room), bytes, category);
+        let storage = self.storage(Taken::Room(room), bytes, category);
         // Elsewhere pages do not come back as zeros.
         if !self.dry && cfg!(not(target_os = "linux")) {
             crate::store::raw::zero(storage.address(), bytes);
@@ -157,9 +157,9 @@ impl Store {
     }
 
     /// In a dry run nothing is refused; but what a run would give up for these bytes goes there too.
-    fn make_way(&self, bytes: u64) -> Result<()> {
+    fn give_up_idle(&self, bytes: u64) -> Result<()> {
         if self.dry && self.mapped_bytes().saturating_add(bytes) > self.budget() {
-            self.plans.set_height(self.held.load(Ordering::Acquire))?;
+            self.plans.set_height(self.kept.load(Ordering::Acquire))?;
         }
         Ok(())
     }
@@ -170,30 +170,30 @@ impl Store {
         self.peak.swap(now, Ordering::AcqRel).max(now)
     }
 
-    fn storage(self: &Arc<Self>, place: Place, bytes: u64, category: Category) -> Arc<Storage> {
+    fn storage(self: &Arc<Self>, taken: Taken, bytes: u64, category: Category) -> Arc<Storage> {
         self.record(highwater_memory::Action::Alloc, category, bytes);
         self.note();
         Arc::new(Storage {
             store: Arc::clone(self),
-            place,
+            taken,
             bytes,
             category,
         })
     }
 
-    fn homes(&self) -> Option<MutexGuard<'_, Rooms>> {
-        let homes = self.homes.as_ref()?;
-        Some(homes.lock().unwrap_or_else(PoisonError::into_inner))
+    fn rooms(&self) -> Option<MutexGuard<'_, Rooms>> {
+        let rooms = self.rooms.as_ref()?;
+        Some(rooms.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Bytes that cells take that may move.
-    pub(crate) fn home_bytes(&self) -> u64 {
-        self.homes().map_or(0, |rooms| rooms.bytes())
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.rooms().map_or(0, |rooms| rooms.bytes())
     }
 
     /// What a cell of `bytes` takes that may move.
-    pub(crate) fn home_cost(&self, bytes: u64) -> u64 {
-        self.homes().map_or(0, |rooms| rooms.cost(bytes))
+    pub(crate) fn room_cost(&self, bytes: u64) -> u64 {
+        self.rooms().map_or(0, |rooms| rooms.cost(bytes))
     }
 
     fn record(&self, action: highwater_memory::Action, category: Category, bytes: u64) {
@@ -216,7 +216,7 @@ impl Store {
 
     /// Bytes mapped for state, cells that may move among it.
     pub(crate) fn state_bytes(&self) -> u64 {
-        self.state.mapped_bytes() + self.home_bytes()
+        self.state.mapped_bytes() + self.room_bytes()
     }
 
     /// Bytes mapped for all.
@@ -245,17 +245,17 @@ impl Store {
     /// Gives back the plan arena's pages above what the next plan will find there.
     pub(crate) fn release_idle(&self) {
         // A system that refuses leaves them mapped, and counted.
-        let _ = self.plans.set_height(self.held.load(Ordering::Acquire));
+        let _ = self.plans.set_height(self.kept.load(Ordering::Acquire));
     }
 
     /// How far up the plan arena holds values between two plans of one step.
-    pub(crate) fn held(&self) -> u64 {
-        self.held.load(Ordering::Acquire)
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Acquire)
     }
 
     /// Says how far up values lie that the next plan will find.
-    pub(crate) fn hold(&self, height: u64) {
-        self.held.store(height, Ordering::Release);
+    pub(crate) fn keep_below(&self, height: u64) {
+        self.kept.store(height, Ordering::Release);
     }
 
     /// The arena that plans run in.
@@ -265,9 +265,9 @@ impl Store {
 
     /// Calls a function with all address space of it.
     pub(crate) fn with_arenas<R>(&self, look: impl FnOnce(&[&Arena]) -> R) -> R {
-        let homes = self.homes();
+        let rooms = self.rooms();
         let mut arenas = vec![&*self.state, &self.plans];
-        arenas.extend(homes.as_ref().map(|rooms| rooms.arena()));
+        arenas.extend(rooms.as_ref().map(|rooms| rooms.arena()));
         look(&arenas)
     }
 }
@@ -275,14 +275,14 @@ impl Store {
 impl Storage {
     /// Where the bytes are. Valid as long as the storage lives.
     pub(crate) fn address(&self) -> *mut u8 {
-        match self.place {
-            Place::Slot(slot) => {
+        match self.taken {
+            Taken::Slot(slot) => {
                 let address = self.store.state.ptr(slot.offset, slot.bytes);
                 address
                     .expect("a slot lies below the height of its arena for as long as it is taken")
             }
-            Place::Room(room) => {
-                let rooms = self.store.homes();
+            Taken::Room(room) => {
+                let rooms = self.store.rooms();
                 rooms.expect("who took a room had one").address(room)
             }
         }
@@ -294,17 +294,17 @@ impl Storage {
     }
 
     /// Whether it goes back page by page, wherever it lies.
-    pub(crate) fn is_home(&self) -> bool {
-        matches!(self.place, Place::Room(_))
+    pub(crate) fn is_room(&self) -> bool {
+        matches!(self.taken, Taken::Room(_))
     }
 }
 
 impl Drop for Storage {
     fn drop(&mut self) {
         // A system that refuses to take pages back leaves them mapped; the slot is free all the same.
-        match self.place {
-            Place::Slot(slot) => drop(self.store.slots().free(slot)),
-            Place::Room(room) => drop(self.store.homes().map(|mut rooms| rooms.give(room))),
+        match self.taken {
+            Taken::Slot(slot) => drop(self.store.slots().free(slot)),
+            Taken::Room(room) => drop(self.store.rooms().map(|mut rooms| rooms.give(room))),
         }
         self.store
             .record(highwater_memory::Action::Free, self.category, self.bytes);

@@ -74,12 +74,12 @@ pub struct TierUses {
 
 /// A part of a tier that is given back when its owner goes.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TierExtent {
     below: Arc<dyn Below>,
     extent: Extent,
 }
 
-impl Place {
+impl TierExtent {
     pub(crate) fn take(below: &Arc<dyn Below>, bytes: u64, what: &str) -> Result<Self> {
         Ok(Self {
             extent: below.take(bytes, what)?,
@@ -117,7 +117,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TierExtent {
     fn drop(&mut self) {
         self.below.give(self.extent);
     }
@@ -160,7 +160,7 @@ impl Tiers {
     }
 
     /// A place for so many bytes on the nearest tier that has one; if none has, what the last one says.
-    pub(crate) fn take(&self, bytes: u64, what: &str) -> Result<Place> {
+    pub(crate) fn take(&self, bytes: u64, what: &str) -> Result<TierExtent> {
         let mut full = Error::HostFull {
             what: what.to_owned(),
             bytes,
@@ -168,7 +168,7 @@ impl Tiers {
             taken_bytes: 0,
         };
         for below in self.all() {
-            match Place::take(&below, bytes, what) {
+            match TierExtent::take(&below, bytes, what) {
                 Ok(place) => return Ok(place),
                 Err(error) => full = error,
             }

@@ -84,7 +84,7 @@ impl Tensor {
         }
         Ok(Self::from_handle(
             engine,
-            Handle::held(spec, storage, location),
+            Handle::concrete(spec, storage, location),
         ))
     }
 
@@ -247,12 +247,12 @@ impl Tensor {
         let location = Location::caller();
         let mut state = self.engine.lock();
         let refused = match &mut *self.handle.state() {
-            HandleState::Held(held) if self.dtype().is_float() => {
-                let used = held
+            HandleState::Concrete(concrete) if self.dtype().is_float() => {
+                let used = concrete
                     .input
                     .as_ref()
                     .is_some_and(|(used, _)| *used == state.pending.generation);
-                held.requires_grad = true;
+                concrete.requires_grad = true;
                 used.then_some("requires_grad_() comes before the tensor's first use")
             }
             HandleState::Cell(cell) => {
