@@ -82,10 +82,9 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     if parameters.iter().any(adding) {
         engine.evaluate_effects(state, None, location)?;
     }
-    let mut ids = Vec::new();
-    let mut grads = Vec::new();
+    let (mut seen, mut ids, mut grads) = (BTreeSet::new(), Vec::new(), Vec::new());
     for parameter in parameters {
-        if !ids.contains(&parameter.id())
+        if seen.insert(parameter.id())
             && let Some(grad) = take_grad(&engine, state, parameter.id(), false)
         {
             ids.push(parameter.id());

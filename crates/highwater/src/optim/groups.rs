@@ -6,7 +6,8 @@ use crate::engine::state::State;
 use crate::pending::context::site;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
-use highwater_graph::{Category, Op, Operand, Phase};
+use highwater_graph::{Category, CellId, Op, Operand, Phase};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
@@ -83,10 +84,14 @@ impl<R: Rule> Groups<R> {
             groups: Vec::new(),
             slots: Vec::<Slot>::new(),
         };
+        // Engines number their cells alike.
+        let mut seen: BTreeMap<CellId, Vec<Parameter>> = BTreeMap::new();
         for (group, (parameters, options)) in groups.into_iter().enumerate() {
             check_settings(&options.bounds())?;
             for parameter in parameters {
-                if !all.slots.iter().any(|slot| slot.parameter.is(&parameter)) {
+                let alike = seen.entry(parameter.id()).or_default();
+                if !alike.iter().any(|other| other.is(&parameter)) {
+                    alike.push(parameter.clone());
                     let slot = Slot::new(group, parameter, options.moments())?;
                     all.slots.push(slot);
                 }
