@@ -125,6 +125,18 @@ pub struct Node {
     pub site: Site,
 }
 
+impl Node {
+    /// Whether it adds to a gradient, or fills one.
+    pub fn is_write_of_backward(&self) -> bool {
+        self.site.phase != Phase::Forward && !self.writes.is_empty()
+    }
+
+    /// Whether it is an optimizer's: what a skipped step leaves out.
+    pub fn is_update(&self) -> bool {
+        self.site.phase == Phase::Update && !self.writes.is_empty()
+    }
+}
+
 /// What is known of a value.
 #[derive(Debug, Clone)]
 pub struct Value {
@@ -290,6 +302,14 @@ impl Graph {
         self.specs
             .extend(inputs.iter().map(|input| input.spec.clone()));
         let outputs = op.infer(&self.specs)?;
+        if !outputs.is_empty() && !op.effect().is_repeatable() {
+            let got = format!("{} outputs", outputs.len());
+            return Err(OpError::shape(
+                op.name(),
+                "a node without outputs, as it has an effect",
+                got,
+            ));
+        }
         if let Some(output) = outputs.iter().find(|o| Shape::checked(o.shape()).is_none()) {
             let most =
                 format!("a result of at most {RANK_MAX} dimensions that a memory could hold");
@@ -399,6 +419,45 @@ impl Graph {
     /// Which node and output made an operand, if a pending node did.
     pub fn producer(&self, operand: &Operand) -> Option<(NodeId, u32)> {
         self.value(operand.value()?).producer
+    }
+
+    /// Changes what nodes read.
+    pub fn follow(&mut self, change: impl Fn(&mut Operand)) {
+        let inputs = self.nodes.iter_mut().flat_map(|node| &mut node.inputs);
+        inputs.for_each(change);
+    }
+
+    /// Whether an operand reads a version of a cell that a pending node is to write.
+    pub fn is_awaited(&self, operand: &Operand) -> bool {
+        match operand.source {
+            Source::Cell(id, version) => {
+                let cell = self.cells.get(&id);
+                cell.is_some_and(|cell| cell.evaluated < version)
+            }
+            Source::Value(_) => false,
+        }
+    }
+
+    /// Whether a pending node writes the version of a cell that an operand reads.
+    pub fn is_overwritten(&self, operand: &Operand) -> bool {
+        match operand.source {
+            Source::Cell(id, version) => {
+                let cell = self.cells.get(&id);
+                cell.is_some_and(|cell| cell.version > version)
+            }
+            Source::Value(_) => false,
+        }
+    }
+
+    /// The pending updates were left out: what they would have written is as it was.
+    pub fn leave_out_updates(&mut self) {
+        for node in self.nodes.iter().rev().filter(|node| node.is_update()) {
+            for &(id, before) in &node.writes {
+                if let Some(cell) = self.cells.get_mut(&id) {
+                    cell.version = before;
+                }
+            }
+        }
     }
 
     /// Every pending write is now in memory.

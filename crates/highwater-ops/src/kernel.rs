@@ -47,6 +47,12 @@ pub enum KernelError {
         /// Which value.
         what: &'static str,
     },
+    /// A guard's answer: the step is to leave its updates out.
+    #[error("{what} is not finite: the updates are left out")]
+    Skip {
+        /// Which value.
+        what: &'static str,
+    },
     /// A layout or dtype that the kernel does not take.
     #[error("the kernel takes {expected}, got {got}")]
     Unsupported {

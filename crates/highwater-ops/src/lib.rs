@@ -56,7 +56,7 @@ pub use copy::Copy;
 pub use cross_entropy::{CrossEntropy, CrossEntropyBackward, Reduction};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingBackward};
-pub use finite::Finite;
+pub use finite::{Finite, Otherwise};
 pub use full::Full;
 pub use gelu::{Gelu, GeluApproximate};
 pub use kernel::{Args, Device, Element, KernelError, KernelFn, Kernels, View, op_as};

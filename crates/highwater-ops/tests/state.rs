@@ -65,13 +65,13 @@ fn values_that_are_not_finite_are_refused() {
     };
     assert_eq!(run(adamw, 1e30), Ok(()));
     assert_eq!(run(sgd, -1e30), Ok(()));
-    assert_eq!(run(Finite { what: "loss" }, f64::from(f32::MAX)), Ok(()));
+    assert_eq!(run(Finite::or_stop("loss"), f64::from(f32::MAX)), Ok(()));
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let gradient = "the kernel answers: gradient is not finite";
         assert_eq!(run(adamw, bad).unwrap_err().reason, gradient);
         assert_eq!(run(sgd, bad).unwrap_err().reason, gradient);
         assert_eq!(run(plain, bad).unwrap_err().reason, gradient);
         let loss = "the kernel answers: loss is not finite";
-        assert_eq!(run(Finite { what: "loss" }, bad).unwrap_err().reason, loss);
+        assert_eq!(run(Finite::or_stop("loss"), bad).unwrap_err().reason, loss);
     }
 }

@@ -46,7 +46,8 @@ pub enum Error {
     /// A guarded value is not finite. No cell was written: parameters are the last good ones.
     #[error(
         "{what} is not finite; nothing was updated. First non-finite result: {node}\n  hint: lower \
-         the learning rate, clip gradients, or look at the data of this step"
+         the learning rate, clip gradients, or look at the data of this step; to go on without it, \
+         zero_grad() and take the next batch"
     )]
     NonFinite {
         /// The guarded value.
@@ -136,7 +137,10 @@ pub enum Error {
         source: SpillError,
     },
     /// An earlier step failed halfway: cells may be partly updated.
-    #[error("the engine is poisoned: {0}\n  hint: load saved state to go on")]
+    #[error(
+        "the engine is poisoned: {0}\n  hint: to go on, load saved state into every parameter and \
+         moment, then call Engine::clear_poison()"
+    )]
     Poisoned(String),
     /// The value is gone: it was too large to keep when the step was evaluated.
     #[error(

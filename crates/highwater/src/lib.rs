@@ -90,6 +90,7 @@ pub use report::{StepReport, Totals};
 pub use store::disk::DiskRates;
 pub use store::io::Io;
 pub use store::tiers::{TierUse, TierUses};
+pub use tensor::buffer::Buffer;
 pub use tensor::checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use tensor::parameter::Parameter;
 pub use tensor::{Tensor, eval};

@@ -83,7 +83,8 @@ fn passes(engine: &Engine) -> Result<f64> {
         let y = x.layer_norm(None, 1e-5)?;
         y.gelu_tanh()?.add(&y)?.sum()?.backward()?;
         clip_grad_norm_(&optimizer.parameters(), 1.0)?;
-        optimizer.step()
+        optimizer.step()?;
+        Ok(())
     })
 }
 
@@ -95,7 +96,8 @@ fn streams(engine: &Engine) -> Result<f64> {
     repeat(engine, || {
         layer.forward(&x)?.gelu_tanh()?.sum()?.backward()?;
         clip_grad_norm_(&optimizer.parameters(), 1.0)?;
-        optimizer.step()
+        optimizer.step()?;
+        Ok(())
     })
 }
 
@@ -212,6 +214,7 @@ fn transformer(
     let (tokens, labels) = (indices(0)?, indices(1)?);
     repeat(engine, || {
         model.loss(&tokens, &labels)?.backward()?;
-        optimizer.step()
+        optimizer.step()?;
+        Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "code for several processors")]
 
-use super::Finite;
+use super::{Finite, Otherwise};
 use crate::cell::CHUNK;
 use crate::simd::multiversion;
 use crate::strided::for_each_piece;
@@ -38,10 +38,11 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
             }
         });
     });
-    if finite.into_inner() {
-        Ok(())
-    } else {
-        Err(KernelError::NonFinite { what: op.what })
+    let what = op.what;
+    match op.otherwise {
+        _ if finite.into_inner() => Ok(()),
+        Otherwise::Stop => Err(KernelError::NonFinite { what }),
+        Otherwise::Skip => Err(KernelError::Skip { what }),
     }
 }
 

@@ -11,19 +11,48 @@ use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::sync::Arc;
 
-/// Stops the step, before any cell is written, if an element of its input is not finite.
+/// Stops the step, or skips its updates, before any cell is written, if an element of its input is
+/// not finite.
 ///
 /// One `F32` input of any layout; no outputs. The kernel answers
-/// [`KernelError::NonFinite`](crate::KernelError::NonFinite) with `what`.
+/// [`KernelError::NonFinite`](crate::KernelError::NonFinite) with `what`, or
+/// [`KernelError::Skip`](crate::KernelError::Skip).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finite {
     /// What the input is, for the message; structure does not depend on it.
     pub what: &'static str,
+    /// What becomes of the step otherwise; structure does not depend on it either.
+    pub otherwise: Otherwise,
+}
+
+/// What a guard does to a step whose value it refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Otherwise {
+    /// The step fails, and nothing is written.
+    Stop,
+    /// The step goes on without its updates, as in `torch.amp.GradScaler.step`.
+    Skip,
 }
 
 impl Finite {
     /// Name in the registry.
     pub const NAME: &'static str = "finite";
+
+    /// Stops the step where `what` is not finite.
+    pub const fn or_stop(what: &'static str) -> Self {
+        Self {
+            what,
+            otherwise: Otherwise::Stop,
+        }
+    }
+
+    /// Leaves the updates out of the step where `what` is not finite.
+    pub const fn or_skip(what: &'static str) -> Self {
+        Self {
+            what,
+            otherwise: Otherwise::Skip,
+        }
+    }
 }
 
 impl Op for Finite {
@@ -60,7 +89,7 @@ pub(crate) const ENTRY: Entry = Entry {
     rejects,
 };
 
-const OP: Finite = Finite { what: "value" };
+const OP: Finite = Finite::or_stop("value");
 
 fn samples() -> Vec<Sample> {
     let strided = Spec {

@@ -7,7 +7,7 @@ use crate::error::{located, usage_error};
 use crate::pending::context::site;
 use crate::pending::handle::Handle;
 use crate::{Error, Result};
-use highwater_graph::{Category, Effect, Operand, Phase, Source};
+use highwater_graph::{Operand, Phase, Source};
 use highwater_ops::{Accumulate, Finite};
 use std::panic::Location;
 use std::sync::Arc;
@@ -31,18 +31,14 @@ pub(crate) fn backward(
         );
         return Err(usage_error(message, location));
     }
-    let effects = state
-        .pending
-        .graph
-        .nodes()
-        .iter()
-        .enumerate()
-        .any(|(id, node)| {
-            node.op.effect() != Effect::Guard
-                && !node.op.effect().is_repeatable()
-                && !state.pending.progress.done.contains(&(id as u32))
-        });
-    if effects || !state.pending.grads.is_empty() {
+    // What the forward part writes waits for the guard, unless the loss comes of it; what is being
+    // added to gradients is added first.
+    let done = &state.pending.progress.done;
+    let adding = (0..)
+        .zip(state.pending.graph.nodes())
+        .any(|(id, node)| node.is_write_of_backward() && !done.contains(&id));
+    let awaits = root.value().is_some_and(|id| state.awaits_writes(id));
+    if adding || awaits || !state.pending.grads.is_empty() {
         root = engine.evaluate_grads(state, &root, location)?;
     }
     let gradients = walk::backward(&mut state.pending.graph, &root, location).map_err(stopped)?;
@@ -50,7 +46,7 @@ pub(crate) fn backward(
         state.compact(None);
         return Err(error);
     }
-    let guard = Arc::new(Finite { what: "the loss" });
+    let guard = Arc::new(Finite::or_stop("the loss"));
     let guarded = std::slice::from_ref(&root);
     engine.apply(state, guard, guarded, &site(location, Phase::Backward))?;
     for (source, grad) in gradients {
@@ -102,6 +98,11 @@ fn accumulate(
     {
         return Ok(());
     }
+    // A cell's bytes are its own: an update of it must not be one of what it is updated by.
+    let grad = match grad.source {
+        Source::Cell(..) => engine.own_copy(state, grad, location)?,
+        Source::Value(_) => grad,
+    };
     if let Some(cell) = state
         .memory
         .grads
@@ -111,9 +112,6 @@ fn accumulate(
         let site = site(location, Phase::Backward);
         engine.apply(state, Arc::new(Accumulate), &[cell, grad], &site)?;
         return Ok(());
-    }
-    if let Source::Value(value) = grad.source {
-        state.pending.graph.set_category(value, Category::Gradient);
     }
     state.pending.grads.insert(id, grad);
     Ok(())

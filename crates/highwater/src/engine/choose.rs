@@ -49,7 +49,7 @@ impl Engine {
     ) -> Result<Chosen> {
         if let Some(root) = request.future {
             let (graph, gradients) = Self::extended(state, root);
-            let pending = state.pending.inputs();
+            let pending = state.pending.inputs(&state.memory.storages);
             let later = gradients
                 .iter()
                 .filter_map(|(_, grad)| grad.value())

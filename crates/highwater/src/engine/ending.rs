@@ -1,23 +1,31 @@
 //! How evaluations end: well, or not.
 
-use crate::Error;
 use crate::engine::Engine;
 use crate::engine::choose::Chosen;
 use crate::engine::request::Request;
 use crate::engine::state::State;
 use crate::pending::Progress;
 use crate::run::execute::{Failed, execute};
+use crate::{Error, Result};
 use highwater_graph::{Operand, ValueId};
 use std::collections::BTreeSet;
 use std::panic::Location;
 
 impl Engine {
     /// Ends the generation: handles become values of their own, or expire.
-    pub(crate) fn finish(&self, state: &mut State, location: &'static Location<'static>) {
-        state.adopt_grads();
+    pub(crate) fn finish(
+        &self,
+        state: &mut State,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let adopted = state.adopt_grads();
+        if state.pending.skip.is_some() {
+            state.pending.graph.leave_out_updates();
+        }
         state.pending.graph.mark_evaluated();
         state.end(location);
         self.0.store.keep_below(0);
+        adopted
     }
 
     /// A read that failed. If there was no room for it, the graph stays pending.
@@ -52,10 +60,28 @@ impl Engine {
             state.poisoned = Some(error.to_string());
         }
         state.pending.grads.clear();
+        if failed.guard.is_some() {
+            self.keep_results(state);
+        }
         state.record.steps.give_up();
         state.end(location);
         self.0.store.keep_below(0);
         error
+    }
+
+    /// Computes again, after a guard stopped a step, what a step leaves behind of live tensors: losses
+    /// and norms, to be looked at. What there is no room for expires.
+    fn keep_results(&self, state: &mut State) {
+        let targets: BTreeSet<ValueId> = state.pending.kept_values().into_iter().collect();
+        let request = Request {
+            targets: &targets,
+            effects: false,
+            whole: true,
+            future: None,
+        };
+        if self.evaluate(state, &request).is_err() {
+            state.memory.take_back(&targets);
+        }
     }
 
     /// Computes the forward part again, looking at each result. No cell was written yet.

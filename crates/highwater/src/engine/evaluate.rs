@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::choose::Chosen;
 use crate::engine::request::Request;
 use crate::engine::state::State;
-use crate::error::located;
+use crate::error::{describe, located};
 use crate::problem::compile::Compiled;
 use crate::problem::plan_cache::About;
 use crate::problem::ran::Until;
@@ -14,7 +14,7 @@ use crate::report::told::Told;
 use crate::run::execute::{Failed, execute};
 use crate::run::machine::Machine;
 use crate::{Error, Result};
-use highwater_graph::{Graph, Operand, Source, ValueId};
+use highwater_graph::{CellId, Graph, Operand, Source, ValueId, Version};
 use highwater_plan::Families;
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -38,7 +38,7 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         state.memory.check_not_borrowed(true, location)?;
-        let made = match self.ready_grads(state, location) {
+        let made = match self.ready_grads(state, true, location) {
             Ok(made) => made,
             Err(error) => return Err(self.abandon(state, Failed::clean(error), location)),
         };
@@ -53,8 +53,7 @@ impl Engine {
         match self.evaluate(state, &request) {
             Ok(()) => {
                 state.record.steps.end();
-                self.finish(state, location);
-                Ok(())
+                self.finish(state, location)
             }
             Err(failed) => {
                 state.drop_grads(&made);
@@ -105,7 +104,7 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         state.memory.check_not_borrowed(true, location)?;
-        let made = match self.ready_grads(state, location) {
+        let made = match self.ready_grads(state, false, location) {
             Ok(made) => made,
             Err(error) => return Err(self.abandon(state, Failed::clean(error), location)),
         };
@@ -117,7 +116,13 @@ impl Engine {
             let producer = graph.value(*id).producer;
             producer.is_some_and(|(node, _)| needed[node as usize])
         };
-        targets.extend(kept.into_iter().filter(is_needed));
+        let overwritten = state.overwritten();
+        let is_last_chance = |id: &ValueId| {
+            let producer = graph.value(*id).producer;
+            producer.is_some_and(|(node, _)| overwritten[node as usize])
+        };
+        let kept = kept.into_iter();
+        targets.extend(kept.filter(|id| is_needed(id) || is_last_chance(id)));
         let request = Request {
             targets: &targets,
             effects: true,
@@ -129,8 +134,7 @@ impl Engine {
             return Err(self.abandon(state, failed, location));
         }
         state.pending.graph.mark_evaluated();
-        state.adopt_grads();
-        Ok(())
+        state.adopt_grads()
     }
 
     /// Eager mode: computes all that is pending now, keeping every value.
@@ -151,7 +155,7 @@ impl Engine {
         result.map_err(|failed| self.abandon_read(state, failed, Location::caller()))
     }
 
-    fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
+    pub(crate) fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {
         if let Some(why) = &state.poisoned {
             return Err(Failed::clean(Error::Poisoned(why.clone())));
         }
@@ -198,6 +202,7 @@ impl Engine {
         state.record.steps.add(step);
         let report = self.report(state, (plan, compiled), &ran, times);
         state.record.note(report);
+        state.pending.skip = ran.skipped;
         // The first run of a plan touches pages for the first time.
         if matches!(chosen.about, About::Told(_)) && !self.0.dry {
             state.planning.clock.note(ran.runs(compiled));
@@ -271,13 +276,26 @@ impl Engine {
             storages: &state.memory.storages,
             cells: &state.memory.cells,
             check_finite: check,
+            skip: state.pending.skip,
             dry: self.0.dry,
         }
     }
 }
 
-/// That no node of the problem reads a version of a cell that is gone.
+/// That no node of the problem reads a version of a cell that is gone, or that it does not make.
 fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
+    let nodes = compiled.nodes.iter().map(|&id| graph.node(id));
+    let made: BTreeSet<(CellId, Version)> = nodes
+        .flat_map(|node| &node.writes)
+        .map(|&(cell, before)| (cell, before + 1))
+        .collect();
+    let is_made = |input: &Operand| match input.source {
+        Source::Cell(id, version) => {
+            let cell = graph.cell(id);
+            cell.is_some_and(|cell| cell.evaluated == version) || made.contains(&(id, version))
+        }
+        Source::Value(_) => true,
+    };
     for &id in &compiled.nodes {
         let node = graph.node(id);
         let reads = node.inputs.iter().filter(|input| match input.source {
@@ -287,6 +305,10 @@ fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
         for input in reads {
             let fresh = graph.check_fresh(node.op.name(), input, &node.site);
             fresh.map_err(|error| located(error, &node.site))?;
+            if !is_made(input) {
+                let message = format!("{} reads what is not written yet", describe(node));
+                return Err(Error::Internal(message));
+            }
         }
     }
     Ok(())

@@ -91,6 +91,7 @@ impl Engine {
             recomputed_nodes: plan.recomputed_nodes,
             recompute_seconds: ran.recompute_seconds,
             nodes: ran.nodes.len() as u32,
+            skipped: ran.skipped,
             io: ran.io,
             host_io: ran.host_io,
         }

@@ -2,52 +2,117 @@
 
 use crate::engine::Engine;
 use crate::engine::state::State;
+use crate::pending::KEPT_BYTES;
 use crate::pending::context::site;
 use crate::{Error, Result};
-use highwater_graph::{Category, CellId, Operand, Phase, Source, ValueId};
+use highwater_graph::{Category, CellId, Operand, Phase, Site, Source, ValueId};
 use std::collections::BTreeSet;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 impl Engine {
-    /// Readies the pending gradients to be evaluated. With a disk, large ones are cells from the start,
-    /// so that they need not all be in memory at once; answers the parameters whose gradients are. The
-    /// others get storage of their own, and are made dense for that.
+    /// Readies the pending gradients to be evaluated, and what reads cells that are to be written;
+    /// `all` if nothing of the graph stays pending. With a disk, large gradients are cells from the
+    /// start, so that they need not all be in memory at once; answers the parameters whose gradients
+    /// are. The others get storage of their own.
     pub(crate) fn ready_grads(
         &self,
         state: &mut State,
+        all: bool,
         location: &'static Location<'static>,
     ) -> Result<Vec<CellId>> {
+        self.keep_read_cells(state, all, location)?;
         let made = self.assign_grads(state, location)?;
-        self.make_grads_dense(state, location)?;
+        self.own_grads(state, location)?;
         Ok(made)
     }
 
-    /// Copies the pending gradients that are views (of a transposed product, or of one number that
-    /// stands for all), and those that are another one's value as well: each is added to by itself.
-    fn make_grads_dense(
-        &self,
-        state: &mut State,
-        location: &'static Location<'static>,
-    ) -> Result<()> {
-        let views = state.pending.grads.iter();
-        let mut seen = BTreeSet::new();
-        let mut is_shared = |grad: &Operand| match grad.source {
-            Source::Value(id) => !seen.insert(id),
-            Source::Cell(..) => false,
+    /// Copies the pending gradients whose bytes are not theirs alone: views (of a transposed product,
+    /// of one number that stands for all), inputs and results of the user's that a backward answered
+    /// as they are, values that another gradient or a tensor that outlives the evaluation has too.
+    /// What stays uncopied becomes a cell with its storage, and is added to in place.
+    fn own_grads(&self, state: &mut State, location: &'static Location<'static>) -> Result<()> {
+        let kept = state.pending.kept_values();
+        let mut taken: BTreeSet<ValueId> = kept.into_iter().collect();
+        let graph = &state.pending.graph;
+        let mut is_owned = |grad: &Operand| {
+            let Source::Value(id) = grad.source else {
+                return false;
+            };
+            let value = graph.value(id);
+            let emitted = value
+                .producer
+                .is_some_and(|(node, _)| graph.node(node).site.phase != Phase::Forward);
+            let layout = &grad.spec.layout;
+            let whole = layout.numel() == value.spec.layout.numel()
+                && layout.is_contiguous()
+                && layout.offset() == 0;
+            emitted && whole && taken.insert(id)
         };
-        let views: Vec<(CellId, Operand)> = views
-            .filter(|(_, grad)| !grad.spec.layout.is_contiguous() || is_shared(grad))
+        let grads = state.pending.grads.iter();
+        let shared: Vec<(CellId, Operand)> = grads
+            .filter(|(_, grad)| !is_owned(grad))
             .map(|(&id, grad)| (id, grad.clone()))
             .collect();
-        for (id, grad) in views {
-            let copy = Arc::new(highwater_ops::Copy);
-            let site = site(location, Phase::Backward);
-            let dense = self.apply(state, copy, &[grad], &site)?.remove(0);
-            if let Source::Value(value) = dense.source {
-                state.pending.graph.set_category(value, Category::Gradient);
+        for (id, grad) in shared {
+            let own = self.own_copy(state, grad, location)?;
+            state.pending.grads.insert(id, own);
+        }
+        Ok(())
+    }
+
+    /// The same elements in a value of their own.
+    pub(crate) fn own_copy(
+        &self,
+        state: &mut State,
+        grad: Operand,
+        location: &'static Location<'static>,
+    ) -> Result<Operand> {
+        let copy = Arc::new(highwater_ops::Copy);
+        let site = site(location, Phase::Backward);
+        let own = self.apply(state, copy, &[grad], &site)?.remove(0);
+        if let Source::Value(value) = own.source {
+            state.pending.graph.set_category(value, Category::Gradient);
+        }
+        Ok(own)
+    }
+
+    /// Tensors that read cells as they are now (views and `detach()` of parameters, gradients) and
+    /// that outlive the evaluation get the values from before it: those of cells that it writes, and
+    /// with `all`, which ends the graph, of any.
+    fn keep_read_cells(
+        &self,
+        state: &mut State,
+        all: bool,
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let site = Site {
+            grad_enabled: true,
+            checkpoint: None,
+            ..site(location, Phase::Forward)
+        };
+        let generation = state.pending.generation;
+        let handles: Vec<_> = state
+            .pending
+            .handles
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for handle in handles {
+            let Some(operand) = handle.pending_cell(generation) else {
+                continue;
+            };
+            let outlives = handle.is_kept() || operand.spec.bytes() <= KEPT_BYTES;
+            let fresh = state
+                .pending
+                .graph
+                .check_fresh("copy", &operand, &site)
+                .is_ok();
+            if outlives && fresh && (all || state.pending.graph.is_overwritten(&operand)) {
+                let copy = Arc::new(highwater_ops::Copy);
+                let copied = self.apply(state, copy, &[operand], &site)?.remove(0);
+                handle.renumber(generation, &|operand| *operand = copied.clone());
             }
-            state.pending.grads.insert(id, dense);
         }
         Ok(())
     }

@@ -216,7 +216,14 @@ impl Engine {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.pending.graph.nodes().is_empty() {
-            state.forget(&self.0.dropped_cells.take());
+            let dropped = self.0.dropped_cells.take();
+            if !dropped.is_empty() {
+                let read = state.pending.read_cells();
+                let (read, unread): (Vec<_>, Vec<_>) =
+                    dropped.into_iter().partition(|id| read.contains(id));
+                read.into_iter().for_each(|id| self.drop_cell(id));
+                state.forget(&unread);
+            }
         }
         state
     }
@@ -249,6 +256,10 @@ impl Engine {
             .add(op, inputs, &site)
             .map_err(located)?;
         if self.0.eager && effect && site.phase == Phase::Forward {
+            let mut made = outputs.iter().filter_map(Operand::value);
+            if made.any(|id| state.awaits_writes(id)) {
+                self.evaluate_effects(state, None, site.location)?;
+            }
             self.evaluate_now(state)?;
         }
         Ok(outputs)

@@ -1,6 +1,5 @@
 //! What of an engine changes.
 
-use crate::Result;
 use crate::pending::Pending;
 use crate::pending::handle::Handle;
 use crate::problem::clock::Clock;
@@ -10,7 +9,9 @@ use crate::report::Record;
 use crate::report::told::Told;
 use crate::store::cells::{CellBytes, CellStore};
 use crate::store::memory::Memory;
-use highwater_graph::{Category, CellId, Graph, Operand, Source};
+use crate::{Error, Result};
+use highwater_graph::{Category, CellId, Graph, Operand, ValueId};
+use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -66,21 +67,41 @@ impl State {
     }
 
     /// Evaluated gradients become cells, so that later backward passes can add to them in place.
-    pub(crate) fn adopt_grads(&mut self) {
+    /// What is pending and reads one reads the cell from then on, as it is now.
+    pub(crate) fn adopt_grads(&mut self) -> Result<()> {
+        let mut cells = BTreeMap::new();
         for (parameter, grad) in std::mem::take(&mut self.pending.grads) {
-            let Source::Value(id) = grad.source else {
-                continue;
-            };
-            let Some(storage) = self.memory.storages.get(&id).cloned() else {
-                continue;
-            };
             let name = self.grad_name(parameter);
+            let storages = &mut self.memory.storages;
+            let found = grad
+                .value()
+                .and_then(|id| Some((id, storages.remove(&id)?)));
+            let Some((id, storage)) = found else {
+                return Err(Error::Internal(format!("{name} was not evaluated")));
+            };
             let graph = &mut self.pending.graph;
             let cell = graph.add_cell(&name, grad.spec, Category::Gradient, false);
             let bytes = CellBytes::in_memory(storage, Category::Gradient);
             self.memory.cells.insert(cell, bytes);
             self.memory.grads.insert(parameter, cell);
+            cells.insert(id, cell);
         }
+        self.pending.become_cells(&cells);
+        Ok(())
+    }
+
+    /// As [`Pending::overwritten`].
+    pub(crate) fn overwritten(&self) -> Vec<bool> {
+        self.pending.overwritten(&self.memory.storages)
+    }
+
+    /// Whether a value is computed, through any number of nodes, from what pending writes write.
+    pub(crate) fn awaits_writes(&self, id: ValueId) -> bool {
+        let storages = &self.memory.storages;
+        let producer = self.pending.graph.value(id).producer;
+        producer.is_some_and(|(node, _)| {
+            !storages.contains_key(&id) && self.pending.awaiting(storages)[node as usize]
+        })
     }
 
     /// What the pending graph calls a tensor.

@@ -1,5 +1,6 @@
 //! The `Module` trait: parameters by name, train and eval mode. Derived for structs of modules.
 
+use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -16,9 +17,16 @@ pub trait Module {
     /// Parameters with their names. A tied parameter stands once, under its first name, as in a
     /// safetensors file.
     fn named_parameters(&self) -> Vec<(String, Parameter)> {
-        let mut collect = Collect { named: Vec::new() };
+        let mut collect = Collect::default();
         self.visit("", &mut collect);
-        collect.named
+        collect.parameters
+    }
+
+    /// Buffers with their names, in the order of the fields; one that stands twice once.
+    fn named_buffers(&self) -> Vec<(String, Buffer)> {
+        let mut collect = Collect::default();
+        self.visit("", &mut collect);
+        collect.buffers
     }
 
     /// Parameters in the order of the fields; tied ones once.
@@ -37,12 +45,16 @@ pub trait Module {
             .sum()
     }
 
-    /// Parameters by name, as `state_dict()`. They are the parameters, not copies.
+    /// Parameters and buffers by name, as `state_dict()`. They are the module's own, not copies.
     fn state_dict(&self) -> BTreeMap<String, Parameter> {
-        self.named_parameters().into_iter().collect()
+        let mut collect = Collect::default();
+        self.visit("", &mut collect);
+        let buffers = collect.buffers.into_iter();
+        let buffers = buffers.map(|(name, buffer)| (name, buffer.as_parameter().clone()));
+        collect.parameters.into_iter().chain(buffers).collect()
     }
 
-    /// Copies values into the parameters of the same names, as `load_state_dict(strict=True)`.
+    /// Copies values into the parameters and buffers of the same names, as `load_state_dict(strict=True)`.
     ///
     /// # Errors
     /// [`Error::Saved`] for a missing or unexpected name, or another count of elements;
@@ -73,9 +85,9 @@ pub trait Module {
         Ok(())
     }
 
-    /// Names every parameter by its path, for messages and reports.
+    /// Names every parameter and buffer by its path, for messages and reports.
     fn name_parameters(&self) {
-        for (name, parameter) in self.named_parameters() {
+        for (name, parameter) in self.state_dict() {
             parameter.set_name(&name);
         }
     }
@@ -102,6 +114,8 @@ pub trait Module {
 pub trait Visitor {
     /// A parameter.
     fn parameter(&mut self, path: &str, parameter: &Parameter);
+    /// A buffer.
+    fn buffer(&mut self, _path: &str, _buffer: &Buffer) {}
     /// The training mode of a layer that has one.
     fn mode(&mut self, path: &str, mode: &Mode);
 }
@@ -128,14 +142,22 @@ impl Mode {
     }
 }
 
+#[derive(Default)]
 struct Collect {
-    named: Vec<(String, Parameter)>,
+    parameters: Vec<(String, Parameter)>,
+    buffers: Vec<(String, Buffer)>,
 }
 
 impl Visitor for Collect {
     fn parameter(&mut self, path: &str, parameter: &Parameter) {
-        if !self.named.iter().any(|(_, other)| other.is(parameter)) {
-            self.named.push((path.to_owned(), parameter.clone()));
+        if !self.parameters.iter().any(|(_, other)| other.is(parameter)) {
+            self.parameters.push((path.to_owned(), parameter.clone()));
+        }
+    }
+
+    fn buffer(&mut self, path: &str, buffer: &Buffer) {
+        if !self.buffers.iter().any(|(_, other)| other.is(buffer)) {
+            self.buffers.push((path.to_owned(), buffer.clone()));
         }
     }
 
@@ -155,6 +177,12 @@ impl Visitor for SetMode {
 impl Module for Parameter {
     fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
         visitor.parameter(path, self);
+    }
+}
+
+impl Module for Buffer {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        visitor.buffer(path, self);
     }
 }
 

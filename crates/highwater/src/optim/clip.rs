@@ -99,9 +99,7 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     }
     let site = site(location, Phase::Update);
     let norm = norm_of_norms(&engine, state, &grads, &site)?;
-    let guard = Finite {
-        what: "the gradient norm",
-    };
+    let guard = Finite::or_stop("the gradient norm");
     engine.apply(state, Arc::new(guard), std::slice::from_ref(&norm), &site)?;
     let clip = Arc::new(ClipCoefficient { max_norm });
     let coefficient = engine.apply(state, clip, std::slice::from_ref(&norm), &site)?[0].clone();

@@ -1,7 +1,7 @@
 //! Optimizers whose updates are one operation: groups of parameters, and the state of each.
 
 use super::pieces::{pieces, suffix};
-use super::{Optimizer, check_settings, step, zero_grad};
+use super::{Optimizer, Stepped, check_settings, step, zero_grad};
 use crate::engine::state::State;
 use crate::pending::context::site;
 use crate::tensor::parameter::Parameter;
@@ -107,17 +107,19 @@ impl<R: Rule> Groups<R> {
         &mut self.groups
     }
 
-    fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<()> {
+    fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<Stepped> {
         let parameters = self.parameters();
-        let updated = step(&parameters, keep, location, &mut |state, index, grad| {
+        let (updated, stepped) = step(&parameters, keep, location, &mut |state, index, grad| {
             let slot = &self.slots[index];
             let op = self.groups[slot.group].update(slot.steps);
             slot.emit(state, &op, &grad, location)
         })?;
-        for (slot, updated) in self.slots.iter_mut().zip(updated) {
-            slot.steps += u64::from(updated);
+        if stepped == Stepped::Updated {
+            for (slot, updated) in self.slots.iter_mut().zip(updated) {
+                slot.steps += u64::from(updated);
+            }
         }
-        Ok(())
+        Ok(stepped)
     }
 }
 
@@ -194,12 +196,12 @@ impl Piece {
 
 impl<R: Rule> Optimizer for Groups<R> {
     #[track_caller]
-    fn step(&mut self) -> Result<()> {
+    fn step(&mut self) -> Result<Stepped> {
         self.update(false, Location::caller())
     }
 
     #[track_caller]
-    fn step_keep_grads(&mut self) -> Result<()> {
+    fn step_keep_grads(&mut self) -> Result<Stepped> {
         self.update(true, Location::caller())
     }
 

@@ -14,10 +14,43 @@ pub use sgd::{Sgd, SgdOptions};
 use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::error::usage_error;
+use crate::pending::context::site;
+use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
-use highwater_graph::{CellId, Operand};
+use highwater_graph::{CellId, Operand, Phase};
 use std::panic::Location;
+use std::sync::Arc;
+
+/// What became of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stepped {
+    /// The parameters that have a gradient were updated.
+    Updated,
+    /// A guard left the updates out: no parameter, moment or step count has changed. Losses can be read.
+    Skipped {
+        /// Which value was not finite.
+        what: &'static str,
+    },
+}
+
+/// Leaves the updates out of the next step if `value` is not finite then, as
+/// `torch.amp.GradScaler.step` does: [`Optimizer::step`] answers [`Stepped::Skipped`]. What else the
+/// step computes is as ever; nothing runs again. The value, an `F32` tensor of any shape, must not
+/// depend on the step's updates.
+///
+/// # Errors
+/// [`Error::Expired`]; another dtype.
+#[track_caller]
+pub fn skip_unless_finite(value: &Tensor, what: &'static str) -> Result<()> {
+    let engine = value.engine();
+    let mut state = engine.lock();
+    let operand = value.operand(&mut state)?;
+    let guard = Arc::new(highwater_ops::Finite::or_skip(what));
+    let site = site(Location::caller(), Phase::Update);
+    engine.apply(&mut state, guard, &[operand], &site)?;
+    Ok(())
+}
 
 /// What all optimizers do.
 pub trait Optimizer: std::fmt::Debug + Send {
@@ -27,13 +60,13 @@ pub trait Optimizer: std::fmt::Debug + Send {
     /// # Errors
     /// [`Error::OverBudget`] if the step cannot run inside the budget (nothing has changed);
     /// [`Error::NonFinite`] if a guard stopped it (no parameter has changed); a kernel's failure.
-    fn step(&mut self) -> Result<()>;
+    fn step(&mut self) -> Result<Stepped>;
 
     /// As [`Optimizer::step`], leaving the gradients where they are.
     ///
     /// # Errors
     /// As [`Optimizer::step`].
-    fn step_keep_grads(&mut self) -> Result<()>;
+    fn step_keep_grads(&mut self) -> Result<Stepped>;
 
     /// Forgets the gradients of this optimizer's parameters.
     fn zero_grad(&mut self);
@@ -114,18 +147,19 @@ fn zero_grad(parameters: &[Parameter]) {
 /// What an optimizer emits per parameter that has a gradient.
 type Emit<'a> = dyn FnMut(&mut State, usize, Operand) -> Result<()> + 'a;
 
-/// Emits the updates of all parameters that have a gradient, then evaluates; answers which had one. If that fails, gradients of earlier evaluations are still there.
+/// Emits the updates of all parameters that have a gradient, then evaluates; answers which had one,
+/// and what became of them. If that fails, gradients of earlier evaluations are still there.
 fn step(
     parameters: &[Parameter],
     keep: bool,
     location: &'static Location<'static>,
     emit: &mut Emit<'_>,
-) -> Result<Vec<bool>> {
+) -> Result<(Vec<bool>, Stepped)> {
     let Some(engine) = parameters
         .first()
         .map(|parameter| parameter.engine().clone())
     else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Stepped::Updated));
     };
     if parameters
         .iter()
@@ -147,11 +181,13 @@ fn step(
         }
     }
     engine.evaluate_all(&mut state, location)?;
+    let skipped = state.record.last.skipped;
     if !keep {
         for (parameter, cell) in taken {
             state.memory.grads.remove(&parameter);
             engine.drop_cell(cell);
         }
     }
-    Ok(updated)
+    let stepped = skipped.map_or(Stepped::Updated, |what| Stepped::Skipped { what });
+    Ok((updated, stepped))
 }

@@ -182,6 +182,17 @@ impl Handle {
         }
     }
 
+    /// What the handle reads of a cell, if it stands for that alone and is of this generation.
+    pub(crate) fn pending_cell(&self, current: u64) -> Option<Operand> {
+        match &*self.state() {
+            HandleState::Pending {
+                generation,
+                operand,
+            } if *generation == current && operand.value().is_none() => Some(operand.clone()),
+            _ => None,
+        }
+    }
+
     /// Follows the graph when it renumbers its values.
     pub(crate) fn renumber(&self, current: u64, renumber: &dyn Fn(&mut Operand)) {
         match &mut *self.state() {

@@ -11,7 +11,7 @@ use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 /// Values of at most this many bytes outlive a step if somebody holds their handle.
-const KEPT_BYTES: u64 = 64 << 10;
+pub(crate) const KEPT_BYTES: u64 = 64 << 10;
 
 /// How far the pending graph has been computed.
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ pub(crate) struct Pending {
     pub(crate) random_offset: u64,
     /// How many checkpoints were opened.
     pub(crate) checkpoints: u32,
+    /// What a guard found, because of which the updates to come are left out.
+    pub(crate) skip: Option<&'static str>,
 }
 
 impl Pending {
@@ -85,14 +87,70 @@ impl Pending {
         targets
     }
 
-    /// What the gradients and writes that are pending will read.
-    pub(crate) fn inputs(&self) -> BTreeSet<ValueId> {
+    /// The nodes whose results can not be had any more once what is pending has been written: those
+    /// that read, through any number of others, cells as they were before. No node whose result is
+    /// there already.
+    pub(crate) fn overwritten(&self, storages: &Storages) -> Vec<bool> {
+        self.downstream(storages, |graph, cell| graph.is_overwritten(cell))
+    }
+
+    /// The nodes whose inputs come, through any number of others, of what pending writes write. No
+    /// node whose result is there already.
+    pub(crate) fn awaiting(&self, storages: &Storages) -> Vec<bool> {
+        self.downstream(storages, Graph::is_awaited)
+    }
+
+    /// The nodes that read such a version of a cell, or what such a node makes and nobody has yet.
+    fn downstream(
+        &self,
+        storages: &Storages,
+        is_such: impl Fn(&Graph, &Operand) -> bool,
+    ) -> Vec<bool> {
+        let nodes = self.graph.nodes();
+        let mut found = vec![false; nodes.len()];
+        if nodes.iter().all(|node| node.writes.is_empty()) {
+            return found;
+        }
+        for (id, node) in nodes.iter().enumerate() {
+            found[id] = node.inputs.iter().any(|input| match input.source {
+                Source::Cell(..) => is_such(&self.graph, input),
+                Source::Value(value) => {
+                    let producer = self.graph.value(value).producer;
+                    !storages.contains_key(&value)
+                        && producer.is_some_and(|(made_by, _)| found[made_by as usize])
+                }
+            });
+        }
+        found
+    }
+
+    /// Cells that live handles read and that must stay for them, of those that nobody owns.
+    pub(crate) fn read_cells(&self) -> BTreeSet<CellId> {
+        let handles = self.handles.iter().filter_map(Weak::upgrade);
+        let cells =
+            handles.filter_map(
+                |handle| match handle.pending_cell(self.generation)?.source {
+                    Source::Cell(id, _) => Some(id),
+                    Source::Value(_) => None,
+                },
+            );
+        cells.collect()
+    }
+
+    /// What the gradients and writes that are pending will read, and what can be computed before any
+    /// of them.
+    pub(crate) fn inputs(&self, storages: &Storages) -> BTreeSet<ValueId> {
         let mut inputs = self.grad_values();
+        let awaiting = self.awaiting(storages);
         for (id, node) in (0..).zip(self.graph.nodes()) {
             if !node.op.effect().is_repeatable() && !self.progress.done.contains(&id) {
                 inputs.extend(node.inputs.iter().filter_map(Operand::value));
             }
         }
+        inputs.retain(|&id| {
+            let producer = self.graph.value(id).producer;
+            storages.contains_key(&id) || producer.is_none_or(|(node, _)| !awaiting[node as usize])
+        });
         inputs
     }
 
@@ -159,6 +217,19 @@ impl Pending {
             .collect();
     }
 
+    /// Values that became what cells of version 0 hold: who reads them reads the cells.
+    pub(crate) fn become_cells(&mut self, cells: &BTreeMap<ValueId, CellId>) {
+        let follow = |operand: &mut Operand| {
+            if let Some(&cell) = operand.value().and_then(|id| cells.get(&id)) {
+                operand.source = Source::Cell(cell, 0);
+            }
+        };
+        self.graph.follow(follow);
+        for handle in self.handles.iter().filter_map(Weak::upgrade) {
+            handle.renumber(self.generation, &follow);
+        }
+    }
+
     /// Where the highest value ends that the next plan will find in the arena.
     pub(crate) fn residents_end(&self) -> u64 {
         let ends = self.progress.residents.iter();
@@ -193,6 +264,7 @@ impl Pending {
         self.progress = Progress::default();
         self.leaves.clear();
         storages.clear();
+        self.skip = None;
         self.generation += 1;
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Ran {
     pub(crate) io: Io,
     /// What was moved to and from host memory.
     pub(crate) host_io: Io,
+    /// What a guard found, because of which updates were left out.
+    pub(crate) skipped: Option<&'static str>,
 }
 
 impl Ran {

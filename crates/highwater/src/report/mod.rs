@@ -42,6 +42,8 @@ pub struct StepReport {
     pub recompute_seconds: f64,
     /// Nodes that ran, repetitions included.
     pub nodes: u32,
+    /// Which guarded value was not finite, if the updates were left out because of it.
+    pub skipped: Option<&'static str>,
     /// What was moved to and from disk.
     pub io: Io,
     /// What was moved to and from host memory, where that is apart.

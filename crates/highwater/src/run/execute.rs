@@ -11,7 +11,7 @@ use crate::run::machine::Machine;
 use crate::run::transfers::{self, Transfers};
 use crate::{Error, Result};
 use highwater_graph::{Node, Operand, Source, Spec, ValueId};
-use highwater_ops::{Args, Device, View};
+use highwater_ops::{Args, Device, KernelError, View};
 use highwater_plan::{Action, Instruction, Lane, Plan, Tier};
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,6 +101,7 @@ impl<'a> Run<'a> {
             compiled,
             ran: Ran {
                 offsets: Offsets::start(compiled),
+                skipped: machine.skip,
                 ..Ran::default()
             },
             once: vec![false; compiled.problem.nodes.len()],
@@ -154,20 +155,31 @@ impl<'a> Run<'a> {
                 outputs,
                 scratch,
             } => self.node(*node, outputs, *scratch),
-            Action::Guard { node } => self.node(*node, &[], None).map_err(|(error, _)| {
-                let guard = match &error {
-                    Error::Kernel {
-                        source: highwater_ops::KernelError::NonFinite { what },
-                        ..
-                    } => Some(*what),
-                    _ => None,
-                };
-                (error, guard)
-            }),
+            Action::Guard { node } => self.guard(*node),
             other => {
                 self.ran.offsets.apply(self.compiled, other);
                 Ok(())
             }
+        }
+    }
+
+    fn guard(&mut self, id: highwater_plan::NodeId) -> Result<(), Stopped> {
+        let Err((error, _)) = self.node(id, &[], None) else {
+            return Ok(());
+        };
+        match &error {
+            Error::Kernel {
+                source: KernelError::Skip { what },
+                ..
+            } => {
+                self.ran.skipped = Some(what);
+                Ok(())
+            }
+            &Error::Kernel {
+                source: KernelError::NonFinite { what },
+                ..
+            } => Err((error, Some(what))),
+            _ => Err((error, None)),
         }
     }
 
@@ -181,9 +193,10 @@ impl<'a> Run<'a> {
         let node = self.machine.graph.node(self.compiled.nodes[id as usize]);
         let again = std::mem::replace(&mut self.once[id as usize], true) || posed.done;
         self.ran.offsets.place(posed, offsets);
-        self.wrote |= !node.writes.is_empty();
+        let skipped = self.ran.skipped.is_some() && node.is_update();
+        self.wrote |= !node.writes.is_empty() && !skipped;
         self.note_rewrites(posed);
-        if !self.machine.dry {
+        if !self.machine.dry && !skipped {
             self.compute(node, posed, offsets, scratch)
                 .map_err(|error| (error, None))?;
         }

@@ -16,6 +16,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) cells: &'a CellStore,
     /// Look at every result, and name the node of the first that is not finite.
     pub(crate) check_finite: bool,
+    /// What a guard that ran before found, because of which updates are left out.
+    pub(crate) skip: Option<&'static str>,
     /// Go through the plan without calling a kernel or touching a buffer.
     pub(crate) dry: bool,
 }

@@ -1,5 +1,6 @@
 //! Tensors: handles on values that are pending, kept, cells, or gone.
 
+pub(crate) mod buffer;
 pub(crate) mod checkpoint;
 mod ops;
 pub(crate) mod parameter;
@@ -7,7 +8,7 @@ pub(crate) mod parameter;
 use crate::engine::Engine;
 use crate::engine::backward::backward;
 use crate::engine::state::State;
-use crate::error::usage_error;
+use crate::error::{located, usage_error};
 use crate::pending::context::site;
 use crate::pending::handle::{CellHandle, Handle, HandleState};
 use crate::{Error, Result, store::raw};
@@ -145,11 +146,7 @@ impl Tensor {
                 location,
             ));
         };
-        if inputs.iter().any(|input| !input.engine.same(&first.engine)) {
-            return Err(Error::OtherEngine {
-                location: location.to_string(),
-            });
-        }
+        check_one_engine(inputs, location)?;
         let engine = &first.engine;
         let mut state = engine.lock();
         let operands: Result<SmallVec<[Operand; 4]>> = inputs
@@ -357,7 +354,17 @@ impl Tensor {
                     self.engine.evaluate_effects(state, None, location)?;
                     state.compact(None);
                 }
-                self.operand(state)
+                let operand = self.operand(state)?;
+                let site = site(location, Phase::Forward);
+                let fresh = state.pending.graph.check_fresh("read", &operand, &site);
+                fresh.map_err(|error| located(error, &site))?;
+                Ok(operand)
+            }
+            Source::Value(id) if state.awaits_writes(id) => {
+                self.handle.keep();
+                self.engine.evaluate_effects(state, None, location)?;
+                state.compact(None);
+                self.evaluate(state, location)
             }
             Source::Value(id) => {
                 let targets = BTreeSet::from([id]);
@@ -398,6 +405,17 @@ impl Engine {
     #[track_caller]
     pub fn indices(&self, data: &[u32], shape: impl Into<Shape>) -> Result<Tensor> {
         Tensor::from_slice(self, data, shape)
+    }
+}
+
+/// That tensors that meet in an operation are of one engine.
+fn check_one_engine(tensors: &[&Tensor], location: &'static Location<'static>) -> Result<()> {
+    let mut engines = tensors.iter().map(|tensor| &tensor.engine);
+    match engines.next() {
+        Some(first) if !engines.all(|other| other.same(first)) => Err(Error::OtherEngine {
+            location: location.to_string(),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -13,10 +13,12 @@ mod checkpoints;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
 mod forecast;
+mod guards;
 mod halves;
 mod host;
 mod misuse;
 mod models;
+mod ownership;
 mod reads;
 mod semantics;
 mod shared_grads;

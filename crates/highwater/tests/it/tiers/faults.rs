@@ -105,7 +105,7 @@ impl Run {
     fn step(&mut self, index: u64) -> Result<()> {
         let loss = self.model.loss(index, 2);
         loss.and_then(|loss| loss.backward())?;
-        self.adamw.step()
+        self.adamw.step().map(drop)
     }
 
     fn cells(&self) -> Vec<Parameter> {
