@@ -7,8 +7,9 @@ use crate::error::{located, usage_error};
 use crate::pending::context::site;
 use crate::pending::handle::Handle;
 use crate::{Error, Result};
-use highwater_graph::{Operand, Phase, Source};
+use highwater_graph::{CellId, Operand, Phase, Source};
 use highwater_ops::{Accumulate, Finite};
+use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -49,6 +50,14 @@ pub(crate) fn backward(
     let guard = Arc::new(Finite::or_stop("the loss"));
     let guarded = std::slice::from_ref(&root);
     engine.apply(state, guard, guarded, &site(location, Phase::Backward))?;
+    let reached = gradients.iter().filter_map(|(source, _)| match source {
+        Source::Cell(id, _) => state.memory.grads.get(id).copied(),
+        Source::Value(_) => None,
+    });
+    let added_to: BTreeSet<CellId> = reached.collect();
+    if !added_to.is_empty() {
+        engine.keep_read_cells(state, |id| added_to.contains(&id), location)?;
+    }
     for (source, grad) in gradients {
         match source {
             Source::Cell(id, _) => accumulate(engine, state, id, grad, location)?,

@@ -38,7 +38,7 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         state.memory.check_not_borrowed(true, location)?;
-        let made = match self.ready_grads(state, true, location) {
+        let made = match self.ready_grads(state, location) {
             Ok(made) => made,
             Err(error) => return Err(self.abandon(state, Failed::clean(error), location)),
         };
@@ -104,7 +104,7 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         state.memory.check_not_borrowed(true, location)?;
-        let made = match self.ready_grads(state, false, location) {
+        let made = match self.ready_grads(state, location) {
             Ok(made) => made,
             Err(error) => return Err(self.abandon(state, Failed::clean(error), location)),
         };
@@ -137,10 +137,12 @@ impl Engine {
         state.adopt_grads()
     }
 
-    /// Eager mode: computes all that is pending now, keeping every value.
+    /// Eager mode: computes all that is pending now and waits for no write, keeping every value.
     pub(crate) fn evaluate_now(&self, state: &mut State) -> Result<()> {
         state.memory.check_not_borrowed(false, Location::caller())?;
-        let pending = |id: &u32| !state.pending.progress.done.contains(id);
+        let awaiting = state.pending.awaiting(&state.memory.storages);
+        let done = &state.pending.progress.done;
+        let pending = |id: &u32| !done.contains(id) && !awaiting[*id as usize];
         let nodes = (0..state.pending.graph.nodes().len() as u32).filter(pending);
         let targets = nodes
             .flat_map(|id| state.pending.graph.node(id).outputs.to_vec())

@@ -11,17 +11,14 @@ use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 impl Engine {
-    /// Readies the pending gradients to be evaluated, and what reads cells that are to be written;
-    /// `all` if nothing of the graph stays pending. With a disk, large gradients are cells from the
-    /// start, so that they need not all be in memory at once; answers the parameters whose gradients
-    /// are. The others get storage of their own.
+    /// Readies the pending gradients to be evaluated. With a disk, large ones are cells from the start,
+    /// so that they need not all be in memory at once; answers the parameters whose gradients are. The
+    /// others get storage of their own.
     pub(crate) fn ready_grads(
         &self,
         state: &mut State,
-        all: bool,
         location: &'static Location<'static>,
     ) -> Result<Vec<CellId>> {
-        self.keep_read_cells(state, all, location)?;
         let made = self.assign_grads(state, location)?;
         self.own_grads(state, location)?;
         Ok(made)
@@ -77,13 +74,13 @@ impl Engine {
         Ok(own)
     }
 
-    /// Tensors that read cells as they are now (views and `detach()` of parameters, gradients) and
-    /// that outlive the evaluation get the values from before it: those of cells that it writes, and
-    /// with `all`, which ends the graph, of any.
-    fn keep_read_cells(
+    /// Tensors that read cells as they are now (views and `detach()` of parameters, gradients), and
+    /// that outlive evaluations, get copies of what they read. Called before nodes are made that write
+    /// these cells, or that end the graph.
+    pub(crate) fn keep_read_cells(
         &self,
         state: &mut State,
-        all: bool,
+        is_written: impl Fn(CellId) -> bool,
         location: &'static Location<'static>,
     ) -> Result<()> {
         let site = Site {
@@ -108,7 +105,8 @@ impl Engine {
                 .graph
                 .check_fresh("copy", &operand, &site)
                 .is_ok();
-            if outlives && fresh && (all || state.pending.graph.is_overwritten(&operand)) {
+            let written = matches!(operand.source, Source::Cell(id, _) if is_written(id));
+            if outlives && fresh && written {
                 let copy = Arc::new(highwater_ops::Copy);
                 let copied = self.apply(state, copy, &[operand], &site)?.remove(0);
                 handle.renumber(generation, &|operand| *operand = copied.clone());

@@ -170,6 +170,7 @@ fn step(
         });
     }
     let mut state = engine.lock();
+    engine.keep_read_cells(&mut state, |_| true, location)?;
     let (mut updated, mut taken) = (vec![false; parameters.len()], Vec::new());
     for (index, parameter) in parameters.iter().enumerate() {
         let in_cell = state.memory.grads.get(&parameter.id()).copied();

@@ -70,6 +70,7 @@ impl Buffer {
             engine.evaluate_effects(state, None, location)?;
             state.compact(None);
         }
+        engine.keep_read_cells(state, |id| id == self.id(), location)?;
         let to = self.operand(state)?;
         let mut from = value.operand(state)?;
         from.requires_grad = false;
