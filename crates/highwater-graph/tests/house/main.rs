@@ -1,0 +1,234 @@
+//! Holds ARCHITECTURE.md to the source: what it names exists, and what it says of files, rooms, crates
+//! and `unsafe` is so.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod arrows;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::read_to_string;
+use std::path::{Path, PathBuf};
+
+/// Lines of a file at most, tests not counted.
+const LINES: usize = 500;
+
+fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("../..").canonicalize().unwrap()
+}
+
+fn architecture() -> String {
+    read_to_string(repository().join("ARCHITECTURE.md")).unwrap()
+}
+
+/// All files of an extension below a folder, build outputs left out.
+fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                files.extend(files_below(&path, extension));
+            }
+        } else if extension.is_empty() || path.extension().is_some_and(|e| e == extension) {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// The files of a kind in the repository, by their paths in it.
+fn files(extension: &str) -> Vec<String> {
+    let root = repository();
+    let files = files_below(&root, extension).into_iter();
+    let name = |file: PathBuf| file.strip_prefix(&root).unwrap().display().to_string();
+    files.map(name).collect()
+}
+
+/// Whether a source file is there for tests alone.
+fn is_test(file: &str) -> bool {
+    let parts = file.split('/');
+    let of_tests =
+        |part: &str| part == "tests" || part == "tests.rs" || part.ends_with("_tests.rs");
+    parts.into_iter().any(of_tests)
+}
+
+/// Source that is no test: `crates/*/src`.
+fn sources() -> impl Iterator<Item = (String, String)> {
+    let is_source = |file: &String| file.starts_with("crates/") && file.contains("/src/");
+    let names = files("rs").into_iter().filter(is_source);
+    let names = names.filter(|file| !is_test(file));
+    names.map(|file| {
+        let text = read_to_string(repository().join(&file)).unwrap();
+        (file, without_tests(&text).to_owned())
+    })
+}
+
+/// What of a file comes before its tests.
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod ").next().unwrap_or(text)
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// The paragraph or list item that starts so.
+fn stated(architecture: &str, start: &str) -> String {
+    let found = architecture.lines().find(|line| line.starts_with(start));
+    found
+        .unwrap_or_else(|| panic!("ARCHITECTURE.md has no line that starts with {start:?}"))
+        .to_owned()
+}
+
+fn numbers(text: &str) -> Vec<usize> {
+    let digits = text.split(|c: char| !c.is_ascii_digit());
+    digits.filter_map(|digits| digits.parse().ok()).collect()
+}
+
+#[test]
+fn what_is_named_exists() {
+    let all = files("");
+    let text = architecture();
+    let prose = text.split("```").step_by(2).collect::<String>();
+    let is_path = |name: &&str| {
+        let endings = [".rs", ".py", ".sh", ".md", ".toml", "/"];
+        !name.contains(' ')
+            && endings.iter().any(|end| name.ends_with(end))
+            && !name.contains(['<', '*'])
+    };
+    let mut named = 0;
+    for name in quoted(&prose).into_iter().filter(is_path) {
+        let inside = format!("/{name}");
+        let there = |file: &String| {
+            let file = format!("/{file}");
+            if name.ends_with('/') {
+                file.contains(&inside)
+            } else {
+                file.ends_with(&inside)
+            }
+        };
+        // Paths start at the repository, at `crates`, or at the `src` of the crate that is spoken of.
+        let of_source = |file: &String| there(&file.replace("/src/", "/"));
+        assert!(
+            all.iter().any(|file| there(file) || of_source(file)),
+            "no {name} is there"
+        );
+        named += 1;
+    }
+    assert!(named > 30, "{named} files named");
+}
+
+#[test]
+fn crates_depend_on_what_the_table_says() {
+    let text = architecture();
+    let rows = text.lines().filter(|line| line.starts_with("| `highwater"));
+    let rows: BTreeMap<String, BTreeSet<String>> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let others = quoted(cells[cells.len() - 2])
+                .into_iter()
+                .map(str::to_owned);
+            (quoted(cells[1])[0].to_owned(), others.collect())
+        })
+        .collect();
+    let mut crates = BTreeSet::new();
+    for folder in std::fs::read_dir(repository().join("crates")).unwrap() {
+        let folder = folder.unwrap();
+        let name = folder.file_name().to_string_lossy().into_owned();
+        let manifest = read_to_string(folder.path().join("Cargo.toml")).unwrap();
+        let sections = manifest.split("\n[");
+        let mut used = sections.filter(|section| section.starts_with("dependencies]"));
+        let lines = used.next().unwrap_or("").lines();
+        let others = lines.filter(|line| line.starts_with("highwater"));
+        let other = |line: &str| line.split(['.', ' ', '=']).next().unwrap().to_owned();
+        let others: BTreeSet<String> = others.map(other).collect();
+        assert_eq!(rows.get(&name), Some(&others), "{name}");
+        crates.insert(name);
+    }
+    assert_eq!(rows.into_keys().collect::<BTreeSet<_>>(), crates);
+}
+
+#[test]
+fn unsafe_stands_where_it_is_said_to() {
+    let text = architecture();
+    let line = stated(&text, "- `unsafe` stands only in");
+    let allowed: Vec<String> = quoted(&line)[1..]
+        .iter()
+        .map(|name| format!("/{name}"))
+        .collect();
+    let mut used = BTreeSet::new();
+    for (file, text) in sources() {
+        let code = text
+            .lines()
+            .map(|line| line.split("//").next().unwrap_or(""));
+        let is_unsafe = |line: &str| {
+            [
+                "unsafe {",
+                "unsafe fn",
+                "unsafe impl",
+                "unsafe extern",
+                "unsafe trait",
+            ]
+            .iter()
+            .any(|form| line.contains(form))
+        };
+        if !code.into_iter().any(is_unsafe) {
+            continue;
+        }
+        let named = |name: &&String| {
+            if name.ends_with('/') {
+                file.contains(name.as_str())
+            } else {
+                file.ends_with(name.as_str())
+            }
+        };
+        let name = allowed.iter().find(named);
+        used.insert(name.unwrap_or_else(|| panic!("{file} has unsafe code and is not named")));
+    }
+    let unused: Vec<_> = allowed.iter().filter(|name| !used.contains(name)).collect();
+    assert!(unused.is_empty(), "{unused:?} have no unsafe code");
+}
+
+#[test]
+fn files_are_short() {
+    let long = |(file, text): (String, String)| {
+        let lines = text.lines().count();
+        (lines > LINES).then(|| format!("{file}: {lines}"))
+    };
+    let long: Vec<String> = sources().filter_map(long).collect();
+    assert!(long.is_empty(), "more than {LINES} lines: {long:#?}");
+}
+
+#[test]
+fn rooms_use_rooms_below_them() {
+    let text = architecture();
+    let order = stated(&text, "From top to bottom:");
+    let rank = |file: &str| {
+        let room = file.split('/').next().unwrap();
+        let in_level = |level: &str| {
+            quoted(level)
+                .iter()
+                .any(|name| name.trim_end_matches('/') == room)
+        };
+        let found = order.split('·').position(in_level);
+        found.unwrap_or_else(|| panic!("the order of rooms does not say where {file} belongs"))
+    };
+    let stated = stated(&text, "Arrows that run upward: at most");
+    let [most_upward, most_files] = numbers(&stated)[..] else {
+        panic!("two numbers: {stated}")
+    };
+    let arrows = arrows::arrows(&repository().join("crates/highwater/src"));
+    assert!(arrows.len() > 150, "{} arrows", arrows.len());
+    let upward: Vec<_> = arrows
+        .iter()
+        .filter(|(from, to)| rank(to) < rank(from))
+        .collect();
+    assert!(upward.len() <= most_upward, "{upward:#?}");
+    for circle in arrows::circles(&arrows) {
+        assert!(circle.len() <= most_files, "{circle:#?}");
+    }
+    println!("{} arrows, {} upward", arrows.len(), upward.len());
+}
