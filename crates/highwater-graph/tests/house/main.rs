@@ -9,9 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Lines of a file at most, tests not counted.
-const LINES: usize = 500;
-
 fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.join("../..").canonicalize().unwrap()
@@ -193,16 +190,6 @@ fn unsafe_stands_where_it_is_said_to() {
 }
 
 #[test]
-fn files_are_short() {
-    let long = |(file, text): (String, String)| {
-        let lines = text.lines().count();
-        (lines > LINES).then(|| format!("{file}: {lines}"))
-    };
-    let long: Vec<String> = sources().filter_map(long).collect();
-    assert!(long.is_empty(), "more than {LINES} lines: {long:#?}");
-}
-
-#[test]
 fn rooms_use_rooms_below_them() {
     let text = architecture();
     let order = stated(&text, "From top to bottom:");
@@ -230,5 +217,4 @@ fn rooms_use_rooms_below_them() {
     for circle in arrows::circles(&arrows) {
         assert!(circle.len() <= most_files, "{circle:#?}");
     }
-    println!("{} arrows, {} upward", arrows.len(), upward.len());
 }
