@@ -1,20 +1,14 @@
 //! The pending graph: what the user's code has asked for and nobody has computed yet.
 
+mod ids;
 mod prune;
+
+pub use ids::{CellId, NodeId, ValueId, Version};
 
 use crate::{BuildMixer, Checkpoint, CheckpointPolicy, Effect, Op, OpError, RANK_MAX, Shape, Spec};
 use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::Arc;
-
-/// Index of a node in a [`Graph`].
-pub type NodeId = u32;
-/// Index of a value in a [`Graph`].
-pub type ValueId = u32;
-/// Identity of a cell; never used again after the cell is gone.
-pub type CellId = u32;
-/// Version of a cell: 0 when made, one more after each write.
-pub type Version = u32;
 
 /// Where an operand's elements are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -187,6 +181,12 @@ impl Graph {
         &self.nodes
     }
 
+    /// Nodes with what they are called.
+    pub fn numbered(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.map(|(index, node)| (NodeId::new(index), node))
+    }
+
     /// All values.
     pub fn values(&self) -> &[Value] {
         &self.values
@@ -197,7 +197,7 @@ impl Graph {
     /// # Panics
     /// If `id` is not of this graph.
     pub fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id as usize]
+        &self.nodes[id.index()]
     }
 
     /// One value.
@@ -205,17 +205,17 @@ impl Graph {
     /// # Panics
     /// If `id` is not of this graph.
     pub fn value(&self, id: ValueId) -> &Value {
-        &self.values[id as usize]
+        &self.values[id.index()]
     }
 
     /// Changes what a value is reported as.
     pub fn set_category(&mut self, id: ValueId, category: Category) {
-        self.values[id as usize].category = category;
+        self.values[id.index()].category = category;
     }
 
     /// Says what is to become of the results of a node that was made in a checkpoint.
     pub fn set_checkpoint_policy(&mut self, id: NodeId, policy: CheckpointPolicy) {
-        if let Some(checkpoint) = &mut self.nodes[id as usize].site.checkpoint {
+        if let Some(checkpoint) = &mut self.nodes[id.index()].site.checkpoint {
             checkpoint.policy = policy;
         }
     }
@@ -239,14 +239,14 @@ impl Graph {
         requires_grad: bool,
     ) -> CellId {
         let id = self.cells_made;
-        self.cells_made += 1;
+        self.cells_made = id.next();
         let cell = Cell {
             name: name.into(),
             spec,
             category,
             requires_grad,
-            version: 0,
-            evaluated: 0,
+            version: Version::default(),
+            evaluated: Version::default(),
             written_at: None,
         };
         self.cells.insert(id, cell);
@@ -267,7 +267,7 @@ impl Graph {
             requires_grad: false,
         };
         self.values.push(value);
-        let source = Source::Value(self.values.len() as ValueId - 1);
+        let source = Source::Value(ValueId::new(self.values.len() - 1));
         Operand {
             source,
             spec,
@@ -323,13 +323,13 @@ impl Graph {
             Phase::Forward => Category::Activation,
             Phase::Backward | Phase::Update => Category::Gradient,
         };
-        let node = self.nodes.len() as NodeId;
+        let node = NodeId::new(self.nodes.len());
         let mut ids = SmallVec::new();
         let operands = outputs
             .into_iter()
             .enumerate()
             .map(|(i, spec)| {
-                let id = self.values.len() as ValueId;
+                let id = ValueId::new(self.values.len());
                 let requires_grad = requires_grad && spec.dtype.is_float();
                 ids.push(id);
                 self.values.push(Value {
@@ -377,7 +377,7 @@ impl Graph {
             op,
             cell: cell.map_or_else(|| "a dropped cell".to_owned(), |cell| cell.name.to_string()),
             wanted,
-            current: cell.map_or(0, |cell| cell.evaluated),
+            current: cell.map_or(Version::default(), |cell| cell.evaluated),
             read_at: site.location.to_string(),
             written_at: cell
                 .and_then(|cell| cell.written_at)
@@ -410,7 +410,7 @@ impl Graph {
                 ));
             };
             writes.push((id, cell.version));
-            cell.version += 1;
+            cell.version = cell.version.next();
             cell.written_at = Some(site.location);
         }
         Ok(writes)

@@ -1,6 +1,6 @@
 //! What an operation declares about itself.
 
-use crate::{Backward, DType, Layout, Shape};
+use crate::{Backward, DType, Layout, Shape, Version};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt::Debug;
@@ -241,9 +241,9 @@ pub enum OpError {
         /// Name of the cell.
         cell: String,
         /// The version it was built on.
-        wanted: u32,
+        wanted: Version,
         /// The version there is.
-        current: u32,
+        current: Version,
         /// Where the old version was read.
         read_at: String,
         /// Where the cell was written.

@@ -67,7 +67,7 @@ fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec
 
 /// The operation that backward emits, with its inputs' specs.
 fn backward(op: &(impl Op + Clone), inputs: &[Spec]) -> (std::sync::Arc<dyn Op>, Vec<Spec>) {
-    use highwater_graph::{Backward, Category, Graph, Phase, Site};
+    use highwater_graph::{Backward, Category, Graph, NodeId, Phase, Site};
     let mut graph = Graph::default();
     let site = |phase| Site {
         module: "".into(),
@@ -88,8 +88,14 @@ fn backward(op: &(impl Op + Clone), inputs: &[Spec]) -> (std::sync::Arc<dyn Op>,
     grads[0] = Some(give(&mut graph, &outputs[0].spec));
     let existing = vec![None; operands.len()];
     let site = site(Phase::Backward);
-    op.backward(&mut Backward::new(&mut graph, 0, site, &grads, &existing))
-        .expect("gradients");
+    op.backward(&mut Backward::new(
+        &mut graph,
+        NodeId::new(0),
+        site,
+        &grads,
+        &existing,
+    ))
+    .expect("gradients");
     let node = graph.nodes().last().expect("a node");
     let specs = node
         .inputs

@@ -123,7 +123,7 @@ impl Values {
                 .map(|&id| graph.value(id).spec.clone())
                 .collect();
             let results = run(node, &inputs, &outputs)?;
-            let cells = (node.writes.iter()).map(|&(id, version)| Source::Cell(id, version + 1));
+            let cells = (node.writes.iter()).map(|&(id, version)| Source::Cell(id, version.next()));
             self.storages.extend(cells.chain(values).zip(results));
         }
         Ok(())

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use highwater_graph::{
-    Backward, Category, DType, Graph, Layout, Op, Operand, Phase, Shape, Site, Spec,
+    Backward, Category, DType, Graph, Layout, NodeId, Op, Operand, Phase, Shape, Site, Spec,
 };
 use highwater_ops::evaluate::Values;
 use highwater_ops::{
@@ -88,7 +88,7 @@ fn gradients(op: impl Op, inputs: &[&[f32]], grad: &[f32]) -> Vec<Vec<f32>> {
         give(&mut graph, &mut values, grad).with_layout(layout),
     )];
     let existing = vec![None; inputs.len()];
-    let mut backward = Backward::new(&mut graph, 0, site(), &grads, &existing);
+    let mut backward = Backward::new(&mut graph, NodeId::new(0), site(), &grads, &existing);
     op.backward(&mut backward).unwrap();
     let results = backward.finish();
     let pool = Pool::new(2).unwrap();

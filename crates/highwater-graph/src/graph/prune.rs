@@ -15,16 +15,16 @@ impl Graph {
         let mut kept = vec![false; self.nodes.len()];
         let producer = |id: ValueId| self.value(id).producer.filter(|_| !ends(id));
         for (node, _) in roots.iter().filter_map(|&root| producer(root)) {
-            kept[node as usize] = true;
+            kept[node.index()] = true;
         }
         for (id, node) in self.nodes.iter().enumerate().rev() {
-            kept[id] |= !node.op.effect().is_repeatable() && pending(id as NodeId);
+            kept[id] |= !node.op.effect().is_repeatable() && pending(NodeId::new(id));
             if kept[id] {
                 for input in &node.inputs {
                     if let Source::Value(value) = input.source
                         && let Some((made_by, _)) = producer(value)
                     {
-                        kept[made_by as usize] = true;
+                        kept[made_by.index()] = true;
                     }
                 }
             }
@@ -53,16 +53,16 @@ impl Graph {
         let values: BTreeMap<_, _> = used
             .iter()
             .enumerate()
-            .map(|(new, &old)| (old, new as ValueId))
+            .map(|(new, &old)| (old, ValueId::new(new)))
             .collect();
         let left = (0..self.nodes.len()).filter(|&id| kept[id]);
         let nodes: BTreeMap<_, _> = left
             .enumerate()
-            .map(|(new, old)| (old as NodeId, new as NodeId))
+            .map(|(new, old)| (NodeId::new(old), NodeId::new(new)))
             .collect();
         self.values = used
             .iter()
-            .map(|&old| self.values[old as usize].clone())
+            .map(|&old| self.values[old.index()].clone())
             .collect();
         for value in &mut self.values {
             let producer = value.producer.take();

@@ -5,7 +5,7 @@ use super::{Finding, Law, Laws, Trial, compare};
 use crate::evaluate::{EvaluateError, Values};
 use crate::{Array, Full};
 use highwater_graph::{
-    Backward, Category, DType, Graph, OpError, Operand, Phase, Shape, Site, Spec,
+    Backward, Category, DType, Graph, NodeId, OpError, Operand, Phase, Shape, Site, Spec,
 };
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -146,7 +146,7 @@ fn ask(trial: &Trial<'_>, question: &Question) -> Result<Answer, OpError> {
     }
     let op = Arc::clone(&trial.sample.op);
     let outputs = graph.add(op, &inputs, &site(Phase::Forward))?;
-    let node = graph.nodes().len() as u32 - 1;
+    let node = NodeId::new(graph.nodes().len() - 1);
     let mut give = |graph: &mut Graph, dtype: DType, array: &Array| {
         let dense = Spec::contiguous(dtype, array.shape.clone());
         let operand = graph.add_input(dense, Category::Gradient);

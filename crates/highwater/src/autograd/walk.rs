@@ -12,7 +12,8 @@
 //! 4. the results are added up in the order in which they came.
 
 use highwater_graph::{
-    Backward, CellId, Graph, Layout, NodeId, OpError, Operand, Phase, Shape, Site, Source, Version,
+    Backward, CellId, Graph, Layout, NodeId, OpError, Operand, Phase, Shape, Site, Source, ValueId,
+    Version,
 };
 use highwater_ops::{Add, Copy, Full, ScatterViews};
 use smallvec::SmallVec;
@@ -60,10 +61,8 @@ pub(crate) fn backward(
     let seed = walk.emit(Arc::new(seed), &[], &site)?;
     walk.contribute(root.source, root.spec.layout.clone(), seed);
     let last = walk.graph.producer(root).map(|(node, _)| node);
-    for node in (0..=last.unwrap_or(0))
-        .rev()
-        .take(last.map_or(0, |last| last as usize + 1))
-    {
+    let count = last.map_or(0, |last| last.index() + 1);
+    for node in NodeId::below(count).rev() {
         walk.visit(node, location)?;
     }
     walk.leaves(&site)
@@ -98,7 +97,7 @@ impl Walk<'_> {
 
     fn contribute(&mut self, source: Source, layout: Layout, grad: Operand) {
         let contributions = match source {
-            Source::Value(id) => &mut self.values[id as usize],
+            Source::Value(id) => &mut self.values[id.index()],
             Source::Cell(id, version) => self.cells.entry((id, version)).or_default(),
         };
         contributions.push((layout, grad));
@@ -106,19 +105,19 @@ impl Walk<'_> {
 
     fn take(&mut self, source: Source) -> Vec<Contribution> {
         match source {
-            Source::Value(id) => std::mem::take(&mut self.values[id as usize]),
+            Source::Value(id) => std::mem::take(&mut self.values[id.index()]),
             Source::Cell(id, version) => self.cells.remove(&(id, version)).unwrap_or_default(),
         }
     }
 
     fn contributions(&self, source: Source) -> &[Contribution] {
         match source {
-            Source::Value(id) => &self.values[id as usize],
+            Source::Value(id) => &self.values[id.index()],
             Source::Cell(id, version) => self.cells.get(&(id, version)).map_or(&[], Vec::as_slice),
         }
     }
 
-    fn visit(&mut self, id: u32, location: &'static Location<'static>) -> Result<(), Stop> {
+    fn visit(&mut self, id: NodeId, location: &'static Location<'static>) -> Result<(), Stop> {
         let node = self.graph.node(id);
         if !node.inputs.iter().any(|input| input.requires_grad) {
             return Ok(());
@@ -126,7 +125,7 @@ impl Walk<'_> {
         let (op, outputs) = (Arc::clone(&node.op), node.outputs.clone());
         if outputs
             .iter()
-            .all(|&output| self.values[output as usize].is_empty())
+            .all(|&output| self.values[output.index()].is_empty())
         {
             return Ok(());
         }
@@ -278,13 +277,13 @@ impl Walk<'_> {
     }
 
     fn leaves(mut self, site: &Site) -> Result<Gradients, Stop> {
-        let values = (0..).zip(&self.values);
+        let values = self.values.iter().enumerate();
         let values = values.filter(|(_, contributions)| !contributions.is_empty());
         let cells = self
             .cells
             .keys()
             .map(|&(id, version)| Source::Cell(id, version));
-        let values = values.map(|(id, _)| Source::Value(id));
+        let values = values.map(|(index, _)| Source::Value(ValueId::new(index)));
         let sources: Vec<Source> = values.chain(cells).collect();
         let mut gradients = Gradients::with_capacity(sources.len());
         for source in sources {

@@ -7,7 +7,7 @@ use crate::error::{located, usage_error};
 use crate::pending::context::site;
 use crate::pending::handle::Handle;
 use crate::{Error, Result};
-use highwater_graph::{CellId, Operand, Phase, Source};
+use highwater_graph::{CellId, Operand, Phase, Source, ValueId};
 use highwater_ops::{Accumulate, Finite};
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -35,8 +35,10 @@ pub(crate) fn backward(
     // What the forward part writes waits for the guard, unless the loss comes of it; what is being
     // added to gradients is added first.
     let done = &state.pending.progress.done;
-    let adding = (0..)
-        .zip(state.pending.graph.nodes())
+    let adding = state
+        .pending
+        .graph
+        .numbered()
         .any(|(id, node)| node.is_write_of_backward() && !done.contains(&id));
     let awaits = root.value().is_some_and(|id| state.awaits_writes(id));
     if adding || awaits || !state.pending.grads.is_empty() {
@@ -94,7 +96,7 @@ fn check_leaves(
 fn accumulate(
     engine: &Engine,
     state: &mut State,
-    id: u32,
+    id: CellId,
     grad: Operand,
     location: &'static Location<'static>,
 ) -> Result<()> {
@@ -130,7 +132,7 @@ fn accumulate(
 fn leaf(
     engine: &Engine,
     state: &mut State,
-    id: u32,
+    id: ValueId,
     grad: Operand,
     location: &'static Location<'static>,
 ) -> Result<()> {

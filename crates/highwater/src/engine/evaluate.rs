@@ -14,7 +14,7 @@ use crate::report::told::Told;
 use crate::run::execute::{Failed, execute};
 use crate::run::machine::Machine;
 use crate::{Error, Result};
-use highwater_graph::{CellId, Graph, Operand, Source, ValueId, Version};
+use highwater_graph::{CellId, Graph, NodeId, Operand, Source, ValueId, Version};
 use highwater_plan::Families;
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -114,12 +114,12 @@ impl Engine {
         let needed = graph.reachable(&targets, |id| !done.contains(&id), |_| false);
         let is_needed = |id: &ValueId| {
             let producer = graph.value(*id).producer;
-            producer.is_some_and(|(node, _)| needed[node as usize])
+            producer.is_some_and(|(node, _)| needed[node.index()])
         };
         let overwritten = state.overwritten();
         let is_last_chance = |id: &ValueId| {
             let producer = graph.value(*id).producer;
-            producer.is_some_and(|(node, _)| overwritten[node as usize])
+            producer.is_some_and(|(node, _)| overwritten[node.index()])
         };
         let kept = kept.into_iter();
         targets.extend(kept.filter(|id| is_needed(id) || is_last_chance(id)));
@@ -142,8 +142,8 @@ impl Engine {
         state.memory.check_not_borrowed(false, Location::caller())?;
         let awaiting = state.pending.awaiting(&state.memory.storages);
         let done = &state.pending.progress.done;
-        let pending = |id: &u32| !done.contains(id) && !awaiting[*id as usize];
-        let nodes = (0..state.pending.graph.nodes().len() as u32).filter(pending);
+        let pending = |id: &NodeId| !done.contains(id) && !awaiting[id.index()];
+        let nodes = NodeId::below(state.pending.graph.nodes().len()).filter(pending);
         let targets = nodes
             .flat_map(|id| state.pending.graph.node(id).outputs.to_vec())
             .collect();
@@ -289,7 +289,7 @@ fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
     let nodes = compiled.nodes.iter().map(|&id| graph.node(id));
     let made: BTreeSet<(CellId, Version)> = nodes
         .flat_map(|node| &node.writes)
-        .map(|&(cell, before)| (cell, before + 1))
+        .map(|&(cell, before)| (cell, before.next()))
         .collect();
     let is_made = |input: &Operand| match input.source {
         Source::Cell(id, version) => {

@@ -100,7 +100,7 @@ impl State {
         let storages = &self.memory.storages;
         let producer = self.pending.graph.value(id).producer;
         producer.is_some_and(|(node, _)| {
-            !storages.contains_key(&id) && self.pending.awaiting(storages)[node as usize]
+            !storages.contains_key(&id) && self.pending.awaiting(storages)[node.index()]
         })
     }
 

@@ -5,7 +5,7 @@ pub(crate) mod handle;
 
 use crate::store::memory::Storages;
 use handle::{Handle, HandleState, Leaf};
-use highwater_graph::{CellId, Graph, NodeId, Operand, Source, ValueId};
+use highwater_graph::{CellId, Graph, NodeId, Operand, Source, ValueId, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -117,7 +117,7 @@ impl Pending {
                 Source::Value(value) => {
                     let producer = self.graph.value(value).producer;
                     !storages.contains_key(&value)
-                        && producer.is_some_and(|(made_by, _)| found[made_by as usize])
+                        && producer.is_some_and(|(made_by, _)| found[made_by.index()])
                 }
             });
         }
@@ -142,14 +142,14 @@ impl Pending {
     pub(crate) fn inputs(&self, storages: &Storages) -> BTreeSet<ValueId> {
         let mut inputs = self.grad_values();
         let awaiting = self.awaiting(storages);
-        for (id, node) in (0..).zip(self.graph.nodes()) {
+        for (id, node) in self.graph.numbered() {
             if !node.op.effect().is_repeatable() && !self.progress.done.contains(&id) {
                 inputs.extend(node.inputs.iter().filter_map(Operand::value));
             }
         }
         inputs.retain(|&id| {
             let producer = self.graph.value(id).producer;
-            storages.contains_key(&id) || producer.is_none_or(|(node, _)| !awaiting[node as usize])
+            storages.contains_key(&id) || producer.is_none_or(|(node, _)| !awaiting[node.index()])
         });
         inputs
     }
@@ -208,12 +208,13 @@ impl Pending {
         present: impl Iterator<Item = (ValueId, u64)>,
         storages: &Storages,
     ) {
-        let nodes = self.graph.nodes().len() as NodeId;
-        let values = self.graph.values().len() as ValueId;
+        let (nodes, values) = (self.graph.nodes().len(), self.graph.values().len());
         let progress = &mut self.progress;
-        progress.done.extend(ran.filter(|&node| node < nodes));
+        progress
+            .done
+            .extend(ran.filter(|&node| node.index() < nodes));
         progress.residents = present
-            .filter(|(value, _)| *value < values && !storages.contains_key(value))
+            .filter(|(value, _)| value.index() < values && !storages.contains_key(value))
             .collect();
     }
 
@@ -221,7 +222,7 @@ impl Pending {
     pub(crate) fn become_cells(&mut self, cells: &BTreeMap<ValueId, CellId>) {
         let follow = |operand: &mut Operand| {
             if let Some(&cell) = operand.value().and_then(|id| cells.get(&id)) {
-                operand.source = Source::Cell(cell, 0);
+                operand.source = Source::Cell(cell, Version::default());
             }
         };
         self.graph.follow(follow);

@@ -102,8 +102,8 @@ pub(crate) fn compile(
 ) -> Compiled {
     let started = Instant::now();
     let needed = needed_nodes(from, targets, effects);
-    let nodes: Vec<NodeId> = (0..needed.len() as NodeId)
-        .filter(|&id| needed[id as usize])
+    let nodes: Vec<NodeId> = NodeId::below(needed.len())
+        .filter(|id| needed[id.index()])
         .collect();
     let mut numbers = Numbers::new(from.graph);
     let mut problem = Problem::default();
@@ -349,14 +349,14 @@ fn needed_nodes(
     let mut needed = vec![false; graph.nodes().len()];
     let produce = |needed: &mut Vec<bool>, id: ValueId| {
         if let Some((node, _)) = graph.value(id).producer {
-            needed[node as usize] = true;
+            needed[node.index()] = true;
         }
     };
     for target in targets {
         produce(&mut needed, target);
     }
     for (id, node) in graph.nodes().iter().enumerate().rev() {
-        let done = from.progress.done.contains(&(id as NodeId));
+        let done = from.progress.done.contains(&NodeId::new(id));
         let effect = !node.op.effect().is_repeatable();
         needed[id] |= effects && effect && !done;
         // An external value of a node that ran is there for good.
@@ -396,7 +396,7 @@ impl Numbers {
     }
 
     fn value(&mut self, id: ValueId) -> plan::ValueId {
-        *self.values[id as usize].get_or_insert_with(|| {
+        *self.values[id.index()].get_or_insert_with(|| {
             self.order.push(Origin::Value(id));
             self.order.len() as plan::ValueId - 1
         })
@@ -410,10 +410,15 @@ impl Numbers {
         })
     }
 
-    fn cell(&mut self, graph: &Graph, id: CellId, version: Version) -> (plan::CellId, Version) {
+    fn cell(
+        &mut self,
+        graph: &Graph,
+        id: CellId,
+        version: Version,
+    ) -> (plan::CellId, plan::Version) {
         let next = self.cells.len() as plan::CellId;
         let number = *self.cells.entry(id).or_insert(next);
-        let in_memory = graph.cell(id).map_or(0, |cell| cell.evaluated);
-        (number, version.saturating_sub(in_memory))
+        let in_memory = graph.cell(id).map(|cell| cell.evaluated);
+        (number, version.since(in_memory.unwrap_or_default()))
     }
 }

@@ -83,7 +83,7 @@ impl CellBytes {
         let version = self.version.load(Ordering::Acquire);
         match &self.extent {
             Some(extent) if version > 0 => {
-                let cell = u64::from(id);
+                let cell = id.number();
                 extent.read(Tag { cell, version }, to)?;
                 Ok(to.len() as u64)
             }
@@ -101,7 +101,7 @@ impl CellBytes {
             return Ok(0);
         };
         let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
-        let cell = u64::from(id);
+        let cell = id.number();
         extent.write(Tag { cell, version }, from)?;
         Ok(from.len() as u64)
     }
@@ -356,7 +356,7 @@ impl CellStore {
             return Ok(false);
         }
         let on_disk = self.all.iter_mut().filter_map(|(&id, cell)| {
-            let written = (cell.version.load(Ordering::Acquire) > 0).then_some(u64::from(id));
+            let written = (cell.version.load(Ordering::Acquire) > 0).then_some(id.number());
             Some((id, written, cell.extent.as_mut()?))
         });
         let mut on_disk: Vec<(CellId, Option<u64>, &mut TierExtent)> = on_disk.collect();

@@ -66,7 +66,7 @@ impl Buffer {
         let mut state = engine.lock();
         let state = &mut *state;
         let cell = state.pending.graph.cell(self.id());
-        if cell.is_some_and(|cell| cell.version - cell.evaluated >= PENDING) {
+        if cell.is_some_and(|cell| cell.version.since(cell.evaluated) >= PENDING) {
             engine.evaluate_effects(state, None, location)?;
             state.compact(None);
         }

@@ -128,7 +128,7 @@ fn new_region(engine: &Engine) -> u32 {
 
 /// The pending nodes of a checkpoint.
 fn nodes_of(state: &State, region: u32) -> Vec<NodeId> {
-    let nodes = (0..).zip(state.pending.graph.nodes());
+    let nodes = state.pending.graph.numbered();
     let inside = nodes.filter(|(_, node)| {
         let site = &node.site;
         site.phase == Phase::Forward && site.checkpoint.is_some_and(|found| found.region == region)
