@@ -39,7 +39,12 @@ fn planned(problem: &Problem) -> (Family, f64) {
 fn print(sample: &Sample) {
     let (family, planning) = planned(&sample.problem);
     let all = chosen(&family, &sample.problem, u64::MAX).expect("no budget is too small");
-    let floor = chosen(&family, &sample.problem, family.floor().arena_bytes).expect("the floor");
+    let floor = chosen(
+        &family,
+        &sample.problem,
+        family.floor(&sample.problem).arena_bytes,
+    )
+    .expect("the floor");
     let others = segments(sample);
     println!(
         "\n### {}\n\n{} nodes, planned in {planning:.2} s; all kept {:.0} MB, of which the backward \

@@ -45,7 +45,7 @@ fn main() {
         let start = Instant::now();
         let family = Family::build(&problem, Policy::Auto).expect("a sound problem");
         let planning = start.elapsed().as_secs_f64();
-        let floor = family.floor().arena_bytes >> 20;
+        let floor = family.floor(&problem).arena_bytes >> 20;
         println!(
             "{name}: {} nodes, planned in {planning:.2} s, floor {floor} MiB",
             problem.nodes.len()

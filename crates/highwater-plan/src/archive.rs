@@ -1,27 +1,18 @@
 //! The best settings found for each peak.
 
-use crate::simulate::Outcome;
+use crate::outcome::Candidate;
 use std::collections::BTreeMap;
-
-/// Settings and what they come to.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Found {
-    pub(crate) settings: Vec<u8>,
-    /// Where updates stand.
-    pub(crate) due: Vec<u32>,
-    pub(crate) outcome: Outcome,
-}
 
 /// For each peak the fastest settings found; slower ones with a higher peak are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
-    best: BTreeMap<u64, Found>,
+    best: BTreeMap<u64, Candidate>,
     /// How many offers were taken.
     pub(crate) taken: u64,
 }
 
 impl Archive {
-    pub(crate) fn offer(&mut self, found: &Found) {
+    pub(crate) fn offer(&mut self, found: &Candidate) {
         let outcome = found.outcome;
         let below = self.best.range(..=outcome.peak).next_back();
         if below.is_some_and(|(_, f)| f.outcome.seconds <= outcome.seconds) {
@@ -41,7 +32,7 @@ impl Archive {
     }
 
     /// The fastest with a peak of at most `bytes`.
-    pub(crate) fn within(&self, bytes: u64) -> Option<&Found> {
+    pub(crate) fn within(&self, bytes: u64) -> Option<&Candidate> {
         self.best
             .range(..=bytes)
             .next_back()
@@ -49,7 +40,7 @@ impl Archive {
     }
 
     /// All, least peak first.
-    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Found> {
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Candidate> {
         self.best.values()
     }
 }

@@ -1,25 +1,7 @@
 //! What makes a problem malformed. The planner may index freely after this has passed.
 
-use crate::problem::{BLOCK, CellId, Effect, Home, Node, NodeId, Problem, Tier, ValueId, Version};
+use crate::problem::{CellId, Effect, Home, Lane, Node, NodeId, Problem, ValueId, Version};
 use thiserror::Error;
-
-/// Every buffer and scratch starts at a multiple of this many bytes.
-pub const ALIGN: u64 = 64;
-
-/// Bytes that a value takes on a tier: on disk, whole blocks behind a header of one.
-#[must_use]
-pub const fn footprint_on(tier: Tier, bytes: u64) -> u64 {
-    match tier {
-        Tier::Host => footprint(bytes),
-        Tier::Disk => BLOCK + bytes.next_multiple_of(BLOCK),
-    }
-}
-
-/// Bytes that a buffer takes in the arena: its size rounded up to [`ALIGN`].
-#[must_use]
-pub const fn footprint(bytes: u64) -> u64 {
-    bytes.div_ceil(ALIGN) * ALIGN
-}
 
 /// A problem that cannot be planned because it makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -64,8 +46,8 @@ pub enum ProblemError {
         /// Its producer.
         node: NodeId,
     },
-    /// A resident value at an offset that is not a multiple of [`ALIGN`], or beyond 2^62.
-    #[error("value {value} is resident at offset {offset}, which is not a multiple of 64 in range")]
+    /// A resident value at an offset that is not a multiple of [`Problem::align`], or beyond 2^62.
+    #[error("value {value} is resident at offset {offset}, which is misaligned or out of range")]
     BadOffset {
         /// The value.
         value: ValueId,
@@ -165,6 +147,20 @@ pub enum ProblemError {
         /// The value.
         value: ValueId,
     },
+    /// A node in a lane of transfers.
+    #[error("node {node} is said to run in the lane {lane:?}, which is for transfers")]
+    BadLane {
+        /// The node.
+        node: NodeId,
+        /// The lane.
+        lane: Lane,
+    },
+    /// An alignment that is no power of two, or absurd.
+    #[error("buffers cannot start at multiples of {align} bytes: it is no power of two below 2^30")]
+    BadAlign {
+        /// The alignment.
+        align: u64,
+    },
     /// Sizes whose sum does not fit 62 bits.
     #[error("the sizes of values and scratch are too large to be added up")]
     TooLarge,
@@ -183,6 +179,10 @@ pub(crate) fn producers(problem: &Problem) -> Vec<Option<NodeId>> {
 
 /// Checks everything that can be checked without planning.
 pub(crate) fn check(problem: &Problem) -> Result<(), ProblemError> {
+    let align = problem.align;
+    if !align.is_power_of_two() || align >= 1 << 30 {
+        return Err(ProblemError::BadAlign { align });
+    }
     sizes(problem)?;
     edges(problem)?;
     for (node, n) in (0..).zip(&problem.nodes) {
@@ -196,6 +196,10 @@ pub(crate) fn check(problem: &Problem) -> Result<(), ProblemError> {
             }
         }
         optional(node, n)?;
+        if !matches!(n.lane, Lane::Compute | Lane::Communicate) {
+            let lane = n.lane;
+            return Err(ProblemError::BadLane { node, lane });
+        }
         let fills = !n.outputs.is_empty() || !n.writes.is_empty() || n.scratch_bytes > 0;
         if n.effect == Effect::Guard && fills {
             return Err(ProblemError::GuardFills { node });
@@ -234,7 +238,7 @@ fn sizes(problem: &Problem) -> Result<(), ProblemError> {
     for bytes in values.chain(scratch) {
         sum = sum
             .checked_add(bytes)
-            .and_then(|s| s.checked_add(ALIGN))
+            .and_then(|s| s.checked_add(problem.align))
             .filter(|&s| s < 1 << 62)
             .ok_or(ProblemError::TooLarge)?;
     }
@@ -320,7 +324,7 @@ fn residents(problem: &Problem) -> Result<(), ProblemError> {
     let mut ranges = Vec::new();
     for (value, v) in (0..).zip(&problem.values) {
         if let Home::Resident { offset } = v.home {
-            if offset % ALIGN != 0 || offset >= 1 << 62 {
+            if offset % problem.align != 0 || offset >= 1 << 62 {
                 return Err(ProblemError::BadOffset { value, offset });
             }
             if v.bytes > 0 {

@@ -1,15 +1,15 @@
 //! From settings to a plan: the simulated runs, frees and transfers, with offsets, and transfers moved
 //! to where they overlap with runs.
 
-use crate::archive::Found;
-use crate::check::footprint_on;
-use crate::lanes::{Line, finish};
+use crate::lanes::finish;
+use crate::outcome::{Candidate, Fresh, Recorder, Stuck};
 use crate::pack::{Buffer, Effort, pack};
 use crate::plan::{Action, Plan};
-use crate::problem::{BLOCK, Home, NodeId, Problem, Tier, ValueId};
+use crate::problem::{BLOCK, Home, NodeId, Problem, Tier, ValueId, footprint_on};
 use crate::program::Program;
 use crate::schedule::{Schedule, Transfer, Work, schedule};
-use crate::simulate::{Fresh, Recorder, Simulator, Stuck, spilled};
+use crate::setting::spilled;
+use crate::simulate::Simulator;
 
 /// How much of what memory is left may be filled by what was fetched early, most first.
 const AHEAD: [f64; 3] = [1.0, 0.5, 0.2];
@@ -71,7 +71,7 @@ impl Carried {
         problem: &Problem,
         program: &Program,
         simulator: &mut Simulator,
-        found: &Found,
+        found: &Candidate,
     ) -> Result<Carried, Stuck> {
         let mut trace = Trace::default();
         let outcome = simulator.record(&found.settings, &found.due, &mut trace)?;
@@ -126,7 +126,7 @@ impl Carried {
         let align = problem.tiers.disk.map_or(1, |_| BLOCK);
         let packing = pack(&layout.buffers, effort, align);
         let offset = |buffer: u32| packing.offsets[buffer as usize];
-        let mut lines: Vec<Line> = Vec::with_capacity(self.trace.events.len());
+        let mut lines: Vec<Action> = Vec::with_capacity(self.trace.events.len());
         let (mut fresh, mut scratch) = (
             self.trace.fresh.iter().zip(&layout.placed),
             layout.scratch.iter(),
@@ -134,22 +134,22 @@ impl Carried {
         let fetch = |index: usize| {
             let Transfer { value, tier, .. } = self.work.fetches[index];
             let offset = offset(layout.fetched[index]);
-            Line::new(Action::Fetch {
+            Action::Fetch {
                 value,
                 tier,
                 offset,
-            })
+            }
         };
         let (mut issued, mut run) = (0, 0);
         for &event in &self.trace.events {
             match event {
                 Event::Fetch(..) => {}
-                Event::Free(value) => lines.push(Line::new(Action::Free { value })),
-                Event::Evict(value, tier) => lines.push(Line::new(Action::Evict {
+                Event::Free(value) => lines.push(Action::Free { value }),
+                Event::Evict(value, tier) => lines.push(Action::Evict {
                     value,
                     tier,
                     place: None,
-                })),
+                }),
                 Event::Run(node, count) => {
                     run += 1;
                     while schedule.issue.get(issued).is_some_and(|&at| at <= run) {
@@ -164,18 +164,18 @@ impl Carried {
                         outputs[at] = Some(offset(buffer));
                     }
                     if program.guard[node as usize] {
-                        lines.push(Line::new(Action::Guard { node }));
+                        lines.push(Action::Guard { node });
                         continue;
                     }
                     let scratch = (n.scratch_bytes > 0).then(|| {
                         let buffer = scratch.next().expect("each run with scratch has a buffer");
                         offset(*buffer)
                     });
-                    lines.push(Line::new(Action::Run {
+                    lines.push(Action::Run {
                         node,
                         outputs,
                         scratch,
-                    }));
+                    });
                 }
             }
         }
@@ -209,7 +209,7 @@ pub(crate) fn emit(
     problem: &Problem,
     program: &Program,
     simulator: &mut Simulator,
-    found: &Found,
+    found: &Candidate,
     (budget, effort): (u64, Effort),
 ) -> Result<Plan, Stuck> {
     let carried = Carried::new(problem, program, simulator, found)?;

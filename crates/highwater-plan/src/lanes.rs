@@ -1,25 +1,27 @@
 //! Lanes and waits: what must have completed before each instruction starts, so that every order of the
 //! lanes is right; and the figures that follow from the list.
 
-use crate::check::footprint_on;
-use crate::pack::{Buffer, Effort, pack};
-use crate::plan::{Action, Instruction, Lane, Plan};
-use crate::problem::{Effect, Home, NodeId, Problem, Tier, ValueId};
+use crate::crossing::Crossing;
+use crate::places::give_places;
+use crate::plan::{Action, Instruction, Plan};
+use crate::problem::{Effect, Home, Lane, NodeId, Problem, Tier, ValueId, footprint_on};
 use crate::timeline::timeline;
 
-const LANES: usize = 5;
+pub(crate) const LANES: usize = 6;
 
-/// An instruction in the making.
-#[derive(Debug)]
-pub(crate) struct Line {
-    action: Action,
-    lane: Lane,
-}
-
-impl Line {
-    pub(crate) fn new(action: Action) -> Line {
+/// Adds lanes, waits, places on tiers and figures to a list.
+pub(crate) fn finish(problem: &Problem, mut lines: Vec<Action>, mut plan: Plan) -> Plan {
+    give_places(problem, &mut lines, &mut plan);
+    let mut writer = Writer::new(problem);
+    // Values are freed by the lane of the run that they go with.
+    let mut running = Lane::Compute;
+    for action in lines {
         let lane = match &action {
-            Action::Run { .. } | Action::Free { .. } | Action::Guard { .. } => Lane::Compute,
+            Action::Run { node, .. } | Action::Guard { node } => {
+                running = problem.nodes[*node as usize].lane;
+                running
+            }
+            Action::Free { .. } => running,
             Action::Evict { tier, .. } => match tier {
                 Tier::Host => Lane::DeviceToHost,
                 Tier::Disk => Lane::Write,
@@ -29,73 +31,18 @@ impl Line {
                 Tier::Disk => Lane::Read,
             },
         };
-        Line { action, lane }
+        writer.push(action, lane);
     }
-}
-
-/// Adds waits, places on tiers and figures to a list.
-pub(crate) fn finish(problem: &Problem, mut lines: Vec<Line>, mut plan: Plan) -> Plan {
-    give_places(problem, &mut lines, &mut plan);
-    let mut writer = Writer::new(problem);
-    for line in lines {
-        writer.push(line);
-    }
-    plan.instructions = writer.instructions;
     plan.live_bytes = writer.most;
     plan.peak_instruction = writer.peak;
     (plan.recomputed_nodes, plan.recompute_seconds) =
         (writer.recomputed_nodes, writer.recompute_seconds);
-    plan.seconds = writer.seconds;
+    plan.seconds = writer.seconds();
+    plan.instructions = writer.instructions;
     if plan.moved_bytes() > 0 {
         plan.seconds = timeline(problem, &plan).seconds;
     }
     plan
-}
-
-/// Gives what is evicted, other than cells, a place on its tier, and counts what is moved.
-fn give_places(problem: &Problem, lines: &mut [Line], plan: &mut Plan) {
-    for tier in Tier::ALL {
-        let mut copies: Vec<(usize, Buffer)> = Vec::new();
-        let mut copy_of: Vec<Option<usize>> = vec![None; problem.values.len()];
-        for (i, line) in lines.iter().enumerate() {
-            let time = i as u32;
-            match line.action {
-                Action::Evict { value, tier: t, .. } if t == tier => {
-                    let bytes = problem.values[value as usize].bytes;
-                    plan.traffic_mut(tier).written_bytes += bytes;
-                    if !matches!(problem.values[value as usize].home, Home::Cell(_)) {
-                        copy_of[value as usize] = Some(copies.len());
-                        let bytes = footprint_on(tier, bytes);
-                        let (from, to, fixed) = (time, time, None);
-                        copies.push((
-                            i,
-                            Buffer {
-                                bytes,
-                                from,
-                                to,
-                                fixed,
-                            },
-                        ));
-                    }
-                }
-                Action::Fetch { value, tier: t, .. } if t == tier => {
-                    plan.traffic_mut(tier).read_bytes += problem.values[value as usize].bytes;
-                    if let Some(copy) = copy_of[value as usize] {
-                        copies[copy].1.to = time;
-                    }
-                }
-                _ => {}
-            }
-        }
-        let buffers: Vec<Buffer> = copies.iter().map(|copy| copy.1).collect();
-        let packing = pack(&buffers, Effort::Quick, 1);
-        for (&(i, _), &offset) in copies.iter().zip(&packing.offsets) {
-            if let Action::Evict { place, .. } = &mut lines[i].action {
-                *place = Some(offset);
-            }
-        }
-        plan.traffic_mut(tier).spill_bytes = packing.height;
-    }
 }
 
 /// A range of the arena or of a tier, and the instruction that has to be over before it is used again.
@@ -123,8 +70,8 @@ impl Range {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     offset: u64,
-    /// The fetch that brought it.
-    fetch: Option<u32>,
+    /// The instruction that filled it; `None` if it is there from the start.
+    since: Option<u32>,
 }
 
 /// Numbers of instructions, counted from 1, that are over in each lane.
@@ -152,18 +99,23 @@ struct Writer<'a> {
     most: u64,
     peak: u32,
     ran: Vec<bool>,
-    seconds: f64,
+    /// Per node: the seconds of its first run. They are added up in the order of nodes, so that plans that
+    /// run the same come to the same.
+    first: Vec<f64>,
+    /// What orders runs of several lanes, if there are any.
+    crossing: Option<Crossing>,
     recomputed_nodes: u32,
     recompute_seconds: f64,
 }
 
 fn index(lane: Lane) -> usize {
     match lane {
-        Lane::Compute | Lane::Communicate => 0,
+        Lane::Compute => 0,
         Lane::HostToDevice => 1,
         Lane::DeviceToHost => 2,
         Lane::Read => 3,
         Lane::Write => 4,
+        Lane::Communicate => 5,
     }
 }
 
@@ -176,7 +128,7 @@ impl<'a> Writer<'a> {
                 bytes += problem.footprint(v.bytes);
                 Some(Place {
                     offset,
-                    fetch: None,
+                    since: None,
                 })
             }
             _ => None,
@@ -201,7 +153,8 @@ impl<'a> Writer<'a> {
                 .iter()
                 .map(|n| n.done && n.effect == Effect::Repeatable)
                 .collect(),
-            seconds: 0.0,
+            first: vec![0.0; problem.nodes.len()],
+            crossing: problem.has_lanes().then(|| Crossing::new(problem)),
             recomputed_nodes: 0,
             recompute_seconds: 0.0,
         }
@@ -212,10 +165,17 @@ impl<'a> Writer<'a> {
             .footprint(self.problem.values[v as usize].bytes)
     }
 
-    fn push(&mut self, Line { action, lane }: Line) {
+    fn push(&mut self, action: Action, lane: Lane) {
         let i = self.instructions.len() as u32;
         let lane_index = index(lane);
         let mut known = Waits::new(self, lane_index);
+        if lane != Lane::Compute {
+            known.after(self.last[0]);
+        }
+        if let Some(crossing) = &mut self.crossing {
+            let mut wait = |other| known.after((other != i).then_some(other));
+            crossing.follow(self.problem, (i, lane_index), &action, &mut wait);
+        }
         match &action {
             Action::Run {
                 node,
@@ -238,7 +198,6 @@ impl<'a> Writer<'a> {
             Action::Guard { node } => self.needs(*node, &mut known),
             Action::Free { .. } => {}
             Action::Evict { value, tier, place } => {
-                known.after(self.last[0]);
                 let (made, read) = self.copies[*value as usize][*tier as usize];
                 known.after(made);
                 known.after(read);
@@ -258,7 +217,6 @@ impl<'a> Writer<'a> {
                 tier,
                 offset,
             } => {
-                known.after(self.last[0]);
                 known.after(self.copies[*value as usize][*tier as usize].0);
                 self.clear(*offset, self.size(*value), &mut known);
             }
@@ -281,16 +239,16 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Waits for the fetches of a node's inputs.
+    /// Waits for what filled a node's inputs.
     fn needs(&self, node: NodeId, known: &mut Waits) {
         for &v in &self.problem.nodes[node as usize].inputs {
             self.brought(v, known);
         }
     }
 
-    /// Waits for the fetch that brought a value, if one did.
+    /// Waits for what filled a value.
     fn brought(&self, v: ValueId, known: &mut Waits) {
-        known.after(self.there[v as usize].and_then(|place| place.fetch));
+        known.after(self.there[v as usize].and_then(|place| place.since));
     }
 
     /// Waits for evictions from a range of the arena.
@@ -302,10 +260,10 @@ impl<'a> Writer<'a> {
 
     /// Follows what an instruction does to the arena, and counts what is alive.
     fn carry_out(&mut self, i: u32, action: &Action, at: (usize, Clock)) {
-        let mut scratch = 0;
+        let (mut scratch, mut taken) = (0, Vec::new());
         match action {
             Action::Run { node, outputs, .. } => {
-                self.fill(*node, outputs);
+                taken = self.fill(i, *node, outputs);
                 scratch = self.problem.nodes[*node as usize].scratch_bytes;
                 self.ran(*node, self.problem.run_seconds(*node, outputs));
             }
@@ -318,7 +276,7 @@ impl<'a> Writer<'a> {
                 self.bytes += self.size(*value);
                 self.there[*value as usize] = Some(Place {
                     offset: *offset,
-                    fetch: Some(i),
+                    since: Some(i),
                 });
                 self.copies[*value as usize][*tier as usize].1 = Some(i);
                 if let Some(copy) = self.spilled_at(*value, *tier) {
@@ -341,14 +299,44 @@ impl<'a> Writer<'a> {
         if let Action::Free { value } | Action::Evict { value, .. } = action {
             self.bytes -= self.size(*value);
             let left = self.there[*value as usize].take();
-            if let (Some(left), Action::Evict { tier, place, .. }) = (left, action) {
-                self.evict(i, *value, left, (*tier, *place, at.0));
+            match (left, action) {
+                (Some(left), Action::Evict { tier, place, .. }) => {
+                    self.evict(i, *value, left, (*tier, *place, at.0));
+                }
+                (Some(left), _) => self.leave(i, at.0, left.offset, self.size(*value)),
+                _ => {}
             }
+        }
+        for (offset, bytes) in taken {
+            self.leave(i, at.0, offset, bytes);
+        }
+        if let Action::Run {
+            node,
+            scratch: Some(offset),
+            ..
+        } = action
+        {
+            let bytes = self.problem.nodes[*node as usize].scratch_bytes;
+            self.leave(i, at.0, *offset, self.problem.footprint(bytes));
+        }
+    }
+
+    /// Notes that bytes are free once an instruction of another lane than that of kernels is over.
+    fn leave(&mut self, i: u32, lane: usize, from: u64, bytes: u64) {
+        if lane > 0 && bytes > 0 {
+            self.leaving.push(Range {
+                from,
+                to: from + bytes,
+                until: i,
+                lane,
+            });
         }
     }
 
     /// Places what a run fills.
-    fn fill(&mut self, node: NodeId, outputs: &[Option<u64>]) {
+    /// Answers the ranges, and their bytes, that inputs had before.
+    fn fill(&mut self, i: u32, node: NodeId, outputs: &[Option<u64>]) -> Vec<(u64, u64)> {
+        let mut taken = Vec::new();
         let n = &self.problem.nodes[node as usize];
         for (o, (&v, offset)) in (0..).zip(n.outputs.iter().zip(outputs)) {
             let Some(offset) = *offset else { continue };
@@ -359,14 +347,18 @@ impl<'a> Writer<'a> {
                 size > 0 && self.there[*u as usize].is_some_and(|place| place.offset == offset)
             };
             match takes.find(over) {
-                Some(input) => self.there[input as usize] = None,
+                Some(input) => {
+                    self.there[input as usize] = None;
+                    taken.push((offset, size));
+                }
                 None => self.bytes += size,
             }
             self.there[v as usize] = Some(Place {
                 offset,
-                fetch: None,
+                since: Some(i),
             });
         }
+        taken
     }
 
     /// Notes that a value is on its way to a tier.
@@ -408,11 +400,17 @@ impl<'a> Writer<'a> {
     }
 
     fn ran(&mut self, node: NodeId, seconds: f64) {
-        self.seconds += seconds;
         if std::mem::replace(&mut self.ran[node as usize], true) {
             self.recomputed_nodes += 1;
             self.recompute_seconds += seconds;
+        } else {
+            self.first[node as usize] = seconds;
         }
+    }
+
+    /// Of all runs, one after the other.
+    fn seconds(&self) -> f64 {
+        self.first.iter().sum::<f64>() + self.recompute_seconds
     }
 }
 

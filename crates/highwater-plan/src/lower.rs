@@ -3,11 +3,12 @@
 //! Moves are taken in batches whose bytes come to what the peak is over, so that the number of
 //! simulations hardly grows with the number of values; a batch that does not help is halved.
 
-use crate::archive::Found;
+use crate::outcome::Candidate;
 use crate::problem::Tier;
 use crate::problem::ValueId;
 use crate::search::Search;
-use crate::simulate::{Held, KEEP, NEVER, RELEASE, awaited, spill, spilled};
+use crate::setting::{KEEP, NEVER, RELEASE, awaited, spill, spilled};
+use crate::simulate::Held;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -52,7 +53,7 @@ impl PartialOrd for Move {
 
 impl Search<'_> {
     /// Raises settings until the peak is within the budget; `None` if it cannot.
-    pub(crate) fn lower(&mut self, mut found: Found, budget: u64) -> Option<Found> {
+    pub(crate) fn lower(&mut self, mut found: Candidate, budget: u64) -> Option<Candidate> {
         self.simulator.run(&found.settings, &found.due).ok()?;
         let mut excess = self.excess(budget);
         let mut known = Known::default();
@@ -96,7 +97,7 @@ impl Search<'_> {
 
     /// The best moves at the watched run, as many as come to `need` bytes. The cost of each is
     /// estimated with those before it in place.
-    fn batch(&self, found: &Found, need: u64, known: &Known) -> Vec<Move> {
+    fn batch(&self, found: &Candidate, need: u64, known: &Known) -> Vec<Move> {
         let mut settings = found.settings.clone();
         let mut heap: BinaryHeap<Move> = BinaryHeap::new();
         for held in &self.simulator.held {
@@ -327,14 +328,14 @@ impl Known {
         Move { score, ..m }
     }
 
-    fn learn(&mut self, m: &Move, from: &Found, to: &Found) {
+    fn learn(&mut self, m: &Move, from: &Candidate, to: &Candidate) {
         let cost = to.outcome.seconds - from.outcome.seconds;
         self.scores.insert(m.key(), score(m.bytes, cost));
     }
 }
 
 /// Whether moves cost what was estimated, or what is known of them.
-fn expected(batch: &[Move], from: &Found, to: &Found) -> bool {
+fn expected(batch: &[Move], from: &Candidate, to: &Candidate) -> bool {
     let cost = to.outcome.seconds - from.outcome.seconds;
     let estimated: f64 = batch.iter().map(|m| m.bytes as f64 / m.score).sum();
     cost <= estimated * 1.25 + from.outcome.seconds * 1e-6

@@ -5,6 +5,7 @@
 //! is taken.
 
 use crate::dice::Dice;
+use crate::linear::linear;
 use crate::skyline::skyline;
 use std::cmp::Reverse;
 
@@ -28,6 +29,8 @@ pub(crate) struct Packing {
 /// How hard packing tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effort {
+    /// Takes time linear in the buffers, or nearly.
+    Linear,
     /// Takes the first order.
     Quick,
     /// Takes the best of several orders, and goes on from there.
@@ -35,7 +38,7 @@ pub(crate) enum Effort {
 }
 
 /// A packing at most this much higher than the bytes alive, in thousandths, is good enough.
-const GOOD: u64 = 2;
+pub(crate) const GOOD: u64 = 2;
 /// Pairs of buffers that may be compared while more than the plain orders is tried.
 const WORK: usize = 8_000_000;
 /// Attempts at least, however many buffers there are.
@@ -51,6 +54,9 @@ const TINY: u64 = 4096;
 /// The large ones start at a multiple of `align` if their sizes are multiples of it.
 pub(crate) fn pack(buffers: &[Buffer], effort: Effort, align: u64) -> Packing {
     let peak = peak(buffers);
+    if effort == Effort::Linear {
+        return linear(buffers, align);
+    }
     let (tiny, rest): (Vec<u32>, Vec<u32>) =
         (0..buffers.len() as u32).partition(|&i| buffers[i as usize].bytes <= peak / TINY);
     let free = buffers.iter().all(|b| b.fixed.is_none());
@@ -186,7 +192,7 @@ type Key<'a> = &'a dyn Fn(&Buffer) -> (u128, u128);
 
 /// Orders in which first fit does well: large ones first, by bytes, by bytes and length of life, by
 /// length; and those first that stay longest, as on a stack.
-fn orders(buffers: &[Buffer]) -> impl Iterator<Item = Vec<u32>> {
+pub(crate) fn orders(buffers: &[Buffer]) -> impl Iterator<Item = Vec<u32>> {
     let length = |b: &Buffer| u64::from(b.to - b.from) + 1;
     let area = move |b: &Buffer| u128::from(b.bytes) * u128::from(length(b));
     let keys: [Key<'_>; 4] = [

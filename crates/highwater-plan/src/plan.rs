@@ -1,24 +1,7 @@
 //! What the planner answers: an instruction list with offsets.
 
-use crate::problem::{NodeId, Tier, ValueId};
+use crate::problem::{Lane, NodeId, Tier, ValueId};
 use serde::{Deserialize, Serialize};
-
-/// A queue whose instructions run in order; different lanes run at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Lane {
-    /// Kernels.
-    Compute,
-    /// Copies from the host to the device.
-    HostToDevice,
-    /// Copies from the device to the host.
-    DeviceToHost,
-    /// Reads from disk.
-    Read,
-    /// Writes to disk.
-    Write,
-    /// Collectives.
-    Communicate,
-}
 
 /// What an instruction does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 //! The way back up: lowers settings wherever that saves time and still fits.
 
-use crate::archive::Found;
+use crate::outcome::Candidate;
 use crate::problem::ValueId;
 use crate::search::Search;
-use crate::simulate::{KEEP, NEVER, RELEASE, awaited, spilled};
+use crate::setting::{KEEP, NEVER, RELEASE, awaited, spilled};
 
 /// Settings tried in vain, one after the other, before polishing is given up.
 const MISSES: u32 = 48;
@@ -13,13 +13,13 @@ const SWAPS: usize = 10;
 
 impl Search<'_> {
     /// Fills what room there is under a budget, to a fixed point.
-    pub(crate) fn polish(&mut self, mut found: Found, budget: u64) -> Found {
+    pub(crate) fn polish(&mut self, mut found: Candidate, budget: u64) -> Candidate {
         while !self.spent() && (self.fill(&mut found, budget) || self.single(&mut found, budget)) {}
         found
     }
 
     /// Polishes, and swaps values as long as that saves time.
-    pub(crate) fn refine(&mut self, found: Found, budget: u64) -> Found {
+    pub(crate) fn refine(&mut self, found: Candidate, budget: u64) -> Candidate {
         let mut found = self.polish(found, budget);
         while !self.spent() && self.swap(&mut found, budget) {
             found = self.polish(found, budget);
@@ -28,7 +28,7 @@ impl Search<'_> {
     }
 
     /// Keeps one of the dearest dropped values, and drops others for it.
-    fn swap(&mut self, found: &mut Found, budget: u64) -> bool {
+    fn swap(&mut self, found: &mut Candidate, budget: u64) -> bool {
         if self.simulator.run(&found.settings, &found.due).is_err() {
             return false;
         }
@@ -52,7 +52,7 @@ impl Search<'_> {
 
     /// Keeps as many dropped values as there seems to be room for, dearest by byte first. What
     /// they take while they are recomputed is counted twice, so the guess is on the safe side.
-    fn fill(&mut self, found: &mut Found, budget: u64) -> bool {
+    fn fill(&mut self, found: &mut Candidate, budget: u64) -> bool {
         if self.simulator.run(&found.settings, &found.due).is_err() {
             return false;
         }
@@ -85,7 +85,7 @@ impl Search<'_> {
     }
 
     /// Tries each setting by itself.
-    fn single(&mut self, found: &mut Found, budget: u64) -> bool {
+    fn single(&mut self, found: &mut Candidate, budget: u64) -> bool {
         if self.simulator.run(&found.settings, &found.due).is_err() {
             return false;
         }
@@ -122,7 +122,7 @@ impl Search<'_> {
     }
 
     /// Takes settings if they fit and save time.
-    fn accept(&mut self, found: &mut Found, settings: Vec<u8>, budget: u64) -> bool {
+    fn accept(&mut self, found: &mut Candidate, settings: Vec<u8>, budget: u64) -> bool {
         let Ok(next) = self.simulator.within(settings, &found.due, budget) else {
             return false;
         };
@@ -188,7 +188,7 @@ impl Search<'_> {
 }
 
 /// Whether settings save time, by more than rounding.
-fn faster(next: &Found, than: &Found) -> bool {
+fn faster(next: &Candidate, than: &Candidate) -> bool {
     next.outcome.seconds < than.outcome.seconds * (1.0 - 1e-12)
 }
 

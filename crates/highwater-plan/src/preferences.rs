@@ -2,8 +2,10 @@
 //! fits; below that the planner decides about their values by itself.
 
 use crate::check::ProblemError;
-use crate::family::{Family, Floor, Policy, Refusal};
+use crate::family::Family;
+use crate::floor::{Floor, Refusal};
 use crate::plan::Plan;
+use crate::policy::Policy;
 use crate::problem::{Pin, Problem};
 
 /// The plans of a problem, with its preferences followed where that can be.
@@ -18,7 +20,7 @@ pub struct Families {
 }
 
 impl Families {
-    /// Plans a problem.
+    /// Poses a problem to the planner; see [`Family::build`].
     ///
     /// # Errors
     /// If the problem makes no sense.
@@ -30,15 +32,29 @@ impl Families {
         })
     }
 
-    /// The same decisions for a problem of the same structure; see [`Family::adapt`].
+    /// These with the decisions made for a problem of the same structure; see [`Family::adapt`].
     #[must_use]
-    pub fn adapt(&self, problem: &Problem) -> Option<Families> {
-        let following = match &self.following {
-            Some(family) => Some(family.adapt(problem)?),
-            None => None,
+    pub fn adapt(&self, problem: &Problem, known: &Families) -> Option<Families> {
+        let following = match (&self.following, &known.following) {
+            (Some(family), Some(known)) => Some(family.adapt(problem, known)?),
+            _ => None,
         };
-        let free = self.free.adapt(problem)?;
+        let free = self.free.adapt(problem, &known.free)?;
         Some(Families { following, free })
+    }
+
+    /// Whether other plans than those that keep all have been looked for.
+    #[must_use]
+    pub fn is_searched(&self) -> bool {
+        self.free.is_searched() || self.following.as_ref().is_some_and(Family::is_searched)
+    }
+
+    /// The plan that keeps all and runs each node once, if it follows all preferences and fits: no other
+    /// is faster, and nothing has to be searched for it.
+    #[must_use]
+    pub fn all_kept(&self, problem: &Problem, budget: u64) -> Option<Plan> {
+        let family = self.following.as_ref().unwrap_or(&self.free);
+        family.all_kept(problem, budget)
     }
 
     /// The fastest plan whose arena fits; `problem` is the one that the families are of.
@@ -58,7 +74,10 @@ impl Families {
         let Some(following) = &self.following else {
             return self.free.choose_until(problem, budget);
         };
-        let least = following.floor().arena_bytes;
+        if let Some(plan) = following.all_kept(problem, budget) {
+            return Ok((plan, u64::MAX));
+        }
+        let least = following.floor(problem).arena_bytes;
         let below = least.saturating_sub(1);
         let found = following.choose_until(problem, budget);
         let free = self.free.choose_until(problem, budget.min(below));
@@ -70,7 +89,7 @@ impl Families {
             (Ok(found), Err(_)) => Ok(found),
             (Err(_), Err(_)) => Err(Refusal {
                 budget_bytes: budget,
-                floor: self.floor().clone(),
+                floor: self.floor(problem).clone(),
             }),
         }
     }
@@ -84,9 +103,9 @@ impl Families {
     }
 
     /// The least that would do, and what sets it.
-    pub fn floor(&self) -> &Floor {
-        let free = self.free.floor();
-        match self.following.as_ref().map(Family::floor) {
+    pub fn floor(&self, problem: &Problem) -> &Floor {
+        let free = self.free.floor(problem);
+        match self.following.as_ref().map(|family| family.floor(problem)) {
             Some(floor) if floor.arena_bytes <= free.arena_bytes => floor,
             _ => free,
         }
@@ -96,7 +115,10 @@ impl Families {
     /// slower one has a smaller arena. Their instruction lists, which take memory, are left empty.
     pub fn plans(&self, problem: &Problem, count: usize) -> Vec<Plan> {
         let (following, below) = match &self.following {
-            Some(family) => (family.some(problem, count), family.floor().arena_bytes),
+            Some(family) => (
+                family.some(problem, count),
+                family.floor(problem).arena_bytes,
+            ),
             None => (Vec::new(), u64::MAX),
         };
         let mut free = self.free.some(problem, count);

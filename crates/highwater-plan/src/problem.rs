@@ -1,11 +1,28 @@
 //! What the planner is told about a step: nodes, values, bytes, costs and edges. No operation is
 //! named here and no byte of a tensor is seen.
 
-use crate::check::footprint;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a disk's block.
 pub const BLOCK: u64 = 4096;
+
+/// What kernels on a processor want buffers to start at multiples of, in bytes.
+pub const ALIGN: u64 = 64;
+
+/// Bytes that a value takes on a tier: on disk, whole blocks behind a header of one.
+#[must_use]
+pub const fn footprint_on(tier: Tier, bytes: u64) -> u64 {
+    match tier {
+        Tier::Host => footprint(bytes),
+        Tier::Disk => BLOCK + bytes.next_multiple_of(BLOCK),
+    }
+}
+
+/// Bytes that a buffer takes in the arena: its size rounded up to [`ALIGN`].
+#[must_use]
+pub const fn footprint(bytes: u64) -> u64 {
+    bytes.div_ceil(ALIGN) * ALIGN
+}
 
 /// Index of a node in [`Problem::nodes`].
 pub type NodeId = u32;
@@ -129,6 +146,26 @@ pub struct Value {
     pub wanted: bool,
 }
 
+/// A queue whose instructions run in order; different lanes run at the same time.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Lane {
+    /// Kernels.
+    #[default]
+    Compute,
+    /// Copies from the host to the device.
+    HostToDevice,
+    /// Copies from the device to the host.
+    DeviceToHost,
+    /// Reads from disk.
+    Read,
+    /// Writes to disk.
+    Write,
+    /// Collectives.
+    Communicate,
+}
+
 /// What a node does besides filling its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Effect {
@@ -170,6 +207,9 @@ pub struct Node {
     pub optional: Vec<(u32, f64)>,
     /// What it does besides.
     pub effect: Effect,
+    /// The queue that runs it: [`Lane::Compute`] or [`Lane::Communicate`].
+    #[serde(default)]
+    pub lane: Lane,
     /// It ran in an earlier plan of the same step: it need not run now, unless a value of it that
     /// is no longer there is needed (possible only for `Effect::Repeatable`).
     pub done: bool,
@@ -190,6 +230,7 @@ impl Node {
             seconds,
             optional: Vec::new(),
             effect: Effect::Repeatable,
+            lane: Lane::Compute,
             done: false,
         }
     }
@@ -221,19 +262,39 @@ impl Problem {
         })
     }
 
-    /// Bytes that something takes in the arena: whole multiples of [`crate::ALIGN`]; where there is a
+    /// Bytes that something takes in the arena: whole multiples of [`Problem::align`]; where there is a
     /// disk, of blocks, so that transfers need not be copied.
     #[must_use]
     pub fn footprint(&self, bytes: u64) -> u64 {
         if self.tiers.disk.is_some() && bytes >= BLOCK {
-            return bytes.next_multiple_of(BLOCK);
+            return bytes.next_multiple_of(self.align.max(BLOCK));
         }
-        footprint(bytes)
+        bytes.next_multiple_of(self.align)
+    }
+
+    /// Whether runs are in more than one lane.
+    pub(crate) fn has_lanes(&self) -> bool {
+        self.nodes.iter().any(|n| n.lane != Lane::Compute)
     }
 }
 
+impl Default for Problem {
+    fn default() -> Problem {
+        Problem {
+            nodes: Vec::new(),
+            values: Vec::new(),
+            tiers: Tiers::default(),
+            align: ALIGN,
+        }
+    }
+}
+
+const fn default_align() -> u64 {
+    ALIGN
+}
+
 /// One step's graph. `nodes` stand in program order: each value is produced before it is used.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
     /// Nodes in program order.
     pub nodes: Vec<Node>,
@@ -242,4 +303,7 @@ pub struct Problem {
     /// Where values may wait besides the arena.
     #[serde(default)]
     pub tiers: Tiers,
+    /// Every buffer and scratch in the arena starts at a multiple of so many bytes: a power of two.
+    #[serde(default = "default_align")]
+    pub align: u64,
 }

@@ -2,7 +2,7 @@
 //! the arena its *gaps*.
 //!
 //! A gap is the time from one event of a value (its production, or a use) to its next use; one
-//! small integer per gap (see [`crate::simulate`]) says what happens to the value in it. After the
+//! small integer per gap (see [`crate::setting`]) says what happens to the value in it. After the
 //! last use comes one more, the *tail*. What an update reads is no use in this sense: it is simply
 //! held until the update has run.
 

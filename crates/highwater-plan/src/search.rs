@@ -4,12 +4,14 @@
 //! work is limited by the number of runs simulated, never by a clock, so the result is a function of
 //! the problem.
 
-use crate::archive::{Archive, Found};
+use crate::archive::Archive;
 use crate::evict::{Rule, Walks};
-use crate::problem::ValueId;
+use crate::outcome::{Candidate, Price, Stuck};
+use crate::problem::NodeId;
 use crate::program::Program;
+use crate::setting::{KEEP, NEVER};
 use crate::settings::{Cuts, Limits, all, away, blocks, cuts};
-use crate::simulate::{KEEP, NEVER, Price, Simulator, Stuck};
+use crate::simulate::Simulator;
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
 const WORK: u64 = 8_000;
@@ -28,11 +30,19 @@ const NEAR: f64 = 0.02;
 /// Budgets polished between two rungs.
 const BETWEEN: u64 = 4;
 
+/// How many budgets the search tries to do well at.
+const RUNGS: u32 = 28;
+/// Each rung is this much of the way from the one above down to the least that could work.
+const RATIO: f64 = 0.88;
+
+/// Runs that may be simulated, per step of the program, where only what costs nothing is dropped.
+const SAVING: u64 = 12;
+
 /// A search under way.
 #[derive(Debug)]
 pub(crate) struct Search<'a> {
     pub(crate) program: &'a Program,
-    pub(crate) limits: Limits,
+    pub(crate) limits: &'a Limits,
     pub(crate) simulator: Simulator<'a>,
     pub(crate) archive: Archive,
     stop: u64,
@@ -41,13 +51,13 @@ pub(crate) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// A search whose only find is the settings that keep as much as the limits let it. The error
-    /// is a value that is needed and lost.
+    /// A search whose only find is what is kept as far as the limits let it.
     pub(crate) fn new(
         program: &'a Program,
-        limits: Limits,
+        limits: &'a Limits,
+        kept: &Candidate,
         price: Price,
-    ) -> Result<Search<'a>, ValueId> {
+    ) -> Search<'a> {
         let mut search = Search {
             program,
             limits,
@@ -57,44 +67,41 @@ impl<'a> Search<'a> {
             sources: false,
         };
         search.simulator.price = price;
-        search.relax()?;
-        Ok(search)
+        search.try_settings(kept.settings.clone(), &kept.due);
+        search
     }
 
-    /// Lowers limits that cannot be met (what a pin asks to recompute may be impossible to).
-    fn relax(&mut self) -> Result<(), ValueId> {
-        loop {
-            match self.simulator.find(self.limits.low.clone(), &[]) {
-                Ok(found) => {
-                    self.archive.offer(&found);
-                    return Ok(());
-                }
-                Err(Stuck::Gap(gap)) => {
-                    (self.limits.low[gap], self.limits.high[gap]) = (KEEP, KEEP);
-                }
-                Err(Stuck::Lost(value)) => return Err(value),
-                Err(Stuck::Long | Stuck::Over) => {
-                    let low = &mut self.limits.low;
-                    let dropped: Vec<usize> = (0..low.len()).filter(|&gap| low[gap] == 1).collect();
-                    // Where all is kept each node runs once, which is not too long; and fixed homes that
-                    // are too many for their tier are nobody's to change.
-                    if dropped.is_empty() {
-                        return Err(self.program.cells.list.first().map_or(0, |cell| cell.0));
-                    }
-                    for gap in dropped {
-                        (self.limits.low[gap], self.limits.high[gap]) = (KEEP, KEEP);
-                    }
+    /// The peak of what was found first.
+    fn top(&self) -> u64 {
+        let first = self.archive.all().last();
+        first.map_or(0, |found| found.outcome.peak)
+    }
+
+    /// What costs next to nothing to make again is dropped, by few simulations: the smallest on the way
+    /// down that is at most so much slower, as a share.
+    pub(crate) fn save(&mut self, slower: f64) -> Option<Candidate> {
+        let mut found = self.archive.all().last()?.clone();
+        let most = found.outcome.seconds * (1.0 + slower);
+        self.allow(SAVING * self.program.steps.len() as u64);
+        for rung in rungs(self.top(), least(self.program)) {
+            if found.outcome.peak > rung {
+                let lower = self.lower(found.clone(), rung);
+                match lower.filter(|lower| lower.outcome.seconds <= most) {
+                    Some(lower) => found = lower,
+                    None => break,
                 }
             }
         }
+        Some(found)
     }
 
-    /// Searches, with `rungs` as the budgets to do well at, largest first.
+    /// Searches. The budgets to do well at are rungs, largest first.
     ///
     /// Every start goes down the ladder of rungs, and each state on the way is polished at its rung;
     /// so is what walks under a rung come to. Then the best at each rung is taken to the next, and
     /// polished there. Small problems are shaken as well.
-    pub(crate) fn explore(&mut self, rungs: &[u64]) {
+    pub(crate) fn explore(&mut self) {
+        let rungs = &*rungs(self.top(), least(self.program));
         let steps = self.program.steps.len();
         let cuts = cuts(self.program);
         let chain = cuts.values.len() * CHAIN >= steps;
@@ -124,8 +131,9 @@ impl<'a> Search<'a> {
                 self.refine(found, pair[1]);
             }
         }
-        let top = self.archive.all().last().map_or(0, |f| f.outcome.peak);
-        let all: Vec<u64> = std::iter::once(top).chain(rungs.iter().copied()).collect();
+        let all: Vec<u64> = std::iter::once(self.top())
+            .chain(rungs.iter().copied())
+            .collect();
         let between: Vec<u64> = between(&all).collect();
         for &rung in &between {
             self.allow(share / 4 / between.len() as u64);
@@ -144,7 +152,7 @@ impl<'a> Search<'a> {
         let rungs = &rungs[rungs.len() * 3 / 4..];
         let price = std::mem::take(&mut self.simulator.price);
         let archive = std::mem::take(&mut self.archive);
-        let aways = [KEEP, 1, NEVER].map(|rest| away(&self.limits, rest));
+        let aways = [KEEP, 1, NEVER].map(|rest| away(self.limits, rest));
         for start in std::iter::once(self.limits.low.clone()).chain(aways) {
             self.stop = u64::MAX;
             if let Some(found) = self.repair(start) {
@@ -160,8 +168,7 @@ impl<'a> Search<'a> {
 
     /// Takes what walks under each rung come to there, by every rule until it fails.
     fn walks(&mut self, rungs: &[u64], work: u64) {
-        let limits = self.limits.clone();
-        let walks = Walks::new(self.program, &limits);
+        let walks = Walks::new(self.program, self.limits);
         for rule in [Rule::Time, Rule::Root, Rule::Bytes] {
             let mut failures = 0;
             for &rung in rungs {
@@ -184,7 +191,7 @@ impl<'a> Search<'a> {
     }
 
     /// Whether settings are not much slower than the best for a budget.
-    fn promising(&self, found: &Found, budget: u64) -> bool {
+    fn promising(&self, found: &Candidate, budget: u64) -> bool {
         let best = self.archive.within(budget);
         best.is_none_or(|best| found.outcome.seconds < best.outcome.seconds * (1.0 + NEAR))
     }
@@ -198,11 +205,11 @@ impl<'a> Search<'a> {
     fn starts(&self, cuts: &Cuts) -> Vec<Vec<u8>> {
         let mut starts = vec![self.limits.low.clone()];
         if cuts.values.len() >= 2 {
-            starts.push(blocks(self.program, &self.limits, cuts));
+            starts.push(blocks(self.program, self.limits, cuts));
         }
         if self.program.steps.len() <= SMALL {
-            starts.push(all(&self.limits, 1));
-            starts.push(all(&self.limits, NEVER));
+            starts.push(all(self.limits, 1));
+            starts.push(all(self.limits, NEVER));
         }
         starts
     }
@@ -217,14 +224,14 @@ impl<'a> Search<'a> {
     }
 
     /// Simulates settings, with updates no earlier than in `due`.
-    pub(crate) fn try_settings(&mut self, settings: Vec<u8>, due: &[u32]) -> Option<Found> {
+    pub(crate) fn try_settings(&mut self, settings: Vec<u8>, due: &[u32]) -> Option<Candidate> {
         let found = self.simulator.find(settings, due).ok()?;
         self.archive.offer(&found);
         Some(found)
     }
 
     /// Keeps what must be kept for settings to be possible.
-    pub(crate) fn repair(&mut self, mut settings: Vec<u8>) -> Option<Found> {
+    pub(crate) fn repair(&mut self, mut settings: Vec<u8>) -> Option<Candidate> {
         loop {
             match self.simulator.find(settings.clone(), &[]) {
                 Ok(found) => {
@@ -240,7 +247,7 @@ impl<'a> Search<'a> {
     }
 
     /// Lowers the peak from rung to rung, as far as it goes, and polishes at each.
-    fn descend(&mut self, mut found: Found, rungs: &[u64], work: u64) {
+    fn descend(&mut self, mut found: Candidate, rungs: &[u64], work: u64) {
         for &rung in rungs {
             self.allow(work);
             if found.outcome.peak > rung {
@@ -261,4 +268,24 @@ fn between(rungs: &[u64]) -> impl Iterator<Item = u64> {
         let (high, low) = (pair[0], pair[1]);
         (1..=BETWEEN).map(move |i| high - high.saturating_sub(low) / (BETWEEN + 1) * i)
     })
+}
+
+/// Bytes below which no plan can be: the largest single run.
+fn least(program: &Program) -> u64 {
+    let bytes = |n: NodeId| {
+        let values = program.inputs.row(n);
+        let sum: u64 = values.iter().map(|&v| program.size[v as usize]).sum();
+        sum + program.scratch.get(n as usize).copied().unwrap_or(0)
+    };
+    program.steps.iter().map(|&n| bytes(n)).max().unwrap_or(0)
+}
+
+/// Budgets from just below `top` down to `least`, closer and closer.
+fn rungs(top: u64, least: u64) -> Vec<u64> {
+    let span = top.saturating_sub(least) as f64;
+    let rung = |i| least + (span * RATIO.powi(i)) as u64;
+    let mut rungs: Vec<u64> = (1..=RUNGS as i32).map(rung).collect();
+    rungs.push(least);
+    rungs.dedup();
+    rungs
 }

@@ -5,10 +5,12 @@
 //! the forward part that one value alone crosses, or nearly: everything later in the forward part
 //! is computed from it. Recomputing all that lies between cuts is checkpointing per block.
 
-use crate::family::Policy;
+use crate::outcome::{Candidate, Stuck};
+use crate::policy::Policy;
 use crate::problem::{NodeId, Pin, Problem, Tier, ValueId};
 use crate::program::Program;
-use crate::simulate::{KEEP, LATEST, NEVER, RELEASE, spill};
+use crate::setting::{KEEP, LATEST, NEVER, RELEASE, spill};
+use crate::simulate::Simulator;
 
 /// For each gap the least and the most that its setting may be.
 #[derive(Debug, Clone)]
@@ -61,6 +63,32 @@ impl Limits {
             }
         }
         limits
+    }
+
+    /// Settings that keep as much as the limits let them, and what they come to. Limits that cannot be met
+    /// are lowered (what a pin asks to recompute may be impossible to). The error is a value that is
+    /// needed and lost. Answers how many runs were simulated, too.
+    pub(crate) fn relax(&mut self, program: &Program) -> Result<(Candidate, u64), ValueId> {
+        let mut simulator = Simulator::new(program);
+        loop {
+            match simulator.find(self.low.clone(), &[]) {
+                Ok(kept) => return Ok((kept, simulator.work)),
+                Err(Stuck::Gap(gap)) => (self.low[gap], self.high[gap]) = (KEEP, KEEP),
+                Err(Stuck::Lost(value)) => return Err(value),
+                Err(Stuck::Long | Stuck::Over) => {
+                    let low = &self.low;
+                    let dropped: Vec<usize> = (0..low.len()).filter(|&gap| low[gap] == 1).collect();
+                    // Where all is kept each node runs once, which is not too long; and fixed homes that
+                    // are too many for their tier are nobody's to change.
+                    if dropped.is_empty() {
+                        return Err(program.cells.list.first().map_or(0, |cell| cell.0));
+                    }
+                    for gap in dropped {
+                        (self.low[gap], self.high[gap]) = (KEEP, KEEP);
+                    }
+                }
+            }
+        }
     }
 
     /// Allows to move what may be moved, and settles the homes that are given.

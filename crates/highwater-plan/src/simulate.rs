@@ -1,16 +1,4 @@
-//! Settings in, exact peak and seconds out.
-//!
-//! A *setting* says what happens to a value in one gap (see [`crate::program`]):
-//! - `KEEP`: held;
-//! - n: dropped at once, and held again from its n-th recomputation inside the gap; in a tail,
-//!   dropped at once, and once it is recomputed held until n recomputations have read it;
-//! - `released(n)`: held until n recomputations have read it, then as 1 (in a tail, then as `NEVER`);
-//! - `NEVER`: dropped, and each recomputation is transient;
-//! - `spill(tier)`: dropped, and fetched from a copy on a tier that is made once.
-//!
-//! A cell whose first gap is kept has its home in memory: it is there throughout. Otherwise its home is
-//! the tier of that gap: it is fetched when it is needed, and copied back when it goes after it was
-//! overwritten. An update that is still to read a value holds it, unless it is spilled.
+//! Settings in, exact peak and seconds out: what they mean stands in [`crate::setting`].
 //!
 //! The program is walked once. Before a node runs, what is missing of its inputs is recomputed
 //! on demand, earliest producer first, each input pinned as soon as it is there (any other order
@@ -20,129 +8,17 @@
 //! A recomputation that reads a version of a cell that an update has replaced puts that update
 //! off, and the walk starts again; so updates follow the replays of their readers.
 
-use crate::archive::Found;
-use crate::check::footprint_on;
-use crate::problem::{NodeId, Tier, ValueId};
-use crate::program::{Lock, Program};
+mod hold;
 
-/// Keep the value through the gap.
-pub(crate) const KEEP: u8 = 0;
-/// Hold the value until a recomputation reads it.
-pub(crate) const RELEASE: u8 = released(1);
-/// Never hold the value in the gap.
-pub(crate) const NEVER: u8 = 255;
-
-/// Move the value to a tier for the gap, at once.
-pub(crate) const fn spill(tier: Tier) -> u8 {
-    match tier {
-        Tier::Host => SPILLS[0],
-        Tier::Disk => SPILLS[1],
-    }
-}
-
-/// The settings that move.
-pub(crate) const SPILLS: [u8; 2] = [190, 191];
-
-/// The tier that a setting moves to.
-pub(crate) const fn spilled(setting: u8) -> Option<Tier> {
-    match setting {
-        190 => Some(Tier::Host),
-        191 => Some(Tier::Disk),
-        _ => None,
-    }
-}
-
-/// What moving a byte counts for, in seconds, by [`Tier`].
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Price {
-    pub(crate) read: [f64; 2],
-    pub(crate) write: [f64; 2],
-}
-
-/// Readers that a released value may wait for at most.
-pub(crate) const READERS: u8 = 63;
-
-/// Hold the value until so many recomputations, 1 at least, have read it.
-pub(crate) const fn released(readers: u8) -> u8 {
-    NEVER - if readers < READERS { readers } else { READERS }
-}
-
-/// How many recomputations a setting waits for, if it is one that releases.
-pub(crate) const fn awaited(setting: u8) -> Option<u8> {
-    match NEVER - setting {
-        readers @ 1..=READERS => Some(readers),
-        _ => None,
-    }
-}
-
-/// Setting of a node: what it lacks is made again latest producer first.
-pub(crate) const LATEST: u8 = 1;
+use crate::outcome::{Candidate, Fresh, Outcome, Price, Recorder, Stuck};
+use crate::problem::{NodeId, Tier, ValueId, footprint_on};
+use crate::program::Program;
+use crate::setting::{LATEST, spilled};
 
 /// How often a walk may start again because updates had to be put off.
 const ROUNDS: u32 = 12;
 /// Runs for each node of the program beyond which a plan is not worth having.
 pub(crate) const LONGEST: u32 = 5;
-
-/// Is told what happens, in order.
-pub(crate) trait Recorder {
-    fn run(&mut self, _node: NodeId, _fresh: &[Fresh]) {}
-    fn free(&mut self, _value: ValueId) {}
-    fn fetch(&mut self, _value: ValueId, _tier: Tier) {}
-    fn evict(&mut self, _value: ValueId, _tier: Tier) {}
-    fn restart(&mut self) {}
-}
-
-impl Recorder for () {}
-
-/// An output that a run must place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fresh {
-    pub(crate) value: ValueId,
-    /// The input whose buffer it takes over.
-    pub(crate) takes: Option<ValueId>,
-}
-
-/// What a simulation found.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Outcome {
-    pub(crate) peak: u64,
-    /// The first run, counted from 0, that reaches the peak; `u32::MAX` if the start does.
-    pub(crate) peak_run: u32,
-    /// Of runs, and what transfers count for.
-    pub(crate) seconds: f64,
-    /// Of runs.
-    pub(crate) compute: f64,
-    /// Bytes fetched and evicted, by [`Tier`].
-    pub(crate) read: [u64; 2],
-    pub(crate) written: [u64; 2],
-}
-
-impl Outcome {
-    fn new(bytes: u64) -> Outcome {
-        Outcome {
-            peak: bytes,
-            peak_run: u32::MAX,
-            seconds: 0.0,
-            compute: 0.0,
-            read: [0; 2],
-            written: [0; 2],
-        }
-    }
-}
-
-/// Why settings cannot be carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stuck {
-    /// A value is missing and cannot be made again; had the gap with this flat index been kept, it
-    /// would not have been asked for.
-    Gap(usize),
-    /// A value is missing, whatever the settings.
-    Lost(ValueId),
-    /// Too many instructions.
-    Long,
-    /// More bytes than were allowed.
-    Over,
-}
 
 /// A value held at a watched moment, and its gap.
 #[derive(Debug, Clone, Copy)]
@@ -282,7 +158,7 @@ impl<'a> Simulator<'a> {
         settings: Vec<u8>,
         due: &[u32],
         budget: u64,
-    ) -> Result<Found, Stuck> {
+    ) -> Result<Candidate, Stuck> {
         self.most = budget;
         let found = self.find(settings, due);
         self.most = u64::MAX;
@@ -290,10 +166,10 @@ impl<'a> Simulator<'a> {
     }
 
     /// Simulates settings as [`Simulator::run`] does; answers all that is worth keeping of them.
-    pub(crate) fn find(&mut self, settings: Vec<u8>, due: &[u32]) -> Result<Found, Stuck> {
+    pub(crate) fn find(&mut self, settings: Vec<u8>, due: &[u32]) -> Result<Candidate, Stuck> {
         let outcome = self.run(&settings, due)?;
         let due = self.due.clone();
-        Ok(Found {
+        Ok(Candidate {
             settings,
             due,
             outcome,
@@ -556,6 +432,7 @@ impl<'a> Simulator<'a> {
         self.high[step as usize] = self.high[step as usize].max(live);
         self.bytes += bytes;
         self.runs += 1;
+        self.outcome.runs = self.runs;
         self.outcome.seconds += seconds;
         self.outcome.compute += seconds;
         for &v in program.cells.rewrites.row(node) {
@@ -577,23 +454,6 @@ impl<'a> Simulator<'a> {
         recorder.run(node, &self.fresh);
     }
 
-    /// The input whose buffer an output takes over: one that goes with this run.
-    fn taken(&self, node: NodeId, output: ValueId) -> Option<ValueId> {
-        let goes = |&&(i, o): &&(ValueId, ValueId)| {
-            let state = self.values[i as usize];
-            // What is to be copied to a tier when it goes needs its bytes until then.
-            let copied = state.spill && state.copy.is_none();
-            let free = !state.hold && state.pins == 1 && state.pending == 0 && !copied;
-            o == output && free && self.fresh.iter().all(|f| f.takes != Some(i))
-        };
-        self.program
-            .in_place
-            .row(node)
-            .iter()
-            .find(goes)
-            .map(|&(i, _)| i)
-    }
-
     /// Unpins what a frame used and lets go of what nobody needs.
     fn settle(&mut self, frame: Frame, recorder: &mut impl Recorder) {
         let program = self.program;
@@ -606,162 +466,6 @@ impl<'a> Simulator<'a> {
         }
         for &v in program.outputs.row(frame.node) {
             self.release(v, recorder);
-        }
-    }
-
-    fn release(&mut self, v: ValueId, recorder: &mut impl Recorder) {
-        let state = &mut self.values[v as usize];
-        if !state.idle() {
-            return;
-        }
-        state.present = false;
-        let bytes = self.program.size[v as usize];
-        self.bytes -= bytes;
-        match self.due_copy(v) {
-            Some(tier) => {
-                self.values[v as usize].copy = Some(tier);
-                self.outcome.written[tier as usize] += bytes;
-                self.outcome.seconds += self.price.write[tier as usize] * bytes as f64;
-                recorder.evict(v, tier);
-            }
-            None => recorder.free(v),
-        }
-    }
-
-    /// Where a value that goes is to be copied first: a cell that was overwritten goes home, a value
-    /// that is needed again and moved for that has no copy yet.
-    fn due_copy(&mut self, v: ValueId) -> Option<Tier> {
-        let program = self.program;
-        let state = self.values[v as usize];
-        if state.copy.is_some() {
-            return None;
-        }
-        if program.is_cell(v) {
-            return spilled(self.settings[program.gap(v)]);
-        }
-        let needed = state.pending > 0 || !program.tail(state.gap as usize);
-        let tier = spilled(self.settings[state.gap as usize]).filter(|_| needed)?;
-        self.below[tier as usize] += footprint_on(tier, program.size[v as usize]);
-        Some(tier)
-    }
-
-    fn fetch(&mut self, v: ValueId, tier: Tier, recorder: &mut impl Recorder) {
-        let bytes = self.program.size[v as usize];
-        let state = &mut self.values[v as usize];
-        state.present = true;
-        self.replays[state.gap as usize] += 1;
-        self.bytes += bytes;
-        self.outcome.read[tier as usize] += bytes;
-        self.outcome.seconds += self.price.read[tier as usize] * bytes as f64;
-        recorder.fetch(v, tier);
-    }
-
-    /// Gives up where more is put on a tier than there is room for.
-    fn check_room(&self) -> Result<(), Stuck> {
-        let room = |tier| self.program.tiers.link(tier).map_or(0, |link| link.bytes);
-        let over = |&tier: &Tier| self.below[tier as usize] > room(tier);
-        match Tier::ALL.iter().find(|tier| over(tier)) {
-            Some(_) => Err(Stuck::Over),
-            None => Ok(()),
-        }
-    }
-
-    /// Decides whether a value is held from here on.
-    fn enter(&mut self, v: ValueId) {
-        let state = self.values[v as usize];
-        let gap = state.gap as usize;
-        let hold = self.holds(gap, state.count);
-        let spill = spilled(self.settings[gap]).is_some();
-        let state = &mut self.values[v as usize];
-        (state.hold, state.spill) = (hold, spill);
-    }
-
-    /// Whether a value is held after so many recomputations in a gap.
-    fn holds(&self, gap: usize, count: u8) -> bool {
-        match self.settings[gap] {
-            KEEP => true,
-            NEVER => false,
-            moved if spilled(moved).is_some() => false,
-            released if awaited(released).is_some() => count == 0 || !self.program.tail(gap),
-            n => count >= if self.program.tail(gap) { 1 } else { n },
-        }
-    }
-
-    /// Lets go of a value that has been read by as many recomputations as it waits for.
-    fn read_again(&mut self, v: ValueId) {
-        let state = &mut self.values[v as usize];
-        if !state.hold {
-            return;
-        }
-        state.read = state.read.saturating_add(1);
-        let state = *state;
-        let setting = self.settings[state.gap as usize];
-        let released = match awaited(setting) {
-            Some(readers) => state.count == 0 && state.read >= readers,
-            None => {
-                setting != KEEP && state.read >= setting && self.program.tail(state.gap as usize)
-            }
-        };
-        if released {
-            let state = &mut self.values[v as usize];
-            (state.hold, state.count) = (false, state.count.max(1));
-        }
-    }
-
-    /// Whether a run is to fill an output that it may leave out.
-    fn asked(&self, frame: Frame, v: ValueId) -> bool {
-        let again = u8::from(frame.target.is_some());
-        let state = self.values[v as usize];
-        let count = state.count.saturating_add(again);
-        let gap = state.gap as usize;
-        let kept = self.holds(gap, count) || spilled(self.settings[gap]).is_some();
-        frame.target == Some(v) || state.pending > 0 || kept
-    }
-
-    /// Checks that a node may run again at a step, and puts off updates where it may not yet.
-    fn unlocked(&mut self, node: NodeId, step: u32) -> Result<(), Stuck> {
-        for &lock in self.program.locks.row(node) {
-            let stale = match lock {
-                Lock::Gone => true,
-                Lock::Step(writer) => step > writer,
-                Lock::Update(u) if self.updated[u as usize] => {
-                    self.due[u as usize] = step + 1;
-                    self.late = true;
-                    step as usize >= self.program.steps.len()
-                }
-                Lock::Update(_) => false,
-            };
-            if stale {
-                let target = self.frames.last().and_then(|f| f.target);
-                let v = target.expect("only recomputations are checked, and each has a target");
-                return Err(self.blame(v));
-            }
-        }
-        Ok(())
-    }
-
-    /// The gap on the way to a missing value that could have been kept.
-    fn blame(&self, missing: ValueId) -> Stuck {
-        let chain = self.frames.iter().filter_map(|f| f.target).chain([missing]);
-        let mut gaps = chain.map(|v| self.values[v as usize].gap as usize);
-        let dropped = gaps.find(|&gap| !self.program.tail(gap) && self.settings[gap] != KEEP);
-        dropped.map_or(Stuck::Lost(missing), Stuck::Gap)
-    }
-
-    fn snapshot(&mut self) {
-        for v in 0..self.values.len() as ValueId {
-            let state = self.values[v as usize];
-            let home = self.program.is_cell(v) && self.settings[self.program.gap(v)] == KEEP;
-            let waits = state.hold && state.pending == 0 || self.moves && state.pending > 0;
-            let idle = if home {
-                state.pins == 1
-            } else {
-                waits && state.pins == 0
-            };
-            if state.present && idle {
-                let k = state.gap as usize - self.program.gap(v);
-                self.held.push(Held { value: v, k });
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a plan is predicted to take when its lanes run at once.
 
-use crate::plan::{Action, Instruction, Lane, Plan};
-use crate::problem::{Problem, Tier};
+use crate::plan::{Action, Instruction, Plan};
+use crate::problem::{Lane, Problem, Tier};
 use crate::schedule::Lanes;
 
 /// Predicted seconds of a plan.

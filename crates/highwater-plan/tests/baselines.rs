@@ -61,7 +61,7 @@ fn never_slower(part: &str) {
 fn the_measure_is_the_planners() {
     for sample in samples().iter().filter(|s| s.problem.nodes.len() < 400) {
         let family = Family::build(&sample.problem, Policy::Auto).expect("a sound problem");
-        for budget in [u64::MAX, family.floor().arena_bytes] {
+        for budget in [u64::MAX, family.floor(&sample.problem).arena_bytes] {
             let plan = chosen(&family, &sample.problem, budget).expect("not below the floor");
             let node = |i: &Instruction| match i.action {
                 Action::Run { node, .. } | Action::Guard { node } => Some(node),

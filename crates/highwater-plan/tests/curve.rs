@@ -65,7 +65,7 @@ fn the_curve_is_good() {
         at(0.5),
         at(0.25)
     );
-    let floor = family.floor().arena_bytes;
+    let floor = family.floor(&problem).arena_bytes;
     let budgets = (0..12).map(|i| top.arena_bytes - (top.arena_bytes - floor) * i / 11);
     let plans: Vec<Plan> = budgets
         .map(|b| family.choose(&problem, b).expect("above the floor"))

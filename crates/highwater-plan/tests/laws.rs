@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// Budgets from the floor to plenty.
 fn budgets(problem: &Problem, family: &Family) -> Vec<u64> {
-    let floor = family.floor().arena_bytes;
+    let floor = family.floor(problem).arena_bytes;
     let top = family.plans(problem)[0].arena_bytes;
     (0..=12)
         .map(|i| floor + (top - floor) * i / 12)
@@ -43,11 +43,11 @@ fn laws(problem: &Problem, policy: Policy) -> Result<(), TestCaseError> {
             prop_assert!(plan.recomputed_nodes == 0 || problem.nodes.iter().any(|n| n.done));
         }
     }
-    if let Some(below) = family.floor().arena_bytes.checked_sub(1) {
+    if let Some(below) = family.floor(problem).arena_bytes.checked_sub(1) {
         let refusal = family
             .choose(problem, below)
             .expect_err("less than the floor");
-        prop_assert_eq!(&refusal.floor, family.floor());
+        prop_assert_eq!(&refusal.floor, family.floor(problem));
     }
     Ok(())
 }
@@ -118,8 +118,11 @@ fn preferences(pinned: &Problem) -> Result<(), TestCaseError> {
     let followed = Family::build(pinned, Policy::Auto).expect("sound");
     let free = Family::build(&problem, Policy::Auto).expect("sound");
     let families = Families::build(&problem, Policy::Auto).expect("sound");
-    let floors = (followed.floor().arena_bytes, free.floor().arena_bytes);
-    prop_assert_eq!(families.floor().arena_bytes, floors.0.min(floors.1));
+    let floors = (
+        followed.floor(pinned).arena_bytes,
+        free.floor(&problem).arena_bytes,
+    );
+    prop_assert_eq!(families.floor(&problem).arena_bytes, floors.0.min(floors.1));
     let mut last = f64::INFINITY;
     let all = budgets(&problem, &free).into_iter();
     let all = all.chain(budgets(pinned, &followed));

@@ -13,7 +13,7 @@ fn seconds_never_rise_with_the_budget() {
     for sample in samples() {
         let family = Family::build(&sample.problem, Policy::Auto).expect("a sound problem");
         let all = chosen(&family, &sample.problem, u64::MAX).expect("no budget is too small");
-        let (floor, top) = (family.floor().arena_bytes, all.arena_bytes);
+        let (floor, top) = (family.floor(&sample.problem).arena_bytes, all.arena_bytes);
         let mut last = f64::INFINITY;
         let mut different = 0;
         for i in 0..=BUDGETS {

@@ -16,7 +16,7 @@ fn disk(rate: f64) -> Tiers {
 
 /// Budgets from the floor to plenty.
 fn budgets(problem: &Problem, family: &Family, count: u64) -> Vec<u64> {
-    let floor = family.floor().arena_bytes;
+    let floor = family.floor(problem).arena_bytes;
     let top: u64 = problem.values.iter().map(|v| v.bytes + 4096).sum();
     (0..=count)
         .map(|i| floor + (top - floor) * i * i / count / count)
@@ -37,7 +37,7 @@ fn sound(problem: &Problem, policy: Policy, count: u64) -> Vec<(u64, Plan)> {
         (budget, plan)
     });
     let plans = plans.collect();
-    let below = family.floor().arena_bytes - 1;
+    let below = family.floor(problem).arena_bytes - 1;
     assert!(family.choose(problem, below).is_err());
     plans
 }
@@ -57,7 +57,7 @@ fn the_least_budget_does_not_depend_on_rates() {
         let floors = [1e2, 1e4, 1e6, 1e9].map(|rate| {
             let problem = with_cells(&random(seed, 24), disk(rate), None);
             let family = Family::build(&problem, Policy::Auto).expect("a sound problem");
-            family.floor().arena_bytes
+            family.floor(&problem).arena_bytes
         });
         let (least, most) = (floors.iter().min().unwrap(), floors.iter().max().unwrap());
         println!("{floors:?}");

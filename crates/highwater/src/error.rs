@@ -286,11 +286,16 @@ pub(crate) fn usage_error(message: impl Into<String>, location: &Location<'_>) -
 
 /// Operation, module and line of a node, for messages.
 pub(crate) fn describe(node: &Node) -> String {
-    let module = &node.site.module;
+    describe_at(node.op.name(), &node.site)
+}
+
+/// An operation and where it comes from: module and line.
+pub(crate) fn describe_at(op: &str, site: &Site) -> String {
+    let module = &site.module;
     let inside = if module.is_empty() {
         String::new()
     } else {
         format!(" in {module}")
     };
-    format!("{}{inside} at {}", node.op.name(), node.site.location)
+    format!("{op}{inside} at {}", site.location)
 }

@@ -11,8 +11,9 @@ mod worth;
 use crate::csr::Csr;
 use crate::problem::{NodeId, ValueId};
 use crate::program::Program;
+use crate::setting::{KEEP, NEVER, READERS, released};
 use crate::settings::Limits;
-use crate::simulate::{KEEP, LONGEST, NEVER, READERS, released};
+use crate::simulate::LONGEST;
 
 /// Work for each node of the program after which a walk is given up, in about the time of a simulated
 /// run.

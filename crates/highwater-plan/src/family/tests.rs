@@ -1,6 +1,6 @@
 use super::*;
 use crate::plan::Action;
-use crate::problem::{Effect, Home, Node, Pin, Value};
+use crate::problem::{Effect, Home, Node, NodeId, Pin, Value, ValueId};
 
 fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {
     Node::new(inputs, outputs, 1.0)
@@ -69,7 +69,7 @@ fn a_refusal_says_need_have_and_holder() {
         "need at least 384 bytes (set by node 2), have 300; \
          the largest holder is value 1 with 128 bytes"
     );
-    assert_eq!(refusal.floor, *family.floor());
+    assert_eq!(refusal.floor, *family.floor(&chain(100)));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn an_output_takes_over_a_dying_input() {
     problem.nodes[1].in_place.push((0, 0));
     problem.nodes[2].in_place.push((0, 0));
     let family = Family::build(&problem, Policy::Auto).expect("sound");
-    assert_eq!(family.floor().arena_bytes, 128);
+    assert_eq!(family.floor(&problem).arena_bytes, 128);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Happens-before.
 
-use crate::plan::{Lane, Plan};
+use crate::plan::Plan;
+use crate::problem::Lane;
 
-const LANES: usize = 6;
+/// How many lanes there may be.
+pub(super) const LANES: usize = 6;
 
 fn index(lane: Lane) -> usize {
     match lane {
@@ -22,8 +24,6 @@ pub(crate) struct Clocks {
     /// Lane of each instruction and its place in it, counted from 1.
     place: Vec<(usize, u32)>,
     done: Vec<[u32; LANES]>,
-    /// Lanes with any instruction.
-    used: [bool; LANES],
 }
 
 impl Clocks {
@@ -31,7 +31,6 @@ impl Clocks {
         let mut clocks = Clocks {
             place: Vec::new(),
             done: Vec::new(),
-            used: [false; LANES],
         };
         let mut last: [Option<u32>; LANES] = [None; LANES];
         let mut count = [0; LANES];
@@ -47,7 +46,6 @@ impl Clocks {
             count[lane] += 1;
             clocks.place.push((lane, count[lane]));
             clocks.done.push(done);
-            clocks.used[lane] = true;
             last[lane] = Some(i);
         }
         clocks
@@ -59,33 +57,13 @@ impl Clocks {
         self.done[b as usize][lane] >= place
     }
 
-    /// Follows the list and knows the latest instruction of each lane.
-    pub(super) fn front(&self) -> Front<'_> {
-        Front {
-            clocks: self,
-            last: [None; LANES],
-        }
-    }
-}
-
-/// The latest instruction of each lane, up to some place in the list.
-#[derive(Debug)]
-pub(super) struct Front<'a> {
-    clocks: &'a Clocks,
-    last: [Option<u32>; LANES],
-}
-
-impl Front<'_> {
-    pub(super) fn advance(&mut self, i: u32) {
-        self.last[self.clocks.place[i as usize].0] = Some(i);
+    /// The lane of an instruction.
+    pub(super) fn lane(&self, i: u32) -> usize {
+        self.place[i as usize].0
     }
 
-    /// Whether `a` happens before every instruction that is still to come in the list.
-    pub(super) fn passed(&self, a: u32) -> bool {
-        let own = self.clocks.place[a as usize].0;
-        let lanes = (0..LANES).filter(|&lane| self.clocks.used[lane] && lane != own);
-        lanes
-            .into_iter()
-            .all(|lane| self.last[lane].is_some_and(|j| self.clocks.before(a, j)))
+    /// How many instructions of a lane have completed whenever an instruction starts.
+    pub(super) fn known(&self, i: u32, lane: usize) -> u32 {
+        self.done[i as usize][lane]
     }
 }

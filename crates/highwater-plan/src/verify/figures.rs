@@ -2,8 +2,8 @@
 
 use super::Violation;
 use super::form::taken;
-use crate::plan::{Action, Lane, Plan, Traffic};
-use crate::problem::{Home, NodeId, Problem, Tier, ValueId};
+use crate::plan::{Action, Plan, Traffic};
+use crate::problem::{Home, Lane, NodeId, Problem, Tier, ValueId};
 
 /// Seconds of a run: the node's, less those of the outputs that it leaves out.
 fn cost(problem: &Problem, node: NodeId, outputs: &[Option<u64>]) -> f64 {
@@ -41,7 +41,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, live: &[u64]) -> Result<(), 
     let (mut seconds, mut again, mut count) = (0.0, 0.0, 0);
     let mut copies = false;
     for instruction in &plan.instructions {
-        copies |= instruction.lane != Lane::Compute;
+        copies |= !matches!(instruction.lane, Lane::Compute | Lane::Communicate);
         let (node, outputs) = match &instruction.action {
             Action::Run { node, outputs, .. } => (*node, outputs.as_slice()),
             Action::Guard { node } => (*node, [].as_slice()),

@@ -1,15 +1,16 @@
 //! Step 1: what can be seen by looking at each instruction alone.
 
 use super::Violation;
-use crate::plan::{Action, Instruction, Lane, Plan};
-use crate::problem::{Effect, Home, NodeId, Problem, Tier, ValueId};
+use crate::plan::{Action, Instruction, Plan};
+use crate::problem::{Effect, Home, Lane, NodeId, Problem, Tier, ValueId};
 use std::collections::BTreeMap;
 
-/// Bytes that something takes: whole multiples of 64; of 4096 beside a disk, if it is that large.
+/// Bytes that something takes: whole multiples of the alignment; of 4096 at least beside a disk, if it is
+/// that large.
 pub(super) fn taken(problem: &Problem, bytes: u64) -> u64 {
     let unit = match problem.tiers.disk {
-        Some(_) if bytes >= 4096 => 4095,
-        _ => 63,
+        Some(_) if bytes >= 4096 => problem.align.max(4096) - 1,
+        _ => problem.align - 1,
     };
     (bytes + unit) & !unit
 }
@@ -21,6 +22,12 @@ pub(super) fn check(problem: &Problem, plan: &Plan, budget: u64) -> Result<(), V
         return Err(Violation::OverBudget {
             arena_bytes,
             budget_bytes,
+        });
+    }
+    if !problem.align.is_power_of_two() {
+        return Err(Violation::Misaligned {
+            instruction: 0,
+            offset: problem.align,
         });
     }
     let known = |value: ValueId| match problem.values.get(value as usize) {
@@ -94,7 +101,12 @@ impl Form<'_> {
             });
         }
         let lane = match instruction.action {
-            Action::Run { .. } | Action::Free { .. } | Action::Guard { .. } => Lane::Compute,
+            Action::Run { node, .. } | Action::Guard { node } => {
+                let posed = self.problem.nodes.get(node as usize);
+                posed.map_or(Lane::Compute, |posed| posed.lane)
+            }
+            Action::Free { .. } if instruction.lane == Lane::Communicate => Lane::Communicate,
+            Action::Free { .. } => Lane::Compute,
             Action::Evict {
                 tier: Tier::Host, ..
             } => Lane::DeviceToHost,
@@ -237,7 +249,7 @@ impl Form<'_> {
         value: Option<ValueId>,
         bytes: u64,
     ) -> Result<(), Violation> {
-        if offset & 63 != 0 {
+        if offset & (self.problem.align - 1) != 0 {
             return Err(Violation::Misaligned {
                 instruction: i,
                 offset,

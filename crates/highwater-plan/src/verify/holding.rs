@@ -74,6 +74,12 @@ impl Holding {
                 value,
             });
         }
+        // Within a lane all are ordered.
+        let mut lanes = self.uses.iter().map(|u| clocks.lane(u.0));
+        let first = lanes.next();
+        if lanes.all(|lane| Some(lane) == first) {
+            return Ok(());
+        }
         for &(first, _) in self.uses.iter().filter(|u| u.1) {
             for &(second, _) in self.uses.iter().filter(|u| u.0 != first) {
                 if !clocks.before(first, second) && !clocks.before(second, first) {

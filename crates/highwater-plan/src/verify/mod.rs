@@ -3,8 +3,8 @@
 //! A plan is a partial order: an instruction starts after the one before it in its own lane and
 //! after all that it waits for. Everything below is shown for every order that this allows.
 //!
-//! 1. *Form.* Ids exist; waits point back; each action stands in its lane ([`Lane::Compute`] for
-//!    runs, guards and frees; copies in the lane of their tier and direction); a run names one
+//! 1. *Form.* Ids exist; waits point back; each action stands in its lane (that of the node for runs and
+//!    guards; one that runs for frees; copies in the lane of their tier and direction); a run names one
 //!    place per output; offsets are aligned; nothing ends above `arena_bytes`, which is within the
 //!    budget.
 //! 2. *Clocks.* Each instruction gets one number per lane: how many instructions of that lane have
@@ -13,7 +13,9 @@
 //!    a *holding*: value, range, contents, the instruction that opens it. A free, an evict or a run
 //!    that takes the range over closes it. Reads and rewrites are attributed to the holding open
 //!    then. Contents are a hash of (node, output, contents of the inputs, versions of the cells read),
-//!    and must be what program order gives. Cells advance; a write needs all guards behind it.
+//!    and must be what program order gives. Cells advance; a write needs all guards behind it. What is
+//!    not in the arena (values outside it, cells, guards) is ordered here too: whatever writes happens
+//!    after all uses before it in the list, and before all after it.
 //! 4. *Access.* For each holding: the opening happens before each access, each access before the
 //!    closing, and a rewrite is ordered with every other access.
 //! 5. *Memory.* Whenever a holding (or scratch) opens on bytes of another that was opened earlier in
@@ -29,13 +31,15 @@
 //! open means that it is rewritten where it is, with the same bits; for an output that the node
 //! lists as optional it means that the run leaves it out.
 //!
-//! [`Lane::Compute`]: crate::Lane::Compute
-
 mod clock;
+mod contents;
+mod copies;
+mod end;
 mod figures;
 mod form;
 mod holding;
 mod memory;
+mod order;
 mod replay;
 mod violation;
 
@@ -71,7 +75,7 @@ pub fn verify(problem: &Problem, plan: &Plan, budget_bytes: u64) -> Result<Proof
         holding.check(&clocks)?;
     }
     let live = memory::check(plan, &clocks, &end.holdings)?;
-    replay::check_end(problem, plan, &end)?;
+    end::check(problem, plan, &end)?;
     figures::check(problem, plan, &live)?;
     Ok(Proof {
         instructions: plan.instructions.len(),

@@ -1,12 +1,15 @@
-//! Steps 3 and 6: what each instruction finds, in list order, and what is left at the end.
+//! Step 3: what each instruction finds, in list order.
 //!
-//! Runs and guards all stand in one lane, so their list order is the order in which they happen:
-//! contents, cells and guards can be followed here once for all orders.
+//! Whatever writes is ordered with all that uses the same, so what an instruction finds in list order it
+//! finds in every order that the plan allows: contents, cells and guards can be followed here once.
 
 use super::Violation;
 use super::clock::Clocks;
+use super::contents::{Right, hash, initial, rewritten, start};
+use super::copies::Copied;
 use super::form::{homes, taken};
 use super::holding::{Close, Holding};
+use super::order::{Latest, Uses};
 use crate::plan::{Action, Plan};
 use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, Tier, ValueId, Version};
 use std::collections::BTreeMap;
@@ -16,34 +19,28 @@ use std::collections::BTreeMap;
 pub(super) struct End {
     pub(super) holdings: Vec<Holding>,
     /// The open holding of each value in the arena.
-    open: Vec<Option<usize>>,
-    outside: Vec<Option<u64>>,
-    runs: Vec<u32>,
-    copies: BTreeMap<(ValueId, Tier), Copied>,
+    pub(super) open: Vec<Option<usize>>,
+    pub(super) outside: Vec<Option<u64>>,
+    pub(super) runs: Vec<u32>,
+    pub(super) copies: BTreeMap<(ValueId, Tier), Copied>,
     /// What cells hold at the end.
-    cells: Vec<(ValueId, u64)>,
+    pub(super) cells: Vec<(ValueId, u64)>,
 }
 
-/// The last copy of a value on a tier, and who uses it.
-#[derive(Debug)]
-struct Copied {
-    /// `None` if it is there from the start.
-    evict: Option<u32>,
-    contents: u64,
-    fetches: Vec<u32>,
-    /// The range that it takes among what is spilled; `None` for cells.
-    range: Option<(u64, u64)>,
-}
-
-struct Replay<'a> {
-    problem: &'a Problem,
-    clocks: &'a Clocks,
-    end: End,
+pub(super) struct Replay<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) clocks: &'a Clocks,
+    pub(super) end: End,
     /// What program order gives.
     right: Right,
     cells: BTreeMap<CellId, Version>,
     /// Guards still to come.
     guards: u32,
+    /// Guards that came.
+    guarded: Latest,
+    /// Who used the cells, and the values that are not in the arena.
+    cell_uses: BTreeMap<CellId, Uses>,
+    outside_uses: Vec<Uses>,
 }
 
 pub(super) fn replay(problem: &Problem, plan: &Plan, clocks: &Clocks) -> Result<End, Violation> {
@@ -60,6 +57,7 @@ pub(super) fn replay(problem: &Problem, plan: &Plan, clocks: &Clocks) -> Result<
                 replay.versions(i, *node)?;
                 replay.once(i, *node)?;
                 replay.guards -= 1;
+                replay.guarded.note(i, clocks);
             }
             Action::Free { value } => replay.close(i, *value)?,
             Action::Evict { value, tier, place } => replay.evict(i, *value, *tier, *place)?,
@@ -133,6 +131,9 @@ impl<'a> Replay<'a> {
             right,
             cells: start(problem),
             guards: problem.nodes.iter().filter(guard).count() as u32,
+            guarded: Latest::default(),
+            cell_uses: BTreeMap::new(),
+            outside_uses: vec![Uses::default(); problem.values.len()],
         })
     }
 
@@ -163,6 +164,7 @@ impl<'a> Replay<'a> {
             let v = &self.problem.values[value as usize];
             if v.home == Home::External {
                 self.end.outside[value as usize] = Some(contents);
+                self.write_outside(i, value)?;
                 continue;
             }
             if place.is_none() && n.optional.iter().any(|&(left_out, _)| left_out == o) {
@@ -225,6 +227,7 @@ impl<'a> Replay<'a> {
             }
             if let Some(outside) = &mut self.end.outside[value as usize] {
                 *outside = contents;
+                self.write_outside(i, value)?;
                 continue;
             }
             let h = self.open(i, value)?;
@@ -238,7 +241,8 @@ impl<'a> Replay<'a> {
     /// Advances the cells that a node writes.
     fn write(&mut self, i: u32, node: NodeId) -> Result<(), Violation> {
         let n = &self.problem.nodes[node as usize];
-        if !n.writes.is_empty() && self.guards > 0 {
+        let unguarded = || self.guards > 0 || self.guarded.unordered(i, self.clocks).is_some();
+        if !n.writes.is_empty() && unguarded() {
             return Err(Violation::Unguarded {
                 instruction: i,
                 node,
@@ -246,6 +250,15 @@ impl<'a> Replay<'a> {
         }
         for &(cell, needs) in &n.writes {
             let has = self.cells.insert(cell, needs + 1).unwrap_or(needs);
+            let uses = self.cell_uses.entry(cell).or_default();
+            if let Err(first) = uses.write(i, self.clocks) {
+                let second = i;
+                return Err(Violation::CellRace {
+                    first,
+                    second,
+                    cell,
+                });
+            }
             if has != needs {
                 return Err(Violation::WrongVersion {
                     instruction: i,
@@ -257,6 +270,16 @@ impl<'a> Replay<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Notes that an instruction writes a value outside the arena.
+    fn write_outside(&mut self, i: u32, value: ValueId) -> Result<(), Violation> {
+        let written = self.outside_uses[value as usize].write(i, self.clocks);
+        written.map_err(|first| Violation::Race {
+            first,
+            second: i,
+            value,
+        })
     }
 
     /// Closes the holding of the input, if any, on whose range the node may put this output.
@@ -286,6 +309,12 @@ impl<'a> Replay<'a> {
             let there = self.end.outside[value as usize];
             if let Some(there) = there {
                 contents.push(there);
+                let read = self.outside_uses[value as usize].read(i, self.clocks);
+                read.map_err(|opened| Violation::MissingWait {
+                    instruction: i,
+                    opened,
+                    value,
+                })?;
             } else {
                 let h = self.open(i, value)?;
                 self.end.holdings[h].uses.push((i, false));
@@ -296,7 +325,7 @@ impl<'a> Replay<'a> {
     }
 
     /// The versions of the cells that a node reads.
-    fn versions(&self, i: u32, node: NodeId) -> Result<Vec<Version>, Violation> {
+    fn versions(&mut self, i: u32, node: NodeId) -> Result<Vec<Version>, Violation> {
         let mut versions = Vec::new();
         for &(cell, needs) in &self.problem.nodes[node as usize].reads {
             let has = self.cells.get(&cell).copied().unwrap_or(needs);
@@ -310,6 +339,13 @@ impl<'a> Replay<'a> {
                 });
             }
             versions.push(has);
+            let uses = self.cell_uses.entry(cell).or_default();
+            uses.read(i, self.clocks)
+                .map_err(|first| Violation::CellRace {
+                    first,
+                    second: i,
+                    cell,
+                })?;
         }
         Ok(versions)
     }
@@ -327,119 +363,28 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn open(&self, i: u32, value: ValueId) -> Result<usize, Violation> {
+    pub(super) fn open(&self, i: u32, value: ValueId) -> Result<usize, Violation> {
         self.end.open[value as usize].ok_or(Violation::Absent {
             instruction: i,
             value,
         })
     }
 
-    fn close(&mut self, i: u32, value: ValueId) -> Result<(), Violation> {
+    pub(super) fn close(&mut self, i: u32, value: ValueId) -> Result<(), Violation> {
         let h = self.open(i, value)?;
         self.end.holdings[h].close = Close::At(i);
         self.end.open[value as usize] = None;
         Ok(())
     }
-
-    fn evict(
-        &mut self,
-        i: u32,
-        value: ValueId,
-        tier: Tier,
-        place: Option<u64>,
-    ) -> Result<(), Violation> {
-        let h = self.open(i, value)?;
-        self.end.holdings[h].uses.push((i, false));
-        self.close(i, value)?;
-        let contents = self.end.holdings[h].contents;
-        let bytes = self.problem.values[value as usize].bytes;
-        let range = place.map(|place| (place, place + bytes.max(1)));
-        self.overwrite(i, value, tier, range)?;
-        let copy = Copied {
-            evict: Some(i),
-            contents,
-            fetches: Vec::new(),
-            range,
-        };
-        if let Some(old) = self.end.copies.insert((value, tier), copy) {
-            let mut users = old.fetches.into_iter().chain(old.evict);
-            if let Some(first) = users.find(|&u| !self.clocks.before(u, i)) {
-                return Err(Violation::Race {
-                    first,
-                    second: i,
-                    value,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives up the copies of other values in a range of a tier.
-    fn overwrite(
-        &mut self,
-        i: u32,
-        value: ValueId,
-        tier: Tier,
-        range: Option<(u64, u64)>,
-    ) -> Result<(), Violation> {
-        let Some((from, to)) = range else {
-            return Ok(());
-        };
-        let meets = |copy: &Copied| copy.range.is_some_and(|(f, t)| f < to && from < t);
-        let others = self.end.copies.iter();
-        let others = others.filter(|&(&(v, t), copy)| v != value && t == tier && meets(copy));
-        let others: Vec<ValueId> = others.map(|(&(v, _), _)| v).collect();
-        for other in others {
-            let Some(copy) = self.end.copies.remove(&(other, tier)) else {
-                continue;
-            };
-            let mut users = copy.fetches.into_iter().chain(copy.evict);
-            if users.any(|u| !self.clocks.before(u, i)) {
-                return Err(Violation::CopiesOverlap {
-                    instruction: i,
-                    value,
-                    other,
-                    tier,
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn fetch(&mut self, i: u32, value: ValueId, tier: Tier, offset: u64) -> Result<(), Violation> {
-        let copy = self.end.copies.get_mut(&(value, tier));
-        let copy = copy.ok_or(Violation::NoCopy {
-            instruction: i,
-            value,
-            tier,
-        })?;
-        if let Some(opened) = copy.evict.filter(|&e| !self.clocks.before(e, i)) {
-            return Err(Violation::MissingWait {
-                instruction: i,
-                opened,
-                value,
-            });
-        }
-        copy.fetches.push(i);
-        if let Some(h) = self.end.open[value as usize] {
-            let other = self.end.holdings[h].value;
-            return Err(Violation::Overlap {
-                instruction: i,
-                value: Some(value),
-                other,
-            });
-        }
-        let bytes = self.problem.values[value as usize].bytes;
-        self.end.open[value as usize] = Some(self.end.holdings.len());
-        let bytes = taken(self.problem, bytes);
-        self.end
-            .holdings
-            .push(holding(Some(value), offset, bytes, copy.contents, i));
-        Ok(())
-    }
 }
 
-fn holding(value: Option<ValueId>, offset: u64, bytes: u64, contents: u64, open: u32) -> Holding {
+pub(super) fn holding(
+    value: Option<ValueId>,
+    offset: u64,
+    bytes: u64,
+    contents: u64,
+    open: u32,
+) -> Holding {
     let (close, uses) = (Close::Never, Vec::new());
     Holding {
         value,
@@ -450,131 +395,4 @@ fn holding(value: Option<ValueId>, offset: u64, bytes: u64, contents: u64, open:
         close,
         uses,
     }
-}
-
-/// Step 6.
-pub(super) fn check_end(problem: &Problem, plan: &Plan, end: &End) -> Result<(), Violation> {
-    for ((node, n), &runs) in (0..).zip(&problem.nodes).zip(&end.runs) {
-        if runs == 0 && !n.done {
-            return Err(Violation::NeverRuns { node });
-        }
-    }
-    let mut listed = vec![None; problem.values.len()];
-    for &(value, offset) in &plan.residents {
-        if listed[value as usize].replace(offset).is_some() {
-            return Err(Violation::WrongResidents { value });
-        }
-    }
-    for (value, v) in (0..).zip(&problem.values) {
-        let open = end.open[value as usize].map(|h| end.holdings[h].offset);
-        let there = open.is_some() || end.outside[value as usize].is_some();
-        if v.wanted && !there {
-            return Err(Violation::Missing { value });
-        }
-        if !v.wanted && open.is_some() {
-            return Err(Violation::NeverFreed { value });
-        }
-        if listed[value as usize] != open {
-            return Err(Violation::WrongResidents { value });
-        }
-    }
-    for &(value, contents) in &end.cells {
-        let copies = Tier::ALL
-            .iter()
-            .filter_map(|&tier| end.copies.get(&(value, tier)));
-        let mut there = copies
-            .map(|copy| copy.contents)
-            .chain(end.outside[value as usize]);
-        let at_home = there.any(|there| there == contents);
-        if !at_home {
-            return Err(Violation::NotAtHome { value });
-        }
-    }
-    Ok(())
-}
-
-/// What there is when nodes run once, in program order, on the versions they name.
-struct Right {
-    /// The contents of each value; of cells, at the end.
-    values: Vec<u64>,
-    /// What a node makes of the cell at a position of its inputs.
-    rewritten: BTreeMap<(NodeId, u32), u64>,
-}
-
-impl Right {
-    fn new(problem: &Problem) -> Right {
-        let mut values: Vec<u64> = (0..problem.values.len() as ValueId).map(initial).collect();
-        let mut all = BTreeMap::new();
-        for (node, n) in (0..).zip(&problem.nodes) {
-            let inputs: Vec<u64> = n.inputs.iter().map(|&v| values[v as usize]).collect();
-            let versions: Vec<Version> = n.reads.iter().map(|r| r.1).collect();
-            for (o, &v) in (0..).zip(&n.outputs) {
-                values[v as usize] = hash(node, o, &inputs, &versions);
-            }
-            // What an earlier plan did is there from the start.
-            for &at in n.rewrites.iter().filter(|_| !n.done) {
-                let contents = rewritten(n, node, at, &inputs, &versions);
-                values[n.inputs[at as usize] as usize] = contents;
-                all.insert((node, at), contents);
-            }
-        }
-        Right {
-            values,
-            rewritten: all,
-        }
-    }
-}
-
-/// The contents of a value that no node of the plan fills.
-fn initial(value: ValueId) -> u64 {
-    mix(u64::from(value), u64::MAX)
-}
-
-fn rewritten(n: &Node, node: NodeId, at: u32, inputs: &[u64], versions: &[Version]) -> u64 {
-    hash(node, n.outputs.len() as u32 + at, inputs, versions)
-}
-
-fn hash(node: NodeId, output: u32, inputs: &[u64], versions: &[Version]) -> u64 {
-    let seed = mix(u64::from(node), u64::from(output));
-    let seed = inputs.iter().fold(seed, |h, &input| mix(h, input));
-    versions
-        .iter()
-        .fold(seed, |h, &version| mix(h, u64::from(version)))
-}
-
-fn mix(a: u64, b: u64) -> u64 {
-    let h = (a.rotate_left(23) ^ b).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let h = (h ^ (h >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let h = (h ^ (h >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    h ^ (h >> 31)
-}
-
-/// The version of each cell at the start: one past what nodes that are done wrote; if they wrote
-/// none, the least that the others name; if they name none, the highest read.
-fn start(problem: &Problem) -> BTreeMap<CellId, Version> {
-    let mut cells: BTreeMap<CellId, (u8, Version)> = BTreeMap::new();
-    let mut note = |cell, rank, version| {
-        let entry = cells.entry(cell).or_insert((rank, version));
-        let least = rank == 1;
-        if rank > entry.0 || rank == entry.0 && (version < entry.1) == least {
-            *entry = (rank, version);
-        }
-    };
-    for n in &problem.nodes {
-        for &(cell, version) in &n.reads {
-            note(cell, u8::from(!n.done), version);
-        }
-        for &(cell, version) in &n.writes {
-            let (rank, version) = if n.done {
-                (2, version + 1)
-            } else {
-                (1, version)
-            };
-            note(cell, rank, version);
-        }
-    }
-    cells
-        .into_iter()
-        .map(|(cell, (_, version))| (cell, version))
-        .collect()
 }

@@ -1,7 +1,6 @@
 //! What can be wrong with a plan.
 
-use crate::plan::Lane;
-use crate::problem::{CellId, NodeId, Tier, ValueId, Version};
+use crate::problem::{CellId, Lane, NodeId, Tier, ValueId, Version};
 use thiserror::Error;
 
 /// A reason why a plan must not be carried out.
@@ -35,8 +34,8 @@ pub enum Violation {
     /// Scratch is named and not asked for, or asked for and not named.
     #[error("instruction {instruction}: scratch of node {node} is missing or not asked for")]
     WrongScratch { instruction: u32, node: NodeId },
-    /// An offset that is not a multiple of 64.
-    #[error("instruction {instruction}: offset {offset} is not a multiple of 64")]
+    /// An offset that is not a multiple of the problem's alignment, or an alignment that is none.
+    #[error("instruction {instruction}: offset {offset} is not aligned")]
     Misaligned { instruction: u32, offset: u64 },
     /// A buffer ends above the arena (`value` is `None` for scratch, `instruction` for residents).
     #[error("instruction {instruction:?}: value {value:?} ends at {end}, above the arena")]
@@ -71,6 +70,13 @@ pub enum Violation {
         first: u32,
         second: u32,
         value: ValueId,
+    },
+    /// A cell is written while another instruction may use it.
+    #[error("instructions {first} and {second} may use cell {cell} at once, and one writes it")]
+    CellRace {
+        first: u32,
+        second: u32,
+        cell: CellId,
     },
     /// A run places an output that is there already.
     #[error("instruction {instruction}: node {node} places value {value}, which is there already")]

@@ -6,6 +6,7 @@ pub(crate) mod exact;
 pub(crate) mod mirrored;
 pub(crate) mod random;
 pub(crate) mod samples;
+pub(crate) mod shapes;
 pub(crate) mod tamper;
 pub(crate) mod tiered;
 

@@ -132,7 +132,7 @@ impl Engine {
         let Some(family) = refused else {
             return Ok(false);
         };
-        let least = self.least_budget(compiled, family.floor().arena_bytes);
+        let least = self.least_budget(compiled, family.floor(&compiled.problem).arena_bytes);
         let lacking = least.saturating_sub(self.plan_budget(state, compiled));
         let used: BTreeSet<CellId> = compiled.cells().collect();
         self.make_room(state, lacking, |id| used.contains(&id))
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     fn refusal(&self, state: &State, compiled: &Compiled, family: &Families) -> Error {
-        let floor = family.floor();
+        let floor = family.floor(&compiled.problem);
         let (stated, tier) = self.refusing(state);
         let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
         let at = floor
@@ -206,10 +206,11 @@ impl Engine {
 
 /// The tiers that have no room left, at the floor, for the largest value that might wait there.
 fn full_tiers(problem: &Problem, family: &Families) -> Vec<Tier> {
-    let Ok(least) = family.choose(problem, family.floor().arena_bytes) else {
+    let floor = family.floor(problem);
+    let Ok(least) = family.choose(problem, floor.arena_bytes) else {
         return Vec::new();
     };
-    let largest = family.floor().holders.iter().map(|&(_, bytes)| bytes).max();
+    let largest = floor.holders.iter().map(|&(_, bytes)| bytes).max();
     let largest = largest.unwrap_or(0);
     let is_full = |tier: &Tier| {
         let traffic = least.traffic(*tier);

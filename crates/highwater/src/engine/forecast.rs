@@ -6,7 +6,6 @@ use crate::problem::compile::Compiled;
 use crate::problem::ran::Ran;
 use crate::report::StepReport;
 use crate::report::forecast::{Forecast, forecast};
-use crate::report::price::prices;
 use crate::report::steps::StepPlan;
 use crate::report::told::{Around, Told};
 use highwater_graph::Graph;
@@ -16,14 +15,17 @@ use std::time::Instant;
 
 impl Engine {
     /// What the newest whole step takes, all its plans together, and what other budgets would cost.
-    /// Where a step was refused: as far as it was planned. Looking at other budgets takes time, the
-    /// first time after a new plan.
+    /// Where a step was refused: as far as it was planned. Looking for the least budget and at others
+    /// takes time, the first time after a new plan.
     pub fn forecast(&self) -> Option<Forecast> {
         let state = &mut *self.lock();
         let (policy, count) = (self.0.policy, self.0.prices);
         let cache = &mut state.planning.cache;
-        let prices = |problem: &Arc<Problem>| prices(problem, cache, policy, count);
-        forecast(&state.record.steps, prices)
+        let family = |problem: &Arc<Problem>| {
+            let release = || self.0.store.release_idle();
+            cache.family(problem, policy, release).ok()
+        };
+        forecast(&state.record.steps, count, family)
     }
 
     /// What is beside a plan of a problem.
@@ -44,13 +46,16 @@ impl Engine {
 
     /// Says all there is to say about a new plan and its family.
     pub(crate) fn tell(&self, around: &Around<'_>, family: &Families, plan: &Plan) -> Arc<Told> {
-        let floor_bytes = self.least_budget(around.compiled, family.floor().arena_bytes);
-        Arc::new(Told::new(around, family, plan, floor_bytes))
+        let rounding = self.rounding(around.compiled);
+        Arc::new(Told::new(around, family, plan, rounding))
     }
 
     /// Notes that a step ends here for want of memory: what it would take at least.
     pub(crate) fn note_refusal(&self, state: &mut State, compiled: &Compiled, family: &Families) {
-        let Ok(least) = family.choose(&compiled.problem, family.floor().arena_bytes) else {
+        let Ok(least) = family.choose(
+            &compiled.problem,
+            family.floor(&compiled.problem).arena_bytes,
+        ) else {
             return;
         };
         let around = self.around(state, &state.pending.graph, compiled);

@@ -7,7 +7,7 @@
 
 use crate::engine::Engine;
 use crate::engine::state::State;
-use crate::problem::compile::{Compiled, Posed, compile};
+use crate::problem::compile::{Compiled, Posed, Rounding, compile};
 use crate::problem::plan_cache::{About, Answer};
 use crate::problem::ran::Ran;
 use crate::report::told::Told;
@@ -159,22 +159,22 @@ impl Engine {
         let left = left.saturating_sub(self.beside(state, compiled));
         if self.0.tiers.any() {
             // Cells and the arena take whole pages side by side.
-            return (left / BLOCK * BLOCK).saturating_sub(self.rounding(compiled));
+            return (left / BLOCK * BLOCK).saturating_sub(self.rounding(compiled).bytes());
         }
         left
     }
 
     /// The least that such a budget has to be for a plan of so many bytes.
     pub(crate) fn least_budget(&self, compiled: &Compiled, plan_bytes: u64) -> u64 {
-        if self.0.tiers.any() {
-            return (plan_bytes + self.rounding(compiled)).next_multiple_of(BLOCK);
-        }
-        plan_bytes
+        self.rounding(compiled).least_budget(plan_bytes)
     }
 
     /// What the cells that a plan decides about take in memory at most beside what it counts.
-    fn rounding(&self, compiled: &Compiled) -> u64 {
+    pub(crate) fn rounding(&self, compiled: &Compiled) -> Rounding {
         let (store, problem) = (&self.0.store, &compiled.problem);
+        if !self.0.tiers.any() {
+            return Rounding::default();
+        }
         compiled.rounding(
             |bytes| store.room_cost(bytes),
             |bytes| problem.footprint(bytes),

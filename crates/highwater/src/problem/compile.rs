@@ -6,11 +6,14 @@ use highwater_graph::{
     BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
     Version,
 };
-use highwater_plan::{self as plan, Home, Pin, Problem, Tier};
+use highwater_plan::{self as plan, BLOCK, Home, Lane, Pin, Problem, Tier};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// What kernels want their buffers to start at multiples of, in bytes.
+const KERNEL_ALIGN: u64 = plan::ALIGN;
 
 /// The problem that part of a graph poses, with the way back.
 #[derive(Debug)]
@@ -69,11 +72,31 @@ impl Compiled {
     }
 
     /// What rooms cost beside what plans count for the cells that they decide about: whole pages.
-    pub(crate) fn rounding(&self, cost: impl Fn(u64) -> u64, counted: impl Fn(u64) -> u64) -> u64 {
+    pub(crate) fn rounding(
+        &self,
+        cost: impl Fn(u64) -> u64,
+        counted: impl Fn(u64) -> u64,
+    ) -> Rounding {
         let values = self.problem.values.iter();
         let open = values.filter(|value| value.home == Home::Cell(None));
         let lost = |value: &plan::Value| cost(value.bytes).saturating_sub(counted(value.bytes));
-        open.map(lost).sum()
+        Rounding(Some(open.map(lost).sum()))
+    }
+}
+
+/// What cells in memory take at most beside what plans count, where there are tiers below it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rounding(Option<u64>);
+
+impl Rounding {
+    pub(crate) fn bytes(self) -> u64 {
+        self.0.unwrap_or(0)
+    }
+
+    /// The least that a budget has to be for a plan of so many bytes.
+    pub(crate) fn least_budget(self, plan_bytes: u64) -> u64 {
+        let whole = |rounding: u64| (plan_bytes + rounding).next_multiple_of(BLOCK);
+        self.0.map_or(plan_bytes, whole)
     }
 }
 
@@ -106,7 +129,10 @@ pub(crate) fn compile(
         .filter(|id| needed[id.index()])
         .collect();
     let mut numbers = Numbers::new(from.graph);
-    let mut problem = Problem::default();
+    let mut problem = Problem {
+        align: KERNEL_ALIGN,
+        ..Problem::default()
+    };
     let (mut works, mut all_variants) = (Vec::new(), Vec::new());
     let mut specs = Specs::default();
     problem.nodes.reserve(nodes.len());
@@ -244,6 +270,10 @@ fn node(
             Effect::Pure | Effect::Random => plan::Effect::Repeatable,
             Effect::WritesCell | Effect::Collective => plan::Effect::Once,
             Effect::Guard => plan::Effect::Guard,
+        },
+        lane: match node.op.effect() {
+            Effect::Collective => Lane::Communicate,
+            _ => Lane::Compute,
         },
         done: from.progress.done.contains(&id),
     }

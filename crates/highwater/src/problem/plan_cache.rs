@@ -49,6 +49,9 @@ pub(crate) enum Answer<T> {
     Refused(Arc<Families>),
 }
 
+/// A family, the plan chosen from it, and the budget from which on there is a faster one.
+type Decided = (Arc<Families>, (Plan, u64));
+
 /// What is known about a plan.
 #[derive(Debug)]
 pub(crate) enum About<T> {
@@ -119,23 +122,13 @@ impl<T> PlanCache<T> {
             return Ok(Answer::Fits(plan, About::Told(told)));
         }
         before_planning();
-        let mut decided = None;
-        if let Some((family, exact)) = self.adapted(problem, policy) {
-            match fastest(&family, problem, budget) {
-                Some(chosen) if exact || is_loose(&chosen.0) => decided = Some((family, chosen)),
-                None if exact => return Ok(Answer::Refused(family)),
-                // Decisions made for other sizes are no reason to refuse, nor to compute much again.
-                Some(_) | None => {}
-            }
-        }
-        let (family, (plan, faster_from)) = if let Some(decided) = decided {
-            decided
-        } else {
-            let family = self.built(problem, policy)?;
-            match fastest(&family, problem, budget) {
-                Some(chosen) => (family, chosen),
-                None => return Ok(Answer::Refused(family)),
-            }
+        let family = Families::build(problem, policy)?;
+        let (family, plan, faster_from) = match at_once(&family, problem, budget) {
+            Some(plan) => (Arc::new(family), plan, u64::MAX),
+            None => match self.decide(family, problem, policy, budget) {
+                Ok((family, (plan, faster_from))) => (family, plan, faster_from),
+                Err(family) => return Ok(Answer::Refused(family)),
+            },
         };
         let plan = Arc::new(plan);
         self.plans.push(CachedPlan {
@@ -189,7 +182,31 @@ impl<T> PlanCache<T> {
         Some((Arc::clone(&entry.plan), Arc::clone(entry.told.as_ref()?)))
     }
 
-    /// The family of a problem, adapted or built.
+    /// The fastest plan that fits by decisions that are known, or else by new ones. The error is a family
+    /// in which nothing fits.
+    fn decide(
+        &mut self,
+        family: Families,
+        problem: &Arc<Problem>,
+        policy: Policy,
+        budget: u64,
+    ) -> Result<Decided, Arc<Families>> {
+        if let Some((known, exact)) = self.adapted(&family, problem, policy) {
+            match fastest(&known, problem, budget) {
+                Some(chosen) if exact || is_loose(&chosen.0) => return Ok((known, chosen)),
+                None if exact => return Err(known),
+                // Decisions made for other sizes are no reason to refuse, nor to compute much again.
+                Some(_) | None => {}
+            }
+        }
+        let family = Arc::new(family);
+        let chosen = fastest(&family, problem, budget);
+        self.remember(&family, problem, policy);
+        chosen.map_or(Err(Arc::clone(&family)), |chosen| Ok((family, chosen)))
+    }
+
+    /// The family of a problem with all that there is to decide: known, adapted or new.
+    /// `before_planning` runs before one is made, which takes memory.
     ///
     /// # Errors
     /// If the problem makes no sense.
@@ -197,11 +214,16 @@ impl<T> PlanCache<T> {
         &mut self,
         problem: &Arc<Problem>,
         policy: Policy,
+        before_planning: impl FnOnce(),
     ) -> Result<Arc<Families>, ProblemError> {
-        match self.adapted(problem, policy) {
-            Some((family, _)) => Ok(family),
-            None => self.built(problem, policy),
+        before_planning();
+        let family = Families::build(problem, policy)?;
+        if let Some((known, _)) = self.adapted(&family, problem, policy) {
+            return Ok(known);
         }
+        let family = Arc::new(family);
+        self.remember(&family, problem, policy);
+        Ok(family)
     }
 
     /// Remembers what was said about a plan.
@@ -214,7 +236,15 @@ impl<T> PlanCache<T> {
 
     /// The decisions made for a problem of the same structure that was not much smaller, and whether
     /// it was this very problem.
-    fn adapted(&mut self, problem: &Arc<Problem>, policy: Policy) -> Option<(Arc<Families>, bool)> {
+    fn adapted(
+        &mut self,
+        family: &Families,
+        problem: &Arc<Problem>,
+        policy: Policy,
+    ) -> Option<(Arc<Families>, bool)> {
+        if self.families.is_empty() {
+            return None;
+        }
         let (structure, bytes) = (structure(problem), bytes(problem));
         let known = |known: &CachedFamily| {
             let like = known.structure == structure && known.policy == policy;
@@ -226,24 +256,20 @@ impl<T> PlanCache<T> {
         if known.problem == *problem {
             return Some((Arc::clone(&known.family), true));
         }
-        let family = known.family.adapt(problem)?;
+        let family = family.adapt(problem, &known.family)?;
         Some((Arc::new(family), false))
     }
 
-    fn built(
-        &mut self,
-        problem: &Arc<Problem>,
-        policy: Policy,
-    ) -> Result<Arc<Families>, ProblemError> {
+    /// Remembers decisions, in place of those for other sizes.
+    fn remember(&mut self, family: &Arc<Families>, problem: &Arc<Problem>, policy: Policy) {
         let (structure, bytes) = (structure(problem), bytes(problem));
-        let family = Arc::new(Families::build(problem, policy)?);
         let same = |known: &CachedFamily| known.structure == structure && known.policy == policy;
         self.families.retain(|known| !same(known));
         self.families.push(CachedFamily {
             structure,
             policy,
             bytes,
-            family: Arc::clone(&family),
+            family: Arc::clone(family),
             problem: Arc::clone(problem),
         });
         let most = if problem.tiers.any() {
@@ -252,8 +278,17 @@ impl<T> PlanCache<T> {
             FAMILIES
         };
         trim(&mut self.families, most, |known| known.problem.nodes.len());
-        Ok(family)
     }
+}
+
+/// The plan that keeps all, if it fits: nothing has to be decided for it. Where no budget was stated,
+/// what costs next to nothing to recompute is not kept.
+fn at_once(family: &Families, problem: &Problem, budget: u64) -> Option<Plan> {
+    let kept = family.all_kept(problem, budget)?;
+    if budget > UNSTATED {
+        return family.thrifty(problem);
+    }
+    Some(kept)
 }
 
 /// The fastest plan that fits, and the budget from which on there may be another. Where no budget was
@@ -313,4 +348,72 @@ fn structure(problem: &Problem) -> u64 {
 /// All that a problem's values take.
 fn bytes(problem: &Problem) -> u64 {
     problem.values.iter().map(|value| value.bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater_plan::{Node, Pin, Value};
+
+    /// Values that each other one makes, and that are read again the other way round: as many of them
+    /// as a sequence is long.
+    fn unrolled(length: u32, bytes: u64) -> Arc<Problem> {
+        let value = |home| Value {
+            bytes,
+            home,
+            pin: Pin::Free,
+            wanted: false,
+        };
+        let mut values = vec![value(Home::Arena); length as usize + 1];
+        values[0] = value(Home::External);
+        let forward = (0..length).map(|v| Node::new(&[v], &[v + 1], 1.0));
+        let backward = (0..length).rev().map(|v| Node::new(&[v + 1], &[], 1.0));
+        Arc::new(Problem {
+            nodes: forward.chain(backward).collect(),
+            values,
+            ..Problem::default()
+        })
+    }
+
+    /// The plan for a budget, and the family behind it; every problem is new.
+    fn chosen(cache: &mut PlanCache<()>, problem: &Arc<Problem>, budget: u64) -> (Arc<Plan>, bool) {
+        let answer = cache.choose(problem, Policy::Auto, budget, || {});
+        let Ok(Answer::Fits(plan, About::New(family))) = answer else {
+            panic!("a new plan that fits");
+        };
+        (plan, family.is_searched())
+    }
+
+    #[test]
+    fn lengths_in_turn_are_planned_at_once_where_all_fits() {
+        let mut cache = PlanCache::default();
+        for length in (20..40).chain(20..40) {
+            let problem = unrolled(length, 640);
+            let (plan, searched) = chosen(&mut cache, &problem, 1 << 20);
+            assert!(!searched && plan.recomputed_nodes == 0);
+        }
+        assert!(cache.families.is_empty(), "nothing had to be decided");
+    }
+
+    #[test]
+    fn where_nothing_is_stated_nothing_is_searched() {
+        let mut cache = PlanCache::default();
+        let (plan, searched) = chosen(&mut cache, &unrolled(30, 640), u64::MAX);
+        assert!(!searched && plan.recomputed_nodes == 0);
+    }
+
+    #[test]
+    fn sizes_in_turn_share_what_was_decided() {
+        let mut cache = PlanCache::default();
+        let half = |bytes: u64| 20 * bytes;
+        let (first, searched) = chosen(&mut cache, &unrolled(40, 640), half(640));
+        assert!(searched && first.recomputed_nodes > 0);
+        let decided = Arc::clone(&cache.families[0].family);
+        for bytes in [704, 768, 832] {
+            let (plan, _) = chosen(&mut cache, &unrolled(40, bytes), half(bytes));
+            assert_eq!(plan.recomputed_nodes, first.recomputed_nodes);
+        }
+        assert!(Arc::ptr_eq(&cache.families[0].family, &decided));
+        assert_eq!(cache.families.len(), 1);
+    }
 }

@@ -7,7 +7,7 @@ use super::decisions::Decision;
 use super::held::Held;
 use super::price::Price;
 use super::steps::{StepPlan, Steps};
-use highwater_plan::{Plan, Problem, Tier};
+use highwater_plan::{Families, Plan, Problem, Tier};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -75,17 +75,16 @@ pub struct Forecast {
     pub plan: Plan,
 }
 
-/// What is to be told of the last whole step, or of what there is of one, if none ended yet. `prices`
-/// answers what a problem costs.
+/// What is to be told of the last whole step, or of what there is of one, if none ended yet, with so many
+/// prices of each plan. `family` answers the plans of a problem.
 pub(crate) fn forecast(
     steps: &Steps,
-    mut prices: impl FnMut(&Arc<Problem>) -> Vec<Price>,
+    count: usize,
+    mut family: impl FnMut(&Arc<Problem>) -> Option<Arc<Families>>,
 ) -> Option<Forecast> {
     let plans = steps.newest();
-    for plan in plans {
-        plan.told.ask_prices(&mut prices);
-    }
-    together(plans)
+    let there = plans.iter().all(|plan| plan.told.look(count, &mut family));
+    if there { together(plans) } else { None }
 }
 
 /// Brings the plans of a step together.
@@ -98,14 +97,14 @@ fn together(plans: &[StepPlan]) -> Option<Forecast> {
         first_of(StepPlan::floor_bytes)?,
         first_of(StepPlan::peak_bytes)?,
     );
-    let floor_bytes = floor.floor_bytes();
+    let (floor_bytes, at_floor) = (floor.floor_bytes(), floor.told.floor()?);
     let ran = || plans.iter().map(|plan| plan.ran);
     Some(Forecast {
         fits: plans.iter().all(|plan| plan.fits),
         budget_bytes: peak.stated.budget,
         floor_bytes,
-        floor_at: floor.told.floor.at.clone(),
-        floor_held: floor.told.floor.held.clone(),
+        floor_at: at_floor.at.clone(),
+        floor_held: at_floor.held.clone(),
         peak_bytes: peak.peak_bytes(),
         peak_at: peak.told.peak.at.clone(),
         peak_held: peak.told.peak.held.clone(),

@@ -5,6 +5,7 @@ pub(crate) mod forecast;
 pub(crate) mod held;
 mod names;
 pub(crate) mod price;
+mod scene;
 pub(crate) mod steps;
 pub(crate) mod told;
 

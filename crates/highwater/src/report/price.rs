@@ -1,11 +1,9 @@
 //! What plans cost.
 
 use crate::problem::compile::Compiled;
-use crate::problem::plan_cache::PlanCache;
 use crate::problem::ran::Ran;
-use highwater_plan::{Action, Plan, Policy, Problem};
+use highwater_plan::{Action, Families, Plan, Problem};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// What a step costs from some budget on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -34,20 +32,11 @@ pub struct Price {
 
 /// The family of a problem as a list of so many prices: the one place that looks at more than one of
 /// its plans.
-pub(crate) fn prices<T>(
-    problem: &Arc<Problem>,
-    cache: &mut PlanCache<T>,
-    policy: Policy,
-    count: usize,
-) -> Vec<Price> {
+pub(super) fn prices(problem: &Problem, families: &Families, count: usize) -> Vec<Price> {
     if count == 0 {
         return Vec::new();
     }
-    let plans = match cache.family(problem, policy) {
-        Ok(family) => family.plans(problem, count),
-        Err(_) => Vec::new(),
-    };
-    plans.iter().map(price).collect()
+    families.plans(problem, count).iter().map(price).collect()
 }
 
 /// What all of a plan costs.

@@ -85,7 +85,8 @@ impl StepPlan {
     }
 
     pub(super) fn floor_bytes(&self) -> u64 {
-        self.whole(self.told.floor.arena_bytes)
+        let floor = self.told.floor();
+        floor.map_or(0, |floor| self.whole(floor.arena_bytes))
     }
 
     pub(super) fn peak_bytes(&self) -> u64 {

@@ -1,14 +1,14 @@
 //! What is said about a plan when it is made.
 
 use super::decisions::{self, Decision};
-use super::held::{Beside, Held, Moment, held};
-use super::price::Price;
-use crate::error::describe;
-use crate::problem::compile::Compiled;
+use super::held::Held;
+use super::price::{Price, prices};
+use super::scene::{Beside, Moment, Scene};
+use crate::problem::compile::{Compiled, Rounding};
 use crate::store::limits::Stated;
 use crate::store::memory::Memory;
 use highwater_graph::{Graph, Phase};
-use highwater_plan::{Families, Home, NodeId, Plan, Problem, ValueId, holders, running};
+use highwater_plan::{Families, Home, Plan, Problem, holders, running};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
@@ -26,10 +26,15 @@ pub(crate) struct Around<'a> {
 #[derive(Debug)]
 pub(crate) struct Told {
     problem: Arc<Problem>,
+    scene: Scene,
+    stated: Stated,
+    state_bytes: u64,
+    rounding: Rounding,
     /// Prices of the plans of its family, in bytes of the arena and of the cells that they decided
     /// about, once they were asked for.
     prices: OnceLock<Vec<Price>>,
-    pub(super) floor: Point,
+    /// The least that would do, once it is known.
+    floor: OnceLock<Point>,
     pub(super) peak: Point,
     pub(super) saved_bytes: u64,
     pub(super) decisions: Vec<Decision>,
@@ -44,41 +49,77 @@ pub(super) struct Point {
 }
 
 impl Told {
-    /// All there is to say about a new plan and its family. `floor_bytes` is the least budget that the
-    /// family's least plan needs.
+    /// All there is to say about a new plan and its family, as far as nothing has to be looked for.
     pub(crate) fn new(
         around: &Around<'_>,
         family: &Families,
         plan: &Plan,
-        floor_bytes: u64,
+        rounding: Rounding,
     ) -> Self {
         let (graph, compiled) = (around.graph, around.compiled);
-        let floor = family.floor();
+        let scene = Scene::new(around.memory, graph, compiled);
         let at_peak = holders(&compiled.problem, plan, plan.peak_instruction as usize);
-        let node = running(plan, plan.peak_instruction);
-        Self {
+        let peak = Moment {
+            arena_bytes: plan.arena_bytes,
+            home_bytes: plan.home_bytes,
+            node: running(plan, plan.peak_instruction),
+            values: &at_peak.values,
+            scratch_bytes: at_peak.scratch_bytes,
+        };
+        let told = Self {
             problem: Arc::clone(&compiled.problem),
+            peak: Point::new(&scene, &peak, (around.state_bytes, &around.stated)),
+            scene,
+            stated: around.stated,
+            state_bytes: around.state_bytes,
+            rounding,
             prices: OnceLock::new(),
-            floor: around.point(
-                (floor_bytes, 0),
-                floor.node,
-                &floor.holders,
-                floor.scratch_bytes,
-            ),
-            peak: around.point(
-                (plan.arena_bytes, plan.home_bytes),
-                node,
-                &at_peak.values,
-                at_peak.scratch_bytes,
-            ),
+            floor: OnceLock::new(),
             saved_bytes: saved_bytes(graph, compiled),
             decisions: decisions::decisions(graph, compiled, plan),
+        };
+        if family.is_searched() {
+            told.look_for_floor(family);
         }
+        told
     }
 
-    /// Has `prices` say what the problem costs, once.
-    pub(super) fn ask_prices(&self, mut prices: impl FnMut(&Arc<Problem>) -> Vec<Price>) {
-        self.prices.get_or_init(|| prices(&self.problem));
+    /// Looks for the least that would do, and at so many prices, in the family of the problem; once.
+    /// Answers whether there is one.
+    pub(super) fn look(
+        &self,
+        count: usize,
+        family: impl FnOnce(&Arc<Problem>) -> Option<Arc<Families>>,
+    ) -> bool {
+        if self.floor.get().is_some() && self.prices.get().is_some() {
+            return true;
+        }
+        let family = family(&self.problem);
+        if let Some(family) = &family {
+            self.look_for_floor(family);
+            self.prices
+                .get_or_init(|| prices(&self.problem, family, count));
+        }
+        family.is_some()
+    }
+
+    fn look_for_floor(&self, families: &Families) {
+        self.floor.get_or_init(|| {
+            let floor = families.floor(&self.problem);
+            let moment = Moment {
+                arena_bytes: self.rounding.least_budget(floor.arena_bytes),
+                home_bytes: 0,
+                node: floor.node,
+                values: &floor.holders,
+                scratch_bytes: floor.scratch_bytes,
+            };
+            Point::new(&self.scene, &moment, (self.state_bytes, &self.stated))
+        });
+    }
+
+    /// The least that would do, if that is known.
+    pub(super) fn floor(&self) -> Option<&Point> {
+        self.floor.get()
     }
 
     pub(super) fn prices(&self) -> &[Price] {
@@ -86,33 +127,18 @@ impl Told {
     }
 }
 
-impl Around<'_> {
-    fn point(
-        &self,
-        (arena_bytes, home_bytes): (u64, u64),
-        node: Option<NodeId>,
-        values: &[(ValueId, u64)],
-        scratch_bytes: u64,
-    ) -> Point {
-        let node = node.and_then(|node| self.compiled.nodes.get(node as usize).copied());
-        let moment = Moment {
-            arena_bytes,
-            home_bytes,
-            node,
-            values,
-            scratch_bytes,
-        };
-        let tensors = arena_bytes + home_bytes + self.state_bytes;
+impl Point {
+    /// A moment of a plan, beside so many bytes of state.
+    fn new(scene: &Scene, moment: &Moment<'_>, (state, stated): (u64, &Stated)) -> Self {
         let beside = Beside {
-            state: self.state_bytes,
-            reserve: self.stated.process(tensors),
-            host: self.stated.host,
+            state,
+            reserve: stated.process(moment.arena_bytes + moment.home_bytes + state),
+            host: stated.host,
         };
-        let at = node.map(|node| describe(self.graph.node(node)));
-        Point {
-            arena_bytes,
-            at: at.unwrap_or_default(),
-            held: held(self.memory, self.graph, self.compiled, &moment, &beside),
+        Self {
+            arena_bytes: moment.arena_bytes,
+            at: scene.describe(moment.node),
+            held: scene.held(moment, &beside),
         }
     }
 }

@@ -132,9 +132,11 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Carries out an instruction of this lane when its time has come; follows those of others.
+    /// Carries out an instruction of a lane that runs when its time has come; follows those of others.
     fn next(&mut self, index: usize, instruction: &Instruction) -> Result<(), Stopped> {
-        let Some(board) = self.board.filter(|_| instruction.lane == Lane::Compute) else {
+        // Runs of all lanes go one after the other here, in the order of the list.
+        let runs = matches!(instruction.lane, Lane::Compute | Lane::Communicate);
+        let Some(board) = self.board.filter(|_| runs) else {
             return self.instruction(&instruction.action);
         };
         if !board.wait_to_compute(&instruction.waits) {

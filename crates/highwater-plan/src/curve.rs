@@ -1,0 +1,149 @@
+//! What a search found, for all budgets: seconds over bytes, and the floor.
+
+use crate::abreast::abreast;
+use crate::archive::Archive;
+use crate::emit::Carried;
+use crate::floor::Floor;
+use crate::outcome::{Candidate, Price};
+use crate::pack::Effort;
+use crate::plan::Plan;
+use crate::problem::{Problem, Tier, Tiers};
+use crate::program::Program;
+use crate::simulate::Simulator;
+
+/// Where values may be moved, a byte moved counts for so much of the time that it takes: the tier may
+/// have time to spare, or not.
+const PRICES: [f64; 3] = [1.0, 0.3, 0.05];
+/// How many of the plans with the lowest peaks are packed at most to find the floor.
+const FLOORS: usize = 4;
+
+/// Candidates for all budgets.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Curve {
+    /// Fastest first; each slower one has a smaller peak.
+    pub(crate) found: Vec<Candidate>,
+    /// Where values may be moved: what was found with transfers at lower prices.
+    pub(crate) cheaper: Vec<Vec<Candidate>>,
+    pub(crate) floor: Floor,
+    /// Runs that were simulated to find all that.
+    pub(crate) work: u64,
+}
+
+impl Curve {
+    /// What a search finds at each price, fastest first; `kept` are plans that are there without one.
+    pub(crate) fn find<P: Iterator<Item = Plan>>(
+        problem: &Problem,
+        program: &Program,
+        search: impl Fn(Price) -> (Vec<Candidate>, u64) + Sync,
+        kept: impl FnOnce() -> P,
+    ) -> Curve {
+        let prices = prices(&program.tiers).collect();
+        let searched = abreast(program.nodes(), prices, search);
+        let work = searched.iter().map(|searched| searched.1).sum();
+        let mut lists = searched.into_iter().map(|searched| searched.0);
+        let found = lists.next().unwrap_or_default();
+        let mut curve = Curve::of(found, lists.collect(), work);
+        let least = curve.least(problem, program, Effort::Thorough);
+        // Packing may make even a plan that keeps all the smallest.
+        let lowest = least.as_ref().map_or(u64::MAX, Plan::memory_bytes);
+        let highest = curve.found.first().map_or(0, |found| found.outcome.peak);
+        let kept = (highest < lowest).then(kept).into_iter().flatten();
+        let least = least.into_iter().chain(kept);
+        let least = least.min_by_key(Plan::memory_bytes);
+        curve.floor = least.map_or_else(Floor::default, |plan| Floor::of(problem, &plan));
+        curve
+    }
+
+    /// The same decisions for another program of the same structure; `None` if none of them works.
+    pub(crate) fn adapt(&self, problem: &Problem, program: &Program) -> Option<Curve> {
+        let mut simulator = Simulator::new(program);
+        let mut adapted = |(price, known): (Price, &Vec<Candidate>)| {
+            simulator.price = price;
+            let mut archive = Archive::default();
+            for found in known {
+                if let Ok(found) = simulator.find(found.settings.clone(), &[]) {
+                    archive.offer(&found);
+                }
+            }
+            archive.all().rev().cloned().collect::<Vec<Candidate>>()
+        };
+        let found = adapted((prices(&program.tiers).next()?, &self.found));
+        let cheaper = prices(&program.tiers).skip(1).zip(&self.cheaper);
+        let cheaper = cheaper.map(adapted).collect();
+        if found.is_empty() {
+            return None;
+        }
+        let mut curve = Curve::of(found, cheaper, simulator.work);
+        let least = curve.least(problem, program, Effort::Quick)?;
+        curve.floor = Floor::of(problem, &least);
+        Some(curve)
+    }
+
+    fn of(found: Vec<Candidate>, cheaper: Vec<Vec<Candidate>>, work: u64) -> Curve {
+        Curve {
+            found,
+            cheaper,
+            floor: Floor::default(),
+            work,
+        }
+    }
+
+    /// What was found at each price.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &Vec<Candidate>> {
+        std::iter::once(&self.found).chain(&self.cheaper)
+    }
+
+    /// The plan with the smallest arena: packing may turn the order of those with the lowest peaks
+    /// around, so some are tried.
+    pub(crate) fn least(
+        &self,
+        problem: &Problem,
+        program: &Program,
+        effort: Effort,
+    ) -> Option<Plan> {
+        let mut simulator = Simulator::new(program);
+        let mut least: Option<Plan> = None;
+        let moves = program.tiers.any() && effort == Effort::Thorough;
+        let tried = match effort {
+            Effort::Thorough => FLOORS,
+            Effort::Linear | Effort::Quick => 1,
+        };
+        let lowest = |found: &'_ [Candidate]| found.last().map_or(u64::MAX, |f| f.outcome.peak);
+        let list = self.lists().min_by_key(|list| lowest(list))?;
+        for found in list.iter().rev().take(tried) {
+            if least
+                .as_ref()
+                .is_some_and(|l| l.memory_bytes() <= found.outcome.peak)
+            {
+                break;
+            }
+            let Ok(carried) = Carried::new(problem, program, &mut simulator, found) else {
+                continue;
+            };
+            let room = found.outcome.peak.saturating_sub(carried.home_bytes);
+            let overlapping = carried.scheduled(problem, room);
+            for schedule in [Some(overlapping), moves.then(|| carried.waiting())] {
+                let plan = schedule.map(|s| carried.plan(problem, program, &s, effort));
+                let plans = least.take().into_iter().chain(plan);
+                least = plans.min_by_key(Plan::memory_bytes);
+            }
+        }
+        least
+    }
+}
+
+/// What moving a byte may count for.
+fn prices(tiers: &Tiers) -> impl Iterator<Item = Price> {
+    let price = |share: f64| {
+        let mut price = Price::default();
+        for tier in Tier::ALL {
+            if let Some(link) = tiers.link(tier) {
+                price.read[tier as usize] = share / link.read_while_writing;
+                price.write[tier as usize] = share / link.write_while_reading;
+            }
+        }
+        price
+    };
+    let count = if tiers.any() { PRICES.len() } else { 1 };
+    PRICES.into_iter().take(count).map(price)
+}

@@ -1,0 +1,47 @@
+//! Step 6: what is left at the end.
+
+use super::Violation;
+use super::replay::End;
+use crate::plan::Plan;
+use crate::problem::{Problem, Tier};
+
+/// Step 6.
+pub(super) fn check(problem: &Problem, plan: &Plan, end: &End) -> Result<(), Violation> {
+    for ((node, n), &runs) in (0..).zip(&problem.nodes).zip(&end.runs) {
+        if runs == 0 && !n.done {
+            return Err(Violation::NeverRuns { node });
+        }
+    }
+    let mut listed = vec![None; problem.values.len()];
+    for &(value, offset) in &plan.residents {
+        if listed[value as usize].replace(offset).is_some() {
+            return Err(Violation::WrongResidents { value });
+        }
+    }
+    for (value, v) in (0..).zip(&problem.values) {
+        let open = end.open[value as usize].map(|h| end.holdings[h].offset);
+        let there = open.is_some() || end.outside[value as usize].is_some();
+        if v.wanted && !there {
+            return Err(Violation::Missing { value });
+        }
+        if !v.wanted && open.is_some() {
+            return Err(Violation::NeverFreed { value });
+        }
+        if listed[value as usize] != open {
+            return Err(Violation::WrongResidents { value });
+        }
+    }
+    for &(value, contents) in &end.cells {
+        let copies = Tier::ALL
+            .iter()
+            .filter_map(|&tier| end.copies.get(&(value, tier)));
+        let mut there = copies
+            .map(|copy| copy.contents)
+            .chain(end.outside[value as usize]);
+        let at_home = there.any(|there| there == contents);
+        if !at_home {
+            return Err(Violation::NotAtHome { value });
+        }
+    }
+    Ok(())
+}
