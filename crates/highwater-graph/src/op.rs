@@ -156,6 +156,12 @@ pub trait Op: Any + Debug + Send + Sync {
         SmallVec::new()
     }
 
+    /// For a guard: whether a plan may leave it out where what it looks at would have to be held, or
+    /// made again, for it.
+    fn is_soft(&self) -> bool {
+        false
+    }
+
     /// The value that fills the output, if it is a constant known when the graph is built.
     fn constant(&self) -> Option<f64> {
         None

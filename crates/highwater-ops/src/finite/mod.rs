@@ -23,6 +23,8 @@ pub struct Finite {
     pub what: &'static str,
     /// What becomes of the step otherwise; structure does not depend on it either.
     pub otherwise: Otherwise,
+    /// Whether a plan may leave the guard out to save memory or time.
+    pub soft: bool,
 }
 
 /// What a guard does to a step whose value it refuses.
@@ -43,6 +45,15 @@ impl Finite {
         Self {
             what,
             otherwise: Otherwise::Stop,
+            soft: false,
+        }
+    }
+
+    /// As [`Finite::or_stop`], where it costs nothing to hold what is looked at.
+    pub const fn or_stop_where_free(what: &'static str) -> Self {
+        Self {
+            soft: true,
+            ..Self::or_stop(what)
         }
     }
 
@@ -51,6 +62,7 @@ impl Finite {
         Self {
             what,
             otherwise: Otherwise::Skip,
+            soft: false,
         }
     }
 }
@@ -60,7 +72,13 @@ impl Op for Finite {
         Self::NAME
     }
 
-    fn hash_attributes(&self, _hasher: &mut dyn Hasher) {}
+    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u8(self.soft.into());
+    }
+
+    fn is_soft(&self) -> bool {
+        self.soft
+    }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         OpError::check_arity(Self::NAME, inputs, 1)?;

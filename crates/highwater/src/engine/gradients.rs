@@ -5,7 +5,10 @@ use crate::engine::state::State;
 use crate::pending::KEPT_BYTES;
 use crate::pending::context::site;
 use crate::{Error, Result};
-use highwater_graph::{Category, CellId, Operand, Phase, Site, Source, ValueId};
+use highwater_graph::{
+    Category, CellId, Effect, Node, Operand, Phase, Site, Source, ValueId,
+};
+use highwater_ops::Finite;
 use std::collections::BTreeSet;
 use std::panic::Location;
 use std::sync::{Arc, Weak};
@@ -113,6 +116,60 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Has updates wait until all gradients are known to be finite, where it costs nothing to hold
+    /// them for that. Called before the updates are made; not needed where the user guards them.
+    pub(crate) fn guard_grads(
+        &self,
+        state: &mut State,
+        parameters: &[CellId],
+        location: &'static Location<'static>,
+    ) -> Result<()> {
+        let nodes = state.pending.graph.nodes();
+        let is_guard = |node: &Node| {
+            node.site.phase == Phase::Update && node.op.effect() == Effect::Guard
+        };
+        if nodes.iter().any(is_guard) {
+            return Ok(());
+        }
+        let mut guarded: Vec<Operand> = Vec::new();
+        for parameter in parameters {
+            match state.memory.grads.get(parameter) {
+                Some(&cell) => guarded.extend(self.summands(state, cell)),
+                None => guarded.extend(state.pending.grads.get(parameter).cloned()),
+            }
+        }
+        let guard = Arc::new(Finite::or_stop_where_free("a gradient"));
+        let site = site(location, Phase::Update);
+        for grad in guarded {
+            self.apply(state, guard.clone(), &[grad], &site)?;
+        }
+        Ok(())
+    }
+
+    /// What a gradient's cell is the sum of: what it holds, and what is being added to it. With a disk
+    /// only the latter, as nodes that come after a write cannot read what was before it there.
+    fn summands(&self, state: &State, cell: CellId) -> Vec<Operand> {
+        let graph = &state.pending.graph;
+        let Some(newest) = graph.read_cell(cell) else {
+            return Vec::new();
+        };
+        if !graph.is_awaited(&newest) {
+            return vec![newest];
+        }
+        let evaluated = graph.cell(cell).map_or(0, |cell| cell.evaluated);
+        let before = Operand {
+            source: Source::Cell(cell, evaluated),
+            ..newest
+        };
+        let writes = graph.nodes().iter().filter(|node| {
+            let mut written = node.writes.iter();
+            written.any(|&(id, version)| id == cell && version >= evaluated)
+        });
+        let added = writes.filter_map(|node| node.inputs.last().cloned());
+        let before = (!self.0.tiers.any()).then_some(before);
+        before.into_iter().chain(added).collect()
     }
 
     fn assign_grads(

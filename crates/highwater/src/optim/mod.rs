@@ -171,6 +171,8 @@ fn step(
     }
     let mut state = engine.lock();
     engine.keep_read_cells(&mut state, |_| true, location)?;
+    let ids: Vec<CellId> = parameters.iter().map(Parameter::id).collect();
+    engine.guard_grads(&mut state, &ids, location)?;
     let (mut updated, mut taken) = (vec![false; parameters.len()], Vec::new());
     for (index, parameter) in parameters.iter().enumerate() {
         let in_cell = state.memory.grads.get(&parameter.id()).copied();
