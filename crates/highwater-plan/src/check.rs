@@ -95,6 +95,12 @@ pub enum ProblemError {
         /// Position in its inputs.
         input: u32,
     },
+    /// A node that may be left out is no guard.
+    #[error("node {node} may be left out and is no guard")]
+    SoftEffect {
+        /// The node.
+        node: NodeId,
+    },
     /// A guard that fills values, writes cells or asks for scratch memory.
     #[error("guard node {node} has outputs, writes or scratch memory")]
     GuardFills {
@@ -201,6 +207,9 @@ pub(crate) fn check(problem: &Problem) -> Result<(), ProblemError> {
             return Err(ProblemError::BadLane { node, lane });
         }
         let fills = !n.outputs.is_empty() || !n.writes.is_empty() || n.scratch_bytes > 0;
+        if n.soft && n.effect != Effect::Guard {
+            return Err(ProblemError::SoftEffect { node });
+        }
         if n.effect == Effect::Guard && fills {
             return Err(ProblemError::GuardFills { node });
         }

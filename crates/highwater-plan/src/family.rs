@@ -124,6 +124,11 @@ impl Family {
         efforts.into_iter().flatten().filter_map(plan)
     }
 
+    /// The most live bytes of the plan that keeps all.
+    pub(crate) fn kept_peak(&self) -> u64 {
+        self.kept.outcome.peak
+    }
+
     /// The plan that keeps all, if it fits.
     pub(crate) fn all_kept(&self, problem: &Problem, budget: u64) -> Option<Plan> {
         if self.kept.outcome.peak > budget {

@@ -1,5 +1,6 @@
 //! Preferences among pins: they hold in every plan as long as some plan that follows all of them
-//! fits; below that the planner decides about their values by itself.
+//! fits; below that the planner decides about their values by itself. And soft guards: the plan that
+//! keeps everything has them, if it fits; all others are those of the problem without them.
 
 use crate::check::ProblemError;
 use crate::family::Family;
@@ -14,6 +15,9 @@ use crate::problem::{Pin, Problem};
 /// that does, and is no slower. So predicted seconds never rise with the budget here either.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Families {
+    /// Where there are soft guards: the problem without them, which the others are of, and what keeps
+    /// everything, as long as the guards need it.
+    guarded: Option<(Problem, Family)>,
     /// With each preference as a demand; none without preferences.
     following: Option<Family>,
     free: Family,
@@ -25,9 +29,19 @@ impl Families {
     /// # Errors
     /// If the problem makes no sense.
     pub fn build(problem: &Problem, policy: Policy) -> Result<Families, ProblemError> {
+        let guarded = match unguarded(problem) {
+            Some(unguarded) => {
+                let demanding = demanding(problem);
+                let all = Family::build(demanding.as_ref().unwrap_or(problem), policy)?;
+                Some((unguarded, all))
+            }
+            None => None,
+        };
+        let problem = guarded.as_ref().map_or(problem, |(unguarded, _)| unguarded);
         let following = demanding(problem).map(|problem| Family::build(&problem, policy));
         Ok(Families {
             following: following.transpose()?,
+            guarded: guarded.clone(),
             free: Family::build(problem, policy)?,
         })
     }
@@ -35,12 +49,17 @@ impl Families {
     /// These with the decisions made for a problem of the same structure; see [`Family::adapt`].
     #[must_use]
     pub fn adapt(&self, problem: &Problem, known: &Families) -> Option<Families> {
+        let problem = self.unguarded(problem);
         let following = match (&self.following, &known.following) {
             (Some(family), Some(known)) => Some(family.adapt(problem, known)?),
             _ => None,
         };
         let free = self.free.adapt(problem, &known.free)?;
-        Some(Families { following, free })
+        Some(Families {
+            guarded: self.guarded.clone(),
+            following,
+            free,
+        })
     }
 
     /// Whether other plans than those that keep all have been looked for.
@@ -53,7 +72,22 @@ impl Families {
     /// is faster, and nothing has to be searched for it.
     #[must_use]
     pub fn all_kept(&self, problem: &Problem, budget: u64) -> Option<Plan> {
+        if let Some(plan) = self.guarded_plan(problem, budget) {
+            return Some(plan);
+        }
         let family = self.following.as_ref().unwrap_or(&self.free);
+        family.all_kept(self.unguarded(problem), budget)
+    }
+
+    /// The problem that all but the guarded plan are of.
+    fn unguarded<'a>(&'a self, problem: &'a Problem) -> &'a Problem {
+        let guarded = self.guarded.as_ref();
+        guarded.map_or(problem, |(unguarded, _)| unguarded)
+    }
+
+    /// The plan that keeps everything, for soft guards too, if there are any and it fits.
+    fn guarded_plan(&self, problem: &Problem, budget: u64) -> Option<Plan> {
+        let (_, family) = self.guarded.as_ref()?;
         family.all_kept(problem, budget)
     }
 
@@ -71,6 +105,19 @@ impl Families {
     /// # Errors
     /// If no plan fits.
     pub fn choose_until(&self, problem: &Problem, budget: u64) -> Result<(Plan, u64), Refusal> {
+        let Some((unguarded, family)) = &self.guarded else {
+            return self.choose_unguarded(problem, budget);
+        };
+        if let Some(plan) = family.all_kept(problem, budget) {
+            return Ok((plan, u64::MAX));
+        }
+        // From the least on that the guards might do with, they are tried again.
+        let guarded = family.kept_peak().max(budget.saturating_add(1));
+        let chosen = self.choose_unguarded(unguarded, budget)?;
+        Ok((chosen.0, chosen.1.min(guarded)))
+    }
+
+    fn choose_unguarded(&self, problem: &Problem, budget: u64) -> Result<(Plan, u64), Refusal> {
         let Some(following) = &self.following else {
             return self.free.choose_until(problem, budget);
         };
@@ -98,12 +145,16 @@ impl Families {
     /// there is no plan at all.
     #[must_use]
     pub fn thrifty(&self, problem: &Problem) -> Option<Plan> {
+        if let Some((_, family)) = &self.guarded {
+            return family.thrifty(problem);
+        }
         let family = self.following.as_ref().unwrap_or(&self.free);
         family.thrifty(problem)
     }
 
     /// The least that would do, and what sets it.
     pub fn floor(&self, problem: &Problem) -> &Floor {
+        let problem = self.unguarded(problem);
         let free = self.free.floor(problem);
         match self.following.as_ref().map(|family| family.floor(problem)) {
             Some(floor) if floor.arena_bytes <= free.arena_bytes => floor,
@@ -114,6 +165,7 @@ impl Families {
     /// The figures of the plans that may be chosen, or of about `count` of them, fastest first; each
     /// slower one has a smaller arena. Their instruction lists, which take memory, are left empty.
     pub fn plans(&self, problem: &Problem, count: usize) -> Vec<Plan> {
+        let problem = self.unguarded(problem);
         let (following, below) = match &self.following {
             Some(family) => (
                 family.some(problem, count),
@@ -128,6 +180,18 @@ impl Families {
         let faster = following.filter(|plan| plan.seconds < fastest);
         faster.chain(free).collect()
     }
+}
+
+/// The problem without its soft guards, which count as done; nothing if it has none.
+fn unguarded(problem: &Problem) -> Option<Problem> {
+    if !problem.nodes.iter().any(|node| node.soft && !node.done) {
+        return None;
+    }
+    let mut unguarded = problem.clone();
+    for node in &mut unguarded.nodes {
+        node.done |= node.soft;
+    }
+    Some(unguarded)
 }
 
 /// The problem with its preferences as demands; nothing if it has none.

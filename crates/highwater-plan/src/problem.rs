@@ -207,6 +207,10 @@ pub struct Node {
     pub optional: Vec<(u32, f64)>,
     /// What it does besides.
     pub effect: Effect,
+    /// A guard that a plan may leave out: one that keeps everything has it, others do not, so that
+    /// nothing is held or made again for it.
+    #[serde(default)]
+    pub soft: bool,
     /// The queue that runs it: [`Lane::Compute`] or [`Lane::Communicate`].
     #[serde(default)]
     pub lane: Lane,
@@ -230,6 +234,7 @@ impl Node {
             seconds,
             optional: Vec::new(),
             effect: Effect::Repeatable,
+            soft: false,
             lane: Lane::Compute,
             done: false,
         }

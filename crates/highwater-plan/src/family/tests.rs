@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Action;
+use crate::plan::{Action, Instruction};
 use crate::problem::{Effect, Home, Node, NodeId, Pin, Value, ValueId};
 
 fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {
@@ -192,4 +192,67 @@ fn nothing_to_do_is_a_plan() {
     let plan = family.choose(&Problem::default(), 0).expect("fits");
     assert!(plan.instructions.is_empty());
     crate::verify(&Problem::default(), &plan, 0).expect("sound");
+}
+
+/// Two gradients, each updated as soon as it is there, and a soft guard over each.
+fn softly_guarded() -> Problem {
+    let mut problem = Problem::default();
+    let gradient = Value {
+        bytes: 1 << 10,
+        home: Home::Arena,
+        pin: Pin::Free,
+        wanted: false,
+    };
+    problem.values = vec![gradient; 2];
+    for value in 0..2 {
+        problem.nodes.push(Node::new(&[], &[value], 1.0));
+    }
+    for value in 0..2 {
+        let mut guard = Node::new(&[value], &[], 0.0);
+        (guard.effect, guard.soft) = (Effect::Guard, true);
+        problem.nodes.push(guard);
+    }
+    for value in 0..2 {
+        let mut update = Node::new(&[value], &[], 1.0);
+        update.effect = Effect::Once;
+        update.writes = vec![(value, 0)];
+        problem.nodes.push(update);
+    }
+    problem
+}
+
+#[test]
+fn soft_guards_are_there_where_all_they_look_at_fits() {
+    let problem = softly_guarded();
+    let families = crate::Families::build(&problem, Policy::Auto).unwrap();
+    let guards = |plan: &Plan| {
+        let guards = plan.instructions.iter();
+        guards
+            .filter(|i| matches!(i.action, Action::Guard { .. }))
+            .count()
+    };
+    let with = families.choose(&problem, 2 << 10).unwrap();
+    crate::verify(&problem, &with, 2 << 10).unwrap();
+    assert_eq!(guards(&with), 2);
+    // One gradient at a time: nothing is held for a guard, nor refused.
+    let (without, until) = families.choose_until(&problem, (2 << 10) - 1).unwrap();
+    crate::verify(&problem, &without, (2 << 10) - 1).unwrap();
+    assert_eq!((guards(&without), without.recomputed_nodes), (0, 0));
+    assert_eq!(until, 2 << 10);
+    assert_eq!(families.floor(&problem).arena_bytes, 1 << 10);
+    assert!((with.seconds - without.seconds).abs() < 1e-12);
+    // A guard that is listed comes before every write.
+    let mut late = with.clone();
+    let at = |plan: &Plan, guard: bool| {
+        let is = |i: &Instruction| match i.action {
+            Action::Guard { .. } => guard,
+            Action::Run { node, .. } => !guard && node >= 4,
+            _ => false,
+        };
+        plan.instructions.iter().position(is).unwrap()
+    };
+    let (guard, write) = (at(&late, true), at(&late, false));
+    let guard = late.instructions.remove(guard);
+    late.instructions.insert(write, guard);
+    assert!(crate::verify(&problem, &late, 2 << 10).is_err());
 }

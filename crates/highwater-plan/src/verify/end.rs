@@ -8,7 +8,7 @@ use crate::problem::{Problem, Tier};
 /// Step 6.
 pub(super) fn check(problem: &Problem, plan: &Plan, end: &End) -> Result<(), Violation> {
     for ((node, n), &runs) in (0..).zip(&problem.nodes).zip(&end.runs) {
-        if runs == 0 && !n.done {
+        if runs == 0 && !n.done && !n.soft {
             return Err(Violation::NeverRuns { node });
         }
     }

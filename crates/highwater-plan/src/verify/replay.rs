@@ -114,7 +114,17 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        let guard = |n: &&Node| n.effect == Effect::Guard && !n.done;
+        // Soft guards may be left out; those that are there come before writes as others do.
+        let mut listed = vec![false; problem.nodes.len()];
+        for instruction in &plan.instructions {
+            if let Action::Guard { node } = instruction.action {
+                listed[node as usize] = true;
+            }
+        }
+        let guard = |(n, listed): &(&Node, bool)| {
+            n.effect == Effect::Guard && !n.done && (!n.soft || *listed)
+        };
+        let guards = problem.nodes.iter().zip(listed).filter(guard).count();
         let is_cell = |v: &ValueId| matches!(problem.values[*v as usize].home, Home::Cell(_));
         let cells = (0..problem.values.len() as ValueId).filter(is_cell);
         Ok(Replay {
@@ -130,7 +140,7 @@ impl<'a> Replay<'a> {
             },
             right,
             cells: start(problem),
-            guards: problem.nodes.iter().filter(guard).count() as u32,
+            guards: guards as u32,
             guarded: Latest::default(),
             cell_uses: BTreeMap::new(),
             outside_uses: vec![Uses::default(); problem.values.len()],

@@ -264,13 +264,19 @@ fn node(
             .filter_map(pair)
             .collect(),
         scratch_bytes: work.cost.scratch_bytes,
-        seconds: from.clock.told(work),
+        // What guards where that is free is no reason to prefer another plan.
+        seconds: if node.op.is_soft() {
+            0.0
+        } else {
+            from.clock.told(work)
+        },
         optional: optional(from.clock, work, variants),
         effect: match node.op.effect() {
             Effect::Pure | Effect::Random => plan::Effect::Repeatable,
             Effect::WritesCell | Effect::Collective => plan::Effect::Once,
             Effect::Guard => plan::Effect::Guard,
         },
+        soft: node.op.is_soft(),
         lane: match node.op.effect() {
             Effect::Collective => Lane::Communicate,
             _ => Lane::Compute,

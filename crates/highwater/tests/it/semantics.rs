@@ -549,36 +549,64 @@ fn a_norm_that_is_not_finite_stops_the_step_too() {
 }
 
 #[test]
-fn a_gradient_that_is_not_finite_while_the_loss_is_poisons_the_engine() {
-    let engine = engine();
-    let (p, q) = (parameter(&engine, &[0.0, 4.0]), parameter(&engine, &[1.0]));
-    let mut optimizer = AdamW::new(vec![p.clone(), q.clone()], AdamWOptions::default()).unwrap();
-    p.sqrt()
-        .unwrap()
-        .sum()
-        .unwrap()
-        .add(&q.sum().unwrap())
-        .unwrap()
-        .backward()
-        .unwrap();
-    let error = optimizer.step().unwrap_err();
-    assert!(
-        error.to_string().contains("gradient is not finite"),
-        "{error}"
-    );
-    assert_poisoned(&engine, &q, &mut optimizer);
-    // Loading state into every cell makes it whole again.
-    for cell in [p.clone(), q.clone()]
-        .into_iter()
-        .chain(optimizer_state(&optimizer))
-    {
-        cell.copy_from_slice(&vec![1.0; cell.shape().numel()])
-            .unwrap();
+fn a_gradient_that_is_not_finite_stops_the_step_where_there_is_room_to_look() {
+    let n = 20_000;
+    for (arena, poisons) in [(None, false), (Some(1 << 20), false), (Some(420 << 10), true)] {
+        let builder = Engine::builder().seed(3);
+        let builder = match arena {
+            Some(bytes) => builder.arena(bytes),
+            None => builder,
+        };
+        let engine = builder.build().unwrap();
+        let filled = |x: f32| Parameter::new(&engine, [n], |to| to.fill(x)).unwrap();
+        let (p, q) = (filled(0.0), filled(1.0));
+        let options = SgdOptions::default();
+        let mut optimizer = Sgd::new(vec![q.clone(), p.clone()], options).unwrap();
+        let bad = p.sqrt().unwrap().sum().unwrap();
+        let loss = q.mul(&q).unwrap().sum().unwrap().add(&bad).unwrap();
+        loss.backward().unwrap();
+        let error = optimizer.step().unwrap_err();
+        assert!(
+            error.to_string().contains("gradient is not finite"),
+            "{error}"
+        );
+        if !poisons {
+            assert!(error.to_string().contains("sqrt"), "{error}");
+            assert_eq!(loss.item().unwrap(), n as f32);
+            assert!(values(&q).iter().chain(&values(&p)).all(|x| *x == 0.0 || *x == 1.0));
+        } else {
+            assert_poisoned(&engine, &q, &mut optimizer);
+            // Loading state into every cell makes it whole again.
+            for cell in [&p, &q] {
+                cell.copy_from_slice(&vec![1.0; n]).unwrap();
+            }
+            engine.clear_poison();
+        }
+        q.sum().unwrap().backward().unwrap();
+        optimizer.step().unwrap();
+        assert!(values(&q).iter().all(|x| *x < 1.0));
     }
-    engine.clear_poison();
-    p.sum().unwrap().backward().unwrap();
-    optimizer.step().unwrap();
-    assert!(values(&p).iter().all(|x| x.is_finite() && *x < 1.0));
+}
+
+#[test]
+fn a_summed_gradient_that_is_not_finite_stops_the_step_too() {
+    let engine = engine();
+    let p = parameter(&engine, &[0.0, 4.0]);
+    let mut optimizer = sgd(&[&p], 1.0);
+    for order in [[true, false], [false, true]] {
+        for bad in order {
+            let loss = if bad { p.sqrt() } else { p.mul(&p) };
+            loss.unwrap().sum().unwrap().backward().unwrap();
+        }
+        let error = optimizer.step().unwrap_err();
+        assert!(matches!(error, Error::NonFinite { .. }), "{error}");
+        assert_eq!(values(&p), [0.0, 4.0]);
+        optimizer.zero_grad();
+        p.mul(&p).unwrap().sum().unwrap().backward().unwrap();
+        optimizer.step().unwrap();
+        assert_eq!(values(&p), [0.0, -4.0]);
+        p.copy_from_slice(&[0.0, 4.0]).unwrap();
+    }
 }
 
 #[track_caller]
