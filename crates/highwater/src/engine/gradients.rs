@@ -6,7 +6,7 @@ use crate::pending::KEPT_BYTES;
 use crate::pending::context::site;
 use crate::{Error, Result};
 use highwater_graph::{
-    Category, CellId, Effect, Node, Operand, Phase, Site, Source, ValueId,
+    Category, CellId, Effect, Node, Operand, Phase, Site, Source, ValueId, Version,
 };
 use highwater_ops::Finite;
 use std::collections::BTreeSet;
@@ -127,9 +127,8 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<()> {
         let nodes = state.pending.graph.nodes();
-        let is_guard = |node: &Node| {
-            node.site.phase == Phase::Update && node.op.effect() == Effect::Guard
-        };
+        let is_guard =
+            |node: &Node| node.site.phase == Phase::Update && node.op.effect() == Effect::Guard;
         if nodes.iter().any(is_guard) {
             return Ok(());
         }
@@ -158,7 +157,9 @@ impl Engine {
         if !graph.is_awaited(&newest) {
             return vec![newest];
         }
-        let evaluated = graph.cell(cell).map_or(0, |cell| cell.evaluated);
+        let evaluated = graph
+            .cell(cell)
+            .map_or_else(Version::default, |cell| cell.evaluated);
         let before = Operand {
             source: Source::Cell(cell, evaluated),
             ..newest

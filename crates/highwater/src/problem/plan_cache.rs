@@ -340,7 +340,14 @@ fn structure(problem: &Problem) -> u64 {
     }
     for node in &problem.nodes {
         (&node.inputs, &node.outputs, &node.reads, &node.writes).hash(&mut hasher);
-        (node.effect, node.soft, node.done, &node.in_place, &node.rewrites).hash(&mut hasher);
+        (
+            node.effect,
+            node.soft,
+            node.done,
+            &node.in_place,
+            &node.rewrites,
+        )
+            .hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -551,7 +551,11 @@ fn a_norm_that_is_not_finite_stops_the_step_too() {
 #[test]
 fn a_gradient_that_is_not_finite_stops_the_step_where_there_is_room_to_look() {
     let n = 20_000;
-    for (arena, poisons) in [(None, false), (Some(1 << 20), false), (Some(420 << 10), true)] {
+    for (arena, poisons) in [
+        (None, false),
+        (Some(1 << 20), false),
+        (Some(420 << 10), true),
+    ] {
         let builder = Engine::builder().seed(3);
         let builder = match arena {
             Some(bytes) => builder.arena(bytes),
@@ -573,7 +577,12 @@ fn a_gradient_that_is_not_finite_stops_the_step_where_there_is_room_to_look() {
         if !poisons {
             assert!(error.to_string().contains("sqrt"), "{error}");
             assert_eq!(loss.item().unwrap(), n as f32);
-            assert!(values(&q).iter().chain(&values(&p)).all(|x| *x == 0.0 || *x == 1.0));
+            assert!(
+                values(&q)
+                    .iter()
+                    .chain(&values(&p))
+                    .all(|x| *x == 0.0 || *x == 1.0)
+            );
         } else {
             assert_poisoned(&engine, &q, &mut optimizer);
             // Loading state into every cell makes it whole again.
