@@ -221,7 +221,9 @@ impl Engine {
                 let read = state.pending.read_cells();
                 let (read, unread): (Vec<_>, Vec<_>) =
                     dropped.into_iter().partition(|id| read.contains(id));
-                read.into_iter().for_each(|id| self.drop_cell(id));
+                for id in read {
+                    self.drop_cell(id);
+                }
                 state.forget(&unread);
             }
         }

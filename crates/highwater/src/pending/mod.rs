@@ -91,7 +91,7 @@ impl Pending {
     /// that read, through any number of others, cells as they were before. No node whose result is
     /// there already.
     pub(crate) fn overwritten(&self, storages: &Storages) -> Vec<bool> {
-        self.downstream(storages, |graph, cell| graph.is_overwritten(cell))
+        self.downstream(storages, Graph::is_overwritten)
     }
 
     /// The nodes whose inputs come, through any number of others, of what pending writes write. No
