@@ -36,7 +36,7 @@ const RUNGS: u32 = 28;
 const RATIO: f64 = 0.88;
 
 /// Runs that may be simulated, per step of the program, where only what costs nothing is dropped.
-const SAVING: u64 = 12;
+const SAVING: u64 = 32;
 
 /// A search under way.
 #[derive(Debug)]
@@ -81,18 +81,20 @@ impl<'a> Search<'a> {
     /// down that is at most so much slower, as a share.
     pub(crate) fn save(&mut self, slower: f64) -> Option<Candidate> {
         let mut found = self.archive.all().last()?.clone();
+        let (top, least) = (found.outcome.peak, least(self.program));
         let most = found.outcome.seconds * (1.0 + slower);
         self.allow(SAVING * self.program.steps.len() as u64);
-        for rung in rungs(self.top(), least(self.program)) {
-            if found.outcome.peak > rung {
-                let lower = self.lower(found.clone(), rung);
-                match lower.filter(|lower| lower.outcome.seconds <= most) {
-                    Some(lower) => found = lower,
-                    None => break,
-                }
+        let mut step = top.saturating_sub(least) / 64;
+        while step > 0 && found.outcome.seconds <= most && !self.spent() {
+            let budget = top.saturating_sub(step).max(least);
+            match self.lower(found, budget) {
+                Some(lower) => found = lower,
+                None => break,
             }
+            step *= 2;
         }
-        Some(found)
+        let mut all = self.archive.all();
+        all.find(|found| found.outcome.seconds <= most).cloned()
     }
 
     /// Searches. The budgets to do well at are rungs, largest first.
