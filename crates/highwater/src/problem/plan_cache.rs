@@ -365,10 +365,14 @@ mod tests {
             pin: Pin::Free,
             wanted: false,
         };
-        let mut values = vec![value(Home::Arena); length as usize + 1];
+        let mut values = vec![value(Home::Arena); 2 * length as usize];
         values[0] = value(Home::External);
-        let forward = (0..length).map(|v| Node::new(&[v], &[v + 1], 1.0));
-        let backward = (0..length).rev().map(|v| Node::new(&[v + 1], &[], 1.0));
+        let forward = (1..length).map(|v| Node::new(&[v - 1], &[v], 1.0));
+        let gradient = |v: u32| 2 * length - 1 - v;
+        let backward = (0..length).rev().map(|v| match v + 1 {
+            last if last == length => Node::new(&[v], &[gradient(v)], 1.0),
+            next => Node::new(&[v, gradient(next)], &[gradient(v)], 1.0),
+        });
         Arc::new(Problem {
             nodes: forward.chain(backward).collect(),
             values,
