@@ -52,12 +52,17 @@ pub(crate) fn order(problem: &Problem, producer: &[Option<NodeId>]) -> Result<Or
     let fixed = |&n: &NodeId| !problem.nodes[n as usize].done && !movable[n as usize];
     let all = 0..problem.nodes.len() as NodeId;
     let early = |n: &Node| n.effect == Effect::Guard || condenses(problem, n);
-    let rank = |n: NodeId| (!early(&problem.nodes[n as usize]), n);
-    let steps = sorted(all.clone().filter(fixed), &before, rank)?;
-    let mut place = vec![0u32; problem.nodes.len()];
+    // The gate is no node: it goes as soon as it can, and is left out.
+    let gate = problem.nodes.len() as NodeId;
+    let rank = |n: NodeId| (n != gate && !early(&problem.nodes[n as usize]), n);
+    let mut steps = sorted(all.clone().filter(fixed).chain([gate]), &before, rank)?;
+    steps.retain(|&n| n != gate);
+    let mut place = vec![0u32; problem.nodes.len() + 1];
     for (p, &n) in (1..).zip(&steps) {
         place[n as usize] = p;
     }
+    let passed = before[gate as usize].iter().map(|&n| place[n as usize]);
+    place[gate as usize] = passed.max().unwrap_or(0);
     let moved = all.filter(|&n| movable[n as usize]);
     let nodes = sorted(moved, &before, |n| (false, n))?;
     let mut index = vec![u32::MAX; problem.nodes.len()];
@@ -66,7 +71,7 @@ pub(crate) fn order(problem: &Problem, producer: &[Option<NodeId>]) -> Result<Or
         index[node as usize] = i;
         let (mut due, mut after) = (0, Vec::new());
         for &b in &before[node as usize] {
-            if movable[b as usize] {
+            if b != gate && movable[b as usize] {
                 after.push(index[b as usize]);
                 due = due.max(updates[index[b as usize] as usize].due);
             } else {
@@ -125,7 +130,8 @@ fn movable(problem: &Problem) -> Vec<bool> {
     movable
 }
 
-/// For each node that is not done: the nodes, not done either, that must run before it.
+/// For each node that is not done: the nodes, not done either, that must run before it. One more, the gate,
+/// stands for all guards: what writes cells comes after it.
 fn predecessors(problem: &Problem, producer: &[Option<NodeId>]) -> Vec<Vec<NodeId>> {
     let alive = |&n: &NodeId| !problem.nodes[n as usize].done;
     let writers = writers(problem);
@@ -138,7 +144,9 @@ fn predecessors(problem: &Problem, producer: &[Option<NodeId>]) -> Vec<Vec<NodeI
         .filter(|(_, n)| n.effect == Effect::Guard)
         .map(|(i, _)| i)
         .collect();
-    let mut before: Vec<Vec<NodeId>> = vec![Vec::new(); problem.nodes.len()];
+    let gate = problem.nodes.len();
+    let mut before: Vec<Vec<NodeId>> = vec![Vec::new(); gate + 1];
+    before[gate] = guards;
     for (i, n) in nodes() {
         let list = &mut before[i as usize];
         list.extend(
@@ -152,7 +160,7 @@ fn predecessors(problem: &Problem, producer: &[Option<NodeId>]) -> Vec<Vec<NodeI
             list.extend(made.filter(|&&w| w != i));
         }
         if !n.writes.is_empty() {
-            list.extend(&guards);
+            list.push(gate as NodeId);
         }
     }
     for (i, n) in nodes() {
@@ -206,6 +214,7 @@ fn sorted(
         }
     }
     match nodes.iter().find(|&&n| missing[n as usize].is_some()) {
+        // The gate is among them only if a guard is, which comes before it in the list.
         Some(&node) => Err(ProblemError::NoOrder { node }),
         None => Ok(out),
     }
@@ -249,6 +258,28 @@ mod tests {
 
     fn ordered(problem: &Problem) -> Order {
         order(problem, &producers(problem)).expect("sound")
+    }
+
+    #[test]
+    fn many_guards_before_many_writes_are_few_edges() {
+        let mut guarded = problem(&[]);
+        for cell in 0..100 {
+            let mut guard = Node::new(&[2], &[], 0.0);
+            guard.effect = Effect::Guard;
+            let mut update = Node::new(&[2], &[], 0.0);
+            (update.effect, update.writes) = (Effect::Once, vec![(cell + 100, 0)]);
+            guarded.nodes.extend([guard, update]);
+        }
+        let before = predecessors(&guarded, &producers(&guarded));
+        let edges: usize = before.iter().map(Vec::len).sum();
+        assert!(edges < 4 * guarded.nodes.len(), "{edges}");
+        let Order { steps, updates } = ordered(&guarded);
+        let place = |n: NodeId| steps.iter().position(|&s| s == n);
+        let guards = (0..guarded.nodes.len() as NodeId)
+            .filter(|&n| guarded.nodes[n as usize].effect == Effect::Guard);
+        let last = guards.filter_map(place).max().expect("there are guards");
+        assert!(updates.iter().all(|u| u.due as usize > last));
+        assert_eq!(updates.len(), 100);
     }
 
     #[test]
