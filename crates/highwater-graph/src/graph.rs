@@ -1,11 +1,14 @@
 //! The pending graph: what the user's code has asked for and nobody has computed yet.
 
+mod check;
 mod ids;
 mod prune;
+#[cfg(test)]
+mod tests;
 
 pub use ids::{CellId, NodeId, ValueId, Version};
 
-use crate::{BuildMixer, Checkpoint, CheckpointPolicy, Effect, Op, OpError, RANK_MAX, Shape, Spec};
+use crate::{Backend, BuildMixer, Checkpoint, CheckpointPolicy, Effect, Op, OpError, Spec};
 use smallvec::SmallVec;
 use std::panic::Location;
 use std::sync::Arc;
@@ -113,7 +116,7 @@ pub struct Node {
     pub inputs: Vec<Operand>,
     /// What it fills.
     pub outputs: SmallVec<[ValueId; 2]>,
-    /// Cells it writes, with the version before.
+    /// Cells it writes, with the version before, in the order of [`Op::writes`].
     pub writes: SmallVec<[(CellId, Version); 4]>,
     /// Where it comes from.
     pub site: Site,
@@ -173,9 +176,22 @@ pub struct Graph {
     cells_made: CellId,
     /// Of the inputs of the node at hand.
     specs: Vec<Spec>,
+    /// What runs the nodes; without it any is taken.
+    backend: Option<Arc<dyn Backend>>,
 }
 
+/// Cells that a node writes, with the version before.
+type Writes = SmallVec<[(CellId, Version); 4]>;
+
 impl Graph {
+    /// A graph whose nodes `backend` is to run: one that it cannot run is refused.
+    pub fn on(backend: Arc<dyn Backend>) -> Self {
+        Self {
+            backend: Some(backend),
+            ..Self::default()
+        }
+    }
+
     /// Nodes in the order in which they were made, which is a topological one.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -285,37 +301,40 @@ impl Graph {
         })
     }
 
-    /// Adds a node: checks its inputs, infers its outputs. Nothing is computed.
+    /// Adds a node: checks its inputs, infers its outputs. Nothing is computed, and nothing has
+    /// changed if it is refused.
     ///
     /// # Errors
-    /// What [`Op::infer`] refuses; [`OpError::StaleCell`] for an overwritten version.
+    /// What [`Op::infer`] refuses; an operand that is not there, or reaches behind its storage;
+    /// [`OpError::StaleCell`] for an overwritten version; [`OpError::Overlap`] for a second operand
+    /// on a cell that the node writes; [`OpError::NoKernel`], if the graph knows what runs it.
     pub fn add(
         &mut self,
         op: Arc<dyn Op>,
         inputs: &[Operand],
         site: &Site,
     ) -> Result<SmallVec<[Operand; 2]>, OpError> {
-        for operand in inputs {
-            self.check_fresh(op.name(), operand, site)?;
+        let outputs = self.infer(op.as_ref(), inputs, site)?;
+        let writes = self.writes(op.as_ref(), inputs)?;
+        self.check_backend(op.as_ref(), inputs, &outputs, &writes)?;
+        Ok(self.push(op, inputs, outputs, writes, site))
+    }
+
+    /// Adds a node that was checked.
+    fn push(
+        &mut self,
+        op: Arc<dyn Op>,
+        inputs: &[Operand],
+        outputs: SmallVec<[Spec; 2]>,
+        writes: Writes,
+        site: &Site,
+    ) -> SmallVec<[Operand; 2]> {
+        for (id, version) in &writes {
+            if let Some(cell) = self.cells.get_mut(id) {
+                cell.version = version.next();
+                cell.written_at = Some(site.location);
+            }
         }
-        self.specs.clear();
-        self.specs
-            .extend(inputs.iter().map(|input| input.spec.clone()));
-        let outputs = op.infer(&self.specs)?;
-        if !outputs.is_empty() && !op.effect().is_repeatable() {
-            let got = format!("{} outputs", outputs.len());
-            return Err(OpError::shape(
-                op.name(),
-                "a node without outputs, as it has an effect",
-                got,
-            ));
-        }
-        if let Some(output) = outputs.iter().find(|o| Shape::checked(o.shape()).is_none()) {
-            let most =
-                format!("a result of at most {RANK_MAX} dimensions that a memory could hold");
-            return Err(OpError::shape(op.name(), most, output.to_string()));
-        }
-        let writes = self.bump_versions(op.as_ref(), inputs, site)?;
         let requires_grad = site.grad_enabled
             && op.effect().is_repeatable()
             && inputs.iter().any(|operand| operand.requires_grad);
@@ -352,68 +371,7 @@ impl Graph {
             writes,
             site: site.clone(),
         });
-        Ok(operands)
-    }
-
-    /// That the version of a cell which an operand reads was not overwritten.
-    ///
-    /// # Errors
-    /// [`OpError::StaleCell`].
-    pub fn check_fresh(
-        &self,
-        op: &'static str,
-        operand: &Operand,
-        site: &Site,
-    ) -> Result<(), OpError> {
-        let Source::Cell(id, wanted) = operand.source else {
-            return Ok(());
-        };
-        let cell = self.cells.get(&id);
-        if cell.is_some_and(|cell| wanted >= cell.evaluated) {
-            return Ok(());
-        }
-        let unknown = || "an unknown place".to_owned();
-        Err(OpError::StaleCell {
-            op,
-            cell: cell.map_or_else(|| "a dropped cell".to_owned(), |cell| cell.name.to_string()),
-            wanted,
-            current: cell.map_or(Version::default(), |cell| cell.evaluated),
-            read_at: site.location.to_string(),
-            written_at: cell
-                .and_then(|cell| cell.written_at)
-                .map_or_else(unknown, ToString::to_string),
-        })
-    }
-
-    fn bump_versions(
-        &mut self,
-        op: &dyn Op,
-        inputs: &[Operand],
-        site: &Site,
-    ) -> Result<SmallVec<[(CellId, Version); 4]>, OpError> {
-        let mut writes = SmallVec::new();
-        for position in op.writes() {
-            let cell = match inputs.get(position).map(|operand| operand.source) {
-                Some(Source::Cell(id, version)) => self
-                    .cells
-                    .get_mut(&id)
-                    .filter(|c| c.version == version)
-                    .map(|c| (id, c)),
-                _ => None,
-            };
-            let Some((id, cell)) = cell else {
-                let got = format!("something else at input {position}");
-                return Err(OpError::shape(
-                    op.name(),
-                    "the current version of a cell",
-                    got,
-                ));
-            };
-            writes.push((id, cell.version));
-            cell.version = cell.version.next();
-            cell.written_at = Some(site.location);
-        }
-        Ok(writes)
+        operands
     }
 
     /// Which node and output made an operand, if a pending node did.

@@ -5,6 +5,9 @@ use crate::dims::Dims;
 use smallvec::SmallVec;
 
 /// Shape, strides and offset, in elements, of a tensor inside its storage.
+///
+/// No arithmetic on layouts wraps: what cannot be counted is `usize::MAX`, which lies behind the end
+/// of every storage.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
@@ -60,7 +63,7 @@ impl Layout {
 
     /// Whether the elements lie dense and row-major (at any offset).
     pub fn is_contiguous(&self) -> bool {
-        let mut expected = 1;
+        let mut expected = 1_usize;
         self.numel() == 0
             || self
                 .shape
@@ -69,7 +72,7 @@ impl Layout {
                 .rev()
                 .all(|(&extent, &stride)| {
                     let fits = extent == 1 || stride == expected;
-                    expected *= extent;
+                    expected = expected.saturating_mul(extent);
                     fits
                 })
     }
@@ -79,23 +82,21 @@ impl Layout {
         if self.numel() == 0 {
             return 0;
         }
-        let last: usize = self
-            .shape
-            .iter()
-            .zip(self.strides())
-            .map(|(&n, &s)| (n - 1) * s)
-            .sum();
-        self.offset + last + 1
+        let dims = self.shape.iter().zip(self.strides());
+        let last = dims.fold(self.offset, |at, (&n, &s)| {
+            at.saturating_add((n - 1).saturating_mul(s))
+        });
+        last.saturating_add(1)
     }
 
     /// Whether different indices always reach different elements, as far as strides alone tell.
     pub fn is_injective(&self) -> bool {
         let mut dims = self.dims_by_stride();
         dims.reverse();
-        let mut reach = 0;
+        let mut reach = 0_usize;
         dims.iter().all(|&(extent, stride)| {
             let apart = stride > reach;
-            reach += (extent - 1) * stride;
+            reach = reach.saturating_add((extent - 1).saturating_mul(stride));
             apart
         })
     }
@@ -141,7 +142,8 @@ impl Layout {
         }
         let mut dims: SmallVec<[usize; 5]> = SmallVec::from_slice(&self.shape);
         dims[dim] = length;
-        let offset = self.offset + start * self.strides[dim];
+        let before = start.saturating_mul(self.strides[dim]);
+        let offset = self.offset.saturating_add(before);
         Some(Self {
             shape: dims.into_iter().collect(),
             strides: self.strides.clone(),
@@ -197,7 +199,7 @@ impl Layout {
                 return None;
             }
             strides[i] = stride;
-            run = Some((left / shape[i], stride * shape[i]));
+            run = Some((left / shape[i], stride.saturating_mul(shape[i])));
         }
         Some(Self {
             shape: shape.clone(),
@@ -215,7 +217,9 @@ impl Layout {
                 continue;
             }
             match runs.last_mut() {
-                Some(outer) if outer.1 == stride * extent => *outer = (outer.0 * extent, stride),
+                Some(outer) if stride.checked_mul(extent) == Some(outer.1) => {
+                    *outer = (outer.0.saturating_mul(extent), stride);
+                }
                 _ => runs.push((extent, stride)),
             }
         }
@@ -250,7 +254,7 @@ impl Layout {
         (0..numel).map(move |mut flat| {
             let mut position = self.offset;
             for (&extent, &stride) in self.shape.iter().zip(self.strides()).rev() {
-                position += flat % extent * stride;
+                position = position.saturating_add((flat % extent).saturating_mul(stride));
                 flat /= extent;
             }
             position
@@ -261,7 +265,7 @@ impl Layout {
 fn row_major(shape: &Shape) -> Dims {
     let mut strides: SmallVec<[usize; 5]> = SmallVec::from_elem(1, shape.rank());
     for i in (1..shape.rank()).rev() {
-        strides[i - 1] = strides[i] * shape[i].max(1);
+        strides[i - 1] = strides[i].saturating_mul(shape[i].max(1));
     }
     strides[..].into()
 }
@@ -348,6 +352,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn arithmetic_that_would_wrap_ends_behind_every_storage() {
+        let half = usize::MAX / 2 + 1;
+        for (dims, strides, offset) in [
+            (&[3][..], &[half][..], 0),
+            (&[2, 2], &[half, half], 0),
+            (&[2], &[1], usize::MAX),
+            (&[5, 1 << 40], &[usize::MAX, usize::MAX], 7),
+            (&[1 << 33, 1 << 33], &[1 << 33, 1], 0),
+        ] {
+            let layout = Layout::strided(dims, strides, offset);
+            assert_eq!(layout.end(), usize::MAX, "{layout:?}");
+            assert!(!layout.covers(layout.numel().min(1 << 40)), "{layout:?}");
+            assert!(layout.runs().len() <= dims.len());
+            let moved = layout.narrow(0, 1, 1).unwrap();
+            assert!(moved.end() > 1 << 32, "{moved:?}");
+            let last = layout.positions().take(4).last();
+            assert!(last >= Some(offset), "{layout:?}");
+        }
+        let absurd = Layout::contiguous([1 << 40, 1 << 40, 1 << 40]);
+        assert_eq!((absurd.end(), absurd.numel()), (usize::MAX, usize::MAX));
+        assert!(!absurd.covers(0) && absurd.expand(&Shape::from([2])).is_none());
+        // What is left of it may be small again.
+        let row = Layout::strided([2, 3], &[usize::MAX, 1], 4);
+        assert_eq!(row.narrow(0, 0, 1).unwrap().end(), 7);
     }
 
     #[test]

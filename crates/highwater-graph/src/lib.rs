@@ -1,6 +1,7 @@
 //! Shapes, dtypes, layouts, cells, nodes and the [`Op`] trait: the vocabulary that the rest of
 //! Highwater speaks. No kernel and no I/O is here, and no operation is named.
 
+mod backend;
 mod backward;
 mod checkpoint;
 mod dims;
@@ -11,6 +12,7 @@ mod mixer;
 mod op;
 mod shape;
 
+pub use backend::Backend;
 pub use backward::Backward;
 pub use checkpoint::{Checkpoint, CheckpointPolicy};
 pub use dtype::DType;

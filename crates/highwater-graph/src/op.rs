@@ -63,7 +63,7 @@ impl Effect {
     }
 }
 
-/// What one run costs, for the planner's clock and for its memory.
+/// What one run costs, for the planner's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cost {
     /// Floating-point operations done in matrix products.
@@ -74,8 +74,6 @@ pub struct Cost {
     pub read_bytes: u64,
     /// Bytes written to outputs and cells.
     pub written_bytes: u64,
-    /// Bytes of scratch memory that the kernel is handed.
-    pub scratch_bytes: u64,
 }
 
 impl std::ops::Sub for Cost {
@@ -88,7 +86,6 @@ impl std::ops::Sub for Cost {
             vector_flops: (self.vector_flops - part.vector_flops).max(0.0),
             read_bytes: self.read_bytes.saturating_sub(part.read_bytes),
             written_bytes: self.written_bytes.saturating_sub(part.written_bytes),
-            scratch_bytes: self.scratch_bytes.saturating_sub(part.scratch_bytes),
         }
     }
 }
@@ -108,7 +105,7 @@ impl Cost {
 }
 
 /// An operation with its attributes: everything that is known about it but its kernels, which are
-/// rows of a registry keyed by (name, device).
+/// rows of a registry keyed by (name, device, dtypes) and say themselves what they need and allow.
 ///
 /// Attributes that change from step to step without changing structure (a learning rate, a random
 /// counter, a step count) are fields too, but stay out of [`Op::hash_attributes`]: a plan is reused
@@ -127,27 +124,12 @@ pub trait Op: Any + Debug + Send + Sync {
     /// Inputs that the operation does not take.
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError>;
 
-    /// What a run costs with `threads` threads. Scratch may depend on threads; results may not.
+    /// What a run costs with `threads` threads.
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Cost;
-
-    /// For an output that a run may leave out: the part of the cost that this saves. The others
-    /// must keep their bits; the kernel sees [which are left out](../highwater_ops/struct.View.html).
-    /// So the planner may choose between one run that fills everything and two that each fill a
-    /// part, later and with less to hold in between.
-    fn optional(&self, _output: usize, _inputs: &[Spec], _outputs: &[Spec]) -> Option<Cost> {
-        None
-    }
 
     /// What a run does besides filling its outputs.
     fn effect(&self) -> Effect {
         Effect::Pure
-    }
-
-    /// Pairs (input, output) where the output may be written over the input: the kernel reads no
-    /// element of that input after it wrote the same element of the output, and both layouts are
-    /// equal. Offered only where `inputs` and `outputs` make it so.
-    fn in_place(&self, _inputs: &[Spec], _outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        SmallVec::new()
     }
 
     /// Positions of the inputs, all of them cells or views of cells, that the node overwrites: the
@@ -255,13 +237,32 @@ pub enum OpError {
         /// Where the cell was written.
         written_at: String,
     },
-    /// No kernel is registered for the operation on the device.
-    #[error("{op}: no kernel for {device}; register one with Engine::builder().kernel(..)")]
+    /// No kernel of the operation on the device takes these element types.
+    #[error("{op} has no {device} kernel for {dtypes}; {known}")]
     NoKernel {
         /// Operation.
         op: &'static str,
         /// Device.
         device: &'static str,
+        /// The element types: of the inputs, then of the outputs.
+        dtypes: String,
+        /// What there is instead, or how to register one.
+        known: String,
+    },
+    /// An input that reads a cell which the node overwrites through another input.
+    #[error(
+        "{op}: input {read} reads {cell}, which the node overwrites as input {written}, and its \
+         kernel does not take that; give it a copy"
+    )]
+    Overlap {
+        /// Operation.
+        op: &'static str,
+        /// Name of the cell.
+        cell: String,
+        /// Position of the input that reads it.
+        read: usize,
+        /// Position of the input that is overwritten.
+        written: usize,
     },
 }
 

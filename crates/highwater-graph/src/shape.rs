@@ -26,9 +26,10 @@ impl Shape {
         fits.then(|| Self(dims.into()))
     }
 
-    /// Number of elements.
+    /// Number of elements; `usize::MAX` if there are more, as in a shape that is not
+    /// [checked](Shape::checked).
     pub fn numel(&self) -> usize {
-        self.0.iter().product()
+        self.0.iter().fold(1, |n, &extent| n.saturating_mul(extent))
     }
 
     /// Number of dimensions.
@@ -123,5 +124,7 @@ mod tests {
         assert!(Shape::checked(&[1; RANK_MAX + 1]).is_none());
         assert!(Shape::checked(&[0, usize::MAX / 8]).is_none());
         assert_eq!(Shape::checked(&[2, 0]).map(|s| s.numel()), Some(0));
+        assert_eq!(Shape::from([1 << 40, 1 << 40]).numel(), usize::MAX);
+        assert_eq!(Shape::from([1 << 40, 1 << 40, 0]).numel(), 0);
     }
 }

@@ -1,11 +1,11 @@
 //! Time of attention on the thirds of a packed projection, as a transformer runs it.
 
-#![expect(unsafe_code, reason = "benchmarks hand memory to kernels")]
+#![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use highwater_graph::{DType, Layout, Op, Spec};
 use highwater_ops::{
-    Args, Device, Kernels, Packed, Pool, ScaledDotProductAttention,
+    Args, Kernels, Packed, Pool, Registered, ScaledDotProductAttention,
     ScaledDotProductAttentionBackward, View,
 };
 
@@ -14,6 +14,7 @@ const THREADS: usize = 2;
 /// An operation with its memory.
 struct Bench {
     op: Box<dyn Op>,
+    kernel: Registered,
     inputs: Vec<Spec>,
     outputs: Vec<Spec>,
     input_data: Vec<Vec<f32>>,
@@ -25,7 +26,12 @@ struct Bench {
 impl Bench {
     fn new(op: impl Op, inputs: Vec<Spec>) -> Self {
         let outputs = op.infer(&inputs).expect("inputs that fit").to_vec();
-        let scratch = op.cost(&inputs, &outputs, THREADS).scratch_bytes as usize;
+        let kernels = Kernels::builtin();
+        let kernel = kernels
+            .on_cpu(&op, &inputs, &outputs)
+            .expect("a kernel")
+            .clone();
+        let scratch = kernel.scratch_bytes(&op, &inputs, &outputs, THREADS) as usize;
         let data = |spec: &Spec| {
             let wave = |i: usize| ((i * 7 % 1009) as f32 / 504.0 - 1.0) * 1.5;
             (0..spec.layout.end()).map(wave).collect::<Vec<_>>()
@@ -36,26 +42,25 @@ impl Bench {
             scratch: vec![[0; 8]; scratch.div_ceil(64)],
             pool: Pool::new(THREADS).expect("threads"),
             op: Box::new(op),
+            kernel,
             inputs,
             outputs,
         }
     }
 
     fn run(&mut self) {
-        let kernel = Kernels::builtin().get(self.op.name(), Device::Cpu);
-        let view = |(spec, data): (_, &mut Vec<f32>), writable| {
-            // SAFETY: the memory is this struct's, borrowed for the run, and has one view.
-            unsafe { View::new(data.as_mut_ptr().cast(), data.len() * 4, writable, spec) }
-        };
-        let inputs = self.inputs.iter().zip(&mut self.input_data);
+        let inputs = self.inputs.iter().zip(&self.input_data);
+        let inputs = inputs.map(|(spec, data)| View::read(bytemuck::cast_slice(data), spec));
         let outputs = self.outputs.iter().zip(&mut self.output_data);
+        let outputs = outputs.map(|(spec, data)| View::write(bytemuck::cast_slice_mut(data), spec));
         let mut args = Args {
-            inputs: &mut inputs.map(|pair| view(pair, false)).collect::<Vec<_>>(),
-            outputs: &mut outputs.map(|pair| view(pair, true)).collect::<Vec<_>>(),
+            inputs: &mut inputs.collect::<Vec<_>>(),
+            outputs: &mut outputs.collect::<Vec<_>>(),
             scratch: bytemuck::cast_slice_mut(&mut self.scratch),
             pool: &self.pool,
         };
-        kernel.expect("a kernel")(self.op.as_ref(), &mut args).expect("a run");
+        // SAFETY: the operation inferred the outputs; scratch memory is as the kernel declared.
+        unsafe { self.kernel.launch(self.op.as_ref(), &mut args) }.expect("a run");
     }
 }
 

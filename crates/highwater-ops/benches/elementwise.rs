@@ -1,13 +1,13 @@
 //! Memory-bound kernels on two threads, beside a copy of the same size:
 //! `cargo bench -p highwater-ops --bench elementwise`.
 
-#![expect(unsafe_code, reason = "kernels are handed memory by address")]
+#![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use highwater_graph::{DType, Layout, Op, Spec};
 use highwater_ops::{
-    Add, Args, Cast, Device, Dropout, Exp, Gelu, GeluApproximate, Kernels, LayerNorm, Mul, Pool,
-    Relu, Softmax, Sum, Tanh, View, philox,
+    Add, Args, Cast, Dropout, Exp, Gelu, GeluApproximate, Kernels, LayerNorm, Mul, Pool, Relu,
+    Softmax, Sum, Tanh, View, philox,
 };
 use std::hint::black_box;
 use std::time::Duration;
@@ -22,23 +22,24 @@ fn storage(bytes: u64) -> Vec<[f32; 16]> {
     storage
 }
 
-fn views<'a>(storages: &mut [Vec<[f32; 16]>], specs: &'a [Spec], writable: bool) -> Vec<View<'a>> {
+/// Views of storages, made by `view`.
+fn views<'a>(
+    storages: &'a mut [Vec<[f32; 16]>],
+    specs: &'a [Spec],
+    view: impl Fn(&'a mut [u8], &'a Spec) -> View<'a>,
+) -> Vec<View<'a>> {
     let views = storages.iter_mut().zip(specs);
+    let bytes = |storage: &'a mut Vec<[f32; 16]>| bytemuck::cast_slice_mut(storage);
     views
-        .map(|(storage, spec)| {
-            let bytes = size_of_val(storage.as_slice());
-            // SAFETY: the storages outlive the views, which are one each.
-            unsafe { View::new(storage.as_mut_ptr().cast(), bytes, writable, spec) }
-        })
+        .map(|(storage, spec)| view(bytes(storage), spec))
         .collect()
 }
 
 /// Times one kernel.
 fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec]) {
-    let kernel = Kernels::builtin()
-        .get(op.name(), Device::Cpu)
-        .expect("a kernel");
     let outputs = op.infer(inputs).expect("fitting inputs");
+    let kernels = Kernels::builtin();
+    let kernel = kernels.on_cpu(op, inputs, &outputs).expect("a kernel");
     let cost = op.cost(inputs, &outputs, pool.threads());
     let sizes = |specs: &[Spec]| -> Vec<Vec<[f32; 16]>> {
         let bytes = |spec: &Spec| {
@@ -48,18 +49,20 @@ fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec
         specs.iter().map(bytes).collect()
     };
     let (mut read, mut written) = (sizes(inputs), sizes(&outputs));
-    let mut scratch = storage(cost.scratch_bytes);
+    let scratch_bytes = kernel.scratch_bytes(op, inputs, &outputs, pool.threads());
+    let mut scratch = storage(scratch_bytes);
     let mut group = c.benchmark_group("elementwise");
     group.throughput(Throughput::Bytes(cost.read_bytes + cost.written_bytes));
     group.bench_function(label, |b| {
         b.iter(|| {
             let mut args = Args {
-                inputs: &mut views(&mut read, inputs, false),
-                outputs: &mut views(&mut written, &outputs, true),
-                scratch: &mut bytemuck::cast_slice_mut(&mut scratch)[..cost.scratch_bytes as usize],
+                inputs: &mut views(&mut read, inputs, |bytes, spec| View::read(bytes, spec)),
+                outputs: &mut views(&mut written, &outputs, View::write),
+                scratch: &mut bytemuck::cast_slice_mut(&mut scratch)[..scratch_bytes as usize],
                 pool,
             };
-            kernel(op, &mut args).expect("the kernel runs");
+            // SAFETY: the operation inferred the outputs; scratch memory is as the kernel declared.
+            unsafe { kernel.launch(op, &mut args) }.expect("the kernel runs");
         });
     });
     group.finish();

@@ -2,7 +2,7 @@
 //!
 //! Criterion's "elements" are floating-point operations, so that Gelem/s reads as GFLOP/s.
 
-#![expect(unsafe_code, reason = "views are made of memory by address")]
+#![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use highwater_graph::{DType, Layout, Op, Spec};
@@ -22,7 +22,9 @@ impl Job {
         let outputs = op
             .infer(&inputs)
             .expect("an operation that fits its inputs");
-        let scratch = op.cost(&inputs, &outputs, 2).scratch_bytes as usize;
+        let kernels = Kernels::builtin();
+        let kernel = kernels.on_cpu(&op, &inputs, &outputs).expect("a kernel");
+        let scratch = kernel.scratch_bytes(&op, &inputs, &outputs, 2) as usize;
         let filled = |spec: Spec| {
             let mut memory = vec![0; (spec.bytes() as usize).div_ceil(8)];
             if spec.dtype == DType::F32 {
@@ -48,22 +50,26 @@ impl Job {
     }
 
     fn run(&mut self, kernels: &Kernels, pool: &Pool) {
-        let kernel = kernels.get(self.op.name(), Device::Cpu).expect("a kernel");
-        let view = |(spec, memory): &'_ mut (Spec, Vec<u64>)| {
-            // SAFETY: the memory holds the whole tensor; it and the spec outlive the run, and
-            // nothing else touches them meanwhile.
-            unsafe {
-                let spec: &Spec = &*std::ptr::from_ref(spec);
-                View::new(memory.as_mut_ptr().cast(), memory.len() * 8, true, spec)
-            }
-        };
+        let op = self.op.as_ref();
+        let dtypes = |list: &[(Spec, _)]| -> Vec<_> { list.iter().map(|(s, _)| s.dtype).collect() };
+        let (inputs, outputs) = (dtypes(&self.inputs), dtypes(&self.outputs));
+        let (inputs, outputs) = (inputs.into_iter(), outputs.into_iter());
+        let kernel = kernels
+            .find(op.name(), Device::Cpu, inputs, outputs)
+            .expect("a kernel");
+        let inputs = self.inputs.iter();
+        let inputs = inputs.map(|(spec, memory)| View::read(bytemuck::cast_slice(memory), spec));
+        let outputs = self.outputs.iter_mut();
+        let outputs =
+            outputs.map(|(spec, memory)| View::write(bytemuck::cast_slice_mut(memory), spec));
         let mut args = Args {
-            inputs: &mut self.inputs.iter_mut().map(view).collect::<Vec<_>>(),
-            outputs: &mut self.outputs.iter_mut().map(view).collect::<Vec<_>>(),
+            inputs: &mut inputs.collect::<Vec<_>>(),
+            outputs: &mut outputs.collect::<Vec<_>>(),
             scratch: bytemuck::cast_slice_mut(&mut self.scratch),
             pool,
         };
-        kernel(self.op.as_ref(), &mut args).expect("a kernel that takes its inputs");
+        // SAFETY: the operation inferred the outputs; scratch memory is as the kernel declared.
+        unsafe { kernel.launch(op, &mut args) }.expect("a kernel that takes its inputs");
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn map<T: Element, U: Element, const N: usize>(
     // `None`: the output's own memory.
     let mut readers: [Option<Reader<'_, T>>; N] = [const { None }; N];
     for (input, reader) in inputs.iter().zip(&mut readers) {
-        if input.same_memory(output) {
+        if input.is_overwritten() {
             if input.layout() != layout || !T::is(output.spec().dtype) {
                 return Err(unsupported("one layout in place", input.layout()));
             }
@@ -194,7 +194,7 @@ pub(crate) enum Source<'a> {
 impl<'a> Source<'a> {
     /// How to read `input` while `output` is written.
     pub(crate) fn new(input: &'a View<'_>, output: &View<'_>) -> Result<Self, KernelError> {
-        if !input.same_memory(output) {
+        if !input.is_overwritten() {
             return Ok(Self::Other(Reader::new(input)?));
         }
         if input.layout() == output.layout() {
@@ -217,6 +217,7 @@ impl<'a> Source<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SharedWith;
     use highwater_graph::{DType, Shape, Spec};
 
     fn spec(layout: Layout) -> Spec {
@@ -227,9 +228,7 @@ mod tests {
     }
 
     fn view<'a>(data: &'a mut [f32], spec: &'a Spec) -> View<'a> {
-        let bytes = size_of_val(data);
-        // SAFETY: the slice is borrowed for as long as the view lives.
-        unsafe { View::new(data.as_mut_ptr().cast(), bytes, true, spec) }
+        View::write(bytemuck::cast_slice_mut(data), spec)
     }
 
     fn subtract(_: usize, [a, b]: [&[f32]; 2], out: &mut [f32]) {
@@ -283,12 +282,9 @@ mod tests {
         let pool = Pool::new(2).unwrap();
         let mut x: Vec<f32> = (0..130 * 130).map(|i| i as f32).collect();
         let mut y = vec![1.0; x.len()];
-        let address = x.as_mut_ptr().cast();
-        // SAFETY: `x` outlives the views, which are an in-place pair.
-        let [a, mut out] = [(); 2].map(|()| unsafe { View::new(address, 130 * 130 * 4, true, &o) });
+        let [a, swapped] = [&o, &t].map(|spec| View::shared(SharedWith::Output(0), spec));
+        let mut out = view(&mut x, &o);
         map(&pool, [&a, &view(&mut y, &o)], &mut out, subtract).unwrap();
-        // SAFETY: as above; the kernel must refuse to read it.
-        let swapped = unsafe { View::new(address, 130 * 130 * 4, false, &t) };
         assert!(map(&pool, [&a, &swapped], &mut out, subtract).is_err());
         assert!((0..x.len()).all(|i| x[i].to_bits() == (i as f32 - 1.0).to_bits()));
     }

@@ -8,9 +8,19 @@ use highwater_graph::{Graph, Node, Operand, Source, Spec};
 use std::collections::BTreeMap;
 
 /// What values and cells of a graph hold.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Values {
     storages: BTreeMap<Source, Vec<f64>>,
+}
+
+impl std::fmt::Debug for Values {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lens = self
+            .storages
+            .iter()
+            .map(|(source, data)| (source, data.len()));
+        f.debug_map().entries(lens).finish()
+    }
 }
 
 /// Why a graph cannot be evaluated.
@@ -84,12 +94,16 @@ impl Values {
     ) -> Result<(), EvaluateError> {
         self.evaluate(graph, |node, inputs, outputs| {
             let op = node.op.as_ref();
-            let entry = find(table, node)?;
-            let bytes = trial::run(entry.kernel, op, inputs, outputs, Setup::new(pool));
-            let bytes = bytes.map_err(|fault| EvaluateError {
+            let failed = |reason: String| EvaluateError {
                 op: op.name(),
-                reason: fault.to_string(),
-            })?;
+                reason,
+            };
+            let specs: Vec<Spec> = inputs.iter().map(|&(spec, _)| spec.clone()).collect();
+            let kernel = find(table, node)?.kernel(&specs, outputs);
+            let kernel =
+                kernel.ok_or_else(|| failed("has no kernel for these dtypes".to_owned()))?;
+            let bytes = trial::run(&kernel, op, inputs, outputs, Setup::new(pool));
+            let bytes = bytes.map_err(|fault| failed(fault.to_string()))?;
             let cells = op.writes().into_iter().map(|i| inputs[i].0.dtype);
             let dtypes = cells.chain(outputs.iter().map(|spec| spec.dtype));
             Ok(dtypes.zip(bytes).map(|(d, b)| decode(d, &b)).collect())

@@ -1,21 +1,21 @@
 //! What operations share whose every output element is a function of one element of each input.
 
 use crate::blocks;
+use crate::matmul::one_float_dtype;
 use crate::simd::{Isa, multiversion};
-use crate::{Args, Array, Entry, Fill, KernelError, Reject, Sample, op_as};
+use crate::{Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, op_as};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// An operation of `N` inputs that broadcast to one shape, all `F32`.
+/// An operation of `N` inputs that broadcast to one shape, all of one float dtype.
 pub(crate) trait Pointwise<const N: usize>: Op {
     /// [`Op::name`].
     const NAME: &'static str;
     /// Floating-point operations per element.
     const FLOPS: f64;
-    /// Whether the output may be written over any input of its layout.
-    const IN_PLACE: bool = true;
 
     /// The fast kernel's element.
     fn value<I: Isa>(&self, x: [f32; N]) -> f32;
@@ -62,18 +62,6 @@ macro_rules! pointwise_op {
                 $crate::pointwise::cost(inputs, outputs, flops)
             }
 
-            fn in_place(
-                &self,
-                inputs: &[highwater_graph::Spec],
-                outputs: &[highwater_graph::Spec],
-            ) -> smallvec::SmallVec<[(usize, usize); 2]> {
-                if <Self as $crate::pointwise::Pointwise<$arity>>::IN_PLACE {
-                    $crate::pointwise::in_place(inputs, outputs)
-                } else {
-                    smallvec::SmallVec::new()
-                }
-            }
-
             fn backward(
                 &self,
                 backward: &mut highwater_graph::Backward<'_>,
@@ -92,7 +80,7 @@ pub(crate) const fn unary_entry<F: Pointwise<1>>(
 ) -> Entry {
     Entry {
         name: F::NAME,
-        kernel: unary_kernel::<F>,
+        rows: Unary::<F>::ROWS,
         reference: reference::<F, 1>,
         samples,
         rejects,
@@ -106,37 +94,38 @@ pub(crate) const fn binary_entry<F: Pointwise<2>>(
 ) -> Entry {
     Entry {
         name: F::NAME,
-        kernel: binary_kernel::<F>,
+        rows: Binary::<F>::ROWS,
         reference: reference::<F, 2>,
         samples,
         rejects,
     }
 }
 
-/// `arity` inputs of `F32` that broadcast; see [`dense_like`] for how the output lies.
+/// `arity` inputs of one float dtype that broadcast; see [`dense_like`] for how the output lies.
 pub(crate) fn infer(
     op: &'static str,
     inputs: &[Spec],
     arity: usize,
 ) -> Result<SmallVec<[Spec; 2]>, OpError> {
     OpError::check_arity(op, inputs, arity)?;
+    let all: SmallVec<[&Spec; 2]> = inputs.iter().collect();
+    let dtype = one_float_dtype(op, &all)?;
     let mut shape = inputs[0].shape().clone();
     for input in inputs {
-        OpError::check_dtype(op, input, DType::F32)?;
         shape = shape.broadcast(input.shape()).ok_or_else(|| {
             let shapes: Vec<_> = inputs.iter().map(Spec::shape).collect();
             OpError::shape(op, "shapes that broadcast", format!("{shapes:?}"))
         })?;
     }
-    Ok(smallvec![dense_like(inputs, shape)])
+    Ok(smallvec![dense_like(inputs, dtype, shape)])
 }
 
-/// An `F32` output of the shape, laid out as the first of the inputs that covers a storage of its
+/// An output of the shape, laid out as the first of the inputs that covers a storage of its
 /// size, so that it can take over that storage; row-major if there is none.
-pub(crate) fn dense_like(inputs: &[Spec], shape: Shape) -> Spec {
+pub(crate) fn dense_like(inputs: &[Spec], dtype: DType, shape: Shape) -> Spec {
     let fits = |spec: &&Spec| *spec.shape() == shape && spec.layout.covers(shape.numel());
     Spec {
-        dtype: DType::F32,
+        dtype,
         layout: match inputs.iter().find(fits) {
             Some(spec) => spec.layout.clone(),
             None => Layout::contiguous(shape),
@@ -162,7 +151,7 @@ pub(crate) fn held_bytes(spec: &Spec) -> u64 {
 }
 
 /// The output may lie over every input like it.
-pub(crate) fn in_place(inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
+pub(crate) fn in_place(inputs: &[Spec], outputs: &[Spec]) -> Pairs {
     (0..inputs.len())
         .filter(|&i| inputs[i] == outputs[0])
         .map(|i| (i, 0))
@@ -182,21 +171,47 @@ pub(crate) fn reduce_to(
     backward.emit_one(crate::SumTo { shape }, &[grad])
 }
 
-fn unary_kernel<F: Pointwise<1>>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let f: &F = op_as(op)?;
-    let output = &mut args.outputs[0];
-    blocks::map(args.pool, [&args.inputs[0]], output, |_, [x], y| {
-        unary(f, x, y);
-    })
+/// The kernel of a pointwise operation of one input. Any input like the output may be overwritten.
+struct Unary<F>(PhantomData<fn() -> F>);
+
+impl<F: Pointwise<1>> Unary<F> {
+    const ROWS: &'static [Row] = &[Row::f32(|| Arc::new(Self(PhantomData)))];
 }
 
-fn binary_kernel<F: Pointwise<2>>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let f: &F = op_as(op)?;
-    let inputs = [&args.inputs[0], &args.inputs[1]];
-    let output = &mut args.outputs[0];
-    blocks::map(args.pool, inputs, output, |_, [a, b], y| {
-        binary(f, a, b, y);
-    })
+impl<F: Pointwise<1>> Kernel for Unary<F> {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        in_place(inputs, outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let f: &F = op_as(op)?;
+        let output = &mut args.outputs[0];
+        blocks::map(args.pool, [&args.inputs[0]], output, |_, [x], y| {
+            unary(f, x, y);
+        })
+    }
+}
+
+/// The same for two inputs.
+struct Binary<F>(PhantomData<fn() -> F>);
+
+impl<F: Pointwise<2>> Binary<F> {
+    const ROWS: &'static [Row] = &[Row::f32(|| Arc::new(Self(PhantomData)))];
+}
+
+impl<F: Pointwise<2>> Kernel for Binary<F> {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        in_place(inputs, outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let f: &F = op_as(op)?;
+        let inputs = [&args.inputs[0], &args.inputs[1]];
+        let output = &mut args.outputs[0];
+        blocks::map(args.pool, inputs, output, |_, [a, b], y| {
+            binary(f, a, b, y);
+        })
+    }
 }
 
 multiversion! {

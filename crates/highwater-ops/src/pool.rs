@@ -100,10 +100,11 @@ pub struct Disjoint<'a, T> {
     memory: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: parts are handed out by `part`, whose contract is that they do not overlap.
-unsafe impl<T: Send> Send for Disjoint<'_, T> {}
+// SAFETY: parts are handed out by `part`, whose contract is that they do not overlap, and by
+// `shared`, to several threads at once.
+unsafe impl<T: Send + Sync> Send for Disjoint<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
+unsafe impl<T: Send + Sync> Sync for Disjoint<'_, T> {}
 
 impl<'a, T> Disjoint<'a, T> {
     /// Shares a slice.

@@ -1,11 +1,11 @@
 //! The table of operations: one row each, from which kernels, laws and documentation follow.
 
-use crate::KernelFn;
+use crate::{Registered, Row};
 use highwater_graph::{DType, Op, OpError, Shape, Spec};
 use std::sync::Arc;
 
 /// A tensor of the plain reference: logical row-major order, everything as `f64`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Array {
     /// The dtype that the numbers stand for.
     pub dtype: DType,
@@ -39,6 +39,19 @@ impl Array {
             shape,
             data,
         }
+    }
+}
+
+impl std::fmt::Debug for Array {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 8;
+        let first = &self.data[..self.data.len().min(SHOWN)];
+        let more = if first.len() < self.data.len() {
+            ", .."
+        } else {
+            ""
+        };
+        write!(f, "{} {} {first:?}{more}", self.dtype, self.shape)
     }
 }
 
@@ -119,12 +132,59 @@ pub struct Reject {
 pub struct Entry {
     /// [`Op::name`].
     pub name: &'static str,
-    /// The fast CPU kernel.
-    pub kernel: KernelFn,
+    /// Its kernels, each for a device and dtypes.
+    pub rows: &'static [Row],
     /// The plain reference.
     pub reference: ReferenceFn,
     /// Applications that the laws try.
     pub samples: fn() -> Vec<Sample>,
     /// Inputs that must be refused.
     pub rejects: fn() -> Vec<Reject>,
+}
+
+impl Entry {
+    /// The kernel for tensors of these dtypes, if there is a row for them.
+    pub(crate) fn kernel(&self, inputs: &[Spec], outputs: &[Spec]) -> Option<Registered> {
+        let row = self.rows.iter().find(|row| row.takes(inputs, outputs));
+        row.map(Row::registered)
+    }
+}
+
+/// Makes the operations of these folders public, and the table of their rows.
+macro_rules! operations {
+    ($($folder:ident,)*) => {
+        $(pub use $folder::*;)*
+
+        /// Every operation of this crate.
+        pub const OPS: &[Entry] = {
+            const FOLDERS: &[&[Entry]] = &[$($folder::ENTRIES),*];
+            &$crate::table::joined::<{ $crate::table::count(FOLDERS) }>(FOLDERS)
+        };
+    };
+}
+pub(crate) use operations;
+
+/// How many rows there are together.
+pub(crate) const fn count(mut folders: &[&[Entry]]) -> usize {
+    let mut count = 0;
+    while let Some((first, rest)) = folders.split_first() {
+        count += first.len();
+        folders = rest;
+    }
+    count
+}
+
+/// All rows, one folder after the other.
+pub(crate) const fn joined<const N: usize>(mut folders: &[&[Entry]]) -> [Entry; N] {
+    let mut rows = [folders[0][0]; N];
+    let mut row = 0;
+    while let Some((folder, rest)) = folders.split_first() {
+        let mut i = 0;
+        while i < folder.len() {
+            rows[row] = folder[i];
+            (row, i) = (row + 1, i + 1);
+        }
+        folders = rest;
+    }
+    rows
 }

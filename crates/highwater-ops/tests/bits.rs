@@ -76,9 +76,9 @@ fn gradients(op: impl Op, inputs: &[&[f32]], grad: &[f32]) -> Vec<Vec<f32>> {
     let mut inputs: Vec<Operand> = (inputs.iter())
         .map(|data| give(&mut graph, &mut values, data))
         .collect();
-    inputs
-        .iter_mut()
-        .for_each(|input| input.requires_grad = true);
+    for input in &mut inputs {
+        input.requires_grad = true;
+    }
     let op = Arc::new(op);
     let output = graph
         .add(Arc::clone(&op) as Arc<dyn Op>, &inputs, &site())

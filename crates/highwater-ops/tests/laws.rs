@@ -24,6 +24,8 @@ fn every_operation_keeps_the_laws() {
 }
 
 #[test]
-fn the_table_is_sorted_and_names_are_unique() {
-    assert!(OPS.is_sorted_by(|a, b| a.name < b.name));
+fn names_are_unique() {
+    let mut names: Vec<_> = OPS.iter().map(|entry| entry.name).collect();
+    names.sort_unstable();
+    assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
 }

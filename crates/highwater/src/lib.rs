@@ -100,7 +100,8 @@ pub mod op {
     pub use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Shape, Spec};
     pub use highwater_ops::laws;
     pub use highwater_ops::{
-        Args, Array, Entry, Fill, KernelError, KernelFn, Pool, Reject, Sample, View, op_as,
+        Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Pairs, Pool, Reject, Row, Sample,
+        SharedWith, View, op_as,
     };
     pub use smallvec::{SmallVec, smallvec};
 }

@@ -9,12 +9,13 @@
 use highwater::nn::{Linear, Module};
 use highwater::op::laws::Laws;
 use highwater::op::{
-    Args, Array, Backward, Cost, DType, Entry, KernelError, Op, OpError, Reject, Sample, SmallVec,
-    Spec, op_as, smallvec,
+    Args, Array, Backward, Cost, DType, Entry, KernelError, Op, OpError, Reject, Row, Sample,
+    SmallVec, Spec, op_as, smallvec,
 };
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Engine, Error, Tensor};
 use std::hash::Hasher;
+use std::sync::Arc;
 
 /// `x + sin²(a·x) / a`, elementwise.
 #[derive(Debug, Clone)]
@@ -136,7 +137,7 @@ fn reference(op: &dyn Op, x: &[Array]) -> Vec<Array> {
 const ENTRIES: [Entry; 2] = [
     Entry {
         name: "snake",
-        kernel: snake,
+        rows: &[Row::f32(|| Arc::new(snake))],
         reference,
         samples: || {
             [&[4, 37][..], &[0, 3], &[]]
@@ -147,7 +148,7 @@ const ENTRIES: [Entry; 2] = [
     },
     Entry {
         name: "snake_backward",
-        kernel: snake_backward,
+        rows: &[Row::f32(|| Arc::new(snake_backward))],
         reference,
         samples: || vec![Sample::new(SnakeBackward { a: 0.7 }, &[&[4, 37], &[4, 37]])],
         rejects: || vec![reject(SnakeBackward { a: 1.0 }, 2)],
@@ -157,7 +158,7 @@ const ENTRIES: [Entry; 2] = [
 fn reject(op: impl Op, inputs: usize) -> Reject {
     let inputs = vec![Spec::contiguous(DType::U32, [2]); inputs];
     Reject {
-        op: std::sync::Arc::new(op),
+        op: Arc::new(op),
         inputs,
         error: |e| matches!(e, OpError::DType { .. }),
     }
@@ -172,7 +173,7 @@ fn main() -> Result<(), Error> {
     let builder = Engine::builder().arena(2 << 20).seed(1);
     let builder = ENTRIES
         .iter()
-        .fold(builder, |b, entry| b.kernel(entry.name, entry.kernel));
+        .fold(builder, |builder, entry| builder.operation(entry));
     let engine = builder.build()?;
     let (fc, out) = (
         Linear::new(&engine, 1, 64, true)?,

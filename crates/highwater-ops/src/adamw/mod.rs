@@ -3,11 +3,14 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Sample, cell};
+use crate::{Entry, Fill, Reject, Row, Sample, cell};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// One step of Adam with decoupled weight decay, as `torch.optim.AdamW` (Loshchilov and Hutter,
 /// "Decoupled Weight Decay Regularization", 2019), in one pass over memory:
@@ -75,9 +78,9 @@ impl Op for AdamW {
     }
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: AdamW::NAME,
-    kernel: cpu::kernel,
+    rows: &[Row::f32(|| Arc::new(cpu::kernel))],
     reference: reference::reference,
     samples,
     rejects,

@@ -15,6 +15,9 @@ use crate::simd::Isa;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError, Operand};
 
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ADD, SUB, MUL, DIV];
+
 /// `a + b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Add;
@@ -157,7 +160,7 @@ impl Pointwise<2> for Div {
 
 macro_rules! entries {
     ($($entry:ident: $op:ident on $fill:expr),* $(,)?) => {$(
-        pub(crate) const $entry: Entry = pointwise::binary_entry::<$op>(
+        const $entry: Entry = pointwise::binary_entry::<$op>(
             || pointwise::binary_samples(&$op, [Fill::Normal(1.0), $fill]),
             || pointwise::rejects::<2>(&$op),
         );

@@ -5,12 +5,12 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::Cast;
 use crate::simd::multiversion;
-use crate::{Args, Element, KernelError, blocks, op_as};
+use crate::{Args, DTypes, Element, KernelError, Row, blocks};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use highwater_graph::{DType, Op};
+use std::sync::Arc;
 
 /// Conversion of slices of one length.
 pub(super) trait Convert<To>: Sized {
@@ -93,31 +93,27 @@ fn widen(x: bf16) -> f32 {
     f32::from_bits(u32::from(x.to_bits()) << 16)
 }
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let op: Cast = *op_as(op)?;
-    match args.inputs[0].spec().dtype {
-        DType::F32 => to_float::<f32>(op, args),
-        DType::F64 => to_float::<f64>(op, args),
-        DType::BF16 => to_float::<bf16>(op, args),
-        DType::F16 => to_float::<f16>(op, args),
-        DType::I64 => run::<i64, f32>(args),
-        _ => run::<u32, f32>(args),
-    }
+macro_rules! rows {
+    ($($from:ident: $from_type:ty => $($to:ident: $to_type:ty),*;)*) => {
+        &[$($(Row::cpu(DTypes::new(&[DType::$from], &[DType::$to]), || {
+            Arc::new(kernel::<$from_type, $to_type>)
+        })),*),*]
+    };
 }
 
-fn to_float<T>(op: Cast, args: &mut Args<'_>) -> Result<(), KernelError>
-where
-    T: Element + Convert<f32> + Convert<f64> + Convert<bf16> + Convert<f16>,
-{
-    match op.dtype {
-        DType::F64 => run::<T, f64>(args),
-        DType::BF16 => run::<T, bf16>(args),
-        DType::F16 => run::<T, f16>(args),
-        _ => run::<T, f32>(args),
-    }
-}
+pub(super) const ROWS: &[Row] = rows! {
+    F32: f32 => F32: f32, F64: f64, BF16: bf16, F16: f16;
+    F64: f64 => F32: f32, F64: f64, BF16: bf16, F16: f16;
+    BF16: bf16 => F32: f32, F64: f64, BF16: bf16, F16: f16;
+    F16: f16 => F32: f32, F64: f64, BF16: bf16, F16: f16;
+    I64: i64 => F32: f32;
+    U32: u32 => F32: f32;
+};
 
-fn run<T: Element + Convert<U>, U: Element>(args: &mut Args<'_>) -> Result<(), KernelError> {
+fn kernel<T: Element + Convert<U>, U: Element>(
+    _op: &dyn Op,
+    args: &mut Args<'_>,
+) -> Result<(), KernelError> {
     let output = &mut args.outputs[0];
     blocks::map(args.pool, [&args.inputs[0]], output, |_, [x], y| {
         T::convert(x, y);

@@ -9,6 +9,9 @@ use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
 
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
+
 /// The same numbers in another element type, rounded to nearest, ties to even.
 ///
 /// As `Tensor.to(dtype)`: between `F32`, `F64`, `BF16` and `F16`, and from `I64` and `U32` to `F32`.
@@ -79,9 +82,9 @@ impl Op for Cast {
     }
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: Cast::NAME,
-    kernel: cpu::kernel,
+    rows: cpu::ROWS,
     reference,
     samples,
     rejects,

@@ -3,26 +3,13 @@
 use super::Cat;
 use crate::strided::{gather_runs, runs};
 use crate::{Args, Element, KernelError, op_as};
-use half::{bf16, f16};
-use highwater_graph::{DType, Op};
+use highwater_graph::Op;
 
 /// Elements of the output that one task fills.
 const TASK: usize = 1 << 15;
 
-pub(super) fn cat(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let op: &Cat = op_as(op)?;
-    match args.inputs[0].spec().dtype {
-        DType::F32 => typed::<f32>(op.dim, args),
-        DType::F64 => typed::<f64>(op.dim, args),
-        DType::BF16 => typed::<bf16>(op.dim, args),
-        DType::F16 => typed::<f16>(op.dim, args),
-        DType::I64 => typed::<i64>(op.dim, args),
-        DType::U32 => typed::<u32>(op.dim, args),
-        _ => typed::<u8>(op.dim, args),
-    }
-}
-
-fn typed<T: Element>(dim: usize, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn cat<T: Element>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let dim = op_as::<Cat>(op)?.dim;
     let inputs = &*args.inputs;
     for input in inputs {
         input.storage::<T>()?;

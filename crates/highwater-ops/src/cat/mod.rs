@@ -3,11 +3,15 @@
 mod cpu;
 mod reference;
 
+use crate::registry::rows_of_each_dtype;
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// The inputs one after the other along a dimension, as `torch.cat`.
 ///
@@ -19,9 +23,9 @@ pub struct Cat {
     pub dim: usize,
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "cat",
-    kernel: cpu::cat,
+    rows: rows_of_each_dtype!(cpu::cat),
     reference: reference::reference,
     samples,
     rejects,

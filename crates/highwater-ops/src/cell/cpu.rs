@@ -16,21 +16,15 @@ multiversion! {
     }
 }
 
-/// The cell and the value, which must not lie in it.
+/// The cell and the value.
 fn operands<'a, 'b>(
     op: &dyn Op,
     inputs: &'a mut [View<'b>],
 ) -> Result<(&'a mut View<'b>, &'a View<'b>), KernelError> {
-    let [cell, value] = inputs else {
-        return Err(KernelError::WrongOp { op: op.name() });
-    };
-    if cell.same_memory(value) {
-        return Err(KernelError::Unsupported {
-            expected: "a value apart from the cell",
-            got: "a view of the cell itself".to_owned(),
-        });
+    match inputs {
+        [cell, value] => Ok((cell, value)),
+        _ => Err(KernelError::WrongOp { op: op.name() }),
     }
-    Ok((cell, value))
 }
 
 pub(super) fn accumulate(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

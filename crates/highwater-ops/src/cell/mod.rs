@@ -3,11 +3,14 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Sample};
+use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ACCUMULATE, ASSIGN];
 
 /// Elements that one task updates.
 pub(crate) const CHUNK: usize = 1 << 14;
@@ -131,7 +134,7 @@ pub(crate) fn update_rejects(op: fn() -> Arc<dyn Op>, arity: usize) -> Vec<Rejec
 
 pub(crate) const ACCUMULATE: Entry = Entry {
     name: Accumulate::NAME,
-    kernel: cpu::accumulate,
+    rows: &[Row::f32(|| Arc::new(cpu::accumulate))],
     reference: reference::accumulate,
     samples: || samples(|| Arc::new(Accumulate), 1e-6),
     rejects: || update_rejects(|| Arc::new(Accumulate), 2),
@@ -139,7 +142,7 @@ pub(crate) const ACCUMULATE: Entry = Entry {
 
 pub(crate) const ASSIGN: Entry = Entry {
     name: Assign::NAME,
-    kernel: cpu::assign,
+    rows: &[Row::f32(|| Arc::new(cpu::assign))],
     reference: reference::assign,
     samples: || samples(|| Arc::new(Assign), 0.0),
     rejects: || update_rejects(|| Arc::new(Assign), 2),

@@ -5,8 +5,8 @@
 use super::{BLOCK, ClipCoefficient, blocks};
 use crate::simd::multiversion;
 use crate::strided::{PIECE, for_each_piece};
-use crate::{Args, KernelError, op_as};
-use highwater_graph::Op;
+use crate::{Args, Kernel, KernelError, op_as};
+use highwater_graph::{Op, Spec};
 
 /// Sums that run side by side.
 const LANES: usize = 32;
@@ -29,7 +29,21 @@ multiversion! {
     }
 }
 
-pub(super) fn grad_norm(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+/// Keeps the sum of each block in scratch memory.
+pub(super) struct GradNormKernel;
+
+impl Kernel for GradNormKernel {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
+        let blocks: usize = inputs.iter().map(|spec| blocks(&spec.layout)).sum();
+        (blocks * size_of::<f64>()) as u64
+    }
+
+    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        grad_norm(args)
+    }
+}
+
+fn grad_norm(args: &mut Args<'_>) -> Result<(), KernelError> {
     let inputs = &*args.inputs;
     for input in inputs {
         input.storage::<f32>()?;

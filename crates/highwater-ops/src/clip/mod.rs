@@ -3,11 +3,14 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Sample};
+use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[GRAD_NORM, CLIP_COEFFICIENT];
 
 /// Elements whose squares one task adds.
 const BLOCK: usize = 1 << 15;
@@ -41,10 +44,8 @@ impl Op for GradNorm {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         let elements: usize = inputs.iter().map(|spec| spec.layout.numel()).sum();
-        let blocks: usize = inputs.iter().map(|spec| blocks(&spec.layout)).sum();
         Cost {
             vector_flops: 2.0 * elements as f64,
-            scratch_bytes: (blocks * size_of::<f64>()) as u64,
             ..Cost::elementwise(inputs, outputs, 0.0)
         }
     }
@@ -93,17 +94,17 @@ impl Op for ClipCoefficient {
     }
 }
 
-pub(crate) const GRAD_NORM: Entry = Entry {
+const GRAD_NORM: Entry = Entry {
     name: GradNorm::NAME,
-    kernel: cpu::grad_norm,
+    rows: &[Row::f32(|| Arc::new(cpu::GradNormKernel))],
     reference: reference::grad_norm,
     samples: norm_samples,
     rejects: norm_rejects,
 };
 
-pub(crate) const CLIP_COEFFICIENT: Entry = Entry {
+const CLIP_COEFFICIENT: Entry = Entry {
     name: ClipCoefficient::NAME,
-    kernel: cpu::clip_coefficient,
+    rows: &[Row::f32(|| Arc::new(cpu::clip_coefficient))],
     reference: reference::clip_coefficient,
     samples: coefficient_samples,
     rejects: coefficient_rejects,

@@ -1,27 +1,14 @@
 use crate::indices::position;
-use crate::{Args, Element, KernelError, Pool, View};
-use half::{bf16, f16};
-use highwater_graph::{DType, Layout, Op};
+use crate::{Args, Element, KernelError};
+use highwater_graph::{Layout, Op};
 
 /// Elements that one task copies, about.
 const TASK: usize = 1 << 15;
 /// Columns that are copied together where the elements of a column lie side by side.
 const TILE: usize = 16;
 
-pub(super) fn copy(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let (input, out) = (&args.inputs[0], &mut args.outputs[0]);
-    match input.spec().dtype {
-        DType::F32 => typed::<f32>(args.pool, input, out),
-        DType::F64 => typed::<f64>(args.pool, input, out),
-        DType::BF16 => typed::<bf16>(args.pool, input, out),
-        DType::F16 => typed::<f16>(args.pool, input, out),
-        DType::I64 => typed::<i64>(args.pool, input, out),
-        DType::U32 => typed::<u32>(args.pool, input, out),
-        _ => typed::<u8>(args.pool, input, out),
-    }
-}
-
-fn typed<T: Element>(pool: &Pool, input: &View<'_>, out: &mut View<'_>) -> Result<(), KernelError> {
+pub(super) fn copy<T: Element>(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let (pool, input, out) = (args.pool, &args.inputs[0], &mut args.outputs[0]);
     let (layout, storage) = (input.layout(), input.storage::<T>()?);
     let out = out.slice_mut::<T>()?;
     if layout.is_contiguous() {

@@ -2,19 +2,23 @@
 
 mod cpu;
 
+use crate::registry::rows_of_each_dtype;
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// The same elements, dense and row-major: `torch.Tensor.contiguous`, of any view and any dtype
 /// but block formats. The gradient passes as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copy;
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "copy",
-    kernel: cpu::copy,
+    rows: rows_of_each_dtype!(cpu::copy),
     reference: |_, inputs: &[Array]| vec![inputs[0].clone()],
     samples,
     rejects,

@@ -1,17 +1,43 @@
 use super::{CrossEntropy, CrossEntropyBackward, loss_of_row, softmax_minus_label};
 use crate::indices::Indices;
 use crate::strided::gather;
-use crate::{Args, KernelError, op_as};
-use highwater_graph::Op;
+use crate::{Args, Kernel, KernelError, Pairs, op_as, pointwise};
+use highwater_graph::{Op, Spec};
 
 /// Rows per task.
 const ROWS: usize = 4;
 
-pub(super) fn forward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+/// Keeps the losses of rows in scratch memory.
+pub(super) struct ForwardKernel;
+
+impl Kernel for ForwardKernel {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
+        (inputs[1].layout.numel() * size_of::<f64>()) as u64
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        forward(*op_as(op)?, args)
+    }
+}
+
+/// May overwrite the logits.
+pub(super) struct BackwardKernel;
+
+impl Kernel for BackwardKernel {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(&inputs[..1], outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        backward(*op_as(op)?, args)
+    }
+}
+
+fn forward(op: CrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError> {
     let CrossEntropy {
         reduction,
         ignore_index,
-    } = *op_as(op)?;
+    } = op;
     let Args {
         inputs,
         outputs,
@@ -38,11 +64,11 @@ pub(super) fn forward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErro
     Ok(())
 }
 
-pub(super) fn backward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+fn backward(op: CrossEntropyBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
     let CrossEntropyBackward {
         reduction,
         ignore_index,
-    } = *op_as(op)?;
+    } = op;
     let [x, labels, grad] = &*args.inputs else {
         return Ok(());
     };
@@ -51,7 +77,7 @@ pub(super) fn backward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErr
     let count = labels.check(width, Some(ignore_index))?;
     let grad = f64::from(grad.storage::<f32>()?[grad.layout().offset()]);
     let factor = reduction.factor(count) * grad;
-    let (layout, in_place) = (x.layout(), x.same_memory(&args.outputs[0]));
+    let (layout, in_place) = (x.layout(), x.is_overwritten());
     let source = if in_place { &[] } else { x.storage::<f32>()? };
     let out = args.outputs[0].slice_mut::<f32>()?;
     args.pool.for_each_chunk(out, ROWS * width, |task, out| {

@@ -9,10 +9,15 @@ pub(crate) use row::{loss_of_row, softmax_minus_label};
 
 use crate::embedding::check_indices;
 use crate::matmul::one_float_dtype;
-use crate::{Entry, Fill, Reject, Sample};
+use crate::{DTypes, Entry, Fill, Reject, Row, Sample};
+use highwater_graph::DType::{F32, I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY, BACKWARD];
 
 /// How the losses of rows become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -67,17 +72,31 @@ pub struct CrossEntropyBackward {
     pub ignore_index: i64,
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "cross_entropy",
-    kernel: cpu::forward,
+    rows: &[
+        Row::cpu(DTypes::new(&[F32, I64], &[F32]), || {
+            Arc::new(cpu::ForwardKernel)
+        }),
+        Row::cpu(DTypes::new(&[F32, U32], &[F32]), || {
+            Arc::new(cpu::ForwardKernel)
+        }),
+    ],
     reference: reference::forward,
     samples: || all_samples(forward_sample),
     rejects,
 };
 
-pub(crate) const BACKWARD: Entry = Entry {
+const BACKWARD: Entry = Entry {
     name: "cross_entropy_backward",
-    kernel: cpu::backward,
+    rows: &[
+        Row::cpu(DTypes::new(&[F32, I64, F32], &[F32]), || {
+            Arc::new(cpu::BackwardKernel)
+        }),
+        Row::cpu(DTypes::new(&[F32, U32, F32], &[F32]), || {
+            Arc::new(cpu::BackwardKernel)
+        }),
+    ],
     reference: reference::backward,
     samples: || all_samples(backward_sample),
     rejects: backward_rejects,
@@ -118,7 +137,6 @@ impl Op for CrossEntropy {
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         Cost {
             vector_flops: 14.0 * inputs[0].layout.numel() as f64,
-            scratch_bytes: 8 * inputs[1].layout.numel() as u64,
             ..Cost::elementwise(inputs, outputs, 0.0)
         }
     }
@@ -163,14 +181,6 @@ impl Op for CrossEntropyBackward {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         Cost::elementwise(inputs, outputs, 16.0)
-    }
-
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        if inputs[0].layout == outputs[0].layout {
-            smallvec![(0, 0)]
-        } else {
-            SmallVec::new()
-        }
     }
 }
 
@@ -230,7 +240,7 @@ fn rejects() -> Vec<Reject> {
         ignore_index: -100,
     };
     let reject = |x: &[usize], labels: Spec, error| Reject {
-        op: std::sync::Arc::new(op),
+        op: Arc::new(op),
         inputs: vec![Spec::contiguous(DType::F32, x), labels],
         error,
     };
@@ -250,7 +260,7 @@ fn backward_rejects() -> Vec<Reject> {
         ignore_index: -100,
     };
     vec![Reject {
-        op: std::sync::Arc::new(op),
+        op: Arc::new(op),
         inputs: vec![
             Spec::contiguous(DType::F32, [5, 3]),
             Spec::contiguous(DType::I64, [5]),

@@ -3,16 +3,25 @@
 use super::Dropout;
 use crate::philox::{self, WORDS};
 use crate::simd::multiversion;
-use crate::{Args, KernelError, blocks, op_as};
-use highwater_graph::Op;
+use crate::{Args, Kernel, KernelError, Pairs, blocks, op_as, pointwise};
+use highwater_graph::{Op, Spec};
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let op: &Dropout = op_as(op)?;
-    let output = &mut args.outputs[0];
-    // The output is row-major: the position of an element is its flat index.
-    blocks::map(args.pool, [&args.inputs[0]], output, |start, [x], y| {
-        drop_some(op, start as u64, x, y);
-    })
+/// May overwrite its input.
+pub(super) struct DropoutKernel;
+
+impl Kernel for DropoutKernel {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(inputs, outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let op: &Dropout = op_as(op)?;
+        let output = &mut args.outputs[0];
+        // The output is row-major: the position of an element is its flat index.
+        blocks::map(args.pool, [&args.inputs[0]], output, |start, [x], y| {
+            drop_some(op, start as u64, x, y);
+        })
+    }
 }
 
 multiversion! {

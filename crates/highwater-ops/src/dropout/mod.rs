@@ -3,12 +3,15 @@
 mod cpu;
 mod reference;
 
-use crate::pointwise::{self, cost};
-use crate::{Entry, Fill, Reject, Sample};
+use crate::pointwise::cost;
+use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// `y = x / (1 - p)` where an element is kept, else 0; each is dropped with probability `p`.
 ///
@@ -76,10 +79,6 @@ impl Op for Dropout {
         Effect::Random
     }
 
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        pointwise::in_place(inputs, outputs)
-    }
-
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
             let grad = backward.emit_one(*self, &[grad])?;
@@ -89,9 +88,9 @@ impl Op for Dropout {
     }
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: Dropout::NAME,
-    kernel: cpu::kernel,
+    rows: &[Row::f32(|| Arc::new(cpu::DropoutKernel))],
     reference: reference::reference,
     samples,
     rejects,

@@ -3,8 +3,8 @@
 use super::EmbeddingBackward;
 use crate::indices::Indices;
 use crate::strided::gather;
-use crate::{Args, Disjoint, KernelError, op_as};
-use highwater_graph::Op;
+use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as};
+use highwater_graph::{Op, Spec};
 
 /// Rows of the output that one task copies.
 const ROWS: usize = 16;
@@ -31,16 +31,28 @@ pub(super) fn embedding(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelE
     Ok(())
 }
 
-pub(super) fn backward(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let EmbeddingBackward { rows, .. } = *op_as(op)?;
+/// May overwrite the gradient so far.
+pub(super) struct BackwardKernel;
+
+impl Kernel for BackwardKernel {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        let existing = inputs.get(2).filter(|&existing| *existing == outputs[0]);
+        existing.map(|_| (2, 0)).into_iter().collect()
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        backward(*op_as(op)?, args)
+    }
+}
+
+fn backward(op: EmbeddingBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let rows = op.rows;
     let [grad, indices, existing @ ..] = &*args.inputs else {
         return Ok(());
     };
     let indices = Indices::of(indices)?;
     indices.check(rows, None)?;
-    let in_place = existing
-        .iter()
-        .any(|view| view.same_memory(&args.outputs[0]));
+    let in_place = existing.iter().any(View::is_overwritten);
     let existing = existing.first().filter(|_| !in_place);
     let existing = existing.map(|view| Ok((view.layout(), view.storage::<f32>()?)));
     let existing = existing.transpose()?;

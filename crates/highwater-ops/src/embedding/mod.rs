@@ -4,10 +4,15 @@ mod cpu;
 mod reference;
 
 use crate::matmul::one_float_dtype;
-use crate::{Entry, Fill, Reject, Sample};
+use crate::{DTypes, Entry, Fill, Reject, Row, Sample};
+use highwater_graph::DType::{F32, I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY, BACKWARD];
 
 /// `y[.., c] = weight[indices[..], c]`: `torch.nn.functional.embedding`.
 ///
@@ -31,17 +36,31 @@ pub struct EmbeddingBackward {
     pub accumulate: bool,
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "embedding",
-    kernel: cpu::embedding,
+    rows: &[
+        Row::cpu(DTypes::new(&[F32, I64], &[F32]), || {
+            Arc::new(cpu::embedding)
+        }),
+        Row::cpu(DTypes::new(&[F32, U32], &[F32]), || {
+            Arc::new(cpu::embedding)
+        }),
+    ],
     reference: reference::embedding,
     samples,
     rejects,
 };
 
-pub(crate) const BACKWARD: Entry = Entry {
+const BACKWARD: Entry = Entry {
     name: "embedding_backward",
-    kernel: cpu::backward,
+    rows: &[
+        Row::cpu(DTypes::new(&[F32, I64, F32], &[F32]), || {
+            Arc::new(cpu::BackwardKernel)
+        }),
+        Row::cpu(DTypes::new(&[F32, U32, F32], &[F32]), || {
+            Arc::new(cpu::BackwardKernel)
+        }),
+    ],
     reference: reference::backward,
     samples: backward_samples,
     rejects: backward_rejects,
@@ -153,13 +172,6 @@ impl Op for EmbeddingBackward {
             ..Cost::default()
         }
     }
-
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        match inputs.get(2) {
-            Some(existing) if existing.layout == outputs[0].layout => smallvec![(2, 0)],
-            _ => SmallVec::new(),
-        }
-    }
 }
 
 fn samples() -> Vec<Sample> {
@@ -190,7 +202,7 @@ fn samples() -> Vec<Sample> {
 
 fn rejects() -> Vec<Reject> {
     let reject = |weight: &[usize], indices: Spec, error| Reject {
-        op: std::sync::Arc::new(Embedding),
+        op: Arc::new(Embedding),
         inputs: vec![Spec::contiguous(DType::F32, weight), indices],
         error,
     };
@@ -251,7 +263,7 @@ fn backward_rejects() -> Vec<Reject> {
             rows: 9,
             accumulate,
         };
-        let op = std::sync::Arc::new(op);
+        let op = Arc::new(op);
         Reject { op, inputs, error }
     };
     let shape = |error: &OpError| matches!(error, OpError::Shape { .. });

@@ -5,11 +5,14 @@ mod reference;
 
 pub(crate) use cpu::is_finite_magnitude;
 
-use crate::{Entry, Fill, Reject, Sample};
+use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// Stops the step, or skips its updates, before any cell is written, if an element of its input is
 /// not finite.
@@ -99,9 +102,9 @@ impl Op for Finite {
     }
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: Finite::NAME,
-    kernel: cpu::kernel,
+    rows: &[Row::f32(|| Arc::new(cpu::kernel))],
     reference: reference::reference,
     samples,
     rejects,

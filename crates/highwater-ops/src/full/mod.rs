@@ -1,9 +1,13 @@
 //! A tensor of one number.
 
-use crate::{Args, Array, Entry, KernelError, Reject, Sample, op_as};
+use crate::{Args, Array, Entry, KernelError, Reject, Row, Sample, op_as};
 use highwater_graph::{Cost, DType, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// Elements that one task fills.
 const BLOCK: usize = 1 << 16;
@@ -17,9 +21,9 @@ pub struct Full {
     pub shape: Shape,
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "full",
-    kernel,
+    rows: &[Row::f32(|| Arc::new(kernel))],
     reference,
     samples,
     rejects,
@@ -82,7 +86,7 @@ fn rejects() -> Vec<Reject> {
         shape: Shape::scalar(),
     };
     vec![Reject {
-        op: std::sync::Arc::new(full),
+        op: Arc::new(full),
         inputs: vec![Spec::contiguous(DType::F32, [1])],
         error: |error| matches!(error, OpError::Arity { .. }),
     }]

@@ -19,6 +19,9 @@ use std::f32::consts::FRAC_1_SQRT_2;
 use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
 use std::hash::Hasher;
 
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[GELU, GELU_BACKWARD];
+
 /// How the normal distribution function is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum GeluApproximate {
@@ -139,7 +142,7 @@ fn distribution(approximate: GeluApproximate, x: f64) -> f64 {
 
 const BOTH: [GeluApproximate; 2] = [GeluApproximate::None, GeluApproximate::Tanh];
 
-pub(crate) const GELU: Entry = pointwise::unary_entry::<Gelu>(
+const GELU: Entry = pointwise::unary_entry::<Gelu>(
     || {
         let samples =
             |approximate| pointwise::unary_samples(&Gelu { approximate }, Fill::Normal(2.0));
@@ -148,7 +151,7 @@ pub(crate) const GELU: Entry = pointwise::unary_entry::<Gelu>(
     || pointwise::rejects::<1>(&Gelu::default()),
 );
 
-pub(crate) const GELU_BACKWARD: Entry = pointwise::binary_entry::<GeluBackward>(
+const GELU_BACKWARD: Entry = pointwise::binary_entry::<GeluBackward>(
     || {
         let fills = [Fill::Normal(1.0), Fill::Normal(2.0)];
         let samples = |approximate| pointwise::binary_samples(&GeluBackward { approximate }, fills);

@@ -44,7 +44,8 @@ pub(crate) struct Mat<'a> {
 
 /// Whether the last element of a matrix lies inside its data.
 fn fits(len: usize, rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> bool {
-    rows == 0 || cols == 0 || (rows - 1) * row_stride + (cols - 1) * col_stride < len
+    let reach = |extent: usize, stride: usize| (extent - 1).saturating_mul(stride);
+    rows == 0 || cols == 0 || reach(rows, row_stride).saturating_add(reach(cols, col_stride)) < len
 }
 
 impl<'a> Mat<'a> {

@@ -14,7 +14,7 @@ mod gradient;
 mod tests;
 pub(crate) mod trial;
 
-use crate::{Array, Entry, OPS, Pool, Sample};
+use crate::{Array, Entry, OPS, Pool, Registered, Sample};
 use data::{Numbers, decode, gather};
 use highwater_graph::{Effect, Layout, Op, OpError, Spec};
 use std::hash::{DefaultHasher, Hasher};
@@ -81,6 +81,7 @@ struct Trial<'a> {
     entry: &'a Entry,
     sample: &'a Sample,
     op: &'a dyn Op,
+    kernel: Registered,
     specs: Vec<Spec>,
     storages: Vec<Vec<f64>>,
     outputs: Vec<Spec>,
@@ -197,8 +198,11 @@ impl Laws {
     /// Leaves out each optional output by itself, and all of them.
     fn check_left_out(&self, trial: &Trial<'_>) -> Result<(), Finding> {
         let optional = |&o: &usize| {
-            let part = trial.op.optional(o, &trial.specs, &trial.outputs);
-            part.is_some()
+            let Trial { op, specs, .. } = trial;
+            trial
+                .kernel
+                .optional(*op, o, specs, &trial.outputs)
+                .is_some()
         };
         let all: Vec<usize> = (0..trial.outputs.len()).filter(optional).collect();
         let cells = trial.op.writes().len();
@@ -223,9 +227,12 @@ impl Laws {
             }
         }
         let cost = trial.op.cost(&trial.specs, &trial.outputs, 2);
+        let Trial {
+            op, kernel, specs, ..
+        } = trial;
         let parts = all
             .iter()
-            .filter_map(|&o| trial.op.optional(o, &trial.specs, &trial.outputs));
+            .filter_map(|&o| kernel.optional(*op, o, specs, &trial.outputs));
         let flops: f64 = parts
             .map(|part| part.matmul_flops + part.vector_flops)
             .sum();
@@ -238,22 +245,20 @@ impl Laws {
 
     fn check_in_place(&self, trial: &Trial<'_>) -> Result<(), Finding> {
         let err = |detail: String| Err((Law::InPlace, detail));
-        for (i, o) in trial.op.in_place(&trial.specs, &trial.outputs) {
-            let pair = (trial.specs.get(i), trial.outputs.get(o));
-            let (Some(input), Some(output)) = pair else {
-                return err(format!("offers ({i}, {o}), which do not exist"));
-            };
-            if input != output {
-                return err(format!("offers {output:?} over {input:?}"));
-            }
+        let pairs = (trial.kernel).in_place(trial.op, &trial.specs, &trial.outputs);
+        for (i, o) in pairs {
             for pool in [&self.pools[0], &self.pools[2]] {
                 let want = trial.run(Setup::new(pool))?;
                 let setup = Setup {
                     in_place: Some((i, o)),
                     ..Setup::new(pool)
                 };
-                if trial.run(setup)? != want {
-                    return err(format!("other bits with output {o} over input {i}"));
+                match trial.run(setup) {
+                    Ok(got) if got == want => {}
+                    Ok(_) => return err(format!("other bits with output {o} over input {i}")),
+                    Err((_, detail)) => {
+                        return err(format!("with output {o} over input {i}: {detail}"));
+                    }
                 }
             }
         }
@@ -268,6 +273,9 @@ impl<'a> Trial<'a> {
         let outputs = op.infer(&specs);
         let outputs =
             outputs.map_err(|error| (Law::Row, format!("a sample is refused: {error}")))?;
+        let kernel = entry.kernel(&specs, &outputs);
+        let kernel =
+            kernel.ok_or_else(|| (Law::Row, "no row is for a sample's dtypes".to_owned()))?;
         if let Some(spec) = (outputs.iter()).find(|spec| !spec.layout.covers(spec.layout.numel())) {
             let detail = format!("an output does not cover its storage: {spec:?}");
             return Err((Law::Row, detail));
@@ -280,6 +288,7 @@ impl<'a> Trial<'a> {
             entry,
             sample,
             op,
+            kernel,
             specs,
             storages,
             outputs: outputs.into_vec(),
@@ -301,7 +310,7 @@ impl<'a> Trial<'a> {
     fn run(&self, setup: Setup<'_>) -> Result<Vec<Vec<u8>>, Finding> {
         let storages = self.storages.iter().map(Vec::as_slice);
         let inputs: Vec<(&Spec, &[f64])> = self.specs.iter().zip(storages).collect();
-        trial::run(self.entry.kernel, self.op, &inputs, &self.outputs, setup).map_err(|fault| {
+        trial::run(&self.kernel, self.op, &inputs, &self.outputs, setup).map_err(|fault| {
             let law = match fault {
                 Fault::Kernel(_) => Law::Forward,
                 Fault::Panic(_) | Fault::Bytes(_) => Law::Bytes,

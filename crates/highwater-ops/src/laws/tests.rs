@@ -4,7 +4,9 @@
 
 use super::{Law, Laws};
 use crate::cell::ACCUMULATE;
-use crate::{Args, Array, Entry, Fill, KernelError, Reject, Sample, op_as};
+use crate::{
+    Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, op_as, pointwise,
+};
 use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -42,6 +44,8 @@ const BACKWARD_KERNEL: u8 = 19;
 const COST: u8 = 20;
 const HASH: u8 = 21;
 const TAKES_FOR_DENSE: u8 = 22;
+const FORGETS_IN_PLACE: u8 = 23;
+const NO_ROW: u8 = 24;
 
 impl<const WRONG: u8> Op for Toy<WRONG> {
     fn name(&self) -> &'static str {
@@ -65,7 +69,6 @@ impl<const WRONG: u8> Op for Toy<WRONG> {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         let mut cost = Cost::elementwise(inputs, outputs, 1.0);
-        cost.scratch_bytes = outputs[0].bytes();
         cost.written_bytes -= u64::from(WRONG == COST && cost.written_bytes > 0);
         cost
     }
@@ -76,11 +79,6 @@ impl<const WRONG: u8> Op for Toy<WRONG> {
         } else {
             Effect::Pure
         }
-    }
-
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        let fits = inputs[0] == outputs[0] && inputs[0].layout.covers(inputs[0].layout.numel());
-        if fits { smallvec![(0, 0)] } else { smallvec![] }
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -108,8 +106,31 @@ impl<const WRONG: u8> Op for Toy<WRONG> {
     }
 }
 
-fn kernel<const WRONG: u8>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let op: &Toy<WRONG> = op_as(op)?;
+struct ToyKernel<const WRONG: u8>;
+
+impl<const WRONG: u8> ToyKernel<WRONG> {
+    const ROWS: &'static [Row] = if WRONG == NO_ROW {
+        &[]
+    } else {
+        &[Row::f32(|| Arc::new(Self))]
+    };
+}
+
+impl<const WRONG: u8> Kernel for ToyKernel<WRONG> {
+    fn scratch_bytes(&self, _: &dyn Op, _: &[Spec], outputs: &[Spec], _threads: usize) -> u64 {
+        outputs[0].bytes()
+    }
+
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(&inputs[..1], outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        run::<WRONG>(op_as(op)?, args)
+    }
+}
+
+fn run<const WRONG: u8>(op: &Toy<WRONG>, args: &mut Args<'_>) -> Result<(), KernelError> {
     let threads = args.pool.threads();
     let [a, b] = args.inputs else {
         return Err(KernelError::WrongOp { op: "toy" });
@@ -123,12 +144,19 @@ fn kernel<const WRONG: u8>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), Kerne
     if WRONG == IN_PLACE_HAZARD {
         out.slice_mut::<f32>()?.fill(0.0);
     }
+    let own: Vec<f32>;
+    let of_a = if a.is_overwritten() && WRONG != FORGETS_IN_PLACE {
+        own = out.slice::<f32>()?.to_vec();
+        &own
+    } else {
+        a.storage::<f32>()?
+    };
     let dense = Layout::contiguous(a.layout().shape().clone());
     let is_dense = WRONG == TAKES_FOR_DENSE;
     let layout_a = if is_dense { &dense } else { a.layout() };
     let places = layout_a.positions().zip(b.layout().positions());
     for (to, (at_a, at_b)) in scratch.iter_mut().zip(places) {
-        let (x, y) = (a.storage::<f32>()?[at_a], b.storage::<f32>()?[at_b]);
+        let (x, y) = (of_a[at_a], b.storage::<f32>()?[at_b]);
         *to = match WRONG {
             VALUE => x * y + 1e-3,
             READS_GAPS => x * y + 0.0 * b.storage::<f32>()?.iter().sum::<f32>(),
@@ -145,9 +173,11 @@ fn kernel<const WRONG: u8>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), Kerne
         out[..head].iter_mut().for_each(|x| *x *= 1.000_000_1);
     }
     let astray = match WRONG {
+        // Slices of nothing are nowhere.
+        _ if len == 0 => None,
         WRITES_BEHIND_OUTPUT => Some(out.as_mut_ptr().wrapping_add(len)),
         WRITES_BEHIND_SCRATCH => Some(scratch.as_mut_ptr().wrapping_add(len)),
-        WRITES_INPUT if len > 0 => Some(b.storage::<f32>()?.as_ptr().cast_mut()),
+        WRITES_INPUT => Some(b.storage::<f32>()?.as_ptr().cast_mut()),
         _ => None,
     };
     if let Some(address) = astray {
@@ -206,7 +236,7 @@ fn rejects<const WRONG: u8>() -> Vec<Reject> {
 fn broken<const WRONG: u8>() -> Vec<Law> {
     let entry = Entry {
         name: "toy",
-        kernel: kernel::<WRONG>,
+        rows: ToyKernel::<WRONG>::ROWS,
         reference,
         samples: samples::<WRONG>,
         rejects: rejects::<WRONG>,
@@ -227,6 +257,7 @@ fn a_right_operation_breaks_no_law() {
 #[test]
 fn wrong_declarations_are_found() {
     assert_eq!(broken::<NO_SAMPLES>(), [Law::Row]);
+    assert_eq!(broken::<NO_ROW>(), [Law::Row]);
     assert_eq!(broken::<UNDECLARED_WRITE>(), [Law::Row]);
     assert_eq!(broken::<NOT_REFUSED>(), [Law::Rejects]);
     assert_eq!(broken::<VAGUE_ERROR>(), [Law::Rejects]);
@@ -255,15 +286,17 @@ fn stray_writes_are_found() {
 #[test]
 fn writes_beside_the_given_rows_of_a_cell_are_found() {
     fn astray(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        (ACCUMULATE.kernel)(op, args)?;
+        // SAFETY: the arguments are as the laws, which call this, were told they must be.
+        unsafe { ACCUMULATE.rows[0].registered().launch(op, args)? };
         let cell = &mut args.inputs[0];
         if cell.layout().offset() > 0 {
             cell.storage_mut::<f32>()?[0] = 7.5;
         }
         Ok(())
     }
+    const ROWS: &[Row] = &[Row::f32(|| Arc::new(astray))];
     let entry = Entry {
-        kernel: astray,
+        rows: ROWS,
         ..ACCUMULATE
     };
     let broken = Laws::new(&[]).check(&entry);
@@ -275,6 +308,7 @@ fn results_that_depend_on_the_machine_are_found() {
     assert_eq!(broken::<SUM_BY_THREADS>(), [Law::Determinism]);
     assert_eq!(broken::<BY_ALIGNMENT>(), [Law::Determinism]);
     assert_eq!(broken::<IN_PLACE_HAZARD>(), [Law::InPlace]);
+    assert_eq!(broken::<FORGETS_IN_PLACE>(), [Law::InPlace]);
 }
 
 #[test]

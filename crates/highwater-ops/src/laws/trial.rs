@@ -1,9 +1,9 @@
 //! Runs a kernel once, in memory of its own with guards around everything.
 
-#![expect(unsafe_code, reason = "kernels are handed memory by address")]
+#![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
 use super::data::encode;
-use crate::{Args, KernelError, KernelFn, Pool, View};
+use crate::{Args, KernelError, Pool, Registered, SharedWith, View};
 use highwater_graph::{DType, Layout, Op, Spec};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -69,8 +69,8 @@ impl Buffer {
         &self.memory[self.start..self.start + self.len]
     }
 
-    fn address(&mut self) -> *mut u8 {
-        self.memory[self.start..].as_mut_ptr()
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
     }
 
     fn check_guards(&self, what: &str) -> Result<(), Fault> {
@@ -93,7 +93,7 @@ impl Buffer {
 /// Runs a kernel on storages of the stated contents. Answers the bytes of the cells that it wrote,
 /// in order, then those of the outputs.
 pub(crate) fn run(
-    kernel: KernelFn,
+    kernel: &Registered,
     op: &dyn Op,
     inputs: &[(&Spec, &[f64])],
     outputs: &[Spec],
@@ -117,30 +117,22 @@ pub(crate) fn run(
             Buffer::new(&garbage, offset(inputs.len() + o, spec))
         })
         .collect();
-    let declared = op.cost(&specs, outputs, setup.pool.threads()).scratch_bytes as usize;
+    let declared = kernel.scratch_bytes(op, &specs, outputs, setup.pool.threads()) as usize;
     let mut scratch = Buffer::new(&vec![setup.garbage; declared], 0);
 
     let writes = op.writes();
     let answer = {
-        let mut views: Vec<View<'_>> = (sources.iter_mut().zip(&specs).enumerate())
-            .map(|(i, (buffer, spec))| {
-                let (address, len) = (buffer.address(), buffer.len);
-                // SAFETY: the buffer outlives the view and nobody else touches it meanwhile.
-                unsafe { View::new(address, len, writes.contains(&i), spec) }
-            })
-            .collect();
-        let shared = setup
-            .in_place
-            .map(|(i, _)| (sources[i].address(), sources[i].len));
+        let (mut views, shared) = input_views(&mut sources, &specs, &writes, setup);
         let mut output_views = output_views(&mut results, outputs, setup, shared);
-        let range = scratch.start..scratch.start + scratch.len;
         let mut args = Args {
             inputs: &mut views,
             outputs: &mut output_views,
-            scratch: &mut scratch.memory[range],
+            scratch: scratch.bytes_mut(),
             pool: setup.pool,
         };
-        catch_unwind(AssertUnwindSafe(|| kernel(op, &mut args)))
+        // SAFETY: the operation took the inputs and inferred the outputs; what is shared or left out
+        // is what the kernel declared, and scratch memory is as large as that and aligned.
+        catch_unwind(AssertUnwindSafe(|| unsafe { kernel.launch(op, &mut args) }))
     };
     answer.map_err(|payload| Fault::Panic(panic_message(payload.as_ref())))??;
 
@@ -180,24 +172,45 @@ fn differs_beside(reached: Option<&Layout>, dtype: DType, bytes: &[u8], given: &
     beside.any(|((now, before), _)| now != before)
 }
 
+/// Views of the inputs; and the memory of the one that an output lies over, if one does.
+fn input_views<'a>(
+    sources: &'a mut [Buffer],
+    specs: &'a [Spec],
+    writes: &[usize],
+    setup: Setup<'_>,
+) -> (Vec<View<'a>>, Option<&'a mut [u8]>) {
+    let mut shared = None;
+    let view = |(i, (buffer, spec)): (usize, (&'a mut Buffer, &'a Spec))| match setup.in_place {
+        Some((input, o)) if input == i => {
+            shared = Some(buffer.bytes_mut());
+            View::shared(SharedWith::Output(o), spec)
+        }
+        _ if writes.contains(&i) => View::write(buffer.bytes_mut(), spec),
+        _ => View::read(buffer.bytes(), spec),
+    };
+    let views = sources
+        .iter_mut()
+        .zip(specs)
+        .enumerate()
+        .map(view)
+        .collect();
+    (views, shared)
+}
+
 /// Views of the outputs, one of which may lie over an input and some of which may be left out.
 fn output_views<'a>(
     results: &'a mut [Buffer],
     outputs: &'a [Spec],
     setup: Setup<'_>,
-    shared: Option<(*mut u8, usize)>,
+    mut shared: Option<&'a mut [u8]>,
 ) -> Vec<View<'a>> {
     let view = |(o, (buffer, spec)): (usize, (&'a mut Buffer, &'a Spec))| {
         if setup.left_out.contains(&o) {
             return View::left_out(spec);
         }
-        let (address, len) = match (setup.in_place, shared) {
-            (Some((_, output)), Some(shared)) if output == o => shared,
-            _ => (buffer.address(), buffer.len),
-        };
-        // SAFETY: the buffers outlive the views and nobody else touches them meanwhile; an
-        // in-place pair shares its memory as the contract allows.
-        unsafe { View::new(address, len, true, spec) }
+        let over = setup.in_place.is_some_and(|(_, output)| output == o);
+        let shared = shared.take_if(|_| over);
+        View::write(shared.unwrap_or_else(|| buffer.bytes_mut()), spec)
     };
     results
         .iter_mut()

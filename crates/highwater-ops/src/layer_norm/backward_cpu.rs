@@ -10,8 +10,8 @@ use super::cpu::affine;
 use super::{BACKWARD, LayerNormBackward, rows_and_width};
 use crate::blocks::{BLOCK, Reader, Source};
 use crate::simd::{multiversion, sum_lanes};
-use crate::{Args, Disjoint, KernelError, Pool, View, op_as};
-use highwater_graph::Op;
+use crate::{Args, Disjoint, Kernel, KernelError, Pairs, Pool, View, op_as, pointwise};
+use highwater_graph::{Op, Spec};
 
 /// Rows that one task works on at least.
 const ROWS_MIN: usize = 32;
@@ -22,10 +22,27 @@ fn rows_per_block(rows: usize) -> usize {
     rows.div_ceil(BLOCKS_MAX).max(ROWS_MIN)
 }
 
-/// A row for the weight, two buffers per thread and two sums per block.
-pub(super) fn scratch_bytes(rows: usize, width: usize, threads: usize) -> u64 {
-    let blocks = rows.div_ceil(rows_per_block(rows));
-    (size_of::<f32>() * width * (1 + 2 * threads + 2 * blocks)) as u64
+/// May overwrite the gradient. Keeps in scratch memory a row for the weight, two buffers per thread
+/// and two sums per block.
+pub(super) struct BackwardKernel;
+
+impl Kernel for BackwardKernel {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let (rows, width) = rows_and_width(inputs[1].shape());
+        let blocks = rows.div_ceil(rows_per_block(rows));
+        (size_of::<f32>() * width * (1 + 2 * threads + 2 * blocks)) as u64
+    }
+
+    fn in_place(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        let of_input = op
+            .downcast()
+            .is_some_and(|op: &LayerNormBackward| op.wanted[0]);
+        pointwise::in_place(&inputs[..usize::from(of_input)], outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        backward(*op_as(op)?, args)
+    }
 }
 
 /// What all rows share.
@@ -40,8 +57,7 @@ struct Shared<'a> {
     dx: Option<Disjoint<'a, f32>>,
 }
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let op: &LayerNormBackward = op_as(op)?;
+fn backward(op: LayerNormBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
     let wrong = KernelError::WrongOp { op: BACKWARD };
     let [g, x, mean, rstd, ..] = &*args.inputs else {
         return Err(wrong);

@@ -6,11 +6,23 @@ use super::LayerNorm;
 use crate::blocks::{BLOCK, Reader, map_rows};
 use crate::simd::{multiversion, sum_lanes};
 use crate::sum::sum_block;
-use crate::{Args, Disjoint, KernelError, View, op_as};
-use highwater_graph::Op;
+use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as, pointwise};
+use highwater_graph::{Op, Spec};
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let op: &LayerNorm = op_as(op)?;
+/// May overwrite its input.
+pub(super) struct LayerNormKernel;
+
+impl Kernel for LayerNormKernel {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(&inputs[..1], outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        layer_norm(op_as(op)?, args)
+    }
+}
+
+fn layer_norm(op: &LayerNorm, args: &mut Args<'_>) -> Result<(), KernelError> {
     let [y, mean, rstd] = args.outputs else {
         return Err(KernelError::WrongOp { op: super::NAME });
     };

@@ -5,11 +5,15 @@ mod cpu;
 mod reference;
 mod samples;
 
-use crate::Entry;
 use crate::pointwise::held_bytes;
+use crate::{Entry, Row};
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[LAYER_NORM, LAYER_NORM_BACKWARD];
 
 /// `y = (x - mean) rstd weight + bias` along the last dimension, where `rstd = 1 / sqrt(var + eps)`
 /// and `var` is the biased variance.
@@ -109,14 +113,6 @@ impl Op for LayerNorm {
         }
     }
 
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        if inputs[0] == outputs[0] {
-            smallvec![(0, 0)]
-        } else {
-            SmallVec::new()
-        }
-    }
-
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let Some(grad) = backward.grad(0) else {
             return Ok(());
@@ -171,22 +167,12 @@ impl Op for LayerNormBackward {
             .collect())
     }
 
-    fn cost(&self, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Cost {
-        let (rows, width) = rows_and_width(inputs[1].shape());
+    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         Cost {
             vector_flops: 14.0 * inputs[1].layout.numel() as f64,
             read_bytes: inputs.iter().map(held_bytes).sum(),
             written_bytes: outputs.iter().map(Spec::bytes).sum(),
-            scratch_bytes: backward_cpu::scratch_bytes(rows, width, threads),
             ..Cost::default()
-        }
-    }
-
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        if self.wanted[0] && inputs[0] == outputs[0] {
-            smallvec![(0, 0)]
-        } else {
-            SmallVec::new()
         }
     }
 }
@@ -197,17 +183,17 @@ fn rows_and_width(shape: &Shape) -> (usize, usize) {
     (lead.iter().product(), width)
 }
 
-pub(crate) const LAYER_NORM: Entry = Entry {
+const LAYER_NORM: Entry = Entry {
     name: NAME,
-    kernel: cpu::kernel,
+    rows: &[Row::f32(|| Arc::new(cpu::LayerNormKernel))],
     reference: reference::reference,
     samples: samples::samples,
     rejects: samples::rejects,
 };
 
-pub(crate) const LAYER_NORM_BACKWARD: Entry = Entry {
+const LAYER_NORM_BACKWARD: Entry = Entry {
     name: BACKWARD,
-    kernel: backward_cpu::kernel,
+    rows: &[Row::f32(|| Arc::new(backward_cpu::BackwardKernel))],
     reference: reference::backward,
     samples: samples::backward_samples,
     rejects: samples::backward_rejects,

@@ -4,10 +4,14 @@ mod cpu;
 mod reference;
 
 use crate::matmul::{dense, one_float_dtype, product_like, transposed};
-use crate::{Entry, Fill, Reject, Sample};
+use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY, BIAS_BACKWARD];
 
 /// `y[.., o] = sum over i of x[.., i] * w[o, i] + b[o]`: `torch.nn.functional.linear`.
 ///
@@ -26,17 +30,17 @@ pub struct Linear {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BiasBackward;
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "linear",
-    kernel: cpu::linear,
+    rows: &[Row::f32(|| Arc::new(cpu::linear))],
     reference: reference::linear,
     samples,
     rejects,
 };
 
-pub(crate) const BIAS_BACKWARD: Entry = Entry {
+const BIAS_BACKWARD: Entry = Entry {
     name: "bias_backward",
-    kernel: cpu::bias_backward,
+    rows: &[Row::f32(|| Arc::new(cpu::bias_backward))],
     reference: reference::bias_backward,
     samples: bias_samples,
     rejects: bias_rejects,
@@ -176,7 +180,7 @@ fn samples() -> Vec<Sample> {
 
 fn rejects() -> Vec<Reject> {
     let reject = |bias, shapes: &[&[usize]], error| Reject {
-        op: std::sync::Arc::new(Linear { bias }),
+        op: Arc::new(Linear { bias }),
         inputs: shapes
             .iter()
             .map(|&s| Spec::contiguous(DType::F32, s))
@@ -212,7 +216,7 @@ fn bias_samples() -> Vec<Sample> {
 
 fn bias_rejects() -> Vec<Reject> {
     vec![Reject {
-        op: std::sync::Arc::new(BiasBackward),
+        op: Arc::new(BiasBackward),
         inputs: vec![Spec::contiguous(DType::F32, [])],
         error: |error| matches!(error, OpError::Shape { .. }),
     }]

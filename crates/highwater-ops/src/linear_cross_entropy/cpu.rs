@@ -9,8 +9,8 @@ use crate::gemm::{Mat, MatMut, Plus, gemm};
 use crate::indices::Indices;
 use crate::matmul::Stack;
 use crate::strided::gather;
-use crate::{Args, Disjoint, KernelError, Pool, Reduction, View, op_as};
-use highwater_graph::{Layout, Op};
+use crate::{Args, Disjoint, Kernel, KernelError, Pool, Reduction, View, op_as};
+use highwater_graph::{Cost, Layout, Op, Spec};
 
 /// What all chunks share.
 struct Loss<'a> {
@@ -84,8 +84,38 @@ impl<'a> Gradients<'a> {
     }
 }
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let op = op_as::<LinearCrossEntropy>(op)?;
+/// Keeps losses and a chunk of logits in scratch memory; may leave gradients out.
+pub(super) struct LossKernel;
+
+impl Kernel for LossKernel {
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
+        let elements = op.downcast().map_or([0; 3], |op: &LinearCrossEntropy| {
+            op.scratch(&inputs[0].layout, &inputs[1].layout)
+        });
+        (elements.iter().sum::<usize>() * size_of::<f32>()) as u64
+    }
+
+    fn optional(
+        &self,
+        op: &dyn Op,
+        output: usize,
+        inputs: &[Spec],
+        outputs: &[Spec],
+    ) -> Option<Cost> {
+        let op: &LinearCrossEntropy = op.downcast()?;
+        let made = outputs.get(output).filter(|_| output > 0)?;
+        Some(Cost {
+            written_bytes: made.bytes(),
+            ..op.product(inputs, op.passes(output))
+        })
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        loss(op_as(op)?, args)
+    }
+}
+
+fn loss(op: &LinearCrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError> {
     let Args {
         inputs,
         outputs,

@@ -7,10 +7,15 @@ mod tests;
 
 use crate::cross_entropy::check_labels;
 use crate::matmul::{dense, is_column_major, one_float_dtype};
-use crate::{Entry, Fill, Reject, Sample, Scale};
+use crate::{DTypes, Entry, Fill, Reject, Row, Sample, Scale};
+use highwater_graph::DType::{F32, I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// The mean of [`CrossEntropy`](crate::CrossEntropy) over the logits `x · wᵀ`, of which only
 /// `chunk_rows` rows exist at a time.
@@ -50,9 +55,16 @@ pub fn default_chunk_rows(n: usize, v: usize) -> usize {
     n.div_ceil(chunks).next_multiple_of(16).max(16)
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "linear_cross_entropy",
-    kernel: cpu::kernel,
+    rows: &[
+        Row::cpu(DTypes::new(&[F32, F32, I64], &[F32]), || {
+            Arc::new(cpu::LossKernel)
+        }),
+        Row::cpu(DTypes::new(&[F32, F32, U32], &[F32]), || {
+            Arc::new(cpu::LossKernel)
+        }),
+    ],
     reference: reference::reference,
     samples,
     rejects,
@@ -142,13 +154,10 @@ impl Op for LinearCrossEntropy {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        let (x, w) = (&inputs[0], &inputs[1]);
-        let rows = inputs[2].layout.numel();
-        let scratch: usize = self.scratch(&x.layout, &w.layout).iter().sum();
+        let (classes, rows) = (inputs[1].shape()[0], inputs[2].layout.numel());
         let once = Cost::elementwise(inputs, outputs, 0.0);
         let mut cost = Cost {
-            vector_flops: 16.0 * rows as f64 * w.shape()[0] as f64,
-            scratch_bytes: 4 * scratch as u64,
+            vector_flops: 16.0 * rows as f64 * classes as f64,
             ..self.product(inputs, 1)
         };
         cost.read_bytes += once.read_bytes;
@@ -159,14 +168,6 @@ impl Op for LinearCrossEntropy {
             cost.read_bytes += part.read_bytes;
         }
         cost
-    }
-
-    fn optional(&self, output: usize, inputs: &[Spec], outputs: &[Spec]) -> Option<Cost> {
-        let made = outputs.get(output).filter(|_| output > 0)?;
-        Some(Cost {
-            written_bytes: made.bytes(),
-            ..self.product(inputs, self.passes(output))
-        })
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -237,7 +238,7 @@ fn samples() -> Vec<Sample> {
 
 fn rejects() -> Vec<Reject> {
     let reject = |chunk_rows, x: &[usize], w: &[usize], labels: &[usize], error| Reject {
-        op: std::sync::Arc::new(LinearCrossEntropy {
+        op: Arc::new(LinearCrossEntropy {
             chunk_rows,
             grad_x: true,
             grad_w: true,

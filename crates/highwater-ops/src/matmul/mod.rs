@@ -5,10 +5,14 @@ mod reference;
 
 pub(crate) use cpu::Stack;
 
-use crate::{Entry, Fill, Reject, Sample};
+use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY, SUM_BATCHES];
 
 /// `c[.., i, j] = sum over l of a[.., i, l] * b[.., l, j]`: `torch.matmul` of two tensors of at
 /// least two dimensions, the leading ones broadcast.
@@ -34,17 +38,17 @@ pub struct MatMulSumBatches {
     pub batch: Shape,
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "matmul",
-    kernel: cpu::matmul,
+    rows: &[Row::f32(|| Arc::new(cpu::matmul))],
     reference: reference::matmul,
     samples,
     rejects,
 };
 
-pub(crate) const SUM_BATCHES: Entry = Entry {
+const SUM_BATCHES: Entry = Entry {
     name: "matmul_sum_batches",
-    kernel: cpu::sum_batches,
+    rows: &[Row::f32(|| Arc::new(cpu::sum_batches))],
     reference: reference::sum_batches,
     samples: sum_batches_samples,
     rejects: sum_batches_rejects,
@@ -316,7 +320,7 @@ fn samples() -> Vec<Sample> {
 
 fn rejects() -> Vec<Reject> {
     let reject = |a: Spec, b: Spec, error| Reject {
-        op: std::sync::Arc::new(MatMul::default()),
+        op: Arc::new(MatMul::default()),
         inputs: vec![a, b],
         error,
     };
@@ -335,7 +339,7 @@ fn rejects() -> Vec<Reject> {
             dtype,
         ),
         Reject {
-            op: std::sync::Arc::new(MatMul::default()),
+            op: Arc::new(MatMul::default()),
             inputs: vec![f32(&[2, 2])],
             error: |error| matches!(error, OpError::Arity { op: "matmul", .. }),
         },
@@ -366,7 +370,7 @@ fn sum_batches_rejects() -> Vec<Reject> {
         batch: [3].into(),
     };
     vec![Reject {
-        op: std::sync::Arc::new(op),
+        op: Arc::new(op),
         inputs: vec![
             Spec::contiguous(DType::F32, [2, 5, 7]),
             Spec::contiguous(DType::F32, [2, 7, 5]),

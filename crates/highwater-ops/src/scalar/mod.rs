@@ -3,16 +3,14 @@
 //! One `F32` tensor of any shape and layout; the number is rounded to `f32` first, as PyTorch does,
 //! and the result is correctly rounded. In place; one pass, one operation per element.
 
-#![expect(
-    clippy::inline_always,
-    reason = "compiled for the instruction set of the caller"
-)]
-
 use crate::pointwise::{self, Pointwise, pointwise_op};
 use crate::simd::Isa;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ADD_SCALAR, SUB_SCALAR, MUL_SCALAR, DIV_SCALAR];
 
 /// `x + value`. As `torch.add` of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,7 +86,7 @@ macro_rules! scalar {
             }
         }
 
-        pub(crate) const $entry: Entry = pointwise::unary_entry::<$op>(
+        const $entry: Entry = pointwise::unary_entry::<$op>(
             || pointwise::unary_samples(&$op { value: $sample }, Fill::Normal(1.0)),
             || pointwise::rejects::<1>(&$op { value: $sample }),
         );

@@ -2,10 +2,14 @@
 
 use crate::matmul::one_float_dtype;
 use crate::strided::gather;
-use crate::{Args, Array, Entry, Fill, KernelError, Reject, Sample};
+use crate::{Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, pointwise};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// Elements that one task multiplies.
 const BLOCK: usize = 1 << 14;
@@ -16,9 +20,9 @@ const BLOCK: usize = 1 << 14;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale;
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: "scale",
-    kernel,
+    rows: &[Row::f32(|| Arc::new(ScaleKernel))],
     reference,
     samples,
     rejects,
@@ -55,14 +59,6 @@ impl Op for Scale {
         Cost::elementwise(inputs, outputs, 1.0)
     }
 
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        if inputs[0].layout == outputs[0].layout {
-            smallvec![(0, 0)]
-        } else {
-            SmallVec::new()
-        }
-    }
-
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         if backward.needs(1) {
             return Err(OpError::NotDifferentiable { op: self.name() });
@@ -76,13 +72,26 @@ impl Op for Scale {
     }
 }
 
-fn kernel(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+/// May overwrite the tensor.
+struct ScaleKernel;
+
+impl Kernel for ScaleKernel {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(&inputs[..1], outputs)
+    }
+
+    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        scale(args)
+    }
+}
+
+fn scale(args: &mut Args<'_>) -> Result<(), KernelError> {
     let [x, factor] = &*args.inputs else {
         return Ok(());
     };
     let factor = factor.storage::<f32>()?[factor.layout().offset()];
     let out = &mut args.outputs[0];
-    let in_place = x.same_memory(out);
+    let in_place = x.is_overwritten();
     // The same order in both storages: then any order will do.
     let dense = is_whole(x.layout()).then(|| Layout::contiguous([x.numel()]));
     let layout = dense.as_ref().unwrap_or(x.layout());
@@ -123,7 +132,7 @@ fn samples() -> Vec<Sample> {
 
 fn rejects() -> Vec<Reject> {
     vec![Reject {
-        op: std::sync::Arc::new(Scale),
+        op: Arc::new(Scale),
         inputs: vec![Spec::contiguous(DType::F32, [2]); 2],
         error: |error| matches!(error, OpError::Shape { op: "scale", .. }),
     }]

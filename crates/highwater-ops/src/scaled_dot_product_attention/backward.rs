@@ -16,8 +16,8 @@ use super::forward::mask;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
-use crate::{Args, Disjoint, KernelError, Pool, op_as};
-use highwater_graph::{Layout, Op, Shape};
+use crate::{Args, Disjoint, Kernel, KernelError, Pool, op_as};
+use highwater_graph::{Layout, Op, Shape, Spec};
 use smallvec::SmallVec;
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
@@ -30,7 +30,7 @@ fn group(q: &Shape) -> usize {
 }
 
 /// Elements of scratch memory per thread.
-pub(super) fn scratch(q: &Shape) -> usize {
+fn scratch(q: &Shape) -> usize {
     let rows = BLOCK * padded(q[3]);
     4 * rows + 2 * BLOCK * BLOCK + group(q) * (5 * rows + 2 * BLOCK)
 }
@@ -42,8 +42,16 @@ pub(super) fn splits(heads: usize, threads: usize) -> bool {
 }
 
 /// Fills the gradients of `q`, `k` and `v`.
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    run(op, args, Version::Best)
+pub(super) struct BackwardKernel;
+
+impl Kernel for BackwardKernel {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        (threads * scratch(inputs[0].shape()) * size_of::<f32>()) as u64
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        run(op, args, Version::Best)
+    }
 }
 
 /// The kernel on an instruction set.

@@ -10,8 +10,8 @@ use super::ScaledDotProductAttention;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
-use crate::{Args, Disjoint, KernelError, op_as};
-use highwater_graph::{Op, Shape};
+use crate::{Args, Disjoint, Kernel, KernelError, op_as};
+use highwater_graph::{Op, Shape, Spec};
 use smallvec::SmallVec;
 use std::f32::consts::LN_2;
 use std::f64::consts::LOG2_E;
@@ -29,14 +29,22 @@ fn group(q: &Shape) -> usize {
 }
 
 /// Elements of scratch memory per thread.
-pub(super) fn scratch(q: &Shape) -> usize {
+fn scratch(q: &Shape) -> usize {
     let rows = BLOCK * padded(q[3]);
     2 * rows + BLOCK * BLOCK + group(q) * (2 * rows + 3 * BLOCK)
 }
 
 /// Fills `o` and `lse`, one task per block of queries.
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    run(op, args, Version::Best)
+pub(super) struct ForwardKernel;
+
+impl Kernel for ForwardKernel {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        (threads * scratch(inputs[0].shape()) * size_of::<f32>()) as u64
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        run(op, args, Version::Best)
+    }
 }
 
 /// The kernel on an instruction set.

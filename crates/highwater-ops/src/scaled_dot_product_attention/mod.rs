@@ -9,10 +9,14 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
-use crate::Entry;
+use crate::{Entry, Row};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY, ENTRY_BACKWARD];
 
 const NAME: &str = "scaled_dot_product_attention";
 const BACKWARD: &str = "scaled_dot_product_attention_backward";
@@ -22,7 +26,7 @@ const WIDTH_MAX: usize = 256;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: NAME,
-    kernel: forward::kernel,
+    rows: &[Row::f32(|| Arc::new(forward::ForwardKernel))],
     reference: reference::forward,
     samples: samples::forward,
     rejects: samples::forward_rejects,
@@ -30,7 +34,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 pub(crate) const ENTRY_BACKWARD: Entry = Entry {
     name: BACKWARD,
-    kernel: backward::kernel,
+    rows: &[Row::f32(|| Arc::new(backward::BackwardKernel))],
     reference: reference::backward,
     samples: samples::backward,
     rejects: samples::backward_rejects,
@@ -78,9 +82,8 @@ impl Op for ScaledDotProductAttention {
         Ok(smallvec![o, lse])
     }
 
-    fn cost(&self, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Cost {
-        let scratch = threads * forward::scratch(inputs[0].shape());
-        cost(inputs, outputs, pairs(inputs, self.causal), 2.0, scratch)
+    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
+        cost(inputs, outputs, pairs(inputs, self.causal), 2.0)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -248,23 +251,15 @@ impl Op for ScaledDotProductAttentionBackward {
         } else {
             5.0
         };
-        let scratch = threads * backward::scratch(shape);
-        cost(
-            inputs,
-            outputs,
-            pairs(inputs, self.causal),
-            products,
-            scratch,
-        )
+        cost(inputs, outputs, pairs(inputs, self.causal), products)
     }
 }
 
 /// So many products, and an exponential with what goes with it, for each query and key that meet.
-fn cost(inputs: &[Spec], outputs: &[Spec], pairs: f64, products: f64, scratch: usize) -> Cost {
+fn cost(inputs: &[Spec], outputs: &[Spec], pairs: f64, products: f64) -> Cost {
     Cost {
         matmul_flops: 2.0 * products * inputs[0].shape()[3] as f64 * pairs,
         vector_flops: 14.0 * pairs,
-        scratch_bytes: (scratch * size_of::<f32>()) as u64,
         ..Cost::elementwise(inputs, outputs, 0.0)
     }
 }

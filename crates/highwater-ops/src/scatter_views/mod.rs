@@ -3,11 +3,14 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Sample};
+use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// The gradient of a storage from the gradients of views of it: zeros, then
 /// `out[layouts[i].position(j)] += g_i[j]` in order of `i`, then of `j`.
@@ -69,9 +72,9 @@ impl Op for ScatterViews {
     }
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: ScatterViews::NAME,
-    kernel: cpu::kernel,
+    rows: &[Row::f32(|| Arc::new(cpu::kernel))],
     reference: reference::reference,
     samples,
     rejects,

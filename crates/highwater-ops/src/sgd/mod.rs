@@ -3,11 +3,14 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Sample, cell};
+use crate::{Entry, Fill, Reject, Row, Sample, cell};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// One step of gradient descent, with momentum or without, as `torch.optim.SGD`, in one pass:
 ///
@@ -93,9 +96,9 @@ impl Op for Sgd {
     }
 }
 
-pub(crate) const ENTRY: Entry = Entry {
+const ENTRY: Entry = Entry {
     name: Sgd::NAME,
-    kernel: cpu::kernel,
+    rows: &[Row::f32(|| Arc::new(cpu::kernel))],
     reference: reference::reference,
     samples,
     rejects,

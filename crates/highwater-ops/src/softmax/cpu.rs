@@ -4,22 +4,44 @@
 
 use crate::blocks::{Reader, map_rows};
 use crate::simd::{multiversion, sum_lanes};
-use crate::{Args, Disjoint, KernelError, math};
-use highwater_graph::Op;
+use crate::{Args, Disjoint, Kernel, KernelError, Pairs, math, pointwise};
+use highwater_graph::{Op, Spec};
 
 const LANES: usize = 32;
 
-pub(super) fn kernel(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let output = &mut args.outputs[0];
-    map_rows(args.pool, &args.inputs[0], output, |_, _, row| softmax(row))
+/// May overwrite its input.
+pub(super) struct SoftmaxKernel;
+
+impl Kernel for SoftmaxKernel {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(inputs, outputs)
+    }
+
+    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let output = &mut args.outputs[0];
+        map_rows(args.pool, &args.inputs[0], output, |_, _, row| softmax(row))
+    }
 }
 
-/// Bytes of one row per thread.
-pub(super) fn backward_scratch(width: usize, threads: usize) -> u64 {
-    (width * threads * size_of::<f32>()) as u64
+/// May overwrite the gradient; keeps one row per thread in scratch memory.
+pub(super) struct BackwardKernel;
+
+impl Kernel for BackwardKernel {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let width = inputs[0].shape().last().copied().unwrap_or(0);
+        (width * threads * size_of::<f32>()) as u64
+    }
+
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(&inputs[..1], outputs)
+    }
+
+    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        backward_rows(args)
+    }
 }
 
-pub(super) fn backward_kernel(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+fn backward_rows(args: &mut Args<'_>) -> Result<(), KernelError> {
     let width = args.outputs[0].dims().last().copied().unwrap_or(1);
     let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
     let scratch = Disjoint::new(scratch);

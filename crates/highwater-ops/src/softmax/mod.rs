@@ -3,12 +3,15 @@
 mod cpu;
 mod reference;
 
-use crate::pointwise::{self, cost};
-use crate::{Entry, Fill, Reject, Sample};
+use crate::pointwise::cost;
+use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[SOFTMAX, SOFTMAX_BACKWARD];
 
 /// `y_i = exp(x_i - max x) / sum_j exp(x_j - max x)` along the last dimension.
 ///
@@ -38,10 +41,6 @@ impl Op for Softmax {
         cost(inputs, outputs, 14.0)
     }
 
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        pointwise::in_place(inputs, outputs)
-    }
-
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
             return Ok(());
@@ -69,16 +68,8 @@ impl Op for SoftmaxBackward {
         rows(self.name(), inputs)
     }
 
-    fn cost(&self, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Cost {
-        let width = inputs[0].shape().last().copied().unwrap_or(0);
-        Cost {
-            scratch_bytes: cpu::backward_scratch(width, threads),
-            ..cost(inputs, outputs, 4.0)
-        }
-    }
-
-    fn in_place(&self, inputs: &[Spec], outputs: &[Spec]) -> SmallVec<[(usize, usize); 2]> {
-        pointwise::in_place(&inputs[..1], outputs)
+    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
+        cost(inputs, outputs, 4.0)
     }
 }
 
@@ -98,17 +89,17 @@ fn rows(op: &'static str, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpErro
     Ok(smallvec![Spec::contiguous(DType::F32, shape.clone())])
 }
 
-pub(crate) const SOFTMAX: Entry = Entry {
+const SOFTMAX: Entry = Entry {
     name: "softmax",
-    kernel: cpu::kernel,
+    rows: &[Row::f32(|| Arc::new(cpu::SoftmaxKernel))],
     reference: reference::reference,
     samples: || samples(&Softmax, &[Fill::Normal(2.0)]),
     rejects,
 };
 
-pub(crate) const SOFTMAX_BACKWARD: Entry = Entry {
+const SOFTMAX_BACKWARD: Entry = Entry {
     name: "softmax_backward",
-    kernel: cpu::backward_kernel,
+    rows: &[Row::f32(|| Arc::new(cpu::BackwardKernel))],
     reference: reference::backward,
     samples: || {
         samples(

@@ -6,9 +6,11 @@
 use super::Reduction;
 use crate::blocks::{BLOCK, Reader};
 use crate::simd::{multiversion, sum_lanes};
-use crate::{Args, Disjoint, KernelError, View, op_as};
-use highwater_graph::{Layout, Op, RANK_MAX};
+use crate::{Args, Disjoint, Kernel, KernelError, Row, View, op_as};
+use highwater_graph::{Layout, Op, RANK_MAX, Spec};
 use smallvec::SmallVec;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// Elements of one sum that one task adds along a row.
 const ROW_SEGMENT: usize = 64 * BLOCK;
@@ -21,7 +23,7 @@ const TASK: usize = 32 * BLOCK;
 const COLUMNS_MIN: usize = 16;
 
 /// How a reduction runs: a function of the layout and the dimensions alone.
-pub(super) struct Plan {
+struct Plan {
     /// The input with dimensions reordered: kept ones first for rows, summed ones for columns.
     layout: Layout,
     columns: bool,
@@ -34,7 +36,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(layout: &Layout, mask: &[bool]) -> Self {
+    fn new(layout: &Layout, mask: &[bool]) -> Self {
         let shape = layout.shape();
         let dims = |summed: bool| (0..shape.rank()).filter(move |&i| mask[i] == summed);
         let nearest = |summed| {
@@ -66,7 +68,7 @@ impl Plan {
     }
 
     /// Bytes for the sums of segments, if there is more than one.
-    pub(super) fn scratch_bytes(&self) -> u64 {
+    fn scratch_bytes(&self) -> u64 {
         match self.segments() {
             1 => 0,
             segments => (segments * self.sums * size_of::<f64>()) as u64,
@@ -80,8 +82,28 @@ impl Plan {
     }
 }
 
-pub(super) fn kernel<R: Reduction>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let op: &R = op_as(op)?;
+/// Keeps the sums of segments in scratch memory.
+pub(super) struct SumKernel<R>(PhantomData<fn() -> R>);
+
+impl<R: Reduction> SumKernel<R> {
+    pub(super) const ROWS: &'static [Row] = &[Row::f32(|| Arc::new(Self(PhantomData)))];
+}
+
+impl<R: Reduction> Kernel for SumKernel<R> {
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
+        let layout = &inputs[0].layout;
+        let plan = op
+            .downcast()
+            .and_then(|op: &R| op.plan(layout.shape()).ok());
+        plan.map_or(0, |(mask, _)| Plan::new(layout, &mask).scratch_bytes())
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        reduce(op_as::<R>(op)?, args)
+    }
+}
+
+fn reduce<R: Reduction>(op: &R, args: &mut Args<'_>) -> Result<(), KernelError> {
     let input = &args.inputs[0];
     let Ok((mask, _)) = op.plan(input.spec().shape()) else {
         return Err(KernelError::WrongOp { op: op.name() });

@@ -13,11 +13,14 @@ pub(crate) use cpu::sum_block;
 
 use crate::pointwise::held_bytes;
 use crate::{DivScalar, Entry, Fill, Reject, Sample};
-use cpu::Plan;
+use cpu::SumKernel;
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, RANK_MAX, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[SUM, MEAN, SUM_TO];
 
 /// Sum over dimensions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -131,14 +134,11 @@ fn infer<R: Reduction>(op: &R, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, O
     Ok(smallvec![Spec::contiguous(DType::F32, shape)])
 }
 
-fn cost<R: Reduction>(op: &R, inputs: &[Spec], outputs: &[Spec]) -> Cost {
-    let layout = &inputs[0].layout;
-    let plan = op.plan(layout.shape());
+fn cost(inputs: &[Spec], outputs: &[Spec]) -> Cost {
     Cost {
-        vector_flops: layout.numel() as f64,
+        vector_flops: inputs[0].layout.numel() as f64,
         read_bytes: held_bytes(&inputs[0]),
         written_bytes: outputs[0].bytes(),
-        scratch_bytes: plan.map_or(0, |(mask, _)| Plan::new(layout, &mask).scratch_bytes()),
         ..Cost::default()
     }
 }
@@ -193,7 +193,7 @@ macro_rules! reduction_op {
             }
 
             fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-                cost(self, inputs, outputs)
+                cost(inputs, outputs)
             }
 
             fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -220,7 +220,7 @@ fn hash_dims(dims: &[usize], flag: u64, hasher: &mut dyn Hasher) {
 const fn entry<R: Reduction>(samples: fn() -> Vec<Sample>, rejects: fn() -> Vec<Reject>) -> Entry {
     Entry {
         name: R::NAME,
-        kernel: cpu::kernel::<R>,
+        rows: SumKernel::<R>::ROWS,
         reference: reference::reference::<R>,
         samples,
         rejects,
@@ -303,12 +303,12 @@ fn rejects_of<O: Op>(op: fn(Vec<usize>, bool) -> O) -> Vec<Reject> {
     ]
 }
 
-pub(crate) const SUM: Entry = entry::<Sum>(
+const SUM: Entry = entry::<Sum>(
     || samples_of(|dims, keepdim| Sum { dims, keepdim }),
     || rejects_of(|dims, keepdim| Sum { dims, keepdim }),
 );
 
-pub(crate) const MEAN: Entry = entry::<Mean>(
+const MEAN: Entry = entry::<Mean>(
     || {
         let empty = Layout::contiguous([0, 5]);
         let mut samples = samples_of(|dims, keepdim| Mean { dims, keepdim });
@@ -319,7 +319,7 @@ pub(crate) const MEAN: Entry = entry::<Mean>(
     || rejects_of(|dims, keepdim| Mean { dims, keepdim }),
 );
 
-pub(crate) const SUM_TO: Entry = entry::<SumTo>(
+const SUM_TO: Entry = entry::<SumTo>(
     || {
         let to = |from: &[usize], to: &[usize]| {
             sample(SumTo { shape: to.into() }, Layout::contiguous(from))

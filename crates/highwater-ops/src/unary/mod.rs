@@ -11,13 +11,29 @@
 
 mod backward;
 
-pub(crate) use backward::{RELU_BACKWARD, SIGMOID_BACKWARD, SQRT_BACKWARD, TANH_BACKWARD};
-
 use crate::pointwise::{self, Pointwise, pointwise_op};
 use crate::simd::Isa;
 use crate::{Entry, Fill, math};
-use backward::{ReluBackward, SigmoidBackward, SqrtBackward, TanhBackward};
+use backward::{
+    RELU_BACKWARD, ReluBackward, SIGMOID_BACKWARD, SQRT_BACKWARD, SigmoidBackward, SqrtBackward,
+    TANH_BACKWARD, TanhBackward,
+};
 use highwater_graph::{Backward, OpError};
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[
+    RELU,
+    TANH,
+    EXP,
+    LOG,
+    SQRT,
+    SIGMOID,
+    NEG,
+    RELU_BACKWARD,
+    TANH_BACKWARD,
+    SQRT_BACKWARD,
+    SIGMOID_BACKWARD,
+];
 
 /// `max(x, 0)`; NaN stays NaN. As `torch.relu`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -204,7 +220,7 @@ fn from_output(backward: &mut Backward<'_>, op: impl highwater_graph::Op) -> Res
 
 macro_rules! entries {
     ($($entry:ident: $op:ident on $fill:expr),* $(,)?) => {$(
-        pub(crate) const $entry: Entry = pointwise::unary_entry::<$op>(
+        const $entry: Entry = pointwise::unary_entry::<$op>(
             || pointwise::unary_samples(&$op, $fill),
             || pointwise::rejects::<1>(&$op),
         );

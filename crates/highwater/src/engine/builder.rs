@@ -16,7 +16,8 @@ use crate::store::limits::Limits;
 use crate::store::memory::Memory;
 use crate::store::tiers::Tiers;
 use crate::{Error, Rates, Result};
-use highwater_ops::{Device, Kernels, Pool};
+use highwater_graph::Graph;
+use highwater_ops::{DTypes, Device, Entry, Kernel, Kernels, Pool};
 use highwater_plan::Policy;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -39,7 +40,7 @@ pub struct Builder {
     prices: usize,
     piece_bytes: u64,
     cache: PlanCache<Told>,
-    kernels: Kernels,
+    kernels: Arc<Kernels>,
     pub(crate) eager: bool,
     verify: bool,
     on_plan: Option<OnPlan>,
@@ -67,7 +68,7 @@ impl Builder {
             prices: 24,
             piece_bytes: PIECE_BYTES,
             cache: PlanCache::default(),
-            kernels: Kernels::builtin(),
+            kernels: Arc::new(Kernels::builtin()),
             eager: false,
             verify: true,
             on_plan: None,
@@ -180,9 +181,22 @@ impl Builder {
         self
     }
 
-    /// Registers the kernel of an operation, of this crate or of another.
-    pub fn kernel(mut self, op: &'static str, kernel: highwater_ops::KernelFn) -> Self {
-        self.kernels.register(op, Device::Cpu, kernel);
+    /// Registers a kernel of an operation, of this crate or of another, for tensors of certain
+    /// dtypes; in place of the one there was for those. Nodes that no kernel takes are refused when
+    /// they are made.
+    pub fn kernel(
+        mut self,
+        op: &'static str,
+        dtypes: DTypes,
+        kernel: impl Kernel + 'static,
+    ) -> Self {
+        Arc::make_mut(&mut self.kernels).register(op, Device::Cpu, dtypes, kernel);
+        self
+    }
+
+    /// Registers all kernels of an operation's row in a table.
+    pub fn operation(mut self, entry: &Entry) -> Self {
+        Arc::make_mut(&mut self.kernels).add(entry);
         self
     }
 
@@ -284,7 +298,7 @@ impl Builder {
         let store = Arc::new(Store::new(capacity, budget, tiers.any(), self.dry)?);
         let engine = Engine(Arc::new(Inner {
             pool,
-            kernels: self.kernels,
+            kernels: Arc::clone(&self.kernels),
             store,
             policy: self.policy,
             eager: self.eager,
@@ -297,6 +311,7 @@ impl Builder {
             limits: self.limits,
             state: Mutex::new(State {
                 pending: Pending {
+                    graph: Graph::on(self.kernels),
                     seed: self.seed,
                     ..Pending::default()
                 },

@@ -142,6 +142,7 @@ impl Engine {
             tiers: &|cells| tiers.links(|below| state.room_on(below, cells, homes)),
             threads: self.threads(),
             clock: &state.planning.clock,
+            kernels: &self.0.kernels,
         };
         compile(&posed, question.targets.iter().copied(), question.effects)
     }

@@ -24,7 +24,7 @@ use crate::store::tiers::{Below, TierUse, TierUses, Tiers};
 use crate::{Error, Result};
 use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Site, Source};
 use highwater_memory::Arena;
-use highwater_ops::{Device, Kernels, Pool};
+use highwater_ops::{Kernels, Pool};
 use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -38,7 +38,7 @@ pub struct Engine(pub(crate) Arc<Inner>);
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) pool: Pool,
-    pub(crate) kernels: Kernels,
+    pub(crate) kernels: Arc<Kernels>,
     pub(crate) store: Arc<Store>,
     pub(crate) policy: Policy,
     pub(crate) eager: bool,
@@ -247,10 +247,6 @@ impl Engine {
         }
         let site = named_by_cell(&state.pending.graph, inputs, site);
         let located = |source| located(source, &site);
-        self.0
-            .kernels
-            .get(op.name(), Device::Cpu)
-            .map_err(located)?;
         let effect = op.effect().is_repeatable();
         let outputs = state
             .pending

@@ -52,10 +52,7 @@ impl Work {
         Self {
             kind: hasher.finish(),
             op: self.op,
-            cost: Cost {
-                scratch_bytes: self.cost.scratch_bytes,
-                ..self.cost - saved
-            },
+            cost: self.cost - saved,
         }
     }
 }

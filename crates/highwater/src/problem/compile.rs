@@ -6,6 +6,7 @@ use highwater_graph::{
     BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
     Version,
 };
+use highwater_ops::{Kernels, Registered};
 use highwater_plan::{self as plan, BLOCK, Home, Lane, Pin, Problem, Tier};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +115,7 @@ pub(crate) struct Posed<'a> {
     pub(crate) tiers: &'a dyn Fn(&BTreeSet<CellId>) -> plan::Tiers,
     pub(crate) threads: usize,
     pub(crate) clock: &'a Clock,
+    pub(crate) kernels: &'a Kernels,
 }
 
 /// Poses the problem of computing `targets` (and, if `effects`, of everything that writes or guards
@@ -140,8 +142,11 @@ pub(crate) fn compile(
     all_variants.reserve(nodes.len());
     for &id in &nodes {
         specs.read(from.graph, id);
-        let (work, variants) = work(from, id, &specs);
-        let posed = node(from, id, &specs, (&work, &variants), &mut numbers);
+        let op = from.graph.node(id).op.as_ref();
+        // A node that no kernel takes is not made; if one came about, running it says so.
+        let kernel = from.kernels.on_cpu(op, &specs.inputs, &specs.outputs).ok();
+        let (work, variants) = work(from, id, &specs, kernel);
+        let posed = node(from, id, &specs, (&work, &variants, kernel), &mut numbers);
         problem.nodes.push(posed);
         works.push(work);
         all_variants.push(variants);
@@ -188,13 +193,20 @@ impl Specs {
 }
 
 /// What a node does: all of it, and the variants that a run may be.
-fn work(from: &Posed<'_>, id: NodeId, specs: &Specs) -> (Work, Variants) {
+fn work(
+    from: &Posed<'_>,
+    id: NodeId,
+    specs: &Specs,
+    kernel: Option<&Registered>,
+) -> (Work, Variants) {
     let (node, inputs, outputs) = (from.graph.node(id), &specs.inputs, &specs.outputs);
     let whole = Work::new(node.op.as_ref(), inputs, outputs, from.threads);
     let mut variants = Variants::new();
     for o in 0..outputs.len().min(32) {
         let inside = node.op.effect().is_repeatable() && !(from.external)(node.outputs[o]);
-        if let Some(saved) = node.op.optional(o, inputs, outputs).filter(|_| inside) {
+        let saved = kernel.filter(|_| inside);
+        let saved = saved.and_then(|kernel| kernel.optional(node.op.as_ref(), o, inputs, outputs));
+        if let Some(saved) = saved {
             for i in 0..=variants.len() {
                 let (mask, rest) = i.checked_sub(1).map_or((0, whole), |i| variants[i]);
                 variants.push((mask | 1 << o, rest.without(o, saved)));
@@ -208,11 +220,12 @@ fn node(
     from: &Posed<'_>,
     id: NodeId,
     specs: &Specs,
-    (work, variants): (&Work, &Variants),
+    (work, variants, kernel): (&Work, &Variants, Option<&Registered>),
     numbers: &mut Numbers,
 ) -> plan::Node {
     let (graph, node) = (from.graph, from.graph.node(id));
     let Specs { inputs, outputs } = specs;
+    let (op, written) = (node.op.as_ref(), node.op.writes());
     let mut positions = SmallVec::<[usize; 8]>::new();
     let mut read = Vec::with_capacity(inputs.len());
     let (mut reads, mut rewrites) = (Vec::new(), Vec::new());
@@ -223,8 +236,12 @@ fn node(
                 read.push(numbers.value(value));
             }
             Source::Cell(cell, version) => {
-                let writes = node.writes.iter().any(|&(written, _)| written == cell);
+                let writes = written.contains(&position);
                 if !writes {
+                    if node.writes.iter().any(|&(written, _)| written == cell) {
+                        // Read where it is written, through the same buffer.
+                        continue;
+                    }
                     reads.push(numbers.cell(graph, cell, version));
                 }
                 if (from.homes)(cell).is_some() {
@@ -257,13 +274,13 @@ fn node(
             .map(|&(cell, v)| numbers.cell(graph, cell, v))
             .collect(),
         rewrites,
-        in_place: node
-            .op
-            .in_place(inputs, outputs)
-            .iter()
-            .filter_map(pair)
-            .collect(),
-        scratch_bytes: work.cost.scratch_bytes,
+        in_place: kernel.map_or_else(Vec::new, |kernel| {
+            let pairs = kernel.in_place(op, inputs, outputs);
+            pairs.iter().filter_map(pair).collect()
+        }),
+        scratch_bytes: kernel.map_or(0, |kernel| {
+            kernel.scratch_bytes(op, inputs, outputs, from.threads)
+        }),
         // What guards where that is free is no reason to prefer another plan.
         seconds: if node.op.is_soft() {
             0.0

@@ -1,20 +1,17 @@
-//! Runs a plan: the only place that turns offsets into memory for kernels.
+//! Runs a plan: turns offsets into addresses for kernels, which `call.rs` hands them as views.
 
-#![expect(unsafe_code, reason = "kernels are handed buffers by address")]
-
-use crate::error::describe;
 use crate::problem::compile::Compiled;
 use crate::problem::offsets::Offsets;
 use crate::problem::ran::{Ran, Until};
 use crate::run::board::Board;
+use crate::run::call::{Buffer, Memory, call};
 use crate::run::machine::Machine;
 use crate::run::transfers::{self, Transfers};
 use crate::{Error, Result};
-use highwater_graph::{Node, Operand, Source, Spec, ValueId};
-use highwater_ops::{Args, Device, KernelError, View};
+use highwater_graph::{Node, Operand, Source, ValueId};
+use highwater_ops::{KernelError, SharedWith};
 use highwater_plan::{Action, Instruction, Lane, Plan, Tier};
 use smallvec::SmallVec;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 /// What stopped a plan, and whether cells may be partly written.
@@ -239,7 +236,7 @@ impl<'a> Run<'a> {
         offsets: &[Option<u64>],
         scratch: Option<u64>,
     ) -> Result<()> {
-        let inputs = self.inputs(node, posed)?;
+        let mut inputs = self.inputs(node, posed)?;
         let outputs = self.outputs(node, posed, offsets)?;
         let bytes = posed.scratch_bytes;
         let address = match scratch {
@@ -247,7 +244,7 @@ impl<'a> Run<'a> {
             None => self.arena(0, 0)?,
         };
         let scratch = (address, bytes as usize);
-        call(self.machine, node, &inputs, &outputs, scratch)
+        call(self.machine, node, &mut inputs, &outputs, scratch)
     }
 
     fn arena(&mut self, offset: u64, bytes: u64) -> Result<*mut u8> {
@@ -262,10 +259,20 @@ impl<'a> Run<'a> {
     ) -> Result<SmallVec<[Buffer; 4]>> {
         // The problem's inputs are the node's, less the cells that have memory of their own in any
         // case, in the same order.
-        let mut ids = posed.inputs.iter();
-        node.inputs
-            .iter()
-            .map(|input| self.input(node, input, &mut ids))
+        let (mut ids, writes) = (posed.inputs.iter(), node.op.writes());
+        let inputs = node.inputs.iter().enumerate();
+        inputs
+            .map(|(i, input)| {
+                let spec = input.spec.clone();
+                let memory = if writes.contains(&i) {
+                    self.input(node, input, true, &mut ids)?
+                } else if let Some(written) = overwritten(node, input) {
+                    Memory::Shared(SharedWith::Input(writes[written]))
+                } else {
+                    self.input(node, input, false, &mut ids)?
+                };
+                Ok(Buffer { memory, spec })
+            })
             .collect()
     }
 
@@ -273,15 +280,16 @@ impl<'a> Run<'a> {
         &mut self,
         node: &Node,
         input: &Operand,
+        written: bool,
         ids: &mut std::slice::Iter<'_, highwater_plan::ValueId>,
-    ) -> Result<Buffer> {
+    ) -> Result<Memory> {
         let absent = |what: &str| {
             Error::Internal(format!(
                 "{} reads {what}, which is not there",
                 node.op.name()
             ))
         };
-        let (address, bytes, writable) = match input.source {
+        let (address, bytes) = match input.source {
             Source::Cell(id, _) => {
                 let posed = ids.as_slice().first();
                 let posed = posed.filter(|&&value| self.compiled.cell(value) == Some(id));
@@ -301,23 +309,19 @@ impl<'a> Run<'a> {
                     }
                     (None, None) => return Err(absent("a cell that is not in memory")),
                 };
-                let writable = node.writes.iter().any(|&(cell, _)| cell == id);
-                (address, bytes, writable)
+                (address, bytes)
             }
             Source::Value(value) => {
                 let id = ids
                     .next()
                     .ok_or_else(|| absent("a value of another problem"))?;
-                let (address, bytes) =
-                    self.value(value, *id).ok_or_else(|| absent("a value"))??;
-                (address, bytes, false)
+                self.value(value, *id).ok_or_else(|| absent("a value"))??
             }
         };
-        Ok(Buffer {
+        Ok(Memory::At {
             address,
             bytes: bytes as usize,
-            writable,
-            spec: input.spec.clone(),
+            written,
         })
     }
 
@@ -344,112 +348,31 @@ impl<'a> Run<'a> {
         for (o, (&value, &id)) in node.outputs.iter().zip(&posed.outputs).enumerate() {
             let absent = || Error::Internal(format!("no room planned for {}", node.op.name()));
             let unplaced = offsets.get(o).is_none_or(Option::is_none);
-            let (address, bytes) = if let Some(storage) = self.machine.storages.get(&value) {
-                (storage.address(), storage.bytes())
+            let at = |address, bytes: u64| Memory::At {
+                address,
+                bytes: bytes as usize,
+                written: true,
+            };
+            let memory = if let Some(storage) = self.machine.storages.get(&value) {
+                at(storage.address(), storage.bytes())
             } else if unplaced && posed.saved(o).is_some() {
-                (std::ptr::null_mut(), 0)
+                Memory::LeftOut
             } else {
                 let offset = self.ran.offsets.get(id).ok_or_else(absent)?;
                 let bytes = self.compiled.problem.values[id as usize].bytes;
-                (self.arena(offset, bytes)?, bytes)
+                at(self.arena(offset, bytes)?, bytes)
             };
             let spec = self.machine.graph.value(value).spec.clone();
-            buffers.push(Buffer {
-                address,
-                bytes: bytes as usize,
-                writable: true,
-                spec,
-            });
+            buffers.push(Buffer { memory, spec });
         }
         Ok(buffers)
     }
 }
 
-/// A tensor's memory for the length of one kernel; no address for an output that is left out.
-struct Buffer {
-    address: *mut u8,
-    bytes: usize,
-    writable: bool,
-    spec: Spec,
-}
-
-impl Buffer {
-    fn view(&self) -> View<'_> {
-        if self.address.is_null() {
-            return View::left_out(&self.spec);
-        }
-        // SAFETY: the address lies in an arena below its height, or in a storage that the machine
-        // holds. The plan was verified: no other buffer that is alive overlaps it, except an output
-        // over an input where the operation offered that. Plans run under the engine's lock, one
-        // instruction at a time. Arena pages are zeros or earlier results, so they are initialised.
-        unsafe { View::new(self.address, self.bytes, self.writable, &self.spec) }
-    }
-}
-
-fn call(
-    machine: &Machine<'_>,
-    node: &Node,
-    inputs: &[Buffer],
-    outputs: &[Buffer],
-    (scratch, scratch_bytes): (*mut u8, usize),
-) -> Result<()> {
-    let op = node.op.as_ref();
-    let located = |source: highwater_graph::OpError| Error::Op {
-        source: Box::new(source),
-        module: node.site.module.to_string(),
-        location: node.site.location.to_string(),
+/// Which of the cells that a node writes an operand sees, if it does one.
+fn overwritten(node: &Node, input: &Operand) -> Option<usize> {
+    let Source::Cell(id, _) = input.source else {
+        return None;
     };
-    let kernel = machine
-        .kernels
-        .get(op.name(), Device::Cpu)
-        .map_err(located)?;
-    let mut input_views: Vec<View<'_>> = inputs.iter().map(Buffer::view).collect();
-    let mut output_views: Vec<View<'_>> = outputs.iter().map(Buffer::view).collect();
-    // SAFETY: `scratch` is a range of the arena that the verified plan gives to this instruction
-    // alone, or empty.
-    let scratch = unsafe { std::slice::from_raw_parts_mut(scratch, scratch_bytes) };
-    let mut args = Args {
-        inputs: &mut input_views,
-        outputs: &mut output_views,
-        scratch,
-        pool: machine.pool,
-    };
-    let location = || node.site.location.to_string();
-    match catch_unwind(AssertUnwindSafe(|| kernel(op, &mut args))) {
-        Ok(Ok(())) if machine.check_finite => check_finite(node, outputs),
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(source)) => Err(Error::Kernel {
-            op: op.name(),
-            source,
-            module: node.site.module.to_string(),
-            location: location(),
-        }),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let message = text
-                .or(panic.downcast_ref::<&str>().copied())
-                .unwrap_or("no message");
-            Err(Error::Panic {
-                op: op.name(),
-                message: message.to_owned(),
-                location: location(),
-            })
-        }
-    }
-}
-
-fn check_finite(node: &Node, outputs: &[Buffer]) -> Result<()> {
-    for output in outputs.iter().filter(|output| !output.address.is_null()) {
-        let view = output.view();
-        let finite = view
-            .storage::<f32>()
-            .is_ok_and(|values| values.iter().all(|v| v.is_finite()));
-        if output.spec.dtype == highwater_graph::DType::F32 && !finite {
-            return Err(Error::NonFinite {
-                what: "a result",
-                node: describe(node),
-            });
-        }
-    }
-    Ok(())
+    node.writes.iter().position(|&(cell, _)| cell == id)
 }

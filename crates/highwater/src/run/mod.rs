@@ -1,6 +1,7 @@
 //! Carrying out plans: kernels, and transfers beside them.
 
 mod board;
+mod call;
 pub(crate) mod execute;
 pub(crate) mod machine;
 pub(crate) mod transfers;

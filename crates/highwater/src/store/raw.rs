@@ -14,9 +14,7 @@ pub(crate) fn zero(address: *mut u8, bytes: u64) {
 
 /// Sees a storage as a tensor, to read it.
 pub(crate) fn view<'a>(storage: &'a Storage, spec: &'a Spec) -> View<'a> {
-    // SAFETY: the storage lives for 'a, its bytes were zeroed when it was made, slots are aligned
-    // to 64 bytes, and state is only written under the engine's lock, which readers hold.
-    unsafe { View::new(storage.address(), storage.bytes() as usize, false, spec) }
+    View::read(bytes(storage), spec)
 }
 
 /// Copies what lies at `from`, as many bytes as the storage has, into it. For callers that hold the
@@ -42,13 +40,14 @@ pub(crate) fn get(from: *const u8, to: &mut [u8]) {
 
 /// The bytes of a storage, to read. For callers that hold the engine's lock.
 pub(crate) fn bytes(storage: &Storage) -> &[u8] {
-    // SAFETY: as in `view`.
+    // SAFETY: the storage lives as long as the slice, its bytes were zeroed when it was made, and
+    // state is only written under the engine's lock, which readers hold.
     unsafe { std::slice::from_raw_parts(storage.address(), storage.bytes() as usize) }
 }
 
 /// The bytes of a storage, to fill. For callers that hold the engine's lock.
 #[expect(clippy::mut_from_ref, reason = "the engine's lock is the borrow")]
 pub(crate) fn bytes_mut(storage: &Storage) -> &mut [u8] {
-    // SAFETY: as in `view_mut`.
+    // SAFETY: as in `bytes`.
     unsafe { std::slice::from_raw_parts_mut(storage.address(), storage.bytes() as usize) }
 }

@@ -2,8 +2,9 @@
 
 pub(crate) mod buffer;
 pub(crate) mod checkpoint;
-mod ops;
+mod operations;
 pub(crate) mod parameter;
+mod views;
 
 use crate::engine::Engine;
 use crate::engine::backward::backward;

@@ -16,6 +16,7 @@ mod forecast;
 mod guards;
 mod halves;
 mod host;
+mod kernels;
 mod misuse;
 mod models;
 mod ownership;

@@ -3,7 +3,7 @@
 use crate::models::{Model, PINNED_GPT, Random, SMALL_GPT};
 use crate::train::{PLAIN, Recipe, assert_same_bits, train};
 use highwater::nn::{Linear, join};
-use highwater::op::{Args, Cost, Effect, KernelError, Op, OpError, Spec};
+use highwater::op::{Args, Cost, DTypes, Effect, KernelError, Op, OpError, Spec};
 use highwater::op::{SmallVec, smallvec};
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_};
 use highwater::{Engine, Error, Module, Parameter, Result, Tensor, no_grad, scope};
@@ -667,7 +667,7 @@ fn halfway(_: &dyn Op, args: &mut Args<'_>) -> std::result::Result<(), KernelErr
 #[test]
 fn a_kernel_that_fails_between_updates_poisons_the_engine() {
     let engine = Engine::builder()
-        .kernel("halfway", halfway)
+        .kernel("halfway", DTypes::F32, halfway)
         .build()
         .unwrap();
     let (p, q) = (
@@ -701,7 +701,7 @@ fn an_operation_without_a_kernel_is_refused_when_the_graph_is_built() {
     let engine = engine();
     let p = parameter(&engine, &[1.0, 2.0]);
     let error = Tensor::apply(Halfway, &[&p]).unwrap_err();
-    assert!(error.to_string().contains("halfway: no kernel"), "{error}");
+    assert!(error.to_string().contains("halfway has no cpu kernel"), "{error}");
     assert_eq!(values(&p), [1.0, 2.0]);
 }
 
