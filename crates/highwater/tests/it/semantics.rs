@@ -701,7 +701,10 @@ fn an_operation_without_a_kernel_is_refused_when_the_graph_is_built() {
     let engine = engine();
     let p = parameter(&engine, &[1.0, 2.0]);
     let error = Tensor::apply(Halfway, &[&p]).unwrap_err();
-    assert!(error.to_string().contains("halfway has no cpu kernel"), "{error}");
+    assert!(
+        error.to_string().contains("halfway has no cpu kernel"),
+        "{error}"
+    );
     assert_eq!(values(&p), [1.0, 2.0]);
 }
 
