@@ -13,7 +13,7 @@ use highwater::op::{
     SmallVec, Spec, op_as, smallvec,
 };
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
-use highwater::{Engine, Error, Tensor};
+use highwater::{Builder, Engine, Error, Tensor};
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -171,9 +171,7 @@ fn main() -> Result<(), Error> {
     }
     println!("both operations keep the laws");
     let builder = Engine::builder().arena(2 << 20).seed(1);
-    let builder = ENTRIES
-        .iter()
-        .fold(builder, |builder, entry| builder.operation(entry));
+    let builder = ENTRIES.iter().fold(builder, Builder::operation);
     let engine = builder.build()?;
     let (fc, out) = (
         Linear::new(&engine, 1, 64, true)?,

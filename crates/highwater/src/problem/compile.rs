@@ -254,23 +254,16 @@ fn node(
             }
         }
     }
-    let whole =
-        |i: usize, o: usize| outputs[o].layout == inputs[i].layout && whole_value(graph, node, i);
     let pair = |&(i, o): &(usize, usize)| {
         let position = positions.iter().position(|&position| position == i)?;
-        whole(i, o).then_some((position as u32, o as u32))
+        whole_value(graph, node, i).then_some((position as u32, o as u32))
     };
+    let (made, writes) = (node.outputs.iter(), node.writes.iter());
     plan::Node {
         inputs: read,
-        outputs: node
-            .outputs
-            .iter()
-            .map(|&value| numbers.value(value))
-            .collect(),
+        outputs: made.map(|&value| numbers.value(value)).collect(),
         reads,
-        writes: node
-            .writes
-            .iter()
+        writes: writes
             .map(|&(cell, v)| numbers.cell(graph, cell, v))
             .collect(),
         rewrites,
