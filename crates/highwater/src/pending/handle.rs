@@ -35,6 +35,8 @@ pub(crate) enum HandleState {
 #[derive(Debug)]
 pub(crate) struct Concrete {
     pub(crate) storage: Arc<Storage>,
+    /// How the elements lie there: where a view was copied, otherwise than the handle says.
+    layout: Layout,
     /// What the graph of that generation calls it.
     pub(crate) input: Option<(u64, Operand)>,
     /// A leaf that the user wants a gradient for.
@@ -45,9 +47,10 @@ pub(crate) struct Concrete {
 }
 
 impl Concrete {
-    fn new(storage: Arc<Storage>, consumed: bool) -> Self {
+    fn new(storage: Arc<Storage>, layout: Layout, consumed: bool) -> Self {
         Self {
             storage,
+            layout,
             input: None,
             requires_grad: false,
             consumed,
@@ -117,11 +120,8 @@ impl Handle {
         storage: Arc<Storage>,
         made_at: &'static Location<'static>,
     ) -> Arc<Self> {
-        Self::new(
-            spec,
-            HandleState::Concrete(Concrete::new(storage, false)),
-            made_at,
-        )
+        let concrete = Concrete::new(storage, spec.layout.clone(), false);
+        Self::new(spec, HandleState::Concrete(concrete), made_at)
     }
 
     /// One for an operand of the pending graph.
@@ -233,7 +233,10 @@ impl Handle {
             Source::Cell(..) => None,
         };
         *state = match storage {
-            Some(storage) => HandleState::Concrete(Concrete::new(storage, operand.requires_grad)),
+            Some(storage) => {
+                let layout = operand.spec.layout.clone();
+                HandleState::Concrete(Concrete::new(storage, layout, operand.requires_grad))
+            }
             None => HandleState::Expired { evaluated_at },
         };
     }
@@ -256,7 +259,10 @@ impl Handle {
                     return Ok(operand.clone());
                 }
                 let weak = Arc::downgrade(self);
-                let mut spec = self.spec.clone();
+                let mut spec = Spec {
+                    dtype: self.spec.dtype,
+                    layout: concrete.layout.clone(),
+                };
                 let mut whole = spec.clone();
                 whole.layout = whole_layout(&concrete.storage, &spec);
                 let mut operand = pending.graph.add_input(whole, Category::Input);

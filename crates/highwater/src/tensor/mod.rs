@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::engine::backward::backward;
 use crate::engine::state::State;
 use crate::error::{located, usage_error};
-use crate::pending::context::site;
+use crate::pending::context::{is_grad_enabled, site};
 use crate::pending::handle::{CellHandle, Handle, HandleState};
 use crate::{Error, Result, store::raw};
 use highwater_graph::{Category, DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec};
@@ -171,12 +171,9 @@ impl Tensor {
         let Some(layout) = layout(&operand.spec.layout) else {
             return Err(usage_error(refused(), location));
         };
-        Ok(Self::pending(
-            &self.engine,
-            &mut state,
-            operand.with_layout(layout),
-            location,
-        ))
+        let mut seen = operand.with_layout(layout);
+        seen.requires_grad &= is_grad_enabled();
+        Ok(Self::pending(&self.engine, &mut state, seen, location))
     }
 
     /// What the pending graph calls the tensor.
