@@ -40,6 +40,19 @@ pub enum Command {
     Measure(MeasureArgs),
 }
 
+impl Command {
+    /// Whether results are wanted as JSON, failures too.
+    pub fn json(&self) -> bool {
+        match self {
+            Self::Train(args) => args.json,
+            Self::Plan(args) => args.json,
+            Self::Resume(args) => args.json,
+            Self::Doctor(args) => args.json,
+            Self::Generate(_) | Self::Measure(_) => false,
+        }
+    }
+}
+
 /// `train`.
 #[derive(Args, Debug, Default)]
 #[command(allow_negative_numbers = true)]
@@ -96,9 +109,13 @@ pub struct PlanArgs {
 
 // What decides about the computation, shared by `train` and `plan`. Not a doc comment: clap would
 // print it as the command's description.
-#[derive(Args, Debug, Default, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "see above")]
 pub struct RunArgs {
+    /// The config.toml of a run, to start from its settings; other flags change them
+    #[arg(long, value_name = "FILE", help_heading = "Model and data")]
+    pub config: Option<PathBuf>,
+
     /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl) or a Hugging Face model
     /// folder [default: gpt2-nano]
     #[arg(long, value_name = "PRESET|FOLDER", help_heading = "Model and data")]
@@ -121,7 +138,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FRACTION", help_heading = "Model and data")]
     pub held_out: Option<f64>,
 
-    /// Order of the sequences [default: sequential]
+    /// Order of the sequences [default: shuffled for gpt2-nano, otherwise sequential]
     #[arg(long, value_name = "ORDER", help_heading = "Model and data")]
     #[arg(value_parser = PossibleValuesParser::new(["sequential", "shuffled"]).map(|text| order(&text)))]
     pub order: Option<Order>,
@@ -157,15 +174,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Memory and machine")]
     pub threads: Option<usize>,
 
-    /// Steps of the optimizer; 0 writes the model as it is at the start [default: 200]
+    /// Steps of the optimizer; 0 writes the model as it is at the start [default: 800 for gpt2-nano,
+    /// otherwise 200]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub steps: Option<u64>,
 
-    /// Sequences in a batch [default: 8]
+    /// Sequences in a batch [default: 4 for gpt2-nano, otherwise 8]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub batch: Option<usize>,
 
-    /// Tokens in a sequence [default: 128, or the model's most if that is less]
+    /// Tokens in a sequence [default: 64 for gpt2-nano, otherwise 128, or the model's most if that is less]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub seq: Option<usize>,
 
@@ -201,7 +219,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub beta1: Option<f64>,
 
-    /// Decay of the second moment, for adamw [default: 0.999]
+    /// Decay of the second moment, for adamw [default: 0.99 for gpt2-nano, otherwise 0.999]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub beta2: Option<f64>,
 
@@ -213,7 +231,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub momentum: Option<f64>,
 
-    /// Weight decay [default: 0.01 for adamw, 0 for sgd]
+    /// Weight decay [default: 0.1 for gpt2-nano with adamw, otherwise 0.01 for adamw, 0 for sgd]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub weight_decay: Option<f64>,
 
@@ -285,7 +303,7 @@ pub struct ResumeArgs {
 #[command(allow_negative_numbers = true)]
 pub struct GenerateArgs {
     /// Folder of a run
-    #[arg(value_name = "DIR", required_unless_present = "model")]
+    #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
     /// A Hugging Face model folder instead

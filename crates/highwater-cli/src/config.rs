@@ -13,6 +13,7 @@ use highwater_models::data::BatchShape;
 use highwater_models::{Decay, Gpt2Config, Order, TokenWidth};
 use serde::{Deserialize, Serialize};
 
+use crate::from_config;
 use crate::schedule::{LearningRate, Schedule};
 
 /// The version of the file's format.
@@ -300,7 +301,7 @@ impl RunConfig {
         let mut text = vec![0; bytes as usize];
         file.read_exact_at(0, &mut text)?;
         let config: Self = toml::from_str(&String::from_utf8_lossy(&text))
-            .map_err(|error| toml_error(error.to_string().trim_end().to_owned()))?;
+            .map_err(|error| toml_error(from_config::with_nearest(error.to_string().trim_end())))?;
         if config.version != VERSION {
             let version = config.version;
             return Err(toml_error(format!(
@@ -337,6 +338,15 @@ impl RunConfig {
             warmup: self.optimizer.warmup,
             steps: self.training.steps,
             schedule: self.optimizer.schedule,
+        }
+    }
+
+    /// The most tokens that its model learns to look back on: weights that a run draws anew know no
+    /// further positions than those of its sequences.
+    pub fn context(&self) -> usize {
+        match self.model.source {
+            ModelSource::Preset(_) => self.training.seq,
+            ModelSource::Folder(_) => usize::MAX,
         }
     }
 

@@ -118,7 +118,7 @@ mod tests {
 
     fn open(args: &RunArgs) -> Result<(RunData, Batches), Failure> {
         let files: Arc<dyn Files> = Arc::new(MemoryFiles::new());
-        let Resolved { config, model } = resolve::run(&*files, args)?;
+        let Resolved { config, model, .. } = resolve::run(&*files, args)?;
         let data = RunData::open(&files, &config, &model, Path::new("/tokens.bin"))?;
         let batches = data.batches(&config)?;
         Ok((data, batches))

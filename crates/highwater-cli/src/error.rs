@@ -19,6 +19,7 @@ use highwater_memory::saved::SavedError;
 use highwater_memory::spill::SpillError;
 use highwater_models::weights::WeightsProblem;
 use highwater_models::{ConfigError, DataError, TokenizerError, WeightsError};
+use serde_json::{Value, json};
 
 /// The table of exit codes, for `--help`.
 pub const EXIT_CODES: &str = "Exit codes:
@@ -49,6 +50,7 @@ pub enum Code {
 #[derive(Debug)]
 pub struct Failure {
     code: Code,
+    id: &'static str,
     error: Box<dyn Error + Send + Sync>,
     hints: Vec<String>,
 }
@@ -56,11 +58,26 @@ pub struct Failure {
 impl Failure {
     /// A failure for that reason.
     pub fn new(code: Code, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let id = match code {
+            Code::Internal => "HW1001",
+            Code::Usage => "HW1002",
+            Code::Budget => "HW1003",
+            Code::Files => "HW1004",
+            Code::NonFinite => "HW1005",
+        };
         Self {
             code,
+            id,
             error: error.into(),
             hints: Vec::new(),
         }
+    }
+
+    /// Gives it a code of its own, one of `ERRORS.md`.
+    #[must_use]
+    pub fn id(mut self, id: &'static str) -> Self {
+        self.id = id;
+        self
     }
 
     /// Wrong usage.
@@ -86,23 +103,39 @@ impl Failure {
     pub fn code(&self) -> u8 {
         self.code as u8
     }
-}
 
-impl fmt::Display for Failure {
-    /// `error:` with what happened, its causes, and a `hint:` for each thing to do.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error: {}", self.error)?;
-        let mut said = self.error.to_string();
+    /// What happened and its causes, a line each.
+    fn message(&self) -> String {
+        let mut message = self.error.to_string();
+        let mut said = message.clone();
         let mut source = self.error.source();
         while let Some(cause) = source {
             // Most errors here tell their cause themselves.
             let text = cause.to_string();
             if !said.contains(&text) {
-                write!(f, "\n  because: {text}")?;
+                message = format!("{message}\n  because: {text}");
                 said = text;
             }
             source = cause.source();
         }
+        message
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        json!({"error": {
+            "code": self.id,
+            "exit_code": self.code(),
+            "message": self.message(),
+            "hints": self.hints,
+        }})
+    }
+}
+
+impl fmt::Display for Failure {
+    /// `error[CODE]:` with what happened, its causes, and a `hint:` for each thing to do.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.id, self.message())?;
         self.hints
             .iter()
             .try_for_each(|hint| write!(f, "\nhint: {hint}"))
@@ -115,6 +148,7 @@ impl From<FilesError> for Failure {
         let failure = Self::new(Code::Files, error);
         if full {
             return failure
+                .id("HW1010")
                 .hint("free some space; `highwater resume` goes on from the last saved state");
         }
         failure
@@ -129,7 +163,7 @@ impl From<SpillError> for Failure {
             SpillError::Create { source, .. } if is_of_the_folder(source.kind()) => Code::Usage,
             _ => Code::Files,
         };
-        let failure = Self::new(code, error);
+        let failure = Self::new(code, error).id("HW1011");
         if full {
             return failure.hint("free some space, or name a folder on another disk");
         }
@@ -152,7 +186,7 @@ impl From<SavedError> for Failure {
     fn from(error: SavedError) -> Self {
         match error {
             SavedError::Files(error) => error.into(),
-            error => Self::new(Code::Files, error),
+            error => Self::new(Code::Files, error).id("HW1012"),
         }
     }
 }
@@ -163,7 +197,7 @@ impl From<WeightsError> for Failure {
             // These name the path themselves.
             WeightsProblem::Files(error) => error.into(),
             WeightsProblem::Saved(error) => error.into(),
-            _ => Self::new(Code::Files, error),
+            _ => Self::new(Code::Files, error).id("HW1013"),
         }
     }
 }
@@ -171,7 +205,7 @@ impl From<WeightsError> for Failure {
 impl From<TokenizerError> for Failure {
     fn from(error: TokenizerError) -> Self {
         let not_utf8 = matches!(error, TokenizerError::NotUtf8 { .. });
-        let failure = Self::new(Code::Files, error);
+        let failure = Self::new(Code::Files, error).id("HW1014");
         if not_utf8 {
             return failure.hint("text for a tokenizer.json must be UTF-8; convert it first");
         }
@@ -191,10 +225,17 @@ impl From<DataError> for Failure {
             ),
             _ => None,
         };
+        let id = match &error {
+            DataError::Missing { .. } => "HW1020",
+            DataError::TooShort { .. } => "HW1021",
+            DataError::Vocabulary { .. } => "HW1022",
+            DataError::Token { .. } => "HW1023",
+            _ => "HW1024",
+        };
         let failure = match error {
             DataError::Files(error) => error.into(),
             DataError::Tokenizer(error) => error.into(),
-            error => Self::new(Code::Files, error),
+            error => Self::new(Code::Files, error).id(id),
         };
         match hint {
             Some(hint) => failure.hint(hint),
@@ -207,7 +248,8 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         match error {
             ConfigError::Files(error) => error.into(),
-            error => Self::new(Code::Usage, error),
+            error @ ConfigError::UnknownPreset { .. } => Self::new(Code::Usage, error).id("HW1032"),
+            error => Self::new(Code::Usage, error).id("HW1033"),
         }
     }
 }
@@ -215,6 +257,8 @@ impl From<ConfigError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
 
     #[derive(Debug, thiserror::Error)]
     #[error("the step failed")]
@@ -227,9 +271,40 @@ mod tests {
             .hint("or wait");
         assert_eq!(
             failure.to_string(),
-            "error: the step failed\n  because: no power\nhint: plug it in\nhint: or wait"
+            "error[HW1001]: the step failed\n  because: no power\nhint: plug it in\nhint: or wait"
         );
         assert_eq!(failure.code(), 1);
+    }
+
+    /// The codes in a text, each as often as it stands there.
+    fn codes(text: &str) -> Vec<String> {
+        let starts = text.match_indices("HW1").map(|(at, _)| &text[at..]);
+        starts
+            .filter_map(|code| code.get(..6).map(str::to_owned))
+            .collect()
+    }
+
+    #[test]
+    fn every_code_is_documented_once() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut used = BTreeSet::new();
+        for entry in std::fs::read_dir(sources).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let text = std::fs::read_to_string(path).unwrap();
+                let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+                used.extend(codes(code));
+            }
+        }
+        assert!(used.len() > 15);
+        let documented = codes(include_str!("../../../ERRORS.md"));
+        let once: BTreeSet<String> = documented.iter().cloned().collect();
+        assert_eq!(
+            once.len(),
+            documented.len(),
+            "a code stands twice: {documented:?}"
+        );
+        assert_eq!(once, used);
     }
 
     #[test]

@@ -22,6 +22,8 @@ struct Place {
     weights: PathBuf,
     memory: Option<Bytes>,
     disk: Option<DiskConfig>,
+    /// The most tokens that it was trained to look back on.
+    context: usize,
 }
 
 impl Place {
@@ -34,6 +36,7 @@ impl Place {
             weights: folder.join("model.safetensors"),
             memory,
             disk: None,
+            context: usize::MAX,
         })
     }
 }
@@ -83,6 +86,7 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let sampling = Sampling {
         temperature: args.temperature,
         seed: args.seed,
+        context: place.context,
     };
     let tokens = sample(&model, &prompt, args.tokens, sampling, |_| {})?;
     output::result(&tokenizer.decode(&tokens)?);
@@ -92,17 +96,27 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
 /// A run's final model, or its newest saved state, or a model folder.
 fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
     if let Some(folder) = &args.model {
+        state::check_weights(files, folder)?;
         return Place::folder(files, folder, None);
     }
-    let nothing = || Failure::usage("say the folder of a run, or --model FOLDER");
+    let nothing = || {
+        Failure::usage("generate needs a model").hint(
+            "name the folder of a run, such as runs/gpt2-nano, or --model FOLDER for a Hugging Face model",
+        )
+    };
     let dir = args.dir.as_deref().ok_or_else(nothing)?;
     let run = RunConfig::read(files, &dir.join("config.toml")).ok();
     let memory = run.as_ref().map(|run| run.machine.memory);
     let disk = run.as_ref().and_then(|run| run.machine.disk.clone());
+    let context = run.as_ref().map_or(usize::MAX, RunConfig::context);
     let folder = dir.join("final");
     if files.metadata(&folder.join("model.safetensors"))?.is_some() {
         let place = Place::folder(files, &folder, memory)?;
-        return Ok(Place { disk, ..place });
+        return Ok(Place {
+            disk,
+            context,
+            ..place
+        });
     }
     if files.metadata(&dir.join("model.safetensors"))?.is_some() {
         return Place::folder(files, dir, None);
@@ -114,6 +128,7 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
             weights: saved.path().join("model.safetensors"),
             memory,
             disk,
+            context,
         }),
         None => Err(
             Failure::usage(format!("{}: there is no model", dir.display()))

@@ -5,7 +5,9 @@ pub mod config;
 pub mod data;
 pub mod doctor;
 pub mod dry;
+mod engine_error;
 pub mod error;
+mod from_config;
 pub mod generate;
 pub mod log;
 pub mod machine;
@@ -42,6 +44,23 @@ pub fn run(command: &Command) -> ExitCode {
     };
     done.unwrap_or_else(|failure| {
         output::news(&failure.to_string());
+        if command.json() {
+            output::result(&failure.json().to_string());
+        }
         ExitCode::from(failure.code())
     })
+}
+
+/// Tells of a command line that cannot be understood, or of help that was asked for, and says with which
+/// code to exit.
+pub fn misunderstood(error: &clap::Error) -> ExitCode {
+    // A reader that went away is no failure of the program's.
+    let _ = error.print();
+    if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
+        let text = error.to_string();
+        let message = text.lines().next().unwrap_or_default();
+        let failure = error::Failure::usage(message.trim_start_matches("error: "));
+        output::result(&failure.json().to_string());
+    }
+    ExitCode::from(error.exit_code() as u8)
 }

@@ -6,5 +6,8 @@ use clap::Parser;
 use highwater_cli::args::Cli;
 
 fn main() -> ExitCode {
-    highwater_cli::run(&Cli::parse().command)
+    match Cli::try_parse() {
+        Ok(cli) => highwater_cli::run(&cli.command),
+        Err(error) => highwater_cli::misunderstood(&error),
+    }
 }

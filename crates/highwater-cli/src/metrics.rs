@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 pub struct Record {
     /// The step, counted from 1.
     pub step: u64,
+    /// Tokens that were trained on so far, this step's included.
+    pub tokens: u64,
+    /// How often they went through the data.
+    pub epoch: f64,
     /// Mean loss over the batch, before this step's update.
     pub loss: f32,
     /// The learning rate of the update.

@@ -7,6 +7,7 @@ use highwater_memory::{Bytes, ProcessMemory};
 use serde_json::json;
 
 use crate::config::{MachineConfig, RunConfig};
+use crate::data::RunData;
 use crate::error::{Code, Failure};
 use crate::output;
 use crate::pace::Pace;
@@ -32,6 +33,7 @@ pub fn finished(
     session: &Session,
     dir: &RunDir,
     losses: &Losses,
+    data: &RunData,
     (pace, phases): (&Pace, &Phases),
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
@@ -43,6 +45,9 @@ pub fn finished(
         let summary = json!({
             "out": dir.path(),
             "steps": session.config().training.steps,
+            "tokens_per_step": tokens_per_step(session.config()),
+            "train_tokens": data.train.end - data.train.start,
+            "epochs": epochs(session.config(), data, session.config().training.steps),
             "first_loss": first,
             "last_loss": last,
             "held_out_loss_before": losses.held_out.map(|losses| losses.0),
@@ -92,7 +97,8 @@ pub fn warn_of_budget(config: &RunConfig) {
 
 /// Says that a step does not fit: the floor, and what sets it.
 pub fn refused(forecast: &Forecast, machine: &MachineConfig) -> Failure {
-    let (budget, floor) = (Bytes(forecast.budget_bytes), Bytes(forecast.floor_bytes));
+    let (floor, budget) =
+        Bytes::needed_of(Bytes(forecast.floor_bytes), Bytes(forecast.budget_bytes));
     let largest = forecast.floor_held.operations.first();
     let largest = largest.map_or_else(String::new, |holder| {
         format!(
@@ -101,13 +107,8 @@ pub fn refused(forecast: &Forecast, machine: &MachineConfig) -> Failure {
             Bytes(holder.bytes)
         )
     });
-    let exact = if budget.to_string() == floor.to_string() {
-        format!(" ({} bytes)", budget.0)
-    } else {
-        String::new()
-    };
     let message = format!(
-        "this does not fit into {budget}{exact}: it needs {floor} ({} bytes), set by {}{largest}",
+        "this does not fit into {budget}: it needs {floor} ({} bytes), set by {}{largest}",
         forecast.floor_bytes, forecast.floor_at
     );
     let mut failure = Failure::new(Code::Budget, message).hint(format!(
@@ -140,6 +141,33 @@ fn more(forecast: &Forecast, machine: &MachineConfig) -> String {
     } else {
         format!("{memory} and {device}")
     }
+}
+
+/// What a run reads, for people: its data, and how often it goes through it.
+pub fn portions(config: &RunConfig, data: &RunData) -> String {
+    let count = |range: &std::ops::Range<u64>| range.end - range.start;
+    let (train, held_out) = (count(&data.train), count(&data.held_out));
+    let per_step = tokens_per_step(config);
+    let held_out = match held_out {
+        0 => String::new(),
+        held_out => format!(", {held_out} held out"),
+    };
+    let epochs = epochs(config, data, config.training.steps);
+    format!(
+        "{train} tokens to train on{held_out}; {per_step} tokens a step; {} steps are {epochs:.1} epochs",
+        config.training.steps
+    )
+}
+
+/// Tokens that each step reads.
+pub fn tokens_per_step(config: &RunConfig) -> u64 {
+    (config.batch_shape().tokens() * config.training.accumulate) as u64
+}
+
+/// How often so many steps go through the data.
+pub fn epochs(config: &RunConfig, data: &RunData, steps: u64) -> f64 {
+    let train = (data.train.end - data.train.start).max(1);
+    (steps * tokens_per_step(config)) as f64 / train as f64
 }
 
 /// How long a run will take, for people.

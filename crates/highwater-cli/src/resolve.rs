@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use highwater_memory::{Bytes, Files, ProcessMemory};
-use highwater_models::{ConfigError, Gpt2Config};
+use highwater_models::{ConfigError, Gpt2Config, Order};
 
 use crate::args::{ResumeArgs, RunArgs, TrainArgs};
 use crate::config::{
@@ -21,6 +21,39 @@ const DEFAULT_MEMORY: Bytes = Bytes(64 << 20);
 /// Share of the built-in guide that is held out.
 const GUIDE_HELD_OUT: f64 = 0.1;
 
+/// What is taken where nobody says anything.
+struct Defaults {
+    steps: u64,
+    batch: usize,
+    seq: usize,
+    order: Order,
+    lr: f64,
+    beta2: f64,
+    weight_decay: f64,
+}
+
+/// For the default model, drawn anew and trained for a minute: many small steps, and moments that follow
+/// them.
+const SMALL: Defaults = Defaults {
+    steps: 800,
+    batch: 4,
+    seq: 64,
+    order: Order::Shuffled,
+    lr: 2e-3,
+    beta2: 0.99,
+    weight_decay: 0.1,
+};
+/// For models that bring weights, or take long to get some.
+const LARGE: Defaults = Defaults {
+    steps: 200,
+    batch: 8,
+    seq: 128,
+    order: Order::Sequential,
+    lr: 1e-4,
+    beta2: 0.999,
+    weight_decay: 0.01,
+};
+
 /// The settings of a run with the configuration of its model.
 #[derive(Debug)]
 pub struct Resolved {
@@ -28,13 +61,16 @@ pub struct Resolved {
     pub config: RunConfig,
     /// The model's configuration, dropout included.
     pub model: Gpt2Config,
+    /// What people may not expect of it.
+    pub notes: Vec<String>,
 }
 
 impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Self {
         match error {
             SettingsError::Files(error) => error.into(),
-            error => Self::new(Code::Usage, error),
+            error @ SettingsError::Range { .. } => Self::new(Code::Usage, error).id("HW1030"),
+            error => Self::new(Code::Usage, error).id("HW1031"),
         }
     }
 }
@@ -46,6 +82,9 @@ impl From<SettingsError> for Failure {
 pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
     let mut resolved = run(files, &args.run)?;
     let output = &mut resolved.config.output;
+    if let Some(path) = &args.run.config {
+        *output = RunConfig::read(files, path)?.output;
+    }
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
     resolved.config.validate(&resolved.model)?;
@@ -57,14 +96,21 @@ pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
 /// # Errors
 /// [`Failure`] for settings that are not possible.
 pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
+    if let Some(path) = &args.config {
+        let mut args = args.clone();
+        args.fill(&RunConfig::read(files, path)?)?;
+        args.config = None;
+        return run(files, &args);
+    }
     let name = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
     let (source, model) = model(files, name)?;
     let is_default = source == ModelSource::Preset(DEFAULT_MODEL.to_owned());
+    let defaults = if is_default { &SMALL } else { &LARGE };
     let dropout = args.dropout.unwrap_or(0.0);
     let training = TrainingConfig {
-        steps: args.steps.unwrap_or(200),
-        batch: args.batch.unwrap_or(8),
-        seq: args.seq.unwrap_or(model.n_positions.min(128)),
+        steps: args.steps.unwrap_or(defaults.steps),
+        batch: args.batch.unwrap_or(defaults.batch),
+        seq: args.seq.unwrap_or(model.n_positions.min(defaults.seq)),
         accumulate: args.accumulate.unwrap_or(1),
         seed: args.seed.unwrap_or(0),
     };
@@ -79,9 +125,9 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             path: args.data.as_deref().map(absolute).transpose()?,
             token_dtype: args.token_dtype.unwrap_or_default(),
             held_out: args.held_out.unwrap_or(held_out),
-            order: args.order.unwrap_or_default(),
+            order: args.order.unwrap_or(defaults.order),
         },
-        optimizer: optimizer(args, training.steps, is_default)?,
+        optimizer: optimizer(args, training.steps, defaults)?,
         machine: MachineConfig {
             memory: memory(args.memory, is_default)?,
             policy: args.policy.unwrap_or(crate::config::Policy::Auto),
@@ -104,8 +150,35 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         training,
     };
     config.validate(&model)?;
+    let notes = notes(args, &model);
     let model = model.with_dropout(dropout);
-    Ok(Resolved { config, model })
+    Ok(Resolved {
+        config,
+        model,
+        notes,
+    })
+}
+
+/// What people may not expect of these settings.
+fn notes(args: &RunArgs, model: &Gpt2Config) -> Vec<String> {
+    let mut notes = Vec::new();
+    let own = [model.resid_pdrop, model.embd_pdrop, model.attn_pdrop];
+    if args.dropout.is_none() && own.iter().any(|&p| p > 0.0) {
+        let most = own.into_iter().fold(0.0, f64::max);
+        notes.push(format!(
+            "note: the model was made for dropout ({most}), and this trains without: \
+             --dropout {most} trains with it"
+        ));
+    }
+    let structured = ["jsonl", "json", "csv", "tsv", "parquet"];
+    let end = args.data.as_deref().and_then(Path::extension);
+    if let Some(end) = end.and_then(|end| structured.into_iter().find(|&known| end == known)) {
+        notes.push(format!(
+            "note: a .{end} file is trained on as plain text, with all that is not prose in it: make a file of \
+             the text alone if that is not meant"
+        ));
+    }
+    notes
 }
 
 /// The settings of the run in a folder, with what `resume` was asked to change about them.
@@ -135,7 +208,11 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
     config.validate(&model)?;
-    Ok(Resolved { config, model })
+    Ok(Resolved {
+        config,
+        model,
+        notes: Vec::new(),
+    })
 }
 
 /// A preset's or folder's configuration.
@@ -188,7 +265,7 @@ fn memory(given: Option<Bytes>, is_default: bool) -> Result<Bytes, Failure> {
     Ok(Bytes(machine.bound() / 10 * 9))
 }
 
-fn optimizer(args: &RunArgs, steps: u64, is_default: bool) -> Result<OptimizerConfig, Failure> {
+fn optimizer(args: &RunArgs, steps: u64, defaults: &Defaults) -> Result<OptimizerConfig, Failure> {
     let kind = args.optimizer.unwrap_or(OptimizerKind::Adamw);
     let foreign: &[(&str, Option<f64>)] = match kind {
         OptimizerKind::Adamw => &[("momentum", args.momentum)],
@@ -210,10 +287,10 @@ fn optimizer(args: &RunArgs, steps: u64, is_default: bool) -> Result<OptimizerCo
         OptimizerKind::Adamw => {
             let method = Method::Adamw {
                 beta1: args.beta1.unwrap_or(0.9),
-                beta2: args.beta2.unwrap_or(0.999),
+                beta2: args.beta2.unwrap_or(defaults.beta2),
                 eps: args.eps.unwrap_or(1e-8),
             };
-            (method, 0.01)
+            (method, defaults.weight_decay)
         }
         OptimizerKind::Sgd => {
             let momentum = args.momentum.unwrap_or(0.0);
@@ -221,7 +298,7 @@ fn optimizer(args: &RunArgs, steps: u64, is_default: bool) -> Result<OptimizerCo
         }
     };
     Ok(OptimizerConfig {
-        lr: args.lr.unwrap_or(if is_default { 2e-3 } else { 1e-4 }),
+        lr: args.lr.unwrap_or(defaults.lr),
         warmup: args.warmup.unwrap_or(steps / 20),
         schedule: args.schedule.unwrap_or(Schedule::Cosine),
         weight_decay: args.weight_decay.unwrap_or(weight_decay),

@@ -28,8 +28,9 @@ fn no_argument_trains_the_small_model_on_the_guide() {
         ModelSource::Preset("gpt2-nano".to_owned())
     );
     assert_eq!(config.machine.memory, Bytes(64 << 20));
-    assert_eq!((config.training.steps, config.optimizer.warmup), (200, 10));
-    assert_eq!((config.training.batch, config.training.seq), (8, 128));
+    assert_eq!((config.training.steps, config.optimizer.warmup), (800, 40));
+    assert_eq!((config.training.batch, config.training.seq), (4, 64));
+    assert_eq!(config.data.order, Order::Shuffled);
     assert_eq!(config.data.path, None);
 }
 
@@ -80,7 +81,7 @@ fn what_does_not_go_together_is_refused() {
 #[test]
 fn resuming_takes_the_settings_with_the_changes() {
     let (files, dir) = (highwater_memory::DiskFiles, tempfile::tempdir().unwrap());
-    let Resolved { config, model } = run(&files, &RunArgs::default()).unwrap();
+    let Resolved { config, model, .. } = run(&files, &RunArgs::default()).unwrap();
     let run_dir = RunDir::create(&files, dir.path(), false).unwrap();
     config.write(&files, &run_dir.config()).unwrap();
     std::fs::write(run_dir.model(), model.to_json()).unwrap();

@@ -9,7 +9,7 @@ use highwater_models::{Gpt2, Gpt2Config};
 
 use crate::config::{Forbid, Method, Policy, RunConfig};
 use crate::dry::Assumptions;
-use crate::error::{Code, Failure};
+use crate::error::Failure;
 
 /// Something that trains.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Session {
     /// Takes step number `step` (from 1) on so many batches as the settings say.
     ///
     /// # Errors
-    /// [`Failure`] of the engine; [`Code::NonFinite`] if nothing was updated because the loss or a
+    /// [`Failure`] of the engine; [`Code::NonFinite`](crate::error::Code::NonFinite) if nothing was updated because the loss or a
     /// gradient is not finite.
     pub fn step(&mut self, step: u64, batches: &[Batch]) -> Result<StepResult, Failure> {
         let losses = batches.iter().map(|batch| self.backward(batch));
@@ -147,7 +147,7 @@ impl Session {
             None => grad_norm(&parameters)?,
         };
         self.optimizer
-            .set_lr(self.config.learning_rate().at(step - 1));
+            .set_lr(self.config.learning_rate().at(step - 1))?;
         self.optimizer.step()?;
         if self.engine.is_dry_run() {
             return Ok(StepResult {
@@ -239,40 +239,4 @@ fn optimizer(config: &RunConfig, model: &Gpt2) -> Result<Box<dyn Optimizer>, Fai
             ])?)
         }
     })
-}
-
-impl From<highwater::Error> for Failure {
-    fn from(error: highwater::Error) -> Self {
-        use highwater::Error;
-        use highwater::op::KernelError;
-        let code = match &error {
-            Error::OverBudget { .. }
-            | Error::State { .. }
-            | Error::HostFull { .. }
-            | Error::Build(_) => Code::Budget,
-            Error::NonFinite { .. }
-            | Error::Kernel {
-                source: KernelError::NonFinite { .. },
-                ..
-            } => Code::NonFinite,
-            Error::Kernel {
-                source: KernelError::IndexOutOfRange { .. },
-                ..
-            }
-            | Error::Disk { .. }
-            | Error::DiskFull { .. }
-            | Error::Files(_)
-            | Error::Saved(_) => Code::Files,
-            _ => Code::Internal,
-        };
-        let told = matches!(error, Error::NonFinite { .. });
-        let full = matches!(error, Error::DiskFull { .. });
-        let failure = Self::new(code, error);
-        match code {
-            Code::NonFinite if !told => failure
-                .hint("a lower --lr or --clip 1 may prevent it; what was saved before is whole"),
-            _ if full => failure.hint("give --disk a larger SIZE, or the run more --memory"),
-            _ => failure,
-        }
-    }
 }

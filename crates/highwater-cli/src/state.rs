@@ -1,6 +1,5 @@
 //! Saved state: everything that a run needs to go on bit for bit.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -9,7 +8,8 @@ use highwater_memory::Files;
 use highwater_memory::saved::{
     SaveWriter, Saved, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
 };
-use highwater_models::{Cursor, Dtype, TensorSpec, WeightsReader, WeightsSink, WeightsWriter};
+use highwater_models::module_file::write_tensors;
+use highwater_models::{Cursor, WeightsReader};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Failure};
@@ -59,13 +59,13 @@ pub fn save(
         other => other?,
     };
     let model = session.model.named_parameters();
-    write_tensors(writer.file(MODEL)?, &dir.join(&name).join(MODEL), &model)?;
+    write_tensors(writer.file(MODEL)?, &dir.join(&name).join(MODEL), &model)??;
     let moments = session.optimizer.state_dict();
     write_tensors(
         writer.file(OPTIMIZER)?,
         &dir.join(&name).join(OPTIMIZER),
         &moments,
-    )?;
+    )??;
     let (seed, random_offset) = session.engine.rng_state();
     let optimizer_steps = session.optimizer.steps();
     let counters = Counters {
@@ -153,29 +153,6 @@ fn counters(files: &dyn Files, saved: &Saved) -> Result<Counters, Failure> {
     serde_json::from_slice(&json).map_err(|error| damaged(error.to_string()))
 }
 
-/// Writes tensors straight from where they lie.
-///
-/// # Errors
-/// [`Failure`] if the file cannot be written.
-pub fn write_tensors<W: WeightsSink>(
-    file: W,
-    path: &Path,
-    tensors: &[(String, Parameter)],
-) -> Result<(), Failure> {
-    let spec = |(name, parameter): &(String, Parameter)| TensorSpec {
-        name: name.clone(),
-        dtype: Dtype::F32,
-        shape: parameter.dims().to_vec(),
-    };
-    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    let specs = tensors.iter().map(spec).collect();
-    let mut writer = WeightsWriter::begin(file, path, specs, &metadata)?;
-    for (name, parameter) in tensors {
-        parameter.with_bytes(|bytes| writer.write_bytes(name, bytes))??;
-    }
-    Ok(writer.finish()?)
-}
-
 /// Reads tensors straight to where they lie.
 ///
 /// # Errors
@@ -200,6 +177,30 @@ pub fn read_tensors(
     Ok(())
 }
 
+/// Refuses a model folder whose weights are there in a form that is not read, with a word about it.
+///
+/// # Errors
+/// [`Failure`] for weights in several files, in another format, or none.
+pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
+    let has = |name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
+    if has(MODEL)? {
+        return Ok(());
+    }
+    let folder_name = folder.display();
+    let other = if has("model.safetensors.index.json")? {
+        "its weights are in several files (model.safetensors.index.json), which are not read here"
+    } else if has("pytorch_model.bin")? || has("pytorch_model.bin.index.json")? {
+        "its weights are pickled (pytorch_model.bin), which is not read here"
+    } else {
+        let message = format!("{folder_name}: there is no {MODEL}");
+        return Err(Failure::new(Code::Files, message).id("HW1013"));
+    };
+    let message = format!("{folder_name}: {other}");
+    let hint = "make one model.safetensors of them: in Python, \
+                `GPT2LMHeadModel.from_pretrained(FOLDER).save_pretrained(OTHER, max_shard_size=\"1TB\")`";
+    Err(Failure::usage(message).id("HW1034").hint(hint))
+}
+
 /// Writes the model as `transformers` loads it: `config.json`, `model.safetensors`, and the
 /// tokenizer if there is one.
 ///
@@ -213,7 +214,7 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
         files.create(&part)?,
         &path,
         &session.model.named_parameters(),
-    )?;
+    )??;
     files.rename(&part, &path)?;
     write_atomic(
         files,

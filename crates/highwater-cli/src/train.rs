@@ -30,10 +30,20 @@ use crate::{machine, output, plan, report, state};
 /// [`Failure`], with the exit code to end with.
 pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
-    let Resolved { mut config, model } = resolve::train(&*files, args)?;
+    let Resolved {
+        mut config,
+        model,
+        notes,
+    } = resolve::train(&*files, args)?;
+    if let ModelSource::Folder(folder) = &config.model.source {
+        state::check_weights(&*files, folder)?;
+    }
     machine::find_rates(&*files, &mut config.machine)?;
     report::warn_of_budget(&config);
     if args.dry_run {
+        for note in &notes {
+            output::news(note);
+        }
         if !args.json {
             output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
         }
@@ -75,6 +85,10 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let mut phases = Phases::default();
     phases.end("load", &session);
     let mut log = Log::open(&*files, &dir.log(), 0)?;
+    for note in &notes {
+        log.say(note)?;
+    }
+    log.say(&report::portions(&config, &data))?;
     log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
         files: &files,
@@ -96,7 +110,9 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
 pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let dir = RunDir::open(&*files, &args.dir)?;
-    let Resolved { mut config, model } = resolve::resume(&*files, &dir, args)?;
+    let Resolved {
+        mut config, model, ..
+    } = resolve::resume(&*files, &dir, args)?;
     machine::find_rates(&*files, &mut config.machine)?;
     report::warn_of_budget(&config);
     let (forecast, mut session) = start(&config, &model)?;

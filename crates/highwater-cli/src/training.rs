@@ -122,6 +122,7 @@ impl Run<'_> {
             &self.session,
             self.dir,
             &losses,
+            &self.data,
             (&pace, &self.phases),
             self.json,
         )
@@ -150,6 +151,8 @@ impl Run<'_> {
         let peak_rss_bytes = self.phases.peak_rss_bytes();
         Ok(Record {
             step,
+            tokens: step * tokens as u64,
+            epoch: report::epochs(self.session.config(), &self.data, step),
             loss,
             lr,
             grad_norm: Some(grad_norm),
@@ -247,6 +250,7 @@ impl Run<'_> {
         let sampling = Sampling {
             temperature: 0.7,
             seed: self.session.config().training.seed,
+            context: self.session.config().context(),
         };
         let tokens = generate(
             &self.session.model,

@@ -42,7 +42,7 @@ fn assert_fails_with(files: &[(&str, &[u8])], line: &str, code: i32, expected: &
     let (found, results, news) = highwater(dir.path(), line);
     assert_eq!(found, code, "{line}\n{news}");
     assert!(
-        news.starts_with("error: ") && news.contains(expected),
+        news.starts_with("error") && news.contains(expected),
         "{line}\n{news}"
     );
     assert_eq!(results, "", "{line}");
@@ -82,7 +82,7 @@ fn wrong_usage_is_told_before_anything_is_made() {
         ("train --threads 5000", "`threads` is 5000"),
         ("train --steps 99999999999999999999", "--steps"),
         ("train --momentum 0.9", "--optimizer sgd"),
-        ("generate --prompt x", "DIR"),
+        ("generate --prompt x", "runs/gpt2-nano"),
     ] {
         assert_fails(line, 2, expected);
     }
@@ -91,6 +91,30 @@ fn wrong_usage_is_told_before_anything_is_made() {
         4,
         "none.txt: there is no such file",
     );
+}
+
+#[test]
+fn failures_are_told_to_programs_too() {
+    let dir = tempfile::tempdir().unwrap();
+    for (line, exit_code, code, said) in [
+        ("train --json --memory 30MiB", 3, "HW1003", "does not fit"),
+        ("train --json --lr -1", 2, "HW1030", "`lr` is -1"),
+        ("train --json --data none.txt", 4, "HW1020", "none.txt"),
+        ("plan --json --model gpt3", 2, "HW1032", "gpt3"),
+        ("resume nowhere --json", 2, "HW1002", "no run"),
+        ("plan --json --memroy 1GiB", 2, "HW1002", "--memroy"),
+    ] {
+        let (code_found, results, news) = highwater(dir.path(), line);
+        assert_eq!(code_found, exit_code, "{line}: {news}");
+        let told: Value =
+            serde_json::from_str(&results).unwrap_or_else(|_| panic!("{line}: {results}"));
+        let error = &told["error"];
+        assert_eq!(error["code"], code, "{line}: {told}");
+        assert_eq!(error["exit_code"], exit_code, "{line}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(said), "{line}: {message}");
+        assert!(news.contains(message.lines().next().unwrap()), "{news}");
+    }
 }
 
 #[test]
@@ -136,7 +160,7 @@ fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
         threads: Some(2),
         ..RunArgs::default()
     };
-    let Resolved { config, model } = resolve::run(&DiskFiles, &args).expect("sound settings");
+    let Resolved { config, model, .. } = resolve::run(&DiskFiles, &args).expect("sound settings");
     let assumptions = Assumptions::measure(&config, &model).expect("a reserve");
     let by_constants = Planner::new(&config, &model, &assumptions).forecast();
     let by_constants = by_constants.expect("a plan");
@@ -255,7 +279,7 @@ fn a_run_leaves_what_its_guide_says() {
     let fields: Vec<&String> = metrics[0].as_object().unwrap().keys().collect();
     insta::assert_snapshot!(
         fields.into_iter().cloned().collect::<Vec<_>>().join(" "),
-        @"step loss lr grad_norm seconds tokens_per_second predicted_seconds planned_arena_bytes peak_arena_bytes planned_process_bytes peak_rss_bytes recomputed_nodes recompute_seconds bytes_read bytes_written io_wait_seconds overlap read_seconds write_seconds host_bytes_read host_bytes_written host_wait_seconds"
+        @"step tokens epoch loss lr grad_norm seconds tokens_per_second predicted_seconds planned_arena_bytes peak_arena_bytes planned_process_bytes peak_rss_bytes recomputed_nodes recompute_seconds bytes_read bytes_written io_wait_seconds overlap read_seconds write_seconds host_bytes_read host_bytes_written host_wait_seconds"
     );
     let steps: Vec<_> = metrics.iter().map(|record| &record["step"]).collect();
     assert_eq!(steps, [1, 2, 3]);
@@ -269,7 +293,18 @@ fn a_run_leaves_what_its_guide_says() {
     let planned = lines(&run.join("plan.json")).remove(0);
     assert_eq!(planned["arena_bytes"], metrics[0]["planned_arena_bytes"]);
     let log = std::fs::read_to_string(run.join("run.log")).unwrap();
-    assert!(log.starts_with("step 0: planned peak "), "{log}");
+    let said: Vec<&str> = log.lines().take(2).collect();
+    assert!(
+        said[0].contains(" tokens to train on, ")
+            && said[0].contains("; 256 tokens a step; 3 steps are 0.0 epochs"),
+        "{log}"
+    );
+    assert!(said[1].starts_with("step 0: planned peak "), "{log}");
+    assert_eq!(result["tokens_per_step"], 256);
+    assert_eq!(metrics[2]["tokens"], 3 * 256);
+    let epochs = 3.0 * 256.0 / result["train_tokens"].as_f64().unwrap();
+    assert!((metrics[2]["epoch"].as_f64().unwrap() - epochs).abs() < 1e-9);
+    assert_eq!(result["epochs"], metrics[2]["epoch"]);
     assert!(log.contains("\nstep 3: held-out loss after: "), "{log}");
 
     let generate = "generate runs/gpt2-nano --prompt water --tokens 5 --temperature 0";
@@ -389,7 +424,7 @@ fn a_step_that_explodes_is_told_and_what_was_saved_is_whole() {
     let wild = "--lr 99 --schedule constant --warmup 0 --save-every 1 --steps 9 --threads 2";
     let (code, _, news) = highwater(dir.path(), &format!("train --out run {wild}"));
     assert_eq!(code, 5, "{news}");
-    assert!(news.contains("error: step 2: "), "{news}");
+    assert!(news.contains("]: step 2: "), "{news}");
     assert!(
         news.contains("is not finite") && news.contains("transformer.h."),
         "{news}"
@@ -399,7 +434,10 @@ fn a_step_that_explodes_is_told_and_what_was_saved_is_whole() {
     let saved = run.join("checkpoints/step-000001/model.safetensors");
     let before = std::fs::read(&saved).unwrap();
     let log = std::fs::read_to_string(run.join("run.log")).unwrap();
-    assert!(log.contains("step 1: error: step 2: "), "{log}");
+    assert!(
+        log.contains("step 1: error[HW") && log.contains("]: step 2: "),
+        "{log}"
+    );
     let (code, text, news) = highwater(dir.path(), "generate run --prompt hello --tokens 4");
     assert_eq!(code, 0, "{news}");
     assert!(text.starts_with("hello"), "{text}");

@@ -63,7 +63,7 @@ impl Trial {
             order: Some(Order::Shuffled),
             ..RunArgs::default()
         };
-        let Resolved { config, model } = resolve::run(&DiskFiles, &args).unwrap();
+        let Resolved { config, model, .. } = resolve::run(&DiskFiles, &args).unwrap();
         let model = Gpt2Config {
             n_layer: 1,
             n_embd: 64,

@@ -55,7 +55,7 @@ fn fails(dir: &Path, line: &str, code: i32, expected: &[&str]) {
         assert!(news.contains(text), "{line}: {text}\n{news}");
     }
     assert!(
-        news.contains("error: ") && !news.contains("panicked"),
+        news.contains("error[HW") && !news.contains("panicked"),
         "{news}"
     );
 }

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
 use highwater::{Engine, Module, Parameter};
-use highwater_cli::state::{read_tensors, write_tensors};
+use highwater_cli::state::read_tensors;
 use highwater_memory::{Files, files::MemoryFiles};
+use highwater_models::module_file::write_tensors;
 use highwater_models::{Gpt2, Gpt2Config};
 
 const MODEL: &str = "/model.safetensors";
@@ -83,7 +84,9 @@ impl Run {
     fn save(&self, files: &dyn Files) {
         let write = |path, tensors: Vec<(String, Parameter)>| {
             let file = files.create(Path::new(path)).unwrap();
-            write_tensors(file, Path::new(path), &tensors).unwrap();
+            write_tensors(file, Path::new(path), &tensors)
+                .unwrap()
+                .unwrap();
         };
         write(MODEL, self.model.named_parameters());
         write(MOMENTS, self.optimizer.state_dict());

@@ -25,6 +25,8 @@ fn settings(memory: u64, change: impl FnOnce(&mut RunArgs)) -> Resolved {
     let mut args = RunArgs {
         memory: Some(Bytes(memory << 20)),
         threads: Some(2),
+        batch: Some(8),
+        seq: Some(128),
         ..RunArgs::default()
     };
     change(&mut args);

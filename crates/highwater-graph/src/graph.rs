@@ -8,9 +8,10 @@ mod tests;
 
 pub use ids::{CellId, NodeId, ValueId, Version};
 
-use crate::{Backend, BuildMixer, Checkpoint, CheckpointPolicy, Effect, Op, OpError, Spec};
+use crate::{
+    Backend, BuildMixer, Checkpoint, CheckpointPolicy, Effect, Location, Op, OpError, Spec,
+};
 use smallvec::SmallVec;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Where an operand's elements are.
@@ -98,7 +99,7 @@ pub struct Site {
     /// Path of the module whose forward made it, such as `h.3.mlp`; empty outside any.
     pub module: Arc<str>,
     /// The caller's source line.
-    pub location: &'static Location<'static>,
+    pub location: Location,
     /// Which part of a step.
     pub phase: Phase,
     /// The `checkpoint(f, x)` it was made in, if any.
@@ -163,7 +164,7 @@ pub struct Cell {
     /// The version that is really in memory.
     pub evaluated: Version,
     /// Who wrote it last.
-    pub written_at: Option<&'static Location<'static>>,
+    pub written_at: Option<Location>,
 }
 
 /// Nodes and values since the last evaluation, and the cells, which outlive it.

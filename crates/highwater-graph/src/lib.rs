@@ -8,6 +8,7 @@ mod dims;
 mod dtype;
 mod graph;
 mod layout;
+mod location;
 mod mixer;
 mod op;
 mod shape;
@@ -21,6 +22,7 @@ pub use graph::{
     Version,
 };
 pub use layout::Layout;
+pub use location::Location;
 pub use mixer::{BuildMixer, Mixer};
 pub use op::{Cost, Effect, Op, OpError, Spec};
 pub use shape::{RANK_MAX, Shape};

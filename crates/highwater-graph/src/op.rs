@@ -233,7 +233,7 @@ pub enum OpError {
         /// The version there is.
         current: Version,
         /// Where the old version was read.
-        read_at: String,
+        read_at: crate::Location,
         /// Where the cell was written.
         written_at: String,
     },

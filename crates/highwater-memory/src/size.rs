@@ -140,33 +140,80 @@ impl FromStr for Bytes {
     }
 }
 
+/// How a number that has no short form is rounded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rounding {
+    Nearest,
+    Up,
+    Down,
+}
+
+/// Units with the bits and the decimals of each.
+const UNITS: [(&str, u32, usize); 4] = [
+    ("TiB", 40, 2),
+    ("GiB", 30, 2),
+    ("MiB", 20, 1),
+    ("KiB", 10, 1),
+];
+
+/// A size with so many decimals more than usual.
+fn rounded(bytes: u64, rounding: Rounding, more: usize) -> String {
+    for (i, &(unit, shift, decimals)) in UNITS.iter().enumerate() {
+        // 1023.97 MiB would print as 1024.0 MiB: what rounds to a whole unit takes that unit.
+        let smaller_step = UNITS.get(i + 1).map_or(0.0, |&(_, shift, decimals)| {
+            0.5 * 0.1_f64.powi(decimals as i32) * (1_u64 << shift) as f64
+        });
+        let one = 1_u64 << shift;
+        if bytes as f64 + smaller_step < one as f64 {
+            continue;
+        }
+        if bytes.is_multiple_of(one) {
+            return format!("{} {unit}", bytes >> shift);
+        }
+        // In whole numbers: 2^60 bytes with nine decimals stay below 2^94.
+        let decimals = decimals + more;
+        let (scale, one) = (10_u128.pow(decimals as u32), u128::from(one));
+        let scaled = u128::from(bytes) * scale;
+        let steps = match rounding {
+            // Halves to the even digit, as numbers are printed.
+            Rounding::Nearest => {
+                let (steps, twice) = (scaled / one, scaled % one * 2);
+                steps + u128::from(twice > one || twice == one && steps % 2 == 1)
+            }
+            Rounding::Up => scaled.div_ceil(one),
+            Rounding::Down => scaled / one,
+        };
+        return format!("{}.{:0decimals$} {unit}", steps / scale, steps % scale);
+    }
+    format!("{bytes} B")
+}
+
+impl Bytes {
+    /// What is needed and what there is, for a message about too little: what is needed is rounded up and
+    /// what there is down, with as many decimals as it takes to tell them apart.
+    #[must_use]
+    pub fn needed_of(needed: Self, there: Self) -> (String, String) {
+        let pair = |more| {
+            let needed = rounded(needed.0, Rounding::Up, more);
+            (needed, rounded(there.0, Rounding::Down, more))
+        };
+        let told_apart = (0..6).map(pair).find(|(needed, there)| needed != there);
+        let exact = || (format!("{} B", needed.0), format!("{} B", there.0));
+        told_apart.unwrap_or_else(exact)
+    }
+
+    /// The size rounded up: what surely is enough.
+    #[must_use]
+    pub fn rounded_up(self) -> String {
+        rounded(self.0, Rounding::Up, 0)
+    }
+}
+
 impl fmt::Display for Bytes {
     /// Whole multiples of a unit print exactly (`64 MiB`); the rest with one decimal up to MiB and
     /// two above (`1.50 GiB`).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(&str, u32, usize); 4] = [
-            ("TiB", 40, 2),
-            ("GiB", 30, 2),
-            ("MiB", 20, 1),
-            ("KiB", 10, 1),
-        ];
-        for (i, &(unit, shift, decimals)) in UNITS.iter().enumerate() {
-            // 1023.97 MiB would print as 1024.0 MiB: what rounds to a whole unit takes that unit.
-            let smaller_step = UNITS.get(i + 1).map_or(0.0, |&(_, shift, decimals)| {
-                0.5 * 0.1_f64.powi(decimals as i32) * (1_u64 << shift) as f64
-            });
-            let one = 1_u64 << shift;
-            if self.0 as f64 + smaller_step < one as f64 {
-                continue;
-            }
-            let text = if self.0.is_multiple_of(one) {
-                format!("{} {unit}", self.0 >> shift)
-            } else {
-                format!("{:.decimals$} {unit}", self.0 as f64 / one as f64)
-            };
-            return f.pad(&text);
-        }
-        f.pad(&format!("{} B", self.0))
+        f.pad(&rounded(self.0, Rounding::Nearest, 0))
     }
 }
 
@@ -174,6 +221,26 @@ impl fmt::Display for Bytes {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn needs_are_rounded_up_and_budgets_down() {
+        let mib = |more: u64| Bytes((40 << 20) + more);
+        for (needed, there, told) in [
+            (mib(1), mib(0), ("40.1 MiB", "40 MiB")),
+            (mib(2 << 20), mib(70_000), ("42 MiB", "40.0 MiB")),
+            (mib(60_000), mib(50_000), ("40.1 MiB", "40.0 MiB")),
+            (mib(120_000), mib(110_000), ("40.2 MiB", "40.1 MiB")),
+            (mib(5_001), mib(5_000), ("40.1 MiB", "40.0 MiB")),
+            (Bytes(1 << 30), Bytes((1 << 30) - 1), ("1 GiB", "0.99 GiB")),
+            (Bytes(7), Bytes(5), ("7 B", "5 B")),
+            (mib(0), mib(0), ("41943040 B", "41943040 B")),
+        ] {
+            let found = Bytes::needed_of(needed, there);
+            assert_eq!((&*found.0, &*found.1), told);
+        }
+        assert_eq!(mib(1).rounded_up(), "40.1 MiB");
+        assert_eq!(mib(0).rounded_up(), "40 MiB");
+    }
 
     #[test]
     fn reads_what_people_write() {

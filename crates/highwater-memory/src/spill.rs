@@ -84,7 +84,7 @@ pub struct Tag {
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     /// The file could not be made, or its space not reserved.
-    #[error("cannot keep {} in {}: {}", Bytes(*bytes), folder.display(), reason(source, folder, *free_bytes))]
+    #[error("cannot {} in {}: {}", wanted(source, *bytes), folder.display(), reason(source, folder, *free_bytes))]
     Create {
         /// The folder it was to be in.
         folder: PathBuf,
@@ -156,6 +156,15 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// Why a folder cannot hold a file, as people say it.
+/// What was to be done: how much space was asked for matters only where it is the space that lacks.
+fn wanted(error: &io::Error, bytes: u64) -> String {
+    if is_full(error) {
+        format!("reserve {}", Bytes(bytes))
+    } else {
+        "make a file".to_owned()
+    }
+}
+
 fn reason(error: &io::Error, folder: &Path, free_bytes: Option<u64>) -> String {
     match error.kind() {
         ErrorKind::NotFound if !folder.is_dir() => "there is no such folder".to_owned(),

@@ -10,6 +10,9 @@ pub struct Sampling {
     pub temperature: f64,
     /// Seed of the draws.
     pub seed: u64,
+    /// The most tokens to look back on, or the model's positions if they are fewer: those that it was
+    /// not trained on say nothing.
+    pub context: usize,
 }
 
 /// Continues `prompt` by `count` tokens, and shows each to `on_token`. Runs inside the engine's
@@ -29,9 +32,10 @@ pub fn generate(
     }
     model.eval();
     let engine = model.engine();
+    let context = sampling.context.clamp(1, model.config().n_positions);
     let mut tokens = prompt.to_vec();
     for drawn in 0..count as u64 {
-        let start = tokens.len().saturating_sub(model.config().n_positions);
+        let start = tokens.len().saturating_sub(context);
         let seen = &tokens[start..];
         let length = seen
             .len()

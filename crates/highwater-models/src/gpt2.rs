@@ -2,7 +2,7 @@
 
 use crate::{Activation, Gpt2Config};
 use highwater::nn::{Dropout, Embedding, LayerNorm, Module, self_attention};
-use highwater::{Engine, Parameter, Result, Tensor, scope};
+use highwater::{Engine, Location, Parameter, Result, Tensor, scope};
 
 /// GPT-2 with its language-model head, which is the token embedding again.
 #[derive(Debug, Module)]
@@ -165,7 +165,12 @@ impl Gpt2 {
     ///
     /// # Errors
     /// [`highwater::Error`] if T is above `n_positions`; a token out of range stops the step.
+    #[track_caller]
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor> {
+        Location::caller().at(|| self.blocks(tokens))
+    }
+
+    fn blocks(&self, tokens: &Tensor) -> Result<Tensor> {
         let t = &self.transformer;
         let length = tokens.dims().last().copied().unwrap_or(0);
         scope("transformer", || {
@@ -183,8 +188,12 @@ impl Gpt2 {
     ///
     /// # Errors
     /// As [`Gpt2::hidden`].
+    #[track_caller]
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
-        let hidden = self.hidden(tokens)?;
+        Location::caller().at(|| self.head(&self.blocks(tokens)?))
+    }
+
+    fn head(&self, hidden: &Tensor) -> Result<Tensor> {
         scope("lm_head", || {
             hidden.linear(&self.transformer.wte.weight, None)
         })
@@ -194,12 +203,12 @@ impl Gpt2 {
     ///
     /// # Errors
     /// As [`Gpt2::hidden`].
+    #[track_caller]
     pub fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
-        let hidden = self.hidden(tokens)?.narrow(1, at, 1)?;
-        let logits = scope("lm_head", || {
-            hidden.linear(&self.transformer.wte.weight, None)
-        })?;
-        logits.reshape([self.config.vocab_size])
+        Location::caller().at(|| {
+            let hidden = self.blocks(tokens)?.narrow(1, at, 1)?;
+            self.head(&hidden)?.reshape([self.config.vocab_size])
+        })
     }
 
     /// Mean cross-entropy of `targets` `[B, T]` after `tokens` `[B, T]`, in nats. Logits are never
@@ -207,10 +216,13 @@ impl Gpt2 {
     ///
     /// # Errors
     /// As [`Gpt2::hidden`].
+    #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        let hidden = self.hidden(tokens)?;
-        scope("lm_head", || {
-            hidden.linear_cross_entropy(&self.transformer.wte.weight, targets)
+        Location::caller().at(|| {
+            let hidden = self.blocks(tokens)?;
+            scope("lm_head", || {
+                hidden.linear_cross_entropy(&self.transformer.wte.weight, targets)
+            })
         })
     }
 }

@@ -74,7 +74,7 @@ fn backward(op: &(impl Op + Clone), inputs: &[Spec]) -> (std::sync::Arc<dyn Op>,
     let mut graph = Graph::default();
     let site = |phase| Site {
         module: "".into(),
-        location: std::panic::Location::caller(),
+        location: highwater_graph::Location::caller(),
         phase,
         checkpoint: None,
         grad_enabled: true,

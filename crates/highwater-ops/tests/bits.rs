@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use highwater_graph::Location;
 use highwater_graph::{
     Backward, Category, DType, Graph, Layout, NodeId, Op, Operand, Phase, Shape, Site, Spec,
 };
@@ -11,7 +12,6 @@ use highwater_ops::{
     Accumulate, Add, AddScalar, Array, Assign, Cast, Cat, Copy, Div, DivScalar, Full, Mean, Mul,
     MulScalar, Neg, OPS, Pool, Relu, Scale, Sqrt, Sub, SubScalar, Sum,
 };
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Zeros, ones, subnormal and huge numbers, infinities, a NaN, and bits at random.

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use highwater_graph::Location;
 use highwater_graph::{Category, DType, Graph, Op, Operand, Phase, Site, Spec};
 use highwater_ops::evaluate::{EvaluateError, Values};
 use highwater_ops::{AdamW, Array, Finite, OPS, Pool, Sgd};
-use std::panic::Location;
 use std::sync::Arc;
 
 const LEN: usize = 40_000;

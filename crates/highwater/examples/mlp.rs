@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     let engine = Engine::builder().arena(8 << 20).seed(1).build()?;
     let model = Mlp::new(&engine, 64)?;
     let mut optimizer = AdamW::new(model.parameters(), AdamWOptions::default())?;
-    optimizer.set_lr(1e-2);
+    optimizer.set_lr(1e-2)?;
     let point = |i: u16| {
         let (arm, t) = (f32::from(i % 2), f32::from(i) / 512.0);
         let angle = 6.0 * t + std::f32::consts::PI * arm;

@@ -1,11 +1,11 @@
 //! What can go wrong, as one enum.
 
+use highwater_graph::Location;
 use highwater_graph::{Node, OpError, Site};
 use highwater_memory::spill::SpillError;
 use highwater_memory::{ArenaError, Bytes, FilesError, SlotsError};
 use highwater_ops::KernelError;
 use highwater_plan::Tier;
-use std::panic::Location;
 
 /// An error of the engine. Each says what is wrong, where, and what to do.
 #[derive(thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum Error {
         /// Path of the module, or empty.
         module: String,
         /// The caller's source line.
-        location: String,
+        location: Location,
     },
     /// A kernel stopped while the step ran.
     #[error("{op}: {source}\n  at {location}{}", in_module(module))]
@@ -31,7 +31,7 @@ pub enum Error {
         /// Path of the module, or empty.
         module: String,
         /// The source line that made the node.
-        location: String,
+        location: Location,
     },
     /// A kernel panicked: a bug of the operation.
     #[error("{op}: the kernel panicked: {message}\n  at {location}")]
@@ -41,7 +41,7 @@ pub enum Error {
         /// What it said.
         message: String,
         /// The source line that made the node.
-        location: String,
+        location: Location,
     },
     /// A guarded value is not finite. No cell was written: parameters are the last good ones.
     #[error(
@@ -58,9 +58,14 @@ pub enum Error {
     /// The step cannot run inside the budget, however much is recomputed. Nothing was run.
     #[error(
         "does not fit: needs at least {} of {tier}{}, has {}{}\n  largest at that point: {holder}\n  \
-         hint: give it {} or more, {}or reduce the batch or the sequence length",
-        Bytes(*floor_bytes), beside(*reserve_bytes, *host_bytes), Bytes(*budget_bytes), in_module(at),
-        Bytes(*floor_bytes), or_more(full)
+         hint: give it {} or more, {}{}",
+        needed(*floor_bytes, *budget_bytes).0,
+        beside(*reserve_bytes, *host_bytes),
+        needed(*floor_bytes, *budget_bytes).1,
+        in_module(at),
+        needed(*floor_bytes, *budget_bytes).0,
+        or_more(full),
+        less(floor_bytes.saturating_sub(reserve_bytes + host_bytes), *kept_bytes)
     )]
     OverBudget {
         /// What there is too little of: `memory` or `device memory`.
@@ -74,6 +79,8 @@ pub enum Error {
         reserve_bytes: u64,
         /// What of the floor is host memory.
         host_bytes: u64,
+        /// What tensors take that the program holds itself: inputs and kept results.
+        kept_bytes: u64,
         /// The tiers below that are full there: with more room on them, the floor may be lower.
         full: Vec<Tier>,
         /// The node that sets the floor.
@@ -151,9 +158,9 @@ pub enum Error {
         /// Dtype and shape.
         spec: String,
         /// Where it was made.
-        made_at: String,
+        made_at: Location,
         /// Where the step was evaluated.
-        evaluated_at: String,
+        evaluated_at: Location,
     },
     /// Backward reached a value whose history ended with an earlier step.
     #[error(
@@ -164,9 +171,9 @@ pub enum Error {
         /// Dtype and shape.
         spec: String,
         /// Where the value was made.
-        made_at: String,
+        made_at: Location,
         /// Where backward was called.
-        location: String,
+        location: Location,
     },
     /// Wrong use of a tensor: a read of the wrong dtype, backward of something without gradient...
     #[error("{message}\n  at {location}")]
@@ -174,13 +181,18 @@ pub enum Error {
         /// What is wrong and what to do.
         message: String,
         /// The caller's source line.
-        location: String,
+        location: Location,
     },
-    /// Tensors of two engines met in one operation.
-    #[error("tensors of different engines cannot meet in one operation\n  at {location}")]
+    /// Tensors or parameters of two engines met in one call.
+    #[error(
+        "{what}; engines share nothing\n  at {location}\n  hint: make both with one engine, or read the \
+         values and give them to the other with Engine::tensor()"
+    )]
     OtherEngine {
+        /// The call, and which of its tensors is of another engine.
+        what: String,
         /// The caller's source line.
-        location: String,
+        location: Location,
     },
     /// An engine cannot be built as asked.
     #[error("engine: {0}")]
@@ -200,6 +212,58 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error's code: it stays the same when the words change. `ERRORS.md` lists what each means.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Op { source, .. } => match &**source {
+                OpError::Shape { .. } => "HW0101",
+                OpError::DType { .. } => "HW0102",
+                OpError::Arity { .. } => "HW0103",
+                OpError::Attribute { .. } => "HW0104",
+                OpError::NotDifferentiable { .. } => "HW0105",
+                OpError::StaleCell { .. } => "HW0106",
+                OpError::NoKernel { .. } => "HW0107",
+                _ => "HW0100",
+            },
+            Self::Usage { .. } => "HW0110",
+            Self::OtherEngine { .. } => "HW0111",
+            Self::Expired { .. } => "HW0112",
+            Self::HistoryConsumed { .. } => "HW0113",
+            Self::Kernel { source, .. } => match source {
+                KernelError::IndexOutOfRange { .. } => "HW0201",
+                KernelError::NonFinite { .. } => "HW0202",
+                _ => "HW0200",
+            },
+            Self::NonFinite { .. } => "HW0202",
+            Self::Panic { .. } => "HW0203",
+            Self::Poisoned(_) => "HW0204",
+            Self::OverBudget { .. } => "HW0301",
+            Self::State { .. } => "HW0302",
+            Self::HostFull { .. } => "HW0303",
+            Self::DiskFull { .. } => "HW0304",
+            Self::Build(_) => "HW0305",
+            Self::Arena(_) => "HW0306",
+            Self::Disk { .. } => "HW0401",
+            Self::Files(_) => "HW0402",
+            Self::Saved(_) => "HW0403",
+            Self::Internal(_) => "HW0901",
+        }
+    }
+
+    /// The line of the user's program that it is about, if it is about one.
+    pub fn location(&self) -> Option<Location> {
+        match self {
+            Self::Op { location, .. }
+            | Self::Kernel { location, .. }
+            | Self::Panic { location, .. }
+            | Self::HistoryConsumed { location, .. }
+            | Self::Usage { location, .. }
+            | Self::OtherEngine { location, .. } => Some(*location),
+            Self::Expired { made_at, .. } => Some(*made_at),
+            _ => None,
+        }
+    }
+
     /// Whether there was no room for a tensor, in memory or below.
     pub(crate) fn is_full(&self) -> bool {
         matches!(
@@ -209,10 +273,10 @@ impl Error {
     }
 }
 
-/// As it is displayed, so that a `main` that answers this error tells it to people.
+/// The code, and what is displayed, so that a `main` that answers this error tells it to people.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
+        write!(f, "[{}] {self}", self.code())
     }
 }
 
@@ -256,6 +320,22 @@ fn or_more(full: &[Tier]) -> String {
     full.iter().map(more).collect()
 }
 
+/// A floor and a budget, told apart.
+fn needed(floor_bytes: u64, budget_bytes: u64) -> (String, String) {
+    Bytes::needed_of(Bytes(floor_bytes), Bytes(budget_bytes))
+}
+
+/// What the program itself could do with less of.
+fn less(tensor_bytes: u64, kept_bytes: u64) -> String {
+    if kept_bytes > tensor_bytes / 2 {
+        let kept = Bytes(kept_bytes);
+        return format!(
+            "or drop some of the inputs and kept tensors, which take {kept} of it between steps"
+        );
+    }
+    "or reduce the batch or the sequence length".to_owned()
+}
+
 fn in_module(module: &str) -> String {
     if module.is_empty() {
         String::new()
@@ -272,15 +352,15 @@ pub(crate) fn located(source: OpError, site: &Site) -> Error {
     Error::Op {
         source: Box::new(source),
         module: site.module.to_string(),
-        location: site.location.to_string(),
+        location: site.location,
     }
 }
 
 /// A misuse, with the place in the user's program.
-pub(crate) fn usage_error(message: impl Into<String>, location: &Location<'_>) -> Error {
+pub(crate) fn usage_error(message: impl Into<String>, location: Location) -> Error {
     Error::Usage {
         message: message.into(),
-        location: location.to_string(),
+        location,
     }
 }
 
@@ -298,4 +378,37 @@ pub(crate) fn describe_at(op: &str, site: &Site) -> String {
         format!(" in {module}")
     };
     format!("{op}{inside} at {}", site.location)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The codes in a text, each as often as it stands there.
+    fn codes(text: &str) -> Vec<&str> {
+        let starts = text.match_indices("HW").map(|(at, _)| &text[at..]);
+        let codes = starts.filter_map(|code| code.get(..6));
+        codes
+            .filter(|code| code[2..].parse::<u16>().is_ok())
+            .collect()
+    }
+
+    #[test]
+    fn every_code_is_documented_once() {
+        let source = include_str!("error.rs");
+        let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+        let used: BTreeSet<&str> = codes(source).into_iter().collect();
+        assert!(used.len() > 20);
+        let (library, _) = include_str!("../../../ERRORS.md")
+            .split_once("## The program")
+            .expect("two parts");
+        let documented = codes(library);
+        let once: BTreeSet<&str> = documented.iter().copied().collect();
+        assert_eq!(
+            once.len(),
+            documented.len(),
+            "a code stands twice: {documented:?}"
+        );
+        assert_eq!(once, used);
+    }
 }

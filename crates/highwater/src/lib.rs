@@ -74,7 +74,7 @@ mod tensor;
 pub use engine::builder::Builder;
 pub use engine::{Engine, OnPlan};
 pub use error::{Error, Result};
-pub use highwater_graph::{Category, CheckpointPolicy, DType, Layout, Shape};
+pub use highwater_graph::{Category, CheckpointPolicy, DType, Layout, Location, Shape};
 pub use highwater_memory as memory;
 pub use highwater_memory::Bytes;
 pub use highwater_ops::philox;

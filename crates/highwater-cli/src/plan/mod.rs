@@ -163,7 +163,14 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         });
         return Ok(ExitCode::SUCCESS);
     }
-    let Resolved { mut config, model } = resolve::run(&DiskFiles, &args.run)?;
+    let Resolved {
+        mut config,
+        model,
+        notes,
+    } = resolve::run(&DiskFiles, &args.run)?;
+    for note in &notes {
+        output::news(note);
+    }
     machine::find_rates(&DiskFiles, &mut config.machine)?;
     report::warn_of_budget(&config);
     let assumptions = Assumptions::measure(&config, &model)?;

@@ -62,8 +62,8 @@ fn headline(text: &mut String, report: &Report) {
             "  peak        {peak}, {left} below the budget, at {at}"
         );
     } else {
-        let missing = Bytes(f.floor_bytes.saturating_sub(f.budget_bytes));
-        let floor = Bytes(f.floor_bytes);
+        let missing = Bytes(f.floor_bytes.saturating_sub(f.budget_bytes)).rounded_up();
+        let (floor, budget) = Bytes::needed_of(Bytes(f.floor_bytes), budget);
         let _ = writeln!(
             text,
             "does not fit into {budget}: it needs {floor}, {missing} more"
@@ -86,7 +86,7 @@ fn headline(text: &mut String, report: &Report) {
     let _ = writeln!(
         text,
         "  floor       {}: no plan was found for less; set by {}",
-        Bytes(f.floor_bytes),
+        Bytes(f.floor_bytes).rounded_up(),
         place(&f.floor_at)
     );
     if !report.phases.is_empty() {

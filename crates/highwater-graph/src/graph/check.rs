@@ -93,10 +93,10 @@ impl Graph {
             cell: cell.map_or_else(|| "a dropped cell".to_owned(), |cell| cell.name.to_string()),
             wanted,
             current: cell.map_or(Version::default(), |cell| cell.evaluated),
-            read_at: site.location.to_string(),
+            read_at: site.location,
             written_at: cell
                 .and_then(|cell| cell.written_at)
-                .map_or_else(unknown, ToString::to_string),
+                .map_or_else(unknown, |location| location.to_string()),
         })
     }
 

@@ -1,10 +1,10 @@
 //! What a graph refuses, and that it is as before then.
 
 use super::{CellId, Graph, Operand, Phase, Site, Version};
+use crate::Location;
 use crate::{Backend, Category, Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::SmallVec;
 use std::hash::Hasher;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// An operation that is what a test makes of it.

@@ -6,11 +6,10 @@ use highwater_memory::{FileRead, Files};
 use serde::{Deserialize, Serialize};
 
 use super::DataError;
+use crate::npy::Npy;
 
 /// Bytes of a file that are in memory at once.
 const WINDOW_BYTES: usize = 64 << 10;
-/// The longest header of a `.npy` that is read.
-const NPY_HEADER_MAX: usize = 64 << 10;
 /// Bytes of llm.c's header, 256 numbers of 32 bits.
 const LLMC_HEADER_BYTES: u64 = 1024;
 /// llm.c's magic numbers, each with the one version that is known and its width.
@@ -262,71 +261,25 @@ fn bin_layout(file: &mut dyn FileRead, width: TokenWidth) -> Parsed {
 }
 
 fn npy_layout(file: &mut dyn FileRead) -> Parsed {
-    let not_npy = || Ok(Err("not a NumPy file".to_owned()));
-    if file.bytes() < 12 {
-        return not_npy();
-    }
-    let mut start = [0; 12];
-    file.read_exact_at(0, &mut start)?;
-    if &start[..6] != b"\x93NUMPY" {
-        return not_npy();
-    }
-    let (header_at, length) = match start[6] {
-        1 => (10, usize::from(u16::from_le_bytes([start[8], start[9]]))),
-        2 | 3 => {
-            let length = [start[8], start[9], start[10], start[11]];
-            (12, u32::from_le_bytes(length) as usize)
-        }
-        version => {
-            return Ok(Err(format!(
-                "NumPy's format version {version}; 1 to 3 are known"
-            )));
-        }
-    };
-    let data_at = header_at + length as u64;
-    if length > NPY_HEADER_MAX || data_at > file.bytes() {
-        return Ok(Err(format!(
-            "a header of {length} bytes; truncated or damaged"
-        )));
-    }
-    let mut header = vec![0; length];
-    file.read_exact_at(header_at, &mut header)?;
-    let header = String::from_utf8_lossy(&header);
-    Ok(npy_header(&header).map(|(element, tokens)| Layout {
-        element,
-        data_at,
-        tokens,
+    Ok(Npy::read(file)?.and_then(|npy| {
+        let element = match &*npy.descr {
+            "<u2" => Element::U16,
+            "<u4" => Element::U32,
+            "<i4" => Element::I32,
+            "<i8" => Element::I64,
+            found => {
+                return Err(format!(
+                    "element type {found}; expected <u2, <u4, <i4 or <i8 (uint16, uint32, int32, int64)"
+                ));
+            }
+        };
+        let &[tokens] = npy.shape.as_slice() else {
+            return Err(format!("shape {:?}; expected one dimension", npy.shape));
+        };
+        Ok(Layout {
+            element,
+            data_at: npy.data_at,
+            tokens,
+        })
     }))
-}
-
-/// Element type and count from a header: a Python literal such as
-/// `{'descr': '<u2', 'fortran_order': False, 'shape': (12,), }`.
-fn npy_header(header: &str) -> Result<(Element, u64), String> {
-    let value = |key: &str| {
-        let (_, rest) = header.split_once(&format!("'{key}'"))?;
-        rest.trim_start().strip_prefix(':').map(str::trim_start)
-    };
-    let descr = value("descr").and_then(|rest| rest.strip_prefix('\''));
-    let descr = descr.and_then(|rest| Some(rest.split_once('\'')?.0));
-    let element = match descr {
-        Some("<u2") => Element::U16,
-        Some("<u4") => Element::U32,
-        Some("<i4") => Element::I32,
-        Some("<i8") => Element::I64,
-        other => {
-            let found: String = other.unwrap_or("missing").chars().take(20).collect();
-            return Err(format!(
-                "element type {found}; expected <u2, <u4, <i4 or <i8 (uint16, uint32, int32, int64)"
-            ));
-        }
-    };
-    let shape = value("shape").and_then(|rest| rest.strip_prefix('('));
-    let shape = shape.and_then(|rest| Some(rest.split_once(')')?.0));
-    let shape = shape.ok_or("damaged header: no shape")?;
-    let mut extents = shape.split(',').map(str::trim).filter(|e| !e.is_empty());
-    if let (Some(Ok(tokens)), None) = (extents.next().map(str::parse), extents.next()) {
-        return Ok((element, tokens));
-    }
-    let shape: String = shape.chars().take(40).collect();
-    Err(format!("shape ({shape}); expected one dimension"))
 }

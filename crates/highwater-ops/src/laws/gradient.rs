@@ -4,11 +4,11 @@ use super::data::Numbers;
 use super::{Finding, Law, Laws, Trial, compare};
 use crate::evaluate::{EvaluateError, Values};
 use crate::{Array, Full};
+use highwater_graph::Location;
 use highwater_graph::{
     Backward, Category, DType, Graph, NodeId, OpError, Operand, Phase, Shape, Site, Spec,
 };
 use std::collections::BTreeMap;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Elements of an input whose gradient is compared with finite differences: in small samples, and

@@ -1,8 +1,8 @@
 use super::{LinearCrossEntropy, default_chunk_rows};
 use crate::evaluate::{EvaluateError, Values};
 use crate::{Array, OPS, Pool};
+use highwater_graph::Location;
 use highwater_graph::{Category, DType, Graph, Phase, Shape, Site, Spec};
-use std::panic::Location;
 use std::sync::Arc;
 
 fn run(rows: usize, label: f64) -> Result<Vec<Array>, EvaluateError> {

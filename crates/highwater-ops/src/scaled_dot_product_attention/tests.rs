@@ -183,7 +183,7 @@ fn large_scores_and_those_that_are_not_numbers() {
 fn site() -> Site {
     Site {
         module: "".into(),
-        location: std::panic::Location::caller(),
+        location: highwater_graph::Location::caller(),
         phase: Phase::Forward,
         checkpoint: None,
         grad_enabled: true,

@@ -11,6 +11,7 @@
 //!    storage exactly as the source's views do;
 //! 4. the results are added up in the order in which they came.
 
+use highwater_graph::Location;
 use highwater_graph::{
     Backward, CellId, Graph, Layout, NodeId, OpError, Operand, Phase, Shape, Site, Source, ValueId,
     Version,
@@ -18,7 +19,6 @@ use highwater_graph::{
 use highwater_ops::{Add, Copy, Full, ScatterViews};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// What a use of a source adds to its gradient.
@@ -40,7 +40,7 @@ pub(crate) type Gradients = Vec<(Source, Operand)>;
 pub(crate) fn backward(
     graph: &mut Graph,
     root: &Operand,
-    location: &'static Location<'static>,
+    location: Location,
 ) -> Result<Gradients, Stop> {
     let site = Site {
         module: "".into(),
@@ -117,7 +117,7 @@ impl Walk<'_> {
         }
     }
 
-    fn visit(&mut self, id: NodeId, location: &'static Location<'static>) -> Result<(), Stop> {
+    fn visit(&mut self, id: NodeId, location: Location) -> Result<(), Stop> {
         let node = self.graph.node(id);
         if !node.inputs.iter().any(|input| input.requires_grad) {
             return Ok(());

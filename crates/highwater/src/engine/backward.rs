@@ -7,17 +7,12 @@ use crate::error::{located, usage_error};
 use crate::pending::context::site;
 use crate::pending::handle::Handle;
 use crate::{Error, Result};
-use highwater_graph::{CellId, Operand, Phase, Source, ValueId};
+use highwater_graph::{CellId, Location, Operand, Phase, Source, ValueId};
 use highwater_ops::{Accumulate, Finite};
 use std::collections::BTreeSet;
-use std::panic::Location;
 use std::sync::Arc;
 
-pub(crate) fn backward(
-    engine: &Engine,
-    loss: &Arc<Handle>,
-    location: &'static Location<'static>,
-) -> Result<()> {
+pub(crate) fn backward(engine: &Engine, loss: &Arc<Handle>, location: Location) -> Result<()> {
     let mut state = engine.lock();
     let state = &mut *state;
     let mut root = state.operand(loss)?;
@@ -73,11 +68,7 @@ pub(crate) fn backward(
 }
 
 /// That no gradient reaches a value whose history was consumed, whoever still holds that value.
-fn check_leaves(
-    state: &State,
-    gradients: &walk::Gradients,
-    location: &'static Location<'static>,
-) -> Result<()> {
+fn check_leaves(state: &State, gradients: &walk::Gradients, location: Location) -> Result<()> {
     let reached = gradients.iter().filter_map(|(source, _)| match source {
         Source::Value(id) => state.pending.leaves.get(id),
         Source::Cell(..) => None,
@@ -85,8 +76,8 @@ fn check_leaves(
     match reached.into_iter().find(|leaf| leaf.consumed) {
         Some(leaf) => Err(Error::HistoryConsumed {
             spec: leaf.spec.to_string(),
-            made_at: leaf.made_at.to_string(),
-            location: location.to_string(),
+            made_at: leaf.made_at,
+            location,
         }),
         None => Ok(()),
     }
@@ -98,7 +89,7 @@ fn accumulate(
     state: &mut State,
     id: CellId,
     grad: Operand,
-    location: &'static Location<'static>,
+    location: Location,
 ) -> Result<()> {
     // Frozen since the forward pass, as in PyTorch.
     if state
@@ -134,7 +125,7 @@ fn leaf(
     state: &mut State,
     id: ValueId,
     grad: Operand,
-    location: &'static Location<'static>,
+    location: Location,
 ) -> Result<()> {
     let leaf = state.pending.leaves.get(&id);
     let Some(handle) = leaf.and_then(|leaf| leaf.handle.upgrade()) else {

@@ -26,7 +26,6 @@ use std::sync::{Arc, Mutex};
 pub(crate) const PIECE_BYTES: u64 = 32 << 20;
 
 /// How an engine is made. Every setting has a default.
-#[derive(Debug)]
 #[must_use = "a builder does nothing until build() is called"]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Builder {
@@ -49,6 +48,17 @@ pub struct Builder {
     disk_rates: DiskRates,
     disk_writes: bool,
     seed: u64,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("threads", &self.threads)
+            .field("policy", &self.policy)
+            .field("limits", &self.limits)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Address space of an arena at most. A process has 128 TiB of it, and may have several engines, of two

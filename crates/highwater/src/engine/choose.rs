@@ -11,10 +11,10 @@ use crate::problem::plan_cache::{About, Answer};
 use crate::report::told::Told;
 use crate::store::cells;
 use crate::{Error, Result};
+use highwater_graph::Location;
 use highwater_graph::{CellId, Graph, Operand, ValueId};
 use highwater_plan::{Families, Plan, Problem, Tier};
 use std::collections::BTreeSet;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// A plan, and what it is of.
@@ -197,6 +197,7 @@ impl Engine {
             budget_bytes: stated.budget,
             reserve_bytes: stated.process(tensors),
             host_bytes: stated.host,
+            kept_bytes: self.0.store.kept_bytes(),
             full: full_tiers(&compiled.problem, family),
             at: at.unwrap_or_default(),
             holder: holder.unwrap_or_else(|| "scratch memory".into()),

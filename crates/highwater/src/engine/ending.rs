@@ -7,17 +7,13 @@ use crate::engine::state::State;
 use crate::pending::Progress;
 use crate::run::execute::{Failed, execute};
 use crate::{Error, Result};
+use highwater_graph::Location;
 use highwater_graph::{Operand, ValueId};
 use std::collections::BTreeSet;
-use std::panic::Location;
 
 impl Engine {
     /// Ends the generation: handles become values of their own, or expire.
-    pub(crate) fn finish(
-        &self,
-        state: &mut State,
-        location: &'static Location<'static>,
-    ) -> Result<()> {
+    pub(crate) fn finish(&self, state: &mut State, location: Location) -> Result<()> {
         let adopted = state.adopt_grads();
         if state.pending.skip.is_some() {
             state.pending.graph.leave_out_updates();
@@ -33,7 +29,7 @@ impl Engine {
         &self,
         state: &mut State,
         failed: Failed,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Error {
         match failed.error {
             Error::OverBudget { .. } | Error::State { .. } => failed.error,
@@ -43,12 +39,7 @@ impl Engine {
 
     /// A failed evaluation: the graph is gone. If a cell may have been written, the engine is
     /// poisoned; otherwise all cells are as they were.
-    pub(crate) fn abandon(
-        &self,
-        state: &mut State,
-        failed: Failed,
-        location: &'static Location<'static>,
-    ) -> Error {
+    pub(crate) fn abandon(&self, state: &mut State, failed: Failed, location: Location) -> Error {
         let error = match failed.guard {
             Some(what) => Error::NonFinite {
                 what,

@@ -14,10 +14,9 @@ use crate::report::told::Told;
 use crate::run::execute::{Failed, execute};
 use crate::run::machine::Machine;
 use crate::{Error, Result};
-use highwater_graph::{CellId, Graph, NodeId, Operand, Source, ValueId, Version};
+use highwater_graph::{CellId, Graph, Location, NodeId, Operand, Source, ValueId, Version};
 use highwater_plan::Families;
 use std::collections::BTreeSet;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,11 +31,7 @@ struct Ready {
 impl Engine {
     /// Computes everything that is pending: updates, gradients, and of the other live handles those
     /// that are small or marked. The graph is gone afterwards.
-    pub(crate) fn evaluate_all(
-        &self,
-        state: &mut State,
-        location: &'static Location<'static>,
-    ) -> Result<()> {
+    pub(crate) fn evaluate_all(&self, state: &mut State, location: Location) -> Result<()> {
         state.memory.check_not_borrowed(true, location)?;
         let made = match self.ready_grads(state, location) {
             Ok(made) => made,
@@ -69,7 +64,7 @@ impl Engine {
         state: &mut State,
         targets: &BTreeSet<ValueId>,
         future: Option<&Operand>,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<()> {
         state.memory.check_not_borrowed(false, location)?;
         let request = Request {
@@ -89,7 +84,7 @@ impl Engine {
         &self,
         state: &mut State,
         next: &Operand,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<Operand> {
         self.evaluate_effects(state, Some(next), location)?;
         Ok(state.compact(Some(next)).unwrap_or_else(|| next.clone()))
@@ -101,7 +96,7 @@ impl Engine {
         &self,
         state: &mut State,
         future: Option<&Operand>,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<()> {
         state.memory.check_not_borrowed(true, location)?;
         let made = match self.ready_grads(state, location) {
@@ -138,8 +133,8 @@ impl Engine {
     }
 
     /// Eager mode: computes all that is pending now and waits for no write, keeping every value.
-    pub(crate) fn evaluate_now(&self, state: &mut State) -> Result<()> {
-        state.memory.check_not_borrowed(false, Location::caller())?;
+    pub(crate) fn evaluate_now(&self, state: &mut State, location: Location) -> Result<()> {
+        state.memory.check_not_borrowed(false, location)?;
         let awaiting = state.pending.awaiting(&state.memory.storages);
         let done = &state.pending.progress.done;
         let pending = |id: &NodeId| !done.contains(id) && !awaiting[id.index()];
@@ -154,7 +149,7 @@ impl Engine {
             future: None,
         };
         let result = self.evaluate(state, &request);
-        result.map_err(|failed| self.abandon_read(state, failed, Location::caller()))
+        result.map_err(|failed| self.abandon_read(state, failed, location))
     }
 
     pub(crate) fn evaluate(&self, state: &mut State, request: &Request<'_>) -> Result<(), Failed> {

@@ -6,22 +6,17 @@ use crate::pending::KEPT_BYTES;
 use crate::pending::context::site;
 use crate::{Error, Result};
 use highwater_graph::{
-    Category, CellId, Effect, Node, Operand, Phase, Site, Source, ValueId, Version,
+    Category, CellId, Effect, Location, Node, Operand, Phase, Site, Source, ValueId, Version,
 };
 use highwater_ops::Finite;
 use std::collections::BTreeSet;
-use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 impl Engine {
     /// Readies the pending gradients to be evaluated. With a disk, large ones are cells from the start,
     /// so that they need not all be in memory at once; answers the parameters whose gradients are. The
     /// others get storage of their own.
-    pub(crate) fn ready_grads(
-        &self,
-        state: &mut State,
-        location: &'static Location<'static>,
-    ) -> Result<Vec<CellId>> {
+    pub(crate) fn ready_grads(&self, state: &mut State, location: Location) -> Result<Vec<CellId>> {
         let made = self.assign_grads(state, location)?;
         self.own_grads(state, location)?;
         Ok(made)
@@ -31,7 +26,7 @@ impl Engine {
     /// of one number that stands for all), inputs and results of the user's that a backward answered
     /// as they are, values that another gradient or a tensor that outlives the evaluation has too.
     /// What stays uncopied becomes a cell with its storage, and is added to in place.
-    fn own_grads(&self, state: &mut State, location: &'static Location<'static>) -> Result<()> {
+    fn own_grads(&self, state: &mut State, location: Location) -> Result<()> {
         let kept = state.pending.kept_values();
         let mut taken: BTreeSet<ValueId> = kept.into_iter().collect();
         let graph = &state.pending.graph;
@@ -66,7 +61,7 @@ impl Engine {
         &self,
         state: &mut State,
         grad: Operand,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<Operand> {
         let copy = Arc::new(highwater_ops::Copy);
         let site = site(location, Phase::Backward);
@@ -84,7 +79,7 @@ impl Engine {
         &self,
         state: &mut State,
         is_written: impl Fn(CellId) -> bool,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<()> {
         let site = Site {
             grad_enabled: true,
@@ -124,7 +119,7 @@ impl Engine {
         &self,
         state: &mut State,
         parameters: &[CellId],
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<()> {
         let nodes = state.pending.graph.nodes();
         let is_guard =
@@ -173,11 +168,7 @@ impl Engine {
         before.into_iter().chain(added).collect()
     }
 
-    fn assign_grads(
-        &self,
-        state: &mut State,
-        location: &'static Location<'static>,
-    ) -> Result<Vec<CellId>> {
+    fn assign_grads(&self, state: &mut State, location: Location) -> Result<Vec<CellId>> {
         let mut made = Vec::new();
         if !self.0.tiers.any() {
             return Ok(made);
@@ -219,7 +210,7 @@ impl Engine {
         state: &mut State,
         parameter: CellId,
         grad: Operand,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<()> {
         let name = state.grad_name(parameter);
         let mut spec = grad.spec.clone();

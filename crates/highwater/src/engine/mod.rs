@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A training engine. Clones are the same engine. Tensors carry theirs; engines do not share
 /// anything.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Engine(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
@@ -59,6 +59,20 @@ pub(crate) struct Inner {
 
 /// Looks at a plan, and at the problem that it solves.
 pub type OnPlan = fn(&plan::Problem, &plan::Plan);
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("threads", &self.threads())
+            .field("policy", &self.0.policy)
+            .field("limits", &self.0.limits)
+            .field(
+                "state",
+                &format_args!("{}", highwater_memory::Bytes(self.state_bytes())),
+            )
+            .finish_non_exhaustive()
+    }
+}
 
 thread_local! {
     static DEFAULT: RefCell<Option<Engine>> = const { RefCell::new(None) };
@@ -258,7 +272,7 @@ impl Engine {
             if made.any(|id| state.awaits_writes(id)) {
                 self.evaluate_effects(state, None, site.location)?;
             }
-            self.evaluate_now(state)?;
+            self.evaluate_now(state, site.location)?;
         }
         Ok(outputs)
     }

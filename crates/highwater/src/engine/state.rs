@@ -10,9 +10,9 @@ use crate::report::told::Told;
 use crate::store::cells::{CellBytes, CellStore};
 use crate::store::memory::Memory;
 use crate::{Error, Result};
+use highwater_graph::Location;
 use highwater_graph::{Category, CellId, Graph, Operand, ValueId};
 use std::collections::BTreeMap;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Everything that changes: what is to be computed, who has bytes, what helps to plan, and what was
@@ -115,7 +115,7 @@ impl State {
     }
 
     /// As [`Pending::end`].
-    pub(crate) fn end(&mut self, location: &'static Location<'static>) {
+    pub(crate) fn end(&mut self, location: Location) {
         self.pending.end(&mut self.memory.storages, location);
     }
 

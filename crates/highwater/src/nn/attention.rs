@@ -53,7 +53,7 @@ impl CausalSelfAttention {
 /// [`crate::Error::Usage`] unless it has rank 3 and a width of three times a multiple of `heads`.
 #[track_caller]
 pub fn self_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
-    let location = std::panic::Location::caller();
+    let location = highwater_graph::Location::caller();
     let &[batch, length, width] = qkv.dims() else {
         let message = format!("attention takes [B, T, 3C], got {}", qkv.shape());
         return Err(crate::error::usage_error(message, location));
@@ -62,7 +62,14 @@ pub fn self_attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
         let message = format!("a width of {width} is not 3 x {heads} heads of equal size");
         return Err(crate::error::usage_error(message, location));
     }
-    let width = width / 3;
+    location.at(|| split_and_attend(qkv, [batch, length, width / 3], heads))
+}
+
+fn split_and_attend(
+    qkv: &Tensor,
+    [batch, length, width]: [usize; 3],
+    heads: usize,
+) -> Result<Tensor> {
     let split = |x: &Tensor| {
         x.reshape([batch, length, heads, width / heads])?
             .transpose(1, 2)

@@ -121,12 +121,23 @@ pub trait Visitor {
 }
 
 /// Whether a layer is in training mode. Clones are the same switch.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Mode(Arc<AtomicBool>);
 
 impl Default for Mode {
     fn default() -> Self {
         Self(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl std::fmt::Debug for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = if self.is_training() {
+            "training"
+        } else {
+            "evaluation"
+        };
+        write!(f, "Mode({name})")
     }
 }
 

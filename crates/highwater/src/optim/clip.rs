@@ -1,6 +1,6 @@
 //! Clipping by global norm.
 
-use super::take_grad;
+use super::{common_engine, take_grad};
 use crate::Result;
 use crate::engine::Engine;
 use crate::engine::state::State;
@@ -8,25 +8,23 @@ use crate::error::usage_error;
 use crate::pending::context::site;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
+use highwater_graph::Location;
 use highwater_graph::{Operand, Phase, Site};
 use highwater_ops::{ClipCoefficient, Finite, GradNorm, Mul};
 use std::collections::BTreeSet;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// The global 2-norm of the gradients, as `torch.nn.utils.get_total_norm`: the norm of each tensor's
 /// norm, so that no two gradients need to be there at once. A tensor that reads as a scalar.
 ///
 /// # Errors
-/// [`crate::Error::Usage`] if no parameter has a gradient.
+/// [`crate::Error::Usage`] if no parameter has a gradient; [`crate::Error::OtherEngine`] if they are of
+/// several engines.
 #[track_caller]
 pub fn grad_norm(parameters: &[Parameter]) -> Result<Tensor> {
     let location = Location::caller();
     let nothing = || usage_error("grad_norm: no parameter has a gradient", location);
-    let engine = parameters
-        .first()
-        .map(|parameter| parameter.engine().clone());
-    let engine = engine.ok_or_else(nothing)?;
+    let engine = common_engine("grad_norm", parameters, location)?.ok_or_else(nothing)?;
     let mut state = engine.lock();
     let state = &mut *state;
     let ids: BTreeSet<_> = parameters.iter().map(Parameter::id).collect();
@@ -61,14 +59,17 @@ fn norm_of_norms(
 /// the first update: that costs memory, which `plan` shows.
 ///
 /// # Errors
-/// [`crate::Error::Usage`] if no parameter has a gradient or `max_norm` is not positive.
+/// [`crate::Error::Usage`] if no parameter has a gradient or `max_norm` is not above 0 (an infinite one clips
+/// nothing), [`crate::Error::OtherEngine`] if they are of several engines; gradients are as they were then.
 #[track_caller]
 pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor> {
     let location = Location::caller();
-    let Some(engine) = parameters
-        .first()
-        .map(|parameter| parameter.engine().clone())
-    else {
+    // PyTorch scales by whatever it is given: a negative norm turns every gradient around.
+    if max_norm.is_nan() || max_norm as f32 <= 0.0 {
+        let message = format!("clip_grad_norm_: the norm must be a number above 0, not {max_norm}");
+        return Err(usage_error(message, location));
+    }
+    let Some(engine) = common_engine("clip_grad_norm_", parameters, location)? else {
         return Err(usage_error("clip_grad_norm_ of no parameters", location));
     };
     let mut state = engine.lock();

@@ -1,15 +1,15 @@
 //! Optimizers whose updates are one operation: groups of parameters, and the state of each.
 
 use super::pieces::{pieces, suffix};
-use super::{Optimizer, Stepped, check_settings, step, zero_grad};
+use super::{Optimizer, Stepped, check_settings, common_engine, step, zero_grad};
 use crate::engine::state::State;
+use crate::error::usage_error;
 use crate::pending::context::site;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
-use highwater_graph::{Category, CellId, Op, Operand, Phase};
-use std::collections::BTreeMap;
+use highwater_graph::{Category, Location, Op, Operand, Phase};
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// The settings of a group of parameters, and the update that follows from them: what tells one
@@ -27,6 +27,11 @@ pub trait Rule: std::fmt::Debug + Send {
     /// parameter is updated some rows at a time.
     fn update(&self, steps: u64) -> Arc<dyn Op>;
 
+    /// What is wrong with settings that cannot be together, each of them being within its bounds.
+    fn conflict(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Sets the learning rate.
     fn set_lr(&mut self, lr: f64);
 }
@@ -37,14 +42,12 @@ pub trait Rule: std::fmt::Debug + Send {
 /// as its gradient is final, so gradients do not pile up. The moments of a parameter of more than 64
 /// MiB lie in several tensors, each of some rows, and an update of its own belongs to each:
 /// [`Builder::piece_bytes`](crate::Builder::piece_bytes).
-#[derive(Debug)]
 pub struct Groups<R> {
     groups: Vec<R>,
     slots: Vec<Slot>,
 }
 
 /// A parameter and its state.
-#[derive(Debug)]
 struct Slot {
     group: usize,
     parameter: Parameter,
@@ -56,19 +59,25 @@ struct Slot {
 }
 
 /// What one node updates.
-#[derive(Debug)]
 struct Piece {
     /// Rows of the parameter; all of it if `None`.
     rows: Option<Range<usize>>,
     moments: Vec<Parameter>,
 }
 
+/// Refuses settings of a group that cannot be meant.
+fn check(rule: &impl Rule, location: Location) -> Result<()> {
+    check_settings(&rule.bounds(), location)?;
+    let conflict = rule.conflict();
+    conflict.map_or(Ok(()), |message| Err(usage_error(message, location)))
+}
+
 impl<R: Rule> Groups<R> {
     /// An optimizer over one group.
     ///
     /// # Errors
-    /// [`Error::Usage`] for settings that cannot be meant; [`Error::State`] if there is no room for
-    /// the moments.
+    /// [`Error::Usage`] for settings that cannot be meant; [`Error::OtherEngine`] for parameters of
+    /// several engines; [`Error::State`] if there is no room for the moments.
     #[track_caller]
     pub fn new(parameters: Vec<Parameter>, options: R) -> Result<Self> {
         Self::with_groups(vec![(parameters, options)])
@@ -80,18 +89,18 @@ impl<R: Rule> Groups<R> {
     /// As [`Groups::new`].
     #[track_caller]
     pub fn with_groups(groups: Vec<(Vec<Parameter>, R)>) -> Result<Self> {
+        let location = Location::caller();
         let mut all = Self {
             groups: Vec::new(),
             slots: Vec::<Slot>::new(),
         };
-        // Engines number their cells alike.
-        let mut seen: BTreeMap<CellId, Vec<Parameter>> = BTreeMap::new();
+        let parameters = groups.iter().flat_map(|(parameters, _)| parameters);
+        common_engine("an optimizer", parameters, location)?;
+        let mut seen = BTreeSet::new();
         for (group, (parameters, options)) in groups.into_iter().enumerate() {
-            check_settings(&options.bounds())?;
+            check(&options, location)?;
             for parameter in parameters {
-                let alike = seen.entry(parameter.id()).or_default();
-                if !alike.iter().any(|other| other.is(&parameter)) {
-                    alike.push(parameter.clone());
+                if seen.insert(parameter.id()) {
                     let slot = Slot::new(group, parameter, options.moments())?;
                     all.slots.push(slot);
                 }
@@ -101,13 +110,28 @@ impl<R: Rule> Groups<R> {
         Ok(all)
     }
 
-    /// The groups' settings, to be changed between steps. Which moments there are is settled when
-    /// the optimizer is made.
+    /// The groups' settings, to be changed between steps: the next step refuses those that cannot be
+    /// meant. Which moments there are is settled when the optimizer is made.
     pub fn groups_mut(&mut self) -> &mut [R] {
         &mut self.groups
     }
 
-    fn update(&mut self, keep: bool, location: &'static Location<'static>) -> Result<Stepped> {
+    fn update(&mut self, keep: bool, location: Location) -> Result<Stepped> {
+        for group in &self.groups {
+            check(group, location)?;
+        }
+        for slot in &self.slots {
+            if self.groups[slot.group].moments() != slot.kinds {
+                let message = format!(
+                    "the optimizer of `{}` was made with the moments {:?}, and its settings now ask for {:?}: \
+                     make another one",
+                    slot.parameter.name(),
+                    slot.kinds,
+                    self.groups[slot.group].moments()
+                );
+                return Err(usage_error(message, location));
+            }
+        }
         let parameters = self.parameters();
         let (updated, stepped) = step(&parameters, keep, location, &mut |state, index, grad| {
             let slot = &self.slots[index];
@@ -120,6 +144,15 @@ impl<R: Rule> Groups<R> {
             }
         }
         Ok(stepped)
+    }
+}
+
+impl<R: std::fmt::Debug> std::fmt::Debug for Groups<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Groups")
+            .field("groups", &self.groups)
+            .field("parameters", &self.slots.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -164,7 +197,7 @@ impl Slot {
         state: &mut State,
         op: &Arc<dyn Op>,
         grad: &Operand,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<()> {
         let site = site(location, Phase::Update);
         for piece in &self.pieces {
@@ -214,8 +247,11 @@ impl<R: Rule> Optimizer for Groups<R> {
         parameters.cloned().collect()
     }
 
-    fn set_lr(&mut self, lr: f64) {
+    #[track_caller]
+    fn set_lr(&mut self, lr: f64) -> Result<()> {
+        check_settings(&[("lr", lr, f64::INFINITY)], Location::caller())?;
         self.groups.iter_mut().for_each(|group| group.set_lr(lr));
+        Ok(())
     }
 
     fn state_dict(&self) -> Vec<(String, Parameter)> {

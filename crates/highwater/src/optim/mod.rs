@@ -18,8 +18,8 @@ use crate::pending::context::site;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
+use highwater_graph::Location;
 use highwater_graph::{CellId, Operand, Phase};
-use std::panic::Location;
 use std::sync::Arc;
 
 /// What became of a step.
@@ -75,7 +75,10 @@ pub trait Optimizer: std::fmt::Debug + Send {
     fn parameters(&self) -> Vec<Parameter>;
 
     /// Sets the learning rate of every group: an input of the step, not part of its structure.
-    fn set_lr(&mut self, lr: f64);
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a rate below 0 or none that an `f32` can hold; the old one stays.
+    fn set_lr(&mut self, lr: f64) -> Result<()>;
 
     /// Every tensor of the optimizer's own, by a name that follows the parameters' names, to be
     /// saved: `exp_avg.h.0.fc.weight`, or `exp_avg.wte.weight[0:10052]` where it belongs to some rows
@@ -101,21 +104,39 @@ pub trait Optimizer: std::fmt::Debug + Send {
 }
 
 /// Refuses settings that cannot be meant, as PyTorch's optimizers do: each of a name, a value and
-/// what it must be below.
-#[track_caller]
-fn check_settings(settings: &[(&str, f64, f64)]) -> Result<()> {
+/// what it must be below. Kernels compute in `f32`, which has to hold them.
+fn check_settings(settings: &[(&str, f64, f64)], location: Location) -> Result<()> {
     for &(name, value, below) in settings {
-        if !(0.0..below).contains(&value) {
+        if !(0.0..below).contains(&value) || value > f64::from(f32::MAX) {
             let most = if below.is_finite() {
                 format!(" and below {below}")
             } else {
                 String::new()
             };
             let message = format!("{name} must be a number from 0 up{most}, not {value}");
-            return Err(usage_error(message, Location::caller()));
+            return Err(usage_error(message, location));
         }
     }
     Ok(())
+}
+
+/// The engine of all parameters; none without parameters. One of another engine is refused by name, since
+/// ids of cells mean nothing to it.
+fn common_engine<'a>(
+    what: &str,
+    parameters: impl IntoIterator<Item = &'a Parameter>,
+    location: Location,
+) -> Result<Option<Engine>> {
+    let mut parameters = parameters.into_iter();
+    let Some(first) = parameters.next() else {
+        return Ok(None);
+    };
+    if let Some(other) = parameters.find(|other| !other.engine().same(first.engine())) {
+        let (other, first) = (other.name(), first.name());
+        let what = format!("{what}: `{other}` is of another engine than `{first}`");
+        return Err(Error::OtherEngine { what, location });
+    }
+    Ok(Some(first.engine().clone()))
 }
 
 /// Takes the gradient of a parameter out of the engine, as an operand of the pending graph. A
@@ -152,23 +173,12 @@ type Emit<'a> = dyn FnMut(&mut State, usize, Operand) -> Result<()> + 'a;
 fn step(
     parameters: &[Parameter],
     keep: bool,
-    location: &'static Location<'static>,
+    location: Location,
     emit: &mut Emit<'_>,
 ) -> Result<(Vec<bool>, Stepped)> {
-    let Some(engine) = parameters
-        .first()
-        .map(|parameter| parameter.engine().clone())
-    else {
+    let Some(engine) = common_engine("step()", parameters, location)? else {
         return Ok((Vec::new(), Stepped::Updated));
     };
-    if parameters
-        .iter()
-        .any(|parameter| !parameter.engine().same(&engine))
-    {
-        return Err(Error::OtherEngine {
-            location: location.to_string(),
-        });
-    }
     let mut state = engine.lock();
     engine.keep_read_cells(&mut state, |_| true, location)?;
     let ids: Vec<CellId> = parameters.iter().map(Parameter::id).collect();

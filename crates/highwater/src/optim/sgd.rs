@@ -40,8 +40,14 @@ impl Rule for SgdOptions {
         vec![
             ("lr", self.lr, f64::INFINITY),
             ("momentum", self.momentum, f64::INFINITY),
+            ("dampening", self.dampening, f64::INFINITY),
             ("weight_decay", self.weight_decay, f64::INFINITY),
         ]
+    }
+
+    fn conflict(&self) -> Option<&'static str> {
+        let possible = !self.nesterov || self.momentum > 0.0 && self.dampening == 0.0;
+        (!possible).then_some("Nesterov's momentum takes a momentum above 0 and a dampening of 0")
     }
 
     fn moments(&self) -> &'static [&'static str] {

@@ -1,8 +1,8 @@
 //! What surrounds a call: grad mode, module path, checkpoint. Per thread, as in PyTorch.
 
+use highwater_graph::Location;
 use highwater_graph::{Checkpoint, CheckpointPolicy, Phase, Site};
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 use std::sync::Arc;
 
 thread_local! {
@@ -54,7 +54,7 @@ pub(crate) fn in_checkpoint<R>(region: u32, f: impl FnOnce() -> R) -> R {
 }
 
 /// Where a node made now, called from `location`, comes from.
-pub(crate) fn site(location: &'static Location<'static>, phase: Phase) -> Site {
+pub(crate) fn site(location: Location, phase: Phase) -> Site {
     Site {
         module: MODULE.with_borrow(Arc::clone),
         location,

@@ -4,8 +4,8 @@ use crate::pending::Pending;
 use crate::store::Storage;
 use crate::store::memory::Storages;
 use crate::{Error, Result};
+use highwater_graph::Location;
 use highwater_graph::{Category, CellId, Layout, Operand, Source, Spec, ValueId};
-use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) spec: Spec,
-    pub(crate) made_at: &'static Location<'static>,
+    pub(crate) made_at: Location,
     kept: AtomicBool,
     state: Mutex<HandleState>,
 }
@@ -27,9 +27,7 @@ pub(crate) enum HandleState {
     /// A cell: reads see its newest version.
     Cell(Arc<CellHandle>),
     /// Not kept when the step was evaluated there.
-    Expired {
-        evaluated_at: &'static Location<'static>,
-    },
+    Expired { evaluated_at: Location },
 }
 
 #[derive(Debug)]
@@ -64,7 +62,7 @@ impl Concrete {
 pub(crate) struct Leaf {
     pub(crate) handle: Weak<Handle>,
     pub(crate) spec: Spec,
-    pub(crate) made_at: &'static Location<'static>,
+    pub(crate) made_at: Location,
     /// It had a history, which an evaluation consumed; otherwise the user wants its gradient.
     pub(crate) consumed: bool,
 }
@@ -101,11 +99,7 @@ impl Drop for CellHandle {
 }
 
 impl Handle {
-    pub(crate) fn new(
-        spec: Spec,
-        state: HandleState,
-        made_at: &'static Location<'static>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(spec: Spec, state: HandleState, made_at: Location) -> Arc<Self> {
         Arc::new(Self {
             spec,
             made_at,
@@ -115,21 +109,13 @@ impl Handle {
     }
 
     /// One for a value that is there.
-    pub(crate) fn concrete(
-        spec: Spec,
-        storage: Arc<Storage>,
-        made_at: &'static Location<'static>,
-    ) -> Arc<Self> {
+    pub(crate) fn concrete(spec: Spec, storage: Arc<Storage>, made_at: Location) -> Arc<Self> {
         let concrete = Concrete::new(storage, spec.layout.clone(), false);
         Self::new(spec, HandleState::Concrete(concrete), made_at)
     }
 
     /// One for an operand of the pending graph.
-    pub(crate) fn pending(
-        pending: &mut Pending,
-        operand: Operand,
-        made_at: &'static Location<'static>,
-    ) -> Arc<Self> {
+    pub(crate) fn pending(pending: &mut Pending, operand: Operand, made_at: Location) -> Arc<Self> {
         let spec = operand.spec.clone();
         let state = HandleState::Pending {
             generation: pending.generation,
@@ -211,12 +197,7 @@ impl Handle {
     }
 
     /// The graph of `current` was evaluated: the handle becomes a value of its own, or expires.
-    pub(crate) fn resolve(
-        &self,
-        current: u64,
-        storages: &Storages,
-        evaluated_at: &'static Location<'static>,
-    ) {
+    pub(crate) fn resolve(&self, current: u64, storages: &Storages, evaluated_at: Location) {
         let mut state = self.state();
         let HandleState::Pending {
             generation,
@@ -288,17 +269,17 @@ impl Handle {
                 let gone = || Error::Internal("a live handle's cell is gone".into());
                 pending.graph.read_cell(cell.id).ok_or_else(gone)
             }
-            HandleState::Expired { evaluated_at } => Err(self.expired(evaluated_at)),
+            HandleState::Expired { evaluated_at } => Err(self.expired(*evaluated_at)),
             // The graph it belonged to failed to evaluate.
             HandleState::Pending { .. } => Err(self.expired(self.made_at)),
         }
     }
 
-    fn expired(&self, evaluated_at: &Location<'_>) -> Error {
+    fn expired(&self, evaluated_at: Location) -> Error {
         Error::Expired {
             spec: self.spec.to_string(),
-            made_at: self.made_at.to_string(),
-            evaluated_at: evaluated_at.to_string(),
+            made_at: self.made_at,
+            evaluated_at,
         }
     }
 }

@@ -5,9 +5,8 @@ pub(crate) mod handle;
 
 use crate::store::memory::Storages;
 use handle::{Handle, HandleState, Leaf};
-use highwater_graph::{CellId, Graph, NodeId, Operand, Source, ValueId, Version};
+use highwater_graph::{CellId, Graph, Location, NodeId, Operand, Source, ValueId, Version};
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 /// Values of at most this many bytes outlive a step if somebody holds their handle.
@@ -256,7 +255,7 @@ impl Pending {
 
     /// The graph was evaluated, or given up: handles become values of their own, or expire, and
     /// nothing is pending.
-    pub(crate) fn end(&mut self, storages: &mut Storages, location: &'static Location<'static>) {
+    pub(crate) fn end(&mut self, storages: &mut Storages, location: Location) {
         let handles = self.handles.drain(..);
         for handle in handles.filter_map(|handle| handle.upgrade()) {
             handle.resolve(self.generation, storages, location);

@@ -129,7 +129,7 @@ pub(super) fn call(
     let located = |source: highwater_graph::OpError| Error::Op {
         source: Box::new(source),
         module: node.site.module.to_string(),
-        location: node.site.location.to_string(),
+        location: node.site.location,
     };
     let dtypes = |buffers: &'_ [Buffer]| -> SmallVec<[_; 8]> {
         buffers.iter().map(|buffer| buffer.spec.dtype).collect()
@@ -158,7 +158,7 @@ pub(super) fn call(
     // SAFETY: the graph had the operation infer the outputs from these inputs, and took the node for
     // this kernel; outputs lie over inputs, are left out, and scratch memory is as it declared.
     let run = || unsafe { kernel.launch(op, &mut args) };
-    let location = || node.site.location.to_string();
+    let location = node.site.location;
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) if machine.check_finite => check_finite(node, args.outputs),
         Ok(Ok(())) => Ok(()),
@@ -166,7 +166,7 @@ pub(super) fn call(
             op: op.name(),
             source,
             module: node.site.module.to_string(),
-            location: location(),
+            location,
         }),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -176,7 +176,7 @@ pub(super) fn call(
             Err(Error::Panic {
                 op: op.name(),
                 message: message.to_owned(),
-                location: location(),
+                location,
             })
         }
     }

@@ -5,9 +5,9 @@ use crate::Result;
 use crate::error::usage_error;
 use crate::store::Storage;
 use crate::store::cells::CellStore;
+use highwater_graph::Location;
 use highwater_graph::{CellId, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::Location;
 use std::sync::Arc;
 
 /// Storage of the pending graph's values that have their own.
@@ -32,11 +32,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Refuses to compute while user code has the bytes of a cell in hand that it would read or
     /// write.
-    pub(crate) fn check_not_borrowed(
-        &self,
-        writes: bool,
-        location: &'static Location<'static>,
-    ) -> Result<()> {
+    pub(crate) fn check_not_borrowed(&self, writes: bool, location: Location) -> Result<()> {
         if self.borrowed.values().all(|&count| count > 0 && !writes) {
             return Ok(());
         }

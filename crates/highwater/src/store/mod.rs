@@ -205,6 +205,16 @@ impl Store {
         });
     }
 
+    /// Bytes of inputs and of results that outlived their step.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let statistics = self.events.statistics();
+        let kinds = [Kind::Input, Kind::Activation];
+        kinds
+            .iter()
+            .map(|&kind| statistics.category(kind).current)
+            .sum()
+    }
+
     /// Bytes that all together may map.
     pub(crate) fn budget(&self) -> u64 {
         self.budget.load(Ordering::Acquire)

@@ -4,9 +4,9 @@ use super::Tensor;
 use super::parameter::Parameter;
 use crate::Result;
 use crate::pending::context::site;
+use highwater_graph::Location;
 use highwater_graph::{Category, Phase, Shape, Source};
 use std::ops::Deref;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// How many writes of one buffer may be pending: who never trains still reads bounded graphs.
@@ -62,7 +62,7 @@ impl Buffer {
     pub fn assign(&self, value: &Tensor) -> Result<()> {
         let location = Location::caller();
         let engine = self.engine();
-        super::check_one_engine(&[self, value], location)?;
+        super::check_one_engine("assign", &[self, value], location)?;
         let mut state = engine.lock();
         let state = &mut *state;
         let cell = state.pending.graph.cell(self.id());

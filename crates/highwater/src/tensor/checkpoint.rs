@@ -6,8 +6,8 @@ use crate::engine::state::State;
 use crate::error::usage_error;
 use crate::pending::context::in_checkpoint;
 use crate::tensor::Tensor;
+use highwater_graph::Location;
 use highwater_graph::{CheckpointPolicy, NodeId, Phase, Shape};
-use std::panic::Location;
 
 /// Runs `f` once, now, and has the planner drop what it makes after the forward part and compute it
 /// again when backward wants it, as `torch.utils.checkpoint.checkpoint`. What `f` returns is kept or

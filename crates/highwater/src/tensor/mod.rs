@@ -2,7 +2,9 @@
 
 pub(crate) mod buffer;
 pub(crate) mod checkpoint;
+mod debug;
 mod operations;
+mod operators;
 pub(crate) mod parameter;
 mod views;
 
@@ -13,11 +15,11 @@ use crate::error::{located, usage_error};
 use crate::pending::context::{is_grad_enabled, site};
 use crate::pending::handle::{CellHandle, Handle, HandleState};
 use crate::{Error, Result, store::raw};
+use highwater_graph::Location;
 use highwater_graph::{Category, DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec};
 use highwater_ops::Element;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// A tensor: static shape and dtype, and values that exist when they are asked for.
@@ -25,7 +27,7 @@ use std::sync::Arc;
 /// Operations build a graph; nothing is computed until an optimizer's `step()`, `eval(..)`, or a
 /// read such as [`Tensor::item`]. Clones are the same tensor. See the crate's documentation for what
 /// outlives a step.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Tensor {
     pub(crate) engine: Engine,
     pub(crate) handle: Arc<Handle>,
@@ -77,7 +79,7 @@ impl Tensor {
     fn filled(
         engine: &Engine,
         spec: Spec,
-        location: &'static Location<'static>,
+        location: Location,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Self> {
         let storage = engine.alloc(spec.bytes(), Category::Input, "an input")?;
@@ -95,7 +97,7 @@ impl Tensor {
         engine: &Engine,
         cell: Arc<CellHandle>,
         spec: Spec,
-        made_at: &'static Location<'static>,
+        made_at: Location,
     ) -> Self {
         let handle = Handle::new(spec, HandleState::Cell(cell), made_at);
         Self::from_handle(engine, handle)
@@ -106,7 +108,7 @@ impl Tensor {
         engine: &Engine,
         state: &mut State,
         operand: Operand,
-        made_at: &'static Location<'static>,
+        made_at: Location,
     ) -> Self {
         Self::from_handle(
             engine,
@@ -139,7 +141,7 @@ impl Tensor {
     fn apply_at(
         op: Arc<dyn Op>,
         inputs: &[&Self],
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Result<SmallVec<[Self; 2]>> {
         let Some(first) = inputs.first() else {
             return Err(usage_error(
@@ -147,7 +149,7 @@ impl Tensor {
                 location,
             ));
         };
-        check_one_engine(inputs, location)?;
+        check_one_engine(op.name(), inputs, location)?;
         let engine = &first.engine;
         let mut state = engine.lock();
         let operands: Result<SmallVec<[Operand; 4]>> = inputs
@@ -162,7 +164,7 @@ impl Tensor {
     /// Sees the same elements through another layout.
     pub(crate) fn view(
         &self,
-        location: &'static Location<'static>,
+        location: Location,
         layout: impl FnOnce(&Layout) -> Option<Layout>,
         refused: impl FnOnce() -> String,
     ) -> Result<Self> {
@@ -340,7 +342,7 @@ impl Tensor {
     }
 
     /// Sees to it that the value is in storage of its own.
-    fn evaluate(&self, state: &mut State, location: &'static Location<'static>) -> Result<Operand> {
+    fn evaluate(&self, state: &mut State, location: Location) -> Result<Operand> {
         if let Some(why) = &state.poisoned {
             return Err(Error::Poisoned(why.clone()));
         }
@@ -407,13 +409,15 @@ impl Engine {
 }
 
 /// That tensors that meet in an operation are of one engine.
-fn check_one_engine(tensors: &[&Tensor], location: &'static Location<'static>) -> Result<()> {
-    let mut engines = tensors.iter().map(|tensor| &tensor.engine);
-    match engines.next() {
-        Some(first) if !engines.all(|other| other.same(first)) => Err(Error::OtherEngine {
-            location: location.to_string(),
-        }),
-        _ => Ok(()),
+fn check_one_engine(what: &str, tensors: &[&Tensor], location: Location) -> Result<()> {
+    let other = |tensor: &&Tensor| !tensor.engine.same(&tensors[0].engine);
+    match tensors.iter().position(other) {
+        Some(index) => {
+            let spec = &tensors[index].handle.spec;
+            let what = format!("{what}: input {index}, {spec}, is of another engine than input 0");
+            Err(Error::OtherEngine { what, location })
+        }
+        None => Ok(()),
     }
 }
 

@@ -7,14 +7,14 @@ use crate::pending::handle::CellHandle;
 use crate::store::Storage;
 use crate::tensor::Tensor;
 use crate::{Error, Result, store::raw};
+use highwater_graph::Location;
 use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};
 use std::ops::Deref;
-use std::panic::Location;
 use std::sync::Arc;
 
 /// A trained tensor, as `torch.nn.Parameter`. Clones are the same parameter, so a weight is tied by
 /// cloning it. Used wherever a tensor is; reads see the newest version.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Parameter {
     tensor: Tensor,
     cell: Arc<CellHandle>,
@@ -110,6 +110,7 @@ impl Parameter {
     }
 
     /// State that `init` fills; of zeros without it: moments, running statistics.
+    #[track_caller]
     pub(crate) fn cell(
         engine: &Engine,
         name: &str,
@@ -126,7 +127,7 @@ impl Parameter {
         Self::of_spec(engine, name, spec, (category, requires_grad), fill)
     }
 
-    fn spec(dtype: DType, shape: &Shape, location: &'static Location<'static>) -> Result<Spec> {
+    fn spec(dtype: DType, shape: &Shape, location: Location) -> Result<Spec> {
         let absurd = || usage_error(format!("{shape} is no shape for a tensor"), location);
         Ok(Spec::contiguous(
             dtype,

@@ -4,8 +4,8 @@
 use crate::Result;
 use crate::error::usage_error;
 use crate::tensor::Tensor;
+use highwater_graph::Location;
 use highwater_graph::{RANK_MAX, Shape};
-use std::panic::Location;
 
 impl Tensor {
     /// Swaps two dimensions: a view.
@@ -71,9 +71,8 @@ impl Tensor {
             return Err(usage_error(message, Location::caller()));
         }
         let length = extent / chunks;
-        (0..chunks)
-            .map(|i| self.narrow(dim, i * length, length))
-            .collect()
+        let part = |i| self.narrow(dim, i * length, length);
+        Location::caller().at(|| (0..chunks).map(part).collect())
     }
 
     /// Repeats dimensions of extent 1, as `tensor.expand`: a view.
@@ -126,11 +125,12 @@ fn no_dimension(what: &str, dim: usize, shape: &Shape) -> String {
 /// Refuses a shape whose elements cannot be counted.
 #[track_caller]
 fn checked(shape: &Shape, what: &str) -> Result<Shape> {
+    let location = Location::caller();
     Shape::checked(shape).ok_or_else(|| {
         let message = format!(
             "{what}: the shape {shape} has more than {RANK_MAX} dimensions, or more elements than \
              any memory"
         );
-        usage_error(message, Location::caller())
+        usage_error(message, location)
     })
 }

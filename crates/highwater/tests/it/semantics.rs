@@ -5,7 +5,9 @@ use crate::train::{PLAIN, Recipe, assert_same_bits, train};
 use highwater::nn::{Linear, join};
 use highwater::op::{Args, Cost, DTypes, Effect, KernelError, Op, OpError, Spec};
 use highwater::op::{SmallVec, smallvec};
-use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_};
+use highwater::optim::{
+    AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_, grad_norm,
+};
 use highwater::{Engine, Error, Module, Parameter, Result, Tensor, no_grad, scope};
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -255,9 +257,11 @@ fn backward_through_a_consumed_history_says_so() {
     else {
         panic!("{error}")
     };
-    assert!(made_at.contains("semantics.rs"), "{made_at}");
+    assert!(made_at.file().ends_with("semantics.rs"), "{made_at}");
     assert!(
-        location.contains(&format!("semantics.rs:{line}:")),
+        location
+            .to_string()
+            .contains(&format!("semantics.rs:{line}:")),
         "{location}"
     );
     assert!(p.grad().is_none());
@@ -341,10 +345,21 @@ fn tensors_of_two_engines_do_not_meet() {
     let (one, other) = (engine(), engine());
     let (p, q) = (parameter(&one, &[1.0]), parameter(&other, &[1.0]));
     assert!(matches!(p.add(&q), Err(Error::OtherEngine { .. })));
-    let mut optimizer = sgd(&[&p, &q], 1.0);
+    let both = [p.clone(), q.clone()];
+    q.set_name("other.weight");
     p.sum().unwrap().backward().unwrap();
-    assert!(matches!(optimizer.step(), Err(Error::OtherEngine { .. })));
+    q.sum().unwrap().backward().unwrap();
+    for refused in [
+        Sgd::new(both.to_vec(), SgdOptions::default()).err(),
+        clip_grad_norm_(&both, 1.0).err(),
+        grad_norm(&both).err(),
+    ] {
+        let error = refused.unwrap();
+        assert!(matches!(error, Error::OtherEngine { .. }), "{error}");
+        assert!(error.to_string().contains("`other.weight`"), "{error}");
+    }
     assert_eq!(grad(&p).unwrap(), [1.0]);
+    assert_eq!(grad(&q).unwrap(), [1.0]);
 }
 
 #[test]
@@ -362,7 +377,9 @@ fn wrong_shapes_name_operation_module_and_line() {
     };
     assert_eq!(module, "h.3.mlp");
     assert!(
-        location.contains(&format!("semantics.rs:{line}:")),
+        location
+            .to_string()
+            .contains(&format!("semantics.rs:{line}:")),
         "{location}"
     );
     let text = error.to_string();
@@ -384,7 +401,7 @@ fn wrong_shapes_name_operation_module_and_line() {
     ];
     for error in errors {
         assert!(
-            matches!(&error, Error::Usage { location, .. } if location.contains("semantics.rs"))
+            matches!(&error, Error::Usage { location, .. } if location.file().ends_with("semantics.rs"))
         );
     }
 }
@@ -688,7 +705,7 @@ fn a_kernel_that_fails_between_updates_poisons_the_engine() {
         panic!("{error}")
     };
     assert_eq!((*op, module.as_str()), ("halfway", "broken"));
-    assert!(location.contains("semantics.rs"), "{location}");
+    assert!(location.file().ends_with("semantics.rs"), "{location}");
     assert_poisoned(&engine, &q, &mut optimizer);
     assert!(matches!(
         engine.tensor(&[1.0], [1]).unwrap().relu(),
@@ -741,7 +758,7 @@ fn an_index_out_of_range_is_an_error_and_the_engine_goes_on() {
         (*op, source, module.as_str()),
         ("embedding", &expected, "wte")
     );
-    assert!(location.contains("semantics.rs"), "{location}");
+    assert!(location.file().ends_with("semantics.rs"), "{location}");
     assert!(engine.check_poison().is_ok());
     assert_eq!(values(&table), before);
     loss(&[1, 9]).backward().unwrap();
@@ -901,7 +918,7 @@ fn groups_have_their_own_settings_and_the_rate_may_change() {
     optimizer.groups_mut()[1].lr = 0.2;
     let (a, b) = step(&mut optimizer);
     assert!((a - 0.8).abs() < 1e-6 && (b - 0.8).abs() < 1e-6, "{a} {b}");
-    optimizer.set_lr(0.0);
+    optimizer.set_lr(0.0).unwrap();
     assert_eq!(step(&mut optimizer), (a, b));
     assert_eq!(optimizer.steps(), 3);
 }

@@ -186,7 +186,7 @@ impl Runner {
                 return Ok(stepped(self.optimizers[*number].step_keep_grads()?));
             }
             Statement::SetLr { optimizer, lr } => {
-                self.optimizers[*optimizer].set_lr(*lr);
+                self.optimizers[*optimizer].set_lr(*lr).expect("a rate");
             }
             Statement::SetRequiresGrad {
                 parameter,

@@ -1,0 +1,139 @@
+//! What the engine refuses, in the words of who uses the program: flags instead of methods, modules
+//! instead of lines of a source that nobody has at hand.
+
+use highwater::Error;
+use highwater::op::KernelError;
+
+use crate::error::{Code, Failure};
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = code(&error);
+        if code == Code::Internal {
+            // Whoever mends it needs the lines.
+            return Self::new(code, error.to_string()).id(error.code());
+        }
+        let (message, hints) = without_lines(&error.to_string());
+        let failure = Self::new(code, message).id(error.code());
+        let hints = match &error {
+            Error::HostFull { .. } => vec!["give --host-memory a larger SIZE".to_owned()],
+            Error::DiskFull { .. } => {
+                vec!["give --disk a larger SIZE, or the run more --memory".to_owned()]
+            }
+            Error::State { .. } => vec![
+                "give the run more --memory; parameters, moments and what is kept between steps have to fit"
+                    .to_owned(),
+            ],
+            Error::Build(text) if text.contains("the budget is") => {
+                vec!["give the run more --memory".to_owned()]
+            }
+            Error::Kernel {
+                source: KernelError::IndexOutOfRange { .. },
+                ..
+            } => vec!["the data has a token that the model does not know".to_owned()],
+            Error::NonFinite { .. } | Error::Kernel { .. } => vec![
+                "a lower --lr or --clip 1 may prevent it; what was saved before is whole".to_owned(),
+            ],
+            _ => hints,
+        };
+        hints.into_iter().fold(failure, Self::hint)
+    }
+}
+
+fn code(error: &Error) -> Code {
+    match error {
+        Error::OverBudget { .. }
+        | Error::State { .. }
+        | Error::HostFull { .. }
+        | Error::Build(_) => Code::Budget,
+        Error::NonFinite { .. }
+        | Error::Kernel {
+            source: KernelError::NonFinite { .. },
+            ..
+        } => Code::NonFinite,
+        Error::Kernel {
+            source: KernelError::IndexOutOfRange { .. },
+            ..
+        }
+        | Error::Disk { .. }
+        | Error::DiskFull { .. }
+        | Error::Files(_)
+        | Error::Saved(_) => Code::Files,
+        _ => Code::Internal,
+    }
+}
+
+/// A text without lines of source, and the hints that it ends with.
+fn without_lines(text: &str) -> (String, Vec<String>) {
+    let (mut message, mut hints) = (String::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(hint) = line.strip_prefix("  hint: ") {
+            hints.push(hint.to_owned());
+        } else if let Some(place) = line.strip_prefix("  at ") {
+            if let Some((_, module)) = place.split_once(", in ") {
+                message = format!("{message} (in {module})");
+            }
+        } else {
+            let said = without_places(line);
+            message = if message.is_empty() {
+                said
+            } else {
+                format!("{message}\n{said}")
+            };
+        }
+    }
+    (message, hints)
+}
+
+/// A line of text without any ` at FILE.rs:LINE:COLUMN`.
+fn without_places(line: &str) -> String {
+    let mut parts = line.split(" at ");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find([' ', ';', ',']).unwrap_or(part.len());
+        let (place, rest) = part.split_at(end);
+        if place.contains(".rs:") {
+            kept.push_str(rest);
+        } else {
+            kept = format!("{kept} at {part}");
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_source_are_not_told() {
+        let error = Error::NonFinite {
+            what: "the loss",
+            node: "linear in h.3 at crates/models/src/gpt2.rs:12:9".to_owned(),
+        };
+        let failure = Failure::from(error).to_string();
+        assert!(failure.starts_with("error[HW0202]: the loss is not finite"));
+        assert!(
+            failure.contains("linear in h.3\nhint: a lower --lr"),
+            "{failure}"
+        );
+        let (message, hints) = without_lines(
+            "no room at all at src/a.rs:1:2; here\n  at src/b.rs:3:4, in h.1\n  hint: more",
+        );
+        assert_eq!(message, "no room at all; here (in h.1)");
+        assert_eq!(hints, ["more"]);
+    }
+
+    #[test]
+    fn hints_name_flags() {
+        let full = Error::HostFull {
+            what: "a moment".to_owned(),
+            bytes: 5 << 20,
+            room_bytes: 9 << 20,
+            taken_bytes: 8 << 20,
+        };
+        let failure = Failure::from(full).to_string();
+        assert!(failure.contains("--host-memory"), "{failure}");
+        assert!(!failure.contains("Builder"), "{failure}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The parameters and buffers of a module as one `.safetensors` file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use highwater::{DType, Error, Module, Parameter, Result};
+use highwater_memory::{DiskFiles, Files};
+use safetensors::Dtype;
+
+use crate::weights::{
+    TensorSpec, WeightsError, WeightsProblem, WeightsReader, WeightsSink, WeightsWriter,
+};
+
+/// Saves the parameters and buffers of a module under their names, as `safetensors.torch.save_file(model.state_dict())`:
+/// all of the file or nothing. A tied parameter stands once.
+///
+/// # Errors
+/// [`Error::Files`] if the file cannot be written; [`Error::Usage`] while an update is pending.
+pub fn save<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()> {
+    save_in(&DiskFiles, module, path.as_ref())
+}
+
+/// Loads what [`save`] wrote, or any file with just these tensors, as `load_state_dict(strict=True)`. Floats
+/// of another width become those of the parameter where it holds `f32`.
+///
+/// # Errors
+/// [`Error::Files`] for a file that cannot be read; [`Error::Saved`] for one that is damaged, or has other
+/// names or shapes: nothing was loaded then; [`Error::Usage`] while something pending uses a parameter.
+pub fn load<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()> {
+    load_in(&DiskFiles, module, path.as_ref())
+}
+
+/// Parameters and buffers.
+fn named<M: Module + ?Sized>(module: &M) -> Vec<(String, Parameter)> {
+    module.state_dict().into_iter().collect()
+}
+
+fn save_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".tmp");
+    let part = PathBuf::from(part);
+    let written = write_tensors(files.create(&part)?, path, &named(module))?;
+    written.map_err(told)?;
+    files.rename(&part, path)?;
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    Ok(files.sync_dir(folder.unwrap_or(Path::new(".")))?)
+}
+
+fn load_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Result<()> {
+    let named = named(module);
+    let mut reader = WeightsReader::open(files, path).map_err(told)?;
+    let names: Vec<&String> = named.iter().map(|(name, _)| name).collect();
+    let wrong = |problem: String| Error::Saved(format!("{}: {problem}", path.display()));
+    if let Some(name) = reader.tensors().keys().find(|name| !names.contains(name)) {
+        return Err(wrong(format!(
+            "`{name}` is unexpected: the model has no such parameter"
+        )));
+    }
+    for (name, parameter) in &named {
+        let Some(info) = reader.tensors().get(name) else {
+            return Err(wrong(format!("`{name}` is missing")));
+        };
+        let shape = parameter.shape();
+        if info.shape != parameter.dims() {
+            return Err(wrong(format!(
+                "`{name}` has the shape {:?}, not {shape}",
+                info.shape
+            )));
+        }
+        let dtype = parameter.dtype();
+        if dtype != DType::F32 && info.dtype != file_dtype(dtype) {
+            return Err(wrong(format!(
+                "`{name}` holds {:?}, not {dtype}",
+                info.dtype
+            )));
+        }
+    }
+    for (name, parameter) in &named {
+        let read = if parameter.dtype() == DType::F32 {
+            parameter.with_values_mut(|own| reader.read_f32(name, parameter.dims(), own))?
+        } else {
+            parameter.with_bytes_mut(|own| reader.read_bytes(name, own))?
+        };
+        read.map_err(told)?;
+    }
+    Ok(())
+}
+
+/// Writes tensors as a safetensors file that is open already, one after the other without a copy. Errors of
+/// the file, the inner ones, name it `path`.
+///
+/// # Errors
+/// [`Error::Usage`] while an update is pending; [`WeightsError`] if the file cannot be written.
+pub fn write_tensors<W: WeightsSink>(
+    file: W,
+    path: &Path,
+    tensors: &[(String, Parameter)],
+) -> Result<Result<(), WeightsError>> {
+    let spec = |(name, parameter): &(String, Parameter)| TensorSpec {
+        name: name.clone(),
+        dtype: file_dtype(parameter.dtype()),
+        shape: parameter.dims().to_vec(),
+    };
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    let specs = tensors.iter().map(spec).collect();
+    let mut writer = match WeightsWriter::begin(file, path, specs, &metadata) {
+        Ok(writer) => writer,
+        Err(error) => return Ok(Err(error)),
+    };
+    for (name, parameter) in tensors {
+        if let Err(error) = parameter.with_bytes(|bytes| writer.write_bytes(name, bytes))? {
+            return Ok(Err(error));
+        }
+    }
+    Ok(writer.finish())
+}
+
+/// What a parameter's elements are called in a file.
+fn file_dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F64 => Dtype::F64,
+        DType::BF16 => Dtype::BF16,
+        DType::F16 => Dtype::F16,
+        DType::I64 => Dtype::I64,
+        DType::U32 => Dtype::U32,
+        DType::U8 => Dtype::U8,
+        DType::Bool => Dtype::BOOL,
+        _ => Dtype::F32,
+    }
+}
+
+fn told(error: WeightsError) -> Error {
+    match error.problem {
+        WeightsProblem::Files(error) => Error::Files(error),
+        _ => Error::Saved(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use highwater::Engine;
+    use highwater::nn::Linear;
+    use highwater_memory::files::MemoryFiles;
+
+    fn linear(inputs: usize, seed: u64) -> Linear {
+        let engine = Engine::builder().threads(1).arena(1 << 20).seed(seed);
+        Linear::new(&engine.build().unwrap(), inputs, 3, true).unwrap()
+    }
+
+    fn values(linear: &Linear) -> Vec<f32> {
+        let parameters = linear.parameters();
+        parameters
+            .iter()
+            .flat_map(|p| p.to_vec::<f32>().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn what_was_saved_is_loaded() {
+        let (files, path) = (MemoryFiles::new(), Path::new("/a.safetensors"));
+        let (one, other) = (linear(4, 1), linear(4, 2));
+        save_in(&files, &one, path).unwrap();
+        assert_ne!(values(&one), values(&other));
+        load_in(&files, &other, path).unwrap();
+        assert_eq!(values(&one), values(&other));
+        assert!(
+            files
+                .metadata(Path::new("/a.safetensors.tmp"))
+                .unwrap()
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn another_model_is_refused_and_keeps_its_values() {
+        let (files, path) = (MemoryFiles::new(), Path::new("/a.safetensors"));
+        save_in(&files, &linear(4, 1), path).unwrap();
+        let wide = linear(5, 2);
+        let before = values(&wide);
+        let refused = load_in(&files, &wide, path).unwrap_err().to_string();
+        assert!(
+            refused.contains("/a.safetensors: `weight` has the shape [3, 4], not [3, 5]"),
+            "{refused}"
+        );
+        assert_eq!(values(&wide), before);
+        let both = vec![linear(4, 1), linear(4, 2)];
+        let refused = load_in(&files, &both, path).unwrap_err().to_string();
+        assert!(refused.contains("is unexpected"), "{refused}");
+        save_in(&files, &both, path).unwrap();
+        let missing = vec![linear(4, 1), linear(4, 2), linear(4, 3)];
+        let refused = load_in(&files, &missing, path).unwrap_err().to_string();
+        assert!(refused.contains("`2.weight` is missing"), "{refused}");
+        let nowhere = load_in(&files, &wide, Path::new("/none")).unwrap_err();
+        assert!(matches!(nowhere, Error::Files(_)), "{nowhere}");
+    }
+}

@@ -1,0 +1,95 @@
+//! `+`, `-`, `*`, `/` of tensors and numbers, and `-x`: what the methods of the same meaning do.
+//!
+//! An operator answers a `Result`, as its method does: shapes that do not broadcast are an error to be handled
+//! and never a panic. What an operator answered can be the operand of the next one, so that a `?` is wanted
+//! only at the end: `(&x * &w + &b)?`, `(&a - &b * &c)?`. Where nothing else is a tensor it is wanted earlier:
+//! `((&a * &b)? + (&c * &d)?)?`, `((&a + &b)? * 0.5)?`.
+
+use super::Tensor;
+use crate::Result;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+macro_rules! operator {
+    ($($trait:ident $name:ident $scalar:ident;)*) => {$(
+        operator!(@pair $trait $name, &Tensor, &Tensor, |a, b| Tensor::$name(a, b));
+        operator!(@pair $trait $name, &Tensor, Tensor, |a, b| Tensor::$name(a, &b));
+        operator!(@pair $trait $name, Tensor, &Tensor, |a, b| Tensor::$name(&a, b));
+        operator!(@pair $trait $name, Tensor, Tensor, |a, b| Tensor::$name(&a, &b));
+        operator!(@pair $trait $name, &Tensor, Result<Tensor>, |a, b| Tensor::$name(a, &b?));
+        operator!(@pair $trait $name, Tensor, Result<Tensor>, |a, b| Tensor::$name(&a, &b?));
+        operator!(@pair $trait $name, Result<Tensor>, &Tensor, |a, b| Tensor::$name(&a?, b));
+        operator!(@pair $trait $name, Result<Tensor>, Tensor, |a, b| Tensor::$name(&a?, &b));
+        operator!(@pair $trait $name, &Tensor, f64, |a, b| a.$scalar(b));
+        operator!(@pair $trait $name, Tensor, f64, |a, b| a.$scalar(b));
+    )*};
+    (@pair $trait:ident $name:ident, $left:ty, $right:ty, |$a:ident, $b:ident| $body:expr) => {
+        impl $trait<$right> for $left {
+            type Output = Result<Tensor>;
+
+            #[track_caller]
+            fn $name(self, right: $right) -> Result<Tensor> {
+                let ($a, $b) = (self, right);
+                $body
+            }
+        }
+    };
+}
+
+operator! {
+    Add add add_scalar;
+    Sub sub sub_scalar;
+    Mul mul mul_scalar;
+    Div div div_scalar;
+}
+
+macro_rules! number_first {
+    ($($trait:ident $name:ident, |$number:ident, $tensor:ident| $body:expr;)*) => {$(
+        impl $trait<&Tensor> for f64 {
+            type Output = Result<Tensor>;
+
+            #[track_caller]
+            fn $name(self, $tensor: &Tensor) -> Result<Tensor> {
+                let $number = self;
+                $body
+            }
+        }
+
+        impl $trait<Tensor> for f64 {
+            type Output = Result<Tensor>;
+
+            #[track_caller]
+            fn $name(self, tensor: Tensor) -> Result<Tensor> {
+                self.$name(&tensor)
+            }
+        }
+    )*};
+}
+
+number_first! {
+    Add add, |number, tensor| tensor.add_scalar(number);
+    // Exactly `number - tensor`: negation rounds nothing.
+    Sub sub, |number, tensor| Tensor::neg(tensor)?.add_scalar(number);
+    Mul mul, |number, tensor| tensor.mul_scalar(number);
+    Div div, |number, tensor| {
+        let dividend = tensor.engine().tensor(&[number as f32], [])?;
+        Tensor::div(&dividend, tensor)
+    };
+}
+
+impl Neg for &Tensor {
+    type Output = Result<Tensor>;
+
+    #[track_caller]
+    fn neg(self) -> Result<Tensor> {
+        Tensor::neg(self)
+    }
+}
+
+impl Neg for Tensor {
+    type Output = Result<Tensor>;
+
+    #[track_caller]
+    fn neg(self) -> Result<Tensor> {
+        Tensor::neg(&self)
+    }
+}
