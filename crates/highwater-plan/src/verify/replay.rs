@@ -71,6 +71,21 @@ pub(super) fn replay(problem: &Problem, plan: &Plan, clocks: &Clocks) -> Result<
     Ok(replay.end)
 }
 
+/// How many guards stand before the writes. Soft ones may be left out; those that are listed come
+/// before every write as others do.
+fn guards(problem: &Problem, plan: &Plan) -> u32 {
+    let mut listed = vec![false; problem.nodes.len()];
+    for instruction in &plan.instructions {
+        if let Action::Guard { node } = instruction.action {
+            listed[node as usize] = true;
+        }
+    }
+    let nodes = problem.nodes.iter().zip(listed);
+    let counts =
+        nodes.filter(|(n, listed)| n.effect == Effect::Guard && !n.done && (!n.soft || *listed));
+    counts.count() as u32
+}
+
 impl<'a> Replay<'a> {
     fn new(problem: &'a Problem, plan: &Plan, clocks: &'a Clocks) -> Result<Replay<'a>, Violation> {
         let right = Right::new(problem);
@@ -114,17 +129,6 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        // Soft guards may be left out; those that are there come before writes as others do.
-        let mut listed = vec![false; problem.nodes.len()];
-        for instruction in &plan.instructions {
-            if let Action::Guard { node } = instruction.action {
-                listed[node as usize] = true;
-            }
-        }
-        let guard = |(n, listed): &(&Node, bool)| {
-            n.effect == Effect::Guard && !n.done && (!n.soft || *listed)
-        };
-        let guards = problem.nodes.iter().zip(listed).filter(guard).count();
         let is_cell = |v: &ValueId| matches!(problem.values[*v as usize].home, Home::Cell(_));
         let cells = (0..problem.values.len() as ValueId).filter(is_cell);
         Ok(Replay {
@@ -140,7 +144,7 @@ impl<'a> Replay<'a> {
             },
             right,
             cells: start(problem),
-            guards: guards as u32,
+            guards: guards(problem, plan),
             guarded: Latest::default(),
             cell_uses: BTreeMap::new(),
             outside_uses: vec![Uses::default(); problem.values.len()],
