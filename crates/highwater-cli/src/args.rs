@@ -38,6 +38,9 @@ pub enum Command {
     /// Measure the machine and print its rates: what other commands start when they need them.
     #[command(hide = true)]
     Measure(MeasureArgs),
+    /// Make the tokens of a text: what other commands start, for the memory that it takes.
+    #[command(hide = true)]
+    Tokenise(TokeniseArgs),
 }
 
 impl Command {
@@ -48,7 +51,7 @@ impl Command {
             Self::Plan(args) => args.json,
             Self::Resume(args) => args.json,
             Self::Doctor(args) => args.json,
-            Self::Generate(_) | Self::Measure(_) => false,
+            Self::Generate(_) | Self::Measure(_) | Self::Tokenise(_) => false,
         }
     }
 }
@@ -293,6 +296,10 @@ pub struct ResumeArgs {
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
 
+    /// Go on although the data, the tokenizer or the model's folder is not what the run began with: ok
+    #[arg(long, value_name = "OK", value_parser = PossibleValuesParser::new(["ok"]))]
+    pub data_changed: Option<String>,
+
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
@@ -364,6 +371,19 @@ pub struct MeasureArgs {
     /// What tensors may take, in bytes
     #[arg(long, value_name = "N")]
     pub bytes: u64,
+}
+
+/// `tokenise`.
+#[derive(Args, Debug)]
+pub struct TokeniseArgs {
+    /// The tokenizer.json
+    pub tokenizer: PathBuf,
+    /// The text, or a folder of it
+    pub text: PathBuf,
+    /// Where the tokens go
+    pub spool: PathBuf,
+    /// How many tokens the model has
+    pub vocab_size: u32,
 }
 
 fn token_width(text: &str) -> TokenWidth {

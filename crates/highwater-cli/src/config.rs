@@ -1,5 +1,7 @@
 //! The resolved settings of a run: `config.toml` in its folder.
 
+mod range;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,14 +12,19 @@ use highwater_memory::saved::write_atomic;
 use highwater_memory::spill::Bandwidths;
 use highwater_memory::{Bytes, Files, FilesError, SizeError};
 use highwater_models::data::BatchShape;
-use highwater_models::{Decay, Gpt2Config, Order, TokenWidth};
+use highwater_models::{Architecture, Decay, Order, TokenWidth};
 use serde::{Deserialize, Serialize};
 
 use crate::from_config;
+use crate::origin::Origin;
 use crate::schedule::{LearningRate, Schedule};
+use crate::seal;
+use range::{count, fraction, positive, require};
 
 /// The version of the file's format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The one before: not sealed, and without what the run began with.
+const UNSEALED: u32 = 1;
 /// The largest file that is read, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -39,6 +46,9 @@ pub struct RunConfig {
     pub machine: MachineConfig,
     /// What is kept of it.
     pub output: OutputConfig,
+    /// What it began with; none before it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
 }
 
 /// Which model.
@@ -251,6 +261,14 @@ pub enum SettingsError {
         /// What is wrong, with line and column.
         problem: String,
     },
+    /// The file is not what was written there.
+    #[error("{}: damaged, or changed by hand: {problem}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What tells.
+        problem: String,
+    },
     /// A setting out of range.
     #[error("`{setting}` is {value}; expected {expected}")]
     Range {
@@ -284,11 +302,23 @@ impl RunConfig {
     /// The version that this program writes.
     pub const VERSION: u32 = VERSION;
 
-    /// Reads a `config.toml`. Unknown keys are errors.
+    /// Reads the `config.toml` of a run, which must be as it was written. Unknown keys are errors.
     ///
     /// # Errors
     /// [`SettingsError`], with line and column.
     pub fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
+        Self::read_as(files, path, true)
+    }
+
+    /// Reads a `config.toml` to begin another run with, which people may have changed.
+    ///
+    /// # Errors
+    /// [`SettingsError`], with line and column.
+    pub fn read_edited(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
+        Self::read_as(files, path, false)
+    }
+
+    fn read_as(files: &dyn Files, path: &Path, must_be_whole: bool) -> Result<Self, SettingsError> {
         let toml_error = |problem: String| SettingsError::Toml {
             path: path.to_owned(),
             problem,
@@ -300,15 +330,33 @@ impl RunConfig {
         }
         let mut text = vec![0; bytes as usize];
         file.read_exact_at(0, &mut text)?;
-        let config: Self = toml::from_str(&String::from_utf8_lossy(&text))
-            .map_err(|error| toml_error(from_config::with_nearest(error.to_string().trim_end())))?;
-        if config.version != VERSION {
-            let version = config.version;
-            return Err(toml_error(format!(
+        let damaged = |problem: String| SettingsError::Damaged {
+            path: path.to_owned(),
+            problem,
+        };
+        let text = String::from_utf8(text).map_err(|error| damaged(error.to_string()))?;
+        let opened = seal::open(&text);
+        let sealed = if must_be_whole {
+            opened.map_err(|_| damaged("its hash is another".to_owned()))?
+        } else {
+            None
+        };
+        let config: Self = toml::from_str(sealed.unwrap_or(&text)).map_err(|error| {
+            let problem = from_config::with_nearest(error.to_string().trim_end());
+            if must_be_whole {
+                damaged(problem)
+            } else {
+                toml_error(problem)
+            }
+        })?;
+        match (config.version, sealed) {
+            (VERSION, Some(_)) | (UNSEALED, None) => Ok(config),
+            (VERSION, None) if !must_be_whole => Ok(config),
+            (VERSION | UNSEALED, _) => Err(damaged("its hash is missing".to_owned())),
+            (version, _) => Err(toml_error(format!(
                 "format version {version}; this program reads version {VERSION}"
-            )));
+            ))),
         }
-        Ok(config)
     }
 
     /// The file's text.
@@ -327,7 +375,11 @@ impl RunConfig {
     /// # Errors
     /// When writing fails.
     pub fn write(&self, files: &dyn Files, path: &Path) -> Result<(), SettingsError> {
-        let text = self.to_toml(path)?;
+        let written = Self {
+            version: VERSION,
+            ..self.clone()
+        };
+        let text = seal::seal(&written.to_toml(path)?);
         Ok(write_atomic(files, path, text.as_bytes())?)
     }
 
@@ -362,7 +414,7 @@ impl RunConfig {
     ///
     /// # Errors
     /// [`SettingsError::Range`] for the first at fault.
-    pub fn validate(&self, model: &Gpt2Config) -> Result<(), SettingsError> {
+    pub fn validate(&self, model: &dyn Architecture) -> Result<(), SettingsError> {
         let Self {
             training, output, ..
         } = self;
@@ -379,7 +431,7 @@ impl RunConfig {
         self.validate_memory()?;
         count("save-every", output.save_every, u64::MAX)?;
         count("keep", output.keep as u64, u64::MAX)?;
-        let positions = model.n_positions as u64;
+        let positions = model.max_length() as u64;
         require(
             (1..=positions).contains(&(training.seq as u64)),
             "seq",
@@ -451,44 +503,6 @@ impl RunConfig {
             Method::Sgd { momentum } => fraction("momentum", momentum),
         }
     }
-}
-
-fn require(
-    ok: bool,
-    setting: &'static str,
-    value: &dyn std::fmt::Display,
-    expected: impl FnOnce() -> String,
-) -> Result<(), SettingsError> {
-    ok.then_some(()).ok_or_else(|| SettingsError::Range {
-        setting,
-        value: value.to_string(),
-        expected: expected(),
-    })
-}
-
-fn count(setting: &'static str, value: u64, max: u64) -> Result<(), SettingsError> {
-    require((1..=max).contains(&value), setting, &value, || match max {
-        u64::MAX => "at least 1".to_owned(),
-        max => format!("1 to {max}"),
-    })
-}
-
-fn fraction(setting: &'static str, value: f64) -> Result<(), SettingsError> {
-    require((0.0..1.0).contains(&value), setting, &value, || {
-        "a number from 0 to below 1".to_owned()
-    })
-}
-
-fn positive(setting: &'static str, value: f64, max: f64) -> Result<(), SettingsError> {
-    let ok = value > 0.0 && value <= max;
-    require(ok, setting, &value, || {
-        let most = if max < f64::MAX {
-            format!(", at most {max}")
-        } else {
-            String::new()
-        };
-        format!("a number above 0{most}")
-    })
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl Findings {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             cores: memory.cores,
-            instructions: instructions(),
+            instructions: machine::instructions(),
             total_ram_bytes: memory.total_ram,
             available_ram_bytes: memory.available_ram,
             limit_bytes: limit.map(|limit| limit.bytes),
@@ -195,21 +195,6 @@ fn rates_text(found: &Found) -> String {
         }
     }
     text
-}
-
-/// The instructions that kernels make use of, among those that this machine has.
-pub(crate) fn instructions() -> Vec<&'static str> {
-    #[cfg(target_arch = "x86_64")]
-    let all = [
-        ("avx2", std::is_x86_feature_detected!("avx2")),
-        ("fma", std::is_x86_feature_detected!("fma")),
-        ("avx512f", std::is_x86_feature_detected!("avx512f")),
-        ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
-    ];
-    #[cfg(not(target_arch = "x86_64"))]
-    let all: [(&str, bool); 0] = [];
-    let found = all.into_iter().filter(|&(_, found)| found);
-    found.map(|(name, _)| name).collect()
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! What settings would take, found by planning them and running nothing.
 
 use highwater::{Engine, Forecast};
-use highwater_memory::Bytes;
-use highwater_models::Gpt2Config;
+use highwater_memory::{Bytes, Files};
+use highwater_models::Architecture;
 
 use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::session::{Batch, Session};
+use crate::tokenise;
 
 /// Batches of a step that are planned one by one. From the second on they pose the same problem, so
 /// that the time of more follows.
@@ -25,6 +26,8 @@ pub struct Assumptions {
     pub reserve_bytes: u64,
     /// How many budgets' prices are told at most, for the curve of a forecast.
     pub prices: usize,
+    /// What making tokens takes before the run starts, in bytes; 0 where there is nothing to make.
+    pub tokenise_bytes: u64,
 }
 
 impl Assumptions {
@@ -32,21 +35,57 @@ impl Assumptions {
     ///
     /// # Errors
     /// [`Failure`] of the engine.
-    pub fn measure(config: &RunConfig, model: &Gpt2Config) -> Result<Self, Failure> {
+    pub fn measure(
+        files: &dyn Files,
+        config: &RunConfig,
+        model: &dyn Architecture,
+    ) -> Result<Self, Failure> {
         // Measured before there are batches, as when a run starts.
-        let session = Session::dry(config, model, None, None)?;
+        let session = session(config, model, None, None)?;
         Ok(Self {
             reserve_bytes: session.engine.reserve_bytes(),
             prices: 0,
+            tokenise_bytes: tokenise::needed_bytes(files, config)?,
         })
     }
+
+    /// Has a forecast tell what making tokens takes, where that is more than a step.
+    fn tokenise(&self, forecast: &mut Forecast) {
+        if forecast.floor_bytes < self.tokenise_bytes {
+            forecast.floor_bytes = self.tokenise_bytes;
+            forecast.floor_at = "making tokens of the text".to_owned();
+        }
+        forecast.fits &= self.tokenise_bytes <= forecast.budget_bytes;
+    }
+}
+
+/// A session for planning only: no memory is taken for tensors. With the decisions of an engine that
+/// planned the same steps, if there is one; it goes first, so that two are never there at once.
+///
+/// # Errors
+/// [`Failure`] of the engine.
+pub fn session(
+    config: &RunConfig,
+    model: &dyn Architecture,
+    assumptions: Option<&Assumptions>,
+    like: Option<Engine>,
+) -> Result<Session, Failure> {
+    let mut builder = Engine::builder().memory(config.machine.memory.0).dry_run();
+    if let Some(assumptions) = assumptions {
+        let (reserve, prices) = (assumptions.reserve_bytes, assumptions.prices);
+        builder = builder.reserve(reserve).prices(prices);
+    }
+    if let Some(engine) = like {
+        builder = builder.plans_of(&engine);
+    }
+    Session::on(builder, config, model)
 }
 
 /// Plans a step of some settings, without taking memory for it.
 #[derive(Debug)]
 pub struct Planner<'a> {
     config: &'a RunConfig,
-    model: &'a Gpt2Config,
+    model: &'a dyn Architecture,
     assumptions: &'a Assumptions,
     /// Planned last: its decisions serve other budgets too.
     engine: Option<Engine>,
@@ -54,7 +93,11 @@ pub struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     /// One for these settings.
-    pub fn new(config: &'a RunConfig, model: &'a Gpt2Config, assumptions: &'a Assumptions) -> Self {
+    pub fn new(
+        config: &'a RunConfig,
+        model: &'a dyn Architecture,
+        assumptions: &'a Assumptions,
+    ) -> Self {
         Self {
             config,
             model,
@@ -90,7 +133,7 @@ impl<'a> Planner<'a> {
         let count = training.accumulate.min(BATCHES);
         let more = training.accumulate as f64 / count as f64;
         let assumptions = Some(self.assumptions);
-        let mut session = Session::dry(&config, self.model, assumptions, self.engine.as_ref())?;
+        let mut session = session(&config, self.model, assumptions, self.engine.take())?;
         match session.step(1, &vec![batch; count]) {
             Ok(_) => {}
             Err(failure) if failure.code() == Code::Budget as u8 => {}
@@ -98,6 +141,7 @@ impl<'a> Planner<'a> {
         }
         let nothing = || Failure::new(Code::Internal, "a step planned nothing");
         let mut forecast = session.engine.forecast().ok_or_else(nothing)?;
+        self.assumptions.tokenise(&mut forecast);
         let scale = |nodes: u32| (f64::from(nodes) * more).round() as u32;
         let bytes = |bytes: u64| (bytes as f64 * more) as u64;
         forecast.seconds_per_step *= more;
@@ -118,6 +162,12 @@ impl<'a> Planner<'a> {
         }
         self.engine = Some(session.engine);
         Ok(forecast)
+    }
+
+    /// The same without the decisions for other budgets: as a run finds it that has this one.
+    fn anew(&mut self, memory: Bytes) -> Result<Forecast, Failure> {
+        self.engine = None;
+        self.at(memory)
     }
 
     /// What a step takes, with the floor of all of it; where it does not fit, of the plan at its floor.
@@ -155,7 +205,7 @@ impl<'a> Planner<'a> {
         }
         let mut memory = 1;
         for _ in 0..tries {
-            let least = self.at(Bytes(memory))?;
+            let least = self.anew(Bytes(memory))?;
             memory = memory.max(least.floor_bytes);
             let found = least.fits;
             take_floor(&mut forecast, least, memory);
@@ -168,7 +218,7 @@ impl<'a> Planner<'a> {
 
     /// Takes a budget for the floor if a step fits into it.
     fn try_floor(&mut self, forecast: &mut Forecast, memory: u64) -> Result<bool, Failure> {
-        let least = self.at(Bytes(memory))?;
+        let least = self.anew(Bytes(memory))?;
         let found = least.fits;
         if found {
             take_floor(forecast, least, memory);

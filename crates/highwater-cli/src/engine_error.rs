@@ -20,6 +20,9 @@ impl From<Error> for Failure {
             Error::DiskFull { .. } => {
                 vec!["give --disk a larger SIZE, or the run more --memory".to_owned()]
             }
+            Error::Arena(_) => vec![
+                "allow the process more address space (`ulimit -v`) or memory".to_owned(),
+            ],
             Error::State { .. } => vec![
                 "give the run more --memory; parameters, moments and what is kept between steps have to fit"
                     .to_owned(),
@@ -45,6 +48,7 @@ fn code(error: &Error) -> Code {
         Error::OverBudget { .. }
         | Error::State { .. }
         | Error::HostFull { .. }
+        | Error::Arena(_)
         | Error::Build(_) => Code::Budget,
         Error::NonFinite { .. }
         | Error::Kernel {

@@ -85,6 +85,20 @@ impl Failure {
         Self::new(Code::Usage, message.into())
     }
 
+    /// What a process of this program ended with, and said.
+    pub fn told(code: Option<i32>, said: &str) -> Self {
+        let codes = [Code::Usage, Code::Budget, Code::Files, Code::NonFinite];
+        let known = |candidate: &Code| code == Some(*candidate as i32);
+        let code = codes.into_iter().find(known).unwrap_or(Code::Internal);
+        let said = said.strip_prefix("error: ").unwrap_or(said);
+        let said = if said.is_empty() {
+            "a process of this program was stopped"
+        } else {
+            said
+        };
+        Self::new(code, said.to_owned())
+    }
+
     /// Adds something that the user can do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use highwater::{Engine, Module};
+use highwater::Engine;
 use highwater_memory::{Bytes, DiskFiles, Files};
-use highwater_models::{Gpt2, Gpt2Config, Sampling, Tokenizer, generate as sample};
+use highwater_models::{Architecture, Sampling, Tokenizer, generate as sample, read_architecture};
 
 use crate::args::GenerateArgs;
 use crate::config::{DiskConfig, RunConfig};
@@ -57,12 +57,9 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("--threads must be 1 to 1024"));
     }
     let place = place(&files, args)?;
-    let config = Gpt2Config::read(&files, &place.config)?;
-    let tokenizer = tokenizer(&files, &place, &config)?;
-    let weights = 4 * config
-        .parameters()
-        .map(|parameter| parameter.numel())
-        .sum::<u64>();
+    let config = read_architecture(&files, &place.config)?;
+    let tokenizer = tokenizer(&files, &place, &*config)?;
+    let weights = 4 * config.parameter_count();
     let memory = args
         .memory
         .or(place.memory)
@@ -77,8 +74,13 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         builder = builder.threads(threads);
     }
     let engine = builder.build()?;
-    let model = Gpt2::new(&engine, config)?;
-    state::read_tensors(&files, &place.weights, &model.named_parameters())?;
+    let model = config.build(&engine)?;
+    state::read_tensors(
+        &files,
+        &place.weights,
+        &model.named_parameters(),
+        config.base_prefix(),
+    )?;
     let prompt = tokenizer.encode(&args.prompt)?;
     if prompt.is_empty() {
         return Err(Failure::usage("--prompt must have at least one character"));
@@ -88,7 +90,7 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         seed: args.seed,
         context: place.context,
     };
-    let tokens = sample(&model, &prompt, args.tokens, sampling, |_| {})?;
+    let tokens = sample(&*model, &prompt, args.tokens, sampling, |_| {})?;
     output::result(&tokenizer.decode(&tokens)?);
     Ok(ExitCode::SUCCESS)
 }
@@ -138,10 +140,14 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
 }
 
 /// The model's tokenizer; bytes for a model that is small enough to be about them.
-fn tokenizer(files: &dyn Files, place: &Place, config: &Gpt2Config) -> Result<Tokenizer, Failure> {
+fn tokenizer(
+    files: &dyn Files,
+    place: &Place,
+    config: &dyn Architecture,
+) -> Result<Tokenizer, Failure> {
     match &place.tokenizer {
         Some(path) => Ok(Tokenizer::load(files, path)?),
-        None if config.vocab_size <= 1024 => Ok(Tokenizer::Bytes),
+        None if config.vocab_size() <= 1024 => Ok(Tokenizer::Bytes),
         None => Err(Failure::usage(format!(
             "{}: there is no tokenizer.json for this model",
             place.config.display()

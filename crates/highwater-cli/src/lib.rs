@@ -12,18 +12,22 @@ pub mod generate;
 pub mod log;
 pub mod machine;
 pub mod metrics;
+pub mod origin;
 pub mod output;
 pub mod pace;
 pub mod phases;
 pub mod plan;
 pub mod progress;
+pub mod provenance;
 pub mod report;
 pub mod resolve;
 pub mod run_dir;
 pub mod schedule;
+pub mod seal;
 pub mod session;
 pub mod signals;
 pub mod state;
+pub mod tokenise;
 pub mod train;
 pub mod training;
 
@@ -40,6 +44,7 @@ pub fn run(command: &Command) -> ExitCode {
         Command::Plan(args) => plan::plan(args),
         Command::Resume(args) => train::resume(args),
         Command::Measure(args) => machine::measure(args).map(|()| ExitCode::SUCCESS),
+        Command::Tokenise(args) => tokenise::tokenise(args).map(|()| ExitCode::SUCCESS),
         Command::Generate(args) => generate::generate(args),
     };
     done.unwrap_or_else(|failure| {

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::MeasureArgs;
 use crate::config::MachineConfig;
-use crate::doctor::instructions;
 use crate::error::{Code, Failure};
 use crate::output;
 use cache::folder;
@@ -168,10 +167,16 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(),
     let cached = folder().and_then(|folder| machine.read(files, &folder, bytes));
     settings.rates = match cached {
         Some(rates) => rates,
-        None if settings.memory < MEASURE_BYTES => Rates::default(),
+        None if settings.memory < MEASURE_BYTES => {
+            output::news(
+                "times are predicted from constants: this machine was never measured, and the budget is too \
+                 small for that; `highwater doctor` measures it",
+            );
+            Rates::default()
+        }
         None => {
             output::news("measuring this machine, once: about a second");
-            let found = measured(files, &machine, bytes);
+            let found = measured(files, &machine, bytes, false);
             // Another process would measure others, and come to other plans.
             match found.file {
                 Some(_) => found.rates,
@@ -196,10 +201,12 @@ pub fn find(files: &dyn Files, threads: usize, again: bool) -> Found {
     }
     // Where the system does not tell there is no bound to keep to.
     let bound = ProcessMemory::read().map_or(u64::MAX, |memory| memory.bound());
-    measured(files, &machine, share(bound))
+    measured(files, &machine, share(bound), again)
 }
 
-fn measured(files: &dyn Files, machine: &Machine, bytes: u64) -> Found {
+/// Measures, and keeps the result: in place of what is kept only if asked to, as another process may have
+/// measured meanwhile, by whose rates it plans.
+fn measured(files: &dyn Files, machine: &Machine, bytes: u64, again: bool) -> Found {
     let Some(rates) = measure_in_child(machine.threads, bytes) else {
         return Found {
             origin: Origin::Constants,
@@ -207,6 +214,15 @@ fn measured(files: &dyn Files, machine: &Machine, bytes: u64) -> Found {
             rates: Rates::default(),
         };
     };
+    let read = |folder: &PathBuf| machine.read(files, folder, bytes);
+    let kept = folder().filter(|_| !again).and_then(|folder| read(&folder));
+    if let (Some(rates), Some(folder)) = (kept, folder()) {
+        return Found {
+            origin: Origin::Measured,
+            file: Some(folder.join(machine.file_name())),
+            rates,
+        };
+    }
     let written = folder().filter(|folder| machine.write(files, folder, (&rates, bytes)).is_ok());
     Found {
         origin: Origin::Measured,
@@ -238,6 +254,21 @@ pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
     let json = serde_json::to_string(&rates);
     output::result(&json.map_err(|error| Failure::new(Code::Internal, error))?);
     Ok(())
+}
+
+/// The instructions that kernels make use of, among those that this machine has.
+pub(crate) fn instructions() -> Vec<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    let all = [
+        ("avx2", std::is_x86_feature_detected!("avx2")),
+        ("fma", std::is_x86_feature_detected!("fma")),
+        ("avx512f", std::is_x86_feature_detected!("avx512f")),
+        ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let all: [(&str, bool); 0] = [];
+    let found = all.into_iter().filter(|&(_, found)| found);
+    found.map(|(name, _)| name).collect()
 }
 
 /// The processor's name, as far as the system tells.

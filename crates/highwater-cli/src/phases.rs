@@ -1,12 +1,12 @@
 //! The most memory that each part of a run takes: planned, and as the system counts it.
 
-use highwater::{Forecast, Module, Parameter};
+use highwater::{Forecast, Parameter};
 use highwater_memory::process::{Usage, reset_peak};
-use highwater_models::Gpt2Config;
+use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::config::RunConfig;
-use crate::dry::{Assumptions, PLENTY};
+use crate::dry::{Assumptions, PLENTY, session};
 use crate::error::{Code, Failure};
 use crate::session::{Batch, Session};
 
@@ -73,11 +73,11 @@ impl Phases {
 /// [`Failure`] of the engine.
 pub fn plan(
     config: &RunConfig,
-    model: &Gpt2Config,
+    model: &dyn Architecture,
     assumptions: &Assumptions,
     (forecast, like): (&Forecast, Option<&highwater::Engine>),
 ) -> Result<Vec<Phase>, Failure> {
-    let mut session = Session::dry(config, model, Some(assumptions), like)?;
+    let mut session = session(config, model, Some(assumptions), like.cloned())?;
     let mut phases = Phases::default();
     let mut end = |phase, session: &Session| {
         phases.note(phase, planned(session), None);
@@ -87,7 +87,8 @@ pub fn plan(
     end("resume", &session);
     let tokens = config.training.batch * config.training.seq;
     let batch: Batch = (vec![0; tokens], vec![0; tokens]);
-    session.evaluate(std::slice::from_ref(&batch))?;
+    let sequence = (vec![0; config.training.seq], vec![0; config.training.seq]);
+    session.evaluate(std::slice::from_ref(&sequence))?;
     end("evaluate", &session);
     match session.step(1, &vec![batch.clone(); config.training.accumulate.min(2)]) {
         Ok(_) => end("step", &session),
@@ -96,7 +97,7 @@ pub fn plan(
     }
     touch(&session, |parameter| parameter.with_bytes(|_| ()))?;
     end("save", &session);
-    session.evaluate(std::slice::from_ref(&batch))?;
+    session.evaluate(&[sequence])?;
     end("evaluate", &session);
     // A run corrects what it knows of a disk's pace, and the plans that it then finds may put more of the
     // state into memory, as far as there is room.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use highwater::Forecast;
 use highwater_memory::{Bytes, ProcessMemory};
+use highwater_models::Architecture;
 use serde_json::json;
 
 use crate::config::{MachineConfig, RunConfig};
@@ -81,18 +82,37 @@ pub fn finished(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Warns of a budget above what the process may have: keeping to it would not keep it alive.
-pub fn warn_of_budget(config: &RunConfig) {
+/// What this process may have at most, if the budget is more than that: keeping to the budget would not
+/// keep it alive.
+fn bound_below(config: &RunConfig) -> Option<Bytes> {
     // Where the system does not tell there is nothing to compare with.
-    let Ok(machine) = ProcessMemory::read() else {
-        return;
-    };
-    let (budget, bound) = (config.machine.memory, Bytes(machine.bound()));
-    if budget > bound {
+    let bound = Bytes(ProcessMemory::read().ok()?.bound());
+    (config.machine.memory > bound).then_some(bound)
+}
+
+/// Warns who plans of a budget above what the process may have.
+pub fn warn_of_budget(config: &RunConfig) {
+    if let Some(bound) = bound_below(config) {
+        let budget = config.machine.memory;
         output::news(&format!(
-            "warning: --memory {budget} is more than this process may have here, which is {bound}"
+            "warning: --memory {budget} is more than a process may have here: training would keep to {bound}"
         ));
     }
+}
+
+/// Lowers a budget above what the process may have, and says so.
+///
+/// # Errors
+/// [`Failure`] where what is left is not enough for the settings.
+pub fn keep_to_bound(config: &mut RunConfig, model: &dyn Architecture) -> Result<(), Failure> {
+    if let Some(bound) = bound_below(config) {
+        let budget = std::mem::replace(&mut config.machine.memory, bound);
+        output::news(&format!(
+            "warning: --memory {budget} is more than this process may have here: keeping to {bound}"
+        ));
+        config.validate(model)?;
+    }
+    Ok(())
 }
 
 /// Says that a step does not fit: the floor, and what sets it.

@@ -1,9 +1,10 @@
 //! From flags to settings: defaults, and what depends on the model.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use highwater_memory::{Bytes, Files, ProcessMemory};
-use highwater_models::{ConfigError, Gpt2Config, Order};
+use highwater_models::{Architecture, ConfigError, Order, preset, read_architecture};
 
 use crate::args::{ResumeArgs, RunArgs, TrainArgs};
 use crate::config::{
@@ -60,7 +61,7 @@ pub struct Resolved {
     /// The settings.
     pub config: RunConfig,
     /// The model's configuration, dropout included.
-    pub model: Gpt2Config,
+    pub model: Arc<dyn Architecture>,
     /// What people may not expect of it.
     pub notes: Vec<String>,
 }
@@ -69,6 +70,9 @@ impl From<SettingsError> for Failure {
     fn from(error: SettingsError) -> Self {
         match error {
             SettingsError::Files(error) => error.into(),
+            error @ SettingsError::Damaged { .. } => Self::new(Code::Files, error)
+                .id("HW1032")
+                .hint("put a copy of it back, or begin a new run with `highwater train`"),
             error @ SettingsError::Range { .. } => Self::new(Code::Usage, error).id("HW1030"),
             error => Self::new(Code::Usage, error).id("HW1031"),
         }
@@ -83,11 +87,11 @@ pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
     let mut resolved = run(files, &args.run)?;
     let output = &mut resolved.config.output;
     if let Some(path) = &args.run.config {
-        *output = RunConfig::read(files, path)?.output;
+        *output = RunConfig::read_edited(files, path)?.output;
     }
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
-    resolved.config.validate(&resolved.model)?;
+    resolved.config.validate(&*resolved.model)?;
     Ok(resolved)
 }
 
@@ -98,7 +102,7 @@ pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
 pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     if let Some(path) = &args.config {
         let mut args = args.clone();
-        args.fill(&RunConfig::read(files, path)?)?;
+        args.fill(&RunConfig::read_edited(files, path)?)?;
         args.config = None;
         return run(files, &args);
     }
@@ -110,7 +114,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     let training = TrainingConfig {
         steps: args.steps.unwrap_or(defaults.steps),
         batch: args.batch.unwrap_or(defaults.batch),
-        seq: args.seq.unwrap_or(model.n_positions.min(defaults.seq)),
+        seq: args.seq.unwrap_or(model.max_length().min(defaults.seq)),
         accumulate: args.accumulate.unwrap_or(1),
         seed: args.seed.unwrap_or(0),
     };
@@ -148,9 +152,10 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             dropout,
         },
         training,
+        origin: None,
     };
-    config.validate(&model)?;
-    let notes = notes(args, &model);
+    config.validate(&*model)?;
+    let notes = notes(args, &*model);
     let model = model.with_dropout(dropout);
     Ok(Resolved {
         config,
@@ -160,11 +165,10 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
 }
 
 /// What people may not expect of these settings.
-fn notes(args: &RunArgs, model: &Gpt2Config) -> Vec<String> {
+fn notes(args: &RunArgs, model: &dyn Architecture) -> Vec<String> {
     let mut notes = Vec::new();
-    let own = [model.resid_pdrop, model.embd_pdrop, model.attn_pdrop];
-    if args.dropout.is_none() && own.iter().any(|&p| p > 0.0) {
-        let most = own.into_iter().fold(0.0, f64::max);
+    let most = model.dropout();
+    if args.dropout.is_none() && most > 0.0 {
         notes.push(format!(
             "note: the model was made for dropout ({most}), and this trains without: \
              --dropout {most} trains with it"
@@ -187,7 +191,10 @@ fn notes(args: &RunArgs, model: &Gpt2Config) -> Vec<String> {
 /// [`Failure`] for settings that cannot be read or are not possible.
 pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Resolved, Failure> {
     let mut config = RunConfig::read(files, &dir.config())?;
-    let model = Gpt2Config::read(files, &dir.model())?;
+    if let Some(origin) = &config.origin {
+        origin.check_model(files, dir)?;
+    }
+    let model = read_architecture(files, &dir.model())?;
     let RunConfig {
         machine,
         training,
@@ -207,7 +214,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     training.steps = args.steps.unwrap_or(training.steps);
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
-    config.validate(&model)?;
+    config.validate(&*model)?;
     Ok(Resolved {
         config,
         model,
@@ -216,13 +223,13 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
 }
 
 /// A preset's or folder's configuration.
-fn model(files: &dyn Files, name: &str) -> Result<(ModelSource, Gpt2Config), Failure> {
+fn model(files: &dyn Files, name: &str) -> Result<(ModelSource, Arc<dyn Architecture>), Failure> {
     let path = Path::new(name);
     if files.metadata(path)?.is_some_and(|found| found.is_dir) {
-        let config = Gpt2Config::read(files, &path.join("config.json"))?;
+        let config = read_architecture(files, &path.join("config.json"))?;
         return Ok((ModelSource::Folder(absolute(path)?), config));
     }
-    match Gpt2Config::preset(name) {
+    match preset(name) {
         Ok(config) => Ok((ModelSource::Preset(name.to_owned()), config)),
         Err(ConfigError::UnknownPreset { .. }) if name.contains(['/', '\\', '.']) => {
             Err(Failure::usage(format!("there is no folder `{name}`"))

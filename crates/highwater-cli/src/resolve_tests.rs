@@ -50,7 +50,7 @@ fn flags_reach_their_settings() {
 #[test]
 fn a_folder_brings_its_configuration_and_tokenizer() {
     let files = MemoryFiles::new();
-    let json = Gpt2Config::preset("gpt2-nano").unwrap().to_json();
+    let json = highwater_models::preset("gpt2-nano").unwrap().to_json();
     files.create_dir_all(Path::new("/m")).unwrap();
     files
         .create(Path::new("/m/config.json"))
@@ -94,7 +94,7 @@ fn resuming_takes_the_settings_with_the_changes() {
         resume(&files, &run_dir, &args)
     };
     assert_eq!(resumed("").unwrap().config, config);
-    assert_eq!(resumed("").unwrap().model, model);
+    assert_eq!(resumed("").unwrap().model.to_json(), model.to_json());
     let other = resumed("--memory 1GiB --threads 3 --steps 400")
         .unwrap()
         .config;

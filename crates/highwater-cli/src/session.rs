@@ -4,11 +4,10 @@
 use highwater::optim::{
     AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_, grad_norm,
 };
-use highwater::{DiskRates, Engine, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad};
-use highwater_models::{Gpt2, Gpt2Config};
+use highwater::{DiskRates, Engine, Parameter, Policy as PlanPolicy, Tensor, no_grad};
+use highwater_models::{Architecture, CausalLm};
 
 use crate::config::{Forbid, Method, Policy, RunConfig};
-use crate::dry::Assumptions;
 use crate::error::Failure;
 
 /// Something that trains.
@@ -17,7 +16,7 @@ pub struct Session {
     /// The engine.
     pub engine: Engine,
     /// The model.
-    pub model: Gpt2,
+    pub model: Box<dyn CausalLm>,
     /// The optimizer, with moments for every parameter.
     pub optimizer: Box<dyn Optimizer>,
     config: RunConfig,
@@ -43,7 +42,7 @@ impl Session {
     /// [`Failure`] where the budget has no room for them.
     pub fn new(
         config: &RunConfig,
-        model: &Gpt2Config,
+        model: &dyn Architecture,
         reserve: Option<u64>,
     ) -> Result<Self, Failure> {
         let builder = Engine::builder().memory(config.machine.memory.0);
@@ -58,28 +57,6 @@ impl Session {
         Self::on(builder, config, model)
     }
 
-    /// The same for planning only: no memory is taken for tensors. With the decisions of another engine,
-    /// if there is one that planned the same steps.
-    ///
-    /// # Errors
-    /// [`Failure`] of the engine.
-    pub fn dry(
-        config: &RunConfig,
-        model: &Gpt2Config,
-        assumptions: Option<&Assumptions>,
-        like: Option<&Engine>,
-    ) -> Result<Self, Failure> {
-        let mut builder = Engine::builder().memory(config.machine.memory.0).dry_run();
-        if let Some(assumptions) = assumptions {
-            let (reserve, prices) = (assumptions.reserve_bytes, assumptions.prices);
-            builder = builder.reserve(reserve).prices(prices);
-        }
-        if let Some(engine) = like {
-            builder = builder.plans_of(engine);
-        }
-        Self::on(builder, config, model)
-    }
-
     /// The same on an engine of the caller's making, with the budget that it has.
     ///
     /// # Errors
@@ -87,7 +64,7 @@ impl Session {
     pub fn on(
         builder: highwater::Builder,
         config: &RunConfig,
-        model: &Gpt2Config,
+        model: &dyn Architecture,
     ) -> Result<Self, Failure> {
         let policy = match config.machine.policy {
             Policy::Auto => PlanPolicy::Auto,
@@ -118,8 +95,8 @@ impl Session {
             builder
         };
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
-        let model = Gpt2::new(&engine, model.clone())?;
-        let optimizer = optimizer(config, &model)?;
+        let model = model.build(&engine)?;
+        let optimizer = optimizer(config, &*model)?;
         Ok(Self {
             engine,
             model,
@@ -192,18 +169,14 @@ impl Session {
     /// [`Failure`] of the engine.
     pub fn evaluate(&self, batches: &[Batch]) -> Result<f32, Failure> {
         self.model.eval();
-        let total = no_grad(|| {
-            let loss = |batch| Ok::<_, Failure>(self.loss(batch)?.item()?);
-            batches
-                .iter()
-                .try_fold(0.0, |total, batch| Ok::<_, Failure>(total + loss(batch)?))
-        });
+        let loss = |batch| Ok::<_, Failure>(f64::from(self.loss(batch)?.item()?));
+        let total = no_grad(|| batches.iter().map(loss).sum::<Result<f64, _>>());
         self.model.train(true);
-        Ok(total? / batches.len().max(1) as f32)
+        Ok((total? / batches.len().max(1) as f64) as f32)
     }
 }
 
-fn optimizer(config: &RunConfig, model: &Gpt2) -> Result<Box<dyn Optimizer>, Failure> {
+fn optimizer(config: &RunConfig, model: &dyn CausalLm) -> Result<Box<dyn Optimizer>, Failure> {
     let settings = &config.optimizer;
     let decays = |parameter: &Parameter| settings.decay.applies_to(parameter.dims());
     Ok(match settings.method {

@@ -3,25 +3,29 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use highwater::{Module, Parameter};
-use highwater_memory::Files;
+use highwater::Parameter;
 use highwater_memory::saved::{
     SaveWriter, Saved, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
 };
+use highwater_memory::spill::free_bytes;
+use highwater_memory::{Bytes, FileWrite, Files};
 use highwater_models::module_file::write_tensors;
 use highwater_models::{Cursor, WeightsReader};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Failure};
 use crate::output;
+use crate::run_dir::RunDir;
 use crate::session::Session;
 
 /// File of the parameters, with Hugging Face's names.
-const MODEL: &str = "model.safetensors";
+pub const MODEL: &str = "model.safetensors";
 /// File of the optimizer's moments.
 const OPTIMIZER: &str = "optimizer.safetensors";
 /// File of the counters.
 const COUNTERS: &str = "state.json";
+/// Files are copied in pieces of so many bytes.
+const COPY_BYTES: usize = 64 << 10;
 /// The most bytes that the file of counters may have.
 const COUNTERS_MAX: u64 = 1 << 16;
 
@@ -103,11 +107,13 @@ pub fn load(
         files,
         &saved.path().join(MODEL),
         &session.model.named_parameters(),
+        session.model.architecture().base_prefix(),
     )?;
     read_tensors(
         files,
         &saved.path().join(OPTIMIZER),
         &session.optimizer.state_dict(),
+        "",
     )?;
     let counters = counters(files, &saved)?;
     session.optimizer.set_steps(counters.optimizer_steps);
@@ -161,11 +167,12 @@ pub fn read_tensors(
     files: &dyn Files,
     path: &Path,
     tensors: &[(String, Parameter)],
+    base_prefix: &str,
 ) -> Result<(), Failure> {
     let mut reader = WeightsReader::open(files, path)?;
     for (name, parameter) in tensors {
         // Hugging Face's base models leave out the prefix.
-        let short = name.strip_prefix("transformer.").unwrap_or(name);
+        let short = name.strip_prefix(base_prefix).unwrap_or(name);
         let name = if reader.tensors().contains_key(name) {
             name
         } else {
@@ -219,13 +226,85 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
     write_atomic(
         files,
         &dir.join("config.json"),
-        session.model.config().to_json().as_bytes(),
+        session.model.architecture().to_json().as_bytes(),
     )?;
     if let Some(tokenizer) = &session.config().model.tokenizer {
-        let mut source = files.open(tokenizer)?;
-        let mut json = vec![0; source.bytes() as usize];
-        source.read_exact_at(0, &mut json)?;
-        write_atomic(files, &dir.join("tokenizer.json"), &json)?;
+        copy(files, tokenizer, &dir.join("tokenizer.json"))?;
     }
     Ok(files.sync_dir(dir)?)
+}
+
+/// Copies a file in pieces, all of it or nothing.
+fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
+    let draft = to.with_extension("tmp");
+    let (mut source, mut target) = (files.open(from)?, files.create(&draft)?);
+    let (mut at, mut piece) = (0, vec![0; COPY_BYTES]);
+    while at < source.bytes() {
+        let len = (source.bytes() - at).min(COPY_BYTES as u64) as usize;
+        source.read_exact_at(at, &mut piece[..len])?;
+        FileWrite::write_all(&mut *target, &piece[..len])?;
+        at += len as u64;
+    }
+    target.sync_all()?;
+    drop(target);
+    Ok(files.rename(&draft, to)?)
+}
+
+/// Bytes of all files of a saved state, and of a trained model.
+pub fn saved_bytes(session: &Session) -> (u64, u64) {
+    let bytes = |tensors: &[(String, Parameter)]| -> u64 {
+        let bytes = |parameter: &Parameter| 4 * parameter.dims().iter().product::<usize>() as u64;
+        tensors.iter().map(|(_, parameter)| bytes(parameter)).sum()
+    };
+    let model = bytes(&session.model.named_parameters());
+    (model + bytes(&session.optimizer.state_dict()), model)
+}
+
+/// That the disk has room for what a run of so many steps more will save.
+///
+/// # Errors
+/// [`Failure`] where it has not.
+pub fn check_space(
+    files: &dyn Files,
+    dir: &RunDir,
+    session: &Session,
+    steps: u64,
+) -> Result<(), Failure> {
+    let Some(free) = free_bytes(dir.path()) else {
+        return Ok(());
+    };
+    let (state, model) = saved_bytes(session);
+    let output = &session.config().output;
+    let there = match files.metadata(&dir.checkpoints())? {
+        Some(_) => {
+            let entries = files.list_dir(&dir.checkpoints())?;
+            entries.iter().filter(|entry| entry.is_dir).count() as u64
+        }
+        None => 0,
+    };
+    // One more than is kept is there while it is written.
+    let most = (output.keep as u64).saturating_add(1);
+    let saves = steps
+        .div_ceil(output.save_every)
+        .saturating_add(there)
+        .min(most);
+    let needed = state
+        .saturating_mul(saves.saturating_sub(there).max(1))
+        .saturating_add(model);
+    if needed <= free {
+        return Ok(());
+    }
+    let message = format!(
+        "{}: what the run will save takes {}, and {} are free there",
+        dir.path().display(),
+        Bytes(needed),
+        Bytes(free)
+    );
+    let hint = format!(
+        "free some space, name a folder on another disk with --out, or keep fewer states: each takes {}, \
+         and --keep is {}",
+        Bytes(state),
+        output.keep
+    );
+    Err(Failure::new(Code::Files, message).hint(hint))
 }

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use highwater::Module as _;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::spill;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::{DataError, Gpt2Config};
+use highwater_models::{Architecture, DataError};
 
 use crate::args::{ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
@@ -17,12 +16,13 @@ use crate::data::RunData;
 use crate::dry::{Assumptions, Planner};
 use crate::error::Failure;
 use crate::log::Log;
+use crate::origin::Origin;
 use crate::phases::Phases;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::Session;
 use crate::training::Run;
-use crate::{machine, output, plan, report, state};
+use crate::{machine, output, plan, report, state, tokenise};
 
 /// Trains a model.
 ///
@@ -38,50 +38,28 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     if let ModelSource::Folder(folder) = &config.model.source {
         state::check_weights(&*files, folder)?;
     }
-    machine::find_rates(&*files, &mut config.machine)?;
-    report::warn_of_budget(&config);
     if args.dry_run {
         for note in &notes {
             output::news(note);
         }
-        if !args.json {
-            output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
-        }
-        let assumptions = Assumptions::measure(&config, &model)?;
-        let report = plan::Report::new(&config, &model, &assumptions, Duration::ZERO)?;
-        return plan::show(&report, false, args.json);
+        return dry_run(&files, args, config, &*model);
     }
+    report::keep_to_bound(&mut config, &*model)?;
+    machine::find_rates(&*files, &mut config.machine)?;
     if let Some(path) = &config.data.path
         && files.metadata(path)?.is_none()
     {
         return Err(DataError::Missing { path: path.clone() }.into());
     }
-    let (forecast, session) = start(&config, &model)?;
+    let (forecast, reserve) = fitting(&*files, &config, &*model)?;
     let dir = make_dir(&*files, args, &config)?;
-    // Nothing changes in the folder until it is known that the run can start.
-    let ready = || {
-        let data = RunData::open(&files, &config, &model, &dir.tokens_draft())?;
-        data.batches(&config)?;
-        load_weights(&*files, &config, &session)?;
-        Ok(data)
-    };
-    let data = match ready() {
-        Ok(data) => data,
+    let (session, data) = match begin(&files, &dir, &mut config, (&*model, reserve)) {
+        Ok(begun) => begun,
         Err(failure) => {
             dir.abandon(&*files);
             return Err(failure);
         }
     };
-    let begin = || {
-        dir.begin(&*files)?;
-        write_atomic(&*files, &dir.model(), model.to_json().as_bytes())?;
-        // The settings come last: with them the folder holds a run.
-        Ok(config.write(&*files, &dir.config())?)
-    };
-    if let Err(failure) = begin() {
-        dir.abandon(&*files);
-        return Err(failure);
-    }
     let mut phases = Phases::default();
     phases.end("load", &session);
     let mut log = Log::open(&*files, &dir.log(), 0)?;
@@ -103,6 +81,48 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     .run()
 }
 
+/// Readies all that a new run needs, then has its folder hold the run: nothing changes there until it is
+/// known that the run can start.
+fn begin(
+    files: &Arc<dyn Files>,
+    dir: &RunDir,
+    config: &mut RunConfig,
+    (model, reserve): (&dyn Architecture, u64),
+) -> Result<(Session, RunData), Failure> {
+    let (json, spool) = (model.to_json(), dir.tokens_draft());
+    tokenise::spool(&**files, config, model, &spool)?;
+    let session = Session::new(config, model, Some(reserve))?;
+    let data = RunData::open(files, config, model, &spool)?;
+    data.batches(config)?;
+    load_weights(&**files, config, &session)?;
+    state::check_space(&**files, dir, &session, config.training.steps)?;
+    let origin = Origin::of(&**files, config, &json, (&data, &spool), false)?;
+    config.origin = Some(origin);
+    dir.begin(&**files)?;
+    write_atomic(&**files, &dir.model(), json.as_bytes())?;
+    // The settings come last: with them the folder holds a run.
+    config.write(&**files, &dir.config())?;
+    Ok((session, data))
+}
+
+/// Says what the settings are and what they come to.
+fn dry_run(
+    files: &Arc<dyn Files>,
+    args: &TrainArgs,
+    mut config: RunConfig,
+    model: &dyn Architecture,
+) -> Result<ExitCode, Failure> {
+    machine::find_rates(&**files, &mut config.machine)?;
+    report::warn_of_budget(&config);
+    let assumptions = Assumptions::measure(&**files, &config, model)?;
+    let report = plan::Report::new(&config, model, &assumptions, Duration::ZERO)?;
+    RunData::check(files, &config, model)?;
+    if !args.json {
+        output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
+    }
+    plan::show(&report, false, args.json)
+}
+
 /// Goes on with a run.
 ///
 /// # Errors
@@ -113,12 +133,37 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let Resolved {
         mut config, model, ..
     } = resolve::resume(&*files, &dir, args)?;
+    report::keep_to_bound(&mut config, &*model)?;
     machine::find_rates(&*files, &mut config.machine)?;
-    report::warn_of_budget(&config);
-    let (forecast, mut session) = start(&config, &model)?;
-    let data = RunData::open(&files, &config, &model, &dir.tokens())?;
+    let changed = args.data_changed.is_some();
+    if let Some(origin) = &config.origin {
+        origin.check_tokens(&*files, &dir, changed)?;
+    }
+    let (forecast, reserve) = fitting(&*files, &config, &*model)?;
+    let made = tokenise::spool(&*files, &config, &*model, &dir.tokens())?;
+    let mut session = Session::new(&config, &*model, Some(reserve))?;
+    let data = RunData::open(&files, &config, &*model, &dir.tokens())?;
     let counters = state::load(&*files, &dir.checkpoints(), &mut session)?;
+    let json = model.to_json();
+    let tokens = dir.tokens();
+    let now = Origin::of(
+        &*files,
+        &config,
+        &json,
+        (&data, &tokens),
+        counters.is_some(),
+    )?;
+    if let Some(before) = config.origin.as_ref().filter(|_| !changed)
+        && let Err(failure) = before.check(&now, &config)
+    {
+        if made {
+            files.remove_file(&tokens)?;
+        }
+        return Err(failure);
+    }
     let done = counters.as_ref().map_or(0, |counters| counters.step);
+    let steps = config.training.steps.saturating_sub(done);
+    state::check_space(&*files, &dir, &session, steps)?;
     let mut log = Log::open(&*files, &dir.log(), done)?;
     if counters.is_some() {
         log.say(&format!("going on after step {done}"))?;
@@ -128,6 +173,10 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     }
     let mut phases = Phases::default();
     phases.end("resume", &session);
+    config.origin = Some(Origin {
+        weights: now.weights.or(config.origin.and_then(|o| o.weights)),
+        ..now
+    });
     config.write(&*files, &dir.config())?;
     if let Some(memory) = args.memory {
         log.say(&format!(
@@ -155,16 +204,18 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     .run()
 }
 
-/// Plans before anything is allocated, and builds the session if the plan fits.
-fn start(
+/// Plans before anything is allocated: what the run will take, if that fits, and the reserve that this
+/// counts on.
+fn fitting(
+    files: &dyn Files,
     config: &RunConfig,
-    model: &Gpt2Config,
-) -> Result<(highwater::Forecast, Session), Failure> {
+    model: &dyn Architecture,
+) -> Result<(highwater::Forecast, u64), Failure> {
     if let Some(disk) = &config.machine.disk {
         // A full disk is told before anything is planned; its space is given back at once.
         drop(spill::open(&disk.folder, disk.bytes.0, 0)?);
     }
-    let assumptions = Assumptions::measure(config, model)?;
+    let assumptions = Assumptions::measure(files, config, model)?;
     let mut planner = Planner::new(config, model, &assumptions);
     let forecast = planner.forecast()?;
     if !forecast.fits {
@@ -173,8 +224,7 @@ fn start(
     // What planning took is not there while the run plans and computes.
     drop(planner);
     highwater_memory::heap::release_unused();
-    let session = Session::new(config, model, Some(assumptions.reserve_bytes))?;
-    Ok((forecast, session))
+    Ok((forecast, assumptions.reserve_bytes))
 }
 
 /// Loads the weights of a model folder; a preset keeps the ones that were drawn.
@@ -182,8 +232,9 @@ fn load_weights(files: &dyn Files, config: &RunConfig, session: &Session) -> Res
     match &config.model.source {
         ModelSource::Preset(_) => Ok(()),
         ModelSource::Folder(path) => {
-            let path = path.join("model.safetensors");
-            state::read_tensors(files, &path, &session.model.named_parameters())
+            let path = path.join(state::MODEL);
+            let prefix = session.model.architecture().base_prefix();
+            state::read_tensors(files, &path, &session.model.named_parameters(), prefix)
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
-use highwater_models::{Batches, Order, Sampling, Tokenizer, generate};
+use highwater_models::{BatchShape, Batches, Order, Sampling, Tokenizer, generate};
 
 use crate::data::RunData;
 use crate::error::{Code, Failure};
@@ -22,8 +22,8 @@ use crate::signals::Signals;
 use crate::state::{self, Counters};
 use crate::{data, report};
 
-/// Batches that the held-out loss is the mean of, at most.
-const HELD_OUT_BATCHES: usize = 8;
+/// Tokens that the held-out loss is the mean of, at most: the first ones of what is held out.
+const HELD_OUT_TOKENS: usize = 1 << 14;
 /// Tokens of the samples before and after.
 const SAMPLE_TOKENS: usize = 120;
 /// What the samples go on from.
@@ -204,19 +204,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The first batches of what is held out.
+    /// The sequences that the held-out loss is measured on, one by one: whatever the batch is, they are the
+    /// same, and so is the loss.
     fn held_out(&self) -> Result<Vec<Batch>, Failure> {
-        let config = self.session.config();
         let range = self.data.held_out.clone();
-        let mut shape = config.batch_shape();
+        let seq = self.session.config().training.seq;
         let tokens = (range.end - range.start).saturating_sub(1);
-        let sequences = (tokens / shape.seq as u64) as usize;
-        if sequences == 0 {
+        let count = (tokens as usize / seq).min((HELD_OUT_TOKENS / seq).max(1));
+        if count == 0 {
             return Ok(Vec::new());
         }
-        shape.batch = shape.batch.min(sequences);
-        let count = (sequences / shape.batch).min(HELD_OUT_BATCHES);
         let tokens = self.data.tokens.clone();
+        let shape = BatchShape { batch: 1, seq };
         let mut batches = Batches::new(tokens, range, shape, Order::Sequential, 0)?;
         (0..count).map(|_| next(&mut batches)).collect()
     }
@@ -228,7 +227,10 @@ impl Run<'_> {
             return Ok(None);
         }
         let loss = self.session.evaluate(held_out)?;
-        self.log.say(&format!("held-out loss {when}: {loss:.4}"))?;
+        let tokens: usize = held_out.iter().map(|(tokens, _)| tokens.len()).sum();
+        self.log.say(&format!(
+            "held-out loss {when}: {loss:.4} (of {tokens} tokens)"
+        ))?;
         let bytes = config.model.tokenizer.is_none() && config.data.path.is_none();
         if bytes {
             let tokenizer = data::tokenizer(&**self.files, &config)?;
@@ -253,7 +255,7 @@ impl Run<'_> {
             context: self.session.config().context(),
         };
         let tokens = generate(
-            &self.session.model,
+            &*self.session.model,
             &prompt,
             SAMPLE_TOKENS,
             sampling,

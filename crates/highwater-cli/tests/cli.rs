@@ -161,8 +161,8 @@ fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
         ..RunArgs::default()
     };
     let Resolved { config, model, .. } = resolve::run(&DiskFiles, &args).expect("sound settings");
-    let assumptions = Assumptions::measure(&config, &model).expect("a reserve");
-    let by_constants = Planner::new(&config, &model, &assumptions).forecast();
+    let assumptions = Assumptions::measure(&DiskFiles, &config, &*model).expect("a reserve");
+    let by_constants = Planner::new(&config, &*model, &assumptions).forecast();
     let by_constants = by_constants.expect("a plan");
     let by_constants = by_constants.seconds_per_step;
     assert!(

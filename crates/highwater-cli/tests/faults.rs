@@ -63,13 +63,14 @@ impl Trial {
             order: Some(Order::Shuffled),
             ..RunArgs::default()
         };
-        let Resolved { config, model, .. } = resolve::run(&DiskFiles, &args).unwrap();
+        let Resolved { config, .. } = resolve::run(&DiskFiles, &args).unwrap();
         let model = Gpt2Config {
             n_layer: 1,
             n_embd: 64,
             n_head: 2,
-            ..model
+            ..Gpt2Config::preset("gpt2-nano").unwrap()
         };
+        let model = model.with_dropout(config.model.dropout);
         let files: Arc<dyn Files> = Arc::new(MemoryFiles::new());
         let data = RunData::open(&files, &config, &model, Path::new("none")).unwrap();
         let mut trial = Self {

@@ -16,10 +16,12 @@
 //!
 //! Names of states end in a number, `step-000010`, which orders them. One process writes at a time.
 
+mod digest;
 mod find;
 mod manifest;
 mod write;
 
+pub use digest::{Digest, Digester};
 pub use find::{Found, Saved, SavedReader, Skipped, latest_complete, verify};
 pub use manifest::FileEntry;
 pub use write::{SaveFile, SaveWriter, keep_last, remove_newer, write_atomic};

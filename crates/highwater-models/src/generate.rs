@@ -1,7 +1,7 @@
 //! Sampling text from a model, for checking only: each token runs the whole window again.
 
-use crate::Gpt2;
-use highwater::{Error, Module, Result, no_grad, philox};
+use crate::CausalLm;
+use highwater::{Error, Result, no_grad, philox};
 
 /// How to choose tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Sampling {
 /// # Errors
 /// [`Error`] for an empty prompt, a token out of range, or a budget that is too small.
 pub fn generate(
-    model: &Gpt2,
+    model: &dyn CausalLm,
     prompt: &[u32],
     count: usize,
     sampling: Sampling,
@@ -32,16 +32,13 @@ pub fn generate(
     }
     model.eval();
     let engine = model.engine();
-    let context = sampling.context.clamp(1, model.config().n_positions);
+    let longest = model.architecture().max_length();
+    let context = sampling.context.clamp(1, longest);
     let mut tokens = prompt.to_vec();
     for drawn in 0..count as u64 {
         let start = tokens.len().saturating_sub(context);
         let seen = &tokens[start..];
-        let length = seen
-            .len()
-            .next_power_of_two()
-            .max(32)
-            .min(model.config().n_positions);
+        let length = seen.len().next_power_of_two().max(32).min(longest);
         let mut window = seen.to_vec();
         // What stands behind the last token is not seen by it: attention is causal.
         window.resize(length, 0);

@@ -1,6 +1,7 @@
-//! GPT-2 for the Highwater training engine: configurations, weights, tokens and data as Hugging
+//! Causal language models for the Highwater training engine, GPT-2 among them: configurations, weights, tokens and data as Hugging
 //! Face keeps them.
 
+pub mod causal;
 pub mod config;
 pub mod data;
 pub mod generate;
@@ -11,6 +12,7 @@ pub mod parameters;
 pub mod tokenizer;
 pub mod weights;
 
+pub use causal::{Architecture, CausalLm, preset, read_architecture};
 pub use config::{Activation, ConfigError, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
 pub use generate::{Sampling, generate};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater::Forecast;
-use highwater_models::Gpt2Config;
+use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::config::{Method, Policy, RunConfig};
@@ -64,7 +64,7 @@ impl Changes {
     /// Plans each change that the settings allow, for as long as there is time for one more.
     pub(super) fn plan(
         config: &RunConfig,
-        model: &Gpt2Config,
+        model: &dyn Architecture,
         assumptions: &Assumptions,
         forecast: &Forecast,
         (time, one): (Duration, Duration),
@@ -80,8 +80,8 @@ impl Changes {
                 && let at = next.fetch_add(1, Ordering::Relaxed)
                 && let Some((flags, effect, config)) = candidates.get(at)
             {
-                let model = model.clone().with_dropout(config.model.dropout);
-                let mut planner = Planner::new(config, &model, assumptions);
+                let model = model.with_dropout(config.model.dropout);
+                let mut planner = Planner::new(config, &*model, assumptions);
                 let (changed, found) = planner.near_floor(TRIES)?;
                 let change = Change::of(flags, effect, tokens(config), &changed);
                 planned.push(Change {

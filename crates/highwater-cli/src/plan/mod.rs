@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use highwater::Forecast;
 use highwater_memory::DiskFiles;
-use highwater_models::Gpt2Config;
+use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::args::{PlanArgs, RunArgs};
@@ -106,7 +106,7 @@ impl Report {
     /// [`Failure`] of the engine; a step that does not fit is an answer, not an error.
     pub fn new(
         config: &RunConfig,
-        model: &Gpt2Config,
+        model: &dyn Architecture,
         assumptions: &Assumptions,
         time: Duration,
     ) -> Result<Self, Failure> {
@@ -173,8 +173,8 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     }
     machine::find_rates(&DiskFiles, &mut config.machine)?;
     report::warn_of_budget(&config);
-    let assumptions = Assumptions::measure(&config, &model)?;
-    let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;
+    let assumptions = Assumptions::measure(&DiskFiles, &config, &*model)?;
+    let report = Report::new(&config, &*model, &assumptions, CHANGES_TIME)?;
     show(&report, args.explain, args.json)
 }
 

@@ -15,6 +15,7 @@ use crate::TokenizerError;
 pub use batches::{BatchShape, Batches};
 pub use order::{Cursor, Order, permute};
 pub use source::{DataOptions, Tokens};
+pub use text::is_token_file;
 pub use token_file::TokenWidth;
 
 /// What can go wrong with data.

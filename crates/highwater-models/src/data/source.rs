@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use highwater_memory::Files;
+use highwater_memory::saved::{Digest, Digester};
 
 use super::DataError;
 use super::text::{TextBytes, TextReader, is_token_file, text_files};
@@ -76,14 +77,26 @@ impl Tokens {
         if matches!(options.tokenizer, Tokenizer::Bytes) {
             return Ok(Self::new(Source::Text(text)));
         }
-        let width = match options.vocab_size {
-            0..=0x1_0000 => TokenWidth::U16,
-            _ => TokenWidth::U32,
-        };
         if files.metadata(options.spool)?.is_none() {
-            spool(&**files, text, options, width)?;
+            spool(&**files, text, options, spool_width(options.vocab_size))?;
         }
-        let file = TokenFile::open_raw(&**files, options.spool, width, options.vocab_size)?;
+        Self::spooled(&**files, options.spool, options.vocab_size)
+    }
+
+    /// Finds the text at `path` without reading it.
+    ///
+    /// # Errors
+    /// [`DataError`] where there is none.
+    pub fn find_text(files: &dyn Files, path: &Path) -> Result<(), DataError> {
+        text_files(files, path).map(drop)
+    }
+
+    /// The tokens that [`Tokens::open`] made of a text, without the tokenizer.
+    ///
+    /// # Errors
+    /// [`DataError`] for a file that is not what was written.
+    pub fn spooled(files: &dyn Files, spool: &Path, vocab_size: u32) -> Result<Self, DataError> {
+        let file = TokenFile::open_raw(files, spool, spool_width(vocab_size), vocab_size)?;
         Ok(Self::new(Source::File(file)))
     }
 
@@ -132,6 +145,26 @@ impl Tokens {
         }
     }
 
+    /// What the tokens are known by, each as four bytes, the lowest first. Reads all of them.
+    ///
+    /// # Errors
+    /// As [`Tokens::read`].
+    pub fn digest(&self) -> Result<Digest, DataError> {
+        let (mut digester, mut at) = (Digester::default(), 0);
+        let mut tokens = vec![0; WINDOW_BYTES / 4];
+        let mut bytes = Vec::with_capacity(WINDOW_BYTES);
+        while at < self.count {
+            let now = (self.count - at).min(tokens.len() as u64);
+            let window = &mut tokens[..now as usize];
+            self.read(at, window)?;
+            bytes.clear();
+            bytes.extend(window.iter().flat_map(|token| token.to_le_bytes()));
+            digester.update(&bytes);
+            at += now;
+        }
+        Ok(digester.finish())
+    }
+
     /// Divides the tokens into those to train on and, from the end, a share that is held out.
     ///
     /// # Errors
@@ -159,6 +192,14 @@ impl Tokens {
             }
         }
         Ok((0..cut, cut..self.count))
+    }
+}
+
+/// How wide the tokens of a spool file are.
+fn spool_width(vocab_size: u32) -> TokenWidth {
+    match vocab_size {
+        0..=0x1_0000 => TokenWidth::U16,
+        _ => TokenWidth::U32,
     }
 }
 

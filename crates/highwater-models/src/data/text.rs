@@ -70,7 +70,7 @@ fn collect(
 }
 
 /// Whether a path's ending says that it holds tokens.
-pub(super) fn is_token_file(path: &Path) -> bool {
+pub fn is_token_file(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str());
     matches!(ending, Some("npy" | "bin"))
 }

@@ -226,9 +226,15 @@ impl Engine {
     }
 
     /// Locks the state. A thread that panicked while it held the lock was in the middle of building
-    /// a graph, or poisoned the engine itself; either way the state can be looked at.
+    /// a graph, or poisoned the engine itself; either way the state can be looked at. A graph that nobody
+    /// can want any more goes, with all that it holds.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let are_grads_there = !state.memory.grads.is_empty();
+        if state.pending.is_forsaken(are_grads_there) {
+            state.end(highwater_graph::Location::caller());
+            self.0.store.keep_below(0);
+        }
         if state.pending.graph.nodes().is_empty() {
             let dropped = self.0.dropped_cells.take();
             if !dropped.is_empty() {

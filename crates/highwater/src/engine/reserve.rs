@@ -70,6 +70,8 @@ impl Engine {
         let host = self.0.tiers.host.as_ref();
         let host = host.map_or(0, |host| host.mapped_bytes());
         if usage.resident > state.memory.reserve_bytes + self.0.store.mapped_bytes() + host {
+            // What the heap only keeps is nothing that a plan has to make room for.
+            highwater_memory::heap::release_unused();
             let measured = self.measure_reserve();
             if measured > state.memory.reserve_bytes {
                 self.set_reserve(state, measured + (HEADROOM_BYTES >> 2));

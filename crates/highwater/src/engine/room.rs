@@ -55,7 +55,15 @@ impl Engine {
         &self,
         alloc: impl Fn() -> Result<Arc<Storage>>,
     ) -> Result<Arc<Storage>> {
-        self.with_room(&mut self.lock(), |_| alloc())
+        let mut state = self.lock();
+        match self.with_room(&mut state, |_| alloc()) {
+            // What a part of the pending graph holds that nobody can want any more makes room.
+            Err(Error::State { .. }) => {
+                state.compact(None);
+                alloc()
+            }
+            other => other,
+        }
     }
 
     /// Takes bytes for state: while there is no room, what earlier plans of the step left in the arena goes,

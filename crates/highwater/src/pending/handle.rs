@@ -153,6 +153,23 @@ impl Handle {
         }
     }
 
+    /// The bytes of a value that is there.
+    pub(crate) fn storage(&self) -> Option<Arc<Storage>> {
+        match &*self.state() {
+            HandleState::Concrete(concrete) => Some(Arc::clone(&concrete.storage)),
+            _ => None,
+        }
+    }
+
+    /// Whether the handle waits for the pending graph, if that is of this generation. One that is in use
+    /// right now may.
+    pub(crate) fn waits(&self, current: u64) -> bool {
+        let state = self.state.try_lock();
+        state.map_or(true, |state| {
+            matches!(&*state, HandleState::Pending { generation, .. } if *generation == current)
+        })
+    }
+
     /// The pending value that the handle stands for, if it is of this generation.
     pub(crate) fn pending_value(&self, current: u64) -> Option<ValueId> {
         match &*self.state() {

@@ -5,7 +5,7 @@ pub(crate) mod handle;
 
 use crate::store::memory::Storages;
 use handle::{Handle, HandleState, Leaf};
-use highwater_graph::{CellId, Graph, Location, NodeId, Operand, Source, ValueId, Version};
+use highwater_graph::{CellId, Graph, Location, Node, NodeId, Operand, Source, ValueId, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
@@ -49,6 +49,29 @@ impl Pending {
         let offset = self.random_offset;
         self.random_offset += 1;
         (self.seed, offset)
+    }
+
+    /// Whether nobody can want anything of the graph any more: no handle waits for it, no gradient is
+    /// pending, and nothing of it that has not run writes a cell, or guards a step of gradients that are
+    /// there.
+    pub(crate) fn is_forsaken(&mut self, are_grads_there: bool) -> bool {
+        if self.graph.values().is_empty() || !self.grads.is_empty() || self.skip.is_some() {
+            return false;
+        }
+        let is_dead = |handle: &Weak<Handle>| handle.strong_count() == 0;
+        while self.handles.last().is_some_and(is_dead) {
+            self.handles.pop();
+        }
+        // The newest first: most likely it is the one that waits.
+        let mut handles = self.handles.iter().rev().filter_map(Weak::upgrade);
+        if handles.any(|handle| handle.waits(self.generation)) {
+            return false;
+        }
+        let matters = |node: &Node| {
+            !node.writes.is_empty() || are_grads_there && !node.op.effect().is_repeatable()
+        };
+        let mut nodes = self.graph.numbered();
+        !nodes.any(|(id, node)| matters(node) && !self.progress.done.contains(&id))
     }
 
     /// A handle that is to be resolved when the graph is evaluated.

@@ -14,6 +14,7 @@ use crate::engine::state::State;
 use crate::error::{located, usage_error};
 use crate::pending::context::{is_grad_enabled, site};
 use crate::pending::handle::{CellHandle, Handle, HandleState};
+use crate::store::Storage;
 use crate::{Error, Result, store::raw};
 use highwater_graph::Location;
 use highwater_graph::{Category, DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec};
@@ -296,6 +297,9 @@ impl Tensor {
             return Err(usage_error(message, location));
         }
         let mut state = self.engine.lock();
+        if let Some(storage) = self.handle.storage() {
+            return elements(&storage, &self.handle.spec, location);
+        }
         let operand = self.evaluate(&mut state, location)?;
         let storage = match operand.source {
             Source::Value(id) => {
@@ -315,16 +319,7 @@ impl Tensor {
                 self.engine.copy_of(&mut state, id)?
             }
         };
-        let view = raw::view(&storage, &operand.spec);
-        let elements = view
-            .storage::<T>()
-            .map_err(|e| usage_error(e.to_string(), location))?;
-        Ok(operand
-            .spec
-            .layout
-            .positions()
-            .map(|position| elements[position])
-            .collect())
+        elements(&storage, &operand.spec, location)
     }
 
     /// Computes the only element of the tensor now and reads it, as `loss.item()`.
@@ -434,6 +429,15 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
         tensor.evaluate(&mut state, location)?;
     }
     Ok(())
+}
+
+/// The elements of a value, in the order of its shape.
+fn elements<T: Element>(storage: &Storage, spec: &Spec, location: Location) -> Result<Vec<T>> {
+    let view = raw::view(storage, spec);
+    let found = view.storage::<T>();
+    let found = found.map_err(|error| usage_error(error.to_string(), location))?;
+    let positions = spec.layout.positions();
+    Ok(positions.map(|position| found[position]).collect())
 }
 
 fn dtype_of<T: Element>() -> DType {

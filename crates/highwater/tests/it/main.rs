@@ -13,6 +13,7 @@ mod checkpoints;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
 mod debug;
+mod dropped;
 mod forecast;
 mod guards;
 mod halves;

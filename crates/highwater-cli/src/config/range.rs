@@ -1,0 +1,41 @@
+//! What settings may be.
+
+use super::SettingsError;
+
+pub(super) fn require(
+    ok: bool,
+    setting: &'static str,
+    value: &dyn std::fmt::Display,
+    expected: impl FnOnce() -> String,
+) -> Result<(), SettingsError> {
+    ok.then_some(()).ok_or_else(|| SettingsError::Range {
+        setting,
+        value: value.to_string(),
+        expected: expected(),
+    })
+}
+
+pub(super) fn count(setting: &'static str, value: u64, max: u64) -> Result<(), SettingsError> {
+    require((1..=max).contains(&value), setting, &value, || match max {
+        u64::MAX => "at least 1".to_owned(),
+        max => format!("1 to {max}"),
+    })
+}
+
+pub(super) fn fraction(setting: &'static str, value: f64) -> Result<(), SettingsError> {
+    require((0.0..1.0).contains(&value), setting, &value, || {
+        "a number from 0 to below 1".to_owned()
+    })
+}
+
+pub(super) fn positive(setting: &'static str, value: f64, max: f64) -> Result<(), SettingsError> {
+    let ok = value > 0.0 && value <= max;
+    require(ok, setting, &value, || {
+        let most = if max < f64::MAX {
+            format!(", at most {max}")
+        } else {
+            String::new()
+        };
+        format!("a number above 0{most}")
+    })
+}

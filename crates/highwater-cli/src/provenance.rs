@@ -1,0 +1,116 @@
+//! Whether what a run goes on with is what it began with.
+
+use std::path::Path;
+
+use highwater_memory::Files;
+use highwater_memory::saved::Digest;
+
+use crate::config::{ModelSource, RunConfig};
+use crate::data::{self, RunData};
+use crate::error::{Code, Failure};
+use crate::origin::Origin;
+use crate::run_dir::RunDir;
+use crate::state::MODEL as WEIGHTS;
+
+impl Origin {
+    /// What there is now. The weights of a model's folder count only for a run that has none of its own yet.
+    ///
+    /// # Errors
+    /// [`Failure`] for files that cannot be read.
+    pub fn of(
+        files: &dyn Files,
+        config: &RunConfig,
+        model_json: &str,
+        (data, tokens): (&RunData, &Path),
+        has_weights: bool,
+    ) -> Result<Self, Failure> {
+        let weights = match &config.model.source {
+            ModelSource::Folder(folder) if !has_weights => Some(folder.join(WEIGHTS)),
+            _ => None,
+        };
+        let digest = |path: &Path| Digest::of_file(files, path);
+        Ok(Self {
+            model: Digest::of(model_json.as_bytes()),
+            data: data_digest(files, config, (data, tokens))?,
+            tokenizer: config.model.tokenizer.as_deref().map(digest).transpose()?,
+            weights: weights.as_deref().map(digest).transpose()?,
+        })
+    }
+
+    /// That the model's configuration is as it was.
+    ///
+    /// # Errors
+    /// [`Failure`] where it is not.
+    pub fn check_model(&self, files: &dyn Files, dir: &RunDir) -> Result<(), Failure> {
+        let path = dir.model();
+        if Digest::of_file(files, &path)? == self.model {
+            return Ok(());
+        }
+        let message = format!("{}: not as it was when the run began", path.display());
+        Err(Failure::new(Code::Files, message)
+            .hint("put a copy of it back, or begin a new run with `highwater train`"))
+    }
+
+    /// That the run's own tokens are as they were. Tokens of other data are no damage: `changed` says that
+    /// they are wanted, and those that are there go.
+    ///
+    /// # Errors
+    /// [`Failure`] where they are not.
+    pub fn check_tokens(
+        &self,
+        files: &dyn Files,
+        dir: &RunDir,
+        changed: bool,
+    ) -> Result<(), Failure> {
+        let path = dir.tokens();
+        if files.metadata(&path)?.is_none() || Digest::of_file(files, &path)? == self.data {
+            return Ok(());
+        }
+        if changed {
+            return Ok(files.remove_file(&path)?);
+        }
+        let message = format!("{}: not as it was when the run began", path.display());
+        let hint = "remove it: it is made anew of the text, which must be as it was";
+        Err(Failure::new(Code::Files, message).hint(hint))
+    }
+
+    /// That what a run goes on with is what it began with.
+    ///
+    /// # Errors
+    /// [`Failure`], with the name of what has changed.
+    pub fn check(&self, now: &Self, config: &RunConfig) -> Result<(), Failure> {
+        let name = |path: &Path| path.display().to_string();
+        let data = config.data.path.as_deref();
+        let data = data.map_or_else(|| "the built-in guide".to_owned(), name);
+        let tokenizer = config.model.tokenizer.as_deref();
+        let parts = [
+            (self.data == now.data, data),
+            (
+                self.tokenizer == now.tokenizer,
+                tokenizer.map_or_else(String::new, name),
+            ),
+            (
+                now.weights.is_none() || self.weights == now.weights,
+                config.model.source.to_string(),
+            ),
+        ];
+        let Some((_, name)) = parts.into_iter().find(|(same, _)| !same) else {
+            return Ok(());
+        };
+        let message = format!("{name}: not what it was when the run began");
+        let hint =
+            "put back what was there, or say --data-changed ok to go on with what there is now";
+        Err(Failure::new(Code::Files, message).hint(hint))
+    }
+}
+
+fn data_digest(
+    files: &dyn Files,
+    config: &RunConfig,
+    (data, tokens): (&RunData, &Path),
+) -> Result<Digest, Failure> {
+    if data::text_to_tokenise(files, config)?.is_some() {
+        return Ok(Digest::of_file(files, tokens)?);
+    }
+    Ok(data.tokens.digest()?)
+}

@@ -1,0 +1,163 @@
+//! What a run goes on from is what it began with: damage is noticed and named, other data too.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test says what went wrong by stopping there"
+)]
+
+mod cache;
+#[expect(
+    dead_code,
+    reason = "what floors and spill files need is for other tests"
+)]
+mod program;
+
+use std::fmt::Write;
+use std::path::Path;
+
+use program::{end, highwater, news};
+
+const SMALL: &str = "--batch 1 --seq 16 --threads 1 --steps 2 --save-every 1";
+const TEXT: &str =
+    "The quick brown fox jumps over the lazy dog, and the dog does not mind at all. ";
+
+/// A tokenizer of the bytes, each a token.
+fn tokenizer() -> String {
+    let plain = |byte: &u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    let (mut vocabulary, mut others) = (String::new(), 256..);
+    for byte in 0..256_u32 {
+        let letter = if plain(&byte) {
+            byte
+        } else {
+            others.next().unwrap()
+        };
+        let letter = serde_json::to_string(&char::from_u32(letter).unwrap()).unwrap();
+        let comma = if byte == 0 { "" } else { "," };
+        write!(vocabulary, "{comma}{letter}:{byte}").unwrap();
+    }
+    let level =
+        r#"{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}"#;
+    format!(
+        r#"{{"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":{level},
+        "post_processor":null,"decoder":{level},
+        "model":{{"type":"BPE","unk_token":null,"vocab":{{{vocabulary}}},"merges":[]}}}}"#
+    )
+}
+
+/// A folder with a text, a tokenizer and a run of two steps on them.
+fn trained() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data.txt"), TEXT.repeat(30)).unwrap();
+    std::fs::write(dir.path().join("tokenizer.json"), tokenizer()).unwrap();
+    let line = format!("train {SMALL} --data data.txt --tokenizer tokenizer.json --out run");
+    ends(dir.path(), &line, 0, "");
+    dir
+}
+
+/// Runs the program to its end; it ends with this code, and says this.
+#[track_caller]
+fn ends(dir: &Path, line: &str, code: i32, expected: &str) {
+    let found = end(highwater(dir, line).spawn().unwrap());
+    let news = news(dir);
+    assert_eq!(found, Some(code), "{line}\n{news}");
+    assert!(news.contains(expected), "{line}: {expected}\n{news}");
+}
+
+/// Flips a bit of a file, or cuts it, in so many ways: resuming names the file each time.
+fn damaged(count: u64) {
+    let dir = trained();
+    let dir = dir.path();
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut below = |end: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random as usize % end
+    };
+    for name in ["config.toml", "model.json", "tokens.bin"] {
+        let path = dir.join("run").join(name);
+        let whole = std::fs::read(&path).unwrap();
+        for trial in 0..count {
+            let mut bytes = whole.clone();
+            if trial % 4 == 3 {
+                bytes.truncate(below(whole.len()));
+            } else {
+                bytes[below(whole.len())] ^= 1 << below(8);
+            }
+            std::fs::write(&path, &bytes).unwrap();
+            ends(dir, "resume run --steps 3", 4, name);
+            assert!(news(dir).contains("hint: "), "{}", news(dir));
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+    ends(dir, "resume run --steps 3", 0, "going on after step 2");
+}
+
+#[test]
+fn damage_is_noticed_by_name() {
+    damaged(16);
+}
+
+#[test]
+#[ignore = "in full: minutes"]
+fn in_full_damage_is_noticed_by_name() {
+    damaged(200);
+}
+
+#[test]
+fn lost_tokens_are_made_again_of_the_same_text_only() {
+    let dir = trained();
+    let dir = dir.path();
+    let (tokens, data) = (dir.join("run/tokens.bin"), dir.join("data.txt"));
+    let whole = std::fs::read(&tokens).unwrap();
+    std::fs::remove_file(&tokens).unwrap();
+    ends(dir, "resume run --steps 3", 0, "going on after step 2");
+    assert_eq!(std::fs::read(&tokens).unwrap(), whole);
+
+    std::fs::write(&data, TEXT.repeat(31)).unwrap();
+    // The run has tokens of its own.
+    ends(dir, "resume run --steps 4", 0, "going on after step 3");
+    std::fs::remove_file(&tokens).unwrap();
+    ends(dir, "resume run --steps 5", 4, "data.txt: not what it was");
+    assert!(!tokens.exists());
+    ends(dir, "resume run --steps 5 --data-changed ok", 0, "going on");
+    assert!(std::fs::read(&tokens).unwrap().len() > whole.len());
+    ends(dir, "resume run --steps 6", 0, "going on after step 5");
+
+    std::fs::write(dir.join("tokenizer.json"), tokenizer() + " ").unwrap();
+    ends(
+        dir,
+        "resume run --steps 7",
+        4,
+        "tokenizer.json: not what it was",
+    );
+    ends(dir, "resume run --steps 7 --data-changed ok", 0, "going on");
+}
+
+#[test]
+fn other_data_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let text = TEXT.repeat(30);
+    for (name, data, other) in [
+        ("text", text.clone(), text.replace("lazy", "lame")),
+        ("longer", text.clone(), text.clone() + TEXT),
+    ] {
+        let path = dir.join(name);
+        std::fs::write(&path, data).unwrap();
+        let resume = |steps: u32| format!("resume run-{name} --steps {steps}");
+        ends(
+            dir,
+            &format!("train {SMALL} --data {name} --out run-{name}"),
+            0,
+            "",
+        );
+        ends(dir, &resume(3), 0, "going on after step 2");
+        std::fs::write(&path, other).unwrap();
+        ends(dir, &resume(4), 4, "not what it was when the run began");
+        assert!(news(dir).contains("--data-changed ok"), "{}", news(dir));
+        let changed = format!("{} --data-changed ok", resume(4));
+        ends(dir, &changed, 0, "going on after step 3");
+        ends(dir, &resume(5), 0, "going on after step 4");
+    }
+}

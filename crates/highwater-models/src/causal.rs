@@ -1,0 +1,141 @@
+//! Causal language models of whatever family, to programs that train one or sample from it.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use highwater::{Engine, Module, Result, Tensor};
+use highwater_memory::Files;
+
+use crate::{ConfigError, Gpt2, Gpt2Config};
+
+/// A model that tells of each token what follows it, from the tokens up to it.
+pub trait CausalLm: Module + Debug {
+    /// The engine that the model belongs to.
+    fn engine(&self) -> &Engine;
+
+    /// What it was built from.
+    fn architecture(&self) -> &dyn Architecture;
+
+    /// Mean cross-entropy of `targets` `[B, T]` after `tokens` `[B, T]`, in nats: a scalar.
+    ///
+    /// # Errors
+    /// [`highwater::Error`] if T is above [`Architecture::max_length`]; a token out of range stops the
+    /// step.
+    fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor>;
+
+    /// Logits `[V]` of what follows position `at` of the first sequence of `tokens` `[1, T]`.
+    ///
+    /// # Errors
+    /// As [`CausalLm::loss`].
+    fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor>;
+}
+
+/// What such a model is built from: its configuration, checked.
+pub trait Architecture: Debug + Send + Sync {
+    /// Number of tokens.
+    fn vocab_size(&self) -> usize;
+
+    /// The longest sequence, in tokens.
+    fn max_length(&self) -> usize;
+
+    /// Number of layers, one after the other.
+    fn depth(&self) -> usize;
+
+    /// Number of parameters, each counted once.
+    fn parameter_count(&self) -> u64;
+
+    /// What the names of parameters begin with in files of the whole model, and not in files without the
+    /// head.
+    fn base_prefix(&self) -> &'static str;
+
+    /// The largest probability of dropout that it has.
+    fn dropout(&self) -> f64;
+
+    /// The same with one probability for every dropout.
+    fn with_dropout(&self, probability: f64) -> Arc<dyn Architecture>;
+
+    /// The `config.json`, as Hugging Face has it.
+    fn to_json(&self) -> String;
+
+    /// A model with initial weights.
+    ///
+    /// # Errors
+    /// [`highwater::Error::State`] if there is no room.
+    fn build(&self, engine: &Engine) -> Result<Box<dyn CausalLm>>;
+}
+
+/// Reads a `config.json` of any family that is known.
+///
+/// # Errors
+/// [`ConfigError`], naming the file and the field.
+pub fn read_architecture(
+    files: &dyn Files,
+    path: &Path,
+) -> Result<Arc<dyn Architecture>, ConfigError> {
+    Ok(Arc::new(Gpt2Config::read(files, path)?))
+}
+
+/// A built-in architecture by its name.
+///
+/// # Errors
+/// [`ConfigError::UnknownPreset`], with the name most like it.
+pub fn preset(name: &str) -> Result<Arc<dyn Architecture>, ConfigError> {
+    Ok(Arc::new(Gpt2Config::preset(name)?))
+}
+
+impl CausalLm for Gpt2 {
+    fn engine(&self) -> &Engine {
+        Self::engine(self)
+    }
+
+    fn architecture(&self) -> &dyn Architecture {
+        self.config()
+    }
+
+    fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        Self::loss(self, tokens, targets)
+    }
+
+    fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
+        Self::next_logits(self, tokens, at)
+    }
+}
+
+impl Architecture for Gpt2Config {
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn max_length(&self) -> usize {
+        self.n_positions
+    }
+
+    fn depth(&self) -> usize {
+        self.n_layer
+    }
+
+    fn parameter_count(&self) -> u64 {
+        Self::parameter_count(self)
+    }
+
+    fn base_prefix(&self) -> &'static str {
+        "transformer."
+    }
+
+    fn dropout(&self) -> f64 {
+        self.resid_pdrop.max(self.embd_pdrop).max(self.attn_pdrop)
+    }
+
+    fn with_dropout(&self, probability: f64) -> Arc<dyn Architecture> {
+        Arc::new(Self::with_dropout(self.clone(), probability))
+    }
+
+    fn to_json(&self) -> String {
+        Self::to_json(self)
+    }
+
+    fn build(&self, engine: &Engine) -> Result<Box<dyn CausalLm>> {
+        Ok(Box::new(Gpt2::new(engine, self.clone())?))
+    }
+}
