@@ -63,7 +63,7 @@ impl Operand {
     }
 }
 
-/// What a value or cell holds, for reports and for the tracker.
+/// What a value or cell holds, for reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {
     /// Trained weights.
@@ -80,6 +80,20 @@ pub enum Category {
     Input,
     /// Other persistent state: running statistics, caches.
     Buffer,
+}
+
+impl std::fmt::Display for Category {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Parameter => "parameter",
+            Self::Gradient => "gradient",
+            Self::OptimizerState => "optimizer state",
+            Self::Activation => "activation",
+            Self::Workspace => "workspace",
+            Self::Input => "input",
+            Self::Buffer => "buffer",
+        })
+    }
 }
 
 /// Which part of a step a node belongs to.

@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     arena.set_height(bytes)?;
     // SAFETY: below the height, which stays, an arena is memory like any other, filled with zeros at
     // first; nobody else has this one.
-    let memory = unsafe { std::slice::from_raw_parts_mut(arena.base(), bytes as usize) };
+    let memory = unsafe { std::slice::from_raw_parts_mut(arena.base().as_ptr(), bytes as usize) };
     let mut state = 1u64;
     for word in memory.chunks_exact_mut(8) {
         state = state

@@ -1,20 +1,11 @@
 //! Reserved address space of which exactly the first bytes are usable.
 
-#![expect(
-    unsafe_code,
-    reason = "address space is mapped, protected and given back here"
-)]
-
 use std::io;
 use std::ops::Range;
-use std::ptr::{self, NonNull};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
-
-/// The base of an arena is a multiple of this, so that huge pages fit from the first byte on.
-const HUGE_PAGE: usize = 2 << 20;
+use crate::system::{DeviceAddress, DeviceMemory, HostSystem, System};
 
 /// One stretch of reserved address space, usable up to its *height*.
 ///
@@ -22,23 +13,20 @@ const HUGE_PAGE: usize = 2 << 20;
 ///   guard | base .. height: readable, writable | height .. capacity: inaccessible | guard
 /// ```
 ///
-/// Below the height, pages are asked from the system at first touch, in huge pages where possible;
-/// the bytes start as zeros. An access behind the height (rounded up to a page) or before the base
+/// On the host, pages below the height are asked from the system at first touch, in huge pages where
+/// possible; the bytes start as zeros. An access behind the height (rounded up to a page) or before the base
 /// faults at once. What the arena costs is never more than its height, rounded up to a page: a huge
 /// page lies either wholly below the height or is not used.
 ///
 /// The arena hands out raw addresses and holds no record of who uses what: reading and writing
-/// through them is the caller's responsibility, also against [`Arena::set_height`] and
-/// [`Arena::release`].
+/// through them is the caller's responsibility, also against [`Arena::set_height`].
 #[derive(Debug)]
 pub struct Arena {
-    mapping: Mapping,
-    /// Distance of the base from the start of the mapping.
-    start: usize,
-    capacity: usize,
-    page: usize,
-    height: AtomicUsize,
-    /// Held while the protection changes.
+    memory: Arc<dyn DeviceMemory>,
+    capacity: u64,
+    page: u64,
+    height: AtomicU64,
+    /// Held while what is mapped changes.
     changing: Mutex<()>,
 }
 
@@ -64,13 +52,21 @@ pub enum ArenaError {
     /// The system refused to change the height, or to take pages back.
     #[error("cannot {change} an arena from {from} to {to} bytes")]
     Change {
-        /// `grow`, `lower` or `empty`.
+        /// `grow` or `lower`.
         change: &'static str,
         /// The height before, in bytes.
         from: u64,
         /// The height asked for, in bytes.
         to: u64,
         /// The system's answer.
+        source: io::Error,
+    },
+    /// The device did not copy bytes of it.
+    #[error("cannot copy {bytes} bytes of an arena: {source}")]
+    Copy {
+        /// How many.
+        bytes: u64,
+        /// The device's answer.
         source: io::Error,
     },
     /// An address range that is not wholly below the height.
@@ -88,39 +84,37 @@ pub enum ArenaError {
 /// Bytes of a page of memory on this system.
 #[must_use]
 pub fn page_bytes() -> u64 {
-    rustix::param::page_size() as u64
+    HostSystem.page_bytes()
 }
 
 impl Arena {
-    /// Reserves address space for `capacity_bytes`. No memory is used: the height is 0.
+    /// Reserves address space of the host for `capacity_bytes`. No memory is used: the height is 0.
     ///
     /// # Errors
     /// [`ArenaError::Reserve`] if the address space is not to be had.
     pub fn reserve(capacity_bytes: u64) -> Result<Self, ArenaError> {
+        Self::reserve_on(&HostSystem, capacity_bytes)
+    }
+
+    /// As [`Arena::reserve`], on a system of choice.
+    ///
+    /// # Errors
+    /// As [`Arena::reserve`].
+    pub fn reserve_on(system: &dyn System, capacity_bytes: u64) -> Result<Self, ArenaError> {
         let failed = |source| ArenaError::Reserve {
             bytes: capacity_bytes,
             source,
         };
-        let page = rustix::param::page_size();
-        // A guard page, room to align the base, the capacity, a guard page.
-        let (capacity, len) = usize::try_from(capacity_bytes)
-            .ok()
-            .and_then(|bytes| bytes.checked_next_multiple_of(page))
-            .and_then(|bytes| Some((bytes, bytes.checked_add(HUGE_PAGE + 2 * page)?)))
-            .ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?;
-        let mapping = Mapping::new(len).map_err(failed)?;
-        let start = page + (mapping.address.addr().get() + page).wrapping_neg() % HUGE_PAGE;
-        let arena = Self {
-            mapping,
-            start,
-            capacity: capacity_bytes as usize,
+        let page = system.page_bytes();
+        let bytes = capacity_bytes.checked_next_multiple_of(page);
+        let bytes = bytes.ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?;
+        Ok(Self {
+            memory: system.reserve(bytes).map_err(failed)?.into(),
+            capacity: capacity_bytes,
             page,
-            height: AtomicUsize::new(0),
+            height: AtomicU64::new(0),
             changing: Mutex::new(()),
-        };
-        // A preference: where huge pages are switched off, small ones do.
-        let _ = arena.mapping.ask_for_huge_pages(start..start + capacity);
-        Ok(arena)
+        })
     }
 
     /// Makes exactly the first `bytes`, rounded up to a page, readable and writable.
@@ -130,55 +124,46 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError::Height`] above the capacity; [`ArenaError::Change`] when the system refuses
-    /// (the height is then as before; the contents above `bytes` may be lost).
+    /// (the contents above `bytes` may be lost; the height is as before, or `bytes`).
     pub fn set_height(&self, bytes: u64) -> Result<(), ArenaError> {
-        let _changing = self
-            .changing
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if bytes > self.capacity() {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes > self.capacity {
             return Err(ArenaError::Height {
                 asked: bytes,
-                capacity: self.capacity(),
+                capacity: self.capacity,
             });
         }
-        let from = self.height.load(Ordering::Acquire);
-        let to = bytes as usize;
-        let (low, high) = (
-            from.next_multiple_of(self.page),
-            to.next_multiple_of(self.page),
-        );
+        let from = self.height();
+        let (low, high) = (self.round_up(from), self.round_up(bytes));
         let changed = match low.cmp(&high) {
-            std::cmp::Ordering::Less => self.grow(low..high),
+            std::cmp::Ordering::Less => self.memory.map(low..high),
             std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Greater => self.lower(high..low),
+            std::cmp::Ordering::Greater => self.memory.unmap(high..low).inspect_err(|_| {
+                // Half of it may be done. What cannot be used must not lie below the height.
+                if self.memory.map(high..low).is_err() {
+                    self.height.store(bytes, Ordering::Release);
+                }
+            }),
         };
         changed.map_err(|source| ArenaError::Change {
-            change: if from < to { "grow" } else { "lower" },
-            from: from as u64,
+            change: if from < bytes { "grow" } else { "lower" },
+            from,
             to: bytes,
             source,
         })?;
-        self.height.store(to, Ordering::Release);
+        self.height.store(bytes, Ordering::Release);
         Ok(())
-    }
-
-    fn grow(&self, added: Range<usize>) -> io::Result<()> {
-        self.mapping.protect(
-            self.shifted(added),
-            MprotectFlags::READ | MprotectFlags::WRITE,
-        )
     }
 
     /// Makes a stretch of whole pages usable, for a caller that does so instead of setting a height.
     pub(crate) fn open(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
-        self.change("grow", offset, bytes, |stretch| self.grow(stretch))
+        self.change("grow", offset, bytes, |range| self.memory.map(range))
     }
 
     /// Gives a stretch of whole pages back, wherever it lies. On Linux its contents are
     /// zeros when it is opened again.
     pub(crate) fn close(&self, offset: u64, bytes: u64) -> Result<(), ArenaError> {
-        self.change("lower", offset, bytes, |stretch| self.lower(stretch))
+        self.change("lower", offset, bytes, |range| self.memory.unmap(range))
     }
 
     fn change(
@@ -186,69 +171,31 @@ impl Arena {
         change: &'static str,
         offset: u64,
         bytes: u64,
-        by: impl FnOnce(Range<usize>) -> io::Result<()>,
+        by: impl FnOnce(Range<u64>) -> io::Result<()>,
     ) -> Result<(), ArenaError> {
-        let _changing = self
-            .changing
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (start, end) = (offset as usize, (offset + bytes) as usize);
-        by(start..end.next_multiple_of(self.page)).map_err(|source| ArenaError::Change {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = offset + bytes;
+        by(offset..self.round_up(end)).map_err(|source| ArenaError::Change {
             change,
             from: offset,
-            to: offset + bytes,
+            to: end,
             source,
         })
     }
 
-    fn lower(&self, dropped: Range<usize>) -> io::Result<()> {
-        // A huge page that is dropped in part only would stay whole, and charged, until the system
-        // is short of memory. Freeing lazily splits it now, so that the dropped part really goes.
-        let first = dropped.start.next_multiple_of(HUGE_PAGE).min(dropped.end);
-        let last = (dropped.end / HUGE_PAGE * HUGE_PAGE).max(first);
-        for part in [dropped.start..first, last..dropped.end] {
-            if !part.is_empty() {
-                let _ = self.mapping.split_huge_page(self.shifted(part));
-            }
-        }
-        let dropped = self.shifted(dropped);
-        self.mapping
-            .protect(dropped.clone(), MprotectFlags::empty())?;
-        self.mapping.give_back(dropped)
-    }
-
-    /// Gives all pages back to the system. The height stays; the contents are zeros from now on.
-    ///
-    /// # Errors
-    /// [`ArenaError::Change`] when the system refuses.
-    pub fn release(&self) -> Result<(), ArenaError> {
-        let _changing = self
-            .changing
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.mapping
-            .give_back(self.shifted(0..self.mapped()))
-            .map_err(|source| ArenaError::Change {
-                change: "empty",
-                from: self.height(),
-                to: self.height(),
-                source,
-            })
-    }
-
     /// The address of the first byte, a multiple of 2 MiB.
-    pub fn base(&self) -> *mut u8 {
-        self.mapping.at(self.start)
+    pub fn base(&self) -> DeviceAddress {
+        self.memory.base()
     }
 
     /// The address of `len` bytes at `offset`, both in bytes.
     ///
     /// # Errors
     /// [`ArenaError::OutOfBounds`] unless all of them lie below the height.
-    pub fn ptr(&self, offset: u64, len: u64) -> Result<*mut u8, ArenaError> {
+    pub fn address(&self, offset: u64, len: u64) -> Result<DeviceAddress, ArenaError> {
         let height = self.height();
         match offset.checked_add(len) {
-            Some(end) if end <= height => Ok(self.mapping.at(self.start + offset as usize)),
+            Some(end) if end <= height => Ok(self.memory.base().above(offset)),
             _ => Err(ArenaError::OutOfBounds {
                 offset,
                 len,
@@ -257,141 +204,46 @@ impl Arena {
         }
     }
 
+    /// The memory underneath, to copy to and from.
+    pub fn memory(&self) -> &Arc<dyn DeviceMemory> {
+        &self.memory
+    }
+
     /// The usable bytes, as last set.
     pub fn height(&self) -> u64 {
-        self.height.load(Ordering::Acquire) as u64
+        self.height.load(Ordering::Acquire)
     }
 
     /// The bytes that can be used before a fault: the height rounded up to a page. The arena's cost
     /// in memory is at most this.
     pub fn mapped_bytes(&self) -> u64 {
-        self.mapped() as u64
+        self.round_up(self.height())
     }
 
     /// What `bytes` of height cost: `bytes` rounded up to a page.
     pub fn round_up(&self, bytes: u64) -> u64 {
         bytes
-            .checked_next_multiple_of(self.page as u64)
+            .checked_next_multiple_of(self.page)
             .unwrap_or(u64::MAX)
     }
 
     /// The highest height that can be set, in bytes.
     pub fn capacity(&self) -> u64 {
-        self.capacity as u64
+        self.capacity
     }
 
-    /// The addresses that the reservation covers, for telling its pages from others' in
-    /// [`Reserve`](crate::Reserve).
+    /// The addresses of the process that the reservation covers, for telling its pages from others' in
+    /// [`Reserve`](crate::Reserve); none of a device that is not the host.
     pub fn addresses(&self) -> Range<usize> {
-        let start = self.mapping.address.addr().get();
-        start..start + self.mapping.len
+        self.memory.host_addresses().unwrap_or(0..0)
     }
 
-    /// The bytes of memory that the arena occupies now, as counted by the system.
+    /// The bytes of the process's memory that the arena occupies now, as counted by the system.
     ///
     /// # Errors
     /// Where the system does not tell: without `/proc/self/smaps`.
     pub fn resident_bytes(&self) -> io::Result<u64> {
         crate::smaps::resident_bytes(&self.addresses())
-    }
-
-    fn mapped(&self) -> usize {
-        self.height
-            .load(Ordering::Acquire)
-            .next_multiple_of(self.page)
-    }
-
-    /// Offsets from the base as offsets from the start of the mapping.
-    fn shifted(&self, range: Range<usize>) -> Range<usize> {
-        self.start + range.start..self.start + range.end
-    }
-}
-
-/// An anonymous private mapping, unmapped when dropped. Ranges are offsets from its start, in bytes;
-/// those passed in are multiples of the page size and inside it.
-#[derive(Debug)]
-struct Mapping {
-    address: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping is plain address space, owned by this value alone and tied to no thread; all
-// changes to it are system calls, which may come from any thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; no method reads or writes the mapped bytes.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Inaccessible address space that is charged to nobody.
-    fn new(len: usize) -> io::Result<Self> {
-        let flags = MapFlags::PRIVATE;
-        #[cfg(target_os = "linux")]
-        let flags = flags | MapFlags::NORESERVE;
-        // SAFETY: without MAP_FIXED the system picks addresses that nobody uses.
-        let address =
-            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), flags)? };
-        let address = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { address, len })
-    }
-
-    fn at(&self, offset: usize) -> *mut u8 {
-        self.address.as_ptr().wrapping_add(offset)
-    }
-
-    fn protect(&self, range: Range<usize>, flags: MprotectFlags) -> io::Result<()> {
-        debug_assert!(range.end <= self.len);
-        // SAFETY: the range lies inside this mapping, so no memory of others loses its protection;
-        // who holds addresses into it has taken on that it can become inaccessible.
-        unsafe { rustix::mm::mprotect(self.at(range.start).cast(), range.len(), flags)? };
-        Ok(())
-    }
-
-    #[cfg(target_os = "linux")]
-    fn advise(&self, range: Range<usize>, advice: rustix::mm::Advice) -> io::Result<()> {
-        debug_assert!(range.end <= self.len);
-        // SAFETY: the range lies inside this mapping; advice that drops contents is only given for
-        // bytes that the arena's caller has declared unused.
-        unsafe { rustix::mm::madvise(self.at(range.start).cast(), range.len(), advice)? };
-        Ok(())
-    }
-
-    #[cfg(target_os = "linux")]
-    fn ask_for_huge_pages(&self, range: Range<usize>) -> io::Result<()> {
-        self.advise(range, rustix::mm::Advice::LinuxHugepage)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn split_huge_page(&self, range: Range<usize>) -> io::Result<()> {
-        self.advise(range, rustix::mm::Advice::LinuxFree)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn give_back(&self, range: Range<usize>) -> io::Result<()> {
-        self.advise(range, rustix::mm::Advice::LinuxDontNeed)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn ask_for_huge_pages(&self, _range: Range<usize>) -> io::Result<()> {
-        Ok(())
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn split_huge_page(&self, _range: Range<usize>) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Elsewhere there is no call that promises zeros: the pages stay until the arena goes.
-    #[cfg(not(target_os = "linux"))]
-    fn give_back(&self, _range: Range<usize>) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the whole mapping, made in `new` and owned by this value alone. An error would
-        // mean that it is not mapped: nothing is left to do then.
-        let _ = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.len) };
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! - [`Arena`] is address space of which exactly the first bytes can be used; [`Slots`] hands out
 //!   stretches of one, [`Rooms`] pages that go back one by one, and [`Places`] keeps such books alone.
-//! - [`Events`] is the stream of allocations, with [`Statistics`] by [`Category`].
+//! - [`System`] is what an engine asks of the machine: [`DeviceMemory`] and threads, which tests can refuse.
 //! - [`ProcessMemory`] is what the process uses and may use; [`Bytes`] is a size as people write it.
 //! - [`spill`] is the file where values wait on disk.
 //! - [`Files`] is the one way to files with names, which tests can script; the [`saved`] states of a run are
@@ -10,7 +10,6 @@
 
 pub mod arena;
 pub mod cgroup;
-pub mod events;
 pub mod files;
 pub mod heap;
 pub mod places;
@@ -22,10 +21,9 @@ pub mod size;
 pub mod slots;
 mod smaps;
 pub mod spill;
-pub mod stats;
+pub mod system;
 
 pub use arena::{Arena, ArenaError, page_bytes};
-pub use events::{Action, Category, Event, Events, Label, Place};
 pub use files::{DiskFiles, FileRead, FileWrite, Files, FilesError};
 pub use places::Places;
 pub use process::{ProcessMemory, Usage};
@@ -33,4 +31,4 @@ pub use reserve::Reserve;
 pub use rooms::{Room, Rooms, RoomsError};
 pub use size::{Bytes, SizeError};
 pub use slots::{Slot, Slots, SlotsError};
-pub use stats::{CategoryStatistics, Statistics};
+pub use system::{DeviceAddress, DeviceMemory, HostSystem, ScriptedSystem, System};

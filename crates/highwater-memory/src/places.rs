@@ -72,6 +72,39 @@ impl Places {
         Some(bytes)
     }
 
+    /// Gives back what lies behind the first `bytes` (at least 1) of the place that starts there.
+    pub fn shrink(&mut self, offset: u64, bytes: u64) {
+        let bytes = bytes.max(1);
+        let Some(size) = self.taken.get_mut(&offset).filter(|size| **size > bytes) else {
+            return;
+        };
+        let rest = *size - bytes;
+        *size = bytes;
+        // As a place of its own.
+        self.taken.insert(offset + bytes, rest);
+        self.give(offset + bytes);
+    }
+
+    /// The bytes that are taken from there on; none if no place starts there.
+    #[must_use]
+    pub fn size(&self, offset: u64) -> Option<u64> {
+        self.taken.get(&offset).copied()
+    }
+
+    /// The bytes of the largest hole between places.
+    #[must_use]
+    pub fn largest_hole(&self) -> u64 {
+        self.holes.values().copied().max().unwrap_or(0)
+    }
+
+    /// Whether all of these bytes belong to one place that is taken.
+    #[must_use]
+    pub fn holds(&self, offset: u64, bytes: u64) -> bool {
+        let place = self.taken.range(..=offset).next_back();
+        let end = offset.checked_add(bytes);
+        place.is_some_and(|(&start, &size)| end.is_some_and(|end| end <= start + size))
+    }
+
     /// Bytes that may be taken in all.
     #[must_use]
     pub fn capacity(&self) -> u64 {
@@ -102,12 +135,21 @@ mod tests {
         let [a, b, c] = [100, 200, 300].map(|bytes| places.take(bytes).unwrap());
         assert_eq!([a, b, c], [0, 100, 300]);
         assert_eq!(places.take(1), None);
+        assert!(places.holds(a, 100) && places.holds(a + 40, 60) && places.holds(c, 300));
+        assert!(!places.holds(a, 101) && !places.holds(c + 1, 300) && !places.holds(7, u64::MAX));
         assert_eq!(places.give(a), Some(100));
+        assert!(!places.holds(a, 1));
         assert_eq!(places.give(a), None);
         assert_eq!(places.take(60), Some(0));
         assert_eq!(places.give(b), Some(200));
         assert_eq!(places.take(240), Some(60));
         assert_eq!((places.top(), places.bytes()), (600, 600));
+        places.shrink(60, 240);
+        places.shrink(60, 100);
+        assert_eq!((places.size(60), places.bytes()), (Some(100), 460));
+        assert_eq!(places.take(140), Some(160));
+        places.shrink(c, 1);
+        assert_eq!((places.top(), places.bytes()), (301, 301));
     }
 
     proptest! {

@@ -3,11 +3,10 @@
 use crate::arena::{Arena, ArenaError};
 use crate::places::Places;
 use crate::size::Bytes;
+use crate::system::{DeviceAddress, System};
 
-/// Address space for each byte of room: what lies in it leaves holes.
-const SPREAD: u64 = 8;
-/// Address space at most, where that is enough.
-const CAPACITY_BYTES: u64 = 1 << 41;
+/// Address space for each byte of room that is enough: what lies in it leaves holes.
+pub const SPREAD: u64 = 8;
 
 /// Page-aligned slots in address space of their own. What they cost is the sum of their sizes, each
 /// rounded up to a page, wherever they lie: unlike [`Slots`](crate::Slots), which costs what its
@@ -42,25 +41,15 @@ pub enum RoomsError {
 }
 
 impl Rooms {
-    /// Reserves address space for `capacity_bytes`. No memory is used.
+    /// Reserves address space for `capacity_bytes`. No memory is used. With [`SPREAD`] times what rooms take
+    /// together, the holes between them are never in the way of one more.
     ///
     /// # Errors
     /// [`ArenaError::Reserve`] if the address space is not to be had.
-    pub fn reserve(capacity_bytes: u64) -> Result<Self, ArenaError> {
-        let arena = Arena::reserve(capacity_bytes)?;
+    pub fn reserve(system: &dyn System, capacity_bytes: u64) -> Result<Self, ArenaError> {
+        let arena = Arena::reserve_on(system, capacity_bytes)?;
         let places = Places::new(arena.capacity());
         Ok(Self { arena, places })
-    }
-
-    /// As [`Rooms::reserve`], for rooms of `bytes` together: with address space enough that the holes
-    /// between them are never in the way of one more.
-    ///
-    /// # Errors
-    /// As for [`Rooms::reserve`].
-    pub fn for_bytes(bytes: u64) -> Result<Self, ArenaError> {
-        let spread = bytes.saturating_mul(SPREAD).min(CAPACITY_BYTES);
-        // Where address space is limited, holes may be in the way after all.
-        Self::reserve(spread.max(bytes).max(1 << 20)).or_else(|_| Self::reserve(bytes.max(1 << 20)))
     }
 
     /// Takes `bytes`; on Linux they are zeros.
@@ -91,10 +80,11 @@ impl Rooms {
         Ok(())
     }
 
-    /// Where a slot is. Valid until it is given back.
+    /// Where a slot is, or a part of one. Valid until the slot is given back. None if it is not taken.
     #[must_use]
-    pub fn address(&self, room: Room) -> *mut u8 {
-        self.arena.base().wrapping_add(room.offset as usize)
+    pub fn address(&self, room: Room) -> Option<DeviceAddress> {
+        let taken = self.places.holds(room.offset, room.bytes);
+        taken.then(|| self.arena.base().above(room.offset))
     }
 
     /// What a slot of `bytes` costs.
@@ -120,21 +110,31 @@ impl Rooms {
 #[expect(unsafe_code, reason = "pages are touched here")]
 mod tests {
     use super::*;
+    use crate::system::HostSystem;
 
     fn fill(rooms: &Rooms, room: Room, byte: u8) {
         // SAFETY: the room was taken above and nobody else uses it.
-        unsafe { std::ptr::write_bytes(rooms.address(room), byte, room.bytes as usize) };
+        unsafe {
+            std::ptr::write_bytes(
+                rooms.address(room).unwrap().as_ptr(),
+                byte,
+                room.bytes as usize,
+            );
+        }
     }
 
     fn read(rooms: &Rooms, room: Room) -> Vec<u8> {
         // SAFETY: as above; its pages are zeros or what was written.
-        unsafe { std::slice::from_raw_parts(rooms.address(room), room.bytes as usize) }.to_vec()
+        unsafe {
+            std::slice::from_raw_parts(rooms.address(room).unwrap().as_ptr(), room.bytes as usize)
+        }
+        .to_vec()
     }
 
     #[test]
     fn a_slot_in_the_middle_gives_its_pages_back() {
         // Sizes that share huge pages with their neighbours at both ends.
-        let mut rooms = Rooms::reserve(64 << 20).unwrap();
+        let mut rooms = Rooms::reserve(&HostSystem, 64 << 20).unwrap();
         let [a, b, c] = [3 << 20, (5 << 20) + 100, 3 << 20].map(|bytes| rooms.take(bytes).unwrap());
         for (room, byte) in [(a, 1), (b, 2), (c, 3)] {
             fill(&rooms, room, byte);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn address_space_ends() {
-        let mut rooms = Rooms::reserve(1 << 20).unwrap();
+        let mut rooms = Rooms::reserve(&HostSystem, 1 << 20).unwrap();
         let room = rooms.take(1 << 20).unwrap();
         assert!(matches!(rooms.take(1), Err(RoomsError::Full { asked: 1 })));
         rooms.give(room).unwrap();

@@ -1,15 +1,15 @@
 //! First-fit allocation in an arena, for what outlives plans: cells and kept values.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::arena::{Arena, ArenaError};
+use crate::places::Places;
 use crate::size::Bytes;
 
 /// Offsets and sizes of slots are multiples of this many bytes.
 pub const SLOT_ALIGNMENT: u64 = 64;
 
-/// A first-fit allocator with coalescing over the offsets of one [`Arena`].
+/// [`Places`] over the offsets of one [`Arena`].
 ///
 /// The arena's height follows the end of the topmost slot: it grows when nothing fits below, and is
 /// lowered when the top is free.
@@ -17,12 +17,7 @@ pub const SLOT_ALIGNMENT: u64 = 64;
 pub struct Slots {
     arena: Arc<Arena>,
     limit: u64,
-    /// Size by offset, of what is taken and of the holes between. Two holes never touch each other,
-    /// and none touches the top.
-    taken: BTreeMap<u64, u64>,
-    holes: BTreeMap<u64, u64>,
-    top: u64,
-    live: u64,
+    places: Places,
 }
 
 /// A stretch of the arena that belongs to whoever allocated it.
@@ -64,13 +59,11 @@ impl Slots {
     /// An empty allocator over `arena`, which is to cost no more than `limit` bytes. Nobody else may
     /// set the arena's height from now on.
     pub fn new(arena: Arc<Arena>, limit: u64) -> Self {
+        let places = Places::new(arena.capacity());
         Self {
             arena,
             limit,
-            taken: BTreeMap::new(),
-            holes: BTreeMap::new(),
-            top: 0,
-            live: 0,
+            places,
         }
     }
 
@@ -82,21 +75,17 @@ impl Slots {
     /// [`SlotsError::Full`] above the limit or the arena's capacity; [`SlotsError::Arena`] when the
     /// system refuses to grow it. Nothing has changed then.
     pub fn alloc(&mut self, bytes: u64) -> Result<Slot, SlotsError> {
-        let size = Self::size(bytes).ok_or_else(|| self.full(bytes))?;
-        let hole = self.holes.iter().find(|&(_, &hole)| hole >= size);
-        let offset = if let Some((&offset, &hole)) = hole {
-            self.holes.remove(&offset);
-            if hole > size {
-                self.holes.insert(offset + size, hole - size);
+        let offset = Self::size(bytes).and_then(|size| self.places.take(size));
+        let offset = offset.ok_or_else(|| self.full(bytes))?;
+        let top = self.places.top();
+        if top > self.arena.height() {
+            let is_full = self.arena.round_up(top) > self.limit;
+            let refused = (!is_full).then(|| self.arena.set_height(top));
+            if let None | Some(Err(_)) = refused {
+                self.places.give(offset);
             }
-            offset
-        } else {
-            let offset = self.top;
-            self.top = self.grow(bytes, size)?;
-            offset
-        };
-        self.taken.insert(offset, size);
-        self.live += size;
+            refused.ok_or_else(|| self.full(bytes))??;
+        }
         Ok(Slot { offset, bytes })
     }
 
@@ -106,29 +95,13 @@ impl Slots {
     /// [`SlotsError::NotInUse`] for what is not in use, and nothing has changed. [`SlotsError::Arena`]
     /// when the system refuses to lower the arena; the slot is free all the same.
     pub fn free(&mut self, slot: Slot) -> Result<(), SlotsError> {
-        let Some(&size) = self.taken.get(&slot.offset) else {
-            return Err(SlotsError::NotInUse(slot));
-        };
-        if Self::size(slot.bytes) != Some(size) {
+        let taken = self.places.size(slot.offset);
+        if taken.is_none() || taken != Self::size(slot.bytes) {
             return Err(SlotsError::NotInUse(slot));
         }
-        self.taken.remove(&slot.offset);
-        self.live -= size;
-        let (mut start, mut end) = (slot.offset, slot.offset + size);
-        if let Some(above) = self.holes.remove(&end) {
-            end += above;
-        }
-        if let Some((&below, &hole)) = self.holes.range(..start).next_back()
-            && below + hole == start
-        {
-            self.holes.remove(&below);
-            start = below;
-        }
-        if end == self.top {
-            self.top = start;
-            self.arena.set_height(start)?;
-        } else {
-            self.holes.insert(start, end - start);
+        self.places.give(slot.offset);
+        if self.places.top() < self.arena.height() {
+            self.arena.set_height(self.places.top())?;
         }
         Ok(())
     }
@@ -145,12 +118,12 @@ impl Slots {
 
     /// The end of the topmost slot, in bytes from the base: the arena's height.
     pub fn height(&self) -> u64 {
-        self.top
+        self.places.top()
     }
 
     /// The bytes in slots, each rounded up to [`SLOT_ALIGNMENT`].
     pub fn live_bytes(&self) -> u64 {
-        self.live
+        self.places.bytes()
     }
 
     /// The arena underneath.
@@ -163,22 +136,12 @@ impl Slots {
         bytes.max(1).checked_next_multiple_of(SLOT_ALIGNMENT)
     }
 
-    /// Raises the top by `size` and returns it.
-    fn grow(&self, asked: u64, size: u64) -> Result<u64, SlotsError> {
-        let top = self.top.checked_add(size).ok_or_else(|| self.full(asked))?;
-        if top > self.arena.capacity() || self.arena.round_up(top) > self.limit {
-            return Err(self.full(asked));
-        }
-        self.arena.set_height(top)?;
-        Ok(top)
-    }
-
     fn full(&self, asked: u64) -> SlotsError {
         SlotsError::Full {
             asked,
-            live: self.live,
+            live: self.places.bytes(),
             limit: self.limit.min(self.arena.capacity()),
-            largest_hole: self.holes.values().copied().max().unwrap_or(0),
+            largest_hole: self.places.largest_hole(),
         }
     }
 }
@@ -327,7 +290,7 @@ mod tests {
                 slots.free(slot).unwrap();
             }
             prop_assert_eq!((slots.height(), slots.live_bytes()), (0, 0));
-            prop_assert!(slots.holes.is_empty());
+            prop_assert_eq!(slots.places.largest_hole(), 0);
         }
     }
 }

@@ -71,6 +71,24 @@ impl Extent {
     }
 }
 
+/// How much of an extent has come from a higher place to its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Where its header was, in bytes.
+    pub from: u64,
+    /// How many of its bytes are where they belong, from the header on, in whole blocks. What is behind them
+    /// is where it was.
+    pub bytes: u64,
+}
+
+impl Moved {
+    /// Nothing yet.
+    #[must_use]
+    pub fn none(from: u64) -> Self {
+        Self { from, bytes: 0 }
+    }
+}
+
 /// Whose payload it is, and which of its states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
@@ -249,30 +267,43 @@ impl<D: Disk> Spill<D> {
     /// [`SpillError::Transfer`] as the disk says, [`SpillError::Damaged`] for anything but that payload.
     /// What is in `payload` means nothing then.
     pub fn read(&self, extent: Extent, tag: Tag, payload: &mut [u8]) -> Result<(), SpillError> {
+        self.read_moved(extent, Moved::none(extent.offset), tag, payload)
+    }
+
+    /// As [`Spill::read`], of an extent of which [`Spill::lower`] moved some before it was stopped.
+    ///
+    /// # Errors
+    /// As [`Spill::read`].
+    pub fn read_moved(
+        &self,
+        extent: Extent,
+        moved: Moved,
+        tag: Tag,
+        payload: &mut [u8],
+    ) -> Result<(), SpillError> {
         check(extent, tag, payload.len())?;
         let (mut head, mut tail) = (ZEROS, ZEROS);
         let bytes = payload.len();
-        let start = extent.offset + BLOCK as u64;
         let (whole, rest) = payload.split_at_mut(bytes / BLOCK * BLOCK);
         let tail = &mut tail.0[..rest.len().next_multiple_of(BLOCK)];
         let mut transfer = Transfer::new("read", tag.cell, Extent::footprint(bytes as u64));
         let mut hash = Hash::of_bytes(BLOCK..BLOCK + whole.len());
-        if is_aligned(whole) {
+        if is_aligned(whole) && moved.bytes == 0 {
             let mut parts: [&mut [u8]; 3] = [&mut head.0, whole, tail];
-            self.get(extent.offset, &mut parts, &mut transfer, &mut hash)?;
+            self.get(moved.from, &mut parts, &mut transfer, &mut hash)?;
         } else {
-            let mut none = Hash::none();
-            self.get(extent.offset, &mut [&mut head.0], &mut transfer, &mut none)?;
+            let start = BLOCK as u64;
+            self.get_moved(extent, moved, 0, &mut head.0, &mut transfer)?;
             let mut bounce = vec![0; BOUNCE.min(whole.len()) + BLOCK];
             let bounce = aligned(&mut bounce);
             for (i, chunk) in whole.chunks_mut(BOUNCE).enumerate() {
                 let chunk_copy = &mut bounce[..chunk.len()];
-                let offset = start + (i * BOUNCE) as u64;
-                self.get(offset, &mut [&mut *chunk_copy], &mut transfer, &mut none)?;
+                let at = start + (i * BOUNCE) as u64;
+                self.get_moved(extent, moved, at, chunk_copy, &mut transfer)?;
                 chunk.copy_from_slice(chunk_copy);
             }
-            let offset = start + whole.len() as u64;
-            self.get(offset, &mut [&mut *tail], &mut transfer, &mut none)?;
+            let at = start + whole.len() as u64;
+            self.get_moved(extent, moved, at, tail, &mut transfer)?;
         }
         let (end, filling) = tail.split_at(rest.len());
         rest.copy_from_slice(end);
@@ -287,24 +318,48 @@ impl<D: Disk> Spill<D> {
         })
     }
 
-    /// Moves what an extent of a cell holds to a place that starts lower, as it is: who reads it there
-    /// verifies it. The two may overlap.
+    /// Moves what an extent of a cell holds from a higher place to its own, as it is: who reads it there
+    /// verifies it. The two may overlap: each step is as long as they lie apart, at most, so that what is
+    /// written over has been moved before. `moved` says how far it is, and goes on from there.
     ///
     /// # Errors
-    /// [`SpillError::Transfer`] as the disk says. What the extent held may be lost then.
-    pub fn lower(&self, cell: u64, from: Extent, to: u64) -> Result<(), SpillError> {
-        let bytes = Extent::footprint(from.capacity);
+    /// [`SpillError::Transfer`] as the disk says. What is behind `moved` is then still where it was, and
+    /// [`Spill::read_moved`] reads all of it.
+    pub fn lower(&self, cell: u64, extent: Extent, moved: &mut Moved) -> Result<(), SpillError> {
+        let bytes = Extent::footprint(extent.capacity);
         let mut read = Transfer::new("read", cell, bytes);
         let mut write = Transfer::new("write", cell, bytes);
-        let mut bounce = vec![0; BOUNCE + BLOCK];
+        (read.done, write.done) = (moved.bytes, moved.bytes);
+        let apart = moved.from.saturating_sub(extent.offset);
+        let step = apart.clamp(BLOCK as u64, BOUNCE as u64) as usize;
+        let mut bounce = vec![0; step + BLOCK];
         let bounce = aligned(&mut bounce);
-        for at in (0..bytes).step_by(BOUNCE) {
-            let chunk = &mut bounce[..BOUNCE.min((bytes - at) as usize)];
+        while moved.bytes < bytes {
+            let at = moved.bytes;
+            let chunk = &mut bounce[..step.min((bytes - at) as usize)];
             let mut none = Hash::none();
-            self.get(from.offset + at, &mut [&mut *chunk], &mut read, &mut none)?;
-            self.put(to + at, &[chunk], &mut write, &mut none)?;
+            self.get(moved.from + at, &mut [&mut *chunk], &mut read, &mut none)?;
+            self.put(extent.offset + at, &[&*chunk], &mut write, &mut none)?;
+            moved.bytes += chunk.len() as u64;
         }
         Ok(())
+    }
+
+    /// Reads bytes of an extent, the first of them this far from its header.
+    fn get_moved(
+        &self,
+        extent: Extent,
+        moved: Moved,
+        at: u64,
+        to: &mut [u8],
+        transfer: &mut Transfer,
+    ) -> Result<(), SpillError> {
+        let low = moved.bytes.saturating_sub(at).min(to.len() as u64);
+        let (low, high) = to.split_at_mut(low as usize);
+        let above = moved.from + at + low.len() as u64;
+        let mut none = Hash::none();
+        self.get(extent.offset + at, &mut [low], transfer, &mut none)?;
+        self.get(above, &mut [high], transfer, &mut none)
     }
 
     fn put(

@@ -12,7 +12,13 @@ fn an_arena_does_not_count() {
     arena.set_height(SIZE).unwrap();
     let before = Reserve::measure(&[&arena]).unwrap();
     // SAFETY: the bytes lie below the height, and only this thread uses the arena.
-    unsafe { arena.ptr(0, SIZE).unwrap().write_bytes(1, SIZE as usize) };
+    unsafe {
+        arena
+            .address(0, SIZE)
+            .unwrap()
+            .as_ptr()
+            .write_bytes(1, SIZE as usize);
+    };
     let after = Reserve::measure(&[&arena]).unwrap();
     assert!(
         before.code > 0 && before.heap > 0 && before.total() < 64 << 20,

@@ -51,11 +51,11 @@ mod view;
 mod warm_up;
 
 pub use kernel::{Args, Kernel, KernelError, Pairs, op_as};
-pub use pool::{Disjoint, Pool};
+pub use pool::{Disjoint, Engaged, Pool, PoolError, Spawn};
 pub use registry::{DTypes, Device, Kernels, Registered, Row};
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};
 pub use view::{Element, SharedWith, View};
-pub use warm_up::warm_up;
+pub use warm_up::{packing_bytes, warm_up};
 
 table::operations! {
     abs,

@@ -1,6 +1,11 @@
 #![cfg(target_os = "linux")]
+#![expect(unsafe_code, reason = "an arena is reached by raw addresses")]
 
 use super::*;
+use crate::system::ScriptedSystem;
+
+/// As the host has them.
+const HUGE_PAGE: usize = 2 << 20;
 
 const MIB: u64 = 1 << 20;
 
@@ -8,14 +13,14 @@ const MIB: u64 = 1 << 20;
 fn touch(arena: &Arena) {
     for offset in (0..arena.height()).step_by(4096) {
         // SAFETY: the byte lies below the height, and only this thread uses the arena.
-        unsafe { arena.ptr(offset, 1).unwrap().write(1) };
+        unsafe { arena.address(offset, 1).unwrap().as_ptr().write(1) };
     }
 }
 
 /// Reads one byte.
 fn byte(arena: &Arena, offset: u64) -> u8 {
     // SAFETY: the byte lies below the height, and only this thread uses the arena.
-    unsafe { arena.ptr(offset, 1).unwrap().read() }
+    unsafe { arena.address(offset, 1).unwrap().as_ptr().read() }
 }
 
 /// The arena's accessible addresses, relative to its base, from the system's own list.
@@ -30,7 +35,7 @@ fn accessible(arena: &Arena) -> Vec<Range<i64>> {
             continue;
         }
         assert!(rest.starts_with("rw-p"), "{line}");
-        let base = arena.base().addr() as i64;
+        let base = arena.base().as_ptr().addr() as i64;
         let range = from as i64 - base..to as i64 - base;
         match found.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
@@ -59,8 +64,8 @@ fn huge_bytes(arena: &Arena) -> u64 {
 fn exactly_the_height_is_accessible_between_guards() {
     let arena = Arena::reserve(64 * MIB).unwrap();
     let page = arena.round_up(1);
-    assert_eq!(arena.base().addr() % HUGE_PAGE, 0);
-    let (base, all) = (arena.base().addr(), arena.addresses());
+    assert_eq!(arena.base().as_ptr().addr() % HUGE_PAGE, 0);
+    let (base, all) = (arena.base().as_ptr().addr(), arena.addresses());
     assert!(all.start + page as usize <= base);
     assert!(base + (64 * MIB + page) as usize <= all.end);
     for height in [
@@ -120,10 +125,6 @@ fn what_is_below_the_new_height_stays_and_what_was_above_is_gone() {
             "{offset}"
         );
     }
-    arena.release().unwrap();
-    assert_eq!(arena.height(), 16 * MIB);
-    assert_eq!(arena.resident_bytes().unwrap(), 0);
-    assert_eq!(byte(&arena, 0), 0);
 }
 
 #[test]
@@ -152,10 +153,10 @@ fn huge_pages_are_used_and_split_for_good_when_lowered_in_the_middle() {
 fn addresses_are_bounds_checked() {
     let arena = Arena::reserve(MIB).unwrap();
     arena.set_height(1000).unwrap();
-    assert_eq!(arena.ptr(0, 1000).unwrap(), arena.base());
+    assert_eq!(arena.address(0, 1000).unwrap(), arena.base());
     assert_eq!(
-        arena.ptr(1000, 0).unwrap().addr(),
-        arena.base().addr() + 1000
+        arena.address(1000, 0).unwrap().as_ptr().addr(),
+        arena.base().as_ptr().addr() + 1000
     );
     for (offset, len) in [
         (0, 1001),
@@ -164,7 +165,7 @@ fn addresses_are_bounds_checked() {
         (u64::MAX, 2),
         (8, u64::MAX),
     ] {
-        let error = arena.ptr(offset, len).unwrap_err();
+        let error = arena.address(offset, len).unwrap_err();
         assert!(
             matches!(error, ArenaError::OutOfBounds { height: 1000, .. }),
             "{error}"
@@ -193,8 +194,25 @@ fn refusals_are_typed_and_change_nothing() {
     assert_eq!(arena.height(), 10_000);
     let empty = Arena::reserve(0).unwrap();
     empty.set_height(0).unwrap();
-    empty.release().unwrap();
-    assert!(empty.ptr(0, 0).is_ok() && empty.ptr(0, 1).is_err());
+    assert!(empty.address(0, 0).is_ok() && empty.address(0, 1).is_err());
+}
+
+#[test]
+fn a_refusal_leaves_nothing_below_the_height_that_cannot_be_used() {
+    for refused in 1..8 {
+        for persistent in [false, true] {
+            let system = ScriptedSystem::refusing(refused, persistent);
+            let arena = Arena::reserve_on(&system, 8 * MIB).unwrap();
+            for height in [3 * MIB, MIB, 5 * MIB, 2 * MIB, 0, MIB] {
+                if let Err(error) = arena.set_height(height) {
+                    assert!(matches!(error, ArenaError::Change { .. }), "{error}");
+                } else {
+                    assert_eq!(arena.height(), height);
+                }
+                touch(&arena);
+            }
+        }
+    }
 }
 
 #[test]
@@ -205,7 +223,7 @@ fn an_arena_can_be_shared_between_threads() {
         for part in 0..8 {
             let arena = &arena;
             scope.spawn(move || {
-                let own = arena.ptr(part * MIB, MIB).unwrap();
+                let own = arena.address(part * MIB, MIB).unwrap().as_ptr();
                 // SAFETY: the range lies below the height, and no other thread uses it.
                 unsafe { own.write_bytes(part as u8, 1 << 20) };
             });

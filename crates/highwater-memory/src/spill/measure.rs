@@ -169,7 +169,7 @@ impl Buffer {
     fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: below the height, which stays, an arena is memory like any other, filled with zeros
         // at first; nobody else has this one.
-        unsafe { std::slice::from_raw_parts_mut(self.0.base(), self.0.height() as usize) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.base().as_ptr(), self.0.height() as usize) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A spill file over memory, with faults at each call, as one call a transfer and as many requests.
 
 mod lanes;
+mod moves;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};

@@ -1,8 +1,18 @@
 //! Memory for packed operands.
 
 use super::product::{BLOCK, COLS, DEPTH, SERIAL_COLS};
+use crate::PoolError;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
+
+/// Elements of a buffer for a block of rows, or for the panels of a product on one thread.
+const SMALL: usize = if BLOCK > SERIAL_COLS * DEPTH {
+    BLOCK
+} else {
+    SERIAL_COLS * DEPTH
+};
+/// Elements of a buffer for the panels that all threads read.
+const LARGE: usize = COLS * DEPTH;
 
 /// A cache line, so that no vector lies across two.
 #[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -21,19 +31,45 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(super) fn small(&self) -> Buffer<'_> {
-        Buffer::take(&self.small, BLOCK.max(SERIAL_COLS * DEPTH))
+        Buffer::take(&self.small, SMALL)
     }
 
     pub(super) fn large(&self) -> Buffer<'_> {
-        Buffer::take(&self.large, COLS * DEPTH)
+        Buffer::take(&self.large, LARGE)
     }
 
     /// Makes all that kernels on a number of threads can ever need at once: a product on all
     /// threads has two sets of panels and a block of rows for each thread, a product on one thread
     /// has two sets of panels and a block of rows.
-    pub(crate) fn make_all(&self, threads: usize) {
-        let _large = [self.large(), self.large()];
-        let _small: Vec<_> = (0..3 * threads).map(|_| self.small()).collect();
+    ///
+    /// # Errors
+    /// [`PoolError::Buffers`] where there is no memory for them.
+    pub(crate) fn make_all(&self, threads: usize) -> Result<(), PoolError> {
+        let homes = [&self.large, &self.small];
+        for (home, (count, len)) in homes.into_iter().zip(Self::all(threads)) {
+            let mut free = home.lock().unwrap_or_else(PoisonError::into_inner);
+            while free.len() < count {
+                let mut data = Vec::new();
+                let lines = len.div_ceil(16);
+                let bytes = lines * size_of::<Line>();
+                let refused = |_| PoolError::Buffers { bytes, threads };
+                data.try_reserve_exact(lines).map_err(refused)?;
+                data.resize(lines, Line([0.0; 16]));
+                free.push(data);
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of all that [`Buffers::make_all`] makes.
+    pub(crate) fn all_bytes(threads: usize) -> u64 {
+        let bytes = |(count, len): (usize, usize)| (count * len * size_of::<f32>()) as u64;
+        Self::all(threads).map(bytes).iter().sum()
+    }
+
+    /// How many large ones, and small ones, of which length.
+    fn all(threads: usize) -> [(usize, usize); 2] {
+        [(2, LARGE), (3 * threads, SMALL)]
     }
 }
 

@@ -9,6 +9,7 @@ use crate::problem::clock::Clock;
 use crate::problem::plan_cache::PlanCache;
 use crate::report::told::Told;
 use crate::store::Store;
+use crate::store::addresses::Addresses;
 use crate::store::cells::CellStore;
 use crate::store::disk::{DiskRates, DiskSettings, DiskTier, SpillTarget};
 use crate::store::host::HostTier;
@@ -17,7 +18,8 @@ use crate::store::memory::Memory;
 use crate::store::tiers::Tiers;
 use crate::{Error, Rates, Result};
 use highwater_graph::Graph;
-use highwater_ops::{DTypes, Device, Entry, Kernel, Kernels, Pool};
+use highwater_memory::{Bytes, HostSystem, System};
+use highwater_ops::{DTypes, Device, Entry, Kernel, Kernels, Pool, PoolError};
 use highwater_plan::Policy;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -41,13 +43,13 @@ pub struct Builder {
     cache: PlanCache<Told>,
     kernels: Arc<Kernels>,
     pub(crate) eager: bool,
-    verify: bool,
     on_plan: Option<OnPlan>,
     dry: bool,
     disk: Option<DiskSettings>,
     disk_rates: DiskRates,
     disk_writes: bool,
     seed: u64,
+    system: Arc<dyn System>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -61,9 +63,8 @@ impl std::fmt::Debug for Builder {
     }
 }
 
-/// Address space of an arena at most. A process has 128 TiB of it, and may have several engines, of two
-/// arenas each.
-const CAPACITY_BYTES: u64 = 1 << 41;
+/// Threads of an engine at most: more have never helped, and each takes memory.
+const MOST_THREADS: usize = 1024;
 
 impl Builder {
     pub(crate) fn new() -> Self {
@@ -80,13 +81,13 @@ impl Builder {
             cache: PlanCache::default(),
             kernels: Arc::new(Kernels::builtin()),
             eager: false,
-            verify: true,
             on_plan: None,
             dry: false,
             disk: None,
             disk_rates: DiskRates::default(),
             disk_writes: true,
             seed: 0,
+            system: Arc::new(HostSystem),
         }
     }
 
@@ -216,12 +217,6 @@ impl Builder {
         self
     }
 
-    /// Whether each plan is verified before it first runs (by default yes).
-    pub fn verify(mut self, verify: bool) -> Self {
-        self.verify = verify;
-        self
-    }
-
     /// Calls a function with each plan before it first runs: to print it, draw it, or check it.
     pub fn on_plan(mut self, look: OnPlan) -> Self {
         self.on_plan = Some(look);
@@ -266,13 +261,41 @@ impl Builder {
         self
     }
 
-    /// Builds the engine: starts its threads and measures what the process takes without arenas.
-    ///
-    /// # Errors
-    /// [`Error::Build`] if threads or address space are refused, if the budget is below what the
-    /// process takes already, or if the disk's folder cannot hold what was asked for.
-    pub fn build(self) -> Result<Engine> {
-        self.limits.check()?;
+    /// The system that memory and threads are asked of; for tests, which have it refuse.
+    #[doc(hidden)]
+    pub fn system(mut self, system: Arc<dyn System>) -> Self {
+        self.system = system;
+        self
+    }
+
+    /// Starts the threads, with all that they need.
+    fn start_threads(&self, threads: usize) -> Result<Pool> {
+        let build = |text: String| Error::Build(text);
+        if threads > MOST_THREADS {
+            return Err(build(format!(
+                "Builder::threads() takes at most {MOST_THREADS}, not {threads}"
+            )));
+        }
+        let packing = highwater_ops::packing_bytes(threads);
+        if let Some(memory) = self.limits.memory.filter(|&memory| packing >= memory) {
+            return Err(build(format!(
+                "{threads} threads take {} for packing buffers alone, and the budget is {}\n  hint: ask for \
+                 fewer threads",
+                Bytes(packing),
+                Bytes(memory)
+            )));
+        }
+        let refused = |error: PoolError| build(format!("{error}\n  hint: ask for fewer threads"));
+        let pool = Pool::start(threads, &|thread, work| {
+            self.system.admit_thread()?;
+            thread.spawn(work)
+        });
+        let pool = pool.map_err(refused)?;
+        highwater_ops::warm_up(&pool).map_err(refused)?;
+        Ok(pool)
+    }
+
+    fn check_rates(&self) -> Result<()> {
         let rates = self.host_rates.unwrap_or((1.0, 1.0));
         if ![rates.0, rates.1].iter().all(|&r| r.is_finite() && r > 0.0) {
             let message = "Builder::host_rates() takes bytes per second: numbers above 0";
@@ -283,14 +306,21 @@ impl Builder {
                            least 0";
             return Err(Error::Build(message.to_owned()));
         }
+        Ok(())
+    }
+
+    /// Builds the engine: starts its threads and measures what the process takes without arenas.
+    ///
+    /// # Errors
+    /// [`Error::Build`] if threads or address space are refused, if the budget is below what the
+    /// process takes already, or if the disk's folder cannot hold what was asked for.
+    pub fn build(self) -> Result<Engine> {
+        self.limits.check()?;
+        self.check_rates()?;
         highwater_memory::heap::keep_small();
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = self.threads.unwrap_or_else(available);
-        let pool = Pool::new(threads).map_err(|error| Error::Build(error.to_string()))?;
-        pool.run(|| highwater_ops::warm_up(&pool));
-        let capacity = self.limits.capacity().clamp(1 << 20, CAPACITY_BYTES);
-        // A dry run takes address space only, and says itself what does not fit.
-        let capacity = if self.dry { CAPACITY_BYTES } else { capacity };
+        let pool = self.start_threads(threads)?;
         // Transfers keep a processor busy that a kernel may want.
         let share = if available() > threads {
             0.0
@@ -299,20 +329,27 @@ impl Builder {
         };
         let disk = (self.disk_rates, share);
         let open = |settings| DiskTier::open(settings, disk, self.disk_writes, self.dry);
-        let host = |bytes| HostTier::new(bytes, (self.host_rates, share));
+        let system = &*self.system;
+        let tiers = self.limits.host.is_some() || self.disk.is_some();
+        // A dry run takes address space only, and says itself what does not fit.
+        let addresses = Addresses::of(system, &self.limits, tiers, self.dry)?;
+        let host = |bytes| {
+            let rates = (self.host_rates, share);
+            HostTier::new((system, addresses.host), bytes, rates)
+        };
         let tiers = Tiers {
             host: self.limits.host.map(host).transpose()?.map(Arc::new),
             disk: self.disk.map(open).transpose()?.map(Arc::new),
         };
         let budget = self.limits.budget(0);
-        let store = Arc::new(Store::new(capacity, budget, tiers.any(), self.dry)?);
+        let store = Arc::new(Store::new(system, addresses, budget, self.dry)?);
         let engine = Engine(Arc::new(Inner {
             pool,
+            system: Arc::clone(&self.system),
             kernels: Arc::clone(&self.kernels),
             store,
             policy: self.policy,
             eager: self.eager,
-            verify: self.verify,
             on_plan: self.on_plan,
             dry: self.dry,
             tiers: tiers.clone(),

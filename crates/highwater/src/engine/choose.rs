@@ -149,20 +149,6 @@ impl Engine {
         (state.pending.graph.clone(), walk::Gradients::new())
     }
 
-    /// Shows a plan to who asked for it, and runs the verifier over it.
-    pub(crate) fn prove(&self, problem: &Problem, plan: &Plan) -> Result<()> {
-        if let Some(look) = self.0.on_plan {
-            look(problem, plan);
-        }
-        if !self.0.verify {
-            return Ok(());
-        }
-        match highwater_plan::verify(problem, plan, plan.memory_bytes()) {
-            Ok(_) => Ok(()),
-            Err(violation) => Err(Error::Internal(format!("the plan is wrong: {violation}"))),
-        }
-    }
-
     fn refusal(&self, state: &State, compiled: &Compiled, family: &Families) -> Error {
         let floor = family.floor(&compiled.problem);
         let (stated, tier) = self.refusing(state);

@@ -1,7 +1,6 @@
 //! How evaluations end: well, or not.
 
 use crate::engine::Engine;
-use crate::engine::choose::Chosen;
 use crate::engine::request::Request;
 use crate::engine::state::State;
 use crate::pending::Progress;
@@ -10,6 +9,7 @@ use crate::{Error, Result};
 use highwater_graph::Location;
 use highwater_graph::{Operand, ValueId};
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 impl Engine {
     /// Ends the generation: handles become values of their own, or expire.
@@ -50,13 +50,11 @@ impl Engine {
         if failed.wrote {
             state.poisoned = Some(error.to_string());
         }
-        state.pending.grads.clear();
         if failed.guard.is_some() {
+            state.pending.grads.clear();
             self.keep_results(state);
         }
-        state.record.steps.give_up();
-        state.end(location);
-        self.0.store.keep_below(0);
+        self.give_up(state, location);
         error
     }
 
@@ -104,21 +102,14 @@ impl Engine {
             whole: true,
             future: None,
         };
-        let Ok(Chosen { compiled, plan, .. }) = self.choose(state, &guarded, &request) else {
+        let Ok(chosen) = self.choose(state, &guarded, &request) else {
             return unknown;
         };
-        if self.bring_home(state, &compiled, &plan, false).is_err() {
+        let Ok(ready) = self.prepare(state, chosen, false, Instant::now()) else {
             return unknown;
-        }
-        if self.0.store.prepare_plan(plan.arena_bytes).is_err() {
-            return unknown;
-        }
-        match execute(
-            &self.machine(state, &state.pending.graph, true),
-            &compiled,
-            &plan,
-            None,
-        ) {
+        };
+        let machine = self.machine(state, &state.pending.graph, true);
+        match execute(&machine, &ready.proven, None) {
             Err(Failed {
                 error: Error::NonFinite { node, .. },
                 ..

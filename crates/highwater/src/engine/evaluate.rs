@@ -8,6 +8,7 @@ use crate::engine::state::State;
 use crate::error::{describe, located};
 use crate::problem::compile::Compiled;
 use crate::problem::plan_cache::About;
+use crate::problem::proven::Proven;
 use crate::problem::ran::Until;
 use crate::report::steps::StepPlan;
 use crate::report::told::Told;
@@ -15,14 +16,18 @@ use crate::run::execute::{Failed, execute};
 use crate::run::machine::Machine;
 use crate::{Error, Result};
 use highwater_graph::{CellId, Graph, Location, NodeId, Operand, Source, ValueId, Version};
-use highwater_plan::Families;
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// A plan that may run.
-struct Ready {
-    chosen: Chosen,
+pub(crate) struct Ready {
+    /// The extended graph, if the future was taken in.
+    graph: Option<Graph>,
+    pub(crate) proven: Proven,
+    /// Whether it ran before.
+    known: bool,
     told: Arc<Told>,
     /// When it was chosen.
     when: Instant,
@@ -166,42 +171,63 @@ impl Engine {
         if missing.is_empty() && !request.effects {
             return Ok(());
         }
-        self.give_storage(state, &missing).map_err(Failed::clean)?;
-        let started = Instant::now();
-        let ready = match self.ready(state, &missing, request) {
-            // What was in the way has been given up: that is another problem.
-            Err(error) if error.is_full() => self.ready(state, &missing, request),
-            other => other,
-        };
-        let Ready { chosen, told, when } = match ready {
-            Ok(ready) => ready,
-            Err(error) => {
-                state.memory.take_back(&missing);
-                return Err(Failed::clean(error));
-            }
-        };
-        let Chosen { compiled, plan, .. } = &chosen;
-        let times = [started, when];
-        let until = (!request.whole).then(|| Until::of(compiled, &missing));
-        let machine = self.machine(state, chosen.graph(&state.pending.graph), false);
-        let result = execute(&machine, compiled, plan, until);
-        let ran = match result {
-            Ok(ran) => ran,
-            Err(failed) => {
+        let mut runs = false;
+        let all = || self.evaluate_missing(state, request, &missing, &mut runs);
+        match catch_unwind(AssertUnwindSafe(all)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(failed)) => {
                 if !failed.wrote {
                     state.memory.take_back(&missing);
                 }
-                return Err(failed);
+                Err(failed)
             }
+            // In the code of an operation, or of who looks at plans; that of kernels is an error.
+            Err(panic) => {
+                state.memory.take_back(&missing);
+                if runs {
+                    state.poisoned = Some("a panic stopped a step halfway".to_owned());
+                }
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    /// Says by `runs` when cells may be written from then on.
+    fn evaluate_missing(
+        &self,
+        state: &mut State,
+        request: &Request<'_>,
+        missing: &BTreeSet<ValueId>,
+        runs: &mut bool,
+    ) -> Result<(), Failed> {
+        self.give_storage(state, missing).map_err(Failed::clean)?;
+        let started = Instant::now();
+        let ready = match self.ready(state, missing, request) {
+            // What was in the way has been given up: that is another problem.
+            Err(error) if error.is_full() => self.ready(state, missing, request),
+            other => other,
         };
-        let around = self.around(state, chosen.graph(&state.pending.graph), compiled);
+        let Ready {
+            graph,
+            proven,
+            known,
+            told,
+            when,
+        } = ready.map_err(Failed::clean)?;
+        let (compiled, plan) = (proven.compiled(), proven.plan());
+        let times = [started, when];
+        let until = (!request.whole).then(|| Until::of(compiled, missing));
+        let graph = graph.as_ref().unwrap_or(&state.pending.graph);
+        *runs = request.effects;
+        let ran = execute(&self.machine(state, graph, false), &proven, until)?;
+        let around = self.around(state, graph, compiled);
         let step = StepPlan::new(told, Arc::clone(plan), &around, Some(&ran));
         state.record.steps.add(step);
         let report = self.report(state, (plan, compiled), &ran, times);
         state.record.note(report);
         state.pending.skip = ran.skipped;
         // The first run of a plan touches pages for the first time.
-        if matches!(chosen.about, About::Told(_)) && !self.0.dry {
+        if known && !self.0.dry {
             state.planning.clock.note(ran.runs(compiled));
             // What stops early moves less than its plan.
             if request.whole {
@@ -229,34 +255,46 @@ impl Engine {
     ) -> Result<Ready> {
         let chosen = self.choose(state, missing, request)?;
         let when = Instant::now();
-        let told = self.prepare(state, &chosen, request.trains())?;
-        Ok(Ready { chosen, told, when })
+        self.prepare(state, chosen, request.trains(), when)
     }
 
     /// All that a plan needs before it runs.
-    fn prepare(&self, state: &mut State, chosen: &Chosen, trains: bool) -> Result<Arc<Told>> {
-        let Chosen { compiled, plan, .. } = chosen;
-        check_fresh(chosen.graph(&state.pending.graph), compiled)?;
-        if matches!(chosen.about, About::New(_)) {
-            self.prove(&compiled.problem, plan)?;
-        }
+    pub(crate) fn prepare(
+        &self,
+        state: &mut State,
+        chosen: Chosen,
+        trains: bool,
+        when: Instant,
+    ) -> Result<Ready> {
+        check_fresh(chosen.graph(&state.pending.graph), &chosen.compiled)?;
+        let Chosen {
+            graph,
+            compiled,
+            plan,
+            about,
+        } = chosen;
+        let proven = Proven::of((compiled, plan), &about, self.0.on_plan)?;
+        let (compiled, plan) = (proven.compiled(), proven.plan());
         self.bring_home(state, compiled, plan, trains)?;
-        let told = match &chosen.about {
+        let known = matches!(about, About::Told(_));
+        let told = match &about {
             About::Told(told) => Arc::clone(told),
-            About::New(family) => self.take_up(state, chosen, family),
+            About::New(family) => {
+                let graph = graph.as_ref().unwrap_or(&state.pending.graph);
+                let told = self.tell(&self.around(state, graph, compiled), family, plan);
+                state.planning.cache.note(plan, &told);
+                highwater_memory::heap::release_unused();
+                told
+            }
         };
         self.0.store.prepare_plan(plan.arena_bytes)?;
-        Ok(told)
-    }
-
-    /// Says what there is to say about a new plan.
-    fn take_up(&self, state: &mut State, chosen: &Chosen, family: &Families) -> Arc<Told> {
-        let Chosen { compiled, plan, .. } = chosen;
-        let graph = chosen.graph(&state.pending.graph);
-        let told = self.tell(&self.around(state, graph, compiled), family, plan);
-        state.planning.cache.note(plan, &told);
-        highwater_memory::heap::release_unused();
-        told
+        Ok(Ready {
+            graph,
+            proven,
+            known,
+            told,
+            when,
+        })
     }
 
     pub(crate) fn machine<'a>(
@@ -267,6 +305,7 @@ impl Engine {
     ) -> Machine<'a> {
         Machine {
             graph,
+            system: &*self.0.system,
             store: &self.0.store,
             kernels: &self.0.kernels,
             pool: &self.0.pool,

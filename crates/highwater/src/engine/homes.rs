@@ -6,6 +6,7 @@
 //! would be refused, its homes are open too, and the cells that it uses move.
 
 use crate::engine::Engine;
+use crate::engine::lent::Fill;
 use crate::engine::state::State;
 use crate::problem::compile::{Compiled, Posed, Rounding, compile};
 use crate::problem::plan_cache::{About, Answer};
@@ -15,7 +16,7 @@ use crate::store::Storage;
 use crate::store::cells::{CellBytes, MOVABLE_BYTES};
 use crate::store::disk::DiskRates;
 use crate::store::tiers::Below;
-use crate::{Error, Result, store::raw};
+use crate::{Error, Result};
 use highwater_graph::{Category, CellId, Graph, Spec, ValueId};
 use highwater_plan::{BLOCK, Home, Plan, Tier, footprint_on};
 use std::collections::BTreeSet;
@@ -276,7 +277,7 @@ impl Engine {
         spec: Spec,
         category: Category,
         requires_grad: bool,
-        fill: Option<&mut dyn FnMut(&Storage)>,
+        fill: Option<Fill<'_>>,
     ) -> Result<CellId> {
         let bytes = spec.bytes();
         let movable = self.is_movable(bytes);
@@ -285,11 +286,12 @@ impl Engine {
             return self.add_movable_zeros(&mut state, name, spec, category);
         }
         let crowded = movable && self.is_crowded_by(bytes);
-        let storage = self.alloc_cell(name, bytes, category, movable)?;
+        let what = crate::engine::what(category);
+        let mut storage = self.alloc_cell(name, bytes, what, movable)?;
         if let Some(fill) = fill
             && !self.0.dry
         {
-            fill(&storage);
+            fill(storage.bytes_mut());
         }
         let mut state = self.lock();
         let id = state
@@ -299,7 +301,7 @@ impl Engine {
         state
             .memory
             .cells
-            .insert(id, CellBytes::in_memory(storage, category));
+            .insert(id, CellBytes::in_memory(Arc::new(storage)));
         if crowded {
             let (cells, graph) = state.cells();
             match cells.move_below(graph, id) {
@@ -325,13 +327,13 @@ impl Engine {
         let bytes = spec.bytes();
         let what = crate::engine::what(category);
         let in_memory = || {
-            let storage = self.0.store.alloc_room(bytes, category, what)?;
-            Ok(CellBytes::in_memory(storage, category))
+            let storage = self.0.store.alloc_room(bytes, what)?;
+            Ok(CellBytes::in_memory(Arc::new(storage)))
         };
         let (cells, graph) = state.cells();
         let mut below = || {
             let place = cells.take(graph, bytes, name)?;
-            Ok(CellBytes::zeros(bytes, category, place))
+            Ok(CellBytes::zeros(bytes, place))
         };
         let is_full = |error: &Error| error.is_full();
         let cell = if self.is_crowded_by(bytes) {
@@ -367,59 +369,18 @@ impl Engine {
         store.room_bytes() + store.room_cost(bytes) > store.budget() / 2
     }
 
-    /// Calls a function with the bytes of a cell, of a copy if they are below memory.
-    pub(crate) fn with_cell<R>(&self, id: CellId, read: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        let storage = self.copy_of(&mut self.lock(), id)?;
-        Ok(read(raw::bytes(&storage)))
-    }
-
-    /// The storage of a cell's bytes; of a copy, if they are below memory.
-    pub(crate) fn copy_of(&self, state: &mut State, id: CellId) -> Result<Arc<Storage>> {
-        let store = &self.0.store;
-        self.with_room(state, |state| {
-            state.memory.cells.copy(store, &state.pending.graph, id)
-        })
-    }
-
-    /// As [`Engine::with_cell`], to write them.
-    pub(crate) fn with_cell_mut<R>(
-        &self,
-        id: CellId,
-        write: impl FnOnce(&mut [u8]) -> R,
-    ) -> Result<R> {
-        let mut state = self.lock();
-        // What a step left half done is to be replaced.
-        let (store, lost) = (&self.0.store, state.poisoned.is_some());
-        let copy = |state: &State| {
-            state
-                .memory
-                .cells
-                .copy_to_write(store, &state.pending.graph, id, lost)
-        };
-        let storage = self.with_room(&mut state, copy)?;
-        drop(state);
-        let answer = write(raw::bytes_mut(&storage));
-        let state = self.lock();
-        state
-            .memory
-            .cells
-            .write_back(&state.pending.graph, id, &storage)?;
-        Ok(answer)
-    }
-
     /// Storage for a value that is a cell afterwards.
     fn alloc_cell(
         &self,
         name: &str,
         bytes: u64,
-        category: Category,
+        what: &'static str,
         movable: bool,
-    ) -> Result<Arc<Storage>> {
-        let what = crate::engine::what(category);
+    ) -> Result<Storage> {
         if !movable {
-            return self.alloc_by(|| self.0.store.alloc(bytes, category, what));
+            return self.alloc_by(|| self.0.store.alloc(bytes, what));
         }
-        let given = self.alloc_by(|| self.0.store.alloc_room(bytes, category, what));
+        let given = self.alloc_by(|| self.0.store.alloc_room(bytes, what));
         given.map_err(|error| match self.0.tiers.take(bytes, name) {
             // Others would have made room in memory, had there been any below.
             Err(full) if error.is_full() => full,

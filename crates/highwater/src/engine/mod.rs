@@ -8,6 +8,8 @@ pub(crate) mod evaluate;
 mod forecast;
 mod gradients;
 mod homes;
+pub(crate) mod lent;
+mod lock;
 mod request;
 mod reserve;
 mod room;
@@ -23,26 +25,30 @@ use crate::store::limits::{Limits, Stated};
 use crate::store::tiers::{Below, TierUse, TierUses, Tiers};
 use crate::{Error, Result};
 use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Site, Source};
-use highwater_memory::Arena;
+use highwater_memory::{Arena, System};
 use highwater_ops::{Kernels, Pool};
 use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A training engine. Clones are the same engine. Tensors carry theirs; engines do not share
 /// anything.
+///
+/// Engines and tensors may be used from any thread, those of a thread pool included: a thread that waits for
+/// an engine sleeps. The code of an operation or of a kernel must not use an engine: it runs while its engine
+/// waits for it. On the threads that the engine runs it on, that is a panic.
 #[derive(Clone)]
 pub struct Engine(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) pool: Pool,
+    pub(crate) system: Arc<dyn System>,
     pub(crate) kernels: Arc<Kernels>,
     pub(crate) store: Arc<Store>,
     pub(crate) policy: Policy,
     pub(crate) eager: bool,
-    pub(crate) verify: bool,
     pub(crate) on_plan: Option<OnPlan>,
     pub(crate) dry: bool,
     /// Where cells may be below memory.
@@ -200,11 +206,6 @@ impl Engine {
         Ok((device?, host?))
     }
 
-    /// The stream of what happens to memory, and its statistics.
-    pub fn memory_events(&self) -> &highwater_memory::Events {
-        &self.0.store.events
-    }
-
     /// Declares the engine whole again after state was loaded into every cell.
     pub fn clear_poison(&self) {
         self.lock().poisoned = None;
@@ -223,31 +224,6 @@ impl Engine {
 
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// Locks the state. A thread that panicked while it held the lock was in the middle of building
-    /// a graph, or poisoned the engine itself; either way the state can be looked at. A graph that nobody
-    /// can want any more goes, with all that it holds.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let are_grads_there = !state.memory.grads.is_empty();
-        if state.pending.is_forsaken(are_grads_there) {
-            state.end(highwater_graph::Location::caller());
-            self.0.store.keep_below(0);
-        }
-        if state.pending.graph.nodes().is_empty() {
-            let dropped = self.0.dropped_cells.take();
-            if !dropped.is_empty() {
-                let read = state.pending.read_cells();
-                let (read, unread): (Vec<_>, Vec<_>) =
-                    dropped.into_iter().partition(|id| read.contains(id));
-                for id in read {
-                    self.drop_cell(id);
-                }
-                state.forget(&unread);
-            }
-        }
-        state
     }
 
     pub(crate) fn drop_cell(&self, id: CellId) {

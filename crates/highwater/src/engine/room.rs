@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::store::Storage;
-use crate::{Error, Result, store::raw};
+use crate::{Error, Result};
 use highwater_graph::{Category, ValueId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,39 +22,29 @@ impl Engine {
             // Gradients become cells, which may move below memory.
             let alloc = || match category {
                 Category::Gradient if self.is_movable(bytes) => {
-                    self.0.store.alloc_room(bytes, category, "a gradient")
+                    self.0.store.alloc_room(bytes, "a gradient")
                 }
-                _ => self.0.store.alloc(bytes, category, "a kept value"),
+                Category::Gradient => self.0.store.alloc(bytes, "a gradient"),
+                _ => Ok(self.0.store.alloc(bytes, "a kept value")?.of_value()),
             };
             let given = self.with_room(state, |_| alloc());
-            let given = given.and_then(|storage| {
-                self.move_out(state, id, &storage)?;
+            let given = given.and_then(|mut storage| {
+                self.move_out(state, id, &mut storage)?;
                 self.0.store.keep_below(state.pending.residents_end());
-                Ok(state.memory.storages.insert(id, storage))
+                Ok(state.memory.storages.insert(id, Arc::new(storage)))
             });
-            if let Err(error) = given {
-                state.memory.take_back(missing);
-                return Err(error);
-            }
+            given?;
         }
         Ok(())
     }
 
     /// Takes bytes for state from outside an evaluation: waits for one that another thread runs,
     /// whose arena must stay where it is.
-    pub(crate) fn alloc(
-        &self,
-        bytes: u64,
-        category: Category,
-        what: &'static str,
-    ) -> Result<Arc<Storage>> {
-        self.alloc_by(|| self.0.store.alloc(bytes, category, what))
+    pub(crate) fn alloc(&self, bytes: u64, what: &'static str) -> Result<Storage> {
+        self.alloc_by(|| self.0.store.alloc(bytes, what))
     }
 
-    pub(crate) fn alloc_by(
-        &self,
-        alloc: impl Fn() -> Result<Arc<Storage>>,
-    ) -> Result<Arc<Storage>> {
+    pub(crate) fn alloc_by(&self, alloc: impl Fn() -> Result<Storage>) -> Result<Storage> {
         let mut state = self.lock();
         match self.with_room(&mut state, |_| alloc()) {
             // What a part of the pending graph holds that nobody can want any more makes room.
@@ -68,11 +58,11 @@ impl Engine {
 
     /// Takes bytes for state: while there is no room, what earlier plans of the step left in the arena goes,
     /// then one cell after the other that may wait below memory.
-    pub(crate) fn with_room(
+    pub(crate) fn with_room<T>(
         &self,
         state: &mut State,
-        take: impl Fn(&State) -> Result<Arc<Storage>>,
-    ) -> Result<Arc<Storage>> {
+        take: impl Fn(&State) -> Result<T>,
+    ) -> Result<T> {
         loop {
             match take(state) {
                 Err(Error::State { bytes, .. })
@@ -102,14 +92,13 @@ impl Engine {
 
     /// A value that is to have storage of its own, but whose node ran in an earlier plan of the
     /// step: it is copied if it is still in the arena; otherwise its node counts as not run.
-    fn move_out(&self, state: &mut State, id: ValueId, storage: &Storage) -> Result<()> {
+    fn move_out(&self, state: &mut State, id: ValueId, storage: &mut Storage) -> Result<()> {
         let Some((node, _)) = state.pending.graph.value(id).producer else {
             return Ok(());
         };
         if let Some(offset) = state.pending.progress.residents.remove(&id) {
             if !self.0.dry {
-                let from = self.0.store.plans().ptr(offset, storage.bytes())?;
-                raw::copy(from, storage);
+                storage.copy_of_planned(offset)?;
             }
         } else if state.pending.progress.done.remove(&node) {
             for output in &state.pending.graph.node(node).outputs {

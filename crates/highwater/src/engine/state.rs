@@ -81,7 +81,7 @@ impl State {
             };
             let graph = &mut self.pending.graph;
             let cell = graph.add_cell(&name, grad.spec, Category::Gradient, false);
-            let bytes = CellBytes::in_memory(storage, Category::Gradient);
+            let bytes = CellBytes::in_memory(storage);
             self.memory.cells.insert(cell, bytes);
             self.memory.grads.insert(parameter, cell);
             cells.insert(id, cell);

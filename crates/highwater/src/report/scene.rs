@@ -4,7 +4,6 @@ use super::held::{Held, Layers, Sums, grouped};
 use super::names;
 use crate::error::describe_at;
 use crate::problem::compile::{Compiled, Origin};
-use crate::store::kind;
 use crate::store::memory::Memory;
 use highwater_graph::{Category, CellId, Graph, Node, NodeId, Site};
 use highwater_plan::{self as plan, ValueId, footprint};
@@ -128,7 +127,7 @@ impl Scene {
                 continue;
             }
             let (category, bytes) = (lasting.category, lasting.bytes);
-            sums.kinds.add(kind(category).to_string(), bytes);
+            sums.kinds.add(category.to_string(), bytes);
             if let Some(layer) = &lasting.layer {
                 sums.layer(layer, bytes, bytes);
             }
@@ -137,7 +136,7 @@ impl Scene {
             match &self.values[id as usize] {
                 Label::Value(category, made) => sums.made(*category, made.as_ref(), bytes),
                 Label::Cell(category, layer) => {
-                    let category = kind(*category).to_string();
+                    let category = category.to_string();
                     let what = format!("{category} from below memory");
                     sums.operations.add(what, bytes);
                     sums.layer(layer, bytes, 0);
@@ -148,7 +147,7 @@ impl Scene {
         if moment.scratch_bytes > 0 {
             let made = moment.node.and_then(|node| self.nodes.get(node as usize));
             let op = made.map_or("", |made| made.op);
-            let category = kind(Category::Workspace).to_string();
+            let category = Category::Workspace.to_string();
             let what = format!("{category} of {op}");
             sums.operations.add(what, moment.scratch_bytes);
             sums.layer(layer_in(made), moment.scratch_bytes, 0);
@@ -182,7 +181,7 @@ impl Sorted {
     }
 
     fn made(&mut self, category: Category, made: Option<&Made>, bytes: u64) {
-        let category = kind(category).to_string();
+        let category = category.to_string();
         let op = made.map_or("input", |made| made.op);
         self.operations.add(format!("{category} of {op}"), bytes);
         self.layer(layer_in(made), bytes, 0);

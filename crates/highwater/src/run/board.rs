@@ -4,8 +4,14 @@ use crate::Error;
 use crate::store::io::Io;
 use highwater_plan::{Lane, Plan, Tier, ValueId};
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+#[cfg(not(all(loom, test)))]
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
+
+// In the model of the protocol.
+#[cfg(all(loom, test))]
+use loom::sync::{Condvar, Mutex, MutexGuard};
 
 /// What has completed.
 #[derive(Debug)]
@@ -53,16 +59,21 @@ pub(crate) struct Ended {
 
 impl Board {
     pub(super) fn new(plan: &Plan) -> Self {
+        Self::of(plan.instructions.iter().map(|i| tier(i.lane)).collect())
+    }
+
+    /// One for instructions that move to or from these tiers, if at all.
+    fn of(tiers: Vec<Option<Tier>>) -> Self {
         Self {
-            tiers: plan.instructions.iter().map(|i| tier(i.lane)).collect(),
             done: Mutex::new(Done {
-                completed: vec![false; plan.instructions.len()],
+                completed: vec![false; tiers.len()],
                 stopped: false,
                 error: None,
                 rewritten: BTreeMap::new(),
                 io: [Io::default(); 2],
                 last: None,
             }),
+            tiers,
             changed: Condvar::new(),
         }
     }
@@ -170,3 +181,7 @@ fn tier(lane: Lane) -> Option<Tier> {
         Lane::Compute | Lane::Communicate => None,
     }
 }
+
+#[cfg(all(loom, test))]
+#[path = "board_tests.rs"]
+mod model;

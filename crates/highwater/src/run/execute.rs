@@ -2,17 +2,19 @@
 
 use crate::problem::compile::Compiled;
 use crate::problem::offsets::Offsets;
+use crate::problem::proven::Proven;
 use crate::problem::ran::{Ran, Until};
 use crate::run::board::Board;
 use crate::run::call::{Buffer, Memory, call};
 use crate::run::machine::Machine;
+use crate::run::queue::{Completion, Queue};
 use crate::run::transfers::{self, Transfers};
 use crate::{Error, Result};
 use highwater_graph::{Node, Operand, Source, ValueId};
+use highwater_memory::DeviceAddress;
 use highwater_ops::{KernelError, SharedWith};
 use highwater_plan::{Action, Instruction, Lane, Plan, Tier};
 use smallvec::SmallVec;
-use std::time::Instant;
 
 /// What stopped a plan, and whether cells may be partly written.
 #[derive(Debug)]
@@ -37,10 +39,10 @@ impl Failed {
 /// Runs the instructions of `plan` as far as `until` says; all of them if it is `None`.
 pub(crate) fn execute(
     machine: &Machine<'_>,
-    compiled: &Compiled,
-    plan: &Plan,
+    proven: &Proven,
     mut until: Option<Until>,
 ) -> Result<Ran, Failed> {
+    let (compiled, plan) = (proven.compiled(), proven.plan());
     let Some(transfers) = Transfers::of(machine, compiled, plan).map_err(Failed::clean)? else {
         let mut run = Run::new(machine, compiled, None);
         let (_, result) = run.all(plan, until.as_mut());
@@ -83,8 +85,7 @@ struct Run<'a> {
     /// Which of the problem's nodes ran.
     once: Vec<bool>,
     wrote: bool,
-    /// When the last node ended, or the wait after it.
-    ended: Instant,
+    queue: Queue,
     /// What lanes beside this one have done, if there are any.
     board: Option<&'a Board>,
 }
@@ -103,7 +104,7 @@ impl<'a> Run<'a> {
             },
             once: vec![false; compiled.problem.nodes.len()],
             wrote: false,
-            ended: Instant::now(),
+            queue: Queue::new(),
             board,
         }
     }
@@ -113,7 +114,7 @@ impl<'a> Run<'a> {
         let pool = self.machine.pool;
         // On one of the pool's threads, so that kernels fork from inside the pool.
         pool.run(|| {
-            self.ended = Instant::now();
+            self.queue.waited();
             for (i, instruction) in plan.instructions.iter().enumerate() {
                 if until.as_ref().is_some_and(|until| until.is_reached()) {
                     return (i, Ok(()));
@@ -140,7 +141,7 @@ impl<'a> Run<'a> {
             return Err((Error::Internal("a transfer stopped the plan".into()), None));
         }
         if !instruction.waits.is_empty() {
-            self.ended = Instant::now();
+            self.queue.waited();
         }
         self.instruction(&instruction.action)?;
         board.computed(index);
@@ -195,14 +196,14 @@ impl<'a> Run<'a> {
         let skipped = self.ran.skipped.is_some() && node.is_update();
         self.wrote |= !node.writes.is_empty() && !skipped;
         self.note_rewrites(posed);
-        if !self.machine.dry && !skipped {
-            self.compute(node, posed, offsets, scratch)
-                .map_err(|error| (error, None))?;
-        }
+        let launched = if skipped {
+            self.queue.launch(|| Ok(()))
+        } else {
+            self.launch(node, posed, offsets, scratch)
+        };
+        let launched = launched.map_err(|error| (error, None))?;
         self.ran.offsets.take_over(self.compiled, posed, offsets);
-        let now = Instant::now();
-        let seconds = now.duration_since(self.ended).as_secs_f64();
-        self.ended = now;
+        let seconds = self.queue.complete(launched);
         let left_out = |&&(o, _): &&(u32, f64)| {
             let unplaced = offsets.get(o as usize).is_none_or(Option::is_none);
             unplaced && o < u32::BITS
@@ -229,13 +230,17 @@ impl<'a> Run<'a> {
     }
 
     /// Hands the buffers to the kernel.
-    fn compute(
+    fn launch(
         &mut self,
         node: &Node,
         posed: &highwater_plan::Node,
         offsets: &[Option<u64>],
         scratch: Option<u64>,
-    ) -> Result<()> {
+    ) -> Result<Completion> {
+        let machine = self.machine;
+        if machine.dry {
+            return self.queue.launch(|| Ok(()));
+        }
         let mut inputs = self.inputs(node, posed)?;
         let outputs = self.outputs(node, posed, offsets)?;
         let bytes = posed.scratch_bytes;
@@ -243,13 +248,14 @@ impl<'a> Run<'a> {
             Some(offset) => self.arena(offset, bytes)?,
             None => self.arena(0, 0)?,
         };
-        let scratch = (address, bytes as usize);
-        call(self.machine, node, &mut inputs, &outputs, scratch)
+        let scratch = (address.as_ptr(), bytes as usize);
+        let kernel = || call(machine, node, &mut inputs, &outputs, scratch);
+        self.queue.launch(kernel)
     }
 
-    fn arena(&mut self, offset: u64, bytes: u64) -> Result<*mut u8> {
+    fn arena(&mut self, offset: u64, bytes: u64) -> Result<DeviceAddress> {
         self.ran.peak_arena_bytes = self.ran.peak_arena_bytes.max(offset + bytes);
-        Ok(self.machine.store.plans().ptr(offset, bytes)?)
+        Ok(self.machine.store.plans().address(offset, bytes)?)
     }
 
     fn inputs(
@@ -319,7 +325,7 @@ impl<'a> Run<'a> {
             }
         };
         Ok(Memory::At {
-            address,
+            address: address.as_ptr(),
             bytes: bytes as usize,
             written,
         })
@@ -329,7 +335,7 @@ impl<'a> Run<'a> {
         &mut self,
         value: ValueId,
         id: highwater_plan::ValueId,
-    ) -> Option<Result<(*mut u8, u64)>> {
+    ) -> Option<Result<(DeviceAddress, u64)>> {
         if let Some(storage) = self.machine.storages.get(&value) {
             return Some(Ok((storage.address(), storage.bytes())));
         }
@@ -348,8 +354,8 @@ impl<'a> Run<'a> {
         for (o, (&value, &id)) in node.outputs.iter().zip(&posed.outputs).enumerate() {
             let absent = || Error::Internal(format!("no room planned for {}", node.op.name()));
             let unplaced = offsets.get(o).is_none_or(Option::is_none);
-            let at = |address, bytes: u64| Memory::At {
-                address,
+            let at = |address: DeviceAddress, bytes: u64| Memory::At {
+                address: address.as_ptr(),
                 bytes: bytes as usize,
                 written: true,
             };

@@ -4,11 +4,13 @@ use crate::store::Store;
 use crate::store::cells::CellStore;
 use crate::store::memory::Storages;
 use highwater_graph::Graph;
+use highwater_memory::System;
 use highwater_ops::{Kernels, Pool};
 
 /// What a plan runs on.
 pub(crate) struct Machine<'a> {
     pub(crate) graph: &'a Graph,
+    pub(crate) system: &'a dyn System,
     pub(crate) store: &'a Store,
     pub(crate) kernels: &'a Kernels,
     pub(crate) pool: &'a Pool,

@@ -4,4 +4,5 @@ mod board;
 mod call;
 pub(crate) mod execute;
 pub(crate) mod machine;
+mod queue;
 pub(crate) mod transfers;

@@ -15,6 +15,7 @@ use crate::store::cells::{CellBytes, failed};
 use crate::store::tiers::Below;
 use crate::{Error, Result};
 use highwater_graph::CellId;
+use highwater_memory::DeviceAddress;
 use highwater_memory::spill::{Extent, SpillError, Tag};
 use highwater_plan::{Action, Lane, Plan, Tier, ValueId, footprint_on};
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ struct Transfer<'a> {
 /// Bytes of the arena.
 #[derive(Clone, Copy)]
 struct Stretch {
-    address: *mut u8,
+    address: DeviceAddress,
     bytes: usize,
 }
 
@@ -57,7 +58,7 @@ unsafe impl Sync for Stretch {}
 impl Stretch {
     fn of(machine: &Machine<'_>, offset: u64, bytes: u64) -> Result<Self> {
         Ok(Self {
-            address: machine.store.plans().ptr(offset, bytes)?,
+            address: machine.store.plans().address(offset, bytes)?,
             bytes: bytes as usize,
         })
     }
@@ -66,14 +67,14 @@ impl Stretch {
     fn bytes(&self) -> &[u8] {
         // SAFETY: the arena answered the address for that many bytes, which are zeros or what was
         // computed. The verified plan lets nobody write there until the transfer has completed.
-        unsafe { std::slice::from_raw_parts(self.address, self.bytes) }
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.bytes) }
     }
 
     /// The bytes, to fill them from below memory.
     #[expect(clippy::mut_from_ref, reason = "the plan is the borrow")]
     fn bytes_mut(&self) -> &mut [u8] {
         // SAFETY: as above, and nobody reads there either.
-        unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) }
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.bytes) }
     }
 }
 
@@ -340,7 +341,9 @@ pub(crate) fn beside<R>(
         for ((_, name), lane) in lanes.filter(|(_, lane)| !lane.is_empty()) {
             let named = std::thread::Builder::new().name(format!("highwater-{name}"));
             let board = &board;
-            let started = named.spawn_scoped(scope, move || transfers.lane(board, lane));
+            let admitted = transfers.machine.system.admit_thread();
+            let started = admitted
+                .and_then(|()| named.spawn_scoped(scope, move || transfers.lane(board, lane)));
             if let Err(error) = started {
                 board.stop(None);
                 return Err(Error::Build(format!("no thread for transfers: {error}")));

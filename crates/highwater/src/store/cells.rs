@@ -2,8 +2,8 @@
 
 use crate::store::tiers::{TierExtent, Tiers};
 use crate::store::{Storage, Store};
-use crate::{Error, Result, store::raw};
-use highwater_graph::{Category, CellId, Graph};
+use crate::{Error, Result};
+use highwater_graph::{CellId, Graph};
 use highwater_memory::spill::{SpillError, Tag};
 use highwater_plan::Tier;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,6 @@ pub(crate) const MOVABLE_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct CellBytes {
     bytes: u64,
-    category: Category,
     /// In memory; if not, they are below it.
     storage: Option<Arc<Storage>>,
     /// Their extent below memory, while they are there.
@@ -30,10 +29,9 @@ pub(crate) struct CellBytes {
 
 impl CellBytes {
     /// In memory, in storage that is there already.
-    pub(crate) fn in_memory(storage: Arc<Storage>, category: Category) -> Self {
+    pub(crate) fn in_memory(storage: Arc<Storage>) -> Self {
         Self {
             bytes: storage.bytes(),
-            category,
             storage: Some(storage),
             extent: None,
             version: AtomicU64::new(0),
@@ -42,10 +40,9 @@ impl CellBytes {
     }
 
     /// Zeros, below memory, where nothing is written for them.
-    pub(crate) fn zeros(bytes: u64, category: Category, extent: TierExtent) -> Self {
+    pub(crate) fn zeros(bytes: u64, extent: TierExtent) -> Self {
         Self {
             bytes,
-            category,
             storage: None,
             extent: Some(extent),
             version: AtomicU64::new(0),
@@ -167,13 +164,9 @@ impl CellStore {
         if let Some(storage) = &cell.storage {
             return Ok(Arc::clone(storage));
         }
-        let storage = store.alloc_room(
-            cell.bytes,
-            cell.category,
-            "a cell that is read from below memory",
-        )?;
-        self.fill(cell, graph, id, &storage)?;
-        Ok(storage)
+        let mut storage = Self::empty_copy(store, cell)?;
+        self.fill(cell, graph, id, &mut storage)?;
+        Ok(Arc::new(storage))
     }
 
     /// As [`CellStore::copy`], to be written. What the disk lost is not a number, so that nothing is computed
@@ -189,40 +182,46 @@ impl CellStore {
         if let Some(storage) = &cell.storage {
             return Ok(Arc::clone(storage));
         }
-        let storage = store.alloc_room(
-            cell.bytes,
-            cell.category,
-            "a cell that is read from below memory",
-        )?;
-        match self.fill(cell, graph, id, &storage) {
+        let mut storage = Self::empty_copy(store, cell)?;
+        match self.fill(cell, graph, id, &mut storage) {
             Ok(()) => {}
             Err(Error::Disk { source, .. })
                 if lost || matches!(source, SpillError::Damaged { .. }) =>
             {
-                raw::bytes_mut(&storage).fill(0xff);
+                storage.bytes_mut().fill(0xff);
             }
             Err(error) => return Err(error),
         }
-        Ok(storage)
+        Ok(Arc::new(storage))
     }
 
-    /// Writes a copy back, if it is one.
-    pub(crate) fn write_back(&self, graph: &Graph, id: CellId, copy: &Storage) -> Result<()> {
+    fn empty_copy(store: &Arc<Store>, cell: &CellBytes) -> Result<Storage> {
+        store.alloc_room(cell.bytes, "a cell that is read from below memory")
+    }
+
+    /// Writes a copy back, unless the cell has come to memory.
+    pub(crate) fn write_back(&self, graph: &Graph, id: CellId, copy: &[u8]) -> Result<()> {
         let cell = self.known(id)?;
         if cell.storage.is_some() || self.dry {
             return Ok(());
         }
-        let written = cell.write(id, raw::bytes(copy));
+        let written = cell.write(id, copy);
         written
             .map(|_| ())
             .map_err(|source| failed(graph, id, source))
     }
 
-    fn fill(&self, cell: &CellBytes, graph: &Graph, id: CellId, storage: &Storage) -> Result<()> {
+    fn fill(
+        &self,
+        cell: &CellBytes,
+        graph: &Graph,
+        id: CellId,
+        storage: &mut Storage,
+    ) -> Result<()> {
         if self.dry {
             return Ok(());
         }
-        let read = cell.read(id, raw::bytes_mut(storage));
+        let read = cell.read(id, storage.bytes_mut());
         read.map(|_| ()).map_err(|source| failed(graph, id, source))
     }
 
@@ -450,21 +449,26 @@ impl CellStore {
         let Some(cell) = self.all.get_mut(&id) else {
             return Ok(());
         };
-        let Some(storage) = &cell.storage else {
+        let Some(mut storage) = cell.storage.take() else {
             return Ok(());
         };
         cell.extent = Some(extent);
-        let written = if dry {
-            Ok(0)
-        } else {
-            cell.write(id, raw::bytes(storage))
+        let written = match Arc::get_mut(&mut storage) {
+            Some(_) if dry => Ok(()),
+            Some(storage) => cell
+                .write(id, storage.bytes_mut())
+                .map(drop)
+                .map_err(|source| failed(graph, id, source)),
+            // What others hold would not be free, and may be written by them.
+            None => Err(Error::Internal(format!(
+                "{} moves, though somebody holds it",
+                name(graph, id)
+            ))),
         };
-        if let Err(source) = written {
-            cell.extent = None;
-            return Err(failed(graph, id, source));
+        if written.is_err() {
+            (cell.storage, cell.extent) = (Some(storage), None);
         }
-        cell.storage = None;
-        Ok(())
+        written
     }
 
     /// Reads a cell into memory and gives its extent below back.

@@ -3,8 +3,9 @@
 use crate::store::tiers::{Below, TierUse};
 use crate::{Error, Result};
 use highwater_memory::Places;
-use highwater_memory::spill::{self, BLOCK, Disk, Extent, Spill, SpillError, Store, Tag};
+use highwater_memory::spill::{self, BLOCK, Disk, Extent, Moved, Spill, SpillError, Store, Tag};
 use highwater_plan::{Link, Tier};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,6 +99,8 @@ pub(crate) struct DiskTier {
     /// None in a dry run, which moves nothing.
     spill: Option<Store>,
     places: Mutex<Places>,
+    /// Extents that were stopped on their way down, by their offset; their places reach to where they were.
+    moved: Mutex<BTreeMap<u64, Moved>>,
     /// Where the area starts that a plan uses, while it runs; at the end of all otherwise.
     area: AtomicU64,
     /// The most bytes that were in use.
@@ -143,6 +146,7 @@ impl DiskTier {
         Ok(Self {
             spill,
             places: Mutex::new(Places::new(bytes)),
+            moved: Mutex::new(BTreeMap::new()),
             area: AtomicU64::new(u64::MAX),
             most_bytes: AtomicU64::new(0),
             first_rates: rates,
@@ -227,7 +231,9 @@ impl Below for DiskTier {
     }
 
     fn give(&self, extent: Extent) {
-        self.places().give(extent.offset);
+        let mut places = self.places();
+        self.moved().remove(&extent.offset);
+        places.give(extent.offset);
     }
 
     /// The end of the file, which cells have not reached.
@@ -253,33 +259,53 @@ impl Below for DiskTier {
     }
 
     fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {
-        match &self.spill {
-            Some(spill) => spill.write(extent, tag, payload),
-            None => Ok(()),
+        let Some(spill) = &self.spill else {
+            return Ok(());
+        };
+        // What was there does not count from now on.
+        if self.moved().remove(&extent.offset).is_some() {
+            let footprint = Extent::footprint(extent.capacity);
+            self.places().shrink(extent.offset, footprint);
         }
+        spill.write(extent, tag, payload)
     }
 
     fn read(&self, extent: Extent, tag: Tag, payload: &mut [u8]) -> Result<(), SpillError> {
-        match &self.spill {
-            Some(spill) => spill.read(extent, tag, payload),
-            None => Ok(()),
+        let Some(spill) = &self.spill else {
+            return Ok(());
+        };
+        let moved = self.moved().get(&extent.offset).copied();
+        match moved {
+            Some(moved) => spill.read_moved(extent, moved, tag, payload),
+            None => spill.read(extent, tag, payload),
         }
     }
 
     fn lower(&self, extent: &mut Extent, cell: Option<u64>) -> Result<(), SpillError> {
         let from = *extent;
         let footprint = Extent::footprint(from.capacity);
-        let copy = |to: u64| match (&self.spill, cell) {
-            (Some(spill), Some(cell)) => spill.lower(cell, from, to),
-            _ => Ok(()),
-        };
         let mut places = self.places();
+        let mut moved = self.moved();
+        if let Some(part) = moved.get(&from.offset).copied() {
+            // It goes on where it was stopped.
+            return self.slide(&mut places, &mut moved, from, (cell, part));
+        }
         match places.take(footprint) {
             // Apart from where it is: until all is there, that counts.
             Some(to) if to < from.offset => {
-                let copied = copy(to);
-                extent.offset = if copied.is_ok() { to } else { from.offset };
-                places.give(if copied.is_ok() { from.offset } else { to });
+                let mut part = Moved::none(from.offset);
+                let to = Extent { offset: to, ..from };
+                let copied = self.copy_down(to, cell, &mut part);
+                extent.offset = if copied.is_ok() {
+                    to.offset
+                } else {
+                    from.offset
+                };
+                places.give(if copied.is_ok() {
+                    from.offset
+                } else {
+                    to.offset
+                });
                 return copied;
             }
             Some(above) => drop(places.give(above)),
@@ -287,11 +313,50 @@ impl Below for DiskTier {
         }
         // Its own place is free, if no lower one is that reaches into it.
         places.give(from.offset);
-        extent.offset = places.take(footprint).unwrap_or(from.offset);
-        if extent.offset == from.offset {
+        let to = places.take(footprint).unwrap_or(from.offset);
+        if to == from.offset {
             return Ok(());
         }
-        copy(extent.offset)
+        // It has both until all is there.
+        places.give(to);
+        let both = places.take(from.offset - to + footprint);
+        debug_assert_eq!(both, Some(to), "what was free for a part is for all");
+        extent.offset = to;
+        moved.insert(to, Moved::none(from.offset));
+        let part = Moved::none(from.offset);
+        self.slide(&mut places, &mut moved, *extent, (cell, part))
+    }
+}
+
+impl DiskTier {
+    /// Moves what a cell has put to a higher place down to its extent, which has room for both.
+    fn slide(
+        &self,
+        places: &mut Places,
+        moved: &mut BTreeMap<u64, Moved>,
+        extent: Extent,
+        (cell, mut part): (Option<u64>, Moved),
+    ) -> Result<(), SpillError> {
+        let copied = self.copy_down(extent, cell, &mut part);
+        if copied.is_ok() {
+            moved.remove(&extent.offset);
+            places.shrink(extent.offset, Extent::footprint(extent.capacity));
+        } else {
+            moved.insert(extent.offset, part);
+        }
+        copied
+    }
+
+    fn copy_down(&self, to: Extent, cell: Option<u64>, part: &mut Moved) -> Result<(), SpillError> {
+        match (&self.spill, cell) {
+            (Some(spill), Some(cell)) => spill.lower(cell, to, part),
+            _ => Ok(()),
+        }
+    }
+
+    /// By the offset of their extents.
+    fn moved(&self) -> MutexGuard<'_, BTreeMap<u64, Moved>> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

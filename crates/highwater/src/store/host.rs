@@ -2,12 +2,18 @@
 //!
 //! On a machine without a device both are memory of the process, and a transfer is a copy.
 
+#![expect(
+    unsafe_code,
+    reason = "a transfer is a copy to or from rooms of an arena"
+)]
+
 use crate::store::tiers::{Below, TierUse};
-use crate::{Error, Result, store::raw};
+use crate::{Error, Result};
 use highwater_memory::spill::{Extent, SpillError, Tag};
-use highwater_memory::{Arena, Room, Rooms, RoomsError};
+use highwater_memory::{Arena, DeviceMemory, Room, Rooms, RoomsError, System};
 use highwater_plan::{Link, Tier};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What copies to and from host memory are taken to move: bytes per second with nothing under way the
 /// other way, and with something. Those of no machine in particular, so that plans are the same on all.
@@ -18,6 +24,8 @@ const BOTH_WAYS: f64 = 5.0e9;
 #[derive(Debug)]
 pub(crate) struct HostTier {
     books: Mutex<Books>,
+    /// Where the rooms are.
+    memory: Arc<dyn DeviceMemory>,
     room_bytes: u64,
     /// Alone, and both ways.
     rates: (f64, f64),
@@ -37,9 +45,14 @@ struct Books {
 
 impl HostTier {
     /// Reserves address space. No memory is used.
-    pub(crate) fn new(room_bytes: u64, (rates, share): (Option<(f64, f64)>, f64)) -> Result<Self> {
-        let rooms = Rooms::for_bytes(room_bytes)?;
+    pub(crate) fn new(
+        (system, addresses): (&dyn System, u64),
+        room_bytes: u64,
+        (rates, share): (Option<(f64, f64)>, f64),
+    ) -> Result<Self> {
+        let rooms = Rooms::reserve(system, addresses)?;
         Ok(Self {
+            memory: Arc::clone(rooms.arena().memory()),
             books: Mutex::new(Books {
                 rooms,
                 area: None,
@@ -94,17 +107,31 @@ impl HostTier {
         Ok(room)
     }
 
-    /// Where a payload of an extent is.
-    fn address(&self, extent: Extent, tag: Tag, bytes: usize) -> Result<*mut u8, SpillError> {
-        if bytes as u64 > extent.capacity {
+    /// Copies a payload to or from an extent, while others may copy theirs.
+    fn copy(
+        &self,
+        extent: Extent,
+        (tag, bytes, verb): (Tag, usize, &'static str),
+        copy: impl FnOnce(&dyn DeviceMemory) -> io::Result<()>,
+    ) -> Result<(), SpillError> {
+        let cell = tag.cell;
+        let (bytes, capacity) = (bytes as u64, extent.capacity);
+        let is_taken = self.books().rooms.address(room(extent)).is_some();
+        if bytes > capacity || !is_taken {
+            let capacity = if is_taken { capacity } else { 0 };
             return Err(SpillError::Extent {
-                cell: tag.cell,
-                bytes: bytes as u64,
-                capacity: extent.capacity,
+                cell,
+                bytes,
+                capacity,
             });
         }
-        let books = self.books();
-        Ok(books.rooms.address(room(extent)))
+        copy(&*self.memory).map_err(|source| SpillError::Transfer {
+            verb,
+            cell,
+            done: 0,
+            bytes,
+            source,
+        })
     }
 }
 
@@ -179,13 +206,18 @@ impl Below for HostTier {
     }
 
     fn write(&self, extent: Extent, tag: Tag, payload: &[u8]) -> Result<(), SpillError> {
-        raw::put(payload, self.address(extent, tag, payload.len())?);
-        Ok(())
+        self.copy(extent, (tag, payload.len(), "write"), |memory| {
+            // SAFETY: these bytes are taken, and so mapped, until who owns the place gives it back; it has
+            // lent it for this call. What a plan moves is ordered by its waits, which are proved.
+            unsafe { memory.copy_in(extent.offset, payload) }
+        })
     }
 
     fn read(&self, extent: Extent, tag: Tag, payload: &mut [u8]) -> Result<(), SpillError> {
-        raw::get(self.address(extent, tag, payload.len())?, payload);
-        Ok(())
+        self.copy(extent, (tag, payload.len(), "read"), |memory| {
+            // SAFETY: as in `write`.
+            unsafe { memory.copy_out(extent.offset, payload) }
+        })
     }
 }
 

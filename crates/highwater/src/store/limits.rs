@@ -95,10 +95,9 @@ impl Limits {
         )))
     }
 
-    /// Address space that an arena may need.
-    pub(crate) fn capacity(&self) -> u64 {
-        let bound = self.arena.or(self.device).or(self.memory);
-        bound.unwrap_or(UNBOUNDED)
+    /// The most bytes that an arena may need, where that is bounded.
+    pub(crate) fn capacity(&self) -> Option<u64> {
+        self.arena.or(self.device).or(self.memory)
     }
 
     /// What kernels and state may take, beside a reserve.

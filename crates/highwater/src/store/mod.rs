@@ -1,21 +1,24 @@
 //! The engine's memory: an arena for state, one for plans, beside tiers below rooms for cells that
 //! may go there, and one budget over all.
 
+pub(crate) mod addresses;
 pub(crate) mod cells;
 pub(crate) mod disk;
 pub(crate) mod host;
 pub(crate) mod io;
 pub(crate) mod limits;
 pub(crate) mod memory;
-pub(crate) mod raw;
+mod storage;
 pub(crate) mod tiers;
 
+use crate::store::addresses::Addresses;
 use crate::{Error, Result};
-use highwater_graph::Category;
-use highwater_memory::{Arena, Category as Kind, Events, Room, Rooms, RoomsError};
-use highwater_memory::{Slot, Slots, SlotsError};
+use highwater_memory::{Arena, Rooms, RoomsError, Slots, SlotsError, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use storage::Taken;
+
+pub(crate) use storage::Storage;
 
 /// All memory. State (inputs, kept values, cells) lies in slots of the one arena; plans run in the
 /// other. Cells that may move below memory and back have rooms, which are free wherever they lie.
@@ -27,47 +30,49 @@ pub(crate) struct Store {
     rooms: Option<Mutex<Rooms>>,
     /// Bytes that all together may map.
     budget: AtomicU64,
+    /// What they may be at most.
+    most_budget: u64,
+    /// Bytes of inputs and of results that outlived their step.
+    values: AtomicU64,
     /// The most bytes that were mapped for all.
     most: AtomicU64,
     /// How far up the plan arena holds values between two plans of one step.
     kept: AtomicU64,
-    pub(crate) events: Events,
     /// The most bytes mapped since [`Store::take_peak`].
     peak: AtomicU64,
     /// Nothing is ever touched: only address space is taken.
     dry: bool,
 }
 
-/// Bytes of state; given back when the last owner drops it.
-#[derive(Debug)]
-pub(crate) struct Storage {
-    store: Arc<Store>,
-    taken: Taken,
-    bytes: u64,
-    category: Category,
-}
-
-/// What a storage has taken.
-#[derive(Debug, Clone, Copy)]
-enum Taken {
-    Slot(Slot),
-    Room(Room),
-}
-
 impl Store {
-    /// Reserves address space for arenas of up to `capacity` bytes each; with `rooms`, for rooms too.
-    pub(crate) fn new(capacity: u64, budget: u64, rooms: bool, dry: bool) -> Result<Self> {
-        let state = Arc::new(Arena::reserve(capacity)?);
-        let rooms = rooms.then(|| Rooms::for_bytes(capacity)).transpose()?;
+    /// Reserves address space.
+    pub(crate) fn new(
+        system: &dyn System,
+        addresses: Addresses,
+        budget: u64,
+        dry: bool,
+    ) -> Result<Self> {
+        let Addresses {
+            arena,
+            rooms,
+            most_budget,
+            ..
+        } = addresses;
+        let budget = budget.min(most_budget);
+        let state = Arc::new(Arena::reserve_on(system, arena)?);
+        let rooms = rooms
+            .map(|rooms| Rooms::reserve(system, rooms))
+            .transpose()?;
         Ok(Self {
             slots: Mutex::new(Slots::new(Arc::clone(&state), budget)),
             state,
-            plans: Arena::reserve(capacity)?,
+            plans: Arena::reserve_on(system, arena)?,
             rooms: rooms.map(Mutex::new),
             budget: AtomicU64::new(budget),
+            most_budget,
+            values: AtomicU64::new(0),
             most: AtomicU64::new(0),
             kept: AtomicU64::new(0),
-            events: Events::new(),
             peak: AtomicU64::new(0),
             dry,
         })
@@ -78,12 +83,7 @@ impl Store {
     }
 
     /// Takes zeroed bytes for state, giving up the plan arena's idle pages if they are in the way.
-    pub(crate) fn alloc(
-        self: &Arc<Self>,
-        bytes: u64,
-        category: Category,
-        what: &'static str,
-    ) -> Result<Arc<Storage>> {
+    pub(crate) fn alloc(self: &Arc<Self>, bytes: u64, what: &'static str) -> Result<Storage> {
         let failed = |source| Error::State {
             what,
             bytes,
@@ -104,22 +104,17 @@ impl Store {
         }
         .map_err(failed)?;
         drop(slots);
-        let storage = self.storage(Taken::Slot(slot), bytes, category);
+        let mut storage = self.storage(Taken::Slot(slot), bytes);
         if !self.dry {
-            crate::store::raw::zero(storage.address(), bytes);
+            storage.bytes_mut().fill(0);
         }
         Ok(storage)
     }
 
     /// Takes zeroed bytes for a cell that may move below memory and back; see [`Store::alloc`].
-    pub(crate) fn alloc_room(
-        self: &Arc<Self>,
-        bytes: u64,
-        category: Category,
-        what: &'static str,
-    ) -> Result<Arc<Storage>> {
+    pub(crate) fn alloc_room(self: &Arc<Self>, bytes: u64, what: &'static str) -> Result<Storage> {
         let Some(rooms) = &self.rooms else {
-            return self.alloc(bytes, category, what);
+            return self.alloc(bytes, what);
         };
         self.give_up_idle(bytes)?;
         let mut rooms = rooms.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,10 +143,10 @@ impl Store {
             RoomsError::Arena(source) => Error::Arena(source),
         })?;
         drop(rooms);
-        let storage = self.storage(Taken::Room(room), bytes, category);
+        let mut storage = self.storage(Taken::Room(room), bytes);
         // Elsewhere pages do not come back as zeros.
         if !self.dry && cfg!(not(target_os = "linux")) {
-            crate::store::raw::zero(storage.address(), bytes);
+            storage.bytes_mut().fill(0);
         }
         Ok(storage)
     }
@@ -170,15 +165,18 @@ impl Store {
         self.peak.swap(now, Ordering::AcqRel).max(now)
     }
 
-    fn storage(self: &Arc<Self>, taken: Taken, bytes: u64, category: Category) -> Arc<Storage> {
-        self.record(highwater_memory::Action::Alloc, category, bytes);
+    fn storage(self: &Arc<Self>, taken: Taken, bytes: u64) -> Storage {
         self.note();
-        Arc::new(Storage {
-            store: Arc::clone(self),
-            taken,
-            bytes,
-            category,
-        })
+        Storage::new(Arc::clone(self), taken, bytes)
+    }
+
+    /// Takes back what a storage had.
+    fn give(&self, taken: Taken) {
+        // A system that refuses to take pages back leaves them mapped; the slot is free all the same.
+        match taken {
+            Taken::Slot(slot) => drop(self.slots().free(slot)),
+            Taken::Room(room) => drop(self.rooms().map(|mut rooms| rooms.give(room))),
+        }
     }
 
     fn rooms(&self) -> Option<MutexGuard<'_, Rooms>> {
@@ -196,23 +194,9 @@ impl Store {
         self.rooms().map_or(0, |rooms| rooms.cost(bytes))
     }
 
-    fn record(&self, action: highwater_memory::Action, category: Category, bytes: u64) {
-        self.events.record(&highwater_memory::Event {
-            action,
-            bytes,
-            category: kind(category),
-            label: highwater_memory::Label::Text("state"),
-        });
-    }
-
     /// Bytes of inputs and of results that outlived their step.
     pub(crate) fn kept_bytes(&self) -> u64 {
-        let statistics = self.events.statistics();
-        let kinds = [Kind::Input, Kind::Activation];
-        kinds
-            .iter()
-            .map(|&kind| statistics.category(kind).current)
-            .sum()
+        self.values.load(Ordering::Acquire)
     }
 
     /// Bytes that all together may map.
@@ -221,7 +205,8 @@ impl Store {
     }
 
     pub(crate) fn set_budget(&self, bytes: u64) {
-        self.budget.store(bytes, Ordering::Release);
+        self.budget
+            .store(bytes.min(self.most_budget), Ordering::Release);
     }
 
     /// Bytes mapped for state, cells that may move among it.
@@ -279,56 +264,5 @@ impl Store {
         let mut arenas = vec![&*self.state, &self.plans];
         arenas.extend(rooms.as_ref().map(|rooms| rooms.arena()));
         look(&arenas)
-    }
-}
-
-impl Storage {
-    /// Where the bytes are. Valid as long as the storage lives.
-    pub(crate) fn address(&self) -> *mut u8 {
-        match self.taken {
-            Taken::Slot(slot) => {
-                let address = self.store.state.ptr(slot.offset, slot.bytes);
-                address
-                    .expect("a slot lies below the height of its arena for as long as it is taken")
-            }
-            Taken::Room(room) => {
-                let rooms = self.store.rooms();
-                rooms.expect("who took a room had one").address(room)
-            }
-        }
-    }
-
-    /// How many there are.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Whether it goes back page by page, wherever it lies.
-    pub(crate) fn is_room(&self) -> bool {
-        matches!(self.taken, Taken::Room(_))
-    }
-}
-
-impl Drop for Storage {
-    fn drop(&mut self) {
-        // A system that refuses to take pages back leaves them mapped; the slot is free all the same.
-        match self.taken {
-            Taken::Slot(slot) => drop(self.store.slots().free(slot)),
-            Taken::Room(room) => drop(self.store.rooms().map(|mut rooms| rooms.give(room))),
-        }
-        self.store
-            .record(highwater_memory::Action::Free, self.category, self.bytes);
-    }
-}
-
-pub(crate) fn kind(category: Category) -> Kind {
-    match category {
-        Category::Parameter => Kind::Parameter,
-        Category::Gradient => Kind::Gradient,
-        Category::OptimizerState => Kind::OptimizerState,
-        Category::Activation => Kind::Activation,
-        Category::Workspace => Kind::Workspace,
-        Category::Input => Kind::Input,
-        Category::Buffer => Kind::Other,
     }
 }

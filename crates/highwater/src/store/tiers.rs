@@ -42,8 +42,7 @@ pub(crate) trait Below: Debug + Send + Sync {
     fn read(&self, extent: Extent, tag: Tag, payload: &mut [u8]) -> Result<(), SpillError>;
 
     /// Moves a part of it to the lowest place there is, its own counted, with what a cell has put there: for
-    /// tiers where holes are in the way of what comes later. If that fails, what is there may be lost where
-    /// the two overlap.
+    /// tiers where holes are in the way of what comes later. If that fails, what is there is there.
     fn lower(&self, _extent: &mut Extent, _cell: Option<u64>) -> Result<(), SpillError> {
         Ok(())
     }

@@ -14,10 +14,9 @@ use crate::engine::state::State;
 use crate::error::{located, usage_error};
 use crate::pending::context::{is_grad_enabled, site};
 use crate::pending::handle::{CellHandle, Handle, HandleState};
-use crate::store::Storage;
-use crate::{Error, Result, store::raw};
+use crate::{Error, Result};
 use highwater_graph::Location;
-use highwater_graph::{Category, DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec};
+use highwater_graph::{DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec};
 use highwater_ops::Element;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -83,13 +82,13 @@ impl Tensor {
         location: Location,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Self> {
-        let storage = engine.alloc(spec.bytes(), Category::Input, "an input")?;
+        let mut storage = engine.alloc(spec.bytes(), "an input")?.of_value();
         if !engine.0.dry {
-            fill(raw::bytes_mut(&storage));
+            fill(storage.bytes_mut());
         }
         Ok(Self::from_handle(
             engine,
-            Handle::concrete(spec, storage, location),
+            Handle::concrete(spec, Arc::new(storage), location),
         ))
     }
 
@@ -298,7 +297,7 @@ impl Tensor {
         }
         let mut state = self.engine.lock();
         if let Some(storage) = self.handle.storage() {
-            return elements(&storage, &self.handle.spec, location);
+            return state.memory.elements((&storage, None), &self.handle.spec, location);
         }
         let operand = self.evaluate(&mut state, location)?;
         let storage = match operand.source {
@@ -306,20 +305,13 @@ impl Tensor {
                 let gone = || Error::Internal("evaluated, but not there".into());
                 state.memory.storages.get(&id).cloned().ok_or_else(gone)?
             }
-            Source::Cell(id, _) => {
-                if state
-                    .memory
-                    .borrowed
-                    .get(&id)
-                    .is_some_and(|&count| count < 0)
-                {
-                    let message = "a closure is writing the bytes of this parameter";
-                    return Err(usage_error(message, location));
-                }
-                self.engine.copy_of(&mut state, id)?
-            }
+            Source::Cell(id, _) => self.engine.copy_of(&mut state, id)?,
         };
-        elements(&storage, &operand.spec, location)
+        let cell = match operand.source {
+            Source::Cell(id, _) => Some(id),
+            Source::Value(_) => None,
+        };
+        state.memory.elements((&storage, cell), &operand.spec, location)
     }
 
     /// Computes the only element of the tensor now and reads it, as `loss.item()`.
@@ -429,15 +421,6 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
         tensor.evaluate(&mut state, location)?;
     }
     Ok(())
-}
-
-/// The elements of a value, in the order of its shape.
-fn elements<T: Element>(storage: &Storage, spec: &Spec, location: Location) -> Result<Vec<T>> {
-    let view = raw::view(storage, spec);
-    let found = view.storage::<T>();
-    let found = found.map_err(|error| usage_error(error.to_string(), location))?;
-    let positions = spec.layout.positions();
-    Ok(positions.map(|position| found[position]).collect())
 }
 
 fn dtype_of<T: Element>() -> DType {

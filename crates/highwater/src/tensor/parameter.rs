@@ -1,12 +1,12 @@
 //! Parameters and buffers: tensors that outlive steps and that updates write.
 
 use crate::engine::Engine;
+use crate::engine::lent::{Fill, Use};
 use crate::engine::state::State;
 use crate::error::usage_error;
 use crate::pending::handle::CellHandle;
-use crate::store::Storage;
 use crate::tensor::Tensor;
-use crate::{Error, Result, store::raw};
+use crate::{Error, Result};
 use highwater_graph::Location;
 use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};
 use std::ops::Deref;
@@ -95,9 +95,9 @@ impl Parameter {
         let category = Category::Parameter;
         let spec = Self::spec(dtype, &shape.into(), Location::caller())?;
         let mut fill = Some(fill);
-        let mut fill = |storage: &Storage| {
+        let mut fill = |bytes: &mut [u8]| {
             if let Some(fill) = fill.take() {
-                fill(raw::bytes_mut(storage));
+                fill(bytes);
             }
         };
         Self::of_spec(
@@ -120,10 +120,8 @@ impl Parameter {
         init: Option<Init<'_>>,
     ) -> Result<Self> {
         let spec = Self::spec(DType::F32, &shape.into(), Location::caller())?;
-        let mut fill = init.map(|init| {
-            |storage: &Storage| init(bytemuck::cast_slice_mut(raw::bytes_mut(storage)))
-        });
-        let fill = fill.as_mut().map(|fill| fill as &mut dyn FnMut(&Storage));
+        let mut fill = init.map(|init| |bytes: &mut [u8]| init(bytemuck::cast_slice_mut(bytes)));
+        let fill = fill.as_mut().map(|fill| fill as Fill<'_>);
         Self::of_spec(engine, name, spec, (category, requires_grad), fill)
     }
 
@@ -141,7 +139,7 @@ impl Parameter {
         name: &str,
         spec: Spec,
         (category, requires_grad): (Category, bool),
-        fill: Option<&mut dyn FnMut(&Storage)>,
+        fill: Option<Fill<'_>>,
     ) -> Result<Self> {
         let location = Location::caller();
         let id = engine.add_cell(name, spec.clone(), category, requires_grad, fill)?;
@@ -215,21 +213,11 @@ impl Parameter {
             let message = "an update of this parameter is pending; step() evaluates it";
             return Err(usage_error(message, Location::caller()));
         }
-        let _borrow = self.borrow(&mut state, 1)?;
+        let lent = self
+            .engine
+            .lend(&mut state, self.id(), Use::Read, Location::caller())?;
         drop(state);
-        self.engine.with_cell(self.id(), read)
-    }
-
-    /// Notes that user code reads (1) or writes (-1) the bytes, until the answer is dropped.
-    #[track_caller]
-    fn borrow(&self, state: &mut State, count: isize) -> Result<Borrow<'_>> {
-        let borrowed = state.memory.borrowed.entry(self.id()).or_default();
-        if *borrowed < 0 || *borrowed > 0 && count < 0 {
-            let message = "the bytes of the parameter are in use by another closure";
-            return Err(usage_error(message, Location::caller()));
-        }
-        *borrowed += count;
-        Ok(Borrow(self, count))
+        lent.read(read)
     }
 
     /// Refuses to write while something pending reads or writes the parameter.
@@ -259,9 +247,11 @@ impl Parameter {
     pub fn with_bytes_mut<R>(&self, write: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         let mut state = self.engine.lock();
         self.check_idle(&mut state)?;
-        let _borrow = self.borrow(&mut state, -1)?;
+        let lent = self
+            .engine
+            .lend(&mut state, self.id(), Use::Write, Location::caller())?;
         drop(state);
-        self.engine.with_cell_mut(self.id(), write)
+        lent.write(write)
     }
 
     /// Overwrites the values in place: loading state.
@@ -301,18 +291,3 @@ impl Parameter {
 
 /// Fills the elements of a new cell.
 pub(crate) type Init<'a> = &'a mut dyn FnMut(&mut [f32]);
-
-/// Bytes of a parameter in the hands of user code.
-struct Borrow<'a>(&'a Parameter, isize);
-
-impl Drop for Borrow<'_> {
-    fn drop(&mut self) {
-        let Self(parameter, count) = *self;
-        let mut state = parameter.engine.lock();
-        let borrowed = state.memory.borrowed.entry(parameter.id()).or_default();
-        *borrowed -= count;
-        if *borrowed == 0 {
-            state.memory.borrowed.remove(&parameter.id());
-        }
-    }
-}

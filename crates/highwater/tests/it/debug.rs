@@ -109,5 +109,4 @@ fn modules_optimizers_and_engines_print_what_they_are() {
     printed(&engine.last_step());
     printed(&engine.totals());
     printed(&engine.tiers());
-    printed(&engine.memory_events());
 }

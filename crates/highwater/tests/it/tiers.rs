@@ -3,7 +3,7 @@
 
 mod corrected;
 mod damage;
-mod disks;
+pub(crate) mod disks;
 mod each;
 mod faults;
 mod forbidden;

@@ -1,0 +1,83 @@
+//! The engine's lock: who holds it, who must not wait for it, and what a panic under it leaves.
+
+use crate::engine::Engine;
+use crate::engine::state::State;
+use highwater_graph::Location;
+use highwater_ops::Engaged;
+use std::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
+
+/// What of an engine changes, for as long as this thread has it for itself.
+#[derive(Debug)]
+pub(crate) struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    _engaged: Engaged,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Engine {
+    /// Locks the state. What was pending when a thread panicked under the lock is given up.
+    ///
+    /// # Panics
+    /// On a thread that works under an engine's lock already: in the code of an operation, in a kernel, in
+    /// what [`Builder::on_plan`](crate::Builder::on_plan) calls. It would wait for itself, or for who waits
+    /// for it.
+    #[track_caller]
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        assert!(
+            !Engaged::is(),
+            "an engine is used inside the code of an operation, of a kernel or of on_plan(): these run while \
+             their engine waits for them; use it before or after the evaluation"
+        );
+        let lock = &self.0.state;
+        let mut state = Locked {
+            state: lock.lock().unwrap_or_else(|poisoned| {
+                lock.clear_poison();
+                let mut state = poisoned.into_inner();
+                self.give_up(&mut state, Location::caller());
+                state
+            }),
+            _engaged: Engaged::enter(),
+        };
+        // A graph that nobody can want any more goes, with all that it holds.
+        let are_grads_there = !state.memory.grads.is_empty();
+        if state.pending.is_forsaken(are_grads_there) {
+            state.end(Location::caller());
+            self.0.store.keep_below(0);
+        }
+        if state.pending.graph.nodes().is_empty() {
+            let dropped = self.0.dropped_cells.take();
+            if !dropped.is_empty() {
+                let read = state.pending.read_cells();
+                let (read, unread): (Vec<_>, Vec<_>) =
+                    dropped.into_iter().partition(|id| read.contains(id));
+                for id in read {
+                    self.drop_cell(id);
+                }
+                state.forget(&unread);
+            }
+        }
+        state
+    }
+
+    /// Ends the generation without its results: handles of values that are not there expire.
+    pub(crate) fn give_up(&self, state: &mut State, location: Location) {
+        state.pending.grads.clear();
+        state.record.steps.give_up();
+        state.end(location);
+        self.0.store.keep_below(0);
+    }
+}
