@@ -297,7 +297,9 @@ impl Tensor {
         }
         let mut state = self.engine.lock();
         if let Some(storage) = self.handle.storage() {
-            return state.memory.elements((&storage, None), &self.handle.spec, location);
+            return state
+                .memory
+                .elements((&storage, None), &self.handle.spec, location);
         }
         let operand = self.evaluate(&mut state, location)?;
         let storage = match operand.source {
@@ -311,7 +313,9 @@ impl Tensor {
             Source::Cell(id, _) => Some(id),
             Source::Value(_) => None,
         };
-        state.memory.elements((&storage, cell), &operand.spec, location)
+        state
+            .memory
+            .elements((&storage, cell), &operand.spec, location)
     }
 
     /// Computes the only element of the tensor now and reads it, as `loss.item()`.
