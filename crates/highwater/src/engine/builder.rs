@@ -40,6 +40,7 @@ pub struct Builder {
     correct_times: bool,
     prices: usize,
     piece_bytes: u64,
+    guard_gradients: bool,
     cache: PlanCache<Told>,
     kernels: Arc<Kernels>,
     pub(crate) eager: bool,
@@ -78,6 +79,7 @@ impl Builder {
             correct_times: false,
             prices: 24,
             piece_bytes: PIECE_BYTES,
+            guard_gradients: true,
             cache: PlanCache::default(),
             kernels: Arc::new(Kernels::builtin()),
             eager: false,
@@ -182,6 +184,16 @@ impl Builder {
     /// on it, but the names of the moments do: a run goes on with what it was saved with.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
+        self
+    }
+
+    /// Whether, by default, updates wait until all gradients are known to be finite, where that costs no
+    /// recomputation and no transfer: a step with one that is not stops before anything is written.
+    /// Where it would, and without this, each update comes as soon as its gradient is there; gradients
+    /// then need not be held beside each other, and one that is not finite may leave a step half done
+    /// ([`Error::Poisoned`]).
+    pub fn guard_gradients(mut self, guard: bool) -> Self {
+        self.guard_gradients = guard;
         self
     }
 
@@ -355,6 +367,7 @@ impl Builder {
             tiers: tiers.clone(),
             prices: self.prices,
             piece_bytes: self.piece_bytes,
+            guard_gradients: self.guard_gradients,
             limits: self.limits,
             state: Mutex::new(State {
                 pending: Pending {

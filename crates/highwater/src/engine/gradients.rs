@@ -124,7 +124,7 @@ impl Engine {
         let nodes = state.pending.graph.nodes();
         let is_guard =
             |node: &Node| node.site.phase == Phase::Update && node.op.effect() == Effect::Guard;
-        if nodes.iter().any(is_guard) {
+        if !self.0.guard_gradients || nodes.iter().any(is_guard) {
             return Ok(());
         }
         let mut guarded: Vec<Operand> = Vec::new();

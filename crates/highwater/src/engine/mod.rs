@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     pub(crate) prices: usize,
     /// Bytes of a moment in one piece at most.
     pub(crate) piece_bytes: u64,
+    /// Updates wait for all gradients to be finite where that is free.
+    pub(crate) guard_gradients: bool,
     pub(crate) limits: Limits,
     pub(crate) state: Mutex<State>,
     /// Cells whose last handle was dropped; taken up at the next lock, when no graph reads them.

@@ -72,7 +72,9 @@ fn plan(budget: u64, run: Run) -> Forecast {
 
 /// The plan that recomputes nothing but what is pinned so.
 fn pinned(run: Run) -> Forecast {
-    planned(Engine::builder().policy(Policy::Keep), run)
+    // What is held at the end for guards is no matter of checkpoints.
+    let builder = Engine::builder().policy(Policy::Keep);
+    planned(builder.guard_gradients(false), run)
 }
 
 fn planned(builder: Builder, run: Run) -> Forecast {
