@@ -122,7 +122,7 @@ impl Moments {
                     )
                 });
                 let decayed = value.scaled(1.0 - lr * weight_decay);
-                decayed.plus(&change.map(|v, e| loose(-lr * v, lr * e)))
+                decayed.plus(&change.scaled(-lr))
             }
         }
     }

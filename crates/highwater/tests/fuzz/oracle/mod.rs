@@ -189,6 +189,9 @@ impl Oracle {
                 below,
                 ignore,
             } => {
+                if *below == 0 {
+                    return Err(Invalid);
+                }
                 let labels = fill.labels(shape.iter().product(), *below, *ignore);
                 let id = self.tape.leaf(Array::full(&[], 0.0), None);
                 self.define(*to, id, Hold::Held).labels = Some((labels, shape.clone()));
