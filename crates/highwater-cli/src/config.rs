@@ -1,16 +1,17 @@
 //! The resolved settings of a run: `config.toml` in its folder.
 
+mod disk;
 mod range;
+
+pub use disk::DiskConfig;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use clap::ValueEnum;
 use highwater::Rates;
 use highwater_memory::saved::write_atomic;
-use highwater_memory::spill::Bandwidths;
-use highwater_memory::{Bytes, Files, FilesError, SizeError};
+use highwater_memory::{Bytes, Files, FilesError};
 use highwater_models::data::BatchShape;
 use highwater_models::{Architecture, Decay, Order, TokenWidth};
 use serde::{Deserialize, Serialize};
@@ -180,40 +181,6 @@ pub struct MachineConfig {
     /// What the machine does in a second: found when a run starts or is planned, and no setting.
     #[serde(skip)]
     pub rates: Rates,
-}
-
-/// A folder that tensors may wait in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiskConfig {
-    /// The folder. Nothing is left in it when the run ends, however it ends.
-    pub folder: PathBuf,
-    /// The most bytes that they may take there.
-    pub bytes: Bytes,
-    /// What the disk does in a second: found when a run starts or is planned, and no setting.
-    #[serde(skip)]
-    pub rates: Option<Bandwidths>,
-}
-
-impl FromStr for DiskConfig {
-    type Err = String;
-
-    /// Reads `DIR=SIZE`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (folder, bytes) = text
-            .rsplit_once('=')
-            .filter(|(folder, _)| !folder.is_empty())
-            .ok_or("a folder and a size are wanted, such as /data=40GiB")?;
-        let folder = std::path::absolute(folder).map_err(|error| error.to_string())?;
-        let bytes: Bytes = bytes
-            .parse()
-            .map_err(|error: SizeError| error.to_string())?;
-        Ok(Self {
-            folder,
-            bytes,
-            rates: None,
-        })
-    }
 }
 
 /// What a run may do without.

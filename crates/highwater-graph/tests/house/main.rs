@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
+/// Lines of a file at most, tests not counted.
+const LINES: usize = 500;
+
 fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.join("../..").canonicalize().unwrap()
@@ -187,6 +190,16 @@ fn unsafe_stands_where_it_is_said_to() {
     }
     let unused: Vec<_> = allowed.iter().filter(|name| !used.contains(name)).collect();
     assert!(unused.is_empty(), "{unused:?} have no unsafe code");
+}
+
+#[test]
+fn files_are_short() {
+    let long = |(file, text): (String, String)| {
+        let lines = text.lines().count();
+        (lines > LINES).then(|| format!("{file}: {lines}"))
+    };
+    let long: Vec<String> = sources().filter_map(long).collect();
+    assert!(long.is_empty(), "more than {LINES} lines: {long:#?}");
 }
 
 #[test]

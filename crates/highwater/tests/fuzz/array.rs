@@ -107,7 +107,11 @@ impl Array {
 
     pub(crate) fn scaled(&self, factor: f64) -> Self {
         // Who computes in `f32` has another factor, if that is not one of its numbers.
-        let slack = if is_f32(factor) { 0.0 } else { UNIT * factor.abs() };
+        let slack = if is_f32(factor) {
+            0.0
+        } else {
+            UNIT * factor.abs()
+        };
         self.map(|v, e| loose(v * factor, e * factor.abs() + slack * v.abs()))
     }
 
