@@ -5,7 +5,7 @@ use crate::store::Storage;
 use crate::store::memory::Storages;
 use crate::{Error, Result};
 use highwater_graph::Location;
-use highwater_graph::{Category, CellId, Layout, Operand, Source, Spec, ValueId};
+use highwater_graph::{Category, CellId, DType, Layout, Operand, Source, Spec, ValueId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -54,6 +54,11 @@ impl Concrete {
             consumed,
             grad: None,
         }
+    }
+
+    fn spec(&self, dtype: DType) -> Spec {
+        let layout = self.layout.clone();
+        Spec { dtype, layout }
     }
 }
 
@@ -153,10 +158,13 @@ impl Handle {
         }
     }
 
-    /// The bytes of a value that is there.
-    pub(crate) fn storage(&self) -> Option<Arc<Storage>> {
+    /// The bytes of a value that is there, and how its elements lie in them.
+    pub(crate) fn storage(&self) -> Option<(Arc<Storage>, Spec)> {
         match &*self.state() {
-            HandleState::Concrete(concrete) => Some(Arc::clone(&concrete.storage)),
+            HandleState::Concrete(concrete) => Some((
+                Arc::clone(&concrete.storage),
+                concrete.spec(self.spec.dtype),
+            )),
             _ => None,
         }
     }
@@ -257,10 +265,7 @@ impl Handle {
                     return Ok(operand.clone());
                 }
                 let weak = Arc::downgrade(self);
-                let mut spec = Spec {
-                    dtype: self.spec.dtype,
-                    layout: concrete.layout.clone(),
-                };
+                let mut spec = concrete.spec(self.spec.dtype);
                 let mut whole = spec.clone();
                 whole.layout = whole_layout(&concrete.storage, &spec);
                 let mut operand = pending.graph.add_input(whole, Category::Input);

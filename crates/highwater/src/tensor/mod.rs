@@ -296,10 +296,8 @@ impl Tensor {
             return Err(usage_error(message, location));
         }
         let mut state = self.engine.lock();
-        if let Some(storage) = self.handle.storage() {
-            return state
-                .memory
-                .elements((&storage, None), &self.handle.spec, location);
+        if let Some((storage, spec)) = self.handle.storage() {
+            return state.memory.elements((&storage, None), &spec, location);
         }
         let operand = self.evaluate(&mut state, location)?;
         let storage = match operand.source {
