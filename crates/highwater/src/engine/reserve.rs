@@ -6,7 +6,7 @@ use highwater_memory::{Arena, Reserve};
 
 /// Process memory that the reserve leaves free above what was measured at start, in bytes: for the
 /// heap's growth while graphs are built and for buffers of libraries that are touched late.
-const HEADROOM_BYTES: u64 = 8 << 20;
+const HEADROOM_BYTES: u64 = 6 << 20;
 
 /// What the heap takes for each node of a graph, its plan and those remembered, and what of that the
 /// headroom has room for, in bytes. A sum of the number of nodes alone: the same program must come to
@@ -18,7 +18,7 @@ const GRAPH_BYTES: u64 = 4 << 20;
 
 /// What a small program takes by itself, in bytes. Less than this is not measured: the same program
 /// must come to the same floor each time, whichever pages of its code it has touched.
-const LEAST_BYTES: u64 = 16 << 20;
+const LEAST_BYTES: u64 = 18 << 20;
 
 impl Engine {
     /// What a new engine reserves.
