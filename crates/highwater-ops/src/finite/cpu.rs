@@ -25,19 +25,20 @@ multiversion! {
 
 pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let op: &Finite = op_as(op)?;
-    let value = &args.inputs[0];
-    let (storage, layout) = (value.storage::<f32>()?, value.layout());
-    let len = value.numel();
     let finite = AtomicBool::new(true);
-    args.pool.for_each(len.div_ceil(CHUNK), |task| {
-        let start = task * CHUNK;
-        let chunk = CHUNK.min(len - start);
-        for_each_piece(storage, layout, start, chunk, |_, piece| {
-            if !all_finite(piece) {
-                finite.store(false, Ordering::Relaxed);
-            }
+    for value in args.inputs.iter() {
+        let (storage, layout) = (value.storage::<f32>()?, value.layout());
+        let len = value.numel();
+        args.pool.for_each(len.div_ceil(CHUNK), |task| {
+            let start = task * CHUNK;
+            let chunk = CHUNK.min(len - start);
+            for_each_piece(storage, layout, start, chunk, |_, piece| {
+                if !all_finite(piece) {
+                    finite.store(false, Ordering::Relaxed);
+                }
+            });
         });
-    });
+    }
     let what = op.what;
     match op.otherwise {
         _ if finite.into_inner() => Ok(()),

@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
-/// Stops the step, or skips its updates, before any cell is written, if an element of its input is
+/// Stops the step, or skips its updates, before any cell is written, if an element of its inputs is
 /// not finite.
 ///
-/// One `F32` input of any layout; no outputs. The kernel answers
+/// Any number of `F32` inputs of any layouts; no outputs. The kernel answers
 /// [`KernelError::NonFinite`](crate::KernelError::NonFinite) with `what`, or
 /// [`KernelError::Skip`](crate::KernelError::Skip).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,15 +84,19 @@ impl Op for Finite {
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(Self::NAME, inputs, 1)?;
-        OpError::check_dtype(Self::NAME, &inputs[0], DType::F32)?;
+        if inputs.is_empty() {
+            OpError::check_arity(Self::NAME, inputs, 1)?;
+        }
+        for spec in inputs {
+            OpError::check_dtype(Self::NAME, spec, DType::F32)?;
+        }
         Ok(SmallVec::new())
     }
 
     fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
         Cost {
-            vector_flops: inputs[0].layout.numel() as f64,
-            read_bytes: inputs[0].bytes(),
+            vector_flops: inputs.iter().map(|spec| spec.layout.numel() as f64).sum(),
+            read_bytes: inputs.iter().map(Spec::bytes).sum(),
             ..Cost::default()
         }
     }
@@ -121,6 +125,7 @@ fn samples() -> Vec<Sample> {
         Sample::new(OP, &[&[]]),
         Sample::new(OP, &[&[3, 0]]),
         Sample::new(OP, &[&[130, 257]]),
+        Sample::new(OP, &[&[5], &[], &[130, 257]]),
         Sample::new(OP, &[&[37, 65]]).input(0, strided, Fill::Normal(1e30)),
     ]
 }
@@ -136,5 +141,11 @@ fn rejects() -> Vec<Reject> {
         reject(vec![Spec::contiguous(DType::I64, [3])], |error| {
             matches!(error, OpError::DType { .. })
         }),
+        reject(
+            [DType::F32, DType::BF16]
+                .map(|dtype| Spec::contiguous(dtype, [3]))
+                .to_vec(),
+            |error| matches!(error, OpError::DType { .. }),
+        ),
     ]
 }

@@ -134,10 +134,9 @@ impl Engine {
                 None => guarded.extend(state.pending.grads.get(parameter).cloned()),
             }
         }
-        let guard = Arc::new(Finite::or_stop_where_free("a gradient"));
-        let site = site(location, Phase::Update);
-        for grad in guarded {
-            self.apply(state, guard.clone(), &[grad], &site)?;
+        if !guarded.is_empty() {
+            let guard = Arc::new(Finite::or_stop_where_free("a gradient"));
+            self.apply(state, guard, &guarded, &site(location, Phase::Update))?;
         }
         Ok(())
     }

@@ -73,12 +73,15 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// What ran, and how many seconds it took.
+    /// What ran, and how many seconds it took. Without what plans may leave out, which is predicted
+    /// to take nothing.
     pub(crate) fn runs<'a>(
         &'a self,
         compiled: &'a Compiled,
     ) -> impl Iterator<Item = (&'a Work, f64)> {
         let runs = self.nodes.iter().zip(&self.seconds).zip(&self.left_out);
+        let soft = |node: u32| compiled.problem.nodes[node as usize].soft;
+        let runs = runs.filter(move |((node, _), _)| !soft(**node));
         runs.map(|((&node, &seconds), &left_out)| {
             let mut variants = compiled.variants[node as usize].iter();
             let variant = variants.find(|(mask, _)| *mask == left_out);
