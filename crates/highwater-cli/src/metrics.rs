@@ -181,7 +181,7 @@ mod tests {
         metrics.sync().unwrap();
         assert_eq!(
             text(&files),
-            "{\"step\":1,\"loss\":5.545177,\"lr\":0.001,\"grad_norm\":null,\"seconds\":0.0,\
+            "{\"step\":1,\"tokens\":0,\"epoch\":0.0,\"loss\":5.545177,\"lr\":0.001,\"grad_norm\":null,\"seconds\":0.0,\
              \"tokens_per_second\":0.0,\"predicted_seconds\":0.0,\"planned_arena_bytes\":0,\
              \"peak_arena_bytes\":0,\"planned_process_bytes\":0,\"peak_rss_bytes\":0,\
              \"recomputed_nodes\":0,\"recompute_seconds\":0.0,\"bytes_read\":0,\

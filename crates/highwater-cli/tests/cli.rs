@@ -216,7 +216,7 @@ fn data_that_will_not_do_is_told_and_no_folder_is_made() {
         ("--data empty.txt", "empty.txt: nothing in it"),
         (
             "--data short.txt",
-            "there are 11 tokens; a sequence needs at least 129",
+            "there are 11 tokens; a sequence needs at least 65",
         ),
         (
             "--data short.txt --seq 4",

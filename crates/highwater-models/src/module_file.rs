@@ -192,7 +192,7 @@ mod tests {
         save_in(&files, &both, path).unwrap();
         let missing = vec![linear(4, 1), linear(4, 2), linear(4, 3)];
         let refused = load_in(&files, &missing, path).unwrap_err().to_string();
-        assert!(refused.contains("`2.weight` is missing"), "{refused}");
+        assert!(refused.contains("`2.bias` is missing"), "{refused}");
         let nowhere = load_in(&files, &wide, Path::new("/none")).unwrap_err();
         assert!(matches!(nowhere, Error::Files(_)), "{nowhere}");
     }

@@ -173,7 +173,7 @@ fn what_is_wrong_with_data_is_said() {
         ("/short.npy", "3 tokens by its header"),
         ("/huge.npy", "4611686018427387904 tokens by its header"),
         ("/float.npy", "element type <f4"),
-        ("/matrix.npy", "shape (2, 2); expected one dimension"),
+        ("/matrix.npy", "shape [2, 2]; expected one dimension"),
         ("/scalar.npy", "expected one dimension"),
         ("/text.npy", "not a NumPy file"),
         ("/tiny.npy", "not a NumPy file"),

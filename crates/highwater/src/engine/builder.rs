@@ -289,7 +289,9 @@ impl Builder {
             )));
         }
         let packing = highwater_ops::packing_bytes(threads);
-        if let Some(memory) = self.limits.memory.filter(|&memory| packing >= memory) {
+        // A dry run asks what the least is, with any budget.
+        let memory = self.limits.memory.filter(|_| !self.dry);
+        if let Some(memory) = memory.filter(|&memory| packing >= memory) {
             return Err(build(format!(
                 "{threads} threads take {} for packing buffers alone, and the budget is {}\n  hint: ask for \
                  fewer threads",
