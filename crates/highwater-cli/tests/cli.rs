@@ -160,7 +160,11 @@ fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
         threads: Some(2),
         ..RunArgs::default()
     };
-    let Resolved { config, model, .. } = resolve::run(&DiskFiles, &args).expect("sound settings");
+    let resolved = resolve::run(&DiskFiles, &args).expect("sound settings");
+    let Resolved {
+        mut config, model, ..
+    } = resolved;
+    config.machine.rates = highwater::Rates::default();
     let assumptions = Assumptions::measure(&DiskFiles, &config, &*model).expect("a reserve");
     let by_constants = Planner::new(&config, &*model, &assumptions).forecast();
     let by_constants = by_constants.expect("a plan");
@@ -219,7 +223,7 @@ fn data_that_will_not_do_is_told_and_no_folder_is_made() {
             "there are 11 tokens; a sequence needs at least 65",
         ),
         (
-            "--data short.txt --seq 4",
+            "--data short.txt --seq 4 --batch 8",
             "there are 11 tokens; a batch needs",
         ),
         ("--data tokens.bin", "tokens.bin: token 256 is 256"),

@@ -6,7 +6,7 @@ use highwater_memory::{Arena, Reserve};
 
 /// Process memory that the reserve leaves free above what was measured at start, in bytes: for the
 /// heap's growth while graphs are built and for buffers of libraries that are touched late.
-const HEADROOM_BYTES: u64 = 6 << 20;
+const HEADROOM_BYTES: u64 = 8 << 20;
 
 /// What the heap takes for each node of a graph, its plan and those remembered, and what of that the
 /// headroom has room for, in bytes. A sum of the number of nodes alone: the same program must come to
