@@ -223,7 +223,7 @@ fn data_that_will_not_do_is_told_and_no_folder_is_made() {
             "there are 11 tokens; a sequence needs at least 65",
         ),
         (
-            "--data short.txt --seq 4 --batch 8",
+            "--data short.txt --seq 4 --order sequential",
             "there are 11 tokens; a batch needs",
         ),
         ("--data tokens.bin", "tokens.bin: token 256 is 256"),
