@@ -53,7 +53,7 @@ impl Assumptions {
     fn tokenise(&self, forecast: &mut Forecast) {
         if forecast.floor_bytes < self.tokenise_bytes {
             forecast.floor_bytes = self.tokenise_bytes;
-            forecast.floor_at = "making tokens of the text".to_owned();
+            "making tokens of the text".clone_into(&mut forecast.floor_at);
         }
         forecast.fits &= self.tokenise_bytes <= forecast.budget_bytes;
     }

@@ -183,14 +183,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
             "the budget is {memory} from here on: later resumes without --memory keep to it too"
         ))?;
     }
-    let steps = config.training.steps;
-    if done < steps {
-        log.say(&report::announce(&forecast, steps - done))?;
-    } else {
-        log.say(&format!(
-            "all {steps} steps are done: --steps N goes on to step N"
-        ))?;
-    }
+    log.say(&left(&forecast, done, config.training.steps))?;
     Run {
         files: &files,
         dir: &dir,
@@ -202,6 +195,15 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         json: args.json,
     }
     .run()
+}
+
+/// What is still to be done, and what it takes.
+fn left(forecast: &highwater::Forecast, done: u64, steps: u64) -> String {
+    if done < steps {
+        report::announce(forecast, steps - done)
+    } else {
+        format!("all {steps} steps are done: --steps N goes on to step N")
+    }
 }
 
 /// Plans before anything is allocated: what the run will take, if that fits, and the reserve that this

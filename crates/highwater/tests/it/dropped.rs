@@ -15,7 +15,7 @@ fn trial() -> (Engine, Linear, Sgd) {
 }
 
 fn loss(engine: &Engine, layer: &Linear) -> Tensor {
-    let x = engine.tensor(&[0.5; 8 * WIDTH], [8, WIDTH]).unwrap();
+    let x = engine.tensor(&vec![0.5; 8 * WIDTH], [8, WIDTH]).unwrap();
     layer.forward(&x).unwrap().sum().unwrap()
 }
 
@@ -102,7 +102,7 @@ fn a_guard_is_not_dropped_with_its_value() {
             parameter.copy_from_slice(&zeros).unwrap();
         }
         // The loss is finite, its gradients are not.
-        let x = [f32::MAX; 8 * WIDTH];
+        let x = vec![f32::MAX; 8 * WIDTH];
         let x = engine.tensor(&x, [8, WIDTH]).unwrap();
         let loss = layer.forward(&x).unwrap().sum().unwrap();
         loss.backward().unwrap();
