@@ -9,7 +9,7 @@
 Of each model `plan --json` is asked for the floor. Then some steps are trained with the same flags at the
 floor, and at 1.02, 1.1, 1.5 and 4 times it: nothing may be refused, no process may take more than its
 budget (by the system's count and by the program's own), and all runs must come to the same bits. One MiB
-under the floor, `train` must end with exit code 3 before it leaves anything behind. The last line counts;
+under the floor, `train` must end with exit code 3 before it leaves anything behind. The last lines count;
 the exit code is 1 if anything was wrong. `--work FOLDER` should be on a disk if tiers are to use one.
 """
 
@@ -195,6 +195,7 @@ class Case:
         self.folder = Path(tempfile.mkdtemp(prefix=f"agree-{index}-", dir=args.work))
         self.wrong: list[str] = []
         self.runs = self.refused = self.over = 0
+        self.spare = PLENTY
         self.flags = model(self.folder, random.Random(args.seed * 1_000_003 + index))
 
     def call(self, words: list[str]) -> tuple[int, str, str, int]:
@@ -222,9 +223,11 @@ class Case:
         if code != 0:
             self.refused += code == 3
             self.wrong.append(f"train at {memory} ended with {code}: {news.strip()[-600:]}")
-        elif taken > memory:
-            self.over += 1
-            self.wrong.append(f"train at {memory} took {taken}, {taken - memory} too much")
+        else:
+            self.spare = min(self.spare, memory - taken)
+            if taken > memory:
+                self.over += 1
+                self.wrong.append(f"train at {memory} took {taken}, {taken - memory} too much")
         records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()] if code == 0 else []
         for key in ("planned_process_bytes", "peak_rss_bytes"):
             most = max((record[key] for record in records), default=0)
@@ -260,20 +263,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Whether plan and train agree.")
     parser.add_argument("--models", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="begin with this model")
     parser.add_argument("--jobs", type=int, default=1, help="models at the same time")
     parser.add_argument("--only", type=int, help="this model alone")
     parser.add_argument("--work", type=Path, help="where its files lie meanwhile")
     parser.add_argument("--program", type=Path, default=ROOT / "target/release/highwater")
     args = parser.parse_args()
-    indices = range(args.models) if args.only is None else [args.only]
+    indices = range(args.first, args.first + args.models) if args.only is None else [args.only]
     runs = refused = over = wrong = 0
+    spare = PLENTY
     with ThreadPoolExecutor(args.jobs) as pool:
         for case in pool.map(lambda index: Case(index, args).check(), indices):
             runs, refused, over = runs + case.runs, refused + case.refused, over + case.over
-            wrong += bool(case.wrong)
+            wrong, spare = wrong + bool(case.wrong), min(spare, case.spare)
             for line in case.wrong:
                 print(f"model {case.index} ({' '.join(case.flags)})\n  {line}", flush=True)
     print(f"{len(indices)} models, {runs} runs: {refused} refused, {over} over budget, {wrong} models wrong")
+    print(f"the nearest that a run came to its budget: {spare} bytes below it")
     sys.exit(wrong > 0)
 
 

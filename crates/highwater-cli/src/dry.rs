@@ -14,8 +14,9 @@ use crate::tokenise;
 const BATCHES: usize = 16;
 /// How often the floor of a step of several plans is tried upwards, before halving.
 const TRIES: usize = 8;
-/// Halving ends when what is left is one part in so many.
+/// Halving ends when what is left is one part in so many, and at most so many bytes.
 const NEAR: u64 = 256;
+const NEAR_BYTES: u64 = 512 << 10;
 /// More than any step takes.
 pub(crate) const PLENTY: Bytes = Bytes(1 << 50);
 
@@ -79,6 +80,17 @@ pub fn session(
         builder = builder.plans_of(&engine);
     }
     Session::on(builder, config, model)
+}
+
+/// What was learnt of a floor in some tries.
+#[derive(Debug)]
+pub struct NearFloor {
+    /// With the floor, or the least that it is above.
+    pub forecast: Forecast,
+    /// A budget that does not do, in bytes; the floor itself where one plan tells it.
+    pub refused: u64,
+    /// Whether the floor of the forecast does.
+    pub found: bool,
 }
 
 /// Plans a step of some settings, without taking memory for it.
@@ -175,14 +187,17 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// As [`Planner::forecast`].
     pub fn with_floor(&mut self) -> Result<Forecast, Failure> {
-        let (mut forecast, mut found) = self.near_floor(TRIES)?;
-        let mut refused = forecast.floor_bytes;
+        let near = self.near_floor(TRIES)?;
+        let (mut forecast, mut refused) = (near.forecast, near.refused);
+        let mut found = near.found;
         if !found {
             let plenty = self.at(PLENTY)?.peak_bytes;
             found = self.try_floor(&mut forecast, plenty)?;
         }
-        // Where there is no end to it, what is found by halving is near the least.
-        while found && forecast.floor_bytes.saturating_sub(refused) > refused / NEAR {
+        // Where there is no end to it, or a refusal asked for too much, what is found by halving is near
+        // the least.
+        let near = |refused: u64| (refused / NEAR).min(NEAR_BYTES);
+        while found && forecast.floor_bytes.saturating_sub(refused) > near(refused) {
             let middle = refused.midpoint(forecast.floor_bytes);
             if !self.try_floor(&mut forecast, middle)? {
                 refused = middle;
@@ -191,29 +206,40 @@ impl<'a> Planner<'a> {
         Ok(forecast)
     }
 
-    /// The same in so many tries, and whether the floor was found; if not, it is above what is told.
+    /// The same in so many tries.
     ///
     /// A step of several plans is refused by the first that does not fit, with what that one needs:
     /// that is tried next.
     ///
     /// # Errors
     /// As [`Planner::forecast`].
-    pub fn near_floor(&mut self, tries: usize) -> Result<(Forecast, bool), Failure> {
-        let mut forecast = self.forecast()?;
-        if self.config.training.accumulate == 1 {
-            return Ok((forecast, true));
-        }
+    pub fn near_floor(&mut self, tries: usize) -> Result<NearFloor, Failure> {
+        let forecast = self.forecast()?;
+        let mut near = NearFloor {
+            refused: forecast.floor_bytes,
+            found: self.config.training.accumulate == 1,
+            forecast,
+        };
         let mut memory = 1;
         for _ in 0..tries {
-            let least = self.anew(Bytes(memory))?;
-            memory = memory.max(least.floor_bytes);
-            let found = least.fits;
-            take_floor(&mut forecast, least, memory);
-            if found {
-                return Ok((forecast, true));
+            if near.found {
+                break;
             }
+            let least = self.anew(Bytes(memory))?;
+            near.found = least.fits;
+            // What the first plan asks for of nothing is its floor; what later ones ask for depends on
+            // what those before them left.
+            if !near.found {
+                near.refused = if memory == 1 {
+                    least.floor_bytes.saturating_sub(1)
+                } else {
+                    memory
+                };
+            }
+            memory = memory.max(least.floor_bytes);
+            take_floor(&mut near.forecast, least, memory);
         }
-        Ok((forecast, false))
+        Ok(near)
     }
 
     /// Takes a budget for the floor if a step fits into it.

@@ -27,7 +27,6 @@ fn run(dir: &Path, line: &str) -> (Option<i32>, String) {
 
 /// A floor that is told does, to the byte, in each of several steps; a mebibyte less does not do for one.
 #[test]
-#[ignore = "a run of two threads may take more than the floor that it was told; see PROGRESS"]
 fn floors_hold_in_every_step() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

@@ -82,10 +82,10 @@ impl Changes {
             {
                 let model = model.with_dropout(config.model.dropout);
                 let mut planner = Planner::new(config, &*model, assumptions);
-                let (changed, found) = planner.near_floor(TRIES)?;
-                let change = Change::of(flags, effect, tokens(config), &changed);
+                let near = planner.near_floor(TRIES)?;
+                let change = Change::of(flags, effect, tokens(config), &near.forecast);
                 planned.push(Change {
-                    floor_found: found,
+                    floor_found: near.found,
                     ..change
                 });
             }
