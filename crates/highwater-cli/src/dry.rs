@@ -42,7 +42,7 @@ impl Assumptions {
         model: &dyn Architecture,
     ) -> Result<Self, Failure> {
         // Measured before there are batches, as when a run starts.
-        let session = session(config, model, None, None)?;
+        let session = session(config, model, None, Like::Nothing)?;
         Ok(Self {
             reserve_bytes: session.engine.reserve_bytes(),
             prices: 0,
@@ -60,8 +60,20 @@ impl Assumptions {
     }
 }
 
-/// A session for planning only: no memory is taken for tensors. With the decisions of an engine that
-/// planned the same steps, if there is one; it goes first, so that two are never there at once.
+/// What an engine for planning starts with.
+#[derive(Clone, Debug, Default)]
+pub enum Like {
+    /// As a run does.
+    #[default]
+    Nothing,
+    /// The decisions of an engine that planned the same steps: those for other budgets serve too.
+    Plans(Engine),
+    /// Its searches: what they come to is what a run would.
+    Searches(Engine),
+}
+
+/// A session for planning only: no memory is taken for tensors. An engine whose decisions it starts with
+/// goes first, so that two are never there at once.
 ///
 /// # Errors
 /// [`Failure`] of the engine.
@@ -69,16 +81,18 @@ pub fn session(
     config: &RunConfig,
     model: &dyn Architecture,
     assumptions: Option<&Assumptions>,
-    like: Option<Engine>,
+    like: Like,
 ) -> Result<Session, Failure> {
     let mut builder = Engine::builder().memory(config.machine.memory.0).dry_run();
     if let Some(assumptions) = assumptions {
         let (reserve, prices) = (assumptions.reserve_bytes, assumptions.prices);
         builder = builder.reserve(reserve).prices(prices);
     }
-    if let Some(engine) = like {
-        builder = builder.plans_of(&engine);
-    }
+    builder = match like {
+        Like::Nothing => builder,
+        Like::Plans(engine) => builder.plans_of(&engine),
+        Like::Searches(engine) => builder.searches_of(&engine),
+    };
     Session::on(builder, config, model)
 }
 
@@ -137,6 +151,11 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// As [`Planner::forecast`].
     pub fn at(&mut self, memory: Bytes) -> Result<Forecast, Failure> {
+        let like = self.engine.take().map_or(Like::Nothing, Like::Plans);
+        self.plan(memory, like)
+    }
+
+    fn plan(&mut self, memory: Bytes, like: Like) -> Result<Forecast, Failure> {
         let mut config = self.config.clone();
         config.machine.memory = memory;
         let training = &config.training;
@@ -145,7 +164,7 @@ impl<'a> Planner<'a> {
         let count = training.accumulate.min(BATCHES);
         let more = training.accumulate as f64 / count as f64;
         let assumptions = Some(self.assumptions);
-        let mut session = session(&config, self.model, assumptions, self.engine.take())?;
+        let mut session = session(&config, self.model, assumptions, like)?;
         match session.step(1, &vec![batch; count]) {
             Ok(_) => {}
             Err(failure) if failure.code() == Code::Budget as u8 => {}
@@ -178,8 +197,8 @@ impl<'a> Planner<'a> {
 
     /// The same without the decisions for other budgets: as a run finds it that has this one.
     fn anew(&mut self, memory: Bytes) -> Result<Forecast, Failure> {
-        self.engine = None;
-        self.at(memory)
+        let like = self.engine.take().map_or(Like::Nothing, Like::Searches);
+        self.plan(memory, like)
     }
 
     /// What a step takes, with the floor of all of it; where it does not fit, of the plan at its floor.

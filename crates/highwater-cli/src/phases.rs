@@ -6,7 +6,7 @@ use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::config::RunConfig;
-use crate::dry::{Assumptions, PLENTY, session};
+use crate::dry::{Assumptions, Like, PLENTY, session};
 use crate::error::{Code, Failure};
 use crate::session::{Batch, Session};
 
@@ -77,7 +77,8 @@ pub fn plan(
     assumptions: &Assumptions,
     (forecast, like): (&Forecast, Option<&highwater::Engine>),
 ) -> Result<Vec<Phase>, Failure> {
-    let mut session = session(config, model, Some(assumptions), like.cloned())?;
+    let like = like.cloned().map_or(Like::Nothing, Like::Plans);
+    let mut session = session(config, model, Some(assumptions), like)?;
     let mut phases = Phases::default();
     let mut end = |phase, session: &Session| {
         phases.note(phase, planned(session), None);

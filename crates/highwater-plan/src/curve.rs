@@ -58,7 +58,7 @@ impl Curve {
     pub(crate) fn adapt(&self, problem: &Problem, program: &Program) -> Option<Curve> {
         let mut simulator = Simulator::new(program);
         let mut adapted = |(price, known): (Price, &Vec<Candidate>)| {
-            simulator.price = price;
+            simulator.set_price(price);
             let mut archive = Archive::default();
             for found in known {
                 if let Ok(found) = simulator.find(found.settings.clone(), &[]) {

@@ -39,6 +39,7 @@ mod shake;
 mod simulate;
 mod skyline;
 mod timeline;
+mod tried;
 mod verify;
 
 pub use check::ProblemError;

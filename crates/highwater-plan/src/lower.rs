@@ -59,8 +59,7 @@ impl Search<'_> {
         let mut known = Known::default();
         let mut trials = TRIALS + self.program.steps.len() / 4;
         while found.outcome.peak > budget {
-            let run = found.outcome.peak_run;
-            self.simulator.watch(&found.settings, &found.due, run);
+            self.simulator.watch(&found);
             let mut batch = self.batch(&found, found.outcome.peak - budget, &known);
             loop {
                 if batch.is_empty() || trials == 0 || known.useless.len() > FAILURES || self.spent()
@@ -161,7 +160,7 @@ impl Search<'_> {
         {
             return None;
         }
-        let price = &self.simulator.price;
+        let price = self.simulator.price();
         let (read, write) = (price.read[tier as usize], price.write[tier as usize]);
         let tail = held.k == program.uses(v).len();
         let (mut gap, mut keeps, mut cost) = (here, Vec::new(), read);

@@ -95,3 +95,8 @@ pub(crate) enum Stuck {
     /// More bytes than were allowed.
     Over,
 }
+
+/// Whether seconds are fewer than others, by more than rounding.
+pub(crate) fn faster(seconds: f64, than: f64) -> bool {
+    seconds < than * (1.0 - 1e-12)
+}

@@ -1,9 +1,10 @@
 //! The way back up: lowers settings wherever that saves time and still fits.
 
-use crate::outcome::Candidate;
+use crate::outcome::{self, Candidate};
 use crate::problem::ValueId;
 use crate::search::Search;
 use crate::setting::{KEEP, NEVER, RELEASE, awaited, spilled};
+use crate::tried::Trial;
 
 /// Settings tried in vain, one after the other, before polishing is given up.
 const MISSES: u32 = 48;
@@ -123,7 +124,15 @@ impl Search<'_> {
 
     /// Takes settings if they fit and save time.
     fn accept(&mut self, found: &mut Candidate, settings: Vec<u8>, budget: u64) -> bool {
-        let Ok(next) = self.simulator.within(settings, &found.due, budget) else {
+        let trial = Trial::new(&settings, &found.due, budget, found.outcome.seconds);
+        if let Some(runs) = self.tried.in_vain(&trial) {
+            self.simulator.work += runs;
+            return false;
+        }
+        let work = self.simulator.work;
+        let next = self.simulator.within(settings, &found.due, budget);
+        self.tried.note(&trial, &next, self.simulator.work - work);
+        let Ok(next) = next else {
             return false;
         };
         self.archive.offer(&next);
@@ -156,7 +165,7 @@ impl Search<'_> {
     /// Seconds that a value's absence from a gap costs, given how often it comes back.
     fn price(&self, v: ValueId, setting: u8, count: u32) -> Option<f64> {
         let program = self.program;
-        let (bytes, price) = (program.size[v as usize] as f64, &self.simulator.price);
+        let (bytes, price) = (program.size[v as usize] as f64, self.simulator.price());
         if let Some(tier) = spilled(setting) {
             let written = !program.is_cell(v) || program.cells.rewritten[v as usize];
             let write = if written {
@@ -187,9 +196,9 @@ impl Search<'_> {
     }
 }
 
-/// Whether settings save time, by more than rounding.
+/// Whether settings save time.
 fn faster(next: &Candidate, than: &Candidate) -> bool {
-    next.outcome.seconds < than.outcome.seconds * (1.0 - 1e-12)
+    outcome::faster(next.outcome.seconds, than.outcome.seconds)
 }
 
 /// What to try in place of a setting, most saving first.

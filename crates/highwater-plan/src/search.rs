@@ -12,6 +12,7 @@ use crate::program::Program;
 use crate::setting::{KEEP, NEVER};
 use crate::settings::{Cuts, Limits, all, away, blocks, cuts};
 use crate::simulate::Simulator;
+use crate::tried::{Trial, Tried};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
 const WORK: u64 = 8_000;
@@ -45,6 +46,7 @@ pub(crate) struct Search<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) simulator: Simulator<'a>,
     pub(crate) archive: Archive,
+    pub(crate) tried: Tried,
     stop: u64,
     /// Whether what a value is recomputed from may be kept for that, on the way down.
     pub(crate) sources: bool,
@@ -63,10 +65,11 @@ impl<'a> Search<'a> {
             limits,
             simulator: Simulator::new(program),
             archive: Archive::default(),
+            tried: Tried::default(),
             stop: 0,
             sources: false,
         };
-        search.simulator.price = price;
+        search.simulator.set_price(price);
         search.try_settings(kept.settings.clone(), &kept.due);
         search
     }
@@ -152,7 +155,7 @@ impl<'a> Search<'a> {
     /// Searches low rungs as if moving cost nothing: what fits should not depend on what it costs.
     fn beneath(&mut self, rungs: &[u64], work: u64) {
         let rungs = &rungs[rungs.len() * 3 / 4..];
-        let price = std::mem::take(&mut self.simulator.price);
+        let price = self.set_price(Price::default());
         let archive = std::mem::take(&mut self.archive);
         let aways = [KEEP, 1, NEVER].map(|rest| away(self.limits, rest));
         for start in std::iter::once(self.limits.low.clone()).chain(aways) {
@@ -161,7 +164,7 @@ impl<'a> Search<'a> {
                 self.descend(found, rungs, work);
             }
         }
-        self.simulator.price = price;
+        self.set_price(price);
         let small = std::mem::replace(&mut self.archive, archive);
         for found in small.all() {
             self.try_settings(found.settings.clone(), &found.due);
@@ -227,9 +230,23 @@ impl<'a> Search<'a> {
 
     /// Simulates settings, with updates no earlier than in `due`.
     pub(crate) fn try_settings(&mut self, settings: Vec<u8>, due: &[u32]) -> Option<Candidate> {
-        let found = self.simulator.find(settings, due).ok()?;
+        let trial = Trial::new(&settings, due, u64::MAX, f64::INFINITY);
+        if let Some(runs) = self.tried.in_vain(&trial) {
+            self.simulator.work += runs;
+            return None;
+        }
+        let work = self.simulator.work;
+        let found = self.simulator.find(settings, due);
+        self.tried.note(&trial, &found, self.simulator.work - work);
+        let found = found.ok()?;
         self.archive.offer(&found);
         Some(found)
+    }
+
+    /// Sets what moving a byte counts for, and forgets what came of settings at another price.
+    fn set_price(&mut self, price: Price) -> Price {
+        self.tried = Tried::default();
+        self.simulator.set_price(price)
     }
 
     /// Keeps what must be kept for settings to be possible.

@@ -9,11 +9,13 @@
 //! off, and the walk starts again; so updates follow the replays of their readers.
 
 mod hold;
+mod left;
 
 use crate::outcome::{Candidate, Fresh, Outcome, Price, Recorder, Stuck};
 use crate::problem::{NodeId, Tier, ValueId, footprint_on};
 use crate::program::Program;
 use crate::setting::{LATEST, spilled};
+use left::Left;
 
 /// How often a walk may start again because updates had to be put off.
 const ROUNDS: u32 = 12;
@@ -92,8 +94,12 @@ pub(crate) struct Simulator<'a> {
     /// What was held at the watched run and not used by it.
     pub(crate) held: Vec<Held>,
     watch: u32,
+    /// Whether the latest walk was done to its end.
+    whole: bool,
+    /// What the latest walk that was asked for by [`Simulator::run`] came to.
+    left: Left,
     /// What moving a byte counts for.
-    pub(crate) price: Price,
+    price: Price,
     /// Whether values may be moved.
     moves: bool,
     /// Bytes of all that was ever put on each tier.
@@ -139,6 +145,8 @@ impl<'a> Simulator<'a> {
             replays: vec![0; program.gaps()],
             held: Vec::new(),
             watch: u32::MAX,
+            whole: false,
+            left: Left::default(),
             most: u64::MAX,
             work: 0,
         }
@@ -148,8 +156,13 @@ impl<'a> Simulator<'a> {
     /// updates had to be put off in the end is then in [`Simulator::due`]. To start from there
     /// again spares the rounds.
     pub(crate) fn run(&mut self, settings: &[u8], due: &[u32]) -> Result<Outcome, Stuck> {
-        self.watch = u32::MAX;
-        self.walk(settings, due, &mut ())
+        if let Some(outcome) = self.recall(settings, due) {
+            self.work += u64::from(outcome.runs);
+            return Ok(outcome);
+        }
+        let outcome = self.walk(settings, due, &mut ())?;
+        self.keep();
+        Ok(outcome)
     }
 
     /// Simulates settings as [`Simulator::find`] does, but ends as soon as the peak is over a budget.
@@ -167,7 +180,7 @@ impl<'a> Simulator<'a> {
 
     /// Simulates settings as [`Simulator::run`] does; answers all that is worth keeping of them.
     pub(crate) fn find(&mut self, settings: Vec<u8>, due: &[u32]) -> Result<Candidate, Stuck> {
-        let outcome = self.run(&settings, due)?;
+        let outcome = self.walk(&settings, due, &mut ())?;
         let due = self.due.clone();
         Ok(Candidate {
             settings,
@@ -176,10 +189,13 @@ impl<'a> Simulator<'a> {
         })
     }
 
-    /// Simulates settings and leaves in `held` what is held at a run and not used by it.
-    pub(crate) fn watch(&mut self, settings: &[u8], due: &[u32], run: u32) {
-        self.watch = run;
-        let _ = self.walk(settings, due, &mut ());
+    /// Leaves in `held` what is held at the peak and not used by its run. Counts as a whole walk.
+    pub(crate) fn watch(&mut self, found: &Candidate) {
+        let work = self.work + u64::from(found.outcome.runs);
+        self.watch = found.outcome.peak_run;
+        let _ = self.walk(&found.settings, &found.due, &mut ());
+        self.watch = u32::MAX;
+        self.work = work;
     }
 
     /// Simulates settings and reports every run and free.
@@ -189,7 +205,6 @@ impl<'a> Simulator<'a> {
         due: &[u32],
         recorder: &mut impl Recorder,
     ) -> Result<Outcome, Stuck> {
-        self.watch = u32::MAX;
         self.walk(settings, due, recorder)
     }
 
@@ -199,6 +214,7 @@ impl<'a> Simulator<'a> {
         due: &[u32],
         recorder: &mut impl Recorder,
     ) -> Result<Outcome, Stuck> {
+        self.whole = false;
         self.late = !due.is_empty();
         self.due.clear();
         self.due.extend(self.program.updates.iter().map(|u| u.due));
@@ -214,6 +230,7 @@ impl<'a> Simulator<'a> {
             self.work += u64::from(self.runs);
             end?;
             if !self.late {
+                self.whole = true;
                 return Ok(self.outcome);
             }
         }
@@ -327,7 +344,8 @@ impl<'a> Simulator<'a> {
             let frame = *frame;
             self.note_use(frame, step, update.is_some())?;
             self.execute(frame, step, recorder);
-            if self.outcome.peak > self.most {
+            // What comes after the run that is watched is not looked at.
+            if self.outcome.peak > self.most || self.runs > self.watch {
                 return Err(Stuck::Over);
             }
             if self.runs > limit {

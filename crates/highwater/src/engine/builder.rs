@@ -204,6 +204,13 @@ impl Builder {
         self
     }
 
+    /// Starts with the searches of another engine for plans, if that one makes a [dry
+    /// run](Builder::dry_run): the plans are those of an engine that starts with nothing, in less time.
+    pub fn searches_of(mut self, engine: &Engine) -> Self {
+        self.cache = engine.lock().planning.cache.searches();
+        self
+    }
+
     /// Registers a kernel of an operation, of this crate or of another, for tensors of certain
     /// dtypes; in place of the one there was for those. Nodes that no kernel takes are refused when
     /// they are made.
@@ -383,7 +390,7 @@ impl Builder {
                 },
                 planning: Planning {
                     clock: Clock::new(self.rates, self.correct_times),
-                    cache: self.cache,
+                    cache: self.cache.keeping_searches(self.dry),
                     ..Planning::default()
                 },
                 ..State::default()

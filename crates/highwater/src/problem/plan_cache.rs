@@ -17,6 +17,8 @@ pub(crate) struct PlanCache<T> {
     families: Vec<CachedFamily>,
     /// Hashes of problems that nothing was found for, and the budgets, newest last.
     refused: Vec<(u64, u64)>,
+    /// What was decided from nothing, newest last, if that is to be told others.
+    searched: Option<Vec<CachedFamily>>,
 }
 
 #[derive(Debug)]
@@ -39,6 +41,18 @@ struct CachedFamily {
     /// What they were made for.
     problem: Arc<Problem>,
     family: Arc<Families>,
+}
+
+impl CachedFamily {
+    fn new(family: &Arc<Families>, problem: &Arc<Problem>, policy: Policy) -> Self {
+        Self {
+            structure: structure(problem),
+            policy,
+            bytes: bytes(problem),
+            problem: Arc::clone(problem),
+            family: Arc::clone(family),
+        }
+    }
 }
 
 /// The planner's answer.
@@ -95,6 +109,7 @@ impl<T> Default for PlanCache<T> {
             plans: Vec::new(),
             families: Vec::new(),
             refused: Vec::new(),
+            searched: None,
         }
     }
 }
@@ -106,7 +121,43 @@ impl<T> PlanCache<T> {
             plans: self.plans.clone(),
             families: self.families.clone(),
             refused: Vec::new(),
+            searched: self.searched.clone(),
         }
+    }
+
+    /// One that comes to the same plans as one that remembers nothing, without the searches that this
+    /// one did.
+    pub(crate) fn searches(&self) -> Self {
+        Self {
+            searched: self.searched.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether all searches are remembered, which takes memory, for [`PlanCache::searches`].
+    pub(crate) fn keeping_searches(self, keep: bool) -> Self {
+        let searched = keep.then(|| self.searched.unwrap_or_default());
+        Self { searched, ..self }
+    }
+
+    /// A family whose decisions are made from nothing: the one there is of the same problem, or this.
+    fn from_nothing(
+        &mut self,
+        family: Families,
+        problem: &Arc<Problem>,
+        policy: Policy,
+    ) -> Arc<Families> {
+        let searched = self.searched.iter().flatten();
+        let same = |known: &&CachedFamily| known.policy == policy && known.problem == *problem;
+        if let Some(known) = searched.rev().find(same) {
+            return Arc::clone(&known.family);
+        }
+        let family = Arc::new(family);
+        if let Some(searched) = &mut self.searched {
+            searched.push(CachedFamily::new(&family, problem, policy));
+            trim(searched, PLANS, |known| known.problem.nodes.len());
+        }
+        family
     }
 
     /// The fastest plan of a problem that fits, found or made. `before_planning` runs before a
@@ -199,7 +250,7 @@ impl<T> PlanCache<T> {
                 Some(_) | None => {}
             }
         }
-        let family = Arc::new(family);
+        let family = self.from_nothing(family, problem, policy);
         let chosen = fastest(&family, problem, budget);
         self.remember(&family, problem, policy);
         chosen.map_or(Err(Arc::clone(&family)), |chosen| Ok((family, chosen)))
@@ -221,7 +272,7 @@ impl<T> PlanCache<T> {
         if let Some((known, _)) = self.adapted(&family, problem, policy) {
             return Ok(known);
         }
-        let family = Arc::new(family);
+        let family = self.from_nothing(family, problem, policy);
         self.remember(&family, problem, policy);
         Ok(family)
     }
@@ -262,16 +313,12 @@ impl<T> PlanCache<T> {
 
     /// Remembers decisions, in place of those for other sizes.
     fn remember(&mut self, family: &Arc<Families>, problem: &Arc<Problem>, policy: Policy) {
-        let (structure, bytes) = (structure(problem), bytes(problem));
-        let same = |known: &CachedFamily| known.structure == structure && known.policy == policy;
+        let decided = CachedFamily::new(family, problem, policy);
+        let same = |known: &CachedFamily| {
+            known.structure == decided.structure && known.policy == decided.policy
+        };
         self.families.retain(|known| !same(known));
-        self.families.push(CachedFamily {
-            structure,
-            policy,
-            bytes,
-            family: Arc::clone(family),
-            problem: Arc::clone(problem),
-        });
+        self.families.push(decided);
         let most = if problem.tiers.any() {
             MOVED_FAMILIES
         } else {
@@ -398,6 +445,25 @@ mod tests {
             assert!(!searched && plan.recomputed_nodes == 0);
         }
         assert!(cache.families.is_empty(), "nothing had to be decided");
+    }
+
+    #[test]
+    fn what_was_searched_is_not_searched_again_and_decides_nothing_else() {
+        let mut cache = PlanCache::default().keeping_searches(true);
+        let (small, large) = (unrolled(40, 640), unrolled(40, 704));
+        let (_, of_small) = (
+            chosen(&mut cache, &small, 34 * 640),
+            &cache.families[0].family,
+        );
+        let of_small = Arc::clone(of_small);
+        let mut other: PlanCache<()> = cache.searches();
+        assert!(other.families.is_empty());
+        // Nothing is carried over to another size, as nothing would be without the searches.
+        let anew = chosen(&mut PlanCache::default(), &large, 34 * 704);
+        assert_eq!(chosen(&mut other, &large, 34 * 704), anew);
+        let mut other: PlanCache<()> = cache.searches();
+        chosen(&mut other, &small, 33 * 640);
+        assert!(Arc::ptr_eq(&other.families[0].family, &of_small));
     }
 
     #[test]
