@@ -107,6 +107,19 @@ impl Tiers {
         }
     }
 
+    /// Whether these are others but for the room on them, of which there is as much or less.
+    fn are_with_less_room(&self, than: &Tiers) -> bool {
+        Tier::ALL
+            .iter()
+            .all(|&tier| match (self.link(tier), than.link(tier)) {
+                (Some(link), Some(than)) => {
+                    let bytes = than.bytes;
+                    link.bytes <= bytes && Link { bytes, ..*link } == *than
+                }
+                (link, than) => link == than,
+            })
+    }
+
     /// Whether there is any.
     #[must_use]
     pub fn any(&self) -> bool {
@@ -311,4 +324,14 @@ pub struct Problem {
     /// Every buffer and scratch in the arena starts at a multiple of so many bytes: a power of two.
     #[serde(default = "default_align")]
     pub align: u64,
+}
+
+impl Problem {
+    /// Whether this is another problem but for the room on tiers, of which there is as much or less: it
+    /// cannot be solved in less memory.
+    #[must_use]
+    pub fn is_with_less_room(&self, than: &Problem) -> bool {
+        self.tiers.are_with_less_room(&than.tiers)
+            && (&self.nodes, &self.values, self.align) == (&than.nodes, &than.values, than.align)
+    }
 }

@@ -242,6 +242,9 @@ impl<T> PlanCache<T> {
         policy: Policy,
         budget: u64,
     ) -> Result<Decided, Arc<Families>> {
+        if let Some(known) = self.refused_with_more_room(problem, policy, budget) {
+            return Err(known);
+        }
         if let Some((known, exact)) = self.adapted(&family, problem, policy) {
             match fastest(&known, problem, budget) {
                 Some(chosen) if exact || is_loose(&chosen.0) => return Ok((known, chosen)),
@@ -275,6 +278,25 @@ impl<T> PlanCache<T> {
         let family = self.from_nothing(family, problem, policy);
         self.remember(&family, problem, policy);
         Ok(family)
+    }
+
+    /// A family in which nothing fits, of the same problem with as much room on tiers or more, if there is one. Cells
+    /// that make way change that room, and little else.
+    fn refused_with_more_room(
+        &self,
+        problem: &Problem,
+        policy: Policy,
+        budget: u64,
+    ) -> Option<Arc<Families>> {
+        if !problem.tiers.any() {
+            return None;
+        }
+        let refuses = |known: &&CachedFamily| {
+            let same = known.policy == policy && problem.is_with_less_room(&known.problem);
+            same && known.family.floor(&known.problem).arena_bytes > budget
+        };
+        let known = self.families.iter().rev().find(refuses)?;
+        Some(Arc::clone(&known.family))
     }
 
     /// Remembers what was said about a plan.
