@@ -4,8 +4,8 @@ use crate::outcome::{Candidate, Stuck, faster};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Settings remembered at a time: less than a mebibyte.
-const MOST: usize = 1 << 14;
+/// Settings remembered at a time: some hundred KiB.
+const MOST: usize = 7_000;
 
 /// The settings of one search at one price of moving. Only their hashes: were two ever equal, one plan
 /// would not be looked at.

@@ -91,6 +91,9 @@ const MOVED_FAMILIES: usize = 2;
 /// room for that.
 const NODES: usize = 8_000;
 const LARGEST: usize = 4;
+/// The same of searches that are kept for others.
+const SEARCHED_NODES: usize = 2_000;
+const LARGEST_SEARCHED: usize = 2;
 
 impl<T> Clone for CachedPlan<T> {
     fn clone(&self) -> Self {
@@ -155,7 +158,8 @@ impl<T> PlanCache<T> {
         let family = Arc::new(family);
         if let Some(searched) = &mut self.searched {
             searched.push(CachedFamily::new(&family, problem, policy));
-            trim(searched, PLANS, |known| known.problem.nodes.len());
+            let most = (SEARCHED_NODES, LARGEST_SEARCHED);
+            trim(searched, PLANS, most, |known| known.problem.nodes.len());
         }
         family
     }
@@ -190,14 +194,15 @@ impl<T> PlanCache<T> {
             faster_from,
             told: None,
         });
-        trim(&mut self.plans, PLANS, |entry| entry.problem.nodes.len());
+        let nodes = |entry: &CachedPlan<T>| entry.problem.nodes.len();
+        trim(&mut self.plans, PLANS, (NODES, LARGEST), nodes);
         Ok(Answer::Fits(plan, About::New(family)))
     }
 
     /// Notes that nothing was found for a problem.
     pub(crate) fn note_refused(&mut self, problem: &Problem, budget: u64) {
         self.refused.push((hash(problem), budget));
-        trim(&mut self.refused, PLANS, |_| 0);
+        trim(&mut self.refused, PLANS, (NODES, LARGEST), |_| 0);
     }
 
     /// Whether that was noted, for this budget or a larger one. Two problems that collide are taken for
@@ -346,7 +351,8 @@ impl<T> PlanCache<T> {
         } else {
             FAMILIES
         };
-        trim(&mut self.families, most, |known| known.problem.nodes.len());
+        let nodes = |known: &CachedFamily| known.problem.nodes.len();
+        trim(&mut self.families, most, (NODES, LARGEST), nodes);
     }
 }
 
@@ -374,10 +380,11 @@ fn is_loose(plan: &Plan) -> bool {
     plan.recompute_seconds <= CARRIED * plan.seconds
 }
 
-/// Forgets what was not used for longest, as long as there is too much.
-fn trim<T>(list: &mut Vec<T>, count: usize, nodes: impl Fn(&T) -> usize) {
+/// Forgets what was not used for longest, as long as there is too much: more than `count`, more nodes than
+/// `most` says, at least and as a multiple of those of the largest.
+fn trim<T>(list: &mut Vec<T>, count: usize, most: (usize, usize), nodes: impl Fn(&T) -> usize) {
     let largest = list.iter().map(&nodes).max().unwrap_or(0);
-    let most = NODES.max(LARGEST * largest);
+    let most = most.0.max(most.1 * largest);
     while list.len() > count || list.iter().map(&nodes).sum::<usize>() > most {
         list.remove(0);
     }
