@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The protocols between threads in every order that they can take, by loom: the pool's (a caller, a lead,
-# helpers) and the board's (kernels beside transfers). A minute or two.
+# helpers) and the board's (kernels beside transfers). Some ten minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTFLAGS="--cfg loom"

@@ -91,6 +91,9 @@ impl Layout {
 
     /// Whether different indices always reach different elements, as far as strides alone tell.
     pub fn is_injective(&self) -> bool {
+        if self.numel() == 0 {
+            return true;
+        }
         let mut dims = self.dims_by_stride();
         dims.reverse();
         let mut reach = 0_usize;

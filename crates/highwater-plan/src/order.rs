@@ -49,20 +49,26 @@ pub(crate) fn writers(problem: &Problem) -> Writers {
 pub(crate) fn order(problem: &Problem, producer: &[Option<NodeId>]) -> Result<Order, ProblemError> {
     let movable = movable(problem);
     let before = predecessors(problem, producer);
-    let fixed = |&n: &NodeId| !problem.nodes[n as usize].done && !movable[n as usize];
+    let done = |n: NodeId| problem.nodes[n as usize].done;
+    // What is done is no step, but what follows may have to wait for what it would be run again from.
+    let fixed = |&n: &NodeId| !movable[n as usize];
     let all = 0..problem.nodes.len() as NodeId;
     let early = |n: &Node| n.effect == Effect::Guard || condenses(problem, n);
     // The gate is no node: it goes as soon as it can, and is left out.
     let gate = problem.nodes.len() as NodeId;
-    let rank = |n: NodeId| (n != gate && !early(&problem.nodes[n as usize]), n);
-    let mut steps = sorted(all.clone().filter(fixed).chain([gate]), &before, rank)?;
-    steps.retain(|&n| n != gate);
+    let is_step = |n: NodeId| n != gate && !done(n);
+    let rank = |n: NodeId| (is_step(n) && !early(&problem.nodes[n as usize]), n);
+    let mut steps = Vec::new();
     let mut place = vec![0u32; problem.nodes.len() + 1];
-    for (p, &n) in (1..).zip(&steps) {
-        place[n as usize] = p;
+    for n in sorted(all.clone().filter(fixed).chain([gate]), &before, rank)? {
+        if is_step(n) {
+            steps.push(n);
+            place[n as usize] = steps.len() as u32;
+        } else {
+            let passed = before[n as usize].iter().map(|&n| place[n as usize]);
+            place[n as usize] = passed.max().unwrap_or(0);
+        }
     }
-    let passed = before[gate as usize].iter().map(|&n| place[n as usize]);
-    place[gate as usize] = passed.max().unwrap_or(0);
     let moved = all.filter(|&n| movable[n as usize]);
     let nodes = sorted(moved, &before, |n| (false, n))?;
     let mut index = vec![u32::MAX; problem.nodes.len()];
@@ -130,10 +136,14 @@ fn movable(problem: &Problem) -> Vec<bool> {
     movable
 }
 
-/// For each node that is not done: the nodes, not done either, that must run before it. One more, the gate,
-/// stands for all guards: what writes cells comes after it.
+/// For each node: the nodes that must run before it. Those that are done are among them where what they
+/// made is gone, and stand for what they would be run again from. One more, the gate, stands for all guards:
+/// what writes cells comes after it.
 fn predecessors(problem: &Problem, producer: &[Option<NodeId>]) -> Vec<Vec<NodeId>> {
-    let alive = |&n: &NodeId| !problem.nodes[n as usize].done;
+    let maker = |&v: &ValueId| {
+        let gone = problem.values[v as usize].home == Home::Arena;
+        producer[v as usize].filter(|&n| gone || !problem.nodes[n as usize].done)
+    };
     let writers = writers(problem);
     let nodes = || {
         (0..)
@@ -147,14 +157,11 @@ fn predecessors(problem: &Problem, producer: &[Option<NodeId>]) -> Vec<Vec<NodeI
     let gate = problem.nodes.len();
     let mut before: Vec<Vec<NodeId>> = vec![Vec::new(); gate + 1];
     before[gate] = guards;
+    for (before, n) in before.iter_mut().zip(&problem.nodes) {
+        before.extend(n.inputs.iter().filter_map(maker));
+    }
     for (i, n) in nodes() {
         let list = &mut before[i as usize];
-        list.extend(
-            n.inputs
-                .iter()
-                .filter_map(|&v| producer[v as usize])
-                .filter(alive),
-        );
         for &(cell, version) in n.reads.iter().chain(&n.writes) {
             let made = version.checked_sub(1).and_then(|v| writers.get(&(cell, v)));
             list.extend(made.filter(|&&w| w != i));

@@ -27,7 +27,7 @@
 //!
 //! In place: a run's output may be placed exactly on an input's range, if the node allows the pair
 //! and the input stands once among its inputs. That closes the input's holding; no
-//! [`Action::Free`](crate::Action::Free) follows for it. `None` for an output in the arena that is
+//! [`Action::Free`](crate::plan::Action::Free) follows for it. `None` for an output in the arena that is
 //! open means that it is rewritten where it is, with the same bits; for an output that the node
 //! lists as optional it means that the run leaves it out.
 //!

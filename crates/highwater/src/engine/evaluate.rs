@@ -273,7 +273,8 @@ impl Engine {
             plan,
             about,
         } = chosen;
-        let proven = Proven::of((compiled, plan), &about, self.0.on_plan)?;
+        let budget = self.plan_budget(state, &compiled);
+        let proven = Proven::of((compiled, plan), budget, &about, self.0.on_plan)?;
         let (compiled, plan) = (proven.compiled(), proven.plan());
         self.bring_home(state, compiled, plan, trains)?;
         let known = matches!(about, About::Told(_));

@@ -15,13 +15,14 @@ pub(crate) struct Proven {
 }
 
 impl Proven {
-    /// Shows a new plan to who asked for it, and runs the verifier over it. One about which something was
-    /// told before was proved then, for the same problem.
+    /// Shows a new plan to who asked for it, and runs the verifier over it, under what plans may take now,
+    /// in bytes. One about which something was told before was proved then, for the same problem.
     ///
     /// # Errors
     /// [`Error::Internal`] if it is wrong.
     pub(crate) fn of<T>(
         (compiled, plan): (Compiled, Arc<Plan>),
+        budget: u64,
         about: &About<T>,
         look: Option<fn(&Problem, &Plan)>,
     ) -> Result<Self> {
@@ -29,7 +30,7 @@ impl Proven {
             if let Some(look) = look {
                 look(&compiled.problem, &plan);
             }
-            let proved = highwater_plan::verify(&compiled.problem, &plan, plan.memory_bytes());
+            let proved = highwater_plan::verify(&compiled.problem, &plan, budget);
             proved.map_err(|wrong| Error::Internal(format!("the plan is wrong: {wrong}")))?;
         }
         Ok(Self { compiled, plan })

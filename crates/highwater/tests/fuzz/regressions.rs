@@ -57,6 +57,8 @@ macro_rules! regressions {
 }
 
 regressions! {
+    a_block_that_a_read_began,
+    attention_of_no_heads,
     a_divided_number_is_not_a_reciprocal,
     a_gradient_is_forgotten_before_it_is_read,
     a_gradient_of_an_input_is_another_tensor,
