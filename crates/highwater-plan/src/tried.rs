@@ -1,7 +1,7 @@
 //! What came of settings that were tried: a search comes to the same ones again and again.
 
 use crate::outcome::{Candidate, Stuck, faster};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Settings remembered at a time: some hundred KiB.
@@ -11,7 +11,7 @@ const MOST: usize = 7_000;
 /// would not be looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Tried {
-    known: HashMap<u64, Known>,
+    known: BTreeMap<u64, Known>,
 }
 
 /// What came of settings, and the runs that it took to know.

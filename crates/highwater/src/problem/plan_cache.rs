@@ -144,7 +144,7 @@ impl<T> PlanCache<T> {
     }
 
     /// A family whose decisions are made from nothing: the one there is of the same problem, or this.
-    fn from_nothing(
+    fn decided_anew(
         &mut self,
         family: Families,
         problem: &Arc<Problem>,
@@ -258,7 +258,7 @@ impl<T> PlanCache<T> {
                 Some(_) | None => {}
             }
         }
-        let family = self.from_nothing(family, problem, policy);
+        let family = self.decided_anew(family, problem, policy);
         let chosen = fastest(&family, problem, budget);
         self.remember(&family, problem, policy);
         chosen.map_or(Err(Arc::clone(&family)), |chosen| Ok((family, chosen)))
@@ -280,7 +280,7 @@ impl<T> PlanCache<T> {
         if let Some((known, _)) = self.adapted(&family, problem, policy) {
             return Ok(known);
         }
-        let family = self.from_nothing(family, problem, policy);
+        let family = self.decided_anew(family, problem, policy);
         self.remember(&family, problem, policy);
         Ok(family)
     }

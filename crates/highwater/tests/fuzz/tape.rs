@@ -73,6 +73,8 @@ struct Entry {
     requires: bool,
     /// Of which step.
     epoch: u32,
+    /// Other places of the same bytes: nothing that a step consumes.
+    view: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -94,6 +96,7 @@ impl Tape {
             how,
             requires,
             epoch: self.epoch,
+            view: false,
         });
         self.entries.len() - 1
     }
@@ -104,6 +107,7 @@ impl Tape {
             how: How::Leaf(owner),
             requires: owner.is_some(),
             epoch: self.epoch,
+            view: false,
         });
         self.entries.len() - 1
     }
@@ -137,6 +141,13 @@ impl Tape {
 
     pub(crate) fn gather(&mut self, from: Id, shape: &[usize], index: Vec<u32>) -> Id {
         self.gather_of(vec![from], shape, vec![0; index.len()], index)
+    }
+
+    /// The same where it is another look at what is there.
+    pub(crate) fn view(&mut self, from: Id, shape: &[usize], index: Vec<u32>) -> Id {
+        let id = self.gather(from, shape, index);
+        self.entries[id].view = true;
+        id
     }
 
     pub(crate) fn gather_of(
@@ -219,7 +230,7 @@ impl Tape {
                 owners.entry(owner).or_default().extend(contributions);
                 continue;
             }
-            if entry.epoch < self.epoch {
+            if entry.epoch < self.epoch && !entry.view {
                 return Err(Consumed);
             }
             let grad = total(contributions);
