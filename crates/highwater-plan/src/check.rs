@@ -175,9 +175,9 @@ pub enum ProblemError {
 /// The producer of every value.
 pub(crate) fn producers(problem: &Problem) -> Vec<Option<NodeId>> {
     let mut producer = vec![None; problem.values.len()];
-    for (node, n) in (0..).zip(&problem.nodes) {
+    for (node, n) in NodeId::numbered(&problem.nodes) {
         for &v in &n.outputs {
-            producer[v as usize] = Some(node);
+            producer[v.index()] = Some(node);
         }
     }
     producer
@@ -191,7 +191,7 @@ pub(crate) fn check(problem: &Problem) -> Result<(), ProblemError> {
     }
     sizes(problem)?;
     edges(problem)?;
-    for (node, n) in (0..).zip(&problem.nodes) {
+    for (node, n) in NodeId::numbered(&problem.nodes) {
         for &(input, output) in &n.in_place {
             if input as usize >= n.inputs.len() || output as usize >= n.outputs.len() {
                 return Err(ProblemError::BadInPlace {
@@ -256,41 +256,41 @@ fn sizes(problem: &Problem) -> Result<(), ProblemError> {
 
 fn edges(problem: &Problem) -> Result<(), ProblemError> {
     let mut producer: Vec<Option<NodeId>> = vec![None; problem.values.len()];
-    for (node, n) in (0..).zip(&problem.nodes) {
+    for (node, n) in NodeId::numbered(&problem.nodes) {
         for &value in n.inputs.iter().chain(&n.outputs) {
-            if value as usize >= problem.values.len() {
+            if value.index() >= problem.values.len() {
                 return Err(ProblemError::NoSuchValue { node, value });
             }
         }
         for &value in &n.outputs {
-            if let Some(first) = producer[value as usize] {
+            if let Some(first) = producer[value.index()] {
                 return Err(ProblemError::TwoProducers {
                     value,
                     first,
                     second: node,
                 });
             }
-            producer[value as usize] = Some(node);
+            producer[value.index()] = Some(node);
         }
     }
-    for (node, n) in (0..).zip(&problem.nodes) {
+    for (node, n) in NodeId::numbered(&problem.nodes) {
         for &value in &n.inputs {
-            if producer[value as usize].is_some_and(|p| p >= node) {
+            if producer[value.index()].is_some_and(|p| p >= node) {
                 return Err(ProblemError::UsedBeforeFilled { node, value });
             }
         }
         for &input in &n.rewrites {
             let value = n.inputs.get(input as usize);
-            let home = value.map(|&v| problem.values[v as usize].home);
+            let home = value.map(|&v| problem.values[v.index()].home);
             if n.effect != Effect::Once || !matches!(home, Some(Home::Cell(_))) {
                 return Err(ProblemError::BadRewrite { node, input });
             }
         }
     }
-    for (value, v) in (0..).zip(&problem.values) {
-        match (v.home, producer[value as usize]) {
+    for (value, v) in ValueId::numbered(&problem.values) {
+        match (v.home, producer[value.index()]) {
             (Home::Arena, None) => return Err(ProblemError::NeverFilled { value }),
-            (Home::Resident { .. }, Some(node)) if !problem.nodes[node as usize].done => {
+            (Home::Resident { .. }, Some(node)) if !problem.nodes[node.index()].done => {
                 return Err(ProblemError::ResidentNotDone { value, node });
             }
             (Home::Cell(tier), producer) => {
@@ -306,8 +306,7 @@ fn edges(problem: &Problem) -> Result<(), ProblemError> {
 }
 
 fn writers(problem: &Problem) -> Result<(), ProblemError> {
-    let mut writes: Vec<_> = (0..)
-        .zip(&problem.nodes)
+    let mut writes: Vec<_> = NodeId::numbered(&problem.nodes)
         .flat_map(|(node, n)| {
             n.writes
                 .iter()
@@ -331,7 +330,7 @@ fn writers(problem: &Problem) -> Result<(), ProblemError> {
 
 fn residents(problem: &Problem) -> Result<(), ProblemError> {
     let mut ranges = Vec::new();
-    for (value, v) in (0..).zip(&problem.values) {
+    for (value, v) in ValueId::numbered(&problem.values) {
         if let Home::Resident { offset } = v.home {
             if offset % problem.align != 0 || offset >= 1 << 62 {
                 return Err(ProblemError::BadOffset { value, offset });

@@ -67,9 +67,9 @@ impl Crossing {
                 self.guards[at.1] = Some(at.0);
             }
             Action::Free { value } | Action::Evict { value, .. } => {
-                self.values[*value as usize].all(wait);
+                self.values[value.index()].all(wait);
             }
-            Action::Fetch { value, .. } => self.values[*value as usize].write(at.0, wait),
+            Action::Fetch { value, .. } => self.values[value.index()].write(at.0, wait),
         }
     }
 
@@ -80,9 +80,9 @@ impl Crossing {
         at: (u32, usize),
         wait: &mut impl FnMut(u32),
     ) {
-        let n = &problem.nodes[node as usize];
+        let n = &problem.nodes[node.index()];
         for &v in &n.inputs {
-            self.values[v as usize].read(at, wait);
+            self.values[v.index()].read(at, wait);
         }
         for &(cell, _) in &n.reads {
             self.cells.entry(cell).or_default().read(at, wait);
@@ -90,7 +90,7 @@ impl Crossing {
     }
 
     fn writes(&mut self, problem: &Problem, node: NodeId, i: u32, wait: &mut impl FnMut(u32)) {
-        let n = &problem.nodes[node as usize];
+        let n = &problem.nodes[node.index()];
         // What an output takes over, and what is overwritten, nobody else may use any more.
         let over = n
             .in_place
@@ -99,7 +99,7 @@ impl Crossing {
             .chain(n.rewrites.iter().copied());
         let over: Vec<ValueId> = over.map(|at| n.inputs[at as usize]).collect();
         for &v in over.iter().chain(&n.outputs) {
-            self.values[v as usize].write(i, wait);
+            self.values[v.index()].write(i, wait);
         }
         if !n.writes.is_empty() {
             self.guards.iter().flatten().copied().for_each(&mut *wait);

@@ -80,7 +80,7 @@ impl Carried {
         let memory = homes.iter().filter(|home| home.1.is_none());
         Ok(Carried {
             work: work(problem, program, &trace),
-            home_bytes: memory.map(|&(v, _)| program.size[v as usize]).sum(),
+            home_bytes: memory.map(|&(v, _)| program.size[v.index()]).sum(),
             trace,
             homes,
             seconds: outcome.compute,
@@ -156,14 +156,14 @@ impl Carried {
                         lines.push(fetch(issued));
                         issued += 1;
                     }
-                    let n = &problem.nodes[node as usize];
+                    let n = &problem.nodes[node.index()];
                     let mut outputs = vec![None; n.outputs.len()];
                     for (f, &buffer) in fresh.by_ref().take(count as usize) {
                         let at = n.outputs.iter().position(|&v| v == f.value);
                         let at = at.expect("a run places outputs of its own node");
                         outputs[at] = Some(offset(buffer));
                     }
-                    if program.guard[node as usize] {
+                    if program.guard[node.index()] {
                         lines.push(Action::Guard { node });
                         continue;
                     }
@@ -196,7 +196,7 @@ impl Carried {
         };
         for &(v, tier) in &self.homes {
             if let Some(tier) = tier {
-                let bytes = problem.values[v as usize].bytes;
+                let bytes = problem.values[v.index()].bytes;
                 plan.traffic_mut(tier).home_bytes += footprint_on(tier, bytes);
             }
         }
@@ -223,7 +223,7 @@ fn work(problem: &Problem, program: &Program, trace: &Trace) -> Work {
     let mut work = Work::default();
     let (mut run, mut bytes): (u32, u64) = (0, 0);
     for &v in &program.initial {
-        bytes += program.size[v as usize];
+        bytes += program.size[v.index()];
     }
     // Per value: the run after which it last left, and the eviction that copied it.
     let mut left: Vec<u32> = vec![0; problem.values.len()];
@@ -233,43 +233,43 @@ fn work(problem: &Problem, program: &Program, trace: &Trace) -> Work {
         match event {
             Event::Run(node, count) => {
                 run += 1;
-                let n = &problem.nodes[node as usize];
+                let n = &problem.nodes[node.index()];
                 let mut filled = vec![None; n.outputs.len()];
                 for f in fresh.by_ref().take(count as usize) {
                     if let Some(at) = n.outputs.iter().position(|&v| v == f.value) {
                         filled[at] = Some(0);
                     }
                     match f.takes {
-                        Some(input) => left[input as usize] = run,
-                        None => bytes += program.size[f.value as usize],
+                        Some(input) => left[input.index()] = run,
+                        None => bytes += program.size[f.value.index()],
                     }
                 }
                 work.seconds.push(problem.run_seconds(node, &filled));
-                work.live.push(bytes + program.scratch[node as usize]);
+                work.live.push(bytes + program.scratch[node.index()]);
             }
             Event::Free(v) => {
-                bytes -= program.size[v as usize];
-                left[v as usize] = run;
+                bytes -= program.size[v.index()];
+                left[v.index()] = run;
             }
             Event::Fetch(value, tier) => {
-                bytes += program.size[value as usize];
+                bytes += program.size[value.index()];
                 work.fetches.push(Transfer {
                     value,
                     tier,
-                    bytes: program.size[value as usize],
+                    bytes: program.size[value.index()],
                     run: run + 1,
-                    earliest: left[value as usize] + 1,
-                    after: copied[value as usize],
+                    earliest: left[value.index()] + 1,
+                    after: copied[value.index()],
                 });
             }
             Event::Evict(value, tier) => {
-                bytes -= program.size[value as usize];
-                left[value as usize] = run;
-                copied[value as usize] = Some(work.evicts.len());
+                bytes -= program.size[value.index()];
+                left[value.index()] = run;
+                copied[value.index()] = Some(work.evicts.len());
                 work.evicts.push(Transfer {
                     value,
                     tier,
-                    bytes: program.size[value as usize],
+                    bytes: program.size[value.index()],
                     run,
                     earliest: 0,
                     after: None,
@@ -308,8 +308,8 @@ impl Layout {
         };
         let mut buffer_of: Vec<Option<u32>> = vec![None; problem.values.len()];
         for &v in &program.initial {
-            if let Home::Resident { offset } = problem.values[v as usize].home {
-                buffer_of[v as usize] = Some(layout.add(program.size[v as usize], 0, Some(offset)));
+            if let Home::Resident { offset } = problem.values[v.index()].home {
+                buffer_of[v.index()] = Some(layout.add(program.size[v.index()], 0, Some(offset)));
             }
         }
         let mut time = 0;
@@ -318,7 +318,7 @@ impl Layout {
         for &event in &trace.events {
             match event {
                 Event::Free(v) | Event::Evict(v, _) => {
-                    let buffer = buffer_of[v as usize]
+                    let buffer = buffer_of[v.index()]
                         .take()
                         .expect("only what is there goes");
                     let kept = match event {
@@ -329,20 +329,20 @@ impl Layout {
                 }
                 Event::Fetch(v, _) => {
                     let at = schedule.issue[layout.fetched.len()];
-                    let buffer = layout.add(program.size[v as usize], at, None);
-                    buffer_of[v as usize] = Some(buffer);
+                    let buffer = layout.add(program.size[v.index()], at, None);
+                    buffer_of[v.index()] = Some(buffer);
                     layout.fetched.push(buffer);
                 }
                 Event::Run(node, count) => {
                     time += 1;
                     for f in fresh.by_ref().take(count as usize) {
-                        let taken = f.takes.and_then(|v| buffer_of[v as usize].take());
-                        let size = program.size[f.value as usize];
+                        let taken = f.takes.and_then(|v| buffer_of[v.index()].take());
+                        let size = program.size[f.value.index()];
                         let buffer = taken.unwrap_or_else(|| layout.add(size, time, None));
-                        buffer_of[f.value as usize] = Some(buffer);
+                        buffer_of[f.value.index()] = Some(buffer);
                         layout.placed.push(buffer);
                     }
-                    let scratch = program.scratch[node as usize];
+                    let scratch = program.scratch[node.index()];
                     if scratch > 0 {
                         let buffer = layout.add(scratch, time, None);
                         layout.scratch.push(buffer);
@@ -350,7 +350,7 @@ impl Layout {
                 }
             }
         }
-        for (v, buffer) in (0..).zip(&buffer_of) {
+        for (v, buffer) in ValueId::numbered(&buffer_of) {
             if let Some(buffer) = *buffer {
                 layout.buffers[buffer as usize].to = time + 1;
                 layout.last.push((v, buffer));

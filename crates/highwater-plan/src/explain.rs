@@ -48,7 +48,7 @@ pub fn explain(problem: &Problem, plan: &Plan) -> Vec<Decision> {
         (Choice::InPlace, &reader.in_place),
     ];
     for (choice, tallies) in tallies {
-        let taken = (0..).zip(tallies).filter(|(_, tally)| tally.times > 0);
+        let taken = NodeId::numbered(tallies).filter(|(_, tally)| tally.times > 0);
         decisions.extend(taken.map(|(node, tally)| tally.decision(choice, node)));
     }
     decisions.sort_by_key(|decision| (decision.choice, decision.node));
@@ -119,8 +119,7 @@ impl<'a> Reader<'a> {
     }
 
     fn bytes(&self, v: ValueId) -> u64 {
-        self.problem
-            .footprint(self.problem.values[v as usize].bytes)
+        self.problem.footprint(self.problem.values[v.index()].bytes)
     }
 
     fn read(&mut self, action: &Action) {
@@ -128,19 +127,19 @@ impl<'a> Reader<'a> {
             Action::Run { node, outputs, .. } => self.run(*node, outputs),
             Action::Guard { node } => self.run(*node, &[]),
             Action::Free { value } | Action::Evict { value, .. } => {
-                self.places.0[*value as usize] = None;
-                self.left[*value as usize] = Some(self.clock);
+                self.places.0[value.index()] = None;
+                self.left[value.index()] = Some(self.clock);
             }
             Action::Fetch { value, offset, .. } => {
-                self.places.0[*value as usize] = Some(*offset);
-                self.left[*value as usize] = None;
+                self.places.0[value.index()] = Some(*offset);
+                self.left[value.index()] = None;
             }
         }
     }
 
     fn run(&mut self, node: NodeId, outputs: &[Option<u64>]) {
-        let n = &self.problem.nodes[node as usize];
-        let i = node as usize;
+        let n = &self.problem.nodes[node.index()];
+        let i = node.index();
         let seconds = self.problem.run_seconds(node, outputs);
         let done = n.done && n.effect == Effect::Repeatable;
         if done || self.first[i].is_some() {
@@ -148,9 +147,9 @@ impl<'a> Reader<'a> {
             self.again[i].seconds += seconds;
         }
         for (&v, _) in n.outputs.iter().zip(outputs).filter(|(_, o)| o.is_some()) {
-            if let Some(left) = self.left[v as usize].take() {
+            if let Some(left) = self.left[v.index()].take() {
                 let bytes = self.bytes(v);
-                if !std::mem::replace(&mut self.counted[v as usize], true) {
+                if !std::mem::replace(&mut self.counted[v.index()], true) {
                     self.again[i].bytes += bytes;
                 }
                 self.again[i].byte_seconds += bytes as f64 * (self.clock - left);
@@ -160,15 +159,15 @@ impl<'a> Reader<'a> {
         // What is left out is free from here on, as if it had been dropped.
         for &(o, _) in &n.optional {
             let v = n.outputs[o as usize];
-            if outputs[o as usize].is_none() && self.places.0[v as usize].is_none() {
-                self.left[v as usize].get_or_insert(self.clock);
+            if outputs[o as usize].is_none() && self.places.0[v.index()].is_none() {
+                self.left[v.index()].get_or_insert(self.clock);
             }
         }
         let mut shared = Vec::new();
         let mut note = |input, output| shared.push((input, output));
         self.places.run(self.problem, node, outputs, &mut note);
         for (input, output) in shared {
-            self.left[input as usize] = Some(self.clock);
+            self.left[input.index()] = Some(self.clock);
             let bytes = self.bytes(output);
             let tally = &mut self.in_place[i];
             tally.times += 1;
@@ -176,7 +175,7 @@ impl<'a> Reader<'a> {
             tally.byte_seconds = tally.bytes as f64 * seconds;
         }
         for &v in &n.inputs {
-            self.read[v as usize] = self.clock;
+            self.read[v.index()] = self.clock;
         }
         self.first[i].get_or_insert((self.runs, self.clock));
         self.runs += 1;
@@ -187,14 +186,14 @@ impl<'a> Reader<'a> {
         // For each node: the latest first run among those before it in the program.
         let mut latest = (0, 0.0);
         let mut decisions = Vec::new();
-        for (node, n) in (0..).zip(&self.problem.nodes) {
-            let Some(ran) = self.first[node as usize] else {
+        for (node, n) in NodeId::numbered(&self.problem.nodes) {
+            let Some(ran) = self.first[node.index()] else {
                 continue;
             };
             if n.effect == Effect::Once && ran.0 < latest.0 {
                 let spared = |v: &&ValueId| {
-                    let value = &self.problem.values[**v as usize];
-                    let last = self.read[**v as usize] <= ran.1;
+                    let value = &self.problem.values[v.index()];
+                    let last = self.read[v.index()] <= ran.1;
                     last && !value.wanted && value.home != crate::Home::External
                 };
                 decisions.push(Decision {
@@ -217,7 +216,7 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Family, Home, Node, Pin, Policy, Value};
+    use crate::{CellId, Family, Home, Node, Pin, Policy, Value};
 
     fn value(home: Home) -> Value {
         Value {
@@ -228,14 +227,16 @@ mod tests {
         }
     }
 
-    fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {
-        Node::new(inputs, outputs, 1.0)
+    fn node(inputs: &[usize], outputs: &[usize]) -> Node {
+        let ids =
+            |list: &[usize]| -> Vec<ValueId> { list.iter().copied().map(ValueId::new).collect() };
+        Node::new(&ids(inputs), &ids(outputs), 1.0)
     }
 
     /// in -> a -> b -> c over b, and g; then c, a are read again in turn; an update reads g.
     fn problem() -> Problem {
         let mut update = node(&[5], &[]);
-        (update.effect, update.writes) = (Effect::Once, vec![(0, 0)]);
+        (update.effect, update.writes) = (Effect::Once, vec![(CellId::new(0), 0)]);
         // It may not go early, as what only condenses would.
         let mut last = node(&[4, 1], &[]);
         last.effect = Effect::Once;
@@ -272,7 +273,7 @@ mod tests {
         let plan = family.choose(&problem, u64::MAX).expect("fits");
         let decision = |choice, node, lasts_seconds, seconds| Decision {
             choice,
-            node,
+            node: NodeId::new(node),
             times: 1,
             bytes: 128,
             lasts_seconds,

@@ -31,26 +31,26 @@ pub fn holders(problem: &Problem, plan: &Plan, instruction: usize) -> Holders {
             } => {
                 places.run(problem, *node, outputs, |_, _| {});
                 if i == instruction && scratch.is_some() {
-                    scratch_bytes = problem.footprint(problem.nodes[*node as usize].scratch_bytes);
+                    scratch_bytes = problem.footprint(problem.nodes[node.index()].scratch_bytes);
                 }
             }
-            Action::Free { value } if i < instruction => places.0[*value as usize] = None,
+            Action::Free { value } if i < instruction => places.0[value.index()] = None,
             Action::Evict { value, .. } if i < instruction => {
-                places.0[*value as usize] = None;
+                places.0[value.index()] = None;
                 evictions.push((i as u32, *value));
             }
-            Action::Fetch { value, offset, .. } => places.0[*value as usize] = Some(*offset),
+            Action::Fetch { value, offset, .. } => places.0[value.index()] = Some(*offset),
             Action::Free { .. } | Action::Evict { .. } | Action::Guard { .. } => {}
         }
     }
-    let held = (0..).zip(&places.0).filter(|(_, place)| place.is_some());
+    let held = ValueId::numbered(&places.0).filter(|(_, place)| place.is_some());
     let held = held.map(|(v, _)| v);
     let clocks = Clocks::new(plan);
     let leaving = evictions.into_iter();
     let leaving = leaving.filter(|&(i, _)| !clocks.before(i, instruction as u32));
     let mut values: Vec<(ValueId, u64)> = held
         .chain(leaving.map(|(_, v)| v))
-        .map(|v| (v, problem.footprint(problem.values[v as usize].bytes)))
+        .map(|v| (v, problem.footprint(problem.values[v.index()].bytes)))
         .collect();
     values.sort_by_key(|&(v, bytes)| (Reverse(bytes), v));
     Holders {
@@ -95,18 +95,18 @@ impl Places {
         outputs: &[Option<u64>],
         mut takes_over: impl FnMut(ValueId, ValueId),
     ) {
-        let n = &problem.nodes[node as usize];
+        let n = &problem.nodes[node.index()];
         for (&v, offset) in n.outputs.iter().zip(outputs).filter(|(_, o)| o.is_some()) {
             let taken = |&&u: &&ValueId| {
-                self.0[u as usize] == *offset && problem.values[u as usize].bytes > 0
+                self.0[u.index()] == *offset && problem.values[u.index()].bytes > 0
             };
-            if problem.values[v as usize].bytes > 0
+            if problem.values[v.index()].bytes > 0
                 && let Some(&u) = n.inputs.iter().find(taken)
             {
-                self.0[u as usize] = None;
+                self.0[u.index()] = None;
                 takes_over(u, v);
             }
-            self.0[v as usize] = *offset;
+            self.0[v.index()] = *offset;
         }
     }
 }

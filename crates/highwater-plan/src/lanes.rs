@@ -18,7 +18,7 @@ pub(crate) fn finish(problem: &Problem, mut lines: Vec<Action>, mut plan: Plan) 
     for action in lines {
         let lane = match &action {
             Action::Run { node, .. } | Action::Guard { node } => {
-                running = problem.nodes[*node as usize].lane;
+                running = problem.nodes[node.index()].lane;
                 running
             }
             Action::Free { .. } => running,
@@ -161,8 +161,7 @@ impl<'a> Writer<'a> {
     }
 
     fn size(&self, v: ValueId) -> u64 {
-        self.problem
-            .footprint(self.problem.values[v as usize].bytes)
+        self.problem.footprint(self.problem.values[v.index()].bytes)
     }
 
     fn push(&mut self, action: Action, lane: Lane) {
@@ -183,7 +182,7 @@ impl<'a> Writer<'a> {
                 scratch,
             } => {
                 self.needs(*node, &mut known);
-                let n = &self.problem.nodes[*node as usize];
+                let n = &self.problem.nodes[node.index()];
                 for (&v, offset) in n.outputs.iter().zip(outputs) {
                     match *offset {
                         Some(offset) => self.clear(offset, self.size(v), &mut known),
@@ -198,11 +197,11 @@ impl<'a> Writer<'a> {
             Action::Guard { node } => self.needs(*node, &mut known),
             Action::Free { .. } => {}
             Action::Evict { value, tier, place } => {
-                let (made, read) = self.copies[*value as usize][*tier as usize];
+                let (made, read) = self.copies[value.index()][*tier as usize];
                 known.after(made);
                 known.after(read);
                 if let Some(place) = *place {
-                    let bytes = footprint_on(*tier, self.problem.values[*value as usize].bytes);
+                    let bytes = footprint_on(*tier, self.problem.values[value.index()].bytes);
                     let others = self
                         .spilled
                         .iter()
@@ -217,7 +216,7 @@ impl<'a> Writer<'a> {
                 tier,
                 offset,
             } => {
-                known.after(self.copies[*value as usize][*tier as usize].0);
+                known.after(self.copies[value.index()][*tier as usize].0);
                 self.clear(*offset, self.size(*value), &mut known);
             }
         }
@@ -241,14 +240,14 @@ impl<'a> Writer<'a> {
 
     /// Waits for what filled a node's inputs.
     fn needs(&self, node: NodeId, known: &mut Waits) {
-        for &v in &self.problem.nodes[node as usize].inputs {
+        for &v in &self.problem.nodes[node.index()].inputs {
             self.brought(v, known);
         }
     }
 
     /// Waits for what filled a value.
     fn brought(&self, v: ValueId, known: &mut Waits) {
-        known.after(self.there[v as usize].and_then(|place| place.since));
+        known.after(self.there[v.index()].and_then(|place| place.since));
     }
 
     /// Waits for evictions from a range of the arena.
@@ -264,21 +263,21 @@ impl<'a> Writer<'a> {
         match action {
             Action::Run { node, outputs, .. } => {
                 taken = self.fill(i, *node, outputs);
-                scratch = self.problem.nodes[*node as usize].scratch_bytes;
+                scratch = self.problem.nodes[node.index()].scratch_bytes;
                 self.ran(*node, self.problem.run_seconds(*node, outputs));
             }
-            Action::Guard { node } => self.ran(*node, self.problem.nodes[*node as usize].seconds),
+            Action::Guard { node } => self.ran(*node, self.problem.nodes[node.index()].seconds),
             Action::Fetch {
                 value,
                 tier,
                 offset,
             } => {
                 self.bytes += self.size(*value);
-                self.there[*value as usize] = Some(Place {
+                self.there[value.index()] = Some(Place {
                     offset: *offset,
                     since: Some(i),
                 });
-                self.copies[*value as usize][*tier as usize].1 = Some(i);
+                self.copies[value.index()][*tier as usize].1 = Some(i);
                 if let Some(copy) = self.spilled_at(*value, *tier) {
                     self.spilled[copy].1.until = i;
                     self.spilled[copy].1.lane = at.0;
@@ -298,7 +297,7 @@ impl<'a> Writer<'a> {
         }
         if let Action::Free { value } | Action::Evict { value, .. } = action {
             self.bytes -= self.size(*value);
-            let left = self.there[*value as usize].take();
+            let left = self.there[value.index()].take();
             match (left, action) {
                 (Some(left), Action::Evict { tier, place, .. }) => {
                     self.evict(i, *value, left, (*tier, *place, at.0));
@@ -316,7 +315,7 @@ impl<'a> Writer<'a> {
             ..
         } = action
         {
-            let bytes = self.problem.nodes[*node as usize].scratch_bytes;
+            let bytes = self.problem.nodes[node.index()].scratch_bytes;
             self.leave(i, at.0, *offset, self.problem.footprint(bytes));
         }
     }
@@ -337,23 +336,23 @@ impl<'a> Writer<'a> {
     /// Answers the ranges, and their bytes, that inputs had before.
     fn fill(&mut self, i: u32, node: NodeId, outputs: &[Option<u64>]) -> Vec<(u64, u64)> {
         let mut taken = Vec::new();
-        let n = &self.problem.nodes[node as usize];
+        let n = &self.problem.nodes[node.index()];
         for (o, (&v, offset)) in (0..).zip(n.outputs.iter().zip(outputs)) {
             let Some(offset) = *offset else { continue };
             let size = self.size(v);
             let takes = n.in_place.iter().filter(|pair| pair.1 == o);
             let mut takes = takes.map(|pair| n.inputs[pair.0 as usize]);
             let over = |u: &ValueId| {
-                size > 0 && self.there[*u as usize].is_some_and(|place| place.offset == offset)
+                size > 0 && self.there[u.index()].is_some_and(|place| place.offset == offset)
             };
             match takes.find(over) {
                 Some(input) => {
-                    self.there[input as usize] = None;
+                    self.there[input.index()] = None;
                     taken.push((offset, size));
                 }
                 None => self.bytes += size,
             }
-            self.there[v as usize] = Some(Place {
+            self.there[v.index()] = Some(Place {
                 offset,
                 since: Some(i),
             });
@@ -376,9 +375,9 @@ impl<'a> Writer<'a> {
             lane,
         };
         self.leaving.push(range(left.offset, self.size(value)));
-        self.copies[value as usize][tier as usize] = (Some(i), None);
+        self.copies[value.index()][tier as usize] = (Some(i), None);
         if let Some(from) = place {
-            let bytes = footprint_on(tier, self.problem.values[value as usize].bytes);
+            let bytes = footprint_on(tier, self.problem.values[value.index()].bytes);
             self.spilled
                 .retain(|(t, r)| *t != tier || !r.meets(from, bytes));
             self.spilled.push((tier, range(from, bytes)));
@@ -387,7 +386,7 @@ impl<'a> Writer<'a> {
 
     /// The entry of a value's copy that is no cell's.
     fn spilled_at(&self, value: ValueId, tier: Tier) -> Option<usize> {
-        let made = self.copies[value as usize][tier as usize].0?;
+        let made = self.copies[value.index()][tier as usize].0?;
         let Action::Evict {
             place: Some(place), ..
         } = self.instructions[made as usize].action
@@ -400,11 +399,11 @@ impl<'a> Writer<'a> {
     }
 
     fn ran(&mut self, node: NodeId, seconds: f64) {
-        if std::mem::replace(&mut self.ran[node as usize], true) {
+        if std::mem::replace(&mut self.ran[node.index()], true) {
             self.recomputed_nodes += 1;
             self.recompute_seconds += seconds;
         } else {
-            self.first[node as usize] = seconds;
+            self.first[node.index()] = seconds;
         }
     }
 

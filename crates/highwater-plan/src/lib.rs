@@ -16,6 +16,7 @@ mod explain;
 mod family;
 mod floor;
 mod holders;
+mod ids;
 mod lanes;
 mod linear;
 mod lower;

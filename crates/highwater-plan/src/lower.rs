@@ -4,8 +4,7 @@
 //! simulations hardly grows with the number of values; a batch that does not help is halved.
 
 use crate::outcome::Candidate;
-use crate::problem::Tier;
-use crate::problem::ValueId;
+use crate::problem::{NodeId, Tier, ValueId};
 use crate::search::Search;
 use crate::setting::{KEEP, NEVER, RELEASE, awaited, spill, spilled};
 use crate::simulate::Held;
@@ -153,7 +152,7 @@ impl Search<'_> {
     fn departure(&self, settings: &[u8], held: Held, tier: Tier) -> Option<Move> {
         let (program, v) = (self.program, held.value);
         let (first, here) = (program.gap(v), program.gap(v) + held.k);
-        let bytes = program.size[v as usize];
+        let bytes = program.size[v.index()];
         if bytes == 0
             || !self.limits.tiers[here][tier as usize]
             || spilled(settings[here]).is_some()
@@ -169,7 +168,7 @@ impl Search<'_> {
             // What is moved already is not written again.
         } else if settings[first] == KEEP {
             gap = first;
-            if program.cells.rewritten[v as usize] {
+            if program.cells.rewritten[v.index()] {
                 cost += write;
             }
             if here != first {
@@ -178,12 +177,12 @@ impl Search<'_> {
             }
             // Moments that are updated last have the least time to be moved in.
             let steps = program.steps.len() as f64;
-            let late = f64::from(program.updated_at[v as usize]) / steps;
+            let late = f64::from(program.updated_at[v.index()]) / steps;
             cost *= 1.0 + 0.1 * late;
         } else if spilled(settings[first]) != Some(tier) {
             return None;
         }
-        if tail && program.pending[v as usize] == 0 && here != first {
+        if tail && program.pending[v.index()] == 0 && here != first {
             keeps.clear();
         }
         Some(Move {
@@ -208,7 +207,7 @@ impl Search<'_> {
             n if n >= DEEPEST => NEVER,
             n => n + 1,
         };
-        let bytes = program.size[v as usize];
+        let bytes = program.size[v.index()];
         if setting > self.limits.high[gap] || bytes == 0 {
             return None;
         }
@@ -233,10 +232,10 @@ impl Search<'_> {
     /// The same move, with what the value will be recomputed from held until then.
     fn with_sources(&self, settings: &[u8], m: &Move) -> Option<Move> {
         let program = self.program;
-        let node = program.producer[m.value as usize]?;
+        let node = program.producer[m.value.index()]?;
         let (_, at) = program.span(m.value, m.k);
         let keeps = self.sources(settings, node, at);
-        let sizes = keeps.iter().map(|&(w, _, _)| program.size[w as usize]);
+        let sizes = keeps.iter().map(|&(w, _, _)| program.size[w.index()]);
         let bytes = m.bytes.checked_sub(sizes.sum())?;
         let seconds = program.alone(node, m.value) - self.spared(m.value, m.k);
         let keeps = keeps.into_iter().map(|(_, gap, setting)| (gap, setting));
@@ -251,13 +250,13 @@ impl Search<'_> {
 
     /// Seconds that a first run spares by leaving a value out, if this gap follows that run.
     fn spared(&self, v: ValueId, k: usize) -> f64 {
-        let node = self.program.producer[v as usize].filter(|_| k == 0);
+        let node = self.program.producer[v.index()].filter(|_| k == 0);
         node.and_then(|node| self.program.saved(node, v))
             .unwrap_or(0.0)
     }
 
     /// The inputs of a node that will be missing at a step, and how to have them then.
-    fn sources(&self, settings: &[u8], node: u32, at: u32) -> Vec<(ValueId, usize, u8)> {
+    fn sources(&self, settings: &[u8], node: NodeId, at: u32) -> Vec<(ValueId, usize, u8)> {
         let mut list = Vec::new();
         for &w in self.program.inputs.row(node) {
             let uses = self.program.uses(w);
@@ -265,7 +264,7 @@ impl Search<'_> {
             let gap = self.program.gap(w) + k;
             let tail = k == uses.len();
             let may = tail || self.limits.low[gap] == KEEP;
-            if may && settings[gap] == NEVER && self.program.repeatable[w as usize] {
+            if may && settings[gap] == NEVER && self.program.repeatable[w.index()] {
                 let hold = if tail { RELEASE } else { KEEP };
                 list.push((w, gap, hold));
             }
@@ -276,7 +275,7 @@ impl Search<'_> {
     /// Estimated seconds to make a value again for a step: its producer, and what will be missing
     /// of its inputs then.
     fn cost(&self, settings: &[u8], v: ValueId, at: u32, left: &mut u32) -> f64 {
-        let Some(node) = self.program.producer[v as usize] else {
+        let Some(node) = self.program.producer[v.index()] else {
             return 0.0;
         };
         let mut cost = self.program.alone(node, v);
@@ -287,7 +286,7 @@ impl Search<'_> {
             let uses = self.program.uses(w);
             let k = uses.partition_point(|&u| u < at);
             let setting = settings[self.program.gap(w) + k];
-            if setting == NEVER && self.program.repeatable[w as usize] {
+            if setting == NEVER && self.program.repeatable[w.index()] {
                 *left -= 1;
                 cost += self.cost(settings, w, at, left);
             }

@@ -37,7 +37,7 @@ type Writers = BTreeMap<(CellId, Version), NodeId>;
 /// The node that overwrites a version of a cell in this plan.
 pub(crate) fn writers(problem: &Problem) -> Writers {
     let mut writers = BTreeMap::new();
-    for (node, n) in (0..).zip(&problem.nodes) {
+    for (node, n) in NodeId::numbered(&problem.nodes) {
         if !n.done {
             writers.extend(n.writes.iter().map(|&w| (w, node)));
         }
@@ -49,39 +49,39 @@ pub(crate) fn writers(problem: &Problem) -> Writers {
 pub(crate) fn order(problem: &Problem, producer: &[Option<NodeId>]) -> Result<Order, ProblemError> {
     let movable = movable(problem);
     let before = predecessors(problem, producer);
-    let done = |n: NodeId| problem.nodes[n as usize].done;
+    let done = |n: NodeId| problem.nodes[n.index()].done;
     // What is done is no step, but what follows may have to wait for what it would be run again from.
-    let fixed = |&n: &NodeId| !movable[n as usize];
-    let all = 0..problem.nodes.len() as NodeId;
+    let fixed = |&n: &NodeId| !movable[n.index()];
+    let all = NodeId::below(problem.nodes.len());
     let early = |n: &Node| n.effect == Effect::Guard || condenses(problem, n);
     // The gate is no node: it goes as soon as it can, and is left out.
-    let gate = problem.nodes.len() as NodeId;
+    let gate = NodeId::new(problem.nodes.len());
     let is_step = |n: NodeId| n != gate && !done(n);
-    let rank = |n: NodeId| (is_step(n) && !early(&problem.nodes[n as usize]), n);
+    let rank = |n: NodeId| (is_step(n) && !early(&problem.nodes[n.index()]), n);
     let mut steps = Vec::new();
     let mut place = vec![0u32; problem.nodes.len() + 1];
     for n in sorted(all.clone().filter(fixed).chain([gate]), &before, rank)? {
         if is_step(n) {
             steps.push(n);
-            place[n as usize] = steps.len() as u32;
+            place[n.index()] = steps.len() as u32;
         } else {
-            let passed = before[n as usize].iter().map(|&n| place[n as usize]);
-            place[n as usize] = passed.max().unwrap_or(0);
+            let passed = before[n.index()].iter().map(|&n| place[n.index()]);
+            place[n.index()] = passed.max().unwrap_or(0);
         }
     }
-    let moved = all.filter(|&n| movable[n as usize]);
+    let moved = all.filter(|&n| movable[n.index()]);
     let nodes = sorted(moved, &before, |n| (false, n))?;
     let mut index = vec![u32::MAX; problem.nodes.len()];
     let mut updates: Vec<Update> = Vec::new();
     for (i, &node) in (0..).zip(&nodes) {
-        index[node as usize] = i;
+        index[node.index()] = i;
         let (mut due, mut after) = (0, Vec::new());
-        for &b in &before[node as usize] {
-            if b != gate && movable[b as usize] {
-                after.push(index[b as usize]);
-                due = due.max(updates[index[b as usize] as usize].due);
+        for &b in &before[node.index()] {
+            if b != gate && movable[b.index()] {
+                after.push(index[b.index()]);
+                due = due.max(updates[index[b.index()] as usize].due);
             } else {
-                due = due.max(place[b as usize]);
+                due = due.max(place[b.index()]);
             }
         }
         updates.push(Update { node, due, after });
@@ -92,7 +92,7 @@ pub(crate) fn order(problem: &Problem, producer: &[Option<NodeId>]) -> Result<Or
 /// Whether a node's outputs take next to nothing beside what it reads.
 fn condenses(problem: &Problem, n: &Node) -> bool {
     let bytes = |list: &[ValueId]| -> u64 {
-        let values = list.iter().map(|&v| &problem.values[v as usize]);
+        let values = list.iter().map(|&v| &problem.values[v.index()]);
         let arena = values.filter(|v| v.home != Home::External);
         arena.map(|v| problem.footprint(v.bytes)).sum()
     };
@@ -106,12 +106,12 @@ fn movable(problem: &Problem) -> Vec<bool> {
     let mut used = vec![false; problem.values.len()];
     for n in problem.nodes.iter().filter(|n| !n.done) {
         for &v in &n.inputs {
-            used[v as usize] = true;
+            used[v.index()] = true;
         }
     }
     let idle = |&v: &ValueId| {
-        let value = &problem.values[v as usize];
-        !(used[v as usize] || value.wanted && value.home == Home::Arena)
+        let value = &problem.values[v.index()];
+        !(used[v.index()] || value.wanted && value.home == Home::Arena)
     };
     let moves = |n: &Node| {
         !n.done && n.effect == Effect::Once && !n.writes.is_empty() && n.outputs.iter().all(idle)
@@ -119,15 +119,15 @@ fn movable(problem: &Problem) -> Vec<bool> {
     let mut movable: Vec<bool> = problem.nodes.iter().map(moves).collect();
     // A node that stays in its place keeps there what made the versions that it touches.
     let writers = writers(problem);
-    let stays = |&n: &NodeId| !movable[n as usize] && !problem.nodes[n as usize].done;
-    let all = 0..problem.nodes.len() as NodeId;
+    let stays = |&n: &NodeId| !movable[n.index()] && !problem.nodes[n.index()].done;
+    let all = NodeId::below(problem.nodes.len());
     let mut stay: Vec<NodeId> = all.filter(stays).collect();
     while let Some(n) = stay.pop() {
-        let n = &problem.nodes[n as usize];
+        let n = &problem.nodes[n.index()];
         for &(cell, version) in n.reads.iter().chain(&n.writes) {
             let maker = version.checked_sub(1).and_then(|v| writers.get(&(cell, v)));
             if let Some(&maker) = maker
-                && std::mem::take(&mut movable[maker as usize])
+                && std::mem::take(&mut movable[maker.index()])
             {
                 stay.push(maker);
             }
@@ -141,15 +141,11 @@ fn movable(problem: &Problem) -> Vec<bool> {
 /// what writes cells comes after it.
 fn predecessors(problem: &Problem, producer: &[Option<NodeId>]) -> Vec<Vec<NodeId>> {
     let maker = |&v: &ValueId| {
-        let gone = problem.values[v as usize].home == Home::Arena;
-        producer[v as usize].filter(|&n| gone || !problem.nodes[n as usize].done)
+        let gone = problem.values[v.index()].home == Home::Arena;
+        producer[v.index()].filter(|&n| gone || !problem.nodes[n.index()].done)
     };
     let writers = writers(problem);
-    let nodes = || {
-        (0..)
-            .zip(&problem.nodes)
-            .filter(|(_, n): &(NodeId, &Node)| !n.done)
-    };
+    let nodes = || NodeId::numbered(&problem.nodes).filter(|(_, n): &(NodeId, &Node)| !n.done);
     let guards: Vec<NodeId> = nodes()
         .filter(|(_, n)| n.effect == Effect::Guard)
         .map(|(i, _)| i)
@@ -161,19 +157,19 @@ fn predecessors(problem: &Problem, producer: &[Option<NodeId>]) -> Vec<Vec<NodeI
         before.extend(n.inputs.iter().filter_map(maker));
     }
     for (i, n) in nodes() {
-        let list = &mut before[i as usize];
+        let list = &mut before[i.index()];
         for &(cell, version) in n.reads.iter().chain(&n.writes) {
             let made = version.checked_sub(1).and_then(|v| writers.get(&(cell, v)));
             list.extend(made.filter(|&&w| w != i));
         }
         if !n.writes.is_empty() {
-            list.push(gate as NodeId);
+            list.push(NodeId::new(gate));
         }
     }
     for (i, n) in nodes() {
         for read in &n.reads {
             if let Some(&w) = writers.get(read).filter(|&&w| w != i) {
-                before[w as usize].push(i);
+                before[w.index()].push(i);
             }
         }
     }
@@ -189,30 +185,30 @@ fn sorted(
     let nodes: Vec<NodeId> = nodes.collect();
     let mut missing = vec![None; before.len()];
     for &n in &nodes {
-        missing[n as usize] = Some(0u32);
+        missing[n.index()] = Some(0u32);
     }
     let mut next: Vec<Vec<NodeId>> = vec![Vec::new(); before.len()];
     for &n in &nodes {
-        for &b in before[n as usize]
+        for &b in before[n.index()]
             .iter()
-            .filter(|&&b| missing[b as usize].is_some())
+            .filter(|&&b| missing[b.index()].is_some())
         {
-            next[b as usize].push(n);
+            next[b.index()].push(n);
         }
     }
     for n in next.iter().flatten() {
-        if let Some(count) = &mut missing[*n as usize] {
+        if let Some(count) = &mut missing[n.index()] {
             *count += 1;
         }
     }
-    let ready = nodes.iter().filter(|&&n| missing[n as usize] == Some(0));
+    let ready = nodes.iter().filter(|&&n| missing[n.index()] == Some(0));
     let mut ready: BTreeSet<(bool, NodeId)> = ready.map(|&n| rank(n)).collect();
     let mut out = Vec::with_capacity(nodes.len());
     while let Some((_, n)) = ready.pop_first() {
         out.push(n);
-        missing[n as usize] = None;
-        for &m in &next[n as usize] {
-            if let Some(count) = &mut missing[m as usize] {
+        missing[n.index()] = None;
+        for &m in &next[n.index()] {
+            if let Some(count) = &mut missing[m.index()] {
                 *count -= 1;
                 if *count == 0 {
                     ready.insert(rank(m));
@@ -220,7 +216,7 @@ fn sorted(
             }
         }
     }
-    match nodes.iter().find(|&&n| missing[n as usize].is_some()) {
+    match nodes.iter().find(|&&n| missing[n.index()].is_some()) {
         // The gate is among them only if a guard is, which comes before it in the list.
         Some(&node) => Err(ProblemError::NoOrder { node }),
         None => Ok(out),
@@ -233,11 +229,21 @@ mod tests {
     use crate::check::producers;
     use crate::problem::{Pin, Value};
 
-    type Cells<'a> = &'a [(CellId, Version)];
+    /// Numbers of cells, and versions.
+    type Cells<'a> = &'a [(usize, Version)];
+
+    fn values(numbers: &[usize]) -> Vec<ValueId> {
+        numbers.iter().copied().map(ValueId::new).collect()
+    }
+
+    fn cells(numbers: Cells<'_>) -> Vec<(CellId, Version)> {
+        let cell = |&(cell, version)| (CellId::new(cell), version);
+        numbers.iter().map(cell).collect()
+    }
 
     /// Four forward nodes and a guard, of which node 1 reads cell 7; then nodes of which each reads
     /// values and cells and writes cells.
-    fn problem(rest: &[(&[ValueId], Cells<'_>, Cells<'_>)]) -> Problem {
+    fn problem(rest: &[(&[usize], Cells<'_>, Cells<'_>)]) -> Problem {
         let value = |home| Value {
             bytes: 64,
             home,
@@ -246,17 +252,19 @@ mod tests {
         };
         let mut problem = Problem {
             values: vec![value(Home::Arena); 5],
-            nodes: (0..4).map(|v| Node::new(&[v], &[v + 1], 1.0)).collect(),
+            nodes: (0..4)
+                .map(|v| Node::new(&values(&[v]), &values(&[v + 1]), 1.0))
+                .collect(),
             ..Problem::default()
         };
         problem.values[0] = value(Home::External);
-        problem.nodes[1].reads.push((7, 0));
-        let mut guard = Node::new(&[3], &[], 0.0);
+        problem.nodes[1].reads.push((CellId::new(7), 0));
+        let mut guard = Node::new(&values(&[3]), &[], 0.0);
         guard.effect = Effect::Guard;
         problem.nodes.push(guard);
         for (inputs, reads, writes) in rest {
-            let mut node = Node::new(inputs, &[], 1.0);
-            (node.reads, node.writes) = (reads.to_vec(), writes.to_vec());
+            let mut node = Node::new(&values(inputs), &[], 1.0);
+            (node.reads, node.writes) = (cells(reads), cells(writes));
             node.effect = Effect::Once;
             problem.nodes.push(node);
         }
@@ -271,10 +279,10 @@ mod tests {
     fn many_guards_before_many_writes_are_few_edges() {
         let mut guarded = problem(&[]);
         for cell in 0..100 {
-            let mut guard = Node::new(&[2], &[], 0.0);
+            let mut guard = Node::new(&values(&[2]), &[], 0.0);
             guard.effect = Effect::Guard;
-            let mut update = Node::new(&[2], &[], 0.0);
-            (update.effect, update.writes) = (Effect::Once, vec![(cell + 100, 0)]);
+            let mut update = Node::new(&values(&[2]), &[], 0.0);
+            (update.effect, update.writes) = (Effect::Once, cells(&[(cell + 100, 0)]));
             guarded.nodes.extend([guard, update]);
         }
         let before = predecessors(&guarded, &producers(&guarded));
@@ -282,8 +290,8 @@ mod tests {
         assert!(edges < 4 * guarded.nodes.len(), "{edges}");
         let Order { steps, updates } = ordered(&guarded);
         let place = |n: NodeId| steps.iter().position(|&s| s == n);
-        let guards = (0..guarded.nodes.len() as NodeId)
-            .filter(|&n| guarded.nodes[n as usize].effect == Effect::Guard);
+        let guards = NodeId::below(guarded.nodes.len())
+            .filter(|&n| guarded.nodes[n.index()].effect == Effect::Guard);
         let last = guards.filter_map(place).max().expect("there are guards");
         assert!(updates.iter().all(|u| u.due as usize > last));
         assert_eq!(updates.len(), 100);
@@ -298,8 +306,8 @@ mod tests {
         ]);
         let Order { steps, updates } = ordered(&chain);
         // The guard goes as soon as it can.
-        assert_eq!(steps, [0, 1, 2, 4, 3]);
-        let found: Vec<_> = updates.iter().map(|u| (u.node, u.due)).collect();
+        assert_eq!(steps, [0, 1, 2, 4, 3].map(NodeId::new));
+        let found: Vec<_> = updates.iter().map(|u| (u.node.index(), u.due)).collect();
         assert_eq!(found, [(5, 4), (6, 5), (7, 5)]);
         let after: Vec<_> = updates.iter().map(|u| u.after.clone()).collect();
         assert_eq!(after, [vec![], vec![0], vec![1]]);
@@ -315,12 +323,18 @@ mod tests {
             (&[3], &[], &[(9, 0)]),
             (&[3], &[], &[(9, 1)]),
         ]);
-        let nodes = |order: Order| order.updates.iter().map(|u| u.node).collect::<Vec<_>>();
+        let nodes = |order: Order| {
+            order
+                .updates
+                .iter()
+                .map(|u| u.node.index())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(nodes(ordered(&chain)), [5, 6, 7, 8]);
-        chain.nodes.push(Node::new(&[3], &[], 1.0));
-        chain.nodes[9].reads.push((9, 2));
+        chain.nodes.push(Node::new(&values(&[3]), &[], 1.0));
+        chain.nodes[9].reads.push((CellId::new(9), 2));
         assert_eq!(nodes(ordered(&chain)), [5, 6]);
-        chain.nodes[9].reads.push((8, 1));
+        chain.nodes[9].reads.push((CellId::new(8), 1));
         assert_eq!(nodes(ordered(&chain)), []);
     }
 }

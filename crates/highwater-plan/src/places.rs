@@ -13,10 +13,10 @@ pub(crate) fn give_places(problem: &Problem, lines: &mut [Action], plan: &mut Pl
             let time = i as u32;
             match *line {
                 Action::Evict { value, tier: t, .. } if t == tier => {
-                    let bytes = problem.values[value as usize].bytes;
+                    let bytes = problem.values[value.index()].bytes;
                     plan.traffic_mut(tier).written_bytes += bytes;
-                    if !matches!(problem.values[value as usize].home, Home::Cell(_)) {
-                        copy_of[value as usize] = Some(copies.len());
+                    if !matches!(problem.values[value.index()].home, Home::Cell(_)) {
+                        copy_of[value.index()] = Some(copies.len());
                         let bytes = footprint_on(tier, bytes);
                         let (from, to, fixed) = (time, time, None);
                         copies.push((
@@ -31,8 +31,8 @@ pub(crate) fn give_places(problem: &Problem, lines: &mut [Action], plan: &mut Pl
                     }
                 }
                 Action::Fetch { value, tier: t, .. } if t == tier => {
-                    plan.traffic_mut(tier).read_bytes += problem.values[value as usize].bytes;
-                    if let Some(copy) = copy_of[value as usize] {
+                    plan.traffic_mut(tier).read_bytes += problem.values[value.index()].bytes;
+                    if let Some(copy) = copy_of[value.index()] {
                         copies[copy].1.to = time;
                     }
                 }

@@ -68,7 +68,7 @@ impl Search<'_> {
             }
             let (from, to) = self.kept_span(v, k);
             for high in high.iter_mut().take(to as usize).skip(from as usize) {
-                *high += self.program.size[v as usize];
+                *high += self.program.size[v.index()];
             }
             batch.push(gap);
         }
@@ -146,7 +146,7 @@ impl Search<'_> {
     /// Gaps with recomputations in the latest simulation, dearest by byte first.
     fn repeated(&self, settings: &[u8]) -> Vec<(f64, ValueId, usize)> {
         let mut list = Vec::new();
-        for v in 0..self.program.size.len() as ValueId {
+        for v in ValueId::below(self.program.size.len()) {
             for k in 0..=self.program.uses(v).len() {
                 let gap = self.program.gap(v) + k;
                 let count = self.simulator.replays[gap];
@@ -154,7 +154,7 @@ impl Search<'_> {
                     let Some(seconds) = self.price(v, settings[gap], count) else {
                         continue;
                     };
-                    list.push((seconds / (self.program.size[v as usize] + 1) as f64, v, k));
+                    list.push((seconds / (self.program.size[v.index()] + 1) as f64, v, k));
                 }
             }
         }
@@ -165,9 +165,9 @@ impl Search<'_> {
     /// Seconds that a value's absence from a gap costs, given how often it comes back.
     fn price(&self, v: ValueId, setting: u8, count: u32) -> Option<f64> {
         let program = self.program;
-        let (bytes, price) = (program.size[v as usize] as f64, self.simulator.price());
+        let (bytes, price) = (program.size[v.index()] as f64, self.simulator.price());
         if let Some(tier) = spilled(setting) {
-            let written = !program.is_cell(v) || program.cells.rewritten[v as usize];
+            let written = !program.is_cell(v) || program.cells.rewritten[v.index()];
             let write = if written {
                 price.write[tier as usize]
             } else {
@@ -175,7 +175,7 @@ impl Search<'_> {
             };
             return Some(bytes * (write + price.read[tier as usize] * f64::from(count)));
         }
-        let node = program.producer[v as usize]?;
+        let node = program.producer[v.index()]?;
         Some(program.alone(node, v) * f64::from(count))
     }
 
@@ -191,7 +191,7 @@ impl Search<'_> {
     /// Whether there is no room for a value somewhere inside its gap.
     fn crowded(&self, high: &[u64], v: ValueId, k: usize, budget: u64) -> bool {
         let (from, to) = self.kept_span(v, k);
-        let size = self.program.size[v as usize];
+        let size = self.program.size[v.index()];
         (from..to).any(|step| high[step as usize] + size > budget)
     }
 }

@@ -1,6 +1,7 @@
 //! What the planner is told about a step: nodes, values, bytes, costs and edges. No operation is
 //! named here and no byte of a tensor is seen.
 
+pub use crate::ids::{CellId, NodeId, ValueId};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a disk's block.
@@ -24,12 +25,6 @@ pub const fn footprint(bytes: u64) -> u64 {
     bytes.div_ceil(ALIGN) * ALIGN
 }
 
-/// Index of a node in [`Problem::nodes`].
-pub type NodeId = u32;
-/// Index of a value in [`Problem::values`].
-pub type ValueId = u32;
-/// Identity of a cell (persistent state with versions), opaque to the planner.
-pub type CellId = u32;
 /// Version of a cell: each write makes the next one.
 pub type Version = u32;
 
@@ -272,10 +267,10 @@ impl Problem {
     /// Seconds of a run of a node that places its outputs so; see [`crate::Action::Run`].
     #[must_use]
     pub fn run_seconds(&self, node: NodeId, outputs: &[Option<u64>]) -> f64 {
-        let n = &self.nodes[node as usize];
+        let n = &self.nodes[node.index()];
         n.seconds_without(|o| {
             let value = n.outputs[o as usize];
-            let inside = self.values[value as usize].home != Home::External;
+            let inside = self.values[value.index()].home != Home::External;
             inside && outputs.get(o as usize) == Some(&None)
         })
     }

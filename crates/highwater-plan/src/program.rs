@@ -31,15 +31,15 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<NodeId>,
     pub(crate) updates: Vec<Update>,
     /// Per node: distinct inputs, earliest producer first.
-    pub(crate) inputs: Csr<ValueId>,
-    pub(crate) outputs: Csr<ValueId>,
+    pub(crate) inputs: Csr<NodeId, ValueId>,
+    pub(crate) outputs: Csr<NodeId, ValueId>,
     /// Per node: pairs of values that may share a buffer.
-    pub(crate) in_place: Csr<(ValueId, ValueId)>,
-    pub(crate) locks: Csr<Lock>,
+    pub(crate) in_place: Csr<NodeId, (ValueId, ValueId)>,
+    pub(crate) locks: Csr<NodeId, Lock>,
     pub(crate) scratch: Vec<u64>,
     pub(crate) seconds: Vec<f64>,
     /// Per node: the outputs that a run may leave out, and the seconds that this saves.
-    pub(crate) optional: Csr<(ValueId, f64)>,
+    pub(crate) optional: Csr<NodeId, (ValueId, f64)>,
     pub(crate) guard: Vec<bool>,
     /// Per value: bytes that it takes in the arena.
     pub(crate) size: Vec<u64>,
@@ -56,9 +56,9 @@ pub(crate) struct Program {
     /// Per value: the steps that use it, ascending. Gap `k` of value `v` has the flat index
     /// [`Program::gap`]`(v) + k` in a list of settings, which is why the rows have room for the
     /// tail: its entry is `u32::MAX`.
-    uses: Csr<u32>,
+    uses: Csr<ValueId, u32>,
     /// Per step: the values that it uses.
-    pub(crate) used: Csr<ValueId>,
+    pub(crate) used: Csr<u32, ValueId>,
     /// Per value: the step that fills it (0 if it is there from the start).
     pub(crate) filled: Vec<u32>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Cells {
     /// Per value: whether it is one.
     is_cell: Vec<bool>,
     /// Per node: those that it overwrites.
-    pub(crate) rewrites: Csr<ValueId>,
+    pub(crate) rewrites: Csr<NodeId, ValueId>,
     /// Per value: whether a node overwrites it.
     pub(crate) rewritten: Vec<bool>,
 }
@@ -84,10 +84,10 @@ impl Cells {
             rewrites: Csr::from_iter([]),
             rewritten: vec![false; problem.values.len()],
         };
-        for (v, value) in (0..).zip(&problem.values) {
+        for (v, value) in ValueId::numbered(&problem.values) {
             if let Home::Cell(tier) = value.home {
                 cells.list.push((v, tier));
-                cells.is_cell[v as usize] = true;
+                cells.is_cell[v.index()] = true;
             }
         }
         let mut rewrites: Vec<Vec<ValueId>> = Vec::with_capacity(problem.nodes.len() + 1);
@@ -95,7 +95,7 @@ impl Cells {
             let row = n.rewrites.iter().map(|&at| n.inputs[at as usize]);
             rewrites.push(row.collect());
             for &v in rewrites.last().into_iter().flatten() {
-                cells.rewritten[v as usize] = true;
+                cells.rewritten[v.index()] = true;
             }
         }
         rewrites.push(Vec::new());
@@ -109,17 +109,17 @@ impl Program {
         let producer = producers(problem);
         let order = order(problem, &producer)?;
         let locks = locks(problem, &order.steps, &order.updates)?;
-        let arena = |v: &ValueId| problem.values[*v as usize].home != Home::External;
-        let values = || 0..problem.values.len() as ValueId;
+        let arena = |v: &ValueId| problem.values[v.index()].home != Home::External;
+        let values = || ValueId::below(problem.values.len());
         let nodes = || problem.nodes.iter();
         let size = |bytes| problem.footprint(bytes);
         let wanted: Vec<ValueId> = values()
-            .filter(|v| arena(v) && problem.values[*v as usize].wanted)
+            .filter(|v| arena(v) && problem.values[v.index()].wanted)
             .collect();
         let lists = problem.nodes.iter().map(|n| &n.inputs).chain([&wanted]);
         // Cells last: what is made again for the same run need not stand beside them.
         let cells = Cells::new(problem);
-        let place = |v: ValueId| (cells.is_cell[v as usize], producer[v as usize], v);
+        let place = |v: ValueId| (cells.is_cell[v.index()], producer[v.index()], v);
         let inputs = lists.map(|list| {
             let mut list: Vec<ValueId> = list.iter().copied().filter(arena).collect();
             list.sort_unstable_by_key(|&v| place(v));
@@ -128,7 +128,7 @@ impl Program {
         });
         let fills = |n: &Node| n.outputs.iter().copied().filter(arena).collect();
         let again = |v: ValueId| {
-            let producer = producer[v as usize].map(|p| &problem.nodes[p as usize]);
+            let producer = producer[v.index()].map(|p| &problem.nodes[p.index()]);
             producer.is_some_and(|n| n.effect == Effect::Repeatable)
         };
         let optional = |n: &Node| {
@@ -136,7 +136,7 @@ impl Program {
             values.filter(|(v, _)| arena(v)).collect()
         };
         let resident =
-            |&v: &ValueId| matches!(problem.values[v as usize].home, Home::Resident { .. });
+            |&v: &ValueId| matches!(problem.values[v.index()].home, Home::Resident { .. });
         let mut program = Program {
             inputs: inputs.collect(),
             outputs: nodes().map(fills).chain([Vec::new()]).collect(),
@@ -156,7 +156,7 @@ impl Program {
             steps: order
                 .steps
                 .into_iter()
-                .chain([problem.nodes.len() as NodeId])
+                .chain([NodeId::new(problem.nodes.len())])
                 .collect(),
             updates: order.updates,
             uses: Csr::from_iter([]),
@@ -173,20 +173,20 @@ impl Program {
     fn count(&mut self) {
         for (p, &n) in (0..).zip(&self.steps) {
             for &v in self.outputs.row(n) {
-                self.filled[v as usize] = p;
+                self.filled[v.index()] = p;
             }
         }
         for u in &self.updates {
             for &v in self.inputs.row(u.node) {
-                self.pending[v as usize] += 1;
-                self.updated_at[v as usize] = self.updated_at[v as usize].max(u.due);
+                self.pending[v.index()] += 1;
+                self.updated_at[v.index()] = self.updated_at[v.index()].max(u.due);
             }
         }
     }
 
     /// Whether a value is a cell's bytes.
     pub(crate) fn is_cell(&self, v: ValueId) -> bool {
-        self.cells.is_cell[v as usize]
+        self.cells.is_cell[v.index()]
     }
 
     /// Seconds saved by leaving a value out of a run of its producer; `None` if it must be filled.
@@ -198,12 +198,12 @@ impl Program {
     /// Seconds of a run of `v`'s producer that leaves out what it may besides.
     pub(crate) fn alone(&self, node: NodeId, v: ValueId) -> f64 {
         let others = self.optional.row(node).iter().filter(|o| o.0 != v);
-        self.seconds[node as usize] - others.map(|o| o.1).sum::<f64>()
+        self.seconds[node.index()] - others.map(|o| o.1).sum::<f64>()
     }
 
     /// What stands for the end of the plan, after all nodes.
     pub(crate) fn end(&self) -> NodeId {
-        self.seconds.len() as NodeId
+        NodeId::new(self.seconds.len())
     }
 
     /// Flat index of the first gap of a value.
@@ -229,12 +229,12 @@ impl Program {
 
     /// Number of settings: one for each gap and one for each node.
     pub(crate) fn settings(&self) -> usize {
-        self.gaps() + self.end() as usize + 1
+        self.gaps() + self.end().index() + 1
     }
 
     /// Where the setting of a node stands.
     pub(crate) fn order(&self, node: NodeId) -> usize {
-        self.gaps() + node as usize
+        self.gaps() + node.index()
     }
 
     /// The step that ends the gap with a flat index; `u32::MAX` if it is a tail.
@@ -252,7 +252,7 @@ impl Program {
     pub(crate) fn span(&self, v: ValueId, k: usize) -> (u32, u32) {
         let uses = self.uses(v);
         let from = if k == 0 {
-            self.filled[v as usize]
+            self.filled[v.index()]
         } else {
             uses[k - 1]
         };
@@ -271,9 +271,9 @@ impl Program {
             let lost = n
                 .outputs
                 .iter()
-                .filter(|&&v| problem.values[v as usize].home == Home::Arena);
+                .filter(|&&v| problem.values[v.index()].home == Home::Arena);
             for &v in lost {
-                gone[v as usize] = true;
+                gone[v.index()] = true;
             }
         }
         let mut updates: Vec<&Update> = self.updates.iter().collect();
@@ -287,8 +287,8 @@ impl Program {
                 need.extend(self.inputs.row(u.node));
             }
             while let Some(v) = need.pop() {
-                if std::mem::take(&mut gone[v as usize])
-                    && let Some(node) = self.producer[v as usize]
+                if std::mem::take(&mut gone[v.index()])
+                    && let Some(node) = self.producer[v.index()]
                 {
                     list.extend(self.inputs.row(node));
                     need.extend(self.inputs.row(node));
@@ -301,7 +301,7 @@ impl Program {
         let mut uses: Vec<Vec<u32>> = vec![Vec::new(); problem.values.len()];
         for (p, list) in (0..).zip(&used) {
             for &v in list {
-                uses[v as usize].push(p);
+                uses[v.index()].push(p);
             }
         }
         for list in &mut uses {
@@ -316,7 +316,7 @@ impl Program {
 fn pairs(problem: &Problem, n: &Node) -> Vec<(ValueId, ValueId)> {
     let pair = |&(i, o): &(u32, u32)| (n.inputs[i as usize], n.outputs[o as usize]);
     let allowed = |&(i, o): &(ValueId, ValueId)| {
-        let (from, to) = (&problem.values[i as usize], &problem.values[o as usize]);
+        let (from, to) = (&problem.values[i.index()], &problem.values[o.index()]);
         from.bytes == to.bytes
             && from.bytes > 0
             && !matches!(from.home, Home::External | Home::Cell(_))
@@ -332,22 +332,22 @@ fn locks(
     problem: &Problem,
     steps: &[NodeId],
     updates: &[Update],
-) -> Result<Csr<Lock>, ProblemError> {
+) -> Result<Csr<NodeId, Lock>, ProblemError> {
     let start = start_versions(problem);
     let writers = writers(problem);
     let mut lock = vec![Lock::Gone; problem.nodes.len()];
     for (p, &n) in (0..).zip(steps) {
-        lock[n as usize] = Lock::Step(p);
+        lock[n.index()] = Lock::Step(p);
     }
     for (u, update) in (0..).zip(updates) {
-        lock[update.node as usize] = Lock::Update(u);
+        lock[update.node.index()] = Lock::Update(u);
     }
     let made = |cell: CellId, version: Version| {
         let before = version.checked_sub(1).and_then(|v| writers.get(&(cell, v)));
         before.is_some() || start.get(&cell) == Some(&version)
     };
     let mut rows = Vec::with_capacity(problem.nodes.len());
-    for (node, n) in (0..).zip(&problem.nodes) {
+    for (node, n) in NodeId::numbered(&problem.nodes) {
         if let Some(&(cell, version)) = n
             .reads
             .iter()
@@ -362,7 +362,7 @@ fn locks(
         }
         let row = n.reads.iter().filter_map(|&(cell, version)| {
             if made(cell, version) {
-                writers.get(&(cell, version)).map(|&w| lock[w as usize])
+                writers.get(&(cell, version)).map(|&w| lock[w.index()])
             } else {
                 Some(Lock::Gone)
             }

@@ -293,8 +293,8 @@ fn between(rungs: &[u64]) -> impl Iterator<Item = u64> {
 fn least(program: &Program) -> u64 {
     let bytes = |n: NodeId| {
         let values = program.inputs.row(n);
-        let sum: u64 = values.iter().map(|&v| program.size[v as usize]).sum();
-        sum + program.scratch.get(n as usize).copied().unwrap_or(0)
+        let sum: u64 = values.iter().map(|&v| program.size[v.index()]).sum();
+        sum + program.scratch.get(n.index()).copied().unwrap_or(0)
     };
     program.steps.iter().map(|&n| bytes(n)).max().unwrap_or(0)
 }

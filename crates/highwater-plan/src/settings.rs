@@ -29,14 +29,14 @@ impl Limits {
         let mut low = vec![KEEP; program.settings()];
         let mut high = vec![KEEP; program.gaps()];
         high.resize(program.settings(), LATEST);
-        for v in 0..problem.values.len() as ValueId {
+        for v in ValueId::below(problem.values.len()) {
             let first = program.gap(v);
             let tail = first + program.uses(v).len();
             (low[tail], high[tail]) = (NEVER, NEVER);
-            if !program.repeatable[v as usize] {
+            if !program.repeatable[v.index()] {
                 continue;
             }
-            match problem.values[v as usize].pin {
+            match problem.values[v.index()].pin {
                 Pin::Keep => {}
                 Pin::Recompute => {
                     if let Some(k) = widest(problem, program, v) {
@@ -81,7 +81,8 @@ impl Limits {
                     // Where all is kept each node runs once, which is not too long; and fixed homes that
                     // are too many for their tier are nobody's to change.
                     if dropped.is_empty() {
-                        return Err(program.cells.list.first().map_or(0, |cell| cell.0));
+                        let first = program.cells.list.first();
+                        return Err(first.map_or(ValueId::new(0), |cell| cell.0));
                     }
                     for gap in dropped {
                         (self.low[gap], self.high[gap]) = (KEEP, KEEP);
@@ -96,14 +97,14 @@ impl Limits {
         let largest = program.size.iter().copied().max().unwrap_or(0);
         let writable = |tier| program.tiers.link(tier).is_some_and(|link| link.writable);
         let there = |tier| program.tiers.link(tier).is_some();
-        for v in 0..problem.values.len() as ValueId {
-            let free = problem.values[v as usize].pin == Pin::Free;
-            if free && !program.is_cell(v) && program.size[v as usize] * SMALL >= largest {
+        for v in ValueId::below(problem.values.len()) {
+            let free = problem.values[v.index()].pin == Pin::Free;
+            if free && !program.is_cell(v) && program.size[v.index()] * SMALL >= largest {
                 self.allow(program, v, Tier::ALL.map(writable));
             }
         }
         for &(v, home) in &program.cells.list {
-            let written = program.cells.rewritten[v as usize];
+            let written = program.cells.rewritten[v.index()];
             let may = |tier| if written { writable(tier) } else { there(tier) };
             let may = Tier::ALL.map(|tier| may(tier) && home.is_none_or(|home| home == tier));
             self.allow(program, v, may);
@@ -118,7 +119,7 @@ impl Limits {
     fn allow(&mut self, program: &Program, v: ValueId, may: [bool; 2]) {
         let (first, uses) = (program.gap(v), program.uses(v).len());
         self.tiers[first..first + uses].fill(may);
-        if program.pending[v as usize] > 0 {
+        if program.pending[v.index()] > 0 {
             self.tiers[first + uses] = may;
         }
     }
@@ -129,10 +130,10 @@ impl Limits {
 fn widest(problem: &Problem, program: &Program, v: ValueId) -> Option<usize> {
     let pinned = |step: u32| {
         let node: NodeId = program.steps[step as usize];
-        problem.nodes.get(node as usize).is_some_and(|n| {
+        problem.nodes.get(node.index()).is_some_and(|n| {
             n.outputs
                 .iter()
-                .any(|&o| problem.values[o as usize].pin == Pin::Recompute)
+                .any(|&o| problem.values[o.index()].pin == Pin::Recompute)
         })
     };
     let leaves = |&k: &usize| {
@@ -150,12 +151,10 @@ fn widest(problem: &Problem, program: &Program, v: ValueId) -> Option<usize> {
 fn turn(program: &Program) -> u32 {
     let mut change = vec![0i64; program.steps.len() + 1];
     let long = program.steps.len() as u32 / 16;
-    let sizes = (0..)
-        .zip(&program.size)
-        .filter(|(v, _)| !program.is_cell(*v));
+    let sizes = ValueId::numbered(&program.size).filter(|(v, _)| !program.is_cell(*v));
     let largest = sizes.map(|(_, &size)| size).max().unwrap_or(0);
-    let counts = |&v: &ValueId| program.size[v as usize] > largest / 100 && !program.is_cell(v);
-    for v in (0..program.size.len() as ValueId).filter(counts) {
+    let counts = |&v: &ValueId| program.size[v.index()] > largest / 100 && !program.is_cell(v);
+    for v in ValueId::below(program.size.len()).filter(counts) {
         for k in 0..program.uses(v).len() {
             let (from, to) = program.span(v, k);
             if to > from + long {
@@ -185,9 +184,9 @@ pub(crate) struct Cuts {
 pub(crate) fn cuts(program: &Program) -> Cuts {
     let turn = turn(program);
     let mut born: Vec<Vec<ValueId>> = vec![Vec::new(); turn as usize + 1];
-    for v in 0..program.size.len() as ValueId {
-        let filled = program.filled[v as usize];
-        if program.repeatable[v as usize] && program.size[v as usize] > 0 && filled <= turn {
+    for v in ValueId::below(program.size.len()) {
+        let filled = program.filled[v.index()];
+        if program.repeatable[v.index()] && program.size[v.index()] > 0 && filled <= turn {
             born[filled as usize].push(v);
         }
     }
@@ -204,12 +203,12 @@ pub(crate) fn cuts(program: &Program) -> Cuts {
     for (step, born) in (0..=turn).zip(born) {
         crossing.extend(born);
         crossing.retain(|&v| last(v) > step);
-        let sum: u64 = crossing.iter().map(|&v| program.size[v as usize]).sum();
+        let sum: u64 = crossing.iter().map(|&v| program.size[v.index()]).sum();
         let largest = crossing
             .iter()
             .copied()
-            .max_by_key(|&v| program.size[v as usize]);
-        if let Some(v) = largest.filter(|&v| program.size[v as usize] * 8 >= sum * 7)
+            .max_by_key(|&v| program.size[v.index()]);
+        if let Some(v) = largest.filter(|&v| program.size[v.index()] * 8 >= sum * 7)
             && values.last() != Some(&v)
         {
             values.push(v);
@@ -224,21 +223,21 @@ pub(crate) fn blocks(program: &Program, limits: &Limits, cuts: &Cuts) -> Vec<u8>
     let mut settings = limits.low.clone();
     let mut kept = vec![false; program.size.len()];
     for &v in &cuts.values {
-        kept[v as usize] = true;
+        kept[v.index()] = true;
     }
     let last = cuts
         .values
         .last()
-        .map_or(cuts.turn, |&v| program.filled[v as usize]);
-    for v in 0..program.size.len() as ValueId {
+        .map_or(cuts.turn, |&v| program.filled[v.index()]);
+    for v in ValueId::below(program.size.len()) {
         let (first, uses) = (program.gap(v), program.uses(v));
         let across = uses.iter().position(|&u| u > cuts.turn);
-        let across = across.filter(|_| program.filled[v as usize] < last);
+        let across = across.filter(|_| program.filled[v.index()] < last);
         match across {
-            Some(k) if !kept[v as usize] && limits.high[first + k] != KEEP => {
+            Some(k) if !kept[v.index()] && limits.high[first + k] != KEEP => {
                 settings[first + k] = settings[first + k].max(1);
             }
-            None if kept[v as usize] => settings[first + uses.len()] = RELEASE,
+            None if kept[v.index()] => settings[first + uses.len()] = RELEASE,
             _ => {}
         }
     }

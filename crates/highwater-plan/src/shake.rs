@@ -1,7 +1,7 @@
 //! Random steps away from what was found, for problems small enough to try many.
 
 use crate::dice::Dice;
-use crate::problem::ValueId;
+use crate::problem::{NodeId, ValueId};
 use crate::search::Search;
 use crate::setting::{KEEP, LATEST, NEVER, RELEASE, released};
 
@@ -15,9 +15,9 @@ impl Search<'_> {
     /// The settings that matter: of values that take room, and of nodes with inputs to choose from.
     fn choices(&self) -> Vec<usize> {
         let program = self.program;
-        let values = (0..program.size.len() as ValueId).filter(|&v| program.size[v as usize] > 0);
+        let values = ValueId::below(program.size.len()).filter(|&v| program.size[v.index()] > 0);
         let gaps = values.flat_map(|v| program.gap(v)..=program.gap(v) + program.uses(v).len());
-        let nodes = (0..=program.end()).filter(|&n| program.inputs.row(n).len() > 1);
+        let nodes = NodeId::below(program.nodes() + 1).filter(|&n| program.inputs.row(n).len() > 1);
         gaps.filter(|&gap| self.free(gap))
             .chain(nodes.map(|n| program.order(n)))
             .collect()

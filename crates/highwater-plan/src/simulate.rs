@@ -126,7 +126,7 @@ impl<'a> Simulator<'a> {
         Simulator {
             program,
             values: Vec::new(),
-            before: (0..).zip(&program.pending).map(state).collect(),
+            before: ValueId::numbered(&program.pending).map(state).collect(),
             frames: Vec::new(),
             fresh: Vec::new(),
             settings: Vec::new(),
@@ -263,24 +263,24 @@ impl<'a> Simulator<'a> {
         self.bytes = program
             .initial
             .iter()
-            .map(|&v| program.size[v as usize])
+            .map(|&v| program.size[v.index()])
             .sum();
         self.below = [0; 2];
         for &(v, _) in &program.cells.list {
             let home = spilled(self.settings[program.gap(v)]);
-            let state = &mut self.values[v as usize];
+            let state = &mut self.values[v.index()];
             if let Some(tier) = home {
                 (state.spill, state.copy) = (true, Some(tier));
-                self.below[tier as usize] += footprint_on(tier, program.size[v as usize]);
+                self.below[tier as usize] += footprint_on(tier, program.size[v.index()]);
             } else {
                 // Nothing ever lets go of it.
                 (state.present, state.pins) = (true, 1);
-                self.bytes += program.size[v as usize];
+                self.bytes += program.size[v.index()];
             }
         }
         self.outcome = Outcome::new(self.bytes);
         for &v in &program.initial {
-            self.values[v as usize].present = true;
+            self.values[v.index()].present = true;
             self.enter(v);
         }
         for &v in &program.initial {
@@ -309,8 +309,8 @@ impl<'a> Simulator<'a> {
                 self.demand(self.program.steps[step as usize], step, None, recorder)?;
             }
         }
-        for v in 0..self.values.len() as ValueId {
-            self.values[v as usize].hold = false;
+        for v in ValueId::below(self.values.len()) {
+            self.values[v.index()].hold = false;
             self.release(v, recorder);
         }
         self.check_room()
@@ -353,7 +353,7 @@ impl<'a> Simulator<'a> {
             }
             self.frames.pop();
             if let (Some(parent), Some(v)) = (self.frames.last_mut(), frame.target) {
-                self.values[v as usize].pins += 1;
+                self.values[v.index()].pins += 1;
                 parent.next += 1;
             }
             self.settle(frame, recorder);
@@ -368,7 +368,7 @@ impl<'a> Simulator<'a> {
 
     /// Pins an input of the frame at hand, fetches it, or starts to make it again.
     fn want(&mut self, v: ValueId, recorder: &mut impl Recorder) -> Result<(), Stuck> {
-        let state = &mut self.values[v as usize];
+        let state = &mut self.values[v.index()];
         let copy = state.copy;
         if state.present || copy.is_some() {
             if !state.present
@@ -376,14 +376,14 @@ impl<'a> Simulator<'a> {
             {
                 self.fetch(v, tier, recorder);
             }
-            self.values[v as usize].pins += 1;
+            self.values[v.index()].pins += 1;
             if let Some(frame) = self.frames.last_mut() {
                 frame.next += 1;
             }
             return Ok(());
         }
-        let producer = self.program.producer[v as usize];
-        let Some(node) = producer.filter(|_| self.program.repeatable[v as usize]) else {
+        let producer = self.program.producer[v.index()];
+        let Some(node) = producer.filter(|_| self.program.repeatable[v.index()]) else {
             return Err(self.blame(v));
         };
         self.frames.push(Frame {
@@ -405,11 +405,11 @@ impl<'a> Simulator<'a> {
             }
         } else if update {
             for &v in inputs {
-                self.values[v as usize].pending -= 1;
+                self.values[v.index()].pending -= 1;
             }
         } else {
             for &v in program.used.row(step) {
-                let state = &mut self.values[v as usize];
+                let state = &mut self.values[v.index()];
                 state.gap += 1;
                 (state.count, state.read) = (0, 0);
                 self.enter(v);
@@ -425,16 +425,16 @@ impl<'a> Simulator<'a> {
             return;
         }
         self.fresh.clear();
-        let (mut bytes, mut seconds) = (0, program.seconds[node as usize]);
+        let (mut bytes, mut seconds) = (0, program.seconds[node.index()]);
         for &value in program.outputs.row(node) {
-            let present = self.values[value as usize].present;
+            let present = self.values[value.index()].present;
             match program.saved(node, value) {
                 Some(saved) if present || !self.asked(frame, value) => seconds -= saved,
                 _ if present => {}
                 _ => {
                     let takes = self.taken(node, value);
                     if takes.is_none() {
-                        bytes += program.size[value as usize];
+                        bytes += program.size[value.index()];
                     }
                     self.fresh.push(Fresh { value, takes });
                 }
@@ -443,7 +443,7 @@ impl<'a> Simulator<'a> {
         if self.runs == self.watch {
             self.snapshot();
         }
-        let live = self.bytes + bytes + program.scratch[node as usize];
+        let live = self.bytes + bytes + program.scratch[node.index()];
         if live > self.outcome.peak {
             (self.outcome.peak, self.outcome.peak_run) = (live, self.runs);
         }
@@ -454,14 +454,14 @@ impl<'a> Simulator<'a> {
         self.outcome.seconds += seconds;
         self.outcome.compute += seconds;
         for &v in program.cells.rewrites.row(node) {
-            self.values[v as usize].copy = None;
+            self.values[v.index()].copy = None;
         }
         for i in 0..self.fresh.len() {
             let Fresh { value, takes } = self.fresh[i];
             if let Some(input) = takes {
-                self.values[input as usize].present = false;
+                self.values[input.index()].present = false;
             }
-            let state = &mut self.values[value as usize];
+            let state = &mut self.values[value.index()];
             state.present = true;
             if frame.target.is_some() {
                 self.replays[state.gap as usize] += 1;
@@ -479,7 +479,7 @@ impl<'a> Simulator<'a> {
             return;
         }
         for &v in program.inputs.row(frame.node) {
-            self.values[v as usize].pins -= 1;
+            self.values[v.index()].pins -= 1;
             self.release(v, recorder);
         }
         for &v in program.outputs.row(frame.node) {

@@ -98,11 +98,11 @@ impl Follower<'_> {
                 Action::Run { node, outputs, .. } => {
                     self.run(i, self.problem.run_seconds(*node, outputs));
                 }
-                Action::Guard { node } => self.run(i, self.problem.nodes[*node as usize].seconds),
+                Action::Guard { node } => self.run(i, self.problem.nodes[node.index()].seconds),
                 Action::Free { .. } => self.over[i] = true,
                 Action::Evict { value, .. } | Action::Fetch { value, .. } => {
                     if let Some((tier, write)) = queue(instruction.lane) {
-                        let bytes = self.problem.values[*value as usize].bytes;
+                        let bytes = self.problem.values[value.index()].bytes;
                         self.transfers.start(tier, write, i, bytes);
                         self.moving[at] = Some(i);
                     }

@@ -133,7 +133,8 @@ fn a_node_stands_in_its_own_lane() {
     wrong.nodes[0].lane = Lane::Read;
     let found = Family::build(&wrong, Policy::Auto).map(|_| ());
     let lane = Lane::Read;
-    assert_eq!(found, Err(ProblemError::BadLane { node: 0, lane }));
+    let node = NodeId::new(0);
+    assert_eq!(found, Err(ProblemError::BadLane { node, lane }));
 }
 
 #[test]

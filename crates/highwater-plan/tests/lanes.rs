@@ -71,7 +71,7 @@ fn there_and_back(n: usize, slots: usize, tier: Tier) -> (Problem, Plan) {
             .collect();
         let outputs = vec![Some(place(i))];
         let run = Action::Run {
-            node: i as u32,
+            node: NodeId::new(i),
             outputs,
             scratch: None,
         };
@@ -101,7 +101,7 @@ fn there_and_back(n: usize, slots: usize, tier: Tier) -> (Problem, Plan) {
             },
         );
         let run = Action::Run {
-            node: (n + k) as u32,
+            node: NodeId::new(n + k),
             outputs: Vec::new(),
             scratch: None,
         };
@@ -211,7 +211,7 @@ fn rewriting_what_is_being_copied_out_is_a_race() {
     let (first, second) = (b.arena(64), b.arena(64));
     b.node(&[input], &[first, second], 1.0);
     let run = |outputs: [Option<u64>; 2]| Action::Run {
-        node: 0,
+        node: NodeId::new(0),
         outputs: outputs.to_vec(),
         scratch: None,
     };

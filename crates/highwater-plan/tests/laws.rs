@@ -71,25 +71,25 @@ fn pins(problem: &Problem, plan: &Plan) -> Result<(), TestCaseError> {
     let mut placed = vec![false; problem.values.len()];
     let mut uses = vec![0; problem.values.len()];
     for n in problem.nodes.iter().filter(|n| !n.done) {
-        n.inputs.iter().for_each(|&v| uses[v as usize] += 1);
+        n.inputs.iter().for_each(|&v| uses[v.index()] += 1);
     }
     let mut ran: Vec<bool> = problem.nodes.iter().map(|n| n.done).collect();
     for instruction in &plan.instructions {
         let (Action::Run { node, .. } | Action::Guard { node }) = instruction.action else {
             continue;
         };
-        let n = &problem.nodes[node as usize];
-        if !std::mem::replace(&mut ran[node as usize], true) {
-            n.inputs.iter().for_each(|&v| uses[v as usize] -= 1);
+        let n = &problem.nodes[node.index()];
+        if !std::mem::replace(&mut ran[node.index()], true) {
+            n.inputs.iter().for_each(|&v| uses[v.index()] -= 1);
         }
         let Action::Run { outputs, .. } = &instruction.action else {
             continue;
         };
         for (&v, _) in n.outputs.iter().zip(outputs).filter(|(_, o)| o.is_some()) {
-            let kept = problem.values[v as usize].pin == Pin::Keep && !n.done;
-            let again = std::mem::replace(&mut placed[v as usize], true);
+            let kept = problem.values[v.index()].pin == Pin::Keep && !n.done;
+            let again = std::mem::replace(&mut placed[v.index()], true);
             prop_assert!(
-                !(kept && again && uses[v as usize] > 0),
+                !(kept && again && uses[v.index()] > 0),
                 "value {} is pinned",
                 v
             );
@@ -185,7 +185,7 @@ proptest! {
 }
 
 /// A chain of nodes that ran before, all of which have to run again for what its end is read for.
-fn gone(nodes: u32) -> Problem {
+fn gone(nodes: usize) -> Problem {
     let mut problem = Problem::default();
     let value = |wanted| Value {
         bytes: 64,
@@ -199,7 +199,7 @@ fn gone(nodes: u32) -> Problem {
             home: Home::Arena,
             ..value(v == nodes)
         });
-        let mut node = Node::new(&[v], &[v + 1], 1.0);
+        let mut node = Node::new(&[ValueId::new(v)], &[ValueId::new(v + 1)], 1.0);
         node.done = v < nodes;
         problem.nodes.push(node);
     }
@@ -207,7 +207,7 @@ fn gone(nodes: u32) -> Problem {
 }
 
 /// Updates of so many cells, each by a gradient of its own that is there already.
-fn updates(cells: u32) -> Problem {
+fn updates(cells: usize) -> Problem {
     let mut problem = Problem::default();
     for v in 0..cells {
         problem.values.push(Value {
@@ -216,8 +216,8 @@ fn updates(cells: u32) -> Problem {
             pin: Pin::Free,
             wanted: false,
         });
-        let mut node = Node::new(&[v], &[], 1.0);
-        node.writes.push((v, 0));
+        let mut node = Node::new(&[ValueId::new(v)], &[], 1.0);
+        node.writes.push((CellId::new(v), 0));
         node.effect = Effect::Once;
         problem.nodes.push(node);
     }

@@ -90,7 +90,7 @@ fn tampered_transfers_are_noticed() {
                     let mut bad = plan.clone();
                     bad.instructions[i].action = Action::Free { value };
                     bad.instructions[i].lane = Lane::Compute;
-                    bad.disk.written_bytes -= problem.values[value as usize].bytes;
+                    bad.disk.written_bytes -= problem.values[value.index()].bytes;
                     rejected(&bad, "a copy that is not made");
                     tampered[1] += 1;
                 }

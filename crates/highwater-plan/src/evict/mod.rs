@@ -42,7 +42,7 @@ pub(crate) struct Walks<'a> {
     program: &'a Program,
     limits: &'a Limits,
     /// Per value: the nodes that read it.
-    readers: Csr<NodeId>,
+    readers: Csr<ValueId, NodeId>,
     /// Per step: the seconds of all before it.
     clock: Vec<f64>,
 }
@@ -53,9 +53,9 @@ impl<'a> Walks<'a> {
         let (mut clock, mut seconds) = (Vec::with_capacity(program.steps.len()), 0.0);
         for &n in &program.steps {
             clock.push(seconds);
-            seconds += program.seconds.get(n as usize).copied().unwrap_or(0.0);
+            seconds += program.seconds.get(n.index()).copied().unwrap_or(0.0);
             for &v in program.inputs.row(n) {
-                readers[v as usize].push(n);
+                readers[v.index()].push(n);
             }
         }
         Walks {
@@ -149,7 +149,7 @@ impl<'a> Walk<'a> {
             budget,
             rule,
             settings: vec![KEEP; program.settings()],
-            values: (0..).zip(&program.pending).map(life).collect(),
+            values: ValueId::numbered(&program.pending).map(life).collect(),
             ran: vec![false; program.seconds.len() + 1],
             seen: vec![0; program.seconds.len() + 1],
             search: 0,
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
                 self.demand(node)?;
                 self.uses = true;
                 for &v in program.inputs.row(node) {
-                    self.values[v as usize].pending -= 1;
+                    self.values[v.index()].pending -= 1;
                     self.tidy(v);
                 }
             }
@@ -189,7 +189,7 @@ impl<'a> Walk<'a> {
                 self.demand(node)?;
             }
         }
-        for v in 0..self.values.len() as ValueId {
+        for v in ValueId::below(self.values.len()) {
             self.close(v);
         }
         Some(())
@@ -207,14 +207,14 @@ impl<'a> Walk<'a> {
         while let Some(top) = frames.last_mut() {
             let inputs = program.inputs.row(top.node);
             if let Some(&v) = inputs.get(top.next) {
-                let life = &mut self.values[v as usize];
+                let life = &mut self.values[v.index()];
                 if life.present {
                     life.pins += 1;
                     top.next += 1;
                     continue;
                 }
-                let again = program.repeatable[v as usize];
-                let producer = program.producer[v as usize].filter(|_| again)?;
+                let again = program.repeatable[v.index()];
+                let producer = program.producer[v.index()].filter(|_| again)?;
                 if self.locked(producer, self.step) {
                     return None;
                 }
@@ -226,7 +226,7 @@ impl<'a> Walk<'a> {
             self.read(top);
             self.execute(top)?;
             for &v in inputs {
-                let life = &mut self.values[v as usize];
+                let life = &mut self.values[v.index()];
                 life.pins -= 1;
                 self.tidy(v);
             }
@@ -248,12 +248,12 @@ impl<'a> Walk<'a> {
     /// Notes that a node reads its inputs. What an update reads is no use.
     fn read(&mut self, frame: Frame) {
         for &v in self.program.inputs.row(frame.node) {
-            let life = &mut self.values[v as usize];
+            let life = &mut self.values[v.index()];
             if frame.target.is_some() {
                 life.reads = life.reads.saturating_add(1);
             } else if self.uses && self.program.next_use(life.gap) == self.step {
                 self.close(v);
-                let life = &mut self.values[v as usize];
+                let life = &mut self.values[v.index()];
                 life.gap += 1;
                 (life.gone, life.again, life.need) = (false, 0, None);
                 (life.reads, life.first, life.most) = (0, 0, 0);
@@ -263,7 +263,7 @@ impl<'a> Walk<'a> {
 
     /// Writes down what the gap of a value came to.
     fn close(&mut self, v: ValueId) {
-        let life = self.values[v as usize];
+        let life = self.values[v.index()];
         let at = life.gap;
         let tail = self.program.tail(at);
         let first = if life.gone { life.first } else { life.reads };
@@ -288,14 +288,14 @@ impl<'a> Walk<'a> {
             return Some(());
         }
         let outputs = program.outputs.row(node).iter().copied();
-        let missing = outputs.filter(|&v| !self.values[v as usize].present);
+        let missing = outputs.filter(|&v| !self.values[v.index()].present);
         let must = |v: &ValueId| program.saved(node, *v).is_none() || frame.target == Some(*v);
         let (must, may): (Vec<ValueId>, Vec<ValueId>) = missing.partition(must);
         let size =
-            |list: &[ValueId]| -> u64 { list.iter().map(|&v| program.size[v as usize]).sum() };
+            |list: &[ValueId]| -> u64 { list.iter().map(|&v| program.size[v.index()]).sum() };
         let room = |taken: &[(ValueId, ValueId)]| {
-            let over: u64 = taken.iter().map(|t| program.size[t.1 as usize]).sum();
-            size(&must) + program.scratch[node as usize] - over
+            let over: u64 = taken.iter().map(|t| program.size[t.1.index()]).sum();
+            size(&must) + program.scratch[node.index()] - over
         };
         let mut taken = self.taken(node, &must, false);
         let mut needed = room(&taken);
@@ -314,17 +314,17 @@ impl<'a> Walk<'a> {
             (Vec::new(), may)
         };
         for v in must.into_iter().chain(made) {
-            let life = &mut self.values[v as usize];
+            let life = &mut self.values[v.index()];
             if frame.target.is_some() {
                 life.again = life.again.saturating_add(1);
             }
             self.appear(v);
         }
         for v in left_out {
-            self.values[v as usize].gone = true;
+            self.values[v.index()].gone = true;
             self.forget(v);
         }
-        self.ran[node as usize] = true;
+        self.ran[node.index()] = true;
         Some(())
     }
 
@@ -333,7 +333,7 @@ impl<'a> Walk<'a> {
     fn taken(&mut self, node: NodeId, fresh: &[ValueId], any: bool) -> Vec<(ValueId, ValueId)> {
         let mut taken: Vec<(ValueId, ValueId)> = Vec::new();
         for &(i, o) in self.program.in_place.row(node) {
-            let life = self.values[i as usize];
+            let life = self.values[i.index()];
             let free = taken.iter().all(|t| t.0 != i && t.1 != o) && fresh.contains(&o);
             let fixed = self.all.limits.high[life.gap] == KEEP || life.pins > 1 || life.pending > 0;
             let greedy = self.rule == Rule::Bytes && self.program.tail(life.gap);
@@ -345,16 +345,16 @@ impl<'a> Walk<'a> {
     }
 
     fn appear(&mut self, v: ValueId) {
-        self.values[v as usize].present = true;
-        self.bytes += self.program.size[v as usize];
-        if self.program.size[v as usize] > 0 {
+        self.values[v.index()].present = true;
+        self.bytes += self.program.size[v.index()];
+        if self.program.size[v.index()] > 0 {
             self.held.push(v);
         }
         self.forget(v);
     }
 
     fn vanish(&mut self, v: ValueId) {
-        let life = &mut self.values[v as usize];
+        let life = &mut self.values[v.index()];
         let reads = std::mem::take(&mut life.reads);
         if life.gone {
             life.most = life.most.max(reads);
@@ -362,7 +362,7 @@ impl<'a> Walk<'a> {
             (life.gone, life.first) = (true, reads);
         }
         life.present = false;
-        self.bytes -= self.program.size[v as usize];
+        self.bytes -= self.program.size[v.index()];
         if let Some(at) = self.held.iter().position(|&h| h == v) {
             self.held.swap_remove(at);
         }
@@ -371,7 +371,7 @@ impl<'a> Walk<'a> {
 
     /// Lets go of a value that nobody needs any more.
     fn tidy(&mut self, v: ValueId) {
-        let life = self.values[v as usize];
+        let life = self.values[v.index()];
         if life.present && life.pins == 0 && life.pending == 0 && self.over(v) {
             self.vanish(v);
         }
@@ -379,6 +379,6 @@ impl<'a> Walk<'a> {
 
     /// Whether a value's uses are over, and nothing that has gone will be made from it again.
     fn over(&mut self, v: ValueId) -> bool {
-        self.program.tail(self.values[v as usize].gap) && self.need(v, DEPTH) == UNNEEDED
+        self.program.tail(self.values[v.index()].gap) && self.need(v, DEPTH) == UNNEEDED
     }
 }

@@ -10,14 +10,14 @@ impl Walk<'_> {
     /// need of what it is made from.
     pub(super) fn forget(&mut self, v: ValueId) {
         let program = self.program;
-        let own = &mut self.values[v as usize];
+        let own = &mut self.values[v.index()];
         (own.cost, own.need) = (None, None);
         let mut next = vec![v];
         while let Some(v) = next.pop() {
             for &n in self.all.readers.row(v) {
                 for &o in program.outputs.row(n) {
                     self.looks += 1;
-                    let life = &mut self.values[o as usize];
+                    let life = &mut self.values[o.index()];
                     if life.cost.take().is_some() && !life.present {
                         next.push(o);
                     }
@@ -26,12 +26,12 @@ impl Walk<'_> {
         }
         next.push(v);
         while let Some(v) = next.pop() {
-            let Some(n) = program.producer[v as usize] else {
+            let Some(n) = program.producer[v.index()] else {
                 continue;
             };
             for &i in program.inputs.row(n) {
                 self.looks += 1;
-                let life = &mut self.values[i as usize];
+                let life = &mut self.values[i.index()];
                 if life.need.take().is_some() && !life.present {
                     next.push(i);
                 }
@@ -41,7 +41,7 @@ impl Walk<'_> {
 
     /// The next step that needs a value: uses it, or makes something again from it.
     pub(super) fn need(&mut self, v: ValueId, depth: u32) -> u32 {
-        let (program, life) = (self.program, self.values[v as usize]);
+        let (program, life) = (self.program, self.values[v.index()]);
         if let Some(need) = life.need {
             return need;
         }
@@ -57,15 +57,15 @@ impl Walk<'_> {
             .filter(|&&n| n < program.end())
         {
             self.looks += 1;
-            if self.ran[n as usize] {
+            if self.ran[n.index()] {
                 for &o in program.outputs.row(n) {
-                    if !self.values[o as usize].present {
+                    if !self.values[o.index()].present {
                         need = need.min(self.need(o, depth - 1));
                     }
                 }
             }
         }
-        self.values[v as usize].need = Some(need);
+        self.values[v.index()].need = Some(need);
         need
     }
 
@@ -96,7 +96,7 @@ impl Walk<'_> {
             let v = self.held[i];
             if let Some(worth) = self.worth(v) {
                 self.worth.push((worth, v));
-                free += self.program.size[v as usize];
+                free += self.program.size[v.index()];
             }
         }
         if self.bytes + bytes > self.budget + free {
@@ -115,7 +115,7 @@ impl Walk<'_> {
 
     /// Seconds by bytes and time; none if the value must stay.
     fn worth(&mut self, v: ValueId) -> Option<f64> {
-        let life = &self.values[v as usize];
+        let life = &self.values[v.index()];
         if life.pins > 0 || life.pending > 0 || self.all.limits.high[life.gap] == KEEP {
             return None;
         }
@@ -144,24 +144,24 @@ impl Walk<'_> {
         self.search += 1;
         let mut next = vec![v];
         while let Some(w) = next.pop() {
-            self.values[w as usize].cost = Some(Cost::default());
-            let producer = program.producer[w as usize].filter(|_| program.repeatable[w as usize]);
+            self.values[w.index()].cost = Some(Cost::default());
+            let producer = program.producer[w.index()].filter(|_| program.repeatable[w.index()]);
             let Some(n) = producer else {
                 until = 0;
                 continue;
             };
-            if std::mem::replace(&mut self.seen[n as usize], self.search) == self.search {
+            if std::mem::replace(&mut self.seen[n.index()], self.search) == self.search {
                 continue;
             }
             self.looks += 1;
             seconds += program.alone(n, w);
             until = until.min(self.until(n));
             let inputs = program.inputs.row(n).iter().copied();
-            next.extend(inputs.filter(|&i| !self.values[i as usize].present));
+            next.extend(inputs.filter(|&i| !self.values[i.index()].present));
         }
-        let dear = seconds / self.program.size[v as usize] as f64;
+        let dear = seconds / self.program.size[v.index()] as f64;
         let cost = Cost { dear, until };
-        self.values[v as usize].cost = Some(cost);
+        self.values[v.index()].cost = Some(cost);
         cost
     }
 }

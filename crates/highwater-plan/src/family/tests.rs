@@ -1,9 +1,10 @@
 use super::*;
 use crate::plan::{Action, Instruction};
-use crate::problem::{Effect, Home, Node, NodeId, Pin, Value, ValueId};
+use crate::problem::{CellId, Effect, Home, Node, NodeId, Pin, Value, ValueId};
 
-fn node(inputs: &[ValueId], outputs: &[ValueId]) -> Node {
-    Node::new(inputs, outputs, 1.0)
+fn node(inputs: &[usize], outputs: &[usize]) -> Node {
+    let ids = |list: &[usize]| -> Vec<ValueId> { list.iter().copied().map(ValueId::new).collect() };
+    Node::new(&ids(inputs), &ids(outputs), 1.0)
 }
 
 /// in -> a -> b -> c, then c, b, a are read again in turn.
@@ -85,17 +86,17 @@ fn an_output_takes_over_a_dying_input() {
 #[test]
 fn updates_follow_the_guard_and_replays() {
     let mut problem = chain(100);
-    problem.nodes[1].reads.push((7, 0));
+    problem.nodes[1].reads.push((CellId::new(7), 0));
     let mut guard = node(&[3], &[]);
     guard.effect = Effect::Guard;
     let mut update = node(&[3], &[]);
-    (update.effect, update.writes) = (Effect::Once, vec![(7, 0)]);
+    (update.effect, update.writes) = (Effect::Once, vec![(CellId::new(7), 0)]);
     problem.nodes.extend([update, guard]);
     let family = Family::build(&problem, Policy::Auto).expect("sound");
     for plan in &family.plans(&problem) {
-        let at = |wanted: NodeId| {
+        let at = |wanted: usize| {
             let runs = plan.instructions.iter().rposition(|i| match i.action {
-                Action::Run { node, .. } | Action::Guard { node } => node == wanted,
+                Action::Run { node, .. } | Action::Guard { node } => node.index() == wanted,
                 _ => false,
             });
             runs.expect("it runs")
@@ -107,21 +108,21 @@ fn updates_follow_the_guard_and_replays() {
 #[test]
 fn all_updates_of_one_cell_follow_replays() {
     let mut problem = chain(100);
-    problem.nodes[0].reads.push((7, 0));
-    let first = problem.nodes.len() as NodeId;
+    problem.nodes[0].reads.push((CellId::new(7), 0));
+    let first = problem.nodes.len();
     for version in 0..3 {
         let mut update = node(&[3], &[]);
-        (update.effect, update.writes) = (Effect::Once, vec![(7, version)]);
+        (update.effect, update.writes) = (Effect::Once, vec![(CellId::new(7), version)]);
         problem.nodes.push(update);
     }
     let family = Family::build(&problem, Policy::Auto).expect("sound");
     let mut replayed = false;
     for plan in &family.plans(&problem) {
         let runs = plan.instructions.iter().filter_map(|i| match i.action {
-            Action::Run { node, .. } => Some(node),
+            Action::Run { node, .. } => Some(node.index()),
             _ => None,
         });
-        let runs: Vec<NodeId> = runs.filter(|&n| n == 0 || n >= first).collect();
+        let runs: Vec<usize> = runs.filter(|&n| n == 0 || n >= first).collect();
         let (replays, updates) = runs.split_at(runs.len() - 3);
         assert_eq!(updates, [first, first + 1, first + 2]);
         assert!(replays.iter().all(|&n| n == 0));
@@ -138,36 +139,46 @@ fn malformed_problems_are_typed_errors() {
         Family::build(&problem, Policy::Auto).expect_err("malformed")
     };
     assert_eq!(
-        build(|p| p.nodes[0].inputs[0] = 9),
-        ProblemError::NoSuchValue { node: 0, value: 9 }
-    );
-    assert_eq!(
-        build(|p| p.nodes[3].outputs.push(1)),
-        ProblemError::TwoProducers {
-            value: 1,
-            first: 0,
-            second: 3
+        build(|p| p.nodes[0].inputs[0] = ValueId::new(9)),
+        ProblemError::NoSuchValue {
+            node: NodeId::new(0),
+            value: ValueId::new(9)
         }
     );
     assert_eq!(
-        build(|p| p.nodes[0].inputs[0] = 3),
-        ProblemError::UsedBeforeFilled { node: 0, value: 3 }
+        build(|p| p.nodes[3].outputs.push(ValueId::new(1))),
+        ProblemError::TwoProducers {
+            value: ValueId::new(1),
+            first: NodeId::new(0),
+            second: NodeId::new(3)
+        }
+    );
+    assert_eq!(
+        build(|p| p.nodes[0].inputs[0] = ValueId::new(3)),
+        ProblemError::UsedBeforeFilled {
+            node: NodeId::new(0),
+            value: ValueId::new(3)
+        }
     );
     assert_eq!(
         build(|p| p.nodes[1].in_place.push((0, 4))),
         ProblemError::BadInPlace {
-            node: 1,
+            node: NodeId::new(1),
             input: 0,
             output: 4
         }
     );
     assert_eq!(
-        build(|p| p.nodes[1].writes.push((0, 0))),
-        ProblemError::RepeatableWrites { node: 1 }
+        build(|p| p.nodes[1].writes.push((CellId::new(0), 0))),
+        ProblemError::RepeatableWrites {
+            node: NodeId::new(1)
+        }
     );
     assert_eq!(
         build(|p| p.nodes[2].seconds = f64::NAN),
-        ProblemError::BadSeconds { node: 2 }
+        ProblemError::BadSeconds {
+            node: NodeId::new(2)
+        }
     );
     assert_eq!(
         build(|p| p.values[1].bytes = u64::MAX),
@@ -175,7 +186,7 @@ fn malformed_problems_are_typed_errors() {
     );
     let circle = build(|p| {
         p.nodes[0].effect = Effect::Once;
-        p.nodes[0].writes.push((0, 0));
+        p.nodes[0].writes.push((CellId::new(0), 0));
         p.nodes[3].effect = Effect::Guard;
     });
     assert!(matches!(circle, ProblemError::NoOrder { .. }));
@@ -183,7 +194,12 @@ fn malformed_problems_are_typed_errors() {
         p.nodes[0].effect = Effect::Once;
         p.nodes[0].done = true;
     });
-    assert_eq!(lost, ProblemError::Lost { value: 1 });
+    assert_eq!(
+        lost,
+        ProblemError::Lost {
+            value: ValueId::new(1)
+        }
+    );
 }
 
 #[test]
@@ -205,17 +221,17 @@ fn softly_guarded() -> Problem {
     };
     problem.values = vec![gradient; 2];
     for value in 0..2 {
-        problem.nodes.push(Node::new(&[], &[value], 1.0));
+        problem.nodes.push(node(&[], &[value]));
     }
     for value in 0..2 {
-        let mut guard = Node::new(&[value], &[], 0.0);
-        (guard.effect, guard.soft) = (Effect::Guard, true);
+        let mut guard = node(&[value], &[]);
+        (guard.effect, guard.soft, guard.seconds) = (Effect::Guard, true, 0.0);
         problem.nodes.push(guard);
     }
     for value in 0..2 {
-        let mut update = Node::new(&[value], &[], 1.0);
+        let mut update = node(&[value], &[]);
         update.effect = Effect::Once;
-        update.writes = vec![(value, 0)];
+        update.writes = vec![(CellId::new(value), 0)];
         problem.nodes.push(update);
     }
     problem
@@ -246,7 +262,7 @@ fn soft_guards_are_there_where_all_they_look_at_fits() {
     let at = |plan: &Plan, guard: bool| {
         let is = |i: &Instruction| match i.action {
             Action::Guard { .. } => guard,
-            Action::Run { node, .. } => !guard && node >= 4,
+            Action::Run { node, .. } => !guard && node.index() >= 4,
             _ => false,
         };
         plan.instructions.iter().position(is).unwrap()

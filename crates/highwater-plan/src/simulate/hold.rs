@@ -10,7 +10,7 @@ impl Simulator<'_> {
     /// The input whose buffer an output takes over: one that goes with this run.
     pub(super) fn taken(&self, node: NodeId, output: ValueId) -> Option<ValueId> {
         let goes = |&&(i, o): &&(ValueId, ValueId)| {
-            let state = self.values[i as usize];
+            let state = self.values[i.index()];
             // What is to be copied to a tier when it goes needs its bytes until then.
             let copied = state.spill && state.copy.is_none();
             let free = !state.hold && state.pins == 1 && state.pending == 0 && !copied;
@@ -25,16 +25,16 @@ impl Simulator<'_> {
     }
 
     pub(super) fn release(&mut self, v: ValueId, recorder: &mut impl Recorder) {
-        let state = &mut self.values[v as usize];
+        let state = &mut self.values[v.index()];
         if !state.idle() {
             return;
         }
         state.present = false;
-        let bytes = self.program.size[v as usize];
+        let bytes = self.program.size[v.index()];
         self.bytes -= bytes;
         match self.due_copy(v) {
             Some(tier) => {
-                self.values[v as usize].copy = Some(tier);
+                self.values[v.index()].copy = Some(tier);
                 self.outcome.written[tier as usize] += bytes;
                 self.outcome.seconds += self.price.write[tier as usize] * bytes as f64;
                 recorder.evict(v, tier);
@@ -47,7 +47,7 @@ impl Simulator<'_> {
     /// that is needed again and moved for that has no copy yet.
     pub(super) fn due_copy(&mut self, v: ValueId) -> Option<Tier> {
         let program = self.program;
-        let state = self.values[v as usize];
+        let state = self.values[v.index()];
         if state.copy.is_some() {
             return None;
         }
@@ -56,13 +56,13 @@ impl Simulator<'_> {
         }
         let needed = state.pending > 0 || !program.tail(state.gap as usize);
         let tier = spilled(self.settings[state.gap as usize]).filter(|_| needed)?;
-        self.below[tier as usize] += footprint_on(tier, program.size[v as usize]);
+        self.below[tier as usize] += footprint_on(tier, program.size[v.index()]);
         Some(tier)
     }
 
     pub(super) fn fetch(&mut self, v: ValueId, tier: Tier, recorder: &mut impl Recorder) {
-        let bytes = self.program.size[v as usize];
-        let state = &mut self.values[v as usize];
+        let bytes = self.program.size[v.index()];
+        let state = &mut self.values[v.index()];
         state.present = true;
         self.replays[state.gap as usize] += 1;
         self.bytes += bytes;
@@ -83,11 +83,11 @@ impl Simulator<'_> {
 
     /// Decides whether a value is held from here on.
     pub(super) fn enter(&mut self, v: ValueId) {
-        let state = self.values[v as usize];
+        let state = self.values[v.index()];
         let gap = state.gap as usize;
         let hold = self.holds(gap, state.count);
         let spill = spilled(self.settings[gap]).is_some();
-        let state = &mut self.values[v as usize];
+        let state = &mut self.values[v.index()];
         (state.hold, state.spill) = (hold, spill);
     }
 
@@ -104,7 +104,7 @@ impl Simulator<'_> {
 
     /// Lets go of a value that has been read by as many recomputations as it waits for.
     pub(super) fn read_again(&mut self, v: ValueId) {
-        let state = &mut self.values[v as usize];
+        let state = &mut self.values[v.index()];
         if !state.hold {
             return;
         }
@@ -118,7 +118,7 @@ impl Simulator<'_> {
             }
         };
         if released {
-            let state = &mut self.values[v as usize];
+            let state = &mut self.values[v.index()];
             (state.hold, state.count) = (false, state.count.max(1));
         }
     }
@@ -126,7 +126,7 @@ impl Simulator<'_> {
     /// Whether a run is to fill an output that it may leave out.
     pub(super) fn asked(&self, frame: Frame, v: ValueId) -> bool {
         let again = u8::from(frame.target.is_some());
-        let state = self.values[v as usize];
+        let state = self.values[v.index()];
         let count = state.count.saturating_add(again);
         let gap = state.gap as usize;
         let kept = self.holds(gap, count) || spilled(self.settings[gap]).is_some();
@@ -158,14 +158,14 @@ impl Simulator<'_> {
     /// The gap on the way to a missing value that could have been kept.
     pub(super) fn blame(&self, missing: ValueId) -> Stuck {
         let chain = self.frames.iter().filter_map(|f| f.target).chain([missing]);
-        let mut gaps = chain.map(|v| self.values[v as usize].gap as usize);
+        let mut gaps = chain.map(|v| self.values[v.index()].gap as usize);
         let dropped = gaps.find(|&gap| !self.program.tail(gap) && self.settings[gap] != KEEP);
         dropped.map_or(Stuck::Lost(missing), Stuck::Gap)
     }
 
     pub(super) fn snapshot(&mut self) {
-        for v in 0..self.values.len() as ValueId {
-            let state = self.values[v as usize];
+        for v in ValueId::below(self.values.len()) {
+            let state = self.values[v.index()];
             let home = self.program.is_cell(v) && self.settings[self.program.gap(v)] == KEEP;
             let waits = state.hold && state.pending == 0 || self.moves && state.pending > 0;
             let idle = if home {

@@ -13,18 +13,18 @@ pub(super) struct Right {
 
 impl Right {
     pub(super) fn new(problem: &Problem) -> Right {
-        let mut values: Vec<u64> = (0..problem.values.len() as ValueId).map(initial).collect();
+        let mut values: Vec<u64> = ValueId::below(problem.values.len()).map(initial).collect();
         let mut all = BTreeMap::new();
-        for (node, n) in (0..).zip(&problem.nodes) {
-            let inputs: Vec<u64> = n.inputs.iter().map(|&v| values[v as usize]).collect();
+        for (node, n) in NodeId::numbered(&problem.nodes) {
+            let inputs: Vec<u64> = n.inputs.iter().map(|&v| values[v.index()]).collect();
             let versions: Vec<Version> = n.reads.iter().map(|r| r.1).collect();
             for (o, &v) in (0..).zip(&n.outputs) {
-                values[v as usize] = hash(node, o, &inputs, &versions);
+                values[v.index()] = hash(node, o, &inputs, &versions);
             }
             // What an earlier plan did is there from the start.
             for &at in n.rewrites.iter().filter(|_| !n.done) {
                 let contents = rewritten(n, node, at, &inputs, &versions);
-                values[n.inputs[at as usize] as usize] = contents;
+                values[n.inputs[at as usize].index()] = contents;
                 all.insert((node, at), contents);
             }
         }
@@ -37,7 +37,7 @@ impl Right {
 
 /// The contents of a value that no node of the plan fills.
 pub(super) fn initial(value: ValueId) -> u64 {
-    mix(u64::from(value), u64::MAX)
+    mix(value.index() as u64, u64::MAX)
 }
 
 pub(super) fn rewritten(
@@ -51,7 +51,7 @@ pub(super) fn rewritten(
 }
 
 pub(super) fn hash(node: NodeId, output: u32, inputs: &[u64], versions: &[Version]) -> u64 {
-    let seed = mix(u64::from(node), u64::from(output));
+    let seed = mix(node.index() as u64, u64::from(output));
     let seed = inputs.iter().fold(seed, |h, &input| mix(h, input));
     versions
         .iter()

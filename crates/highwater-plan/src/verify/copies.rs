@@ -28,7 +28,7 @@ impl Replay<'_> {
         self.end.holdings[h].uses.push((i, false));
         self.close(i, value)?;
         let contents = self.end.holdings[h].contents;
-        let bytes = self.problem.values[value as usize].bytes;
+        let bytes = self.problem.values[value.index()].bytes;
         let range = place.map(|place| (place, place + bytes.max(1)));
         self.overwrite(i, value, tier, range)?;
         let copy = Copied {
@@ -103,7 +103,7 @@ impl Replay<'_> {
             });
         }
         copy.fetches.push(i);
-        if let Some(h) = self.end.open[value as usize] {
+        if let Some(h) = self.end.open[value.index()] {
             let other = self.end.holdings[h].value;
             return Err(Violation::Overlap {
                 instruction: i,
@@ -111,8 +111,8 @@ impl Replay<'_> {
                 other,
             });
         }
-        let bytes = self.problem.values[value as usize].bytes;
-        self.end.open[value as usize] = Some(self.end.holdings.len());
+        let bytes = self.problem.values[value.index()].bytes;
+        self.end.open[value.index()] = Some(self.end.holdings.len());
         let bytes = taken(self.problem, bytes);
         self.end
             .holdings

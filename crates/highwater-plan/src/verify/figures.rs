@@ -7,13 +7,13 @@ use crate::problem::{Home, Lane, NodeId, Problem, Tier, ValueId};
 
 /// Seconds of a run: the node's, less those of the outputs that it leaves out.
 fn cost(problem: &Problem, node: NodeId, outputs: &[Option<u64>]) -> f64 {
-    let n = &problem.nodes[node as usize];
+    let n = &problem.nodes[node.index()];
     let mut seconds = n.seconds;
     for &(o, saved) in &n.optional {
         let value = n
             .outputs
             .get(o as usize)
-            .map(|&v| &problem.values[v as usize]);
+            .map(|&v| &problem.values[v.index()]);
         let inside = value.is_some_and(|v| v.home != Home::External);
         if inside && outputs.get(o as usize) == Some(&None) {
             seconds -= saved;
@@ -49,7 +49,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, live: &[u64]) -> Result<(), 
         };
         let cost = cost(problem, node, outputs);
         seconds += cost;
-        if std::mem::replace(&mut ran[node as usize], true) {
+        if std::mem::replace(&mut ran[node.index()], true) {
             again += cost;
             count += 1;
         }
@@ -96,13 +96,14 @@ fn transfers(problem: &Problem, plan: &Plan) -> f64 {
 
 /// Homes and traffic, as stated and within what there is room for.
 fn tiers(problem: &Problem, plan: &Plan) -> Result<(), Violation> {
-    let bytes = |value: ValueId| problem.values[value as usize].bytes;
+    let bytes = |value: ValueId| problem.values[value.index()].bytes;
     let mut memory = 0;
     for &(value, _) in plan.homes.iter().filter(|home| home.1.is_none()) {
         memory += taken(problem, bytes(value));
     }
     if memory != plan.home_bytes {
-        let value = plan.homes.first().map_or(0, |home| home.0);
+        let first = plan.homes.first();
+        let value = first.map_or(ValueId::new(0), |home| home.0);
         return Err(Violation::WrongHome { value });
     }
     for tier in Tier::ALL {

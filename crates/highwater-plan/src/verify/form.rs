@@ -30,7 +30,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, budget: u64) -> Result<(), V
             offset: problem.align,
         });
     }
-    let known = |value: ValueId| match problem.values.get(value as usize) {
+    let known = |value: ValueId| match problem.values.get(value.index()) {
         Some(_) => Ok(()),
         None => Err(Violation::NoSuchValue { value }),
     };
@@ -41,7 +41,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, budget: u64) -> Result<(), V
             .try_for_each(|&v| known(v))?;
     }
     plan.residents.iter().try_for_each(|&(v, _)| known(v))?;
-    for (value, v) in (0..).zip(&problem.values) {
+    for (value, v) in ValueId::numbered(&problem.values) {
         if let Home::Resident { offset } = v.home {
             let end = offset.saturating_add(taken(problem, v.bytes));
             if end > plan.arena_bytes {
@@ -76,7 +76,7 @@ pub(super) fn homes(
 ) -> Result<BTreeMap<ValueId, Option<Tier>>, Violation> {
     let mut homes = BTreeMap::new();
     for &(value, home) in &plan.homes {
-        let Some(Home::Cell(asked)) = problem.values.get(value as usize).map(|v| v.home) else {
+        let Some(Home::Cell(asked)) = problem.values.get(value.index()).map(|v| v.home) else {
             return Err(Violation::WrongHome { value });
         };
         let there = home.is_none_or(|tier| problem.tiers.link(tier).is_some());
@@ -84,7 +84,7 @@ pub(super) fn homes(
             return Err(Violation::WrongHome { value });
         }
     }
-    for (value, v) in (0..).zip(&problem.values) {
+    for (value, v) in ValueId::numbered(&problem.values) {
         if matches!(v.home, Home::Cell(_)) && !homes.contains_key(&value) {
             return Err(Violation::WrongHome { value });
         }
@@ -102,7 +102,7 @@ impl Form<'_> {
         }
         let lane = match instruction.action {
             Action::Run { node, .. } | Action::Guard { node } => {
-                let posed = self.problem.nodes.get(node as usize);
+                let posed = self.problem.nodes.get(node.index());
                 posed.map_or(Lane::Compute, |posed| posed.lane)
             }
             Action::Free { .. } if instruction.lane == Lane::Communicate => Lane::Communicate,
@@ -141,7 +141,7 @@ impl Form<'_> {
                     i,
                     *offset,
                     Some(*value),
-                    self.problem.values[*value as usize].bytes,
+                    self.problem.values[value.index()].bytes,
                 )
             }
         }
@@ -155,7 +155,7 @@ impl Form<'_> {
         scratch: Option<u64>,
     ) -> Result<(), Violation> {
         self.kind(i, node, false)?;
-        let n = &self.problem.nodes[node as usize];
+        let n = &self.problem.nodes[node.index()];
         if outputs.len() != n.outputs.len() {
             return Err(Violation::WrongOutputs {
                 instruction: i,
@@ -175,7 +175,7 @@ impl Form<'_> {
                     i,
                     offset,
                     Some(value),
-                    self.problem.values[value as usize].bytes,
+                    self.problem.values[value.index()].bytes,
                 )?;
             }
         }
@@ -185,7 +185,7 @@ impl Form<'_> {
     }
 
     fn kind(&self, i: u32, node: NodeId, guard: bool) -> Result<(), Violation> {
-        match self.problem.nodes.get(node as usize) {
+        match self.problem.nodes.get(node.index()) {
             None => Err(Violation::NoSuchNode {
                 instruction: i,
                 node,
@@ -199,7 +199,7 @@ impl Form<'_> {
     }
 
     fn arena(&self, i: u32, value: ValueId) -> Result<(), Violation> {
-        match self.problem.values.get(value as usize) {
+        match self.problem.values.get(value.index()) {
             None => Err(Violation::NoSuchValue { value }),
             Some(v) if v.home == Home::External || self.homes.get(&value) == Some(&None) => {
                 Err(Violation::NotInArena {
@@ -222,7 +222,7 @@ impl Form<'_> {
         self.arena(i, value)?;
         let end = place
             .unwrap_or(0)
-            .saturating_add(self.problem.values[value as usize].bytes);
+            .saturating_add(self.problem.values[value.index()].bytes);
         let sound = match self.homes.get(&value) {
             Some(&home) => place.is_none() && home == Some(tier),
             None => place.is_some() && end <= self.plan.traffic(tier).spill_bytes,

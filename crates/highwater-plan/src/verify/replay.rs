@@ -77,7 +77,7 @@ fn guards(problem: &Problem, plan: &Plan) -> u32 {
     let mut listed = vec![false; problem.nodes.len()];
     for instruction in &plan.instructions {
         if let Action::Guard { node } = instruction.action {
-            listed[node as usize] = true;
+            listed[node.index()] = true;
         }
     }
     let nodes = problem.nodes.iter().zip(listed);
@@ -94,14 +94,14 @@ impl<'a> Replay<'a> {
         let mut producer: Vec<Option<&Node>> = vec![None; problem.values.len()];
         for n in &problem.nodes {
             for &v in &n.outputs {
-                producer[v as usize] = Some(n);
+                producer[v.index()] = Some(n);
             }
         }
         let mut holdings = Vec::new();
         let mut open = vec![None; problem.values.len()];
         let mut outside = vec![None; problem.values.len()];
-        for (value, v) in (0..).zip(&problem.values) {
-            let contents = right.values[value as usize];
+        for (value, v) in ValueId::numbered(&problem.values) {
+            let contents = right.values[value.index()];
             match v.home {
                 Home::Cell(_) => match homes.get(&value) {
                     Some(&Some(tier)) => {
@@ -113,15 +113,15 @@ impl<'a> Replay<'a> {
                         };
                         copies.insert((value, tier), copy);
                     }
-                    _ => outside[value as usize] = Some(initial(value)),
+                    _ => outside[value.index()] = Some(initial(value)),
                 },
                 Home::Arena => {}
                 Home::External => {
-                    let there = producer[value as usize].is_none_or(|n| n.done);
-                    outside[value as usize] = there.then_some(contents);
+                    let there = producer[value.index()].is_none_or(|n| n.done);
+                    outside[value.index()] = there.then_some(contents);
                 }
                 Home::Resident { offset } => {
-                    open[value as usize] = Some(holdings.len());
+                    open[value.index()] = Some(holdings.len());
                     let bytes = taken(problem, v.bytes);
                     let mut holding = holding(Some(value), offset, bytes, contents, 0);
                     holding.open = None;
@@ -129,8 +129,8 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        let is_cell = |v: &ValueId| matches!(problem.values[*v as usize].home, Home::Cell(_));
-        let cells = (0..problem.values.len() as ValueId).filter(is_cell);
+        let is_cell = |v: &ValueId| matches!(problem.values[v.index()].home, Home::Cell(_));
+        let cells = ValueId::below(problem.values.len()).filter(is_cell);
         Ok(Replay {
             problem,
             clocks,
@@ -140,7 +140,7 @@ impl<'a> Replay<'a> {
                 outside,
                 runs: vec![0; problem.nodes.len()],
                 copies,
-                cells: cells.map(|v| (v, right.values[v as usize])).collect(),
+                cells: cells.map(|v| (v, right.values[v.index()])).collect(),
             },
             right,
             cells: start(problem),
@@ -158,33 +158,33 @@ impl<'a> Replay<'a> {
         outputs: &[Option<u64>],
         scratch: Option<u64>,
     ) -> Result<(), Violation> {
-        let n = &self.problem.nodes[node as usize];
+        let n = &self.problem.nodes[node.index()];
         let inputs = self.inputs(i, node)?;
         let versions = self.versions(i, node)?;
         if n.effect == Effect::Repeatable {
-            self.end.runs[node as usize] += 1;
+            self.end.runs[node.index()] += 1;
         } else {
             self.once(i, node)?;
         }
         for (o, (&value, &place)) in (0..).zip(n.outputs.iter().zip(outputs)) {
             let contents = hash(node, o, &inputs, &versions);
-            if contents != self.right.values[value as usize] {
+            if contents != self.right.values[value.index()] {
                 return Err(Violation::WrongContents {
                     instruction: i,
                     node,
                     value,
                 });
             }
-            let v = &self.problem.values[value as usize];
+            let v = &self.problem.values[value.index()];
             if v.home == Home::External {
-                self.end.outside[value as usize] = Some(contents);
+                self.end.outside[value.index()] = Some(contents);
                 self.write_outside(i, value)?;
                 continue;
             }
             if place.is_none() && n.optional.iter().any(|&(left_out, _)| left_out == o) {
                 continue;
             }
-            match (self.end.open[value as usize], place) {
+            match (self.end.open[value.index()], place) {
                 (Some(h), None) => self.end.holdings[h].uses.push((i, true)),
                 (Some(_), Some(_)) => {
                     return Err(Violation::AlreadyThere {
@@ -202,7 +202,7 @@ impl<'a> Replay<'a> {
                 }
                 (None, Some(offset)) => {
                     self.take_over(i, n, o, offset);
-                    self.end.open[value as usize] = Some(self.end.holdings.len());
+                    self.end.open[value.index()] = Some(self.end.holdings.len());
                     let bytes = taken(self.problem, v.bytes);
                     self.end
                         .holdings
@@ -228,7 +228,7 @@ impl<'a> Replay<'a> {
         inputs: &[u64],
         versions: &[Version],
     ) -> Result<(), Violation> {
-        let n = &self.problem.nodes[node as usize];
+        let n = &self.problem.nodes[node.index()];
         for &at in &n.rewrites {
             let value = n.inputs[at as usize];
             let contents = rewritten(n, node, at, inputs, versions);
@@ -239,7 +239,7 @@ impl<'a> Replay<'a> {
                     value,
                 });
             }
-            if let Some(outside) = &mut self.end.outside[value as usize] {
+            if let Some(outside) = &mut self.end.outside[value.index()] {
                 *outside = contents;
                 self.write_outside(i, value)?;
                 continue;
@@ -254,7 +254,7 @@ impl<'a> Replay<'a> {
 
     /// Advances the cells that a node writes.
     fn write(&mut self, i: u32, node: NodeId) -> Result<(), Violation> {
-        let n = &self.problem.nodes[node as usize];
+        let n = &self.problem.nodes[node.index()];
         let unguarded = || self.guards > 0 || self.guarded.unordered(i, self.clocks).is_some();
         if !n.writes.is_empty() && unguarded() {
             return Err(Violation::Unguarded {
@@ -288,7 +288,7 @@ impl<'a> Replay<'a> {
 
     /// Notes that an instruction writes a value outside the arena.
     fn write_outside(&mut self, i: u32, value: ValueId) -> Result<(), Violation> {
-        let written = self.outside_uses[value as usize].write(i, self.clocks);
+        let written = self.outside_uses[value.index()].write(i, self.clocks);
         written.map_err(|first| Violation::Race {
             first,
             second: i,
@@ -298,19 +298,19 @@ impl<'a> Replay<'a> {
 
     /// Closes the holding of the input, if any, on whose range the node may put this output.
     fn take_over(&mut self, i: u32, n: &Node, o: u32, offset: u64) {
-        let bytes = self.problem.values[n.outputs[o as usize] as usize].bytes;
+        let bytes = self.problem.values[n.outputs[o as usize].index()].bytes;
         for &(at, _) in n.in_place.iter().filter(|&&(_, output)| output == o) {
             let Some(&input) = n.inputs.get(at as usize) else {
                 continue;
             };
             let once = n.inputs.iter().filter(|&&v| v == input).count() == 1;
-            let same = bytes > 0 && self.problem.values[input as usize].bytes == bytes;
-            let Some(h) = self.end.open[input as usize].filter(|_| once && same) else {
+            let same = bytes > 0 && self.problem.values[input.index()].bytes == bytes;
+            let Some(h) = self.end.open[input.index()].filter(|_| once && same) else {
                 continue;
             };
             if self.end.holdings[h].offset == offset {
                 self.end.holdings[h].close = Close::TakenBy(i, self.end.holdings.len());
-                self.end.open[input as usize] = None;
+                self.end.open[input.index()] = None;
                 return;
             }
         }
@@ -319,11 +319,11 @@ impl<'a> Replay<'a> {
     /// Notes that an instruction reads a node's inputs, and returns their contents.
     fn inputs(&mut self, i: u32, node: NodeId) -> Result<Vec<u64>, Violation> {
         let mut contents = Vec::new();
-        for &value in &self.problem.nodes[node as usize].inputs {
-            let there = self.end.outside[value as usize];
+        for &value in &self.problem.nodes[node.index()].inputs {
+            let there = self.end.outside[value.index()];
             if let Some(there) = there {
                 contents.push(there);
-                let read = self.outside_uses[value as usize].read(i, self.clocks);
+                let read = self.outside_uses[value.index()].read(i, self.clocks);
                 read.map_err(|opened| Violation::MissingWait {
                     instruction: i,
                     opened,
@@ -341,7 +341,7 @@ impl<'a> Replay<'a> {
     /// The versions of the cells that a node reads.
     fn versions(&mut self, i: u32, node: NodeId) -> Result<Vec<Version>, Violation> {
         let mut versions = Vec::new();
-        for &(cell, needs) in &self.problem.nodes[node as usize].reads {
+        for &(cell, needs) in &self.problem.nodes[node.index()].reads {
             let has = self.cells.get(&cell).copied().unwrap_or(needs);
             if has != needs {
                 return Err(Violation::WrongVersion {
@@ -366,8 +366,8 @@ impl<'a> Replay<'a> {
 
     /// Counts a run of a node that may run only once, and only if it has not in an earlier plan.
     fn once(&mut self, i: u32, node: NodeId) -> Result<(), Violation> {
-        let runs = &mut self.end.runs[node as usize];
-        if *runs > 0 || self.problem.nodes[node as usize].done {
+        let runs = &mut self.end.runs[node.index()];
+        if *runs > 0 || self.problem.nodes[node.index()].done {
             return Err(Violation::Repeated {
                 instruction: i,
                 node,
@@ -378,7 +378,7 @@ impl<'a> Replay<'a> {
     }
 
     pub(super) fn open(&self, i: u32, value: ValueId) -> Result<usize, Violation> {
-        self.end.open[value as usize].ok_or(Violation::Absent {
+        self.end.open[value.index()].ok_or(Violation::Absent {
             instruction: i,
             value,
         })
@@ -387,7 +387,7 @@ impl<'a> Replay<'a> {
     pub(super) fn close(&mut self, i: u32, value: ValueId) -> Result<(), Violation> {
         let h = self.open(i, value)?;
         self.end.holdings[h].close = Close::At(i);
-        self.end.open[value as usize] = None;
+        self.end.open[value.index()] = None;
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ fn members(set: Set) -> impl Iterator<Item = usize> {
 }
 
 fn set(values: impl Iterator<Item = ValueId>) -> Set {
-    values.fold(0, |set, v| set | 1 << v)
+    values.fold(0, |set, v| set | 1 << v.index())
 }
 
 struct Run {
@@ -51,8 +51,8 @@ impl Exact {
         for (r, run) in runs.iter().enumerate() {
             members(run.outputs).for_each(|v| producer[v] = Some(r));
         }
-        let wanted = arena(problem, 0..problem.values.len() as ValueId)
-            .filter(|&v| problem.values[v as usize].wanted);
+        let wanted = arena(problem, ValueId::below(problem.values.len()))
+            .filter(|&v| problem.values[v.index()].wanted);
         let wanted = set(wanted);
         let made = |p: usize| runs[..p].iter().fold(0, |set, run| set | run.outputs);
         let read = |p: usize| runs[p..].iter().fold(wanted, |set, run| set | run.inputs);
@@ -200,6 +200,7 @@ impl Exact {
 fn matchings(run: &Run) -> Vec<Set> {
     let mut found: Vec<(Set, Set)> = vec![(0, 0)];
     for &(i, o) in &run.in_place {
+        let (i, o) = (i.index(), o.index());
         for k in 0..found.len() {
             let (from, to) = found[k];
             if from >> i & 1 == 0 && to >> o & 1 == 0 {
@@ -214,7 +215,7 @@ fn arena(
     problem: &Problem,
     values: impl Iterator<Item = ValueId>,
 ) -> impl Iterator<Item = ValueId> {
-    values.filter(|&v| problem.values[v as usize].home == Home::Arena)
+    values.filter(|&v| problem.values[v.index()].home == Home::Arena)
 }
 
 fn run(problem: &Problem, n: &Node) -> Run {
@@ -222,12 +223,12 @@ fn run(problem: &Problem, n: &Node) -> Run {
     let outputs = set(arena(problem, n.outputs.iter().copied()));
     let pair = |&(i, o): &(u32, u32)| (n.inputs[i as usize], n.outputs[o as usize]);
     let allowed = |&(i, o): &(ValueId, ValueId)| {
-        let (from, to) = (&problem.values[i as usize], &problem.values[o as usize]);
+        let (from, to) = (&problem.values[i.index()], &problem.values[o.index()]);
         let once = n.inputs.iter().filter(|&&v| v == i).count() == 1;
         from.bytes == to.bytes
             && from.bytes > 0
-            && inputs >> i & 1 == 1
-            && outputs >> o & 1 == 1
+            && inputs >> i.index() & 1 == 1
+            && outputs >> o.index() & 1 == 1
             && !from.wanted
             && once
     };

@@ -45,7 +45,7 @@ pub(crate) fn mirrored_of(seed: u64, kind: Kind) -> Problem {
         }
         inputs.dedup();
         let output = if s.below(100) < 25 && i > 0 {
-            b.arena(b.problem.values[made[i] as usize].bytes)
+            b.arena(b.problem.values[made[i].index()].bytes)
         } else {
             b.arena(unit * (1 + s.below(2000) as u64))
         };
@@ -55,16 +55,16 @@ pub(crate) fn mirrored_of(seed: u64, kind: Kind) -> Problem {
     }
     let mut gradients: Vec<Vec<ValueId>> = vec![Vec::new(); b.problem.values.len()];
     for (inputs, output) in layers[forward - nodes / 2..].iter().rev() {
-        let mut reads = gradients[*output as usize].clone();
+        let mut reads = gradients[output.index()].clone();
         let saved = inputs.iter().chain([output]);
         reads.extend(saved.filter(|_| s.below(100) < 60));
         let outputs: Vec<ValueId> = inputs
             .iter()
-            .map(|&v| b.arena(b.problem.values[v as usize].bytes))
+            .map(|&v| b.arena(b.problem.values[v.index()].bytes))
             .collect();
         run(&mut s, &mut b, &reads, &outputs, unit);
         for (&v, &gradient) in inputs.iter().zip(&outputs) {
-            gradients[v as usize].push(gradient);
+            gradients[v.index()].push(gradient);
         }
     }
     let last = b.problem.values.len() - 1;

@@ -21,7 +21,7 @@ pub(crate) fn chosen(family: &Family, problem: &Problem, budget: u64) -> Option<
 #[derive(Default)]
 pub(crate) struct Builder {
     pub(crate) problem: Problem,
-    cells: u32,
+    cells: usize,
 }
 
 impl Builder {
@@ -32,7 +32,7 @@ impl Builder {
             pin: Pin::Free,
             wanted: false,
         });
-        self.problem.values.len() as ValueId - 1
+        ValueId::new(self.problem.values.len() - 1)
     }
 
     pub(crate) fn arena(&mut self, bytes: u64) -> ValueId {
@@ -41,7 +41,7 @@ impl Builder {
 
     pub(crate) fn cell(&mut self) -> CellId {
         self.cells += 1;
-        self.cells - 1
+        CellId::new(self.cells - 1)
     }
 
     pub(crate) fn node(

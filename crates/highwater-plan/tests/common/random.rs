@@ -57,7 +57,7 @@ pub(crate) fn random(seed: u64, nodes: usize) -> Problem {
     } else {
         b.value(4, Home::External)
     };
-    b.problem.values[loss as usize].wanted = true;
+    b.problem.values[loss.index()].wanted = true;
     let last = *layers[nodes - 1]
         .outputs
         .first()
@@ -98,7 +98,7 @@ fn layer(s: &mut Source, b: &mut Builder, cells: &[CellId], values: &mut Vec<Val
         values[values.len() - 1 - back.min(values.len() - 1)]
     };
     let inputs: Vec<ValueId> = (0..=s.below(3)).map(|_| near(s, values)).collect();
-    let bytes = b.problem.values[inputs[0] as usize].bytes;
+    let bytes = b.problem.values[inputs[0].index()].bytes;
     let alike = s.chance(40) && bytes > 0;
     let first = if alike { bytes } else { s.bytes() };
     let mut outputs = vec![b.arena(first)];
@@ -139,7 +139,7 @@ fn layer(s: &mut Source, b: &mut Builder, cells: &[CellId], values: &mut Vec<Val
 
 /// In how many pieces a cell is updated.
 fn pieces(cell: CellId) -> u32 {
-    1 + cell % 3
+    1 + cell.index() as u32 % 3
 }
 
 /// Returns the gradients of cells if a guard is to look at all of them.
@@ -158,18 +158,18 @@ fn backward(
         let above = layer
             .outputs
             .iter()
-            .find_map(|&o| gradient[o as usize])
+            .find_map(|&o| gradient[o.index()])
             .unwrap_or(seed);
         let mut read = vec![above];
         read.extend(layer.inputs.iter().filter(|_| s.chance(70)));
         read.extend(layer.outputs.iter().filter(|_| s.chance(30)));
         for &v in &layer.inputs {
-            let bytes = b.problem.values[v as usize].bytes;
+            let bytes = b.problem.values[v.index()].bytes;
             let g = b.arena(bytes);
             let seconds = s.seconds();
             let node = b.node(&read, &[g], seconds);
             node.reads.extend(layer.cell.map(|c| (c, 0)));
-            let new = match gradient[v as usize] {
+            let new = match gradient[v.index()] {
                 Some(old) if old != g => {
                     let sum = b.arena(bytes);
                     let node = b.node(&[old, g], &[sum], 0.25);
@@ -178,12 +178,12 @@ fn backward(
                 }
                 _ => g,
             };
-            gradient[v as usize] = Some(new);
+            gradient[v.index()] = Some(new);
         }
         if let Some(cell) = layer.cell {
             let g = b.arena(700);
             b.node(&read, &[g], 1.0);
-            let slot = &mut total[cell as usize];
+            let slot = &mut total[cell.index()];
             *slot = Some(match *slot {
                 Some(old) => {
                     let sum = b.arena(700);
@@ -193,14 +193,14 @@ fn backward(
                 None => g,
             });
             let again = layers[..i].iter().any(|l| l.cell == Some(cell));
-            if let Some(g) = total[cell as usize].filter(|_| !again && !late) {
+            if let Some(g) = total[cell.index()].filter(|_| !again && !late) {
                 b.pieces(&[g], cell, 0.5, pieces(cell));
             }
         }
     }
     let gradients: Vec<(CellId, ValueId)> = cells
         .iter()
-        .filter_map(|&c| total[c as usize].map(|g| (c, g)))
+        .filter_map(|&c| total[c.index()].map(|g| (c, g)))
         .collect();
     for &(cell, g) in gradients.iter().filter(|_| late) {
         b.pieces(&[g], cell, 0.5, pieces(cell));
@@ -219,7 +219,7 @@ pub(crate) fn half_done(seed: u64, nodes: usize) -> Problem {
         node.done = true;
         let repeatable = node.effect == Effect::Repeatable;
         for &v in &node.outputs.clone() {
-            let value = &mut problem.values[v as usize];
+            let value = &mut problem.values[v.index()];
             if value.home == Home::Arena && (!repeatable || s.chance(60)) {
                 value.home = Home::Resident { offset };
                 offset += footprint(value.bytes) + 64 * s.below(3) as u64;

@@ -17,7 +17,7 @@ pub(crate) fn chain(nodes: usize) -> Problem {
         node.in_place.push((0, 0));
         last = next;
     }
-    b.problem.values[last as usize].wanted = true;
+    b.problem.values[last.index()].wanted = true;
     b.problem
 }
 
@@ -132,6 +132,6 @@ pub(crate) fn wide(nodes: usize) -> Problem {
         }
         open = next;
     }
-    b.problem.values[open[0] as usize].wanted = true;
+    b.problem.values[open[0].index()].wanted = true;
     b.problem
 }

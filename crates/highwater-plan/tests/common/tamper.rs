@@ -31,9 +31,9 @@ fn stays(problem: &Problem, plan: &Plan) -> Vec<Stay> {
     let mut all: Vec<Stay> = Vec::new();
     let mut open: Vec<Option<usize>> = vec![None; problem.values.len()];
     let end = plan.instructions.len();
-    for (value, v) in (0..).zip(&problem.values) {
+    for (value, v) in ValueId::numbered(&problem.values) {
         if let Home::Resident { offset } = v.home {
-            open[value as usize] = Some(all.len());
+            open[value.index()] = Some(all.len());
             let bytes = v.bytes;
             all.push(Stay {
                 value,
@@ -49,23 +49,23 @@ fn stays(problem: &Problem, plan: &Plan) -> Vec<Stay> {
     for (i, instruction) in plan.instructions.iter().enumerate() {
         match &instruction.action {
             Action::Free { value } => {
-                all[open[*value as usize].take().expect("there")].to = i;
+                all[open[value.index()].take().expect("there")].to = i;
             }
             Action::Run { node, outputs, .. } => {
-                let n = &problem.nodes[*node as usize];
+                let n = &problem.nodes[node.index()];
                 for (o, (&value, place)) in n.outputs.iter().zip(outputs).enumerate() {
                     let Some(offset) = *place else { continue };
-                    let bytes = problem.values[value as usize].bytes;
+                    let bytes = problem.values[value.index()].bytes;
                     let input = n.inputs.iter().find(|&&u| {
                         bytes > 0
-                            && open[u as usize]
+                            && open[u.index()]
                                 .is_some_and(|s| all[s].bytes == bytes && all[s].offset == offset)
                     });
                     if let Some(&u) = input {
-                        let s = open[u as usize].take().expect("just seen");
+                        let s = open[u.index()].take().expect("just seen");
                         (all[s].to, all[s].shared) = (i, true);
                     }
-                    open[value as usize] = Some(all.len());
+                    open[value.index()] = Some(all.len());
                     let (output, shared) = (Some(o), input.is_some());
                     all.push(Stay {
                         value,
@@ -149,7 +149,7 @@ impl Tamper {
     }
 
     fn reads(&self, i: usize, v: ValueId) -> bool {
-        node(&self.plan, i).is_some_and(|n| self.problem.nodes[n as usize].inputs.contains(&v))
+        node(&self.plan, i).is_some_and(|n| self.problem.nodes[n.index()].inputs.contains(&v))
     }
 
     /// A run moved away; its outputs are missing afterwards.
@@ -184,7 +184,7 @@ impl Tamper {
     fn once_twice(&mut self) -> Option<Plan> {
         let once = |&i: &usize| {
             node(&self.plan, i)
-                .is_some_and(|n| self.problem.nodes[n as usize].effect != Effect::Repeatable)
+                .is_some_and(|n| self.problem.nodes[n.index()].effect != Effect::Repeatable)
         };
         let list: Vec<usize> = (0..self.plan.instructions.len()).filter(once).collect();
         self.pick(&list).map(|i| self.twice(i))
@@ -221,7 +221,7 @@ impl Tamper {
     fn swapped(&mut self) -> Option<Plan> {
         let plain = |s: &Stay| {
             let n = node(&self.plan, s.from).expect("placed by a run");
-            !s.shared && s.bytes > 0 && self.problem.nodes[n as usize].in_place.is_empty()
+            !s.shared && s.bytes > 0 && self.problem.nodes[n.index()].in_place.is_empty()
         };
         let stays: Vec<Stay> = self.placed_stays().into_iter().filter(plain).collect();
         let (a, b) = (self.pick(&stays)?, self.pick(&stays)?);
@@ -249,17 +249,17 @@ impl Tamper {
             .runs()
             .into_iter()
             .filter(|&i| {
-                !self.problem.nodes[node(&self.plan, i).expect("a run") as usize]
+                !self.problem.nodes[node(&self.plan, i).expect("a run").index()]
                     .writes
                     .is_empty()
             })
             .collect();
         let update = self.pick(&updates)?;
-        let written = &self.problem.nodes[node(&self.plan, update)? as usize].writes;
+        let written = &self.problem.nodes[node(&self.plan, update)?.index()].writes;
         let makes = |&(cell, version): &(CellId, Version)| written.contains(&(cell, version + 1));
         let earlier = (0..update).rev().find(|&i| {
             node(&self.plan, i).is_some_and(|n| {
-                let n = &self.problem.nodes[n as usize];
+                let n = &self.problem.nodes[n.index()];
                 n.reads.iter().any(|read| written.contains(read)) || n.writes.iter().any(makes)
             })
         })?;
@@ -274,7 +274,7 @@ impl Tamper {
         let guard = self.pick(&guards)?;
         let write = self.runs().into_iter().find(|&i| {
             let n = node(&self.plan, i).expect("a run");
-            !self.problem.nodes[n as usize].writes.is_empty()
+            !self.problem.nodes[n.index()].writes.is_empty()
         })?;
         Some(self.moved(guard, write + 1))
     }

@@ -27,7 +27,7 @@ pub(crate) fn with_cells(problem: &Problem, tiers: Tiers, home: Option<Tier>) ->
         let largest = n
             .inputs
             .iter()
-            .map(|&v| problem.values[v as usize].bytes)
+            .map(|&v| problem.values[v.index()].bytes)
             .max();
         for write in &n.writes {
             bytes.insert(write.0, largest.unwrap_or(64).max(1));
@@ -40,13 +40,14 @@ pub(crate) fn with_cells(problem: &Problem, tiers: Tiers, home: Option<Tier>) ->
             pin: Pin::Free,
             wanted: false,
         });
-        tiered.values.len() as ValueId - 1
+        ValueId::new(tiered.values.len() - 1)
     };
     let cells: BTreeMap<CellId, [ValueId; 3]> = bytes
         .iter()
         .map(|(&cell, &bytes)| (cell, [add(bytes), add(bytes), add(bytes)]))
         .collect();
-    let mut fresh = cells.keys().copied().max().unwrap_or(0) + 1;
+    let last = cells.keys().last().map_or(0, |cell| cell.index());
+    let mut fresh = (last + 1..).map(CellId::new);
     for n in &mut tiered.nodes {
         let read = n.reads.iter().filter_map(|read| cells.get(&read.0));
         let read: Vec<ValueId> = read.map(|values| values[0]).collect();
@@ -57,8 +58,8 @@ pub(crate) fn with_cells(problem: &Problem, tiers: Tiers, home: Option<Tier>) ->
                 n.rewrites.push(n.inputs.len() as u32);
                 n.inputs.push(value);
             }
-            n.writes.extend([(fresh, 0), (fresh + 1, 0)]);
-            fresh += 2;
+            n.writes
+                .extend(fresh.by_ref().take(2).map(|cell| (cell, 0)));
         }
     }
     tiered

@@ -152,7 +152,7 @@ impl Engine {
     fn refusal(&self, state: &State, compiled: &Compiled, family: &Families) -> Error {
         let floor = family.floor(&compiled.problem);
         let (stated, tier) = self.refusing(state);
-        let node = |id: highwater_plan::NodeId| compiled.nodes.get(id as usize);
+        let node = |id: highwater_plan::NodeId| compiled.nodes.get(id.index());
         let at = floor
             .node
             .and_then(node)

@@ -236,7 +236,7 @@ impl Engine {
         }
         // Of a graph that was computed whole nothing is left.
         if !request.whole {
-            let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node as usize]);
+            let ran_nodes = ran.nodes.iter().map(|&node| compiled.nodes[node.index()]);
             let present = ran.present();
             let present = present.filter_map(|(id, offset)| Some((compiled.value(id)?, offset)));
             let (pending, memory) = (&mut state.pending, &state.memory);

@@ -43,7 +43,7 @@ pub(crate) enum Origin {
 impl Compiled {
     /// The graph's value, unless it is a cell.
     pub(crate) fn value(&self, id: plan::ValueId) -> Option<ValueId> {
-        match self.values[id as usize] {
+        match self.values[id.index()] {
             Origin::Value(value) => Some(value),
             Origin::Cell(_) => None,
         }
@@ -51,7 +51,7 @@ impl Compiled {
 
     /// The cell that a value of the problem stands for, if it does for one.
     pub(crate) fn cell(&self, id: plan::ValueId) -> Option<CellId> {
-        match self.values[id as usize] {
+        match self.values[id.index()] {
             Origin::Value(_) => None,
             Origin::Cell(cell) => Some(cell),
         }
@@ -444,7 +444,7 @@ impl Numbers {
     fn value(&mut self, id: ValueId) -> plan::ValueId {
         *self.values[id.index()].get_or_insert_with(|| {
             self.order.push(Origin::Value(id));
-            self.order.len() as plan::ValueId - 1
+            plan::ValueId::new(self.order.len() - 1)
         })
     }
 
@@ -452,7 +452,7 @@ impl Numbers {
     fn cell_value(&mut self, id: CellId) -> plan::ValueId {
         *self.cell_values.entry(id).or_insert_with(|| {
             self.order.push(Origin::Cell(id));
-            self.order.len() as plan::ValueId - 1
+            plan::ValueId::new(self.order.len() - 1)
         })
     }
 
@@ -462,7 +462,7 @@ impl Numbers {
         id: CellId,
         version: Version,
     ) -> (plan::CellId, plan::Version) {
-        let next = self.cells.len() as plan::CellId;
+        let next = plan::CellId::new(self.cells.len());
         let number = *self.cells.entry(id).or_insert(next);
         let in_memory = graph.cell(id).map(|cell| cell.evaluated);
         (number, version.since(in_memory.unwrap_or_default()))

@@ -25,32 +25,32 @@ impl Offsets {
     }
 
     pub(crate) fn get(&self, value: ValueId) -> Option<u64> {
-        self.0[value as usize]
+        self.0[value.index()]
     }
 
     /// Follows an instruction.
     pub(crate) fn apply(&mut self, compiled: &Compiled, action: &Action) {
         match action {
             Action::Run { node, outputs, .. } => {
-                let posed = &compiled.problem.nodes[*node as usize];
+                let posed = &compiled.problem.nodes[node.index()];
                 self.place(posed, outputs);
                 self.take_over(compiled, posed, outputs);
             }
             Action::Guard { .. } => {}
-            Action::Fetch { value, offset, .. } => self.0[*value as usize] = Some(*offset),
+            Action::Fetch { value, offset, .. } => self.0[value.index()] = Some(*offset),
             Action::Free { value } | Action::Evict { value, .. } => self.lose(*value),
         }
     }
 
     fn lose(&mut self, value: ValueId) {
-        self.0[value as usize] = None;
+        self.0[value.index()] = None;
     }
 
     /// A node's outputs get their places.
     pub(crate) fn place(&mut self, posed: &Node, offsets: &[Option<u64>]) {
         for (&value, offset) in posed.outputs.iter().zip(offsets) {
             if offset.is_some() {
-                self.0[value as usize] = *offset;
+                self.0[value.index()] = *offset;
             }
         }
     }
@@ -59,7 +59,7 @@ impl Offsets {
     pub(crate) fn take_over(&mut self, compiled: &Compiled, posed: &Node, offsets: &[Option<u64>]) {
         for (&value, offset) in posed.outputs.iter().zip(offsets) {
             let Some(offset) = offset else { continue };
-            let bytes = compiled.problem.values[value as usize].bytes;
+            let bytes = compiled.problem.values[value.index()].bytes;
             let pairs = posed.in_place.iter();
             let taken = pairs.filter(|&&(_, o)| posed.outputs[o as usize] == value);
             for &(i, _) in taken {

@@ -430,24 +430,29 @@ fn bytes(problem: &Problem) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater_plan::{Node, Pin, Value};
+    use highwater_plan::{Node, Pin, Value, ValueId};
+
+    fn node(inputs: &[usize], outputs: &[usize]) -> Node {
+        let ids = |list: &[usize]| -> Vec<_> { list.iter().copied().map(ValueId::new).collect() };
+        Node::new(&ids(inputs), &ids(outputs), 1.0)
+    }
 
     /// Values that each other one makes, and that are read again the other way round: as many of them
     /// as a sequence is long.
-    fn unrolled(length: u32, bytes: u64) -> Arc<Problem> {
+    fn unrolled(length: usize, bytes: u64) -> Arc<Problem> {
         let value = |home| Value {
             bytes,
             home,
             pin: Pin::Free,
             wanted: false,
         };
-        let mut values = vec![value(Home::Arena); 2 * length as usize];
+        let mut values = vec![value(Home::Arena); 2 * length];
         values[0] = value(Home::External);
-        let forward = (1..length).map(|v| Node::new(&[v - 1], &[v], 1.0));
-        let gradient = |v: u32| 2 * length - 1 - v;
+        let forward = (1..length).map(|v| node(&[v - 1], &[v]));
+        let gradient = |v: usize| 2 * length - 1 - v;
         let backward = (0..length).rev().map(|v| match v + 1 {
-            last if last == length => Node::new(&[v], &[gradient(v)], 1.0),
-            next => Node::new(&[v, gradient(next)], &[gradient(v)], 1.0),
+            last if last == length => node(&[v], &[gradient(v)]),
+            next => node(&[v, gradient(next)], &[gradient(v)]),
         });
         Arc::new(Problem {
             nodes: forward.chain(backward).collect(),

@@ -19,11 +19,8 @@ impl Until {
     /// Where a run may stop that is to produce some of the graph's values, and every effect. What
     /// earlier runs produced was moved to where it is to be.
     pub(crate) fn of(compiled: &Compiled, ids: &BTreeSet<ValueId>) -> Self {
-        let nodes = || {
-            (0..)
-                .zip(&compiled.problem.nodes)
-                .filter(|(_, node)| !node.done)
-        };
+        let nodes =
+            || plan::NodeId::numbered(&compiled.problem.nodes).filter(|(_, node)| !node.done);
         let made = nodes().flat_map(|(_, node)| node.outputs.iter().copied());
         let is_wanted = |&value: &plan::ValueId| {
             let value = compiled.value(value);
@@ -43,7 +40,7 @@ impl Until {
     pub(crate) fn note(&mut self, compiled: &Compiled, action: &Action) {
         if let Action::Run { node, .. } | Action::Guard { node } = action {
             self.nodes.remove(node);
-            for output in &compiled.problem.nodes[*node as usize].outputs {
+            for output in &compiled.problem.nodes[node.index()].outputs {
                 self.values.remove(output);
             }
         }
@@ -80,12 +77,12 @@ impl Ran {
         compiled: &'a Compiled,
     ) -> impl Iterator<Item = (&'a Work, f64)> {
         let runs = self.nodes.iter().zip(&self.seconds).zip(&self.left_out);
-        let soft = |node: u32| compiled.problem.nodes[node as usize].soft;
+        let soft = |node: plan::NodeId| compiled.problem.nodes[node.index()].soft;
         let runs = runs.filter(move |((node, _), _)| !soft(**node));
         runs.map(|((&node, &seconds), &left_out)| {
-            let mut variants = compiled.variants[node as usize].iter();
+            let mut variants = compiled.variants[node.index()].iter();
             let variant = variants.find(|(mask, _)| *mask == left_out);
-            let work = variant.map_or(&compiled.work[node as usize], |(_, work)| work);
+            let work = variant.map_or(&compiled.work[node.index()], |(_, work)| work);
             (work, seconds)
         })
     }
@@ -96,7 +93,7 @@ impl Ran {
         for instruction in &plan.instructions {
             all += match &instruction.action {
                 Action::Run { node, outputs, .. } => problem.run_seconds(*node, outputs),
-                Action::Guard { node } => problem.nodes[*node as usize].seconds,
+                Action::Guard { node } => problem.nodes[node.index()].seconds,
                 _ => 0.0,
             };
         }
@@ -104,14 +101,14 @@ impl Ran {
             return 0.0;
         }
         for (&node, left_out) in self.nodes.iter().zip(&self.left_out) {
-            some += problem.nodes[node as usize].seconds_without(|o| left_out >> o & 1 == 1);
+            some += problem.nodes[node.index()].seconds_without(|o| left_out >> o & 1 == 1);
         }
         (plan.seconds - all) * (some / all).min(1.0)
     }
 
     /// The problem's values that are in the arena now, with their offsets.
     pub(crate) fn present(&self) -> impl Iterator<Item = (plan::ValueId, u64)> {
-        let values = (0..).zip(self.offsets.all());
+        let values = plan::ValueId::numbered(self.offsets.all());
         values.filter_map(|(value, offset)| Some((value, (*offset)?)))
     }
 }

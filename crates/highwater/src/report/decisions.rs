@@ -40,7 +40,7 @@ pub(super) fn decisions(graph: &Graph, compiled: &Compiled, plan: &Plan) -> Vec<
     let mut groups: BTreeMap<Alike, (Vec<highwater_plan::Decision>, BTreeSet<u32>)> =
         BTreeMap::new();
     for decision in highwater_plan::explain(&compiled.problem, plan) {
-        let id = compiled.nodes[decision.node as usize];
+        let id = compiled.nodes[decision.node.index()];
         let node = graph.node(id);
         let (pattern, number) = names::pattern(&node.site.module);
         let from = match decision.choice {

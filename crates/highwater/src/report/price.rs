@@ -72,9 +72,9 @@ pub(super) fn price_of_runs(plan: &Plan, compiled: &Compiled, ran: &Ran) -> Pric
     let nodes = &compiled.problem.nodes;
     let mut seen: Vec<bool> = nodes.iter().map(|node| node.done).collect();
     for (&node, &left_out) in ran.nodes.iter().zip(&ran.left_out) {
-        let seconds = nodes[node as usize].seconds_without(|o| left_out >> o & 1 == 1);
+        let seconds = nodes[node.index()].seconds_without(|o| left_out >> o & 1 == 1);
         price.seconds_per_step += seconds;
-        if std::mem::replace(&mut seen[node as usize], true) {
+        if std::mem::replace(&mut seen[node.index()], true) {
             price.recomputed_nodes += 1;
             price.recompute_seconds += seconds;
         }

@@ -115,7 +115,7 @@ impl Scene {
 
     /// A node of the problem: operation, module, source line.
     pub(super) fn describe(&self, node: Option<plan::NodeId>) -> String {
-        let made = node.and_then(|node| self.nodes.get(node as usize));
+        let made = node.and_then(|node| self.nodes.get(node.index()));
         made.map_or_else(String::new, |made| describe_at(made.op, &made.site))
     }
 
@@ -133,7 +133,7 @@ impl Scene {
             }
         }
         for &(id, bytes) in moment.values {
-            match &self.values[id as usize] {
+            match &self.values[id.index()] {
                 Label::Value(category, made) => sums.made(*category, made.as_ref(), bytes),
                 Label::Cell(category, layer) => {
                     let category = category.to_string();
@@ -145,7 +145,7 @@ impl Scene {
             }
         }
         if moment.scratch_bytes > 0 {
-            let made = moment.node.and_then(|node| self.nodes.get(node as usize));
+            let made = moment.node.and_then(|node| self.nodes.get(node.index()));
             let op = made.map_or("", |made| made.op);
             let category = Category::Workspace.to_string();
             let what = format!("{category} of {op}");

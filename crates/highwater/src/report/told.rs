@@ -161,7 +161,7 @@ fn saved_bytes(graph: &Graph, compiled: &Compiled) -> u64 {
     });
     values
         .filter(|&value| saved.contains(value))
-        .map(|&value| &compiled.problem.values[value as usize])
+        .map(|&value| &compiled.problem.values[value.index()])
         .filter(|value| value.home != Home::External)
         .map(|value| value.bytes)
         .sum()

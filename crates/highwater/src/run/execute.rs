@@ -189,9 +189,9 @@ impl<'a> Run<'a> {
         offsets: &[Option<u64>],
         scratch: Option<u64>,
     ) -> Result<(), Stopped> {
-        let posed = &self.compiled.problem.nodes[id as usize];
-        let node = self.machine.graph.node(self.compiled.nodes[id as usize]);
-        let again = std::mem::replace(&mut self.once[id as usize], true) || posed.done;
+        let posed = &self.compiled.problem.nodes[id.index()];
+        let node = self.machine.graph.node(self.compiled.nodes[id.index()]);
+        let again = std::mem::replace(&mut self.once[id.index()], true) || posed.done;
         self.ran.offsets.place(posed, offsets);
         let skipped = self.ran.skipped.is_some() && node.is_update();
         self.wrote |= !node.writes.is_empty() && !skipped;
@@ -340,7 +340,7 @@ impl<'a> Run<'a> {
             return Some(Ok((storage.address(), storage.bytes())));
         }
         let offset = self.ran.offsets.get(id)?;
-        let bytes = self.compiled.problem.values[id as usize].bytes;
+        let bytes = self.compiled.problem.values[id.index()].bytes;
         Some(self.arena(offset, bytes).map(|address| (address, bytes)))
     }
 
@@ -365,7 +365,7 @@ impl<'a> Run<'a> {
                 Memory::LeftOut
             } else {
                 let offset = self.ran.offsets.get(id).ok_or_else(absent)?;
-                let bytes = self.compiled.problem.values[id as usize].bytes;
+                let bytes = self.compiled.problem.values[id.index()].bytes;
                 at(self.arena(offset, bytes)?, bytes)
             };
             let spec = self.machine.graph.value(value).spec.clone();

@@ -141,7 +141,7 @@ impl<'a> Transfers<'a> {
             offsets.apply(compiled, &instruction.action);
             let offset = if fetch { offsets.get(value) } else { before };
             let absent = || Error::Internal("the plan moves a value that is not there".into());
-            let bytes = compiled.problem.values[value as usize].bytes;
+            let bytes = compiled.problem.values[value.index()].bytes;
             let memory = Stretch::of(machine, offset.ok_or_else(absent)?, bytes)?;
             let stored = match compiled.cell(value) {
                 Some(id) => {
@@ -275,7 +275,7 @@ impl Areas {
                     tier,
                     place: Some(place),
                 } if tier == below.tier() => {
-                    let bytes = compiled.problem.values[value as usize].bytes;
+                    let bytes = compiled.problem.values[value.index()].bytes;
                     place + footprint_on(tier, bytes)
                 }
                 _ => 0,
@@ -303,7 +303,7 @@ impl Areas {
                 capacity: bytes,
             },
             tag: Tag {
-                cell: NO_CELL + u64::from(value),
+                cell: NO_CELL + value.index() as u64,
                 version: self.run << 32 | u64::from(index),
             },
         })

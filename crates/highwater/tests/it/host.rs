@@ -4,7 +4,7 @@
 use crate::models::{Layers, Model, SKIPS, SMALL_GPT, UNET};
 use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run, train};
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, clip_grad_norm_};
-use highwater::plan::{Plan, Problem, Tier};
+use highwater::plan::{Plan, Problem, Tier, ValueId};
 use highwater::{Builder, Engine, Error, Parameter, Result, TierUses};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -433,6 +433,6 @@ fn a_forecast_tells_of_host_memory() {
     assert!(ran.peak_bytes <= rooms.device && ran.budget_bytes == rooms.device);
     assert!(ran.host_bytes > 0 && ran.host_bytes_read > 0 && ran.host_bytes_written > 0);
     assert_eq!((ran.disk_bytes, ran.bytes_read), (0, 0));
-    let on_host = |home: &&(u32, Option<Tier>)| home.1 == Some(Tier::Host);
+    let on_host = |home: &&(ValueId, Option<Tier>)| home.1 == Some(Tier::Host);
     assert!(ran.plan.homes.iter().any(|home| on_host(&home)));
 }

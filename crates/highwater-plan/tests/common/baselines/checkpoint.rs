@@ -20,7 +20,7 @@ pub(crate) fn runs(sample: &Sample, blocks: usize) -> Vec<NodeId> {
     let mut runs = Vec::new();
     for n in 0..sample.problem.nodes.len() {
         runs.extend(replays.remove(&n).unwrap_or_default());
-        runs.push(n as NodeId);
+        runs.push(NodeId::new(n));
     }
     runs
 }
@@ -34,9 +34,9 @@ fn replay(
 ) -> Option<(usize, Vec<NodeId>)> {
     let nodes = &sample.problem.nodes;
     let forward = |&r: &usize| (end..sample.turn).contains(&r);
-    let kept = |v: ValueId| readers[v as usize].iter().any(forward);
+    let kept = |v: ValueId| readers[v.index()].iter().any(forward);
     let backward = |v: ValueId| {
-        readers[v as usize]
+        readers[v.index()]
             .iter()
             .copied()
             .find(|&r| r >= sample.turn)
@@ -44,19 +44,19 @@ fn replay(
     let mut missing = vec![false; sample.problem.values.len()];
     let mut trigger = None;
     for &v in nodes[start..end].iter().flat_map(|n| &n.outputs) {
-        let arena = sample.problem.values[v as usize].home == Home::Arena;
+        let arena = sample.problem.values[v.index()].home == Home::Arena;
         if let Some(reader) = backward(v).filter(|_| arena && !kept(v)) {
-            missing[v as usize] = true;
+            missing[v.index()] = true;
             trigger = Some(trigger.map_or(reader, |t: usize| t.min(reader)));
         }
     }
     let mut again = Vec::new();
     for n in (start..end).rev() {
-        let makes = nodes[n].outputs.iter().any(|&v| missing[v as usize]);
+        let makes = nodes[n].outputs.iter().any(|&v| missing[v.index()]);
         if makes {
-            again.push(n as NodeId);
+            again.push(NodeId::new(n));
             for &v in nodes[n].inputs.iter().filter(|&&v| !kept(v)) {
-                missing[v as usize] = true;
+                missing[v.index()] = true;
             }
         }
     }
@@ -68,9 +68,7 @@ fn replay(
 pub(crate) fn readers(problem: &Problem) -> Vec<Vec<usize>> {
     let mut readers = vec![Vec::new(); problem.values.len()];
     for (n, node) in problem.nodes.iter().enumerate() {
-        node.inputs
-            .iter()
-            .for_each(|&v| readers[v as usize].push(n));
+        node.inputs.iter().for_each(|&v| readers[v.index()].push(n));
     }
     readers
 }

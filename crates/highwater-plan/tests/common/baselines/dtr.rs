@@ -38,7 +38,7 @@ pub(crate) fn runs(problem: &Problem, budget: u64) -> Option<Vec<NodeId>> {
     for (n, node) in problem.nodes.iter().enumerate() {
         node.outputs
             .iter()
-            .for_each(|&v| producer[v as usize] = Some(n));
+            .for_each(|&v| producer[v.index()] = Some(n));
     }
     let readers = readers(problem);
     let left = |(v, r): (&Value, &Vec<usize>)| r.len() + usize::from(v.wanted);
@@ -79,11 +79,11 @@ impl Dtr<'_> {
         }
         for n in (0..self.problem.nodes.len()).rev().filter(|&n| self.ran[n]) {
             let node = &self.problem.nodes[n];
-            let missing = |&v: &ValueId| !self.present[v as usize] && self.useful[v as usize];
+            let missing = |&v: &ValueId| !self.present[v.index()] && self.useful[v.index()];
             if node.outputs.iter().any(missing) {
                 node.inputs
                     .iter()
-                    .for_each(|&v| self.useful[v as usize] = true);
+                    .for_each(|&v| self.useful[v.index()] = true);
             }
         }
     }
@@ -101,7 +101,7 @@ impl Dtr<'_> {
     /// Runs a node: for the first time, or for one of its values.
     fn run(&mut self, n: usize, target: Option<usize>) -> Option<()> {
         let node = &self.problem.nodes[n];
-        let mut inputs: Vec<usize> = node.inputs.iter().map(|&v| v as usize).collect();
+        let mut inputs: Vec<usize> = node.inputs.iter().map(|&v| v.index()).collect();
         inputs.sort_by_key(|&v| (self.producer[v], v));
         for &v in &inputs {
             self.lock(v)?;
@@ -129,13 +129,13 @@ impl Dtr<'_> {
         if self.stale[n] {
             return None;
         }
-        let outputs = node.outputs.iter().map(|&v| v as usize);
+        let outputs = node.outputs.iter().map(|&v| v.index());
         let fresh: Vec<usize> = outputs.filter(|&v| !self.present[v]).collect();
         let taken = self.taken(n, &fresh);
         let new = fresh.iter().filter(|&&v| taken.iter().all(|t| t.1 != v));
         let bytes: u64 = new.map(|&v| self.size(v)).sum();
         self.make_room(bytes + footprint(node.scratch_bytes))?;
-        self.runs.push(n as NodeId);
+        self.runs.push(NodeId::new(n));
         if self.runs.len() > THRASHING * self.problem.nodes.len() {
             return None;
         }
@@ -177,8 +177,8 @@ impl Dtr<'_> {
         let mut taken: Vec<(usize, usize)> = Vec::new();
         for &(i, o) in &node.in_place {
             let (i, o) = (
-                node.inputs[i as usize] as usize,
-                node.outputs[o as usize] as usize,
+                node.inputs[i as usize].index(),
+                node.outputs[o as usize].index(),
             );
             let alike = self.problem.values[i].bytes == self.problem.values[o].bytes;
             let goes = self.left[i] == 0 && self.locks[i] == 1 && self.arena(i) && self.arena(o);
@@ -222,7 +222,7 @@ impl Dtr<'_> {
 
     /// The nodes that ran, and made what a node reads and is no longer there.
     fn above(&self, n: usize) -> Vec<usize> {
-        let inputs = self.problem.nodes[n].inputs.iter().map(|&v| v as usize);
+        let inputs = self.problem.nodes[n].inputs.iter().map(|&v| v.index());
         let gone = inputs.filter(|&v| !self.present[v]);
         gone.filter_map(|v| self.producer[v]).collect()
     }
@@ -230,11 +230,11 @@ impl Dtr<'_> {
     /// The nodes that read what a node makes, and whose outputs have to be made again.
     fn below(&self, n: usize) -> Vec<usize> {
         let outputs = self.problem.nodes[n].outputs.iter();
-        let readers = outputs.flat_map(|&v| &self.readers[v as usize]).copied();
+        let readers = outputs.flat_map(|&v| &self.readers[v.index()]).copied();
         let missing = |v: usize| !self.present[v] && self.useful[v];
         let again = |&r: &usize| {
             let outputs = &self.problem.nodes[r].outputs;
-            self.ran[r] && outputs.iter().any(|&v| missing(v as usize))
+            self.ran[r] && outputs.iter().any(|&v| missing(v.index()))
         };
         readers.filter(again).collect()
     }

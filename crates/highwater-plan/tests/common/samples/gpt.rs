@@ -44,7 +44,7 @@ impl Gpt {
         let moved: u64 = i
             .iter()
             .chain(&outs)
-            .map(|&v| values[v as usize].bytes)
+            .map(|&v| values[v.index()].bytes)
             .sum();
         let node = self.b.node(i, &outs, moved as f64 / BANDWIDTH);
         node.reads.extend(cell.map(|c| (c, 0)));
@@ -62,7 +62,7 @@ impl Gpt {
     }
 
     fn update(&mut self, gradient: ValueId, cell: CellId) {
-        let bytes = self.b.problem.values[gradient as usize].bytes;
+        let bytes = self.b.problem.values[gradient.index()].bytes;
         self.b
             .update(&[gradient], cell, 7.0 * bytes as f64 / BANDWIDTH);
     }
@@ -199,7 +199,7 @@ pub(crate) fn gpt(name: &'static str, shape: Shape) -> Sample {
     let h = g.map(&[x], &[u, tokens * 4, tokens * 4], Some(last));
     let turn = g.b.problem.nodes.len();
     let loss = g.b.value(4, Home::External);
-    g.b.problem.values[loss as usize].wanted = true;
+    g.b.problem.values[loss.index()].wanted = true;
     let (dh, dw) = (g.b.arena(u), g.b.arena(4 * width * vocabulary));
     let flops = 6.0 * (tokens * width * vocabulary) as f64;
     let node = g.b.node(&[h[0], ids], &[loss, dh, dw], flops / FLOPS);

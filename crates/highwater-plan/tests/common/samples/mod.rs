@@ -35,16 +35,16 @@ impl Sample {
     fn new(name: &'static str, problem: Problem, blocks: Vec<Range<usize>>, turn: usize) -> Sample {
         let mut read = vec![false; problem.values.len()];
         for n in &problem.nodes[turn..] {
-            n.inputs.iter().for_each(|&v| read[v as usize] = true);
+            n.inputs.iter().for_each(|&v| read[v.index()] = true);
         }
         let forward = problem.nodes[..turn].iter();
         let saved = forward
             .flat_map(|n| &n.outputs)
-            .filter(|&&v| read[v as usize] && problem.values[v as usize].home == Home::Arena);
+            .filter(|&&v| read[v.index()] && problem.values[v.index()].home == Home::Arena);
         Sample {
             name,
             saved_bytes: saved
-                .map(|&v| footprint(problem.values[v as usize].bytes))
+                .map(|&v| footprint(problem.values[v.index()].bytes))
                 .sum(),
             blocks,
             problem,

@@ -19,7 +19,7 @@ pub(crate) fn tangle(name: &'static str, nodes: usize, reach: usize) -> Sample {
             .inputs
             .iter()
             .chain(&n.outputs)
-            .map(|&v| bytes[v as usize])
+            .map(|&v| bytes[v.index()])
             .sum();
         n.seconds *= 0.1 * moved as f64 / super::BANDWIDTH;
     }

@@ -59,7 +59,7 @@ impl Tape {
     }
 
     pub(crate) fn bytes(&self, v: ValueId) -> u64 {
-        self.b.problem.values[v as usize].bytes
+        self.b.problem.values[v.index()].bytes
     }
 
     /// What `f` adds is a block.
@@ -223,14 +223,14 @@ impl Tape {
     pub(crate) fn loss(&mut self, x: ValueId, flops: f64, weight: Weight, scratch: u64) {
         self.turn = self.b.problem.nodes.len();
         let loss = self.b.value(4, Home::External);
-        self.b.problem.values[loss as usize].wanted = true;
+        self.b.problem.values[loss.index()].wanted = true;
         let (dx, dw) = (self.b.arena(self.bytes(x)), self.b.arena(weight.bytes));
         let node = self.b.node(&[x], &[loss, dx, dw], 3.0 * flops / FLOPS);
         node.reads.push((weight.cell, 0));
         node.scratch_bytes = scratch;
         self.losses.push(loss);
         self.contribute(x, dx);
-        self.uses[weight.cell as usize].0 += 1;
+        self.uses[weight.cell.index()].0 += 1;
         self.learn(weight, dw);
     }
 
@@ -238,7 +238,7 @@ impl Tape {
     pub(crate) fn finish(mut self, name: &'static str) -> Sample {
         self.b.guard(&self.losses.clone());
         for layer in std::mem::take(&mut self.layers).into_iter().rev() {
-            let at = layer.output as usize;
+            let at = layer.output.index();
             if let Some(dy) = self.gradients.get(at).copied().flatten() {
                 self.back(&layer, dy);
             }
@@ -295,13 +295,13 @@ impl Tape {
     }
 
     fn differentiable(&self, v: ValueId) -> bool {
-        self.b.problem.values[v as usize].home == Home::Arena
+        self.b.problem.values[v.index()].home == Home::Arena
     }
 
     fn gradient(&mut self, v: ValueId) -> &mut Option<ValueId> {
-        let more = (v as usize + 1).saturating_sub(self.gradients.len());
+        let more = (v.index() + 1).saturating_sub(self.gradients.len());
         self.gradients.extend(vec![None; more]);
-        &mut self.gradients[v as usize]
+        &mut self.gradients[v.index()]
     }
 
     fn contribute(&mut self, v: ValueId, new: ValueId) {
@@ -335,9 +335,9 @@ impl Tape {
 
     /// Adds a gradient to a weight's, and updates it where it was the last.
     fn learn(&mut self, weight: Weight, new: ValueId) {
-        let (left, old) = self.uses[weight.cell as usize];
+        let (left, old) = self.uses[weight.cell.index()];
         let sum = old.map_or(new, |old| self.sum(old, new));
-        self.uses[weight.cell as usize] = (left - 1, Some(sum));
+        self.uses[weight.cell.index()] = (left - 1, Some(sum));
         if left == 1 {
             let seconds = 7.0 * self.moving(&[sum], 0);
             self.b.update(&[sum], weight.cell, seconds);
@@ -365,7 +365,7 @@ impl Tape {
             Back::Through | Back::Parts => None,
         };
         if let Some(weight) = weight {
-            self.uses[weight.cell as usize].0 += 1;
+            self.uses[weight.cell.index()].0 += 1;
         }
         self.layers.push(Layer {
             inputs: inputs.to_vec(),
