@@ -877,7 +877,7 @@ fn a_run_goes_on_from_its_state() {
 #[test]
 fn evaluation_mode_draws_no_random_numbers() {
     let engine = engine();
-    let dropout = highwater::nn::Dropout::new(0.5);
+    let dropout = highwater::nn::Dropout::new(0.5).unwrap();
     let x = engine.tensor(&[1.0; 64], [64]).unwrap();
     let ones = |x: &Tensor| values(x).iter().filter(|&&x| x == 1.0).count();
     assert_eq!(ones(&dropout.forward(&x).unwrap()), 0);
