@@ -119,7 +119,8 @@ fn check_settings(settings: &[(&str, f64, f64)], location: Location) -> Result<(
             } else {
                 String::new()
             };
-            let message = format!("{name} must be a number from 0 up{most}, not {value}");
+            let message =
+                format!("optimizer: {name} must be a number from 0 up{most}, not {value}");
             return Err(usage_error(message, location));
         }
     }
