@@ -16,29 +16,20 @@ the exit code is 1 if anything was wrong. `--work FOLDER` should be on a disk if
 import argparse
 import hashlib
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from launch import launch
+
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 TIMES = [1.0, 1.02, 1.1, 1.5, 4.0]
 PLENTY = 1 << 30
-# Runs a program and tells its exit code and the most memory that it took, in KiB. A small process of its
-# own, since the system counts what the parent had towards a child's peak.
-LAUNCH = """
-import os, sys
-pid = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
-_, status, usage = os.wait4(pid, 0)
-with open(sys.argv[1], "w") as out:
-    print(os.waitstatus_to_exitcode(status), usage.ru_maxrss, file=out)
-"""
 
 
 def tensors(config: dict) -> dict[str, list[int]]:
@@ -202,12 +193,10 @@ class Case:
         """Exit code, what was said on each stream, and the most memory, of the program."""
         if self.told:
             print(f"in {self.folder}: highwater {' '.join(words)}", flush=True)
-        said, news, usage = (self.folder / name for name in ("said", "news", "usage"))
-        launch = [sys.executable, "-I", "-S", "-c", LAUNCH, usage, self.program, *words]
+        said, news = self.folder / "said", self.folder / "news"
         with open(said, "w") as out, open(news, "w") as err:
-            subprocess.run(launch, stdout=out, stderr=err, cwd=self.folder, check=True)
-        code, taken = map(int, usage.read_text().split())
-        return code, said.read_text(), news.read_text(), taken << 10
+            code, taken = launch(self.program, words, self.folder, out, err)
+        return code, said.read_text(), news.read_text(), taken
 
     def plan(self) -> int:
         code, said, news, _ = self.call(["plan", *self.flags, "--memory", f"{PLENTY}", "--json"])

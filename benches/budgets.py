@@ -16,13 +16,13 @@ machine should have nothing else to do. Needs only Python.
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from launch import launch
 from predict import ROOT, highwater, write_tokens
 
 PLENTY = "64GiB"
@@ -35,20 +35,19 @@ def planned(program: Path, flags: list[str], memory: str, policy: str) -> dict:
 
 def run(program: Path, flags: list[str], memory: str, steps: int, out: Path) -> dict:
     """One run: its seconds per step, what was predicted, and its peak."""
-    words = ["train", *flags, "--memory", memory, "--steps", str(steps), "--out", str(out)]
-    child = subprocess.Popen(
-        [program, *words, "--force", "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT
-    )
-    _, status, usage = os.wait4(child.pid, 0)
-    if os.waitstatus_to_exitcode(status):
-        sys.exit(f"{memory}: {child.stderr.read().decode()}")
+    words = ["train", *flags, "--memory", memory, "--steps", str(steps), "--out", str(out), "--force", "--json"]
+    with tempfile.TemporaryFile("w+") as news:
+        code, peak = launch(program, words, ROOT, subprocess.DEVNULL, news)
+        if code:
+            news.seek(0)
+            sys.exit(f"{memory}: {news.read()}")
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     settled = records[3:] or records[-1:]
     return {
         "seconds": statistics.median(record["seconds"] for record in settled),
         "predicted": records[-1]["predicted_seconds"],
         "recomputed": records[-1]["recomputed_nodes"],
-        "peak": usage.ru_maxrss << 10,
+        "peak": peak,
     }
 
 

@@ -263,8 +263,23 @@ impl From<ConfigError> for Failure {
         match error {
             ConfigError::Files(error) => error.into(),
             error @ ConfigError::UnknownPreset { .. } => Self::new(Code::Usage, error).id("HW1032"),
-            error => Self::new(Code::Usage, error).id("HW1033"),
+            error => {
+                let hint = what_to_do(&error);
+                Self::new(Code::Usage, error).id("HW1033").hint(hint)
+            }
         }
+    }
+}
+
+/// What to do about a model that is not possible here.
+fn what_to_do(error: &ConfigError) -> &'static str {
+    match error {
+        ConfigError::File { problem, .. } => what_to_do(problem),
+        ConfigError::Unsupported { .. } => "take a GPT-2 that has it so; others are not built here",
+        ConfigError::Range { .. } => {
+            "correct it if it is a slip, or take a model within that limit"
+        }
+        _ => "fetch the model's config.json again, or correct it",
     }
 }
 

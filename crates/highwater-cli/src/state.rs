@@ -116,7 +116,7 @@ pub fn load(
         "",
     )?;
     let counters = counters(files, &saved)?;
-    session.optimizer.set_steps(counters.optimizer_steps);
+    session.optimizer.set_steps(counters.optimizer_steps)?;
     session
         .engine
         .set_rng_state(counters.seed, counters.random_offset);

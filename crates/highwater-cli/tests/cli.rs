@@ -94,6 +94,39 @@ fn wrong_usage_is_told_before_anything_is_made() {
 }
 
 #[test]
+fn models_that_cannot_be_are_refused_before_they_are_planned() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("m")).unwrap();
+    for (fields, expected) in [
+        (
+            r#""n_layer": 9223372036854775808"#,
+            "`n_layer` is 9223372036854775808; expected a number from 1 to 1024",
+        ),
+        (
+            r#""n_embd": 65536, "n_head": 256, "n_layer": 1000"#,
+            "`n_embd` is 65536; expected less",
+        ),
+        (
+            r#""n_embd": 1024, "n_head": 2"#,
+            "`n_head` is 2; expected a divisor of n_embd, 1024, of at least 4",
+        ),
+        (r#""n_head": 0"#, "`n_head` is 0; expected a number from 1"),
+        (
+            r#""n_positions": [[1024]]"#,
+            "`n_positions`: invalid type: sequence; expected a whole number",
+        ),
+    ] {
+        let config = format!(r#"{{"model_type": "gpt2", {fields}}}"#);
+        std::fs::write(dir.path().join("m/config.json"), config).unwrap();
+        let (code, results, news) = highwater(dir.path(), "plan --model m");
+        assert_eq!((code, results.as_str()), (2, ""), "{news}");
+        for part in ["error[HW1033]: m/config.json: ", expected, "\nhint: "] {
+            assert!(news.contains(part), "{part}: {news}");
+        }
+    }
+}
+
+#[test]
 fn failures_are_told_to_programs_too() {
     let dir = tempfile::tempdir().unwrap();
     for (line, exit_code, code, said) in [

@@ -95,7 +95,7 @@ impl Run {
     fn load(&mut self, files: &dyn Files, steps: u64) {
         read_tensors(files, Path::new(MODEL), &self.model.named_parameters(), "").unwrap();
         read_tensors(files, Path::new(MOMENTS), &self.optimizer.state_dict(), "").unwrap();
-        self.optimizer.set_steps(steps);
+        self.optimizer.set_steps(steps).unwrap();
     }
 }
 

@@ -1,6 +1,9 @@
 //! GPT-2's configuration: Hugging Face's `config.json`, presets, and what follows from it.
 
-use std::fmt;
+mod limits;
+
+pub use limits::{HEAD_WIDTH_MAX, PARAMETERS_MAX};
+
 use std::path::{Path, PathBuf};
 
 use highwater_memory::{Files, FilesError};
@@ -10,18 +13,8 @@ use serde_json::{Map, Value};
 
 /// The largest `config.json` that is read, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// The most parameters that a configuration may have.
-pub const PARAMETERS_MAX: u64 = 1 << 40;
-
-/// The extents that a configuration may have, checked before anything is allocated for them.
-const LIMITS: [(&str, usize); 6] = [
-    ("vocab_size", 1 << 22),
-    ("n_positions", 1 << 20),
-    ("n_embd", 1 << 16),
-    ("n_layer", 1 << 10),
-    ("n_head", 1 << 12),
-    ("n_inner", 1 << 18),
-];
+/// How much is told of a value that is not what it should be, in characters.
+const TOLD: usize = 60;
 
 /// The built-in configurations, smallest first.
 pub const PRESETS: [&str; 5] = ["gpt2-nano", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"];
@@ -281,85 +274,6 @@ impl Gpt2Config {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Checks that this is a model that can be built: extents in range, and no switch that would
-    /// make it another model.
-    ///
-    /// # Errors
-    /// [`ConfigError::Range`] or [`ConfigError::Unsupported`] for the first field at fault.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        self.validate_family()?;
-        let extents = [
-            self.vocab_size,
-            self.n_positions,
-            self.n_embd,
-            self.n_layer,
-            self.n_head,
-            self.inner(),
-        ];
-        for ((field, max), value) in LIMITS.into_iter().zip(extents) {
-            let expected = || format!("a number from 1 to {max}");
-            require((1..=max).contains(&value), field, &value, expected)?;
-        }
-        let expected = || format!("a divisor of n_embd, {}", self.n_embd);
-        require(
-            self.n_embd.is_multiple_of(self.n_head),
-            "n_head",
-            &self.n_head,
-            expected,
-        )?;
-        for (field, value) in [
-            ("resid_pdrop", self.resid_pdrop),
-            ("embd_pdrop", self.embd_pdrop),
-            ("attn_pdrop", self.attn_pdrop),
-        ] {
-            let expected = || "a number from 0 to below 1".to_owned();
-            require((0.0..1.0).contains(&value), field, &value, expected)?;
-        }
-        for (field, value) in [
-            ("layer_norm_epsilon", self.layer_norm_epsilon),
-            ("initializer_range", self.initializer_range),
-        ] {
-            let expected = || "a number above 0, at most 1".to_owned();
-            require(value > 0.0 && value <= 1.0, field, &value, expected)?;
-        }
-        let count = self.parameter_count();
-        let expected = || format!("at most {PARAMETERS_MAX} parameters in all");
-        require(count <= PARAMETERS_MAX, "n_layer", &self.n_layer, expected)
-    }
-
-    fn validate_family(&self) -> Result<(), ConfigError> {
-        let supported = |ok: bool, field: &str, value: Value, expected: &str| {
-            ok.then_some(()).ok_or_else(|| ConfigError::Unsupported {
-                field: field.to_owned(),
-                value: value.to_string().chars().take(60).collect(),
-                expected: expected.to_owned(),
-            })
-        };
-        let family = Value::from(self.model_type.as_str());
-        supported(self.model_type == "gpt2", "model_type", family, "\"gpt2\"")?;
-        let tied = self.tie_word_embeddings;
-        supported(tied, "tie_word_embeddings", Value::from(tied), "true")?;
-        supported(
-            self.activation().is_some(),
-            "activation_function",
-            Value::from(self.activation_function.as_str()),
-            "\"gelu_new\", \"gelu_pytorch_tanh\", \"gelu\" or \"relu\"",
-        )?;
-        for (field, expected) in [
-            ("scale_attn_weights", true),
-            ("scale_attn_by_inverse_layer_idx", false),
-            ("add_cross_attention", false),
-        ] {
-            let value = self.other.get(field).cloned().unwrap_or(expected.into());
-            let ok = value == expected;
-            supported(ok, field, value, if expected { "true" } else { "false" })?;
-        }
-        match self.other.get("quantization_config") {
-            None | Some(Value::Null) => Ok(()),
-            Some(value) => supported(false, "quantization_config", value.clone(), "null"),
-        }
-    }
-
     /// The activation of the MLP; none for a name that is not known here.
     pub fn activation(&self) -> Option<Activation> {
         match self.activation_function.as_str() {
@@ -392,19 +306,6 @@ impl Gpt2Config {
     }
 }
 
-fn require(
-    ok: bool,
-    field: &'static str,
-    value: &dyn fmt::Display,
-    expected: impl FnOnce() -> String,
-) -> Result<(), ConfigError> {
-    ok.then_some(()).ok_or_else(|| ConfigError::Range {
-        field,
-        value: value.to_string(),
-        expected: expected(),
-    })
-}
-
 /// Takes a field out of `fields`; `default` where it is absent or null.
 fn take<T: DeserializeOwned>(
     fields: &mut Map<String, Value>,
@@ -416,9 +317,27 @@ fn take<T: DeserializeOwned>(
         None | Some(Value::Null) => Ok(default),
         Some(value) => serde_json::from_value(value).map_err(|e| ConfigError::Field {
             field: field.to_owned(),
-            problem: e.to_string(),
+            problem: in_words(&e.to_string()),
         }),
     }
+}
+
+/// What the parser says of a value, shortly and without names of Rust's types.
+fn in_words(problem: &str) -> String {
+    let (got, expected) = problem.rsplit_once(", expected ").unwrap_or((problem, ""));
+    let expected = match expected {
+        "usize" | "u64" => "a whole number from 0 up",
+        "f64" => "a number",
+        other => other,
+    };
+    let mut words: String = got.chars().take(TOLD).collect();
+    if words.len() < got.len() {
+        words.push_str("...");
+    }
+    if !expected.is_empty() {
+        words = format!("{words}; expected {expected}");
+    }
+    words
 }
 
 /// The name that is spelt most like `text`, if one is near enough to have been meant.

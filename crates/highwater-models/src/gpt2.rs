@@ -102,14 +102,14 @@ impl Block {
             attn: Attention {
                 c_attn: Conv1d::new(engine, width, 3 * width, std)?,
                 c_proj: Conv1d::new(engine, width, width, residual)?,
-                resid_dropout: Dropout::new(config.resid_pdrop),
+                resid_dropout: Dropout::new(config.resid_pdrop)?,
                 heads: config.n_head,
             },
             ln_2: norm()?,
             mlp: Mlp {
                 c_fc: Conv1d::new(engine, width, inner, std)?,
                 c_proj: Conv1d::new(engine, inner, width, residual)?,
-                dropout: Dropout::new(config.resid_pdrop),
+                dropout: Dropout::new(config.resid_pdrop)?,
                 activation: config.activation().unwrap_or(Activation::GeluTanh),
             },
         })
@@ -137,7 +137,7 @@ impl Gpt2 {
         let transformer = Transformer {
             wte: table(config.vocab_size)?,
             wpe: table(config.n_positions)?,
-            drop: Dropout::new(config.embd_pdrop),
+            drop: Dropout::new(config.embd_pdrop)?,
             h: (0..config.n_layer)
                 .map(|_| Block::new(engine, &config))
                 .collect::<Result<_>>()?,

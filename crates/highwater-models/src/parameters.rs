@@ -45,7 +45,8 @@ pub struct ParameterSpec {
 impl ParameterSpec {
     /// Number of elements.
     pub fn numel(&self) -> u64 {
-        self.shape.iter().map(|&extent| extent as u64).product()
+        let extents = self.shape.iter().map(|&extent| extent as u64);
+        extents.fold(1, u64::saturating_mul)
     }
 }
 
@@ -88,8 +89,8 @@ impl Gpt2Config {
         [
             ("ln_1.weight", [c, 0]),
             ("ln_1.bias", [c, 0]),
-            ("attn.c_attn.weight", [c, 3 * c]),
-            ("attn.c_attn.bias", [3 * c, 0]),
+            ("attn.c_attn.weight", [c, c.saturating_mul(3)]),
+            ("attn.c_attn.bias", [c.saturating_mul(3), 0]),
             ("attn.c_proj.weight", [c, c]),
             ("attn.c_proj.bias", [c, 0]),
             ("ln_2.weight", [c, 0]),
@@ -101,14 +102,16 @@ impl Gpt2Config {
         ]
     }
 
-    /// Number of parameters, the tied head counted once.
+    /// Number of parameters, the tied head counted once; `u64::MAX` if there are more, as in a
+    /// configuration that is not [valid](Gpt2Config::validate).
     pub fn parameter_count(&self) -> u64 {
         let (c, inner) = (self.n_embd as u64, self.inner() as u64);
-        let embeddings = (self.vocab_size as u64 + self.n_positions as u64).saturating_mul(c);
-        let attention = c.saturating_mul(4 * c + 4);
-        let mlp = c.saturating_mul(2 * inner + 1) + inner;
-        let block = attention.saturating_add(mlp).saturating_add(4 * c);
-        let blocks = block.saturating_mul(self.n_layer as u64);
-        embeddings.saturating_add(blocks).saturating_add(2 * c)
+        let times = u64::saturating_mul;
+        let sum = |parts: &[u64]| parts.iter().fold(0, |sum: u64, &x| sum.saturating_add(x));
+        let embeddings = times(sum(&[self.vocab_size as u64, self.n_positions as u64]), c);
+        let attention = times(c, sum(&[times(4, c), 4]));
+        let mlp = sum(&[times(c, sum(&[times(2, inner), 1])), inner]);
+        let block = sum(&[attention, mlp, times(4, c)]);
+        sum(&[embeddings, times(block, self.n_layer as u64), times(2, c)])
     }
 }

@@ -113,8 +113,8 @@ pub(crate) fn infer(
     let mut shape = inputs[0].shape().clone();
     for input in inputs {
         shape = shape.broadcast(input.shape()).ok_or_else(|| {
-            let shapes: Vec<_> = inputs.iter().map(Spec::shape).collect();
-            OpError::shape(op, "shapes that broadcast", format!("{shapes:?}"))
+            let shapes: Vec<_> = inputs.iter().map(|i| i.shape().to_string()).collect();
+            OpError::shape(op, "shapes that broadcast", shapes.join(" and "))
         })?;
     }
     Ok(smallvec![dense_like(inputs, dtype, shape)])

@@ -12,7 +12,7 @@ use highwater_plan::Tier;
 #[non_exhaustive]
 pub enum Error {
     /// A node could not be made: nothing has changed.
-    #[error("{source}\n  at {location}{}", in_module(module))]
+    #[error("{source}\n  at {location}{}{}", in_module(module), next_of(source))]
     Op {
         /// What the operation refused.
         source: Box<OpError>,
@@ -22,7 +22,11 @@ pub enum Error {
         location: Location,
     },
     /// A kernel stopped while the step ran.
-    #[error("{op}: {source}\n  at {location}{}", in_module(module))]
+    #[error(
+        "{op}: {source}\n  at {location}{}{}",
+        in_module(module),
+        after(source)
+    )]
     Kernel {
         /// The operation.
         op: &'static str,
@@ -293,6 +297,29 @@ fn advice(source: &SpillError) -> &'static str {
         }
         SpillError::Damaged { .. } => "the disk lost them: load saved state, and use another disk",
         _ => "look at the disk; what was being written is lost until saved state is loaded",
+    }
+}
+
+/// What to do about what an operation refused, where its words do not say it.
+fn next_of(source: &OpError) -> &'static str {
+    match source {
+        OpError::Shape { .. } => {
+            "\n  hint: compare the shapes; reshape(), transpose() or expand() makes one fit the other"
+        }
+        OpError::DType { .. } => {
+            "\n  hint: to_dtype() converts between floats, Engine::indices() makes a tensor of indices"
+        }
+        _ => "",
+    }
+}
+
+/// What to do about what stopped a kernel.
+fn after(source: &KernelError) -> &'static str {
+    match source {
+        KernelError::IndexOutOfRange { .. } => {
+            "\n  hint: look at the data: indices, tokens and labels count from 0"
+        }
+        _ => "",
     }
 }
 

@@ -184,7 +184,7 @@ impl Transformer {
             norm: LayerNorm::new(e, width, 1e-5)?,
             up: Linear::new(e, width, 4 * width, true)?,
             down: Linear::new(e, 4 * width, width, true)?,
-            dropout: Dropout::new(size.dropout),
+            dropout: Dropout::new(size.dropout)?,
         })
     }
 

@@ -31,6 +31,12 @@ use crate::{machine, output, report};
 /// How long settings and changes of them are planned before the rest of the changes is left out.
 const CHANGES_TIME: Duration = Duration::from_secs(6);
 
+/// Layers of a model whose plans are all packed, to know what each costs. Of deeper models some are: packing
+/// takes longer than the search that finds them.
+const ALL_PRICES_LAYERS: usize = 64;
+/// How many are packed then.
+const SOME_PRICES: usize = 24;
+
 /// The version of the JSON's format: a field that goes, or means something else, makes the next.
 const FORMAT: u32 = 2;
 
@@ -115,7 +121,11 @@ impl Report {
         // budget.
         let single = config.training.accumulate == 1 && !config.machine.has_tiers();
         let priced = Assumptions {
-            prices: if single { usize::MAX } else { 0 },
+            prices: match single {
+                true if model.depth() <= ALL_PRICES_LAYERS => usize::MAX,
+                true => SOME_PRICES,
+                false => 0,
+            },
             ..assumptions.clone()
         };
         let mut planner = Planner::new(config, model, &priced);

@@ -17,12 +17,14 @@ pub(crate) fn backward(engine: &Engine, loss: &Arc<Handle>, location: Location) 
     let state = &mut *state;
     let mut root = state.operand(loss)?;
     if !root.requires_grad {
-        let message = "backward() of a tensor that nothing with requires_grad went into";
+        let message = "backward() of a tensor that nothing with requires_grad went into: make it from a \
+                       Parameter, or call requires_grad_() on an input before its first use, and not under \
+                       no_grad()";
         return Err(usage_error(message, location));
     }
     if root.shape().numel() != 1 {
         let message = format!(
-            "backward() is for one element, the shape is {}",
+            "backward(): expected one element, got the shape {}: reduce it with mean() or sum() first",
             root.shape()
         );
         return Err(usage_error(message, location));

@@ -22,15 +22,24 @@ impl CausalSelfAttention {
     /// `width` must be a multiple of `heads`.
     ///
     /// # Errors
+    /// [`crate::Error::Usage`] for another width, or a dropout that is not from 0 to below 1;
     /// [`crate::Error::State`] if there is no room.
     #[track_caller]
     pub fn new(engine: &Engine, width: usize, heads: usize, dropout: f64) -> Result<Self> {
+        if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
+            let message = format!(
+                "attention: the width must be a multiple of the heads, not {width} of {heads}"
+            );
+            let location = highwater_graph::Location::caller();
+            return Err(crate::error::usage_error(message, location));
+        }
+        let dropout = Dropout::new(dropout)?;
         let qkv = Linear::new(engine, width, 3 * width, true)?;
         let proj = Linear::new(engine, width, width, true)?;
         Ok(Self {
             qkv,
             proj,
-            dropout: Dropout::new(dropout),
+            dropout,
             heads,
         })
     }

@@ -2,9 +2,11 @@
 
 use super::{Mode, Module};
 use crate::engine::Engine;
+use crate::error::usage_error;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use crate::{self as highwater, Result};
+use highwater_graph::Location;
 
 /// `x · weightᵀ + bias`, as `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.
 #[derive(Debug, Clone, Module)]
@@ -84,9 +86,22 @@ impl LayerNorm {
     /// Weight one, bias zero.
     ///
     /// # Errors
+    /// [`crate::Error::Usage`] for a width of 0, or an `eps` that is no `f32` above 0;
     /// [`crate::Error::State`] if there is no room.
     #[track_caller]
     pub fn new(engine: &Engine, width: usize, eps: f64) -> Result<Self> {
+        if width == 0 {
+            let message = "layer_norm: the width must be at least 1, not 0";
+            return Err(usage_error(message, Location::caller()));
+        }
+        // Kernels add it to a variance in `f32`, where it must not vanish.
+        let held = eps as f32;
+        if !(held > 0.0 && held.is_finite()) {
+            let message = format!(
+                "layer_norm: eps must be a number above 0 that an f32 can hold, such as 1e-5, not {eps:?}"
+            );
+            return Err(usage_error(message, Location::caller()));
+        }
         let weight = Parameter::new(engine, [width], |w| w.fill(1.0))?;
         Ok(Self {
             weight,
@@ -115,17 +130,28 @@ pub struct Dropout {
 
 impl Dropout {
     /// Drops with probability `p`.
-    pub fn new(p: f64) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// [`crate::Error::Usage`] unless `p` is from 0 to below 1.
+    #[track_caller]
+    pub fn new(p: f64) -> Result<Self> {
+        if !(0.0..1.0).contains(&p) {
+            let message = format!(
+                "dropout: p, the probability that an element is dropped, must be a number from 0 up and below 1, \
+                 not {p}"
+            );
+            return Err(usage_error(message, Location::caller()));
+        }
+        Ok(Self {
             p,
             mode: Mode::default(),
-        }
+        })
     }
 
     /// The same shape. With `p` 0 or in evaluation mode, the tensor itself.
     ///
     /// # Errors
-    /// [`crate::Error::Op`] for `p` outside 0 to 1.
+    /// [`crate::Error::Op`] unless it is of dtype F32.
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         if self.mode.is_training() && self.p != 0.0 {

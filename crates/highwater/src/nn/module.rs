@@ -3,6 +3,7 @@
 use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
+use highwater_graph::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,19 +62,24 @@ pub trait Module {
     /// [`Error::Usage`] while something pending uses a parameter. Nothing was loaded then.
     #[track_caller]
     fn load_state_dict(&self, values: &BTreeMap<String, Vec<f32>>) -> Result<()> {
+        let location = Location::caller();
         let own = self.state_dict();
         if let Some(name) = own.keys().find(|name| !values.contains_key(*name)) {
-            return Err(Error::Saved(format!("{name} is missing")));
+            let (got, expected) = (values.len(), own.len());
+            let what = format!("{name} is missing: {got} names for a module of {expected}");
+            return Err(refused(&what, location));
         }
         for (name, values) in values {
             let Some(parameter) = own.get(name) else {
-                return Err(Error::Saved(format!("{name} is unexpected")));
+                let what = format!("{name} is unexpected: the module has no such name");
+                return Err(refused(&what, location));
             };
             if parameter.shape().numel() != values.len() {
                 let (got, shape) = (values.len(), parameter.shape());
-                return Err(Error::Saved(format!(
-                    "{name}: {got} values for the shape {shape}"
-                )));
+                let expected = shape.numel();
+                let what =
+                    format!("{name}: expected {expected} values for the shape {shape}, got {got}");
+                return Err(refused(&what, location));
             }
         }
         for parameter in own.values() {
@@ -108,6 +114,14 @@ pub trait Module {
             parameter.set_requires_grad(requires_grad);
         }
     }
+}
+
+/// Values that do not belong to a module.
+fn refused(what: &str, location: Location) -> Error {
+    Error::Saved(format!(
+        "load_state_dict: {what}; nothing was loaded\n  at {location}\n  hint: load what the same module's \
+         state_dict() has; state_dict().keys() lists the names"
+    ))
 }
 
 /// What [`Module::visit`] shows things to.

@@ -14,6 +14,8 @@ use highwater_ops::{ClipCoefficient, Finite, GradNorm, Mul};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+const NO_GRADIENT: &str = "no parameter has a gradient: call backward() on the loss before, and step() or zero_grad() after";
+
 /// The global 2-norm of the gradients, as `torch.nn.utils.get_total_norm`: the norm of each tensor's
 /// norm, so that no two gradients need to be there at once. A tensor that reads as a scalar.
 ///
@@ -23,7 +25,7 @@ use std::sync::Arc;
 #[track_caller]
 pub fn grad_norm(parameters: &[Parameter]) -> Result<Tensor> {
     let location = Location::caller();
-    let nothing = || usage_error("grad_norm: no parameter has a gradient", location);
+    let nothing = || usage_error(format!("grad_norm: {NO_GRADIENT}"), location);
     let engine = common_engine("grad_norm", parameters, location)?.ok_or_else(nothing)?;
     let mut state = engine.lock();
     let state = &mut *state;
@@ -94,7 +96,7 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     }
     if grads.is_empty() {
         return Err(usage_error(
-            "clip_grad_norm_: no parameter has a gradient",
+            format!("clip_grad_norm_: {NO_GRADIENT}"),
             location,
         ));
     }

@@ -270,9 +270,19 @@ impl<R: Rule> Optimizer for Groups<R> {
         self.slots.iter().map(|slot| slot.steps).collect()
     }
 
-    fn set_step_counts(&mut self, counts: &[u64]) {
+    #[track_caller]
+    fn set_step_counts(&mut self, counts: &[u64]) -> Result<()> {
+        let (got, expected) = (counts.len(), self.slots.len());
+        if got != expected {
+            let message = format!(
+                "set_step_counts: {got} counts for {expected} parameters: give one for each of parameters(), \
+                 in that order"
+            );
+            return Err(usage_error(message, Location::caller()));
+        }
         for (slot, &steps) in self.slots.iter_mut().zip(counts) {
             slot.steps = steps;
         }
+        Ok(())
     }
 }

@@ -90,7 +90,10 @@ pub trait Optimizer: std::fmt::Debug + Send {
     fn step_counts(&self) -> Vec<u64>;
 
     /// Sets how often each parameter was updated: loading state.
-    fn set_step_counts(&mut self, counts: &[u64]);
+    ///
+    /// # Errors
+    /// [`Error::Usage`] unless there is a count for each of [`Optimizer::parameters`]; nothing is set then.
+    fn set_step_counts(&mut self, counts: &[u64]) -> Result<()>;
 
     /// How many steps were taken, those without any gradient left out.
     fn steps(&self) -> u64 {
@@ -98,8 +101,11 @@ pub trait Optimizer: std::fmt::Debug + Send {
     }
 
     /// Sets how many steps were taken, for all parameters alike: loading state.
-    fn set_steps(&mut self, steps: u64) {
-        self.set_step_counts(&vec![steps; self.parameters().len()]);
+    ///
+    /// # Errors
+    /// None but those of an optimizer's own.
+    fn set_steps(&mut self, steps: u64) -> Result<()> {
+        self.set_step_counts(&vec![steps; self.parameters().len()])
     }
 }
 
@@ -113,7 +119,8 @@ fn check_settings(settings: &[(&str, f64, f64)], location: Location) -> Result<(
             } else {
                 String::new()
             };
-            let message = format!("{name} must be a number from 0 up{most}, not {value}");
+            let message =
+                format!("optimizer: {name} must be a number from 0 up{most}, not {value}");
             return Err(usage_error(message, location));
         }
     }

@@ -238,7 +238,8 @@ impl Tensor {
     /// Asks for a gradient of a tensor that the user gave, as `requires_grad_()`. Answers itself.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is the result of an operation, or not of a float dtype.
+    /// [`Error::Usage`] if it is the result of an operation, not of a float dtype, or used already: it is
+    /// as it was then.
     #[track_caller]
     pub fn requires_grad_(self) -> Result<Self> {
         let location = Location::caller();
@@ -249,16 +250,22 @@ impl Tensor {
                     .input
                     .as_ref()
                     .is_some_and(|(used, _)| *used == state.pending.generation);
-                concrete.requires_grad = true;
-                used.then_some("requires_grad_() comes before the tensor's first use")
+                // What is refused changes nothing.
+                concrete.requires_grad |= !used;
+                used.then_some(
+                    "requires_grad_() comes before the tensor's first use: call it where the tensor is made",
+                )
             }
-            HandleState::Cell(cell) => {
+            HandleState::Cell(cell) if self.dtype().is_float() => {
                 if let Some(cell) = state.pending.graph.cell_mut(cell.id) {
                     cell.requires_grad = true;
                 }
                 None
             }
-            _ => Some("requires_grad_() is for float tensors that no operation made"),
+            _ => Some(
+                "requires_grad_() is for float tensors that no operation made: call it on a tensor that \
+                 Engine::tensor() gave",
+            ),
         };
         drop(state);
         match refused {

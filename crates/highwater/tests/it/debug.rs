@@ -68,7 +68,7 @@ fn modules_optimizers_and_engines_print_what_they_are() {
         printed(&linear),
         "Linear { weight: Parameter(weight, float32 [64, 64]), bias: Some(Parameter(bias, float32 [64])) }"
     );
-    let dropout = Dropout::new(0.5);
+    let dropout = Dropout::new(0.5).unwrap();
     assert_eq!(
         printed(&dropout),
         "Dropout { p: 0.5, mode: Mode(training) }"

@@ -20,6 +20,7 @@ mod halves;
 mod host;
 mod kernels;
 mod mistakes;
+mod mistakes_told;
 mod misuse;
 mod models;
 mod operators;

@@ -234,3 +234,23 @@ fn shapes_beyond_all_memory_are_refused() {
     let refused = wide.matmul(&one.expand([1, 1 << 40]).unwrap());
     assert!(matches!(refused, Err(Error::Op { .. })), "{refused:?}");
 }
+
+#[test]
+fn a_gradient_that_is_refused_is_not_asked_for() {
+    let engine = Engine::builder().build().unwrap();
+    let weight = parameter(&engine, &[2.0]);
+    let x = engine.tensor(&[3.0], [1]).unwrap();
+    let out = weight.mul(&x).unwrap().sum().unwrap();
+    let refused = x.clone().requires_grad_().unwrap_err();
+    assert!(refused.to_string().contains("first use"), "{refused}");
+    // Neither in what used it before, nor in what uses it afterwards.
+    assert!(!x.requires_grad().unwrap());
+    let again = weight.mul(&x).unwrap().sum().unwrap();
+    out.add(&again).unwrap().backward().unwrap();
+    assert!(x.grad().is_none());
+    assert_eq!(weight.grad().unwrap().to_vec::<f32>().unwrap(), [6.0]);
+    // Indices get none, wherever they are.
+    let ids = Parameter::frozen(&engine, highwater::DType::U32, [1], |_| {}).unwrap();
+    assert!(Tensor::clone(&ids).requires_grad_().is_err());
+    assert!(!ids.requires_grad().unwrap());
+}

@@ -143,7 +143,7 @@ impl Block {
             ln_2: LayerNorm::new(e, WIDTH, 1e-5)?,
             fc: Linear::new(e, WIDTH, 4 * WIDTH, true)?,
             proj: Linear::new(e, 4 * WIDTH, WIDTH, true)?,
-            dropout: Dropout::new(0.1),
+            dropout: Dropout::new(0.1)?,
         })
     }
 
@@ -192,7 +192,7 @@ impl Gpt {
         Ok(Self {
             tokens,
             positions: Embedding::new(e, LENGTH, WIDTH)?,
-            dropout: Dropout::new(0.1),
+            dropout: Dropout::new(0.1)?,
             blocks: (0..options.blocks)
                 .map(|_| Block::new(e))
                 .collect::<Result<_>>()?,
@@ -283,7 +283,7 @@ impl SharedBlock {
             ln: LayerNorm::new(e, WIDTH, 1e-5)?,
             fc: Linear::new(e, WIDTH, 2 * WIDTH, true)?,
             proj: Linear::new(e, 2 * WIDTH, WIDTH, true)?,
-            dropout: Dropout::new(0.1),
+            dropout: Dropout::new(0.1)?,
         })
     }
 }
@@ -318,7 +318,7 @@ impl TwoLosses {
         Ok(Self {
             trunk: (0..10).map(linear).collect::<Result<_>>()?,
             heads: (0..2).map(linear).collect::<Result<_>>()?,
-            dropout: Dropout::new(0.2),
+            dropout: Dropout::new(0.2)?,
         })
     }
 }
@@ -355,7 +355,7 @@ impl LossAtEachDepth {
         Ok(Self {
             tokens: Embedding::new(e, VOCABULARY, WIDTH)?,
             layers: (0..4).map(linear).collect::<Result<_>>()?,
-            dropout: Dropout::new(0.1),
+            dropout: Dropout::new(0.1)?,
         })
     }
 }

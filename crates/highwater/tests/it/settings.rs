@@ -1,6 +1,7 @@
-//! Settings of optimizers that cannot be meant are refused where they are given, as PyTorch refuses them,
-//! and change nothing.
+//! Settings of optimizers and layers that cannot be meant are refused where they are given, as PyTorch
+//! refuses them, and change nothing.
 
+use highwater::nn::{CausalSelfAttention, Dropout, LayerNorm};
 use highwater::optim::{
     AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_, grad_norm,
 };
@@ -184,4 +185,42 @@ fn norms_that_clip_nothing_sensible_are_refused() {
     assert_eq!(norm(), 10.0);
     clip_grad_norm_(own, 5.0).unwrap();
     assert!((norm() - 5.0).abs() < 1e-4);
+}
+
+#[test]
+fn layers_refuse_settings_where_they_are_made() {
+    for p in [1.0, 1.5, -0.1, f64::NAN, f64::INFINITY] {
+        refused(Dropout::new(p), "from 0 up and below 1");
+    }
+    Dropout::new(0.0).unwrap();
+    let engine = Engine::builder().threads(1).arena(1 << 20).build().unwrap();
+    // The last two are 0 and infinite in `f32`.
+    for eps in [0.0, -1e-5, f64::NAN, f64::INFINITY, 1e-300, 1e39] {
+        refused(
+            LayerNorm::new(&engine, 4, eps),
+            "eps must be a number above 0",
+        );
+    }
+    refused(
+        LayerNorm::new(&engine, 0, 1e-5),
+        "the width must be at least 1",
+    );
+    LayerNorm::new(&engine, 4, 1e-5).unwrap();
+    let attention = |width, heads, p| CausalSelfAttention::new(&engine, width, heads, p);
+    for (width, heads) in [(8, 0), (8, 3), (0, 2)] {
+        refused(attention(width, heads, 0.0), "a multiple of the heads");
+    }
+    refused(attention(8, 2, 1.0), "p, the probability");
+}
+
+#[test]
+fn step_counts_are_as_many_as_parameters() {
+    let mut optimizer = Sgd::new(vec![with_gradient()], SgdOptions::default()).unwrap();
+    optimizer.set_step_counts(&[3]).unwrap();
+    for counts in [&[][..], &[1, 2]] {
+        refused(optimizer.set_step_counts(counts), "for 1 parameters");
+        assert_eq!(optimizer.step_counts(), [3]);
+    }
+    optimizer.set_steps(5).unwrap();
+    assert_eq!(optimizer.step_counts(), [5]);
 }

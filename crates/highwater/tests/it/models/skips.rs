@@ -24,7 +24,7 @@ impl Skips {
                 .rev()
                 .map(|w| Linear::new(e, w[1], w[0], true))
                 .collect::<Result<_>>()?,
-            dropout: Dropout::new(0.1),
+            dropout: Dropout::new(0.1)?,
         })
     }
 }
@@ -63,7 +63,7 @@ impl Dense {
         let layers = (0..5).map(layer).collect::<Result<_>>()?;
         Ok(Self {
             layers,
-            dropout: Dropout::new(0.1),
+            dropout: Dropout::new(0.1)?,
         })
     }
 }
@@ -124,7 +124,7 @@ impl UNet {
                 .rev()
                 .map(|w| Linear::new(e, 2 * w[1], w[0], true))
                 .collect::<Result<_>>()?,
-            dropout: Dropout::new(0.1),
+            dropout: Dropout::new(0.1)?,
         })
     }
 }
@@ -165,7 +165,7 @@ impl Concatenated {
         let layer = |i: usize| Linear::new(e, WIDTH + i * Self::GROWTH, Self::GROWTH, true);
         Ok(Self {
             layers: (0..8).map(layer).collect::<Result<_>>()?,
-            dropout: Dropout::new(0.1),
+            dropout: Dropout::new(0.1)?,
         })
     }
 }

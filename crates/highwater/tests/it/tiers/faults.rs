@@ -129,7 +129,7 @@ impl Run {
                 .unwrap();
         }
         self.engine.clear_poison();
-        self.adamw.set_steps(1);
+        self.adamw.set_steps(1).unwrap();
     }
 }
 
