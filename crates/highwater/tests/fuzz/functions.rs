@@ -59,7 +59,7 @@ fn expand(tape: &mut Tape, x: Id, to: &[usize]) -> Made {
         _ => 0,
     };
     let steps: Vec<usize> = (0..to.len()).map(step).collect();
-    Ok(tape.view(x, to, positions(to, &steps, 0)))
+    Ok(tape.gather(x, to, positions(to, &steps, 0)))
 }
 
 fn permute(tape: &mut Tape, x: Id, order: &[usize]) -> Made {
@@ -70,18 +70,13 @@ fn permute(tape: &mut Tape, x: Id, order: &[usize]) -> Made {
     let own = strides(&from);
     let shape: Vec<usize> = order.iter().map(|&i| from[i]).collect();
     let steps: Vec<usize> = order.iter().map(|&i| own[i]).collect();
-    Ok(tape.view(x, &shape, positions(&shape, &steps, 0)))
+    Ok(tape.gather(x, &shape, positions(&shape, &steps, 0)))
 }
 
 fn reshape(tape: &mut Tape, x: Id, shape: &[usize]) -> Made {
     let count = tape.value(x).len();
     check(shape.iter().product::<usize>() == count)?;
-    let index = (0..count as u32).collect();
-    // Of more elements it may be a copy.
-    Ok(match count {
-        1 => tape.view(x, shape, index),
-        _ => tape.gather(x, shape, index),
-    })
+    Ok(tape.gather(x, shape, (0..count as u32).collect()))
 }
 
 fn narrow(tape: &mut Tape, x: Id, dim: usize, start: usize, length: usize) -> Made {
@@ -89,7 +84,7 @@ fn narrow(tape: &mut Tape, x: Id, dim: usize, start: usize, length: usize) -> Ma
     check(dim < shape.len() && start + length <= shape[dim])?;
     let own = strides(&shape);
     shape[dim] = length;
-    Ok(tape.view(x, &shape, positions(&shape, &own, start * own[dim])))
+    Ok(tape.gather(x, &shape, positions(&shape, &own, start * own[dim])))
 }
 
 fn transpose(tape: &mut Tape, x: Id, a: usize, b: usize) -> Made {
@@ -385,6 +380,8 @@ fn view(tape: &mut Tape, op: &Op, x: Id) -> Option<Made> {
         }
         Op::Expand(shape) => expand(tape, x, shape),
         Op::Reshape(shape) => reshape(tape, x, shape),
+        // A leaf lies in order, and is that itself.
+        Op::Contiguous if tape.is_leaf(x) => Ok(x),
         Op::Contiguous | Op::ToF32 => {
             let shape = tape.shape(x).to_vec();
             reshape(tape, x, &shape)

@@ -73,8 +73,6 @@ struct Entry {
     requires: bool,
     /// Of which step.
     epoch: u32,
-    /// Other places of the same bytes: nothing that a step consumes.
-    view: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -96,7 +94,6 @@ impl Tape {
             how,
             requires,
             epoch: self.epoch,
-            view: false,
         });
         self.entries.len() - 1
     }
@@ -107,7 +104,6 @@ impl Tape {
             how: How::Leaf(owner),
             requires: owner.is_some(),
             epoch: self.epoch,
-            view: false,
         });
         self.entries.len() - 1
     }
@@ -139,15 +135,12 @@ impl Tape {
         self.leaf(value, None)
     }
 
-    pub(crate) fn gather(&mut self, from: Id, shape: &[usize], index: Vec<u32>) -> Id {
-        self.gather_of(vec![from], shape, vec![0; index.len()], index)
+    pub(crate) fn is_leaf(&self, id: Id) -> bool {
+        matches!(self.entries[id].how, How::Leaf(_))
     }
 
-    /// The same where it is another look at what is there.
-    pub(crate) fn view(&mut self, from: Id, shape: &[usize], index: Vec<u32>) -> Id {
-        let id = self.gather(from, shape, index);
-        self.entries[id].view = true;
-        id
+    pub(crate) fn gather(&mut self, from: Id, shape: &[usize], index: Vec<u32>) -> Id {
+        self.gather_of(vec![from], shape, vec![0; index.len()], index)
     }
 
     pub(crate) fn gather_of(
@@ -230,7 +223,7 @@ impl Tape {
                 owners.entry(owner).or_default().extend(contributions);
                 continue;
             }
-            if entry.epoch < self.epoch && !entry.view {
+            if entry.epoch < self.epoch {
                 return Err(Consumed);
             }
             let grad = total(contributions);
