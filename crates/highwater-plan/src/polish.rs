@@ -4,7 +4,6 @@ use crate::outcome::{self, Candidate};
 use crate::problem::ValueId;
 use crate::search::Search;
 use crate::setting::{KEEP, NEVER, RELEASE, awaited, spilled};
-use crate::tried::Trial;
 
 /// Settings tried in vain, one after the other, before polishing is given up.
 const MISSES: u32 = 48;
@@ -124,18 +123,10 @@ impl Search<'_> {
 
     /// Takes settings if they fit and save time.
     fn accept(&mut self, found: &mut Candidate, settings: Vec<u8>, budget: u64) -> bool {
-        let trial = Trial::new(&settings, &found.due, budget, found.outcome.seconds);
-        if let Some(runs) = self.tried.in_vain(&trial) {
-            self.simulator.work += runs;
-            return false;
-        }
-        let work = self.simulator.work;
-        let next = self.simulator.within(settings, &found.due, budget);
-        self.tried.note(&trial, &next, self.simulator.work - work);
-        let Ok(next) = next else {
+        let than = found.outcome.seconds;
+        let Some(next) = self.attempt(settings, &found.due, budget, than) else {
             return false;
         };
-        self.archive.offer(&next);
         let better = faster(&next, found);
         if better {
             *found = next;

@@ -230,13 +230,25 @@ impl<'a> Search<'a> {
 
     /// Simulates settings, with updates no earlier than in `due`.
     pub(crate) fn try_settings(&mut self, settings: Vec<u8>, due: &[u32]) -> Option<Candidate> {
-        let trial = Trial::new(&settings, due, u64::MAX, f64::INFINITY);
+        self.attempt(settings, due, u64::MAX, f64::INFINITY)
+    }
+
+    /// Simulates settings under a budget, if nothing is known that keeps them from it or from taking less
+    /// than some seconds.
+    pub(crate) fn attempt(
+        &mut self,
+        settings: Vec<u8>,
+        due: &[u32],
+        budget: u64,
+        than: f64,
+    ) -> Option<Candidate> {
+        let trial = Trial::new(&settings, due, budget, than);
         if let Some(runs) = self.tried.in_vain(&trial) {
             self.simulator.work += runs;
             return None;
         }
         let work = self.simulator.work;
-        let found = self.simulator.find(settings, due);
+        let found = self.simulator.within(settings, due, budget);
         self.tried.note(&trial, &found, self.simulator.work - work);
         let found = found.ok()?;
         self.archive.offer(&found);

@@ -285,8 +285,8 @@ impl<T> PlanCache<T> {
         Ok(family)
     }
 
-    /// A family in which nothing fits, of the same problem with as much room on tiers or more, if there is one. Cells
-    /// that make way change that room, and little else.
+    /// A family in which nothing fits, of the same problem with as much room on tiers or more, if there is
+    /// one. Cells that make way change that room, and little else.
     fn refused_with_more_room(
         &self,
         problem: &Problem,
