@@ -6,9 +6,10 @@ use crate::pending::KEPT_BYTES;
 use crate::pending::context::site;
 use crate::{Error, Result};
 use highwater_graph::{
-    Category, CellId, Effect, Location, Node, Operand, Phase, Site, Source, ValueId, Version,
+    Category, CellId, Effect, Graph, Location, Node, Operand, Phase, Site, Source, ValueId, Version,
 };
 use highwater_ops::Finite;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
@@ -70,6 +71,40 @@ impl Engine {
             state.pending.graph.set_category(value, Category::Gradient);
         }
         Ok(own)
+    }
+
+    /// The inputs of a node, as backward may want them again: of gradients copies, since the next
+    /// `backward()` may add to these before one goes back through the node.
+    pub(crate) fn remembered<'a>(
+        &self,
+        state: &mut State,
+        inputs: &'a [Operand],
+        site: &Site,
+    ) -> Result<Cow<'a, [Operand]>> {
+        let is_forward = site.phase == Phase::Forward && site.grad_enabled;
+        if !is_forward || !inputs.iter().any(|input| input.requires_grad) {
+            return Ok(inputs.into());
+        }
+        let of_gradients = |graph: &Graph, input: &Operand| match input.source {
+            Source::Cell(id, _) => {
+                let cell = graph.cell(id);
+                cell.is_some_and(|cell| cell.category == Category::Gradient)
+            }
+            Source::Value(_) => false,
+        };
+        let mut inputs = Cow::from(inputs);
+        for i in 0..inputs.len() {
+            if of_gradients(&state.pending.graph, &inputs[i]) {
+                let site = Site {
+                    checkpoint: None,
+                    ..site.clone()
+                };
+                let copy = Arc::new(highwater_ops::Copy);
+                let own = self.apply(state, copy, &[inputs[i].clone()], &site)?;
+                inputs.to_mut()[i] = own[0].clone();
+            }
+        }
+        Ok(inputs)
     }
 
     /// Tensors that read cells as they are now (views and `detach()` of parameters, gradients), and

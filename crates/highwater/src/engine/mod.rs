@@ -243,13 +243,14 @@ impl Engine {
         if let Some(why) = &state.poisoned {
             return Err(Error::Poisoned(why.clone()));
         }
-        let site = named_by_cell(&state.pending.graph, inputs, site);
+        let inputs = self.remembered(state, inputs, site)?;
+        let site = named_by_cell(&state.pending.graph, &inputs, site);
         let located = |source| located(source, &site);
         let effect = op.effect().is_repeatable();
         let outputs = state
             .pending
             .graph
-            .add(op, inputs, &site)
+            .add(op, &inputs, &site)
             .map_err(located)?;
         if self.0.eager && effect && site.phase == Phase::Forward {
             let mut made = outputs.iter().filter_map(Operand::value);

@@ -62,6 +62,7 @@ regressions! {
     a_divided_number_is_not_a_reciprocal,
     a_gradient_is_forgotten_before_it_is_read,
     a_gradient_of_an_input_is_another_tensor,
+    a_gradient_that_history_reads,
     a_gradient_that_no_optimizer_takes_stays,
     a_held_gradient_stays_what_it_was,
     a_norm_is_of_what_is_pending,
