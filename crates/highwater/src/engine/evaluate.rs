@@ -123,6 +123,7 @@ impl Engine {
         };
         let kept = kept.into_iter();
         targets.extend(kept.filter(|id| is_needed(id) || is_last_chance(id)));
+        targets.extend(state.pending.remembered());
         let request = Request {
             targets: &targets,
             effects: true,

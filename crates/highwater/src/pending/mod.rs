@@ -116,6 +116,23 @@ impl Pending {
         self.downstream(storages, Graph::is_overwritten)
     }
 
+    /// What history reads of cells as they were before what is pending is written: backward may want it
+    /// when it cannot be made again.
+    pub(crate) fn remembered(&self) -> Vec<ValueId> {
+        let nodes = self.graph.nodes().iter();
+        let with_history = nodes.filter(|node| {
+            let mut outputs = node.outputs.iter();
+            outputs.any(|&id| self.graph.value(id).requires_grad)
+        });
+        let read = with_history.flat_map(|node| node.inputs.iter().filter_map(Operand::value));
+        read.filter(|&id| {
+            let producer = self.graph.value(id).producer;
+            let inputs = producer.map(|(node, _)| &self.graph.node(node).inputs);
+            inputs.is_some_and(|inputs| inputs.iter().any(|input| self.graph.is_overwritten(input)))
+        })
+        .collect()
+    }
+
     /// The nodes whose inputs come, through any number of others, of what pending writes write. No
     /// node whose result is there already.
     pub(crate) fn awaiting(&self, storages: &Storages) -> Vec<bool> {

@@ -63,6 +63,8 @@ regressions! {
     a_gradient_is_forgotten_before_it_is_read,
     a_gradient_of_an_input_is_another_tensor,
     a_gradient_that_history_reads,
+    a_gradient_that_history_reads_and_two_backwards,
+    a_gradient_that_pending_history_reads,
     a_gradient_that_no_optimizer_takes_stays,
     a_held_gradient_stays_what_it_was,
     a_norm_is_of_what_is_pending,

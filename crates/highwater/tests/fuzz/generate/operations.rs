@@ -319,6 +319,10 @@ impl Generator {
         } else {
             long.to_vec()
         };
+        // The interpreter keeps every score.
+        if shape.iter().rev().skip(1).product::<usize>() * shape[2] > 1 << 20 {
+            return;
+        }
         let Some(q) = x else { return };
         let Some(k) = self.of_shape(&shape) else {
             return;
