@@ -418,6 +418,28 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_shows_commands_that_there_are() {
+        let readme = include_str!("../../../README.md");
+        let commands = readme.lines().filter_map(|line| {
+            let alone = line.strip_prefix("highwater ");
+            alone.or_else(|| line.strip_prefix("cargo run --release -- "))
+        });
+        let mut tried = 0;
+        for command in commands {
+            let command = command
+                .split(" #")
+                .next()
+                .unwrap()
+                .replace("\"Memory is\"", "text");
+            let words = command.split_whitespace();
+            let parsed = Cli::try_parse_from(std::iter::once("highwater").chain(words));
+            parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
+            tried += 1;
+        }
+        assert_eq!(tried, 7);
+    }
+
+    #[test]
     fn misspelt_flags_and_verbs_get_the_nearest_name() {
         for (line, expected) in [
             ("highwater train --memroy 1GiB", "--memory"),

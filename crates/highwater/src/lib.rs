@@ -6,9 +6,7 @@
 //! values as it must), and runs it. The code you write is PyTorch's training loop.
 //!
 //! ```
-//! use highwater::nn::{Linear, Module};
-//! use highwater::optim::{AdamW, AdamWOptions, Optimizer};
-//! use highwater::{Engine, Result};
+//! use highwater::prelude::*;
 //!
 //! fn main() -> Result<()> {
 //!     let engine = Engine::builder().memory(128 << 20).seed(1).build()?;
@@ -65,6 +63,7 @@ mod measure;
 pub mod nn;
 pub mod optim;
 mod pending;
+pub mod prelude;
 mod problem;
 mod report;
 mod run;

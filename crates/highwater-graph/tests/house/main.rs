@@ -67,7 +67,14 @@ fn sources() -> impl Iterator<Item = (String, String)> {
 
 /// What of a file comes before its tests.
 fn without_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod ").next().unwrap_or(text)
+    let starts = text.match_indices("#[cfg(test)]\n");
+    let of_tests = |start: &usize| {
+        let lines = text[*start..].lines();
+        let mut lines = lines.skip_while(|line| line.starts_with("#["));
+        lines.next().is_some_and(|line| line.starts_with("mod "))
+    };
+    let first = starts.map(|(start, _)| start).find(of_tests);
+    &text[..first.unwrap_or(text.len())]
 }
 
 /// What stands between backticks.
@@ -91,34 +98,72 @@ fn numbers(text: &str) -> Vec<usize> {
 #[test]
 fn what_is_named_exists() {
     let all = files("");
-    let text = architecture();
-    let prose = text.split("```").step_by(2).collect::<String>();
-    let is_path = |name: &&str| {
-        let endings = [".rs", ".py", ".sh", ".md", ".toml", "/"];
-        !name.contains(' ')
-            && endings.iter().any(|end| name.ends_with(end))
-            && !name.contains(['<', '*'])
-    };
     let mut named = 0;
-    for name in quoted(&prose).into_iter().filter(is_path) {
-        let inside = format!("/{name}");
-        let there = |file: &String| {
-            let file = format!("/{file}");
-            if name.ends_with('/') {
-                file.contains(&inside)
-            } else {
-                file.ends_with(&inside)
-            }
+    for page in [
+        "ARCHITECTURE.md",
+        "README.md",
+        "CONTRIBUTING.md",
+        "BENCHMARKS.md",
+    ] {
+        let text = read_to_string(repository().join(page)).unwrap();
+        let prose = text.split("```").step_by(2).collect::<String>();
+        let is_path = |name: &&str| {
+            let endings = [".rs", ".py", ".sh", ".md", "/"];
+            // Pages for users name folders of runs.
+            let of_users = page == "README.md" && name.ends_with('/');
+            !name.contains(' ')
+                && !of_users
+                && endings.iter().any(|end| name.ends_with(end))
+                && !name.contains(['<', '*'])
         };
-        // Paths start at the repository, at `crates`, or at the `src` of the crate that is spoken of.
-        let of_source = |file: &String| there(&file.replace("/src/", "/"));
-        assert!(
-            all.iter().any(|file| there(file) || of_source(file)),
-            "no {name} is there"
-        );
-        named += 1;
+        for name in quoted(&prose).into_iter().filter(is_path) {
+            let inside = format!("/{name}");
+            let there = |file: &String| {
+                let file = format!("/{file}");
+                if name.ends_with('/') {
+                    file.contains(&inside)
+                } else {
+                    file.ends_with(&inside)
+                }
+            };
+            // Paths start at the repository, at `crates`, or at the `src` of the crate that is spoken of.
+            let of_source = |file: &String| there(&file.replace("/src/", "/"));
+            assert!(
+                all.iter().any(|file| there(file) || of_source(file)),
+                "{page}: no {name} is there"
+            );
+            named += 1;
+        }
     }
-    assert!(named > 30, "{named} files named");
+    assert!(named > 100, "{named} files named");
+}
+
+/// All crates have the version of the workspace, and the changelog's newest release is that one.
+#[test]
+fn the_changelog_knows_the_version() {
+    let text = |file: &str| read_to_string(repository().join(file)).unwrap();
+    let manifest = text("Cargo.toml");
+    let versions = manifest.lines().find(|line| line.starts_with("version = "));
+    let version = versions.unwrap().split('"').nth(1).unwrap();
+    for file in files("toml")
+        .iter()
+        .filter(|file| file.starts_with("crates/") && file.ends_with("/Cargo.toml"))
+    {
+        assert!(text(file).contains("version.workspace = true"), "{file}");
+    }
+    let changelog = text("CHANGELOG.md");
+    let sections = changelog
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "));
+    let sections: Vec<&str> = sections.collect();
+    let released = sections.iter().find(|section| **section != "Unreleased");
+    let newest = released.map(|section| section.split(' ').next().unwrap());
+    // Nothing was released before the first version.
+    let expected = (version != "0.1.0").then_some(version);
+    assert!(
+        newest == expected || newest == Some(version),
+        "{sections:?}, {version}"
+    );
 }
 
 #[test]
@@ -151,36 +196,25 @@ fn crates_depend_on_what_the_table_says() {
     assert_eq!(rows.into_keys().collect::<BTreeSet<_>>(), crates);
 }
 
-#[test]
-fn unsafe_stands_where_it_is_said_to() {
+/// Whether a text has `unsafe` code.
+fn is_unsafe(text: &str) -> bool {
+    let forms = ["{", "fn", "impl", "extern", "trait"].map(|form| ["unsafe", form].join(" "));
+    let mut code = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or(""));
+    code.any(|line| forms.iter().any(|form| line.contains(form)))
+}
+
+/// Holds files with `unsafe` code to a statement: they are named there, and no others.
+fn are_named(files: impl Iterator<Item = String>, statement: &str) {
     let text = architecture();
-    let line = stated(
-        &text,
-        "- Outside tests, examples and benches `unsafe` stands only in",
-    );
+    let line = stated(&text, statement);
     let allowed: Vec<String> = quoted(&line)[1..]
         .iter()
         .map(|name| format!("/{name}"))
         .collect();
     let mut used = BTreeSet::new();
-    for (file, text) in sources() {
-        let code = text
-            .lines()
-            .map(|line| line.split("//").next().unwrap_or(""));
-        let is_unsafe = |line: &str| {
-            [
-                "unsafe {",
-                "unsafe fn",
-                "unsafe impl",
-                "unsafe extern",
-                "unsafe trait",
-            ]
-            .iter()
-            .any(|form| line.contains(form))
-        };
-        if !code.into_iter().any(is_unsafe) {
-            continue;
-        }
+    for file in files {
         let named = |name: &&String| {
             if name.ends_with('/') {
                 file.contains(name.as_str())
@@ -193,6 +227,19 @@ fn unsafe_stands_where_it_is_said_to() {
     }
     let unused: Vec<_> = allowed.iter().filter(|name| !used.contains(name)).collect();
     assert!(unused.is_empty(), "{unused:?} have no unsafe code");
+}
+
+#[test]
+fn unsafe_stands_where_it_is_said_to() {
+    let outside_tests = sources().filter(|(_, text)| is_unsafe(text));
+    let outside_tests: BTreeSet<String> = outside_tests.map(|(file, _)| file).collect();
+    let others = files("rs").into_iter().filter(|file| {
+        let text = read_to_string(repository().join(file)).unwrap();
+        !outside_tests.contains(file) && is_unsafe(&text)
+    });
+    are_named(others, "- Tests, examples and benches have `unsafe` in");
+    let statement = "- Outside tests, examples and benches `unsafe` stands only in";
+    are_named(outside_tests.into_iter(), statement);
 }
 
 #[test]
