@@ -42,6 +42,7 @@ mod scatter_views;
 mod sgd;
 mod simd;
 mod softmax;
+mod square;
 mod strided;
 mod sum;
 mod table;
@@ -82,6 +83,7 @@ table::operations! {
     scatter_views,
     sgd,
     softmax,
+    square,
     sum,
     unary,
 }
