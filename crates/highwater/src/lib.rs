@@ -17,8 +17,7 @@
 //!     let y = engine.tensor(&[8.0, 18.0, 28.0], [3, 1])?;
 //!     let mut last = f32::INFINITY;
 //!     for _ in 0..20 {
-//!         let error = model.forward(&x)?.sub(&y)?;
-//!         let loss = error.mul(&error)?.mean()?;
+//!         let loss = (model.forward(&x)? - &y)?.square()?.mean()?;
 //!         loss.backward()?;
 //!         optimizer.step()?;
 //!         last = loss.item()?;
