@@ -6,7 +6,8 @@ use crate::pending::KEPT_BYTES;
 use crate::pending::context::site;
 use crate::{Error, Result};
 use highwater_graph::{
-    Category, CellId, Effect, Graph, Location, Node, Operand, Phase, Site, Source, ValueId, Version,
+    Category, CellId, Effect, Graph, Location, Node, Op, Operand, Phase, Site, Source, ValueId,
+    Version,
 };
 use highwater_ops::Finite;
 use std::borrow::Cow;
@@ -74,15 +75,20 @@ impl Engine {
     }
 
     /// The inputs of a node, as backward may want them again: of gradients copies, since the next
-    /// `backward()` may add to these before one goes back through the node.
+    /// `backward()` may add to these before one goes back through the node. A node that writes cells has
+    /// no history.
     pub(crate) fn remembered<'a>(
         &self,
         state: &mut State,
+        op: &dyn Op,
         inputs: &'a [Operand],
         site: &Site,
     ) -> Result<Cow<'a, [Operand]>> {
         let is_forward = site.phase == Phase::Forward && site.grad_enabled;
-        if !is_forward || !inputs.iter().any(|input| input.requires_grad) {
+        if !is_forward
+            || !op.effect().is_repeatable()
+            || !inputs.iter().any(|input| input.requires_grad)
+        {
             return Ok(inputs.into());
         }
         let of_gradients = |graph: &Graph, input: &Operand| match input.source {

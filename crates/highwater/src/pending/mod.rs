@@ -5,7 +5,9 @@ pub(crate) mod handle;
 
 use crate::store::memory::Storages;
 use handle::{Handle, HandleState, Leaf};
-use highwater_graph::{CellId, Graph, Location, Node, NodeId, Operand, Source, ValueId, Version};
+use highwater_graph::{
+    Category, CellId, Graph, Location, Node, NodeId, Operand, Source, ValueId, Version,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
@@ -116,9 +118,16 @@ impl Pending {
         self.downstream(storages, Graph::is_overwritten)
     }
 
-    /// What history reads of cells as they were before what is pending is written: backward may want it
-    /// when it cannot be made again.
-    pub(crate) fn remembered(&self) -> Vec<ValueId> {
+    /// What history reads of gradients as they are before what is pending is added to them: backward may
+    /// want it when it cannot be made again.
+    pub(crate) fn remembered(&self) -> BTreeSet<ValueId> {
+        let passes = |input: &Operand| match input.source {
+            Source::Cell(id, version) => self.graph.cell(id).is_some_and(|cell| {
+                cell.category == Category::Gradient
+                    && (cell.evaluated..cell.version).contains(&version)
+            }),
+            Source::Value(_) => false,
+        };
         let nodes = self.graph.nodes().iter();
         let with_history = nodes.filter(|node| {
             let mut outputs = node.outputs.iter();
@@ -127,8 +136,7 @@ impl Pending {
         let read = with_history.flat_map(|node| node.inputs.iter().filter_map(Operand::value));
         read.filter(|&id| {
             let producer = self.graph.value(id).producer;
-            let inputs = producer.map(|(node, _)| &self.graph.node(node).inputs);
-            inputs.is_some_and(|inputs| inputs.iter().any(|input| self.graph.is_overwritten(input)))
+            producer.is_some_and(|(node, _)| self.graph.node(node).inputs.iter().any(passes))
         })
         .collect()
     }

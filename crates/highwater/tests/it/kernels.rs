@@ -15,7 +15,7 @@ struct Custom {
 }
 
 const SQUARE: Custom = Custom {
-    name: "square",
+    name: "squared",
     writes: false,
 };
 
@@ -55,7 +55,7 @@ impl Op for Custom {
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let unknown = Custom {
-            name: "square_backward",
+            name: "squared_backward",
             ..*self
         };
         let grad = backward.grad(0).expect("of the only output");
@@ -177,7 +177,7 @@ fn what_no_kernel_takes_is_refused_when_the_node_is_made() {
 #[test]
 fn what_backward_emits_without_a_kernel_is_refused_by_backward() {
     let square = Square { minds: true };
-    let engine = Engine::builder().kernel("square", DTypes::F32, square);
+    let engine = Engine::builder().kernel("squared", DTypes::F32, square);
     let engine = engine.build().unwrap();
     let w = weight(&engine, [2]);
     let loss = Tensor::apply_one(SQUARE, &[&w]).unwrap().sum().unwrap();
@@ -185,7 +185,7 @@ fn what_backward_emits_without_a_kernel_is_refused_by_backward() {
     assert!(
         error
             .to_string()
-            .contains("square_backward has no cpu kernel"),
+            .contains("squared_backward has no cpu kernel"),
         "{error}"
     );
     assert_eq!(loss.item().unwrap(), 5.0);
@@ -194,7 +194,7 @@ fn what_backward_emits_without_a_kernel_is_refused_by_backward() {
 #[test]
 fn a_kernel_that_works_in_place_finds_its_input_in_its_output() {
     for minds in [true, false] {
-        let engine = Engine::builder().kernel("square", DTypes::F32, Square { minds });
+        let engine = Engine::builder().kernel("squared", DTypes::F32, Square { minds });
         let engine = engine.build().unwrap();
         // What is asked for has memory of its own; what is on the way there has not.
         let square = |x: &Tensor| Tensor::apply_one(SQUARE, &[x]);
@@ -207,7 +207,7 @@ fn a_kernel_that_works_in_place_finds_its_input_in_its_output() {
         } else {
             let error = answer.unwrap_err();
             assert!(
-                matches!(error, Error::Kernel { op: "square", .. }),
+                matches!(error, Error::Kernel { op: "squared", .. }),
                 "{error}"
             );
             assert!(error.to_string().contains("memory of its own"), "{error}");

@@ -45,3 +45,22 @@ fn gradients_that_are_one_value_add_up_each_for_itself() {
         }
     }
 }
+
+/// What reads a gradient that is gone fails by itself: other losses go back as ever.
+#[test]
+fn a_backward_beside_a_reader_of_what_is_gone() {
+    for builder in [Engine::builder(), Engine::eager()] {
+        let engine = builder.build().unwrap();
+        // Its gradient and what comes of it are too large to be kept.
+        let p = Parameter::new(&engine, [20_000], |to| to.fill(0.5)).unwrap();
+        let backward = || p.square().unwrap().sum().unwrap().backward().unwrap();
+        backward();
+        backward();
+        let twice = p.grad().unwrap().mul_scalar(2.0).unwrap();
+        backward();
+        backward();
+        drop((p.mul(&twice), twice));
+        backward();
+        assert_eq!(p.grad().unwrap().to_vec::<f32>().unwrap()[..2], [5.0, 5.0]);
+    }
+}
