@@ -12,6 +12,9 @@ use crate::tokenise;
 /// Batches of a step that are planned one by one. From the second on they pose the same problem, so
 /// that the time of more follows.
 const BATCHES: usize = 16;
+/// Steps that are planned where the plans of one leave cells in other places than they found them in: after
+/// so many they have theirs.
+const STEPS: u64 = 4;
 /// How often the floor of a step of several plans is tried upwards, before halving.
 const TRIES: usize = 8;
 /// Halving ends when what is left is one part in so many, and at most so many bytes.
@@ -137,7 +140,7 @@ impl<'a> Planner<'a> {
         self.engine.as_ref()
     }
 
-    /// What a step takes under the budget of the settings. Where it does not fit, the floor is as far
+    /// What a step takes under the budget of the settings, once cells have their places. Where it does not fit, the floor is as far
     /// as it was planned: see [`Planner::with_floor`].
     ///
     /// # Errors
@@ -165,10 +168,15 @@ impl<'a> Planner<'a> {
         let more = training.accumulate as f64 / count as f64;
         let assumptions = Some(self.assumptions);
         let mut session = session(&config, self.model, assumptions, like)?;
-        match session.step(1, &vec![batch; count]) {
-            Ok(_) => {}
-            Err(failure) if failure.code() == Code::Budget as u8 => {}
-            Err(failure) => return Err(failure),
+        let moves = config.machine.has_tiers() && count > 1;
+        let steps = if moves { STEPS } else { 1 };
+        let batches = vec![batch; count];
+        for step in 1..=steps {
+            match session.step(step, &batches) {
+                Ok(_) => {}
+                Err(failure) if failure.code() == Code::Budget as u8 => break,
+                Err(failure) => return Err(failure),
+            }
         }
         let nothing = || Failure::new(Code::Internal, "a step planned nothing");
         let mut forecast = session.engine.forecast().ok_or_else(nothing)?;
