@@ -77,7 +77,7 @@ impl Engine {
     /// The inputs of a node, as backward may want them again: of gradients copies, since the next
     /// `backward()` may add to these before one goes back through the node. A node that writes cells has
     /// no history.
-    pub(crate) fn remembered<'a>(
+    pub(crate) fn with_own_grads<'a>(
         &self,
         state: &mut State,
         op: &dyn Op,

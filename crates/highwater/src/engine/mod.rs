@@ -243,7 +243,7 @@ impl Engine {
         if let Some(why) = &state.poisoned {
             return Err(Error::Poisoned(why.clone()));
         }
-        let inputs = self.remembered(state, op.as_ref(), inputs, site)?;
+        let inputs = self.with_own_grads(state, op.as_ref(), inputs, site)?;
         let site = named_by_cell(&state.pending.graph, &inputs, site);
         let located = |source| located(source, &site);
         let effect = op.effect().is_repeatable();
