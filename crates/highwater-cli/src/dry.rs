@@ -12,8 +12,8 @@ use crate::tokenise;
 /// Batches of a step that are planned one by one. From the second on they pose the same problem, so
 /// that the time of more follows.
 const BATCHES: usize = 16;
-/// Steps that are planned where the plans of one leave cells in other places than they found them in: after
-/// so many they have theirs.
+/// Steps that are planned at most where the plans of one leave cells in other places than they found them
+/// in: after so many they have theirs.
 const STEPS: u64 = 4;
 /// How often the floor of a step of several plans is tried upwards, before halving.
 const TRIES: usize = 8;
@@ -172,7 +172,10 @@ impl<'a> Planner<'a> {
         let steps = if moves { STEPS } else { 1 };
         let batches = vec![batch; count];
         for step in 1..=steps {
+            let before = session.engine.totals().plans;
             match session.step(step, &batches) {
+                // It posed what the step before did, and so will all that follow.
+                Ok(_) if session.engine.totals().plans == before => break,
                 Ok(_) => {}
                 Err(failure) if failure.code() == Code::Budget as u8 => break,
                 Err(failure) => return Err(failure),

@@ -5,28 +5,45 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 /// How many stand in place.
-const FEW: usize = 5;
+const FEW: usize = Count::ALL.len() - 1;
 
 /// One number per dimension. Graphs copy layouts all the time: a list of the usual length is copied
 /// whole, without a look at how many numbers count.
 #[derive(Clone)]
 pub(crate) enum Dims {
-    /// The first `len` count.
-    Few { len: u8, dims: [usize; FEW] },
+    /// The first `count` count.
+    Few { count: Count, dims: [usize; FEW] },
     /// More than fit in place.
     Many(Box<[usize]>),
+}
+
+/// How many of those in place count. A whole word, so that lists are copied word by word: processors wait
+/// where a word is read of which a part was just written.
+#[derive(Debug, Clone, Copy)]
+#[repr(usize)]
+pub(crate) enum Count {
+    Zero,
+    One,
+    Two,
+    Three,
+    Four,
+    Five,
+}
+
+impl Count {
+    const ALL: [Self; 6] = {
+        use Count::{Five, Four, One, Three, Two, Zero};
+        [Zero, One, Two, Three, Four, Five]
+    };
 }
 
 impl From<&[usize]> for Dims {
     fn from(all: &[usize]) -> Self {
         let mut dims = [0; FEW];
-        match dims.get_mut(..all.len()) {
-            Some(few) => {
-                few.copy_from_slice(all);
-                Self::Few {
-                    len: all.len() as u8,
-                    dims,
-                }
+        match Count::ALL.get(all.len()) {
+            Some(&count) => {
+                dims[..all.len()].copy_from_slice(all);
+                Self::Few { count, dims }
             }
             None => Self::Many(all.into()),
         }
@@ -45,7 +62,7 @@ impl Deref for Dims {
 
     fn deref(&self) -> &[usize] {
         match self {
-            Self::Few { len, dims } => &dims[..usize::from(*len)],
+            Self::Few { count, dims } => &dims[..*count as usize],
             Self::Many(dims) => dims,
         }
     }
@@ -68,5 +85,22 @@ impl Eq for Dims {}
 impl Hash for Dims {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (**self).hash(hasher);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_any_length_are_what_they_were_made_of() {
+        assert_eq!(size_of::<Dims>(), (1 + FEW) * size_of::<usize>());
+        let all: Vec<usize> = (7..27).collect();
+        for length in 0..all.len() {
+            let dims = Dims::from(&all[..length]);
+            assert_eq!(*dims, all[..length]);
+            assert_eq!(*dims.clone(), all[..length]);
+            assert!(matches!(dims, Dims::Few { .. }) == (length <= FEW));
+        }
     }
 }

@@ -6,7 +6,7 @@ mod prune;
 #[cfg(test)]
 mod tests;
 
-pub use ids::{CellId, NodeId, ValueId, Version};
+pub use ids::{CellId, KernelId, NodeId, ValueId, Version};
 
 use crate::{
     Backend, BuildMixer, Checkpoint, CheckpointPolicy, Effect, Location, Op, OpError, Spec,
@@ -127,6 +127,8 @@ pub struct Site {
 pub struct Node {
     /// The operation with its attributes.
     pub op: Arc<dyn Op>,
+    /// The kernel that takes it, if the graph knows what runs its nodes.
+    pub kernel: Option<KernelId>,
     /// What it reads.
     pub inputs: Vec<Operand>,
     /// What it fills.
@@ -331,14 +333,14 @@ impl Graph {
     ) -> Result<SmallVec<[Operand; 2]>, OpError> {
         let outputs = self.infer(op.as_ref(), inputs, site)?;
         let writes = self.writes(op.as_ref(), inputs)?;
-        self.check_backend(op.as_ref(), inputs, &outputs, &writes)?;
-        Ok(self.push(op, inputs, outputs, writes, site))
+        let kernel = self.kernel(op.as_ref(), inputs, &outputs, &writes)?;
+        Ok(self.push((op, kernel), inputs, outputs, writes, site))
     }
 
     /// Adds a node that was checked.
     fn push(
         &mut self,
-        op: Arc<dyn Op>,
+        (op, kernel): (Arc<dyn Op>, Option<KernelId>),
         inputs: &[Operand],
         outputs: SmallVec<[Spec; 2]>,
         writes: Writes,
@@ -381,6 +383,7 @@ impl Graph {
             .collect();
         self.nodes.push(Node {
             op,
+            kernel,
             inputs: inputs.to_vec(),
             outputs: ids,
             writes,

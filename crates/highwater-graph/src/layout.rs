@@ -106,7 +106,11 @@ impl Layout {
 
     /// Whether the layout reaches each of the `numel` elements of a storage exactly once.
     pub fn covers(&self, numel: usize) -> bool {
-        self.numel() == numel && self.end() <= numel && self.is_injective()
+        if self.numel() != numel {
+            return false;
+        }
+        let dense = self.offset == 0 && self.is_contiguous();
+        dense || self.end() <= numel && self.is_injective()
     }
 
     /// Swaps two dimensions. `None` if one does not exist.

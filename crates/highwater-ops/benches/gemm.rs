@@ -57,6 +57,7 @@ impl Job {
         let kernel = kernels
             .find(op.name(), Device::Cpu, inputs, outputs)
             .expect("a kernel");
+        let kernel = kernels.kernel(kernel);
         let inputs = self.inputs.iter();
         let inputs = inputs.map(|(spec, memory)| View::read(bytemuck::cast_slice(memory), spec));
         let outputs = self.outputs.iter_mut();

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
 use crate::{Args, Entry, Kernel, KernelError, Pairs};
-use highwater_graph::{Backend, BuildMixer, Cost, DType, Op, OpError, Spec};
+use highwater_graph::{Backend, BuildMixer, Cost, DType, KernelId, Op, OpError, Spec};
 use std::fmt;
 use std::sync::Arc;
 
@@ -179,12 +179,12 @@ impl Registered {
 
     /// [`Kernel::in_place`], but for pairs that differ in dtype or layout or do not exist.
     pub fn in_place(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        let alike = |&(i, o): &(usize, usize)| {
+        let mut pairs = self.kernel.in_place(op, inputs, outputs);
+        pairs.retain(|&mut (i, o)| {
             let pair = inputs.get(i).zip(outputs.get(o));
             pair.is_some_and(|(input, output)| input == output)
-        };
-        let pairs = self.kernel.in_place(op, inputs, outputs);
-        pairs.into_iter().filter(alike).collect()
+        });
+        pairs
     }
 
     /// [`Kernel::optional`].
@@ -228,8 +228,10 @@ impl fmt::Debug for Registered {
 /// The kernels there are, by operation, device and dtypes.
 #[derive(Debug, Clone, Default)]
 pub struct Kernels {
+    all: Vec<Registered>,
+    /// Those of an operation, the one that was registered last first.
     #[expect(clippy::disallowed_types, reason = "its order is never read")]
-    rows: std::collections::HashMap<(&'static str, Device), Vec<Registered>, BuildMixer>,
+    rows: std::collections::HashMap<(&'static str, Device), Vec<KernelId>, BuildMixer>,
 }
 
 impl Kernels {
@@ -263,9 +265,9 @@ impl Kernels {
 
     fn insert(&mut self, op: &'static str, device: Device, registered: Registered) {
         let rows = self.rows.entry((op, device)).or_default();
-        rows.retain(|row| row.dtypes != registered.dtypes);
-        // What was registered last is found first.
-        rows.insert(0, registered);
+        rows.retain(|row| self.all[row.index()].dtypes != registered.dtypes);
+        rows.insert(0, KernelId::new(self.all.len()));
+        self.all.push(registered);
     }
 
     /// The kernel of an operation on a device, for inputs and outputs of these dtypes.
@@ -278,15 +280,15 @@ impl Kernels {
         device: Device,
         inputs: impl Iterator<Item = DType> + Clone,
         outputs: impl Iterator<Item = DType> + Clone,
-    ) -> Result<&Registered, OpError> {
+    ) -> Result<KernelId, OpError> {
         let rows = self.rows.get(&(op, device)).map_or(&[][..], Vec::as_slice);
-        let takes = |row: &&Registered| row.dtypes.take(inputs.clone(), outputs.clone());
-        rows.iter().find(takes).ok_or_else(|| {
-            let known: Vec<String> = rows
-                .iter()
-                .rev()
-                .map(|row| row.dtypes.to_string())
-                .collect();
+        let takes = |row: &KernelId| {
+            let dtypes = self.kernel(*row).dtypes;
+            dtypes.take(inputs.clone(), outputs.clone())
+        };
+        rows.iter().copied().find(takes).ok_or_else(|| {
+            let known = rows.iter().rev().map(|&row| self.kernel(row).dtypes);
+            let known: Vec<String> = known.map(|dtypes| dtypes.to_string()).collect();
             let (inputs, outputs): (Vec<_>, Vec<_>) = (inputs.collect(), outputs.collect());
             OpError::NoKernel {
                 op,
@@ -311,25 +313,35 @@ impl Kernels {
         inputs: &[Spec],
         outputs: &[Spec],
     ) -> Result<&Registered, OpError> {
+        let found = self.find_on_cpu(op, inputs, outputs);
+        found.map(|kernel| self.kernel(kernel))
+    }
+
+    /// One that was found.
+    ///
+    /// # Panics
+    /// If another registry found it.
+    pub fn kernel(&self, id: KernelId) -> &Registered {
+        &self.all[id.index()]
+    }
+
+    fn find_on_cpu(
+        &self,
+        op: &dyn Op,
+        inputs: &[Spec],
+        outputs: &[Spec],
+    ) -> Result<KernelId, OpError> {
         self.find(op.name(), Device::Cpu, dtypes(inputs), dtypes(outputs))
     }
 }
 
 impl Backend for Kernels {
-    fn check(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Result<(), OpError> {
-        self.on_cpu(op, inputs, outputs).map(|_| ())
+    fn find(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Result<KernelId, OpError> {
+        self.find_on_cpu(op, inputs, outputs)
     }
 
-    fn may_overlap(
-        &self,
-        op: &dyn Op,
-        inputs: &[Spec],
-        outputs: &[Spec],
-        read: usize,
-        written: usize,
-    ) -> bool {
-        let kernel = self.on_cpu(op, inputs, outputs);
-        kernel.is_ok_and(|kernel| kernel.may_overlap(read, written))
+    fn may_overlap(&self, kernel: KernelId, read: usize, written: usize) -> bool {
+        self.kernel(kernel).may_overlap(read, written)
     }
 }
 
@@ -347,7 +359,7 @@ mod tests {
         let (inputs, outputs) = (inputs.iter().copied(), outputs.iter().copied());
         let found = kernels.find("toy", Device::Cpu, inputs, outputs);
         found
-            .map(|row| row.dtypes)
+            .map(|id| kernels.kernel(id).dtypes)
             .map_err(|error| error.to_string())
     }
 

@@ -1,6 +1,6 @@
 //! What a node must be like to be added: everything that can be refused, before anything changes.
 
-use super::{CellId, Graph, Operand, Site, Source, Version, Writes};
+use super::{Cell, CellId, Graph, KernelId, Operand, Site, Source, Version, Writes};
 use crate::{Effect, Op, OpError, RANK_MAX, Shape, Spec};
 use smallvec::SmallVec;
 
@@ -13,9 +13,9 @@ impl Graph {
         inputs: &[Operand],
         site: &Site,
     ) -> Result<SmallVec<[Spec; 2]>, OpError> {
+        let name = op.name();
         for (i, operand) in inputs.iter().enumerate() {
-            self.check_fresh(op.name(), operand, site)?;
-            self.check_inside(op.name(), i, operand)?;
+            self.check_operand(name, i, operand, site)?;
         }
         self.specs.clear();
         self.specs
@@ -46,11 +46,24 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// That an operand sees nothing but elements of its source, and those as what they are.
-    fn check_inside(&self, op: &'static str, i: usize, operand: &Operand) -> Result<(), OpError> {
+    /// That an operand sees nothing but elements of its source, and those as what they are; of a cell,
+    /// that they are not overwritten.
+    fn check_operand(
+        &self,
+        op: &'static str,
+        i: usize,
+        operand: &Operand,
+        site: &Site,
+    ) -> Result<(), OpError> {
         let whole = match operand.source {
             Source::Value(id) => self.values.get(id.index()).map(|value| &value.spec),
-            Source::Cell(id, _) => self.cells.get(&id).map(|cell| &cell.spec),
+            Source::Cell(id, wanted) => {
+                let cell = self.cells.get(&id);
+                if !is_fresh(cell, wanted) {
+                    return Err(stale(op, cell, wanted, site));
+                }
+                cell.map(|cell| &cell.spec)
+            }
         };
         let Spec { dtype, layout } = &operand.spec;
         match whole {
@@ -84,20 +97,11 @@ impl Graph {
             return Ok(());
         };
         let cell = self.cells.get(&id);
-        if cell.is_some_and(|cell| wanted >= cell.evaluated) {
-            return Ok(());
+        if is_fresh(cell, wanted) {
+            Ok(())
+        } else {
+            Err(stale(op, cell, wanted, site))
         }
-        let unknown = || "an unknown place".to_owned();
-        Err(OpError::StaleCell {
-            op,
-            cell: cell.map_or_else(|| "a dropped cell".to_owned(), |cell| cell.name.to_string()),
-            wanted,
-            current: cell.map_or(Version::default(), |cell| cell.evaluated),
-            read_at: site.location,
-            written_at: cell
-                .and_then(|cell| cell.written_at)
-                .map_or_else(unknown, |location| location.to_string()),
-        })
     }
 
     /// The cells that a node writes: each once, in its current version, by a node that runs once.
@@ -131,20 +135,20 @@ impl Graph {
         (cell.version == version).then_some((id, version))
     }
 
-    /// That a kernel takes the node, and every other operand on a cell that it writes.
-    pub(super) fn check_backend(
+    /// The kernel that takes the node, and every other operand on a cell that it writes.
+    pub(super) fn kernel(
         &self,
         op: &dyn Op,
         inputs: &[Operand],
         outputs: &[Spec],
         writes: &Writes,
-    ) -> Result<(), OpError> {
-        let backend = self.backend.as_deref();
-        if let Some(backend) = backend {
-            backend.check(op, &self.specs, outputs)?;
-        }
+    ) -> Result<Option<KernelId>, OpError> {
+        let Some(backend) = self.backend.as_deref() else {
+            return Ok(None);
+        };
+        let kernel = backend.find(op, &self.specs, outputs)?;
         if writes.is_empty() {
-            return Ok(());
+            return Ok(Some(kernel));
         }
         let positions = op.writes();
         for (read, operand) in inputs.iter().enumerate() {
@@ -155,10 +159,7 @@ impl Graph {
                 continue;
             };
             let written = positions[at];
-            let may = |backend: &dyn crate::Backend| {
-                backend.may_overlap(op, &self.specs, outputs, read, written)
-            };
-            if read != written && !backend.is_some_and(may) {
+            if read != written && !backend.may_overlap(kernel, read, written) {
                 let cell = self.cells.get(&id).map(|cell| cell.name.to_string());
                 return Err(OpError::Overlap {
                     op: op.name(),
@@ -168,6 +169,25 @@ impl Graph {
                 });
             }
         }
-        Ok(())
+        Ok(Some(kernel))
+    }
+}
+
+fn is_fresh(cell: Option<&Cell>, wanted: Version) -> bool {
+    cell.is_some_and(|cell| wanted >= cell.evaluated)
+}
+
+/// The error of an operand whose cell is gone, or was overwritten.
+fn stale(op: &'static str, cell: Option<&Cell>, wanted: Version, site: &Site) -> OpError {
+    let unknown = || "an unknown place".to_owned();
+    OpError::StaleCell {
+        op,
+        cell: cell.map_or_else(|| "a dropped cell".to_owned(), |cell| cell.name.to_string()),
+        wanted,
+        current: cell.map_or(Version::default(), |cell| cell.evaluated),
+        read_at: site.location,
+        written_at: cell
+            .and_then(|cell| cell.written_at)
+            .map_or_else(unknown, |location| location.to_string()),
     }
 }

@@ -15,16 +15,19 @@ macro_rules! index {
             ///
             /// # Panics
             /// If the index has more than 32 bits: no memory holds as many.
+            #[inline]
             pub fn new(index: usize) -> Self {
                 Self(u32::try_from(index).expect("no memory holds so many"))
             }
 
             /// All those below a count.
+            #[inline]
             pub fn below(count: usize) -> impl DoubleEndedIterator<Item = Self> {
                 (0..count).map(Self::new)
             }
 
             /// Where it is in a list.
+            #[inline]
             pub fn index(self) -> usize {
                 self.0 as usize
             }
@@ -40,6 +43,11 @@ index! {
 index! {
     /// A value of a [`Graph`](crate::Graph).
     ValueId
+}
+
+index! {
+    /// A kernel of a [`Backend`](crate::Backend), which alone knows what it stands for.
+    KernelId
 }
 
 /// Identity of a cell; never used again after the cell is gone.

@@ -2,7 +2,7 @@
 
 use super::{CellId, Graph, Operand, Phase, Site, Version};
 use crate::Location;
-use crate::{Backend, Category, Cost, DType, Effect, Layout, Op, OpError, Spec};
+use crate::{Backend, Category, Cost, DType, Effect, KernelId, Layout, Op, OpError, Spec};
 use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -85,9 +85,9 @@ struct Kernels {
 }
 
 impl Backend for Kernels {
-    fn check(&self, op: &dyn Op, inputs: &[Spec], _outputs: &[Spec]) -> Result<(), OpError> {
+    fn find(&self, op: &dyn Op, inputs: &[Spec], _outputs: &[Spec]) -> Result<KernelId, OpError> {
         if inputs.iter().all(|input| input.dtype == DType::F32) {
-            return Ok(());
+            return Ok(KernelId::new(0));
         }
         Err(OpError::NoKernel {
             op: op.name(),
@@ -97,14 +97,7 @@ impl Backend for Kernels {
         })
     }
 
-    fn may_overlap(
-        &self,
-        _op: &dyn Op,
-        _inputs: &[Spec],
-        _outputs: &[Spec],
-        read: usize,
-        written: usize,
-    ) -> bool {
+    fn may_overlap(&self, _kernel: KernelId, read: usize, written: usize) -> bool {
         self.overlaps && (read, written) == (1, 0)
     }
 }

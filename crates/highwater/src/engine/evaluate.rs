@@ -16,6 +16,7 @@ use crate::run::execute::{Failed, execute};
 use crate::run::machine::Machine;
 use crate::{Error, Result};
 use highwater_graph::{CellId, Graph, Location, NodeId, Operand, Source, ValueId, Version};
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -225,7 +226,7 @@ impl Engine {
         let step = StepPlan::new(told, Arc::clone(plan), &around, Some(&ran));
         state.record.steps.add(step);
         let report = self.report(state, (plan, compiled), &ran, times);
-        state.record.note(report);
+        state.record.note(report, known);
         state.pending.skip = ran.skipped;
         // The first run of a plan touches pages for the first time.
         if known && !self.0.dry {
@@ -322,11 +323,12 @@ impl Engine {
 
 /// That no node of the problem reads a version of a cell that is gone, or that it does not make.
 fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
-    let nodes = compiled.nodes.iter().map(|&id| graph.node(id));
-    let made: BTreeSet<(CellId, Version)> = nodes
-        .flat_map(|node| &node.writes)
-        .map(|&(cell, before)| (cell, before.next()))
-        .collect();
+    // Seldom asked: what steps read is in memory.
+    let made = LazyCell::new(|| -> BTreeSet<(CellId, Version)> {
+        let nodes = compiled.nodes.iter().map(|&id| graph.node(id));
+        let writes = nodes.flat_map(|node| &node.writes);
+        writes.map(|&(id, before)| (id, before.next())).collect()
+    });
     let is_made = |input: &Operand| match input.source {
         Source::Cell(id, version) => {
             let cell = graph.cell(id);

@@ -29,6 +29,7 @@ use highwater_memory::{Arena, System};
 use highwater_ops::{Kernels, Pool};
 use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
@@ -274,22 +275,21 @@ impl Engine {
 }
 
 /// A node made outside any `scope` that reads a named cell is reported under the cell's module.
-fn named_by_cell(graph: &Graph, inputs: &[Operand], site: &Site) -> Site {
-    let mut site = site.clone();
-    if site.module.is_empty() {
-        let name = inputs.iter().find_map(|input| match input.source {
-            Source::Cell(id, _) => graph
-                .cell(id)?
-                .name
-                .rsplit_once('.')
-                .map(|(module, _)| module),
-            Source::Value(_) => None,
-        });
-        if let Some(name) = name {
-            site.module = name.into();
-        }
+fn named_by_cell<'a>(graph: &Graph, inputs: &[Operand], site: &'a Site) -> Cow<'a, Site> {
+    if !site.module.is_empty() {
+        return Cow::Borrowed(site);
     }
-    site
+    let mut names = inputs.iter().filter_map(|input| match input.source {
+        Source::Cell(id, _) => graph.cell(id)?.name.rsplit_once('.'),
+        Source::Value(_) => None,
+    });
+    match names.next() {
+        Some((module, _)) => Cow::Owned(Site {
+            module: module.into(),
+            ..site.clone()
+        }),
+        None => Cow::Borrowed(site),
+    }
 }
 
 pub(crate) fn what(category: Category) -> &'static str {

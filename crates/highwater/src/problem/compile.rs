@@ -142,9 +142,9 @@ pub(crate) fn compile(
     all_variants.reserve(nodes.len());
     for &id in &nodes {
         specs.read(from.graph, id);
-        let op = from.graph.node(id).op.as_ref();
         // A node that no kernel takes is not made; if one came about, running it says so.
-        let kernel = from.kernels.on_cpu(op, &specs.inputs, &specs.outputs).ok();
+        let kernel = from.graph.node(id).kernel;
+        let kernel = kernel.map(|kernel| from.kernels.kernel(kernel));
         let (work, variants) = work(from, id, &specs, kernel);
         let posed = node(from, id, &specs, (&work, &variants, kernel), &mut numbers);
         problem.nodes.push(posed);

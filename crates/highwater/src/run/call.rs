@@ -6,7 +6,7 @@ use crate::error::describe;
 use crate::run::machine::Machine;
 use crate::{Error, Result};
 use highwater_graph::{Node, Spec};
-use highwater_ops::{Args, Device, SharedWith, View};
+use highwater_ops::{Args, SharedWith, View};
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -126,20 +126,8 @@ pub(super) fn call(
 ) -> Result<()> {
     let op = node.op.as_ref();
     share(op.name(), inputs, outputs)?;
-    let located = |source: highwater_graph::OpError| Error::Op {
-        source: Box::new(source),
-        module: node.site.module.to_string(),
-        location: node.site.location,
-    };
-    let dtypes = |buffers: &'_ [Buffer]| -> SmallVec<[_; 8]> {
-        buffers.iter().map(|buffer| buffer.spec.dtype).collect()
-    };
-    let (of_inputs, of_outputs) = (dtypes(inputs), dtypes(outputs));
-    let (of_inputs, of_outputs) = (of_inputs.into_iter(), of_outputs.into_iter());
-    let kernel = machine
-        .kernels
-        .find(op.name(), Device::Cpu, of_inputs, of_outputs);
-    let kernel = kernel.map_err(located)?;
+    let untaken = || Error::Internal(format!("{} was made for no kernel", describe(node)));
+    let kernel = machine.kernels.kernel(node.kernel.ok_or_else(untaken)?);
     // SAFETY: the addresses lie in an arena below its height, or in a storage that the machine
     // holds, and their pages are zeros or earlier results. `share` found that what is written lies
     // apart from everything else here; that nothing else which is alive lies there is what the
