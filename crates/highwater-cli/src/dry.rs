@@ -20,6 +20,8 @@ const TRIES: usize = 8;
 /// Halving ends when what is left is one part in so many, and at most so many bytes.
 const NEAR: u64 = 256;
 const NEAR_BYTES: u64 = 512 << 10;
+/// So much less than a floor that is told does not do.
+const UNIT_BYTES: u64 = 1 << 20;
 /// More than any step takes.
 pub(crate) const PLENTY: Bytes = Bytes(1 << 50);
 
@@ -106,6 +108,8 @@ pub struct NearFloor {
     pub forecast: Forecast,
     /// A budget that does not do, in bytes; the floor itself where one plan tells it.
     pub refused: u64,
+    /// What the first plan of a step needs: nothing less does.
+    pub least: u64,
     /// Whether the floor of the forecast does.
     pub found: bool,
 }
@@ -172,10 +176,8 @@ impl<'a> Planner<'a> {
         let steps = if moves { STEPS } else { 1 };
         let batches = vec![batch; count];
         for step in 1..=steps {
-            let before = session.engine.totals().plans;
             match session.step(step, &batches) {
-                // It posed what the step before did, and so will all that follow.
-                Ok(_) if session.engine.totals().plans == before => break,
+                Ok(_) if session.engine.is_settled() => break,
                 Ok(_) => {}
                 Err(failure) if failure.code() == Code::Budget as u8 => break,
                 Err(failure) => return Err(failure),
@@ -218,7 +220,7 @@ impl<'a> Planner<'a> {
     /// As [`Planner::forecast`].
     pub fn with_floor(&mut self) -> Result<Forecast, Failure> {
         let near = self.near_floor(TRIES)?;
-        let (mut forecast, mut refused) = (near.forecast, near.refused);
+        let (mut forecast, mut refused, least) = (near.forecast, near.refused, near.least);
         let mut found = near.found;
         if !found {
             let plenty = self.at(PLENTY)?.peak_bytes;
@@ -231,6 +233,14 @@ impl<'a> Planner<'a> {
             let middle = refused.midpoint(forecast.floor_bytes);
             if !self.try_floor(&mut forecast, middle)? {
                 refused = middle;
+            }
+        }
+        // Of several plans the later ones may do with less and not with a little more, as the earlier ones
+        // left them more or less.
+        for _ in 0..TRIES {
+            let less = forecast.floor_bytes.saturating_sub(UNIT_BYTES);
+            if !found || less < least || !self.try_floor(&mut forecast, less)? {
+                break;
             }
         }
         Ok(forecast)
@@ -247,6 +257,7 @@ impl<'a> Planner<'a> {
         let forecast = self.forecast()?;
         let mut near = NearFloor {
             refused: forecast.floor_bytes,
+            least: forecast.floor_bytes,
             found: self.config.training.accumulate == 1,
             forecast,
         };
@@ -261,6 +272,7 @@ impl<'a> Planner<'a> {
             // what those before them left.
             if !near.found {
                 near.refused = if memory == 1 {
+                    near.least = least.floor_bytes;
                     least.floor_bytes.saturating_sub(1)
                 } else {
                     memory

@@ -226,7 +226,7 @@ impl Engine {
         let step = StepPlan::new(told, Arc::clone(plan), &around, Some(&ran));
         state.record.steps.add(step);
         let report = self.report(state, (plan, compiled), &ran, times);
-        state.record.note(report, known);
+        state.record.note(report);
         state.pending.skip = ran.skipped;
         // The first run of a plan touches pages for the first time.
         if known && !self.0.dry {

@@ -28,6 +28,12 @@ impl Engine {
         forecast(&state.record.steps, count, family)
     }
 
+    /// Whether the newest whole step ran the very plans of the one before. Then it found all cells where it
+    /// left them, and the same step will run them again: what [`Engine::forecast`] tells is settled.
+    pub fn is_settled(&self) -> bool {
+        self.lock().record.steps.repeat()
+    }
+
     /// What is beside a plan of a problem.
     pub(crate) fn around<'a>(
         &self,

@@ -47,7 +47,7 @@ pub struct Forecast {
     /// Bytes of the disk that its plans take: for cells, and for values while they run.
     #[serde(default)]
     pub disk_bytes: u64,
-    /// Bytes that a step copies from host memory, where that is aplan.
+    /// Bytes that a step copies from host memory, where that is apart.
     #[serde(default)]
     pub host_bytes_read: u64,
     /// Bytes that a step copies to host memory.

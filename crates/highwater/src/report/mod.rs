@@ -58,8 +58,6 @@ pub struct StepReport {
 pub struct Totals {
     /// How many evaluations there were.
     pub evaluations: u64,
-    /// How many of them made a plan; the others posed a problem that had been posed before.
-    pub plans: u64,
     /// Predicted seconds of the nodes that ran.
     pub predicted_seconds: f64,
     /// Measured seconds, planning included where there was some.
@@ -79,10 +77,9 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Notes what an evaluation took, and whether its plan was known before.
-    pub(crate) fn note(&mut self, report: StepReport, known: bool) {
+    /// Notes what an evaluation took.
+    pub(crate) fn note(&mut self, report: StepReport) {
         self.totals.evaluations += 1;
-        self.totals.plans += u64::from(!known);
         self.totals.predicted_seconds += report.predicted_seconds;
         self.totals.seconds += report.seconds;
         self.totals.io += report.io;

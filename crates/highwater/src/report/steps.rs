@@ -25,6 +25,7 @@ pub(crate) struct StepPlan {
 pub(crate) struct Steps {
     now: Vec<StepPlan>,
     last: Vec<StepPlan>,
+    repeats: bool,
 }
 
 /// Plans that a step under way is remembered by. Only a program that reads on and on without ever
@@ -42,7 +43,15 @@ impl Steps {
 
     /// Ends the step.
     pub(crate) fn end(&mut self) {
-        self.last = std::mem::take(&mut self.now);
+        let last = std::mem::replace(&mut self.last, std::mem::take(&mut self.now));
+        let mut both = last.iter().zip(&self.last);
+        self.repeats = last.len() == self.last.len()
+            && both.all(|(before, now)| Arc::ptr_eq(&before.plan, &now.plan));
+    }
+
+    /// Whether the last whole step ran the very plans of the one before.
+    pub(crate) fn repeat(&self) -> bool {
+        self.repeats
     }
 
     /// Forgets the step under way.
