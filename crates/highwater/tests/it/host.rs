@@ -5,7 +5,7 @@ use crate::models::{Layers, Model, SKIPS, SMALL_GPT, UNET};
 use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run, train};
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, clip_grad_norm_};
 use highwater::plan::{Plan, Problem, Tier, ValueId};
-use highwater::{Builder, Engine, Error, Parameter, Result, TierUses};
+use highwater::{Builder, Engine, Error, Forecast, Parameter, Result, TierUses};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -225,6 +225,35 @@ fn all_three_tiers_are_used_where_none_is_enough() {
     let uses = engine.tiers();
     assert!(uses.host.unwrap().most_bytes > ALL_SMALL.host / 2);
     assert!(uses.disk.unwrap().most_bytes > 0);
+}
+
+/// A step of two batches, eight times, dry: whether it ran the plans of the one before, and its forecast.
+fn steps(builder: Builder) -> Vec<(bool, Forecast)> {
+    let engine = builder.dry_run().seed(11).build().unwrap();
+    let model = layers(&engine).unwrap();
+    let mut adamw = AdamW::new(model.sets().concat(), AdamWOptions::default()).unwrap();
+    let step = |_| {
+        for batch in 0..2 {
+            let loss = model.losses(batch, 4).unwrap().remove(0);
+            loss.backward().unwrap();
+        }
+        adamw.step().unwrap();
+        (engine.is_settled(), engine.forecast().unwrap())
+    };
+    (0..8).map(step).collect()
+}
+
+#[test]
+fn steps_are_settled_once_cells_have_their_places() {
+    let plain = steps(Engine::builder());
+    let moving = steps(Engine::builder().device_memory(600 << 10).host_memory(PLENTY));
+    for (steps, moves) in [(plain, false), (moving, true)] {
+        // One that repeats another is the second at least.
+        let unsettled = steps.iter().take_while(|(settled, _)| !settled).count();
+        assert_eq!(unsettled > 1, moves, "{unsettled} steps");
+        let (first, later) = steps[unsettled..].split_first().unwrap();
+        assert!(later.iter().all(|step| step == first) && !later.is_empty());
+    }
 }
 
 /// Their cells are too small to move; values of the step are not.
