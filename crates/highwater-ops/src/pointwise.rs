@@ -32,6 +32,34 @@ pub(crate) trait Pointwise<const N: usize>: Op {
     }
 }
 
+/// Has an operation of one input answer the gradient by `op`, of the output's gradient and the input.
+pub(crate) fn from_input(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    let input = backward.input(0);
+    from(backward, op, &[input])
+}
+
+/// As [`from_input`], of the gradient and the output, so that the input need not be kept.
+pub(crate) fn from_output(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    let output = backward.output(0);
+    from(backward, op, &[output])
+}
+
+/// As [`from_input`], of the gradient alone.
+pub(crate) fn from_grad(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    from(backward, op, &[])
+}
+
+fn from(backward: &mut Backward<'_>, op: impl Op, others: &[Operand]) -> Result<(), OpError> {
+    if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
+        let inputs: SmallVec<[Operand; 2]> = std::iter::once(grad)
+            .chain(others.iter().cloned())
+            .collect();
+        let grad = backward.emit_one(op, &inputs)?;
+        backward.set(0, grad);
+    }
+    Ok(())
+}
+
 /// Implements [`Op`] by [`Pointwise`].
 macro_rules! pointwise_op {
     ($($type:ty: $arity:literal),* $(,)?) => {$(

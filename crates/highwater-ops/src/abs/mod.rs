@@ -40,12 +40,7 @@ impl Pointwise<1> for Abs {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
-            let x = backward.input(0);
-            let grad = backward.emit_one(AbsBackward, &[grad, x])?;
-            backward.set(0, grad);
-        }
-        Ok(())
+        pointwise::from_input(backward, AbsBackward)
     }
 }
 

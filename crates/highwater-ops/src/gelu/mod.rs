@@ -77,14 +77,8 @@ impl Pointwise<1> for Gelu {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
-            return Ok(());
-        };
         let approximate = self.approximate;
-        let x = backward.input(0);
-        let grad = backward.emit_one(GeluBackward { approximate }, &[grad, x])?;
-        backward.set(0, grad);
-        Ok(())
+        pointwise::from_input(backward, GeluBackward { approximate })
     }
 }
 

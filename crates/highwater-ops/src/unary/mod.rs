@@ -79,7 +79,7 @@ impl Pointwise<1> for Relu {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        from_output(backward, ReluBackward)
+        pointwise::from_output(backward, ReluBackward)
     }
 }
 
@@ -97,7 +97,7 @@ impl Pointwise<1> for Tanh {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        from_output(backward, TanhBackward)
+        pointwise::from_output(backward, TanhBackward)
     }
 }
 
@@ -115,7 +115,7 @@ impl Pointwise<1> for Exp {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        from_output(backward, crate::Mul)
+        pointwise::from_output(backward, crate::Mul)
     }
 }
 
@@ -133,13 +133,7 @@ impl Pointwise<1> for Log {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = wanted(backward) else {
-            return Ok(());
-        };
-        let x = backward.input(0);
-        let grad = backward.emit_one(crate::Div, &[grad, x])?;
-        backward.set(0, grad);
-        Ok(())
+        pointwise::from_input(backward, crate::Div)
     }
 }
 
@@ -157,7 +151,7 @@ impl Pointwise<1> for Sqrt {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        from_output(backward, SqrtBackward)
+        pointwise::from_output(backward, SqrtBackward)
     }
 }
 
@@ -175,7 +169,7 @@ impl Pointwise<1> for Sigmoid {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        from_output(backward, SigmoidBackward)
+        pointwise::from_output(backward, SigmoidBackward)
     }
 }
 
@@ -193,29 +187,8 @@ impl Pointwise<1> for Neg {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let Some(grad) = wanted(backward) else {
-            return Ok(());
-        };
-        let grad = backward.emit_one(Neg, &[grad])?;
-        backward.set(0, grad);
-        Ok(())
+        pointwise::from_grad(backward, Neg)
     }
-}
-
-/// The output's gradient, if there is one and the only input wants its own.
-fn wanted(backward: &Backward<'_>) -> Option<highwater_graph::Operand> {
-    backward.grad(0).filter(|_| backward.needs(0))
-}
-
-/// Emits a node of the output's gradient and the output.
-fn from_output(backward: &mut Backward<'_>, op: impl highwater_graph::Op) -> Result<(), OpError> {
-    let Some(grad) = wanted(backward) else {
-        return Ok(());
-    };
-    let output = backward.output(0);
-    let grad = backward.emit_one(op, &[grad, output])?;
-    backward.set(0, grad);
-    Ok(())
 }
 
 macro_rules! entries {

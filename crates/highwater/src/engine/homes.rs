@@ -159,11 +159,7 @@ impl Engine {
     pub(crate) fn plan_budget(&self, state: &State, compiled: &Compiled) -> u64 {
         let left = self.0.store.budget();
         let left = left.saturating_sub(self.beside(state, compiled));
-        if self.0.tiers.any() {
-            // Cells and the arena take whole pages side by side.
-            return (left / BLOCK * BLOCK).saturating_sub(self.rounding(compiled).bytes());
-        }
-        left
+        self.rounding(compiled).usable(left)
     }
 
     /// The least that such a budget has to be for a plan of so many bytes.

@@ -81,24 +81,30 @@ impl Compiled {
         let values = self.problem.values.iter();
         let open = values.filter(|value| value.home == Home::Cell(None));
         let lost = |value: &plan::Value| cost(value.bytes).saturating_sub(counted(value.bytes));
-        Rounding(Some(open.map(lost).sum()))
+        Rounding(open.map(lost).sum())
     }
 }
 
-/// What cells in memory take at most beside what plans count, where there are tiers below it.
+/// What cells in memory take at most beside what plans count, where there are tiers below it. Arenas, like
+/// cells, take whole pages.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rounding(Option<u64>);
+pub(crate) struct Rounding(u64);
 
 impl Rounding {
-    pub(crate) fn bytes(self) -> u64 {
-        self.0.unwrap_or(0)
+    /// What a plan may take of so many bytes.
+    pub(crate) fn usable(self, bytes: u64) -> u64 {
+        (bytes - bytes % page_bytes()).saturating_sub(self.0)
     }
 
     /// The least that a budget has to be for a plan of so many bytes.
     pub(crate) fn least_budget(self, plan_bytes: u64) -> u64 {
-        let whole = |rounding: u64| (plan_bytes + rounding).next_multiple_of(BLOCK);
-        self.0.map_or(plan_bytes, whole)
+        (plan_bytes + self.0).next_multiple_of(page_bytes())
     }
+}
+
+/// What the memory of kernels and cells is a multiple of; on disks blocks are.
+fn page_bytes() -> u64 {
+    highwater_memory::page_bytes().max(BLOCK)
 }
 
 /// What a problem is made from.

@@ -246,7 +246,11 @@ fn steps(builder: Builder) -> Vec<(bool, Forecast)> {
 #[test]
 fn steps_are_settled_once_cells_have_their_places() {
     let plain = steps(Engine::builder());
-    let moving = steps(Engine::builder().device_memory(600 << 10).host_memory(PLENTY));
+    let moving = steps(
+        Engine::builder()
+            .device_memory(600 << 10)
+            .host_memory(PLENTY),
+    );
     for (steps, moves) in [(plain, false), (moving, true)] {
         // One that repeats another is the second at least.
         let unsettled = steps.iter().take_while(|(settled, _)| !settled).count();

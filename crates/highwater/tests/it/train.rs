@@ -236,7 +236,9 @@ pub(crate) fn assert_within(what: &str, budget: u64, trace: &Trace) {
             report.peak_arena_bytes <= report.planned_arena_bytes,
             "{what}: {report:?}"
         );
-        let planned = report.planned_arena_bytes + report.state_bytes;
+        // In pages, as they are mapped.
+        let arena = report.planned_arena_bytes.next_multiple_of(PAGE);
+        let planned = arena + report.state_bytes;
         assert!(planned <= budget, "{what}: {planned} of {budget}");
     }
 }
