@@ -138,6 +138,67 @@ fn what_is_named_exists() {
     assert!(named > 100, "{named} files named");
 }
 
+/// What a flag of Cargo names, by the folder that it lies in: the words of a command from the name on.
+fn targets<'a>(words: &'a [&'a str]) -> impl Iterator<Item = (&'static str, &'a [&'a str])> {
+    let target = |at: usize| {
+        let folder = match words[at] {
+            "--test" => "tests",
+            "--example" => "examples",
+            "--bench" => "benches",
+            _ => return None,
+        };
+        Some((folder, &words[at + 1..])).filter(|(_, rest)| !rest.is_empty())
+    };
+    (0..words.len()).filter_map(target)
+}
+
+/// Commands in pages name tests, examples and benches that are there, and of `it` what some test is
+/// called like.
+#[test]
+fn what_commands_name_exists() {
+    let sources = files("rs");
+    let modules = sources.iter().filter(|file| file.contains("/tests/it/"));
+    let of_it: Vec<String> = modules
+        .map(|file| {
+            let text = read_to_string(repository().join(file)).unwrap();
+            let tests = text.lines().filter(|line| line.trim().starts_with("fn "));
+            file.clone() + &tests.collect::<String>()
+        })
+        .collect();
+    let is_filter = |word: &&&str| {
+        word.chars()
+            .all(|c| c.is_alphanumeric() || "_:".contains(c))
+    };
+    let mut named = 0;
+    for page in files("md").iter().filter(|page| !page.contains('/')) {
+        let text = read_to_string(repository().join(page)).unwrap();
+        // A command ends with its quotation mark, or with the line.
+        for command in text.split(['`', '\n']) {
+            let words: Vec<&str> = command.split_whitespace().collect();
+            for (folder, rest) in targets(&words) {
+                let name = rest[0];
+                let ends = [
+                    format!("/{folder}/{name}.rs"),
+                    format!("/{folder}/{name}/main.rs"),
+                ];
+                let is_there = |file: &String| ends.iter().any(|end| file.ends_with(end));
+                assert!(
+                    sources.iter().any(is_there),
+                    "{page}: {command}: no `{name}`"
+                );
+                let filters = rest[1..].iter().take_while(is_filter);
+                for filter in filters.filter(|_| name == "it") {
+                    let last = filter.rsplit("::").find(|part| !part.is_empty()).unwrap();
+                    let is_found = of_it.iter().any(|names| names.contains(last));
+                    assert!(is_found, "{page}: {command}: no test like `{filter}`");
+                }
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 30, "{named} named");
+}
+
 /// All crates have the version of the workspace, and the changelog's newest release is that one.
 #[test]
 fn the_changelog_knows_the_version() {
