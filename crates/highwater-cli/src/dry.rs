@@ -20,7 +20,7 @@ const TRIES: usize = 8;
 /// Halving ends when what is left is one part in so many, and at most so many bytes.
 const NEAR: u64 = 256;
 const NEAR_BYTES: u64 = 512 << 10;
-/// So much less than a floor that is told does not do.
+/// So much less than a floor that is told is tried, as often as that does after all.
 const UNIT_BYTES: u64 = 1 << 20;
 /// More than any step takes.
 pub(crate) const PLENTY: Bytes = Bytes(1 << 50);

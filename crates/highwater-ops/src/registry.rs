@@ -317,10 +317,10 @@ impl Kernels {
         found.map(|kernel| self.kernel(kernel))
     }
 
-    /// One that was found.
+    /// One that this registry found.
     ///
     /// # Panics
-    /// If another registry found it.
+    /// Perhaps, if another registry found it.
     pub fn kernel(&self, id: KernelId) -> &Registered {
         &self.all[id.index()]
     }

@@ -1,7 +1,7 @@
 //! What a node must be like to be added: everything that can be refused, before anything changes.
 
 use super::{Cell, CellId, Graph, KernelId, Operand, Site, Source, Version, Writes};
-use crate::{Effect, Op, OpError, RANK_MAX, Shape, Spec};
+use crate::{Backend, Effect, Op, OpError, RANK_MAX, Shape, Spec};
 use smallvec::SmallVec;
 
 impl Graph {
@@ -143,12 +143,11 @@ impl Graph {
         outputs: &[Spec],
         writes: &Writes,
     ) -> Result<Option<KernelId>, OpError> {
-        let Some(backend) = self.backend.as_deref() else {
-            return Ok(None);
-        };
-        let kernel = backend.find(op, &self.specs, outputs)?;
+        let backend = self.backend.as_deref();
+        let find = |backend: &dyn Backend| backend.find(op, &self.specs, outputs);
+        let kernel = backend.map(find).transpose()?;
         if writes.is_empty() {
-            return Ok(Some(kernel));
+            return Ok(kernel);
         }
         let positions = op.writes();
         for (read, operand) in inputs.iter().enumerate() {
@@ -159,7 +158,10 @@ impl Graph {
                 continue;
             };
             let written = positions[at];
-            if read != written && !backend.may_overlap(kernel, read, written) {
+            let both = backend.zip(kernel);
+            let may =
+                |(backend, kernel): (&dyn Backend, _)| backend.may_overlap(kernel, read, written);
+            if read != written && !both.is_some_and(may) {
                 let cell = self.cells.get(&id).map(|cell| cell.name.to_string());
                 return Err(OpError::Overlap {
                     op: op.name(),
@@ -169,7 +171,7 @@ impl Graph {
                 });
             }
         }
-        Ok(Some(kernel))
+        Ok(kernel)
     }
 }
 

@@ -104,8 +104,13 @@ impl Backend for Kernels {
 
 #[test]
 fn a_second_operand_on_a_written_cell_is_refused_unless_the_kernel_takes_it() {
-    for overlaps in [false, true] {
-        let mut graph = Graph::on(Arc::new(Kernels { overlaps }));
+    let known = |overlaps| Graph::on(Arc::new(Kernels { overlaps }));
+    let graphs = [
+        (Graph::default(), false),
+        (known(false), false),
+        (known(true), true),
+    ];
+    for (mut graph, overlaps) in graphs {
         let (id, w) = cell(&mut graph, "w");
         let (_, v) = cell(&mut graph, "v");
         let transposed = w.with_layout(w.spec.layout.transpose(0, 1).unwrap());

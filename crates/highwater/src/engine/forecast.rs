@@ -28,8 +28,9 @@ impl Engine {
         forecast(&state.record.steps, count, family)
     }
 
-    /// Whether the newest whole step ran the very plans of the one before. Then it found all cells where it
-    /// left them, and the same step will run them again: what [`Engine::forecast`] tells is settled.
+    /// Whether the newest whole step ran the very plans of the one before, at most 31 of them. Then it found
+    /// all cells where it left them, and the same step will run them again, for as long as nothing else
+    /// moves cells and no predictions are corrected: what [`Engine::forecast`] tells is settled.
     pub fn is_settled(&self) -> bool {
         self.lock().record.steps.repeat()
     }

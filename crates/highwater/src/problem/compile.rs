@@ -98,8 +98,13 @@ impl Rounding {
 
     /// The least that a budget has to be for a plan of so many bytes.
     pub(crate) fn least_budget(self, plan_bytes: u64) -> u64 {
-        (plan_bytes + self.0).next_multiple_of(page_bytes())
+        whole_pages(plan_bytes + self.0)
     }
+}
+
+/// What arenas and cells of so many bytes take.
+pub(crate) fn whole_pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(page_bytes())
 }
 
 /// What the memory of kernels and cells is a multiple of; on disks blocks are.

@@ -2,6 +2,7 @@
 
 use super::price::{Price, price, price_of_runs};
 use super::told::{Around, Told};
+use crate::problem::compile::whole_pages;
 use crate::problem::ran::Ran;
 use crate::store::limits::Stated;
 use highwater_plan::Plan;
@@ -45,8 +46,9 @@ impl Steps {
     pub(crate) fn end(&mut self) {
         let last = std::mem::replace(&mut self.last, std::mem::take(&mut self.now));
         let mut both = last.iter().zip(&self.last);
-        self.repeats = last.len() == self.last.len()
-            && both.all(|(before, now)| Arc::ptr_eq(&before.plan, &now.plan));
+        // Of more the first are forgotten.
+        let all = last.len() == self.last.len() && last.len() < PLANS;
+        self.repeats = all && both.all(|(before, now)| Arc::ptr_eq(&before.plan, &now.plan));
     }
 
     /// Whether the last whole step ran the very plans of the one before.
@@ -88,9 +90,9 @@ impl StepPlan {
         }
     }
 
-    /// What all takes beside so many bytes of the plan.
+    /// What all takes where the plan takes so many bytes.
     pub(super) fn whole(&self, bytes: u64) -> u64 {
-        self.stated.whole(bytes + self.state_bytes)
+        self.stated.whole(whole_pages(bytes) + self.state_bytes)
     }
 
     pub(super) fn floor_bytes(&self) -> u64 {

@@ -4,7 +4,7 @@ use super::decisions::{self, Decision};
 use super::held::Held;
 use super::price::{Price, prices};
 use super::scene::{Beside, Moment, Scene};
-use crate::problem::compile::{Compiled, Rounding};
+use crate::problem::compile::{Compiled, Rounding, whole_pages};
 use crate::store::limits::Stated;
 use crate::store::memory::Memory;
 use highwater_graph::{Graph, Phase};
@@ -60,7 +60,7 @@ impl Told {
         let scene = Scene::new(around.memory, graph, compiled);
         let at_peak = holders(&compiled.problem, plan, plan.peak_instruction as usize);
         let peak = Moment {
-            arena_bytes: plan.arena_bytes,
+            arena_bytes: whole_pages(plan.memory_bytes()) - plan.home_bytes,
             home_bytes: plan.home_bytes,
             node: running(plan, plan.peak_instruction),
             values: &at_peak.values,
