@@ -38,6 +38,7 @@ pub struct Builder {
     policy: Policy,
     rates: Rates,
     correct_times: bool,
+    correct_plans: bool,
     prices: usize,
     piece_bytes: u64,
     guard_gradients: bool,
@@ -77,6 +78,7 @@ impl Builder {
             policy: Policy::Auto,
             rates: Rates::default(),
             correct_times: false,
+            correct_plans: true,
             prices: 24,
             piece_bytes: PIECE_BYTES,
             guard_gradients: true,
@@ -165,9 +167,18 @@ impl Builder {
     /// graph, the rates and the budget alone. Where an evaluation keeps taking more than 15% more or
     /// less than predicted, it is planned again, at most a few times in a run and ever more seldom,
     /// with the times that its nodes were seen to take. What is computed stays the same, bit for bit,
-    /// and a budget that fitted still fits.
+    /// and a budget that fitted still fits: for steps of several plans see [`Builder::correct_plans`].
     pub fn correct_times(mut self, correct: bool) -> Self {
         self.correct_times = correct;
+        self
+    }
+
+    /// Whether plans follow corrected times, by default yes; otherwise predictions alone do. Where a step is
+    /// of several plans (gradients that accumulate, values read early) and cells may wait below memory, each
+    /// plan goes on where the one before left the cells: other plans may need more than those that a dry run
+    /// tried. Close to the floor of such steps, say no.
+    pub fn correct_plans(mut self, correct: bool) -> Self {
+        self.correct_plans = correct;
         self
     }
 
@@ -363,6 +374,14 @@ impl Builder {
             disk: self.disk.map(open).transpose()?.map(Arc::new),
         };
         let budget = self.limits.budget(0);
+        let mut planning = Planning {
+            clock: Clock::new(self.rates, self.correct_times),
+            cache: self.cache.keeping_searches(self.dry),
+            ..Planning::default()
+        };
+        if !self.correct_plans {
+            planning.keep_to_rates();
+        }
         let store = Arc::new(Store::new(system, addresses, budget, self.dry)?);
         let engine = Engine(Arc::new(Inner {
             pool,
@@ -388,11 +407,7 @@ impl Builder {
                     cells: CellStore::new(tiers, self.dry),
                     ..Memory::default()
                 },
-                planning: Planning {
-                    clock: Clock::new(self.rates, self.correct_times),
-                    cache: self.cache.keeping_searches(self.dry),
-                    ..Planning::default()
-                },
+                planning,
                 ..State::default()
             }),
             dropped_cells: Dropped::default(),

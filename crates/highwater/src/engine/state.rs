@@ -35,6 +35,14 @@ pub(crate) struct Planning {
     pub(crate) disk_clock: DiskClock,
 }
 
+impl Planning {
+    /// Plans are made by the rates that were given, whatever runs take.
+    pub(crate) fn keep_to_rates(&mut self) {
+        self.clock.plan_by_rates();
+        self.disk_clock.stop();
+    }
+}
+
 impl State {
     /// The cells, and the graph that knows their names.
     pub(crate) fn cells(&mut self) -> (&mut CellStore, &Graph) {

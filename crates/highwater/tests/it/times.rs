@@ -2,6 +2,7 @@
 
 use crate::models::{SHARED_BLOCK, SKIPS, SMALL_GPT, Sample, TWO_LOSSES};
 use crate::train::{PLAIN, Recipe, STEPS, assert_same_bits, assert_within, floor, run};
+use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Engine, Rates};
 
 /// A machine far slower than any that runs this, whose plans are those of the default.
@@ -67,4 +68,27 @@ fn times_are_corrected_only_where_that_was_asked_for() {
         .collect();
     assert_eq!(predicted.len(), STEPS as usize);
     assert!(predicted.iter().all(|seconds| *seconds == predicted[0]));
+}
+
+#[test]
+fn plans_follow_corrected_times_unless_told_not_to() {
+    for follow in [true, false] {
+        let builder = Engine::builder().rates(slow()).correct_times(true);
+        let engine = builder.correct_plans(follow).seed(11).build().unwrap();
+        let model = (SMALL_GPT.make)(&engine).unwrap();
+        let mut adamw = AdamW::new(model.sets().concat(), AdamWOptions::default()).unwrap();
+        let mut step = |_| {
+            for batch in 0..2 {
+                let loss = model.losses(batch, 4).unwrap().remove(0);
+                loss.backward().unwrap();
+            }
+            adamw.step().unwrap();
+            (engine.is_settled(), engine.last_step().predicted_seconds)
+        };
+        let steps: Vec<(bool, f64)> = (0..6).map(&mut step).collect();
+        // Predictions are corrected in both, within the six; what is planned again is no plan of before.
+        assert!(steps[5].1 < steps[0].1 / 2.0, "{steps:?}");
+        let unsettled = steps[1..].iter().filter(|(settled, _)| !settled).count();
+        assert_eq!(unsettled > 0, follow, "{steps:?}");
+    }
 }
