@@ -44,11 +44,13 @@ fn moves(bytes: usize, blocks: u64, fault: Option<(usize, Fault, bool)>) -> bool
 fn what_moves_is_there_whenever_the_disk_fails() {
     let mut sizes = vec![0, 1, BLOCK, 5 * BLOCK + 17, 150 * BLOCK + 3];
     let mut calls = vec![0, 1, 2, 3, 4, 5, 8, 9, 14, 15, 100, 101];
+    let mut all_blocks = vec![1, 2, 3, 64, 200];
     if cfg!(miri) {
         (sizes, calls) = (vec![2 * BLOCK + 17], vec![0, 3]);
+        all_blocks = vec![1];
     }
     for bytes in sizes {
-        for blocks in [1, 2, 3, 64, 200] {
+        for &blocks in &all_blocks {
             assert!(!moves(bytes, blocks, None));
             let faults = [
                 Fault::Error(ErrorKind::StorageFull),
