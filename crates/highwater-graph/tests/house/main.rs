@@ -104,6 +104,9 @@ fn what_is_named_exists() {
         "README.md",
         "CONTRIBUTING.md",
         "BENCHMARKS.md",
+        "PROGRESS.md",
+        "ERRORS.md",
+        "fixtures/README.md",
     ] {
         let text = read_to_string(repository().join(page)).unwrap();
         let prose = text.split("```").step_by(2).collect::<String>();
