@@ -74,7 +74,7 @@ impl Session {
         let machine = &config.machine;
         let builder = builder.threads(machine.threads);
         let builder = builder.rates(machine.rates.clone()).correct_times(true);
-        // What was planned before the first step must hold in all: see there.
+        // What was planned before the first step must hold in all: see `Builder::correct_plans`.
         let several = config.training.accumulate > 1;
         let builder = builder.correct_plans(!(several && machine.has_tiers()));
         let builder = match machine.device_memory {

@@ -11,7 +11,7 @@ const FEW: usize = Count::ALL.len() - 1;
 /// whole, without a look at how many numbers count.
 #[derive(Clone)]
 pub(crate) enum Dims {
-    /// The first `count` count.
+    /// The first so many count.
     Few { count: Count, dims: [usize; FEW] },
     /// More than fit in place.
     Many(Box<[usize]>),
