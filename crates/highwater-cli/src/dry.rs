@@ -108,8 +108,6 @@ pub struct NearFloor {
     pub forecast: Forecast,
     /// A budget that does not do, in bytes; the floor itself where one plan tells it.
     pub refused: u64,
-    /// What the first plan of a step needs: nothing less does.
-    pub least: u64,
     /// Whether the floor of the forecast does.
     pub found: bool,
 }
@@ -220,7 +218,7 @@ impl<'a> Planner<'a> {
     /// As [`Planner::forecast`].
     pub fn with_floor(&mut self) -> Result<Forecast, Failure> {
         let near = self.near_floor(TRIES)?;
-        let (mut forecast, mut refused, least) = (near.forecast, near.refused, near.least);
+        let (mut forecast, mut refused) = (near.forecast, near.refused);
         let mut found = near.found;
         if !found {
             let plenty = self.at(PLENTY)?.peak_bytes;
@@ -236,10 +234,11 @@ impl<'a> Planner<'a> {
             }
         }
         // Of several plans the later ones may do with less and not with a little more, as the earlier ones
-        // left them more or less.
+        // left them more or less; and with tiers what a plan asks for of nothing may be more than it needs.
+        let several = self.config.training.accumulate > 1;
         for _ in 0..TRIES {
             let less = forecast.floor_bytes.saturating_sub(UNIT_BYTES);
-            if !found || less < least || !self.try_floor(&mut forecast, less)? {
+            if !(found && several && self.try_floor(&mut forecast, less)?) {
                 break;
             }
         }
@@ -257,7 +256,6 @@ impl<'a> Planner<'a> {
         let forecast = self.forecast()?;
         let mut near = NearFloor {
             refused: forecast.floor_bytes,
-            least: forecast.floor_bytes,
             found: self.config.training.accumulate == 1,
             forecast,
         };
@@ -272,7 +270,6 @@ impl<'a> Planner<'a> {
             // what those before them left.
             if !near.found {
                 near.refused = if memory == 1 {
-                    near.least = least.floor_bytes;
                     least.floor_bytes.saturating_sub(1)
                 } else {
                     memory
