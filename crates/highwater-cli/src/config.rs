@@ -269,6 +269,11 @@ impl RunConfig {
     /// The version that this program writes.
     pub const VERSION: u32 = VERSION;
 
+    /// Whether a step is of several plans, between which cells may move.
+    pub(crate) fn moves_between_plans(&self) -> bool {
+        self.training.accumulate > 1 && self.machine.has_tiers()
+    }
+
     /// Reads the `config.toml` of a run, which must be as it was written. Unknown keys are errors.
     ///
     /// # Errors

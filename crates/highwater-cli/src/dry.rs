@@ -170,7 +170,7 @@ impl<'a> Planner<'a> {
         let more = training.accumulate as f64 / count as f64;
         let assumptions = Some(self.assumptions);
         let mut session = session(&config, self.model, assumptions, like)?;
-        let moves = config.machine.has_tiers() && count > 1;
+        let moves = config.moves_between_plans();
         let steps = if moves { STEPS } else { 1 };
         let batches = vec![batch; count];
         for step in 1..=steps {

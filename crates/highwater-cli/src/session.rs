@@ -75,8 +75,7 @@ impl Session {
         let builder = builder.threads(machine.threads);
         let builder = builder.rates(machine.rates.clone()).correct_times(true);
         // What was planned before the first step must hold in all: see `Builder::correct_plans`.
-        let several = config.training.accumulate > 1;
-        let builder = builder.correct_plans(!(several && machine.has_tiers()));
+        let builder = builder.correct_plans(!config.moves_between_plans());
         let builder = match machine.device_memory {
             Some(bytes) => builder.device_memory(bytes.0),
             None => builder,
