@@ -152,7 +152,7 @@ fn healed(script: Script, budget: u64, like: &Engine) -> (Vec<Vec<u8>>, bool) {
     (run.save().unwrap(), true)
 }
 
-fn saved_state_heals(ways: usize) {
+fn saved_state_heals() {
     let budget = floor(PLAIN);
     let disk = sound();
     let mut run = Run::new(&disk, budget, None);
@@ -163,7 +163,7 @@ fn saved_state_heals(ways: usize) {
     let expected = run.save().unwrap();
     let calls = first..disk.calls();
     let failures = AtomicUsize::new(0);
-    each(scripts(calls.clone(), ways), |script| {
+    each(scripts(calls.clone(), WAYS), |script| {
         let (state, failed) = healed(script, budget, &run.engine);
         assert!(state == expected, "{script:?} of {calls:?}");
         failures.fetch_add(usize::from(failed), Ordering::Relaxed);
@@ -175,11 +175,5 @@ fn saved_state_heals(ways: usize) {
 
 #[test]
 fn saved_state_heals_what_a_disk_lost() {
-    within(5, || saved_state_heals(1));
-}
-
-#[test]
-#[ignore = "in full: minutes"]
-fn in_full_saved_state_heals_what_a_disk_lost() {
-    within(240, || saved_state_heals(WAYS));
+    within(15, saved_state_heals);
 }
