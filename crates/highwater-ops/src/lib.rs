@@ -1,9 +1,11 @@
 //! The operations: one folder each, declared once.
 //!
 //! A folder holds `mod.rs` (attributes, shapes, cost, effect, backward, samples, rows),
-//! `reference.rs` (the plain reference in `f64`), `cpu.rs` (the fast kernel) and `tensor.rs` (the
-//! method of `Tensor`, which the crate `highwater` compiles). [`OPS`] lists them; the laws in `laws`
-//! hold for every row, those of other crates included.
+//! `reference.rs` (the plain reference in `f64`), `cpu.rs` (the fast kernel), `tensor.rs` (the
+//! method of `Tensor`, which the crate `highwater` compiles) and what PyTorch computes for it
+//! (`fixtures.py` makes `fixtures.safetensors`; `fixtures.rs`, where it has settings, is for the test
+//! `fixtures`). [`OPS`] lists them; the laws in `laws` hold for every row, those of other crates
+//! included.
 
 mod abs;
 mod adamw;

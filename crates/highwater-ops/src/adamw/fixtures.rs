@@ -1,0 +1,17 @@
+//! PyTorch's cases as nodes, for the test `fixtures`.
+
+use crate::build::{Builder, Nodes};
+use highwater_graph::Operand;
+use highwater_ops::AdamW;
+
+pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
+    let op = AdamW {
+        lr: builder.number("lr"),
+        beta1: builder.attrs["betas"][0].as_f64().unwrap(),
+        beta2: builder.attrs["betas"][1].as_f64().unwrap(),
+        eps: builder.number("eps"),
+        weight_decay: builder.number("weight_decay"),
+        step: builder.number("step") as u64,
+    };
+    builder.update(op, &[&x[0], &x[2], &x[3]], &x[1])
+}

@@ -1,0 +1,45 @@
+"""`scaled_dot_product_attention` of q, k, v: [batch, heads, length, width].
+
+Attributes: `is_causal`, `scale` (null: 1/√width).
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from pytorch import Operation
+
+
+def scaled_dot_product_attention(op: Operation) -> None:
+    def case(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None = None) -> None:
+        def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            with sdpa_kernel(SDPBackend.MATH):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+
+        op.case(forward, q, k, v, is_causal=causal, scale=scale)
+
+    n = op.normal
+    for batch, heads, length, width, causal in [
+        (1, 2, 1, 16, True),
+        (1, 2, 1, 16, False),
+        (2, 3, 5, 16, True),
+        (2, 3, 5, 16, False),
+        (1, 2, 33, 64, True),
+        (1, 3, 33, 16, False),
+        (1, 2, 130, 16, True),
+        (1, 2, 130, 16, False),
+    ]:
+        case(*(n(batch, heads, length, width) for _ in range(3)), causal)
+    for queries, keys in [(1, 33), (5, 33), (33, 5)]:
+        case(n(1, 2, queries, 16), n(1, 2, keys, 16), n(1, 2, keys, 16), False)
+    case(n(1, 2, 5, 64), n(1, 2, 5, 64), n(1, 2, 5, 64), True, scale=0.25)
+    case(n(1, 2, 9, 16) * 30, n(1, 2, 9, 16) * 30, n(1, 2, 9, 16), True)
+    # Scores in the thousands: an f32 of that size is off by up to 2e-4, and so is its exponential,
+    # relatively.
+    op.entries[-1]["tolerances"] = (5e-4, 5e-4)
+    fused = n(2, 9, 3, 3, 16)
+    case(*(fused[:, :, part].transpose(1, 2) for part in range(3)), True)
+    case(n(0, 2, 5, 16), n(0, 2, 5, 16), n(0, 2, 5, 16), True)
+
+
+OPERATIONS = {"scaled_dot_product_attention": scaled_dot_product_attention}

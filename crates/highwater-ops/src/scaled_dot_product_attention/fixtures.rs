@@ -1,0 +1,15 @@
+//! PyTorch's cases as nodes, for the test `fixtures`.
+
+use crate::build::{Builder, Nodes};
+use highwater_graph::Operand;
+use highwater_ops::ScaledDotProductAttention;
+
+pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
+    let width = x[0].shape()[3] as f64;
+    let scale = builder.attrs["scale"].as_f64();
+    let op = ScaledDotProductAttention {
+        causal: builder.flag("is_causal"),
+        scale: scale.unwrap_or(width.sqrt().recip()),
+    };
+    Ok(vec![builder.add_one(op, x)?])
+}

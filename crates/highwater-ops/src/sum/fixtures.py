@@ -1,0 +1,41 @@
+"""`sum`, `mean` of x.
+
+Attributes: `dim` (null: all; else a list), `keepdim`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pytorch import Operation
+
+
+def reduction(forward: Callable[..., Tensor], of_nothing: bool) -> Callable[[Operation], None]:
+    """Cases of `sum` and `mean`; `of_nothing`: whether a reduction of no elements has a value."""
+
+    def cases(op: Operation) -> None:
+        def case(x: Tensor, dim: list[int] | None, keepdim: bool) -> None:
+            op.case(lambda x: forward(x, dim=dim, keepdim=keepdim), x, dim=dim, keepdim=keepdim)
+
+        for keepdim in (False, True):
+            case(op.normal(5, 37), None, keepdim)
+            case(op.normal(5, 37), [0], keepdim)
+            case(op.normal(5, 37), [-1], keepdim)
+            case(op.normal(3, 5, 7), [1], keepdim)
+            case(op.normal(3, 5, 7), [0, 2], keepdim)
+        case(op.normal(2049), None, False)
+        case(op.normal(), None, False)
+        case(op.normal(13, 7).t(), [0], False)
+        case(op.normal(0, 5), [1], False)
+        if of_nothing:
+            case(op.normal(0, 5), None, False)
+            case(op.normal(0, 5), [0], False)
+
+    return cases
+
+
+OPERATIONS = {
+    "sum": reduction(torch.sum, of_nothing=True),
+    "mean": reduction(torch.mean, of_nothing=False),
+}
