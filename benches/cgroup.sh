@@ -1,29 +1,38 @@
 #!/usr/bin/env bash
-# Trains GPT-2 (124 M parameters) at batch 4 x 512, or another preset (MODEL, BATCH), with a budget,
+# Trains GPT-2 (124 M parameters) at batch 4 x 512, or another preset (MODEL, BATCH, SEQ), with a budget,
 # inside a memory cgroup of exactly that size without swap, and shows that the limit was never hit:
 # failcnt (cgroup v1) or the "max" and "oom" events (v2) must be 0, and the page cache at most 16 MiB.
-# Then asks for one MiB under the printed floor, which must be refused with exit code 3. Needs root,
-# for the cgroup.
+# The budget may be `floor`: the least that `plan` tells. Then asks for one MiB under that, which must be
+# refused with exit code 3. Needs root, for the cgroup. PROGRAM is what is run, if no release is to be built.
 #
-#   [MODEL=gpt2] [BATCH=4] benches/cgroup.sh [MEMORY (3GiB)] [STEPS (3)] [more flags of `highwater train`]
+#   [MODEL=gpt2] [BATCH=4] [SEQ=512] benches/cgroup.sh [MEMORY (3GiB)] [STEPS (3)] [more flags of `train`]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 memory=${1:-3GiB}
 steps=${2:-3}
 shift $(($# < 2 ? $# : 2))
 
-cargo build --release
-highwater=$(cargo metadata --format-version 1 --no-deps | python3 -c \
-    'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/highwater
-bytes=$(python3 -c 'import re, sys
-number, unit = re.fullmatch(r"([0-9.]+)([KMGT]iB)", sys.argv[1]).groups()
-print(int(float(number) * 1024 ** (1 + "KMGT".index(unit[0]))))' "$memory")
+highwater=${PROGRAM:-}
+if [ -z "$highwater" ]; then
+    cargo build --release
+    highwater=$(cargo metadata --format-version 1 --no-deps | python3 -c \
+        'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/highwater
+fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/highwater.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+# Bytes, which are tokens of every preset.
 python3 -c 'import random, struct, sys
 random.seed(1)
-sys.stdout.buffer.write(b"".join(struct.pack("<H", random.randrange(50257)) for _ in range(65536)))' \
+sys.stdout.buffer.write(b"".join(struct.pack("<H", random.randrange(256)) for _ in range(65536)))' \
     >"$work/tokens.bin"
-flags=(--model "${MODEL:-gpt2}" --data "$work/tokens.bin" --batch "${BATCH:-4}" --seq 512 --lr 1e-4 "$@")
+flags=(--model "${MODEL:-gpt2}" --data "$work/tokens.bin" --batch "${BATCH:-4}" --seq "${SEQ:-512}" --lr 1e-4 "$@")
+told() { # what `plan` says of a budget
+    "$highwater" plan "${flags[@]}" --memory "$1" --json || [ $? = 3 ]
+}
+floor=$(told 64GiB | python3 -c 'import json, sys; print(json.load(sys.stdin)["floor_bytes"])')
+# A cgroup counts whole pages.
+[ "$memory" != floor ] || memory=$(((floor + 4095) / 4096 * 4096))
+bytes=$(told "$memory" | python3 -c 'import json, sys; print(json.load(sys.stdin)["budget_bytes"])')
 
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
     version=2
@@ -74,8 +83,6 @@ echo "limit $bytes, peak $peak, limit hit $hits times, page cache at most $cache
 [ "$hits" = 0 ] || { echo "FAILED: the limit was hit"; exit 1; }
 [ "$cache_max" -le $((16 << 20)) ] || { echo "FAILED: over 16 MiB of page cache"; exit 1; }
 
-floor=$("$highwater" plan "${flags[@]}" --memory "$memory" --json | python3 -c \
-    'import json, sys; print(json.load(sys.stdin)["floor_bytes"])')
 under=$((floor - (1 << 20)))
 code=0
 "$highwater" train "${flags[@]}" --memory "$under" --steps 1 --out "$work/under" || code=$?
