@@ -26,12 +26,16 @@ impl Engine {
 
     /// Copies the pending gradients whose bytes are not theirs alone: views (of a transposed product,
     /// of one number that stands for all), inputs and results of the user's that a backward answered
-    /// as they are, values that another gradient or a tensor that outlives the evaluation has too.
-    /// What stays uncopied becomes a cell with its storage, and is added to in place.
+    /// as they are, values that another gradient, history, or a tensor that outlives the evaluation has
+    /// too. What stays uncopied becomes a cell with its storage, and is added to in place.
     fn own_grads(&self, state: &mut State, location: Location) -> Result<()> {
         let kept = state.pending.kept_values();
         let mut taken: BTreeSet<ValueId> = kept.into_iter().collect();
         let graph = &state.pending.graph;
+        let is_forward = |node: &&Node| node.site.phase == Phase::Forward;
+        let nodes = graph.nodes().iter().skip_while(is_forward);
+        let after = nodes.filter(|node| is_forward(node) && node.site.grad_enabled);
+        taken.extend(after.flat_map(|node| node.inputs.iter().filter_map(Operand::value)));
         let mut is_owned = |grad: &Operand| {
             let Source::Value(id) = grad.source else {
                 return false;

@@ -218,6 +218,28 @@ fn a_gradient_may_go_into_the_next_loss() {
 }
 
 #[test]
+fn a_gradient_in_history_is_as_it_was_read() {
+    // More than what is kept for whoever holds it.
+    let many = 20_000;
+    for engine in engines() {
+        let w = parameter(&engine, &vec![1.0; many]);
+        let x = engine.tensor(&vec![0.5; many], [many]).unwrap();
+        w.mul(&x).unwrap().mean().unwrap().backward().unwrap();
+        let y = dot(&w, &w.grad().unwrap());
+        y.backward().unwrap();
+        // Whose gradient is 2 y times what was read, to which y's own has been added since.
+        y.mul(&y).unwrap().backward().unwrap();
+        let read = 0.5 / many as f32;
+        let grad = values(&w.grad().unwrap());
+        assert!(
+            grad.iter().all(|&grad| (grad / read - 3.0).abs() < 1e-3),
+            "{:?}",
+            &grad[..2]
+        );
+    }
+}
+
+#[test]
 fn inputs_that_want_gradients_share_none() {
     for engine in engines() {
         let w = parameter(&engine, &[1.0, 2.0]);
