@@ -88,7 +88,7 @@ pub(crate) type BaselineIsa = Plain;
 /// Whatever the body calls must be `#[inline(always)]` to be compiled for the same instruction set.
 /// Slices as arguments of their own (not in structs or arrays) tell LLVM that they do not overlap.
 ///
-/// ```ignore
+/// ```text
 /// multiversion! {
 ///     /// `y = x * factor + y`
 ///     pub(crate) fn axpy[I](factor: f32, x: &[f32], y: &mut [f32]) {

@@ -137,8 +137,33 @@ fn what_is_named_exists() {
             );
             named += 1;
         }
+        for (name, file) in named_in(&prose) {
+            let ends = format!("/{file}");
+            let mut found = all.iter().filter(|of| format!("/{of}").ends_with(&ends));
+            let text = |of: &String| read_to_string(repository().join(of)).unwrap();
+            assert!(
+                found.any(|of| text(of).contains(name)),
+                "{page}: no {name} in {file}"
+            );
+        }
     }
     assert!(named > 100, "{named} files named");
+}
+
+/// What is said to stand in a file, and the file: `name` in `file.rs`.
+fn named_in(prose: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<&str> = prose.split('`').collect();
+    let names = parts.windows(3).skip(1).step_by(2);
+    let pairs = names.filter(|parts| parts[1] == " in " && parts[2].ends_with(".rs"));
+    let last = |name: &str| name.rsplit("::").next().map(str::len);
+    pairs
+        .map(|parts| {
+            (
+                &parts[0][parts[0].len() - last(parts[0]).unwrap_or(0)..],
+                parts[2],
+            )
+        })
+        .collect()
 }
 
 /// What a flag of Cargo names, by the folder that it lies in: the words of a command from the name on.

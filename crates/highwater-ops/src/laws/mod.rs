@@ -1,7 +1,7 @@
 //! Laws that every operation keeps: checks that need nothing but its row of the table.
 //!
-//! ```no_run
-//! # let my_entries: &[highwater_ops::Entry] = &[];
+//! ```
+//! # let my_entries = &highwater_ops::OPS[..1];
 //! let laws = highwater_ops::laws::Laws::new(my_entries);
 //! for entry in my_entries {
 //!     assert_eq!(laws.check(entry), []);

@@ -1,6 +1,6 @@
-"""`sum`, `mean` of x.
+"""`sum`, `mean`, `sum_to` (`Tensor.sum_to_size`) of x.
 
-Attributes: `dim` (null: all; else a list), `keepdim`.
+Attributes: `dim` (null: all; else a list), `keepdim`; of `sum_to` the `shape` of the result.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,23 @@ def reduction(forward: Callable[..., Tensor], of_nothing: bool) -> Callable[[Ope
     return cases
 
 
+def sum_to(op: Operation) -> None:
+    for shape, to in [
+        ((5, 37), (37,)),
+        ((5, 37), (5, 1)),
+        ((5, 37), ()),
+        ((2, 3, 5, 7), (3, 1, 7)),
+        ((2, 3, 5, 7), (1, 3, 5, 1)),
+        ((5, 37), (5, 37)),
+        ((0, 5), (5,)),
+        ((3, 0), (3, 1)),
+    ]:
+        op.case(lambda x: x.sum_to_size(to), op.normal(*shape), shape=to)
+    op.case(lambda x: x.sum_to_size(7), op.normal(7, 13).t(), shape=(7,))
+
+
 OPERATIONS = {
     "sum": reduction(torch.sum, of_nothing=True),
     "mean": reduction(torch.mean, of_nothing=False),
+    "sum_to": sum_to,
 }

@@ -73,7 +73,7 @@ impl Engine {
         }
     }
 
-    /// Computes the forward part again, looking at each result. No cell was written yet.
+    /// Computes again what guards read, looking at each result. No cell was written yet.
     fn first_non_finite(&self, state: &mut State) -> String {
         let guards = state
             .pending
