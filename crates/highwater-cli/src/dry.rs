@@ -17,6 +17,8 @@ const BATCHES: usize = 16;
 const STEPS: u64 = 4;
 /// How often the floor of a step of several plans is tried upwards, before halving.
 const TRIES: usize = 8;
+/// Of a budget into which no step fits, so many shares above the floor are tried.
+const SHARES: u64 = 4;
 /// Halving ends when what is left is one part in so many, and at most so many bytes.
 const NEAR: u64 = 256;
 const NEAR_BYTES: u64 = 512 << 10;
@@ -245,7 +247,34 @@ impl<'a> Planner<'a> {
         Ok(forecast)
     }
 
-    /// The same in so many tries.
+    /// What a step takes under the most of the budget that one was found to fit into, with its floor. Of
+    /// several plans the later ones may do with the floor and not with somewhat more, as the earlier ones
+    /// leave less room then: the forecast is of a smaller budget where there is one that does.
+    ///
+    /// # Errors
+    /// As [`Planner::forecast`].
+    pub fn within(&mut self) -> Result<Forecast, Failure> {
+        let stated = self.with_floor()?;
+        let floor = stated.floor_bytes;
+        let spare = stated.budget_bytes.saturating_sub(floor);
+        if stated.fits || stated.budget_bytes < floor {
+            return Ok(stated);
+        }
+        for share in (0..SHARES).rev() {
+            let less = self.anew(Bytes(floor + spare * share / SHARES))?;
+            if less.fits {
+                return Ok(Forecast {
+                    floor_bytes: floor,
+                    floor_at: stated.floor_at,
+                    floor_held: stated.floor_held,
+                    ..less
+                });
+            }
+        }
+        Ok(stated)
+    }
+
+    /// The floor in so many tries.
     ///
     /// A step of several plans is refused by the first that does not fit, with what that one needs:
     /// that is tried next.

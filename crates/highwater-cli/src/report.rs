@@ -115,6 +115,17 @@ pub fn keep_to_bound(config: &mut RunConfig, model: &dyn Architecture) -> Result
     Ok(())
 }
 
+/// Lowers a budget to the one that a plan was found for, and says so.
+pub fn keep_to_planned(config: &mut RunConfig, forecast: &Forecast) {
+    let planned = Bytes(forecast.budget_bytes);
+    if planned < config.machine.memory {
+        let budget = std::mem::replace(&mut config.machine.memory, planned);
+        output::news(&format!(
+            "note: the plans of this step leave each other no room in {budget}: keeping to {planned}"
+        ));
+    }
+}
+
 /// Says that a step does not fit: the floor, and what sets it.
 pub fn refused(forecast: &Forecast, machine: &MachineConfig) -> Failure {
     let (floor, budget) =

@@ -51,7 +51,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     {
         return Err(DataError::Missing { path: path.clone() }.into());
     }
-    let (forecast, reserve) = fitting(&*files, &config, &*model)?;
+    let (forecast, reserve) = fitting(&*files, &mut config, &*model)?;
     let dir = make_dir(&*files, args, &config)?;
     let (session, data) = match begin(&files, &dir, &mut config, (&*model, reserve)) {
         Ok(begun) => begun,
@@ -116,6 +116,7 @@ fn dry_run(
     report::warn_of_budget(&config);
     let assumptions = Assumptions::measure(&**files, &config, model)?;
     let report = plan::Report::new(&config, model, &assumptions, Duration::ZERO)?;
+    report::keep_to_planned(&mut config, &report.forecast);
     RunData::check(files, &config, model)?;
     if !args.json {
         output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
@@ -139,7 +140,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     if let Some(origin) = &config.origin {
         origin.check_tokens(&*files, &dir, changed)?;
     }
-    let (forecast, reserve) = fitting(&*files, &config, &*model)?;
+    let (forecast, reserve) = fitting(&*files, &mut config, &*model)?;
     let made = tokenise::spool(&*files, &config, &*model, &dir.tokens())?;
     let mut session = Session::new(&config, &*model, Some(reserve))?;
     let data = RunData::open(&files, &config, &*model, &dir.tokens())?;
@@ -207,10 +208,10 @@ fn left(forecast: &highwater::Forecast, done: u64, steps: u64) -> String {
 }
 
 /// Plans before anything is allocated: what the run will take, if that fits, and the reserve that this
-/// counts on.
+/// counts on. Where only less than the budget does, it is lowered.
 fn fitting(
     files: &dyn Files,
-    config: &RunConfig,
+    config: &mut RunConfig,
     model: &dyn Architecture,
 ) -> Result<(highwater::Forecast, u64), Failure> {
     if let Some(disk) = &config.machine.disk {
@@ -219,12 +220,16 @@ fn fitting(
     }
     let assumptions = Assumptions::measure(files, config, model)?;
     let mut planner = Planner::new(config, model, &assumptions);
-    let forecast = planner.forecast()?;
+    let mut forecast = planner.forecast()?;
     if !forecast.fits {
-        return Err(report::refused(&planner.with_floor()?, &config.machine));
+        forecast = planner.within()?;
     }
     // What planning took is not there while the run plans and computes.
     drop(planner);
+    if !forecast.fits {
+        return Err(report::refused(&forecast, &config.machine));
+    }
+    report::keep_to_planned(config, &forecast);
     highwater_memory::heap::release_unused();
     Ok((forecast, assumptions.reserve_bytes))
 }

@@ -129,7 +129,7 @@ impl Report {
             ..assumptions.clone()
         };
         let mut planner = Planner::new(config, model, &priced);
-        let mut forecast = planner.with_floor()?;
+        let mut forecast = planner.within()?;
         let planning = started.elapsed();
         if !single || forecast.plans > 1 {
             forecast.curve = ladder::several(&forecast, &mut planner)?;
@@ -185,6 +185,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     report::warn_of_budget(&config);
     let assumptions = Assumptions::measure(&DiskFiles, &config, &*model)?;
     let report = Report::new(&config, &*model, &assumptions, CHANGES_TIME)?;
+    report::keep_to_planned(&mut config, &report.forecast);
     show(&report, args.explain, args.json)
 }
 
