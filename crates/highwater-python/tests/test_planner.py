@@ -40,14 +40,14 @@ def chain(
     made: list[int] = []
     for i in range(length):
         pin: Any = dice.choice(pins or ["free"])
-        out = problem.add_value(dice.randrange(0, 5000), pin=pin)
+        out = problem.add_value(dice.choice([0, 64, 1000, 1000, 4096]), pin=pin)
         inputs = [last, *dice.sample(made, min(len(made), dice.randrange(2)))]
         problem.add_node(
             inputs,
             [out],
             dice.random(),
             scratch_bytes=dice.choice([0, 0, dice.randrange(3000)]),
-            in_place=[(0, 0)] if dice.random() < 0.2 else (),
+            in_place=[(0, 0)] if dice.random() < 0.5 else (),
             reads=[(i, 0)] if dice.random() < 0.5 else [],
         )
         made.append(out)
@@ -58,7 +58,7 @@ def chain(
         bytes = problem.value_bytes(value)
         outputs = [problem.add_value(bytes), problem.add_value(dice.randrange(1, 3000))]
         optional = [(1, 0.25)] if dice.random() < 0.3 else []
-        lane: Any = "communicate" if host is None and dice.random() < 0.1 else "compute"
+        lane: Any = "communicate" if dice.random() < 0.1 else "compute"
         problem.add_node([gradient, value], outputs, 0.5, optional=optional, lane=lane)
         problem.add_node([outputs[1]], [], 0.1, effect="once", writes=[(i, 0)])
         gradient = outputs[0]
@@ -136,8 +136,7 @@ def test_plans_keep_within_budgets_and_cost_no_more_with_more(seed: int) -> None
         assert plan.arena_bytes <= budget
         in_order = {i.lane for i in plan.instructions} == {"compute"}
         assert plan.live_bytes <= plan.arena_bytes or not in_order
-        # With transfers, predicted seconds may differ by what packing leaves for them.
-        assert host is not None or plan.seconds <= before
+        assert plan.seconds <= before
         before = plan.seconds
         verify(problem, plan, budget)
         with pytest.raises(InvalidPlan, match="the budget"):
