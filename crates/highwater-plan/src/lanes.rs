@@ -342,8 +342,10 @@ impl<'a> Writer<'a> {
             let size = self.size(v);
             let takes = n.in_place.iter().filter(|pair| pair.1 == o);
             let mut takes = takes.map(|pair| n.inputs[pair.0 as usize]);
+            // What takes no bytes may lie at any offset.
             let over = |u: &ValueId| {
-                size > 0 && self.there[u.index()].is_some_and(|place| place.offset == offset)
+                let place = self.there[u.index()].filter(|_| size > 0 && self.size(*u) > 0);
+                place.is_some_and(|place| place.offset == offset)
             };
             match takes.find(over) {
                 Some(input) => {

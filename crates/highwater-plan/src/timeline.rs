@@ -44,7 +44,12 @@ const ALL: [Lane; 5] = [
 pub fn timeline(problem: &Problem, plan: &Plan) -> Timeline {
     let list = &plan.instructions;
     let lanes = ALL.map(|lane| {
-        let own = (0..list.len()).filter(|&i| list[i].lane == lane);
+        // Runs go one after the other, whatever their lanes.
+        let queue = |own: Lane| match own {
+            Lane::Communicate => Lane::Compute,
+            own => own,
+        };
+        let own = (0..list.len()).filter(|&i| queue(list[i].lane) == lane);
         own.collect::<Vec<usize>>()
     });
     let mut follower = Follower {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::plan::{Action, Instruction};
-use crate::problem::{CellId, Effect, Home, Node, NodeId, Pin, Value, ValueId};
+use crate::problem::{CellId, Effect, Home, Lane, Link, Node, NodeId, Pin, Value, ValueId};
 
 fn node(inputs: &[usize], outputs: &[usize]) -> Node {
     let ids = |list: &[usize]| -> Vec<ValueId> { list.iter().copied().map(ValueId::new).collect() };
@@ -81,6 +81,43 @@ fn an_output_takes_over_a_dying_input() {
     problem.nodes[2].in_place.push((0, 0));
     let family = Family::build(&problem, Policy::Auto).expect("sound");
     assert_eq!(family.floor(&problem).arena_bytes, 128);
+}
+
+#[test]
+fn an_output_takes_nothing_over_from_an_empty_input() {
+    let mut problem = chain(100);
+    problem.nodes.truncate(3);
+    problem.values[1].bytes = 0;
+    problem.nodes[1].in_place.push((0, 0));
+    let family = Family::build(&problem, Policy::Auto).expect("sound");
+    let floor = family.floor(&problem).arena_bytes;
+    for budget in [floor, u64::MAX] {
+        let plan = family.choose(&problem, budget).expect("fits");
+        crate::verify(&problem, &plan, budget).expect("sound");
+    }
+}
+
+#[test]
+fn runs_of_both_lanes_count_beside_transfers() {
+    let mut problem = chain(1 << 20);
+    problem.nodes[1].lane = Lane::Communicate;
+    problem.nodes[4].lane = Lane::Communicate;
+    problem.tiers.host = Some(Link {
+        bytes: 1 << 30,
+        read: 1e9,
+        write: 1e9,
+        read_while_writing: 1e9,
+        write_while_reading: 1e9,
+        lost: 0.0,
+        writable: true,
+    });
+    let family = Family::build(&problem, Policy::Auto).expect("sound");
+    let floor = family.floor(&problem).arena_bytes;
+    let plan = family.choose(&problem, floor).expect("fits");
+    crate::verify(&problem, &plan, floor).expect("sound");
+    let moves = |i: &Instruction| matches!(i.action, Action::Fetch { .. });
+    assert!(plan.instructions.iter().any(moves));
+    assert!((6.0..6.1).contains(&plan.seconds), "{}", plan.seconds);
 }
 
 #[test]
