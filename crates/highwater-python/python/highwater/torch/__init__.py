@@ -1,0 +1,12 @@
+"""Trains PyTorch's models in the memory that is stated.
+
+``torch.compile(model, backend=highwater.torch.backend(memory="8GiB"))`` has the planner decide which
+activations are kept and which are computed again, for a forward and its backward, and PyTorch's own
+kernels run in that order: the numbers are those of eager PyTorch, bit for bit.
+"""
+
+from __future__ import annotations
+
+from ._backend import Backend, OverBudget, Report, backend
+
+__all__ = ["Backend", "OverBudget", "Report", "backend"]

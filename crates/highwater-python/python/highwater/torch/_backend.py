@@ -1,0 +1,138 @@
+"""The backend of `torch.compile`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import highwater
+import torch
+from highwater import Family, Floor
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import ShortenTraceback
+
+from ._boxed import boxed
+from ._costs import Costs
+from ._emit import emit
+from ._graph import JointGraph
+from ._memory import parse, show
+from ._problem import pose
+
+
+class OverBudget(highwater.OverBudget, ShortenTraceback):
+    """No plan of a graph fits the memory that was stated: says the least that would do, and who needs it."""
+
+    def __init__(self, message: str, budget: int, floor: Floor) -> None:
+        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+        self.budget, self.floor = budget, floor
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was planned for one graph. Bytes are live ones: what the allocator rounds up to is its own."""
+
+    budget_bytes: int
+    """The memory that was stated."""
+    given_bytes: int
+    """Of that, what is there before the forward and not the plan's: parameters, buffers, inputs."""
+    live_bytes: int
+    """The most bytes alive at once, with those."""
+    floor_bytes: int
+    """The least memory that a plan was found for, with those."""
+    seconds: float
+    """Predicted seconds of forward and backward together, of kernels alone."""
+    recomputed_kernels: int
+    """How many runs are repetitions."""
+    recompute_seconds: float
+    """Predicted seconds of those."""
+    kernels: int
+    """Kernels of forward and backward."""
+    planning_seconds: float
+    """What it took to plan."""
+
+
+class Backend:
+    """A backend for `torch.compile` that keeps to an amount of memory. See `backend`."""
+
+    def __init__(self, memory: int | str) -> None:
+        self.memory = parse(memory)
+        self.reports: list[Report] = []
+        """One for each graph that was planned, in order."""
+        self._costs = Costs()
+        self._compile = aot_autograd(
+            fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=self._partition
+        )
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+        compiled: Callable[..., Any] = self._compile(module, inputs)
+        return compiled
+
+    def _partition(
+        self, module: fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int, **kwargs: Any
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """Plans a joint graph, and cuts it in two where the plan goes from forward to backward."""
+        start = time.perf_counter()
+        module.graph.eliminate_dead_code()
+        joint = JointGraph(module, num_fwd_outputs)
+        problem = pose(joint, self._costs)
+        given = sum(storage.bytes for storage in joint.storages if storage.external)
+        family = Family(problem)
+        try:
+            plan = family.choose(max(self.memory - given, 0))
+        except highwater.OverBudget as refusal:
+            raise OverBudget(self._refusal(joint, refusal.floor, given), self.memory, refusal.floor) from None
+        self.reports.append(
+            Report(
+                budget_bytes=self.memory,
+                given_bytes=given,
+                live_bytes=plan.live_bytes + given,
+                floor_bytes=family.floor.bytes + given,
+                seconds=plan.seconds,
+                recomputed_kernels=plan.recomputed_nodes,
+                recompute_seconds=plan.recompute_seconds,
+                kernels=len(joint.kernels),
+                planning_seconds=time.perf_counter() - start,
+            )
+        )
+        return emit(joint, plan)
+
+    def _refusal(self, joint: JointGraph, floor: Floor, given: int) -> str:
+        words = [f"this does not fit into {show(self.memory)}: it needs {show(floor.bytes + given)} ({floor.bytes + given} bytes)"]
+        if given:
+            words.append(f"{show(given)} of that are parameters and inputs")
+        if floor.node is not None:
+            words.append(f"the most is held at {where(joint.kernels[floor.node].node)}")
+        if floor.holders:
+            storage, size = floor.holders[0]
+            words.append(f"of which {show(size)} are the result of {where(joint.storages[storage].first)}")
+        return "; ".join(words) + ". State more memory, or take a smaller batch."
+
+
+def where(node: fx.Node) -> str:
+    """A node for people: the operation, its module, and the line of the user's code."""
+    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    path = next((path for path, _ in reversed(modules.values())), "")
+    module = re.sub(r"^L\['\w+'\]\.?|_modules\.", "", path)
+    frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+    ours = [(file, line) for file, line in frames if "/torch/" not in file]
+    words = [str(node.target)] + ([f"in {module}"] if module else [])
+    return " ".join(words + [f"at {file}:{line}" for file, line in ours[-1:]])
+
+
+def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    return boxed(module)
+
+
+def backend(memory: int | str) -> Backend:
+    """A backend for `torch.compile` that keeps the tensors of a compiled model within `memory`.
+
+    `memory`: bytes, or text like "8GiB". It is for what a forward and its backward hold: parameters and
+    buffers that the model reads, its inputs, activations, and gradients. An optimizer's state is beside it.
+
+    Where a graph needs more, compiling it raises `OverBudget`, before anything has run.
+    """
+    return Backend(memory)

@@ -1,0 +1,89 @@
+"""Graphs as Python functions that let go of each tensor at its last use."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+
+def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """A function of one list, which it empties, so that nobody else holds what is in it."""
+    graph = module.graph
+    last = last_uses(graph)
+    scope: dict[str, Any] = {"torch": torch}
+    names: dict[fx.Node, str] = {}
+    lines = ["def run(arguments):"]
+    inputs = []
+
+    def show(value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return names[value]
+        if isinstance(value, (list, tuple)):
+            inner = "".join(show(item) + ", " for item in value)
+            return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key!r}: {show(item)}" for key, item in value.items()) + "}"
+        if isinstance(value, slice):
+            return f"slice({show(value.start)}, {show(value.stop)}, {show(value.step)})"
+        if value is None or isinstance(value, (bool, int, str)) and type(value) in (bool, int, str):
+            return repr(value)
+        return constant(value)
+
+    def constant(value: Any) -> str:
+        name = f"c{len(scope)}"
+        scope[name] = value
+        return name
+
+    body: list[str] = []
+    for i, node in enumerate(graph.nodes):
+        if node.op == "output":
+            body.append(f"return {show(node.args[0])}")
+            break
+        names[node] = f"t{i}"
+        if node.op == "placeholder":
+            inputs.append(names[node])
+            continue
+        if node.op == "get_attr":
+            body.append(f"{names[node]} = {constant(attribute(module, node.target))}")
+        elif node.target is operator.getitem:
+            body.append(f"{names[node]} = {show(node.args[0])}[{show(node.args[1])}]")
+        else:
+            words = [show(argument) for argument in node.args]
+            words += [f"{key}={show(value)}" for key, value in node.kwargs.items()]
+            body.append(f"{names[node]} = {constant(node.target)}({', '.join(words)})")
+        done = [names[source] for source in last.get(node, [])]
+        if done:
+            body.append(" = ".join(done) + " = None")
+    if inputs:
+        lines.append(f"    ({', '.join(inputs)},) = arguments")
+    lines.append("    arguments.clear()")
+    lines += [f"    {line}" for line in body]
+    exec(compile("\n".join(lines), "<highwater>", "exec"), scope)
+    run: Callable[[list[Any]], Any] = scope["run"]
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def attribute(module: torch.nn.Module, path: Any) -> Any:
+    found: Any = module
+    for part in str(path).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
+    """Of each node, what nobody reads after it: itself too, if nobody does."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        last[node] = node
+        for source in node.all_input_nodes:
+            last[source] = node
+    done: dict[fx.Node, list[fx.Node]] = {}
+    for node, at in last.items():
+        if at.op not in ("output", "placeholder"):
+            done.setdefault(at, []).append(node)
+    return done

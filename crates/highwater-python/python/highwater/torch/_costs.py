@@ -1,0 +1,129 @@
+"""What kernels take: seconds and scratch bytes, measured once for each signature."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.profiler import ProfilerActivity, profile
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ._graph import Kernel, tensors
+
+# Scratch of less is not worth a word.
+LEAST_SCRATCH = 64 << 10
+# A kernel is run so often at most, or for so many seconds.
+RUNS, SECONDS = 5, 0.2
+
+
+class Costs:
+    """Seconds and scratch bytes of kernels by signature, kept in the user's cache from run to run."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or cache_folder() / f"costs-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
+        self.known: dict[str, tuple[float, int]] = {}
+        self._measured = 0
+        try:
+            self.known = {key: tuple(value) for key, value in json.loads(self.path.read_text()).items()}
+        except (OSError, ValueError):
+            pass
+
+    def of(self, kernel: Kernel) -> tuple[float, int]:
+        """Seconds and scratch bytes of a kernel."""
+        signature = describe(kernel.node)
+        found = self.known.get(signature)
+        if found is None:
+            found = self._measure(kernel.node)
+            self.known[signature] = found
+            self._measured += 1
+        return found
+
+    def save(self) -> None:
+        """Keeps what was measured; where the cache cannot be written, for this process alone."""
+        if not self._measured:
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
+                json.dump(self.known, file)
+            os.replace(file.name, self.path)
+            self._measured = 0
+        except OSError:
+            pass
+
+    def _measure(self, node: fx.Node) -> tuple[float, int]:
+        try:
+            return measure(node)
+        except Exception:  # What a kernel thinks of made-up inputs is its own affair.
+            moved = sum(int(tensor.nbytes) for other in (node, *node.all_input_nodes) for tensor in tensors(other))
+            return moved / 2e9 + 1e-6, 0
+
+
+def cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "highwater"
+
+
+def describe(node: fx.Node) -> str:
+    """What a kernel's cost depends on: the operation, sizes, layouts, dtypes and devices."""
+
+    def show(value: Any) -> Any:
+        if not isinstance(value, fx.Node):
+            return str(value)
+        def one(leaf: Any) -> str:
+            if not isinstance(leaf, torch.Tensor):
+                return str(leaf)
+            return f"{leaf.device.type}:{leaf.dtype}:{tuple(leaf.shape)}:{tuple(leaf.stride())}"
+        return pytree.tree_map(one, value.meta.get("val"))
+
+    return f"{node.target}{pytree.tree_map(show, (node.args, dict(node.kwargs)), is_leaf=is_node)}"
+
+
+def is_node(value: Any) -> bool:
+    return isinstance(value, fx.Node)
+
+
+def measure(node: fx.Node) -> tuple[float, int]:
+    """Runs a kernel on made-up tensors: the least seconds of some runs, and the bytes that it takes for a
+    while beside its results."""
+
+    def make(leaf: Any) -> Any:
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return leaf.node.hint
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        sizes, strides = [int(size) for size in leaf.shape], [int(stride) for stride in leaf.stride()]
+        made = torch.empty_strided(sizes, strides, dtype=leaf.dtype, device=leaf.device)
+        return made.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else made.zero_()
+
+    def argument(value: Any) -> Any:
+        return pytree.tree_map(make, value.meta["val"]) if is_node(value) else value
+
+    state = torch.get_rng_state()
+    with _disable_current_modes(), torch.no_grad():
+        args, kwargs = pytree.tree_map(argument, (node.args, dict(node.kwargs)), is_leaf=is_node)
+        times: list[float] = []
+        while len(times) < RUNS and sum(times) < SECONDS:
+            start = time.perf_counter()
+            node.target(*args, **kwargs)  # type: ignore[operator]
+            times.append(time.perf_counter() - start)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+            held = node.target(*args, **kwargs)  # type: ignore[operator]
+    torch.set_rng_state(state)
+    events = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    steps = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    now = most = 0
+    for _, change in steps:
+        now += change
+        most = max(most, now)
+    del held
+    scratch = most - max(now, 0)
+    return max(min(times), 1e-7), scratch if scratch >= LEAST_SCRATCH else 0

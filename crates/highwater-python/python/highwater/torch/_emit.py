@@ -1,0 +1,190 @@
+"""A plan as two graphs: what the forward runs, and what the backward does, in the plan's order."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch import partitioners
+from torch._prims import rng_prims
+
+from highwater import Instruction, Plan
+
+from ._graph import JointGraph, Kernel, tensors
+
+Names = dict[fx.Node, fx.Node]
+"""Nodes of the joint graph, and what stands for them in a graph that is written."""
+
+
+class Section:
+    """One of the two graphs, while it is written."""
+
+    def __init__(self, joint: JointGraph, replayed: set[fx.Node]) -> None:
+        self.joint = joint
+        self.graph = fx.Graph()
+        self.present: dict[int, Names] = {}
+        """Of each storage that is there: it, and the views of it that were made."""
+        self.symbols: Names = {}
+        self.states: Names = {}
+        """Of random kernels that run again: the generator's state before they ran."""
+        self._replayed = replayed
+
+    def hold(self, storage: int, node: fx.Node, name: fx.Node) -> None:
+        self.present[storage] = {node: name}
+
+    def put(self, like: fx.Node, name: fx.Node) -> fx.Node:
+        name.meta = dict(like.meta)
+        return name
+
+    def get(self, node: fx.Node) -> fx.Node:
+        """What stands for a node, whose storage is there: itself, or a view made now."""
+        node = self.joint.same.get(node, node)
+        storage = self.joint.of.get(node)
+        if storage is None:
+            found = tensors(node)
+            names = self.symbols if not found else self.present[min(self.joint.reads(node))]
+        else:
+            names = self.present[storage]
+        if node not in names:
+            names[node] = self.put(node, self.graph.node_copy(node, self.get))
+        return names[node]
+
+    def run(self, kernel: Kernel, in_place: bool) -> None:
+        node = kernel.node
+        args, kwargs = fx.map_arg((node.args, node.kwargs), self.get)
+        if in_place and kernel.in_place:
+            if kernel.in_place.out:
+                kwargs = {**kwargs, kernel.in_place.out: args[0]}
+            made = self.graph.call_function(kernel.in_place.target, args, kwargs)
+        elif node in self._replayed:
+            made = self._run_random(node, args, kwargs)
+        else:
+            made = self.graph.call_function(node.target, args, kwargs)
+        self.put(node, made)
+        self._name_outputs(kernel, made)
+
+    def _run_random(self, node: fx.Node, args: Any, kwargs: Any) -> fx.Node:
+        if node in self.states:
+            args = (self.states[node], node.target, *args)
+            return self.graph.call_function(rng_prims.run_with_rng_state, args, kwargs)
+        both = self.graph.call_function(rng_prims.run_and_save_rng_state, (node.target, *args), kwargs)
+        state = self.graph.call_function(operator.getitem, (both, 0))
+        with tensors(node)[0].fake_mode as mode:  # type: ignore[attr-defined]
+            state.meta["val"] = mode.from_tensor(torch.get_rng_state())
+        self.states[node] = state
+        return self.graph.call_function(operator.getitem, (both, 1))
+
+    def _name_outputs(self, kernel: Kernel, made: fx.Node) -> None:
+        for storage in kernel.outputs:
+            first = self.joint.storages[storage].first
+            if storage in self.present:
+                # It is still there: the run was for another output.
+                continue
+            if first is kernel.node:
+                self.hold(storage, first, made)
+            else:
+                item = self.graph.call_function(operator.getitem, (made, first.args[1]))
+                self.hold(storage, first, self.put(first, item))
+
+
+def emit(joint: JointGraph, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward's and the backward's module of a plan."""
+    runs = Counter(step.node for step in plan.instructions if isinstance(step, Instruction.Run))
+    replayed = {joint.kernels[i].node for i, count in runs.items() if count > 1 and joint.kernels[i].random}
+    forward, backward = Section(joint, replayed), Section(joint, replayed)
+    _enter(joint, forward, "primals")
+    section = forward
+    entered: Names = {}
+    places: dict[int, int] = {}
+    for step in plan.instructions:
+        if isinstance(step, Instruction.Free):
+            places.pop(step.value, None)
+            section.present.pop(step.value, None)
+            continue
+        assert isinstance(step, Instruction.Run), step
+        kernel = joint.kernels[step.node]
+        if section is forward and kernel.node in joint.backward:
+            entered = _cross(joint, forward, backward)
+            section = backward
+        taken = kernel.inputs[kernel.in_place.input] if kernel.in_place else None
+        in_place = taken is not None and step.offsets[0] is not None and places.get(taken) == step.offsets[0]
+        section.run(kernel, in_place)
+        places |= {storage: at for storage, at in zip(kernel.outputs, step.offsets) if at is not None}
+        if taken is not None and in_place:
+            places.pop(taken, None)
+            section.present.pop(taken, None)
+    if section is forward:
+        entered = _cross(joint, forward, backward)
+    return _finish(joint, forward, backward, entered)
+
+
+def _enter(joint: JointGraph, section: Section, prefix: str) -> None:
+    """The graph's inputs of a kind, and what it holds as attributes."""
+    for node in joint.module.graph.nodes:
+        if node.op == "placeholder" and node.name.startswith(prefix) or node.op == "get_attr" and prefix == "primals":
+            _input(joint, section, node, node)
+
+
+def _input(joint: JointGraph, section: Section, node: fx.Node, like: fx.Node) -> fx.Node:
+    if node.op == "get_attr":
+        name = section.graph.get_attr(node.target)
+    else:
+        name = section.graph.placeholder(node.name)
+    section.put(like, name)
+    if node in joint.of:
+        section.hold(joint.of[node], node, name)
+    else:
+        section.symbols[node] = name
+    return name
+
+
+def _cross(joint: JointGraph, forward: Section, backward: Section) -> Names:
+    """What is there when the forward ends goes into the backward: answers its inputs, and what of the
+    forward they are."""
+    entered: Names = {}
+    for node, name in forward.symbols.items():
+        if node.op == "placeholder":
+            entered[_input(joint, backward, node, node)] = name
+    for storage in list(forward.present):
+        first = joint.storages[storage].first
+        made = _input(joint, backward, first, first)
+        if first.op != "get_attr":
+            entered[made] = forward.get(first)
+    for node, state in forward.states.items():
+        made = backward.graph.placeholder(f"rng_state_{node.name}")
+        backward.states[node] = backward.put(state, made)
+        entered[made] = state
+    _enter(joint, backward, "tangents")
+    return entered
+
+
+def _finish(
+    joint: JointGraph, forward: Section, backward: Section, entered: Names
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    count = joint.forward_outputs
+    descriptions = joint.output.meta.get("desc") or [None] * len(joint.outputs)
+
+    def answer(section: Section, nodes: list[Any]) -> list[Any]:
+        return [section.get(node) if isinstance(node, fx.Node) else node for node in nodes]
+
+    gradients = answer(backward, joint.outputs[count:])
+    backward.graph.output(tuple(gradients)).meta["desc"] = descriptions[count:]
+    saved = []
+    for made, name in entered.items():
+        if made.users:
+            saved.append(name)
+        else:
+            backward.graph.erase_node(made)
+    # Numbers of shapes come last.
+    saved.sort(key=lambda name: not tensors(name))
+    results = answer(forward, joint.outputs[:count])
+    output = forward.graph.output((*results, *saved))
+    names = [partitioners.SavedForBackwardsAOTOutput(i) for i in range(len(saved))]
+    output.meta["desc"] = [*descriptions[:count], *names]
+    for section in (forward, backward):
+        section.graph.lint()
+    make = torch.fx._lazy_graph_module._make_graph_module
+    return make(joint.module, forward.graph), make(joint.module, backward.graph)

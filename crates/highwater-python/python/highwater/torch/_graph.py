@@ -1,0 +1,199 @@
+"""A joint graph of AOTAutograd's as the planner sees it: storages, and the kernels that fill them.
+
+Views share their base's storage and are no work: they are made again beside each use. So a value of the
+planner's is a storage, and a node is a call that fills storages of its own.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from ._in_place import InPlace, find_in_place
+
+COPY = torch.ops.aten.copy_.default
+
+
+@dataclass(slots=True)
+class Storage:
+    """Bytes that one tensor or several views of them have."""
+
+    bytes: int
+    first: fx.Node
+    """The node whose result they are; of a result of several tensors, the node that takes it out."""
+    external: bool
+    """Whether somebody else holds them: parameters, inputs, gradients that come in."""
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A call that fills storages, or writes to an input."""
+
+    node: fx.Node
+    inputs: list[int]
+    outputs: list[int]
+    in_place: InPlace | None = None
+    once: bool = False
+    random: bool = False
+
+
+def tensors(node: fx.Node) -> list[torch.Tensor]:
+    """The tensors that a node results in."""
+    return [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def nbytes(tensor: torch.Tensor) -> int:
+    # A size that is a symbol becomes the number that it is now: another one is another plan.
+    return int(tensor.untyped_storage().nbytes())
+
+
+def is_random(node: fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+@dataclass
+class JointGraph:
+    """A forward and its backward in one graph."""
+
+    module: fx.GraphModule
+    forward_outputs: int
+    """How many of the graph's outputs are the forward's."""
+    storages: list[Storage] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    of: dict[fx.Node, int] = field(default_factory=dict)
+    """The storage of a node that results in one tensor."""
+    backward: set[fx.Node] = field(default_factory=set)
+    """What needs a gradient that comes in."""
+
+    same: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    """Second names of a tensor that was taken out of a result."""
+
+    def __post_init__(self) -> None:
+        self._ids: dict[int, int] = {}
+        (self.output,) = self.module.graph.find_nodes(op="output")
+        self._copy_what_is_overwritten()
+        for node in self.module.graph.nodes:
+            self._read(node)
+        self.index = {kernel.node: i for i, kernel in enumerate(self.kernels)}
+        self._end_forward_with_copies()
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the graph answers: the forward's outputs, then the gradients."""
+        return list(self.output.args[0])  # type: ignore[arg-type]
+
+    @property
+    def given(self) -> set[int]:
+        """Storages that somebody holds when all is done: outputs of the forward, and gradients."""
+        return self._storages(self.outputs)
+
+    @property
+    def given_by_forward(self) -> set[int]:
+        """Those that somebody holds from the forward on."""
+        return self._storages(self.outputs[: self.forward_outputs])
+
+    def _storages(self, nodes: list[Any]) -> set[int]:
+        return {self.of[node] for node in nodes if isinstance(node, fx.Node) and node in self.of}
+
+    def reads(self, node: fx.Node) -> set[int]:
+        """The storages that who reads a node's result reads."""
+        return {self._ids[storage_key(tensor)] for tensor in tensors(node)}
+
+    def _read(self, node: fx.Node) -> None:
+        if node.op == "output":
+            return
+        if node.op in ("placeholder", "get_attr"):
+            if node.name.startswith("tangents"):
+                self.backward.add(node)
+            for tensor in tensors(node):
+                self.of[node] = self._storage(tensor, node, external=True)
+            return
+        if any(source in self.backward for source in node.all_input_nodes):
+            self.backward.add(node)
+        if node.target is operator.getitem:
+            self._read_item(node)
+            return
+        fresh = []
+        for tensor in tensors(node):
+            if storage_key(tensor) not in self._ids:
+                fresh.append(self._storage(tensor, node, external=False))
+        found = tensors(node)
+        if len(found) == 1 and isinstance(node.meta["val"], torch.Tensor):
+            self.of[node] = self._ids[storage_key(found[0])]
+        if fresh or node.target is COPY or not (found or is_symbolic(node)):
+            inputs = set().union(*(self.reads(source) for source in node.all_input_nodes))
+            kernel = Kernel(node, sorted(inputs), fresh, random=is_random(node))
+            kernel.once = node.target is COPY or not fresh or "highwater_once" in node.meta
+            kernel.in_place = find_in_place(self, kernel)
+            self.kernels.append(kernel)
+
+    def _read_item(self, node: fx.Node) -> None:
+        """An item of a result of several tensors: the first to take a fresh one out is its first name."""
+        found = tensors(node)
+        if len(found) != 1:
+            return
+        self.of[node] = self._ids[storage_key(found[0])]
+        source = node.args[0]
+        storage = self.storages[self.of[node]]
+        if storage.first is source:
+            storage.first = node
+        elif storage.first.target is operator.getitem and storage.first.args == node.args:
+            self.same[node] = storage.first
+
+    def _storage(self, tensor: torch.Tensor, node: fx.Node, *, external: bool) -> int:
+        key = storage_key(tensor)
+        if key not in self._ids:
+            self._ids[key] = len(self.storages)
+            self.storages.append(Storage(nbytes(tensor), node, external))
+        return self._ids[key]
+
+    def _copies(self) -> list[fx.Node]:
+        nodes = self.module.graph.find_nodes(op="call_function", target=COPY)
+        return [node for node in nodes if not node.users]
+
+    def _copy_what_is_overwritten(self) -> None:
+        """Inputs that the forward overwrites in the end (running statistics) are read through a copy that
+        is made once: what is made again in the backward reads what they were."""
+        graph = self.module.graph
+        copies = self._copies()
+        overwritten = {copy.args[0] for copy in copies}
+        descriptions = self.output.meta.get("desc") or []
+        names = {desc.mutated_input for desc in descriptions if type(desc).__name__ == "InputMutationAOTOutput"}
+        for node in graph.find_nodes(op="placeholder"):
+            if node not in overwritten and node.meta.get("desc") not in names:
+                continue
+            users = [user for user in node.users if user not in copies and user.op != "output"]
+            if not users:
+                continue
+            first = next(other for other in graph.nodes if other in users)
+            with graph.inserting_before(first):
+                copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+            with node.meta["val"].fake_mode:
+                copy.meta = {"val": node.meta["val"].clone(), "highwater_once": True}
+            for user in users:
+                user.replace_input_with(node, copy)
+
+    def _end_forward_with_copies(self) -> None:
+        """What the forward writes to its inputs is written when nothing reads them any more."""
+        copies = [kernel for kernel in self.kernels if kernel.node.target is COPY]
+        if not copies:
+            return
+        others = [kernel for kernel in self.kernels if kernel.node.target is not COPY]
+        cut = next((i for i, kernel in enumerate(others) if kernel.node in self.backward), len(others))
+        self.kernels = others[:cut] + copies + others[cut:]
+        self.index = {kernel.node: i for i, kernel in enumerate(self.kernels)}
+
+
+def is_symbolic(node: fx.Node) -> bool:
+    """Whether a node results in a number of shapes, which is no work."""
+    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))

@@ -1,0 +1,42 @@
+"""From a joint graph to the planner's problem."""
+
+from __future__ import annotations
+
+from highwater import Problem
+
+from ._costs import Costs
+from ._graph import JointGraph
+
+
+def pose(joint: JointGraph, costs: Costs, align: int = 64) -> Problem:
+    """The problem of a joint graph: values are its storages and nodes its kernels, in order.
+
+    Behind the storages there is a value of no bytes for each random kernel, which the next one reads: so
+    they draw in the order in which they stand.
+    """
+    problem = Problem(align=align)
+    given = joint.given
+    of_forward = joint.given_by_forward
+    for i, storage in enumerate(joint.storages):
+        home = "external" if storage.external else "arena"
+        # Who called holds the forward's outputs.
+        pin = "keep" if i in of_forward and not storage.external else "free"
+        problem.add_value(storage.bytes, home=home, pin=pin, wanted=i in given and not storage.external)
+    drawn: int | None = None
+    for kernel in joint.kernels:
+        inputs, outputs = list(kernel.inputs), list(kernel.outputs)
+        if kernel.random:
+            inputs += [] if drawn is None else [drawn]
+            drawn = problem.add_value(0, home="external")
+            outputs.append(drawn)
+        seconds, scratch = costs.of(kernel)
+        problem.add_node(
+            inputs,
+            outputs,
+            seconds,
+            scratch_bytes=scratch,
+            in_place=[(kernel.in_place.input, 0)] if kernel.in_place else [],
+            effect="once" if kernel.once else "repeatable",
+        )
+    costs.save()
+    return problem

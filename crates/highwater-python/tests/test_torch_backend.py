@@ -1,0 +1,89 @@
+"""The backend beside eager PyTorch: the same bits under every budget."""
+
+from __future__ import annotations
+
+import copy
+
+import highwater.torch
+import pytest
+import torch
+from models import CASES, Case
+from torch import Tensor, nn
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def train(model: nn.Module, call: nn.Module, case: Case, steps: int = 3) -> dict[str, Tensor]:
+    """Losses, gradients, parameters and buffers of some steps, by name."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    seen: dict[str, Tensor] = {}
+    for step in range(steps):
+        torch.manual_seed(step)
+        inputs = case.inputs()
+        out = call(*inputs)
+        loss = case.loss(*out) if isinstance(out, tuple) else case.loss(out)
+        optimizer.zero_grad()
+        loss.backward()
+        seen[f"{step}.loss"] = loss.detach().clone()
+        seen |= {f"{step}.{name}.grad": p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        optimizer.step()
+        seen |= {f"{step}.{name}": value.clone() for name, value in model.state_dict().items()}
+        seen[f"{step}.random"] = torch.rand(1)
+    return seen
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> list[str]:
+    assert a.keys() == b.keys()
+    return [name for name in a if not torch.equal(a[name], b[name])]
+
+
+def models(case: Case, count: int) -> list[nn.Module]:
+    torch.manual_seed(7)
+    model = case.model()
+    return [copy.deepcopy(model) for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_budget_gives_eagers_bits(name: str) -> None:
+    case = CASES[name]
+    eager, plenty = models(case, 2)
+    expected = train(eager, eager, case)
+    backend = highwater.torch.backend(memory="8GiB")
+    assert not same(train(plenty, torch.compile(plenty, backend=backend, dynamic=False), case), expected)
+    (report,) = backend.reports
+    floor, most = report.floor_bytes, report.live_bytes
+    assert floor < most
+    for share in (0.0, 0.1, 0.3, 0.6, 0.9):
+        torch._dynamo.reset()
+        budget = int(floor + share * (most - floor))
+        (model,) = models(case, 1)
+        backend = highwater.torch.backend(memory=budget)
+        different = same(train(model, torch.compile(model, backend=backend, dynamic=False), case), expected)
+        assert not different, (share, different)
+        assert backend.reports[0].live_bytes <= budget
+
+
+def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
+    case = CASES["mlp"]
+    (model,) = models(case, 1)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    call = torch.compile(model, backend=highwater.torch.backend(memory="20KiB"), dynamic=False)
+    with pytest.raises(highwater.OverBudget, match="does not fit into 20.0 KiB: it needs") as caught:
+        call(*case.inputs())
+    assert caught.value.budget == 20 << 10
+    assert not same(dict(model.state_dict()), before)
+
+
+@pytest.mark.parametrize("memory", ["8", 8, "1.5GiB", "2GB", " 3 MiB"])
+def test_amounts_of_memory(memory: str | int) -> None:
+    known = {"8": 8, 8: 8, "1.5GiB": 3 << 29, "2GB": 2 * 10**9, " 3 MiB": 3 << 20}
+    assert highwater.torch.backend(memory).memory == known[memory]
+
+
+@pytest.mark.parametrize("memory", ["", "GiB", "-1", "8 gigs", -1])
+def test_other_amounts_are_refused(memory: str | int) -> None:
+    with pytest.raises(ValueError, match="no amount of memory"):
+        highwater.torch.backend(memory)

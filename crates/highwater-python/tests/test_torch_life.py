@@ -1,0 +1,221 @@
+"""What ordinary programs do with a compiled model, beside eager PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import highwater.torch
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+Program = Callable[[nn.Module, Callable[..., Tensor]], list[Tensor]]
+
+
+def check(make: Callable[[], nn.Module], program: Program) -> None:
+    """That a program answers the same of an eager model and of compiled ones, and leaves the same state."""
+    torch.manual_seed(1)
+    model = make()
+
+    def run(memory: int | None) -> tuple[list[Tensor], list[highwater.torch.Report]]:
+        torch._dynamo.reset()
+        ours, reports = copy.deepcopy(model), []
+        call: Callable[..., Tensor] = ours
+        if memory is not None:
+            backend = highwater.torch.backend(memory)
+            call, reports = torch.compile(ours, backend=backend, dynamic=False), backend.reports
+        torch.manual_seed(2)
+        answers = program(ours, call)
+        answers += [p.grad for p in ours.parameters() if p.grad is not None]
+        return [*answers, *ours.state_dict().values(), torch.rand(1)], reports
+
+    expected, _ = run(None)
+    answers, reports = run(8 << 30)
+    least = max(report.floor_bytes for report in reports)
+    for found in (answers, run(least)[0]):
+        assert len(found) == len(expected)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 8))
+
+
+def test_gradients_add_up_over_micro_batches() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        for _ in range(3):
+            call(torch.randn(16, 8)).square().mean().backward()
+        return []
+
+    check(mlp, program)
+
+
+def test_two_forwards_before_one_backward() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        (call(torch.randn(16, 8)).mean() + call(torch.randn(16, 8)).square().mean()).backward()
+        return []
+
+    check(mlp, program)
+
+
+def test_backward_twice_with_retain_graph() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        loss = call(torch.randn(16, 8)).square().mean()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        return []
+
+    check(mlp, program)
+
+
+def test_inputs_get_gradients() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        x = torch.randn(16, 8, requires_grad=True)
+        call(x).square().mean().backward()
+        assert x.grad is not None
+        return [x.grad]
+
+    check(mlp, program)
+
+
+def test_frozen_weights() -> None:
+    def make() -> nn.Module:
+        model = mlp()
+        for p in list(model.parameters())[:2]:
+            p.requires_grad_(False)
+        return model
+
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        call(torch.randn(16, 8)).square().mean().backward()
+        return []
+
+    check(make, program)
+
+
+def test_autocast() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = call(torch.randn(16, 8)).float().square().mean()
+        loss.backward()
+        return [loss.detach()]
+
+    check(mlp, program)
+
+
+def test_evaluation_without_gradients() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        call(torch.randn(16, 8)).square().mean().backward()
+        model.eval()
+        with torch.no_grad():
+            return [call(torch.randn(4, 8))]
+
+    check(mlp, program)
+
+
+def test_shapes_that_change() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        for rows in (4, 16, 9):
+            call(torch.randn(rows, 8)).square().mean().backward()
+        return []
+
+    check(mlp, program)
+
+
+class Views(nn.Module):
+    """Views of inputs, of results and of parameters; what is written in place; several outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a, b = x.split(4, 1)
+        h = torch.cat([b, a], 1) @ self.weight.t()
+        h[:, 2:4].mul_(2)
+        self.seen.add_(h.detach().mean(0))
+        y = h.transpose(0, 1)[1:3].exp()
+        return h.view(-1), y, h * self.seen
+
+
+def test_views_and_writes() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        answers = []
+        for _ in range(2):
+            flat, y, z = call(torch.randn(6, 8))
+            (flat.mean() + y.sum() * 0.1 + z.square().mean()).backward()
+            answers += [flat.detach(), y.detach(), z.detach()]
+        return answers
+
+    check(Views, program)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = checkpoint(lambda x, layer=layer: F.dropout(layer(x).tanh(), 0.1), x, use_reentrant=False)
+        return x
+
+
+def test_checkpoints_in_the_model() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        call(torch.randn(16, 8)).square().mean().backward()
+        return []
+
+    check(Checkpointed, program)
+
+
+class Broken(nn.Module):
+    """With a graph break between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x).tanh()
+        torch._dynamo.graph_break()
+        return self.second(x).sigmoid()
+
+
+def test_each_piece_between_graph_breaks_is_planned() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        call(torch.randn(16, 8)).square().mean().backward()
+        return []
+
+    check(Broken, program)
+
+
+class Random(nn.Module):
+    """Several ways to draw numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.dropout(x @ self.weight, 0.5) + torch.rand_like(x)
+        h = F.dropout1d(h[None], 0.3)[0].tanh() * torch.bernoulli(torch.full_like(h, 0.7))
+        return F.rrelu(h @ self.weight, training=True) + torch.randn(8)
+
+
+def test_random_numbers_are_drawn_in_order() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        for _ in range(2):
+            call(torch.randn(16, 8)).square().mean().backward()
+        return []
+
+    check(Random, program)
