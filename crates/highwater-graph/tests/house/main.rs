@@ -154,7 +154,8 @@ fn what_is_named_exists() {
 fn named_in(prose: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = prose.split('`').collect();
     let names = parts.windows(3).skip(1).step_by(2);
-    let pairs = names.filter(|parts| parts[1] == " in " && parts[2].ends_with(".rs"));
+    let is_source = |name: &str| Path::new(name).extension().is_some_and(|end| end == "rs");
+    let pairs = names.filter(|parts| parts[1] == " in " && is_source(parts[2]));
     let last = |name: &str| name.rsplit("::").next().map(str::len);
     pairs
         .map(|parts| {
