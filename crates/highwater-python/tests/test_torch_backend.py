@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import highwater.torch
 import pytest
 import torch
-from models import CASES, Case
+from models import CASES, Case, Gpt
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +66,41 @@ def test_every_budget_gives_eagers_bits(name: str) -> None:
         different = same(train(model, torch.compile(model, backend=backend, dynamic=False), case), expected)
         assert not different, (share, different)
         assert backend.reports[0].live_bytes <= budget
+
+
+def measured(run: Callable[[], object]) -> int:
+    """The most bytes that a call has of PyTorch's allocator at once, beside what was there before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    events = profiled.profiler.kineto_results.events()
+    now = most = 0
+    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
+        now += change
+        most = max(most, now)
+    return most
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
+def test_the_peak_is_the_one_that_was_told(share: float) -> None:
+    case = Case(lambda: Gpt(layers=4, width=128), lambda: (torch.randint(0, 97, (8, 48)),), lambda loss: loss)
+
+    def planned(memory: int | str) -> tuple[nn.Module, Callable[..., Tensor], highwater.torch.Report]:
+        torch._dynamo.reset()
+        (model,) = models(case, 1)
+        backend = highwater.torch.backend(memory)
+        call = torch.compile(model, backend=backend, dynamic=False)
+        call(*case.inputs()).backward()
+        model.zero_grad()
+        return model, call, backend.reports[0]
+
+    _, _, report = planned("1GiB")
+    budget = int(report.floor_bytes + share * (report.live_bytes - report.floor_bytes))
+    _, call, report = planned(budget)
+    (ids,) = case.inputs()
+    peak = measured(lambda: call(ids).backward()) + report.given_bytes
+    assert peak <= 1.005 * report.live_bytes
+    assert peak >= 0.98 * report.live_bytes
+    assert report.live_bytes <= budget
 
 
 def test_what_does_not_fit_is_refused_before_anything_runs() -> None:

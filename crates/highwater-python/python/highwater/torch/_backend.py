@@ -10,14 +10,14 @@ from typing import Any
 
 import highwater
 import torch
-from highwater import Family, Floor
+from highwater import Family, Floor, Plan
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
 from ._boxed import boxed
 from ._costs import Costs
-from ._emit import emit
+from ._emit import emit, replays
 from ._graph import JointGraph
 from ._memory import parse, show
 from ._problem import pose
@@ -81,16 +81,17 @@ class Backend:
         problem = pose(joint, self._costs)
         given = sum(storage.bytes for storage in joint.storages if storage.external)
         family = Family(problem)
-        try:
-            plan = family.choose(max(self.memory - given, 0))
-        except highwater.OverBudget as refusal:
-            raise OverBudget(self._refusal(joint, refusal.floor, given), self.memory, refusal.floor) from None
+        floor = family.floor.bytes
+        floor += states(joint, family.choose(floor))
+        if given + floor > self.memory:
+            raise OverBudget(self._refusal(joint, family.floor, given, floor), self.memory, family.floor)
+        plan = choose(joint, family, self.memory - given)
         self.reports.append(
             Report(
                 budget_bytes=self.memory,
                 given_bytes=given,
-                live_bytes=plan.live_bytes + given,
-                floor_bytes=family.floor.bytes + given,
+                live_bytes=plan.live_bytes + states(joint, plan) + given,
+                floor_bytes=floor + given,
                 seconds=plan.seconds,
                 recomputed_kernels=plan.recomputed_nodes,
                 recompute_seconds=plan.recompute_seconds,
@@ -100,8 +101,9 @@ class Backend:
         )
         return emit(joint, plan)
 
-    def _refusal(self, joint: JointGraph, floor: Floor, given: int) -> str:
-        words = [f"this does not fit into {show(self.memory)}: it needs {show(floor.bytes + given)} ({floor.bytes + given} bytes)"]
+    def _refusal(self, joint: JointGraph, floor: Floor, given: int, bytes_needed: int) -> str:
+        needed = given + bytes_needed
+        words = [f"this does not fit into {show(self.memory, needed)}: it needs {show(needed, self.memory)} ({needed} bytes)"]
         if given:
             words.append(f"{show(given)} of that are parameters and inputs")
         if floor.node is not None:
@@ -110,6 +112,22 @@ class Backend:
             storage, size = floor.holders[0]
             words.append(f"of which {show(size)} are the result of {where(joint.storages[storage].first)}")
         return "; ".join(words) + ". State more memory, or take a smaller batch."
+
+
+def states(joint: JointGraph, plan: Plan) -> int:
+    """Bytes of the generator's states that are kept for a plan's replays of random kernels."""
+    return len(replays(joint, plan)) * int(torch.get_rng_state().nbytes)
+
+
+def choose(joint: JointGraph, family: Family, budget: int) -> Plan:
+    """The fastest plan that was found to fit, with the states that its replays need."""
+    most = sum(kernel.random for kernel in joint.kernels) * int(torch.get_rng_state().nbytes)
+    for room in (budget, budget - most):
+        if room >= family.floor.bytes:
+            plan = family.choose(room)
+            if plan.arena_bytes + states(joint, plan) <= budget:
+                return plan
+    return family.choose(family.floor.bytes)
 
 
 def where(node: fx.Node) -> str:

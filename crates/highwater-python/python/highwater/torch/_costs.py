@@ -118,7 +118,7 @@ def measure(node: fx.Node) -> tuple[float, int]:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
             held = node.target(*args, **kwargs)  # type: ignore[operator]
     torch.set_rng_state(state)
-    events = profiled.profiler.kineto_results.events()  # type: ignore[union-attr]
+    events = profiled.profiler.kineto_results.events()
     steps = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
     now = most = 0
     for _, change in steps:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch import partitioners
+from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._prims import rng_prims
 
 from highwater import Instruction, Plan
@@ -53,7 +54,7 @@ class Section:
         return names[node]
 
     def run(self, kernel: Kernel, in_place: bool) -> None:
-        node = kernel.node
+        node, target = kernel.node, call(kernel.node)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.get)
         if in_place and kernel.in_place:
             if kernel.in_place.out:
@@ -62,15 +63,16 @@ class Section:
         elif node in self._replayed:
             made = self._run_random(node, args, kwargs)
         else:
-            made = self.graph.call_function(node.target, args, kwargs)
+            made = self.graph.call_function(target, args, kwargs)
         self.put(node, made)
         self._name_outputs(kernel, made)
 
     def _run_random(self, node: fx.Node, args: Any, kwargs: Any) -> fx.Node:
         if node in self.states:
-            args = (self.states[node], node.target, *args)
-            return self.graph.call_function(rng_prims.run_with_rng_state, args, kwargs)
-        both = self.graph.call_function(rng_prims.run_and_save_rng_state, (node.target, *args), kwargs)
+            with_state: Any = (self.states[node], call(node), *args)
+            return self.graph.call_function(rng_prims.run_with_rng_state, with_state, kwargs)
+        without: Any = (call(node), *args)
+        both = self.graph.call_function(rng_prims.run_and_save_rng_state, without, kwargs)
         state = self.graph.call_function(operator.getitem, (both, 0))
         with tensors(node)[0].fake_mode as mode:  # type: ignore[attr-defined]
             state.meta["val"] = mode.from_tensor(torch.get_rng_state())
@@ -90,10 +92,20 @@ class Section:
                 self.hold(storage, first, self.put(first, item))
 
 
+def call(node: fx.Node) -> Callable[..., Any]:
+    assert callable(node.target), node
+    return node.target
+
+
+def replays(joint: JointGraph, plan: Plan) -> set[fx.Node]:
+    """The random kernels that run more than once."""
+    runs = Counter(step.node for step in plan.instructions if isinstance(step, Instruction.Run))
+    return {joint.kernels[i].node for i, count in runs.items() if count > 1 and joint.kernels[i].random}
+
+
 def emit(joint: JointGraph, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward's and the backward's module of a plan."""
-    runs = Counter(step.node for step in plan.instructions if isinstance(step, Instruction.Run))
-    replayed = {joint.kernels[i].node for i, count in runs.items() if count > 1 and joint.kernels[i].random}
+    replayed = replays(joint, plan)
     forward, backward = Section(joint, replayed), Section(joint, replayed)
     _enter(joint, forward, "primals")
     section = forward
@@ -130,7 +142,7 @@ def _enter(joint: JointGraph, section: Section, prefix: str) -> None:
 
 def _input(joint: JointGraph, section: Section, node: fx.Node, like: fx.Node) -> fx.Node:
     if node.op == "get_attr":
-        name = section.graph.get_attr(node.target)
+        name = section.graph.get_attr(str(node.target))
     else:
         name = section.graph.placeholder(node.name)
     section.put(like, name)
@@ -182,7 +194,7 @@ def _finish(
     saved.sort(key=lambda name: not tensors(name))
     results = answer(forward, joint.outputs[:count])
     output = forward.graph.output((*results, *saved))
-    names = [partitioners.SavedForBackwardsAOTOutput(i) for i in range(len(saved))]
+    names = [SavedForBackwardsAOTOutput(i) for i in range(len(saved))]
     output.meta["desc"] = [*descriptions[:count], *names]
     for section in (forward, backward):
         section.graph.lint()

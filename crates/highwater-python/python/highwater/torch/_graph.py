@@ -48,7 +48,7 @@ def tensors(node: fx.Node) -> list[torch.Tensor]:
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def nbytes(tensor: torch.Tensor) -> int:
@@ -90,7 +90,7 @@ class JointGraph:
     @property
     def outputs(self) -> list[Any]:
         """What the graph answers: the forward's outputs, then the gradients."""
-        return list(self.output.args[0])  # type: ignore[arg-type]
+        return list(self.output.args[0])
 
     @property
     def given(self) -> set[int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 if TYPE_CHECKING:
     from ._graph import JointGraph, Kernel
@@ -47,8 +48,8 @@ def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
     tensor, storage = first.meta["val"], joint.of.get(first)
     if storage is None or joint.storages[storage].external or not is_alike(tensor, result):
         return None
-    others = [source for source in flat(node.args[1:], node.kwargs) if storage in joint.reads(source)]
-    if others:
+    others = [leaf for leaf in pytree.tree_leaves((node.args[1:], node.kwargs)) if isinstance(leaf, fx.Node)]
+    if any(storage in joint.reads(other) for other in others):
         return None
     target, out = OUT.get(node.target, (underscored(node.target), None))
     if target is None:
@@ -60,13 +61,7 @@ def is_alike(tensor: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether a tensor is all of its storage, and a result of the same size and layout."""
     same = tensor.dtype == result.dtype and tensor.shape == result.shape and tensor.stride() == result.stride()
     whole = tensor.untyped_storage().nbytes() == result.untyped_storage().nbytes() == result.nbytes
-    return same and whole and tensor.storage_offset() == 0
-
-
-def flat(args: object, kwargs: object) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    fx.map_arg((args, kwargs), lambda node: found.append(node) or node)
-    return found
+    return bool(same and whole and tensor.storage_offset() == 0)
 
 
 def underscored(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:

@@ -22,11 +22,17 @@ def parse(memory: int | str) -> int:
     return int(found)
 
 
-def show(count: int) -> str:
-    """An amount for people: at most three digits before the unit."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+def show(count: int, other: int | None = None) -> str:
+    """An amount for people: rounded, but not to the same words as another one that it is beside."""
+    for digits in (1, 2, 3):
+        words = rounded(count, digits)
+        if other is None or count == other or words != rounded(other, digits):
+            return words
+    return f"{count} bytes"
+
+
+def rounded(count: int, digits: int) -> str:
+    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1000 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.{0 if units[0] == 'B' else digits}f} {units[0]}"

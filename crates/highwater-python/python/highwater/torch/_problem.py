@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from highwater import Problem
 
 from ._costs import Costs
 from ._graph import JointGraph
+
+Pin = Literal["free", "keep"]
 
 
 def pose(joint: JointGraph, costs: Costs, align: int = 64) -> Problem:
@@ -18,10 +22,12 @@ def pose(joint: JointGraph, costs: Costs, align: int = 64) -> Problem:
     given = joint.given
     of_forward = joint.given_by_forward
     for i, storage in enumerate(joint.storages):
-        home = "external" if storage.external else "arena"
-        # Who called holds the forward's outputs.
-        pin = "keep" if i in of_forward and not storage.external else "free"
-        problem.add_value(storage.bytes, home=home, pin=pin, wanted=i in given and not storage.external)
+        if storage.external:
+            problem.add_value(storage.bytes, home="external")
+        else:
+            # Who called holds the forward's outputs.
+            pin: Pin = "keep" if i in of_forward else "free"
+            problem.add_value(storage.bytes, pin=pin, wanted=i in given)
     drawn: int | None = None
     for kernel in joint.kernels:
         inputs, outputs = list(kernel.inputs), list(kernel.outputs)
