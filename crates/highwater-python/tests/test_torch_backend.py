@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import highwater.torch
 import pytest
@@ -112,6 +115,28 @@ def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
         call(*case.inputs())
     assert caught.value.budget == 20 << 10
     assert not same(dict(model.state_dict()), before)
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    names: dict[str, Any] = {}
+    exec(example, names)
+    (report,) = names["backend"].reports
+    assert report.live_bytes <= 9 << 20
+    assert report.recomputed_kernels > 0
+
+
+def test_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES["mlp"]
+    eager, (ours, again) = models(case, 1)[0], models(case, 2)
+    expected = train(eager, eager, case)
+    call = torch.compile(ours, backend="highwater", dynamic=False, options={"memory": "1GiB"})
+    assert not same(train(ours, call, case), expected)
+    torch._dynamo.reset()
+    monkeypatch.setenv("HIGHWATER_MEMORY", "20KiB")
+    with pytest.raises(highwater.OverBudget):
+        torch.compile(again, backend="highwater", dynamic=False)(*case.inputs())
 
 
 @pytest.mark.parametrize("memory", ["8", 8, "1.5GiB", "2GB", " 3 MiB"])

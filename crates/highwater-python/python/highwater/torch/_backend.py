@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +21,11 @@ from ._costs import Costs
 from ._emit import emit, replays
 from ._graph import JointGraph
 from ._memory import parse, show
-from ._problem import pose
+from ._problem import pose, state_bytes
+
+
+# More than any graph needs.
+PLENTY = 1 << 61
 
 
 class OverBudget(highwater.OverBudget, ShortenTraceback):
@@ -81,8 +86,8 @@ class Backend:
         problem = pose(joint, self._costs)
         given = sum(storage.bytes for storage in joint.storages if storage.external)
         family = Family(problem)
-        floor = family.floor.bytes
-        floor += states(joint, family.choose(floor))
+        ends = (family.choose(family.floor.bytes), family.choose(PLENTY))
+        floor = min(plan.arena_bytes + states(joint, plan) for plan in ends)
         if given + floor > self.memory:
             raise OverBudget(self._refusal(joint, family.floor, given, floor), self.memory, family.floor)
         plan = choose(joint, family, self.memory - given)
@@ -116,12 +121,12 @@ class Backend:
 
 def states(joint: JointGraph, plan: Plan) -> int:
     """Bytes of the generator's states that are kept for a plan's replays of random kernels."""
-    return len(replays(joint, plan)) * int(torch.get_rng_state().nbytes)
+    return len(replays(joint, plan)) * state_bytes()
 
 
 def choose(joint: JointGraph, family: Family, budget: int) -> Plan:
     """The fastest plan that was found to fit, with the states that its replays need."""
-    most = sum(kernel.random for kernel in joint.kernels) * int(torch.get_rng_state().nbytes)
+    most = sum(kernel.random for kernel in joint.kernels) * state_bytes()
     for room in (budget, budget - most):
         if room >= family.floor.bytes:
             plan = family.choose(room)
@@ -154,3 +159,16 @@ def backend(memory: int | str) -> Backend:
     Where a graph needs more, compiling it raises `OverBudget`, before anything has run.
     """
     return Backend(memory)
+
+
+def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+    """The backend by its name: `torch.compile(model, backend="highwater", options={"memory": "8GiB"})`, or
+    with the memory in the environment, as `HIGHWATER_MEMORY`."""
+    options = kwargs.get("options") or {}
+    unknown = sorted(set(options) - {"memory"})
+    if unknown:
+        raise ValueError(f"options={options!r}: the backend highwater knows memory, not {', '.join(unknown)}")
+    memory = options.get("memory") or os.environ.get("HIGHWATER_MEMORY")
+    if not memory:
+        raise ValueError('say how much memory there is: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB')
+    return backend(memory)(module, inputs)

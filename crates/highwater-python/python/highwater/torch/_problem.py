@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from highwater import Problem
 
 from ._costs import Costs
 from ._graph import JointGraph
 
 Pin = Literal["free", "keep"]
+
+
+def state_bytes() -> int:
+    """Bytes of a generator's state, which is kept for each random kernel that runs again."""
+    return int(torch.get_rng_state().nbytes)
 
 
 def pose(joint: JointGraph, costs: Costs, align: int = 64) -> Problem:
@@ -21,12 +27,16 @@ def pose(joint: JointGraph, costs: Costs, align: int = 64) -> Problem:
     problem = Problem(align=align)
     given = joint.given
     of_forward = joint.given_by_forward
+    small = 2 * state_bytes()
+    random = [kernel.outputs for kernel in joint.kernels if kernel.random]
+    drawn_small = {i for made in random if sum(joint.storages[i].bytes for i in made) <= small for i in made}
     for i, storage in enumerate(joint.storages):
         if storage.external:
             problem.add_value(storage.bytes, home="external")
         else:
-            # Who called holds the forward's outputs.
-            pin: Pin = "keep" if i in of_forward else "free"
+            # Who called holds the forward's outputs. What is drawn is not drawn again where the generator's
+            # state would take more than it.
+            pin: Pin = "keep" if i in of_forward or i in drawn_small else "free"
             problem.add_value(storage.bytes, pin=pin, wanted=i in given)
     drawn: int | None = None
     for kernel in joint.kernels:
