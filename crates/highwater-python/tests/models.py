@@ -66,11 +66,11 @@ class Residual(nn.Module):
 class UNet(nn.Module):
     """Batch norm, skips, concatenation, pooling."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int = 8) -> None:
         super().__init__()
-        self.first = nn.Conv2d(3, 8, 3, padding=1)
-        self.down, self.middle, self.up = Residual(8), Residual(8), Residual(16)
-        self.last = nn.Conv2d(16, 3, 1)
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.down, self.middle, self.up = Residual(channels), Residual(channels), Residual(2 * channels)
+        self.last = nn.Conv2d(2 * channels, 3, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.down(self.first(x))
