@@ -96,7 +96,11 @@ def main() -> None:
     torch.manual_seed(0)
     model = case.model()
     ways = [Way("eager", case, model), Way("aot_eager", case, model, "aot_eager")]
-    ways += [Way(f"min-cut at {knob}", case, model, min_cut(), knob) for knob in BUDGETS]
+    for knob in BUDGETS:
+        try:
+            ways.append(Way(f"min-cut at {knob}", case, model, min_cut(), knob))
+        except RuntimeError as error:  # It may save a buffer that the forward overwrites.
+            print(f"min-cut at {knob} fails: {error}")
     first = highwater.torch.backend("1TiB")
     ways.append(Way("highwater, plenty", case, model, first))
     (report,) = first.reports
