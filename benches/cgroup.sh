@@ -26,13 +26,16 @@ random.seed(1)
 sys.stdout.buffer.write(b"".join(struct.pack("<H", random.randrange(256)) for _ in range(65536)))' \
     >"$work/tokens.bin"
 flags=(--model "${MODEL:-gpt2}" --data "$work/tokens.bin" --batch "${BATCH:-4}" --seq "${SEQ:-512}" --lr 1e-4 "$@")
-told() { # what `plan` says of a budget
-    "$highwater" plan "${flags[@]}" --memory "$1" --json || [ $? = 3 ]
-}
-floor=$(told 64GiB | python3 -c 'import json, sys; print(json.load(sys.stdin)["floor_bytes"])')
-# A cgroup counts whole pages.
-[ "$memory" != floor ] || memory=$(((floor + 4095) / 4096 * 4096))
-bytes=$(told "$memory" | python3 -c 'import json, sys; print(json.load(sys.stdin)["budget_bytes"])')
+# What does not fit is told as well.
+told=$("$highwater" plan "${flags[@]}" --memory "${memory/floor/64GiB}" --json || [ $? = 3 ])
+figure() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1" <<<"$told"; }
+floor=$(figure floor_bytes)
+bytes=$(figure budget_bytes)
+if [ "$memory" = floor ]; then
+    # A cgroup counts whole pages.
+    bytes=$(((floor + 4095) / 4096 * 4096))
+    memory=$bytes
+fi
 
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
     version=2

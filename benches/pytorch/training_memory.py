@@ -22,11 +22,11 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import highwater.torch
 import torch
+from highwater.torch._allocated import allocated
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._functorch import config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch.profiler import ProfilerActivity, profile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "crates/highwater-python/tests"))
 from models import Case, Gpt, UNet
@@ -38,17 +38,6 @@ CASES = {
 # All ways are compiled in one process.
 torch._dynamo.config.recompile_limit = 64
 BUDGETS = [0.75, 0.5, 0.25, 0.1, 0.05, 0.0]
-
-
-def peak_of(step) -> int:
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        step()
-    events = profiled.profiler.kineto_results.events()
-    now = most = 0
-    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
-        now += change
-        most = max(most, now)
-    return most
 
 
 class Way:
@@ -65,7 +54,7 @@ class Way:
             self.answers = [self.step(), *(p.grad.clone() for p in self.model.parameters())]
         self.answers += [value.clone() for value in self.model.buffers()]
         self.model.zero_grad()
-        self.peak = peak_of(self.step)
+        _, self.peak, _ = allocated(self.step)
         self.seconds: list[float] = []
 
     def step(self) -> torch.Tensor:

@@ -11,9 +11,9 @@ from typing import Any
 import highwater.torch
 import pytest
 import torch
+from highwater.torch._allocated import allocated
 from models import CASES, Case, Gpt
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 
 @pytest.fixture(autouse=True)
@@ -71,18 +71,6 @@ def test_every_budget_gives_eagers_bits(name: str) -> None:
         assert backend.reports[0].live_bytes <= budget
 
 
-def measured(run: Callable[[], object]) -> int:
-    """The most bytes that a call has of PyTorch's allocator at once, beside what was there before."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        run()
-    events = profiled.profiler.kineto_results.events()
-    now = most = 0
-    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
-        now += change
-        most = max(most, now)
-    return most
-
-
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
 def test_the_peak_is_the_one_that_was_told(share: float) -> None:
     case = Case(lambda: Gpt(layers=4, width=128), lambda: (torch.randint(0, 97, (8, 48)),), lambda loss: loss)
@@ -100,7 +88,8 @@ def test_the_peak_is_the_one_that_was_told(share: float) -> None:
     budget = int(report.floor_bytes + share * (report.live_bytes - report.floor_bytes))
     _, call, report = planned(budget)
     (ids,) = case.inputs()
-    peak = measured(lambda: call(ids).backward()) + report.given_bytes
+    _, peak, _ = allocated(lambda: call(ids).backward())
+    peak += report.given_bytes
     assert peak <= 1.005 * report.live_bytes
     assert peak >= 0.98 * report.live_bytes
     assert report.live_bytes <= budget

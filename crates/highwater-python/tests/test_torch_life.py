@@ -50,6 +50,11 @@ def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 8))
 
 
+def one_step(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+    call(torch.randn(16, 8)).square().mean().backward()
+    return []
+
+
 def test_gradients_add_up_over_micro_batches() -> None:
     def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
         for _ in range(3):
@@ -94,11 +99,7 @@ def test_frozen_weights() -> None:
             p.requires_grad_(False)
         return model
 
-    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
-        call(torch.randn(16, 8)).square().mean().backward()
-        return []
-
-    check(make, program)
+    check(make, one_step)
 
 
 def test_autocast() -> None:
@@ -171,11 +172,7 @@ class Checkpointed(nn.Module):
 
 
 def test_checkpoints_in_the_model() -> None:
-    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
-        call(torch.randn(16, 8)).square().mean().backward()
-        return []
-
-    check(Checkpointed, program)
+    check(Checkpointed, one_step)
 
 
 class Broken(nn.Module):
@@ -192,11 +189,7 @@ class Broken(nn.Module):
 
 
 def test_each_piece_between_graph_breaks_is_planned() -> None:
-    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
-        call(torch.randn(16, 8)).square().mean().backward()
-        return []
-
-    check(Broken, program)
+    check(Broken, one_step)
 
 
 class Random(nn.Module):

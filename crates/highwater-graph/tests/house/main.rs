@@ -156,14 +156,9 @@ fn named_in(prose: &str) -> Vec<(&str, &str)> {
     let names = parts.windows(3).skip(1).step_by(2);
     let is_source = |name: &str| Path::new(name).extension().is_some_and(|end| end == "rs");
     let pairs = names.filter(|parts| parts[1] == " in " && is_source(parts[2]));
-    let last = |name: &str| name.rsplit("::").next().map(str::len);
+    // Of a path its last part.
     pairs
-        .map(|parts| {
-            (
-                &parts[0][parts[0].len() - last(parts[0]).unwrap_or(0)..],
-                parts[2],
-            )
-        })
+        .map(|parts| (parts[0].rsplit("::").next().unwrap(), parts[2]))
         .collect()
 }
 

@@ -23,7 +23,6 @@ from ._graph import JointGraph
 from ._memory import parse, show
 from ._problem import pose, state_bytes
 
-
 # More than any graph needs.
 PLENTY = 1 << 61
 
@@ -86,16 +85,19 @@ class Backend:
         problem = pose(joint, self._costs)
         given = sum(storage.bytes for storage in joint.storages if storage.external)
         family = Family(problem)
-        ends = (family.choose(family.floor.bytes), family.choose(PLENTY))
-        floor = min(plan.arena_bytes + states(joint, plan) for plan in ends)
+        # Keeping all replays nothing, and needs no states.
+        ends = (Fit.of(joint, family.choose(room)) for room in (family.floor.bytes, PLENTY))
+        least = min(ends, key=lambda fit: fit.needed)
+        floor = least.needed
         if given + floor > self.memory:
             raise OverBudget(self._refusal(joint, family.floor, given, floor), self.memory, family.floor)
-        plan = choose(joint, family, self.memory - given)
+        fit = choose(joint, family, self.memory - given) or least
+        plan = fit.plan
         self.reports.append(
             Report(
                 budget_bytes=self.memory,
                 given_bytes=given,
-                live_bytes=plan.live_bytes + states(joint, plan) + given,
+                live_bytes=plan.live_bytes + fit.states + given,
                 floor_bytes=floor + given,
                 seconds=plan.seconds,
                 recomputed_kernels=plan.recomputed_nodes,
@@ -119,20 +121,33 @@ class Backend:
         return "; ".join(words) + ". State more memory, or take a smaller batch."
 
 
-def states(joint: JointGraph, plan: Plan) -> int:
-    """Bytes of the generator's states that are kept for a plan's replays of random kernels."""
-    return len(replays(joint, plan)) * state_bytes()
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A plan, and what its replays of random kernels take beside it."""
+
+    plan: Plan
+    states: int
+    """Bytes of the generator's states that are kept for them."""
+
+    @staticmethod
+    def of(joint: JointGraph, plan: Plan) -> Fit:
+        return Fit(plan, len(replays(joint, plan)) * state_bytes())
+
+    @property
+    def needed(self) -> int:
+        """Bytes that it needs beside what is given."""
+        return self.plan.arena_bytes + self.states
 
 
-def choose(joint: JointGraph, family: Family, budget: int) -> Plan:
+def choose(joint: JointGraph, family: Family, budget: int) -> Fit | None:
     """The fastest plan that was found to fit, with the states that its replays need."""
     most = sum(kernel.random for kernel in joint.kernels) * state_bytes()
     for room in (budget, budget - most):
         if room >= family.floor.bytes:
-            plan = family.choose(room)
-            if plan.arena_bytes + states(joint, plan) <= budget:
-                return plan
-    return family.choose(family.floor.bytes)
+            fit = Fit.of(joint, family.choose(room))
+            if fit.needed <= budget:
+                return fit
+    return None
 
 
 def where(node: fx.Node) -> str:

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import fx
 
 
@@ -14,9 +13,8 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
     """A function of one list, which it empties, so that nobody else holds what is in it."""
     graph = module.graph
     last = last_uses(graph)
-    scope: dict[str, Any] = {"torch": torch}
+    scope: dict[str, Any] = {}
     names: dict[fx.Node, str] = {}
-    lines = ["def run(arguments):"]
     inputs = []
 
     def show(value: Any) -> str:
@@ -29,7 +27,7 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
             return "{" + ", ".join(f"{key!r}: {show(item)}" for key, item in value.items()) + "}"
         if isinstance(value, slice):
             return f"slice({show(value.start)}, {show(value.stop)}, {show(value.step)})"
-        if value is None or isinstance(value, (bool, int, str)) and type(value) in (bool, int, str):
+        if value is None or type(value) in (bool, int, str):
             return repr(value)
         return constant(value)
 
@@ -48,7 +46,7 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
             inputs.append(names[node])
             continue
         if node.op == "get_attr":
-            body.append(f"{names[node]} = {constant(attribute(module, node.target))}")
+            body.append(f"{names[node]} = {constant(operator.attrgetter(str(node.target))(module))}")
         elif node.target is operator.getitem:
             body.append(f"{names[node]} = {show(node.args[0])}[{show(node.args[1])}]")
         else:
@@ -58,21 +56,12 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
         done = [names[source] for source in last.get(node, [])]
         if done:
             body.append(" = ".join(done) + " = None")
-    if inputs:
-        lines.append(f"    ({', '.join(inputs)},) = arguments")
-    lines.append("    arguments.clear()")
-    lines += [f"    {line}" for line in body]
-    exec(compile("\n".join(lines), "<highwater>", "exec"), scope)
+    take = [f"({', '.join(inputs)},) = arguments"] if inputs else []
+    lines = ["def run(arguments):", *take, "arguments.clear()", *body]
+    exec(compile("\n    ".join(lines), "<highwater>", "exec"), scope)
     run: Callable[[list[Any]], Any] = scope["run"]
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
-
-
-def attribute(module: torch.nn.Module, path: Any) -> Any:
-    found: Any = module
-    for part in str(path).split("."):
-        found = getattr(found, part)
-    return found
 
 
 def last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:

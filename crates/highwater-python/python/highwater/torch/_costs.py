@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ._allocated import allocated
 from ._graph import Kernel, tensors
 
 # Scratch of less is not worth a word.
@@ -115,15 +115,8 @@ def measure(node: fx.Node) -> tuple[float, int]:
             start = time.perf_counter()
             node.target(*args, **kwargs)  # type: ignore[operator]
             times.append(time.perf_counter() - start)
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-            held = node.target(*args, **kwargs)  # type: ignore[operator]
+        # Its results are held until they are counted.
+        _, most, now = allocated(lambda: node.target(*args, **kwargs))  # type: ignore[operator]
     torch.set_rng_state(state)
-    events = profiled.profiler.kineto_results.events()
-    steps = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
-    now = most = 0
-    for _, change in steps:
-        now += change
-        most = max(most, now)
-    del held
     scratch = most - max(now, 0)
     return max(min(times), 1e-7), scratch if scratch >= LEAST_SCRATCH else 0

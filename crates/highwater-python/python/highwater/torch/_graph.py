@@ -84,7 +84,6 @@ class JointGraph:
         self._copy_what_is_overwritten()
         for node in self.module.graph.nodes:
             self._read(node)
-        self.index = {kernel.node: i for i, kernel in enumerate(self.kernels)}
         self._end_forward_with_copies()
 
     @property
@@ -123,11 +122,8 @@ class JointGraph:
         if node.target is operator.getitem:
             self._read_item(node)
             return
-        fresh = []
-        for tensor in tensors(node):
-            if storage_key(tensor) not in self._ids:
-                fresh.append(self._storage(tensor, node, external=False))
         found = tensors(node)
+        fresh = [self._storage(tensor, node, external=False) for tensor in found if storage_key(tensor) not in self._ids]
         if len(found) == 1 and isinstance(node.meta["val"], torch.Tensor):
             self.of[node] = self._ids[storage_key(found[0])]
         if fresh or node.target is COPY or not (found or is_symbolic(node)):
@@ -191,7 +187,6 @@ class JointGraph:
         others = [kernel for kernel in self.kernels if kernel.node.target is not COPY]
         cut = next((i for i, kernel in enumerate(others) if kernel.node in self.backward), len(others))
         self.kernels = others[:cut] + copies + others[cut:]
-        self.index = {kernel.node: i for i, kernel in enumerate(self.kernels)}
 
 
 def is_symbolic(node: fx.Node) -> bool:

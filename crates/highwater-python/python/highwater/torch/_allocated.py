@@ -1,0 +1,23 @@
+"""What PyTorch's allocator is asked for on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch.profiler import ProfilerActivity, profile
+
+Answer = TypeVar("Answer")
+
+
+def allocated(run: Callable[[], Answer]) -> tuple[Answer, int, int]:
+    """What a call answers, the most bytes that it has at once, and those that it still has at its end; both
+    beside what was there before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        answer = run()
+    events = profiled.profiler.kineto_results.events()
+    now = most = 0
+    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
+        now += change
+        most = max(most, now)
+    return answer, most, now
