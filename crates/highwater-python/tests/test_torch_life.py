@@ -21,7 +21,7 @@ def fresh() -> None:
 Program = Callable[[nn.Module, Callable[..., Tensor]], list[Tensor]]
 
 
-def check(make: Callable[[], nn.Module], program: Program) -> None:
+def check(make: Callable[[], nn.Module], program: Program, dynamic: bool | None = False) -> None:
     """That a program answers the same of an eager model and of compiled ones, and leaves the same state."""
     torch.manual_seed(1)
     model = make()
@@ -32,7 +32,7 @@ def check(make: Callable[[], nn.Module], program: Program) -> None:
         call: Callable[..., Tensor] = ours
         if memory is not None:
             backend = highwater.torch.backend(memory)
-            call, reports = torch.compile(ours, backend=backend, dynamic=False), backend.reports
+            call, reports = torch.compile(ours, backend=backend, dynamic=dynamic), backend.reports
         torch.manual_seed(2)
         answers = program(ours, call)
         answers += [p.grad for p in ours.parameters() if p.grad is not None]
@@ -122,13 +122,83 @@ def test_evaluation_without_gradients() -> None:
     check(mlp, program)
 
 
-def test_shapes_that_change() -> None:
+@pytest.mark.parametrize("dynamic", [False, None, True])
+def test_shapes_that_change(dynamic: bool | None) -> None:
     def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
         for rows in (4, 16, 9):
             call(torch.randn(rows, 8)).square().mean().backward()
         return []
 
-    check(mlp, program)
+    check(mlp, program, dynamic)
+
+
+class NextToken(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.out = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.out(self.tokens(ids).tanh()).flatten(0, 1), targets.flatten())
+
+
+def test_inputs_that_are_views_of_one_tensor() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        text = torch.randint(0, 20, (4, 9))
+        call(text[:, :-1], text[:, 1:]).backward()
+        return []
+
+    check(NextToken, program)
+
+
+@torch.library.custom_op("highwater_tests::noise", mutates_args=())
+def noise(x: Tensor) -> Tensor:
+    return x + torch.rand_like(x)
+
+
+noise.register_fake(torch.empty_like)
+noise.register_autograd(lambda _, grad: grad)
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = noise(layer(x)).tanh().exp().sigmoid() * x
+        return x
+
+
+def test_what_others_draw_is_drawn_once() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        call(torch.randn(64, 32)).square().mean().backward()
+        return []
+
+    check(Noisy, program)
+
+
+def test_running_statistics_of_instances() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        for _ in range(2):
+            call(torch.randn(2, 8, 4)).square().mean().backward()
+        return []
+
+    check(lambda: nn.InstanceNorm1d(8, affine=True, track_running_stats=True), program)
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.to(torch.complex64) @ self.weight
+        return (h.conj().T @ h).imag.tanh()
+
+
+def test_complex_numbers() -> None:
+    check(Complex, one_step)
 
 
 class Views(nn.Module):

@@ -20,12 +20,8 @@ from ._boxed import boxed
 from ._costs import Costs
 from ._emit import emit, replays
 from ._graph import JointGraph
-from ._memory import parse, show
+from ._memory import MOST, parse, show
 from ._problem import pose, state_bytes
-
-# More than any graph needs.
-PLENTY = 1 << 61
-
 
 class OverBudget(highwater.OverBudget, ShortenTraceback):
     """No plan of a graph fits the memory that was stated: says the least that would do, and who needs it."""
@@ -86,7 +82,7 @@ class Backend:
         given = sum(storage.bytes for storage in joint.storages if storage.external)
         family = Family(problem)
         # Keeping all replays nothing, and needs no states.
-        ends = (Fit.of(joint, family.choose(room)) for room in (family.floor.bytes, PLENTY))
+        ends = (Fit.of(joint, family.choose(room)) for room in (family.floor.bytes, MOST))
         least = min(ends, key=lambda fit: fit.needed)
         floor = least.needed
         if given + floor > self.memory:
@@ -183,7 +179,7 @@ def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Calla
     unknown = sorted(set(options) - {"memory"})
     if unknown:
         raise ValueError(f"options={options!r}: the backend highwater knows memory, not {', '.join(unknown)}")
-    memory = options.get("memory") or os.environ.get("HIGHWATER_MEMORY")
-    if not memory:
+    memory = options.get("memory", os.environ.get("HIGHWATER_MEMORY"))
+    if memory is None:
         raise ValueError('say how much memory there is: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB')
     return backend(memory)(module, inputs)

@@ -18,8 +18,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ._allocated import allocated
 from ._graph import Kernel, tensors
 
-# Scratch of less is not worth a word.
-LEAST_SCRATCH = 64 << 10
 # A kernel is run so often at most, or for so many seconds.
 RUNS, SECONDS = 5, 0.2
 
@@ -81,7 +79,8 @@ def describe(node: fx.Node) -> str:
         def one(leaf: Any) -> str:
             if not isinstance(leaf, torch.Tensor):
                 return str(leaf)
-            return f"{leaf.device.type}:{leaf.dtype}:{tuple(leaf.shape)}:{tuple(leaf.stride())}"
+            lazily = f"{leaf.is_conj()}:{leaf.is_neg()}"
+            return f"{leaf.device.type}:{leaf.dtype}:{tuple(leaf.shape)}:{tuple(leaf.stride())}:{lazily}"
         return pytree.tree_map(one, value.meta.get("val"))
 
     return f"{node.target}{pytree.tree_map(show, (node.args, dict(node.kwargs)), is_leaf=is_node)}"
@@ -102,7 +101,9 @@ def measure(node: fx.Node) -> tuple[float, int]:
             return leaf
         sizes, strides = [int(size) for size in leaf.shape], [int(stride) for stride in leaf.stride()]
         made = torch.empty_strided(sizes, strides, dtype=leaf.dtype, device=leaf.device)
-        return made.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else made.zero_()
+        made = made.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else made.zero_()
+        made = made.conj() if leaf.is_conj() else made
+        return torch._neg_view(made) if leaf.is_neg() else made
 
     def argument(value: Any) -> Any:
         return pytree.tree_map(make, value.meta["val"]) if is_node(value) else value
@@ -118,5 +119,4 @@ def measure(node: fx.Node) -> tuple[float, int]:
         # Its results are held until they are counted.
         _, most, now = allocated(lambda: node.target(*args, **kwargs))  # type: ignore[operator]
     torch.set_rng_state(state)
-    scratch = most - max(now, 0)
-    return max(min(times), 1e-7), scratch if scratch >= LEAST_SCRATCH else 0
+    return max(min(times), 1e-7), most - max(now, 0)

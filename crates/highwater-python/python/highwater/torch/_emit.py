@@ -137,17 +137,18 @@ def _enter(joint: JointGraph, section: Section, prefix: str) -> None:
     """The graph's inputs of a kind, and what it holds as attributes."""
     for node in joint.module.graph.nodes:
         if node.op == "placeholder" and node.name.startswith(prefix) or node.op == "get_attr" and prefix == "primals":
-            _input(joint, section, node, node)
+            _input(joint, section, node)
 
 
-def _input(joint: JointGraph, section: Section, node: fx.Node, like: fx.Node) -> fx.Node:
+def _input(joint: JointGraph, section: Section, node: fx.Node) -> fx.Node:
     if node.op == "get_attr":
         name = section.graph.get_attr(str(node.target))
     else:
         name = section.graph.placeholder(node.name)
-    section.put(like, name)
+    section.put(node, name)
     if node in joint.of:
-        section.hold(joint.of[node], node, name)
+        # Several inputs may be views of one tensor.
+        section.present.setdefault(joint.of[node], {})[node] = name
     else:
         section.symbols[node] = name
     return name
@@ -159,12 +160,13 @@ def _cross(joint: JointGraph, forward: Section, backward: Section) -> Names:
     entered: Names = {}
     for node, name in forward.symbols.items():
         if node.op == "placeholder":
-            entered[_input(joint, backward, node, node)] = name
-    for storage in list(forward.present):
-        first = joint.storages[storage].first
-        made = _input(joint, backward, first, first)
-        if first.op != "get_attr":
-            entered[made] = forward.get(first)
+            entered[_input(joint, backward, node)] = name
+    for storage, names in forward.present.items():
+        inputs = [node for node in names if node.op != "call_function"]
+        for node in inputs or [joint.storages[storage].first]:
+            made = _input(joint, backward, node)
+            if node.op != "get_attr":
+                entered[made] = names[node]
     for node, state in forward.states.items():
         made = backward.graph.placeholder(f"rng_state_{node.name}")
         backward.states[node] = backward.put(state, made)

@@ -51,6 +51,19 @@ def storage_key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def storage_of(node: fx.Node) -> int | None:
+    """The storage that a node's result is a view of, if it is one tensor."""
+    value = node.meta.get("val")
+    return storage_key(value) if isinstance(value, torch.Tensor) else None
+
+
+def remake(view: fx.Node) -> None:
+    """Has a view's description follow from what the view is of now."""
+    args, kwargs = fx.map_arg((view.args, view.kwargs), lambda node: node.meta["val"])
+    with view.meta["val"].fake_mode:
+        view.meta = {**view.meta, "val": view.target(*args, **kwargs)}  # type: ignore[operator]
+
+
 def nbytes(tensor: torch.Tensor) -> int:
     # A size that is a symbol becomes the number that it is now: another one is another plan.
     return int(tensor.untyped_storage().nbytes())
@@ -59,6 +72,12 @@ def nbytes(tensor: torch.Tensor) -> int:
 def is_random(node: fx.Node) -> bool:
     target = node.target
     return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def is_pure(node: fx.Node) -> bool:
+    """Whether a call answers the same each time, but for random numbers that PyTorch knows of. Operations of
+    other people may draw numbers of their own, or count their calls."""
+    return not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace in ("aten", "prims")
 
 
 @dataclass
@@ -129,7 +148,7 @@ class JointGraph:
         if fresh or node.target is COPY or not (found or is_symbolic(node)):
             inputs = set().union(*(self.reads(source) for source in node.all_input_nodes))
             kernel = Kernel(node, sorted(inputs), fresh, random=is_random(node))
-            kernel.once = node.target is COPY or not fresh or "highwater_once" in node.meta
+            kernel.once = node.target is COPY or not fresh or "highwater_once" in node.meta or not is_pure(node)
             kernel.in_place = find_in_place(self, kernel)
             self.kernels.append(kernel)
 
@@ -178,6 +197,11 @@ class JointGraph:
                 copy.meta = {"val": node.meta["val"].clone(), "highwater_once": True}
             for user in users:
                 user.replace_input_with(node, copy)
+            views = {copy}
+            for other in graph.nodes:
+                if storage_of(other) == storage_of(node) and not views.isdisjoint(other.all_input_nodes):
+                    remake(other)
+                    views.add(other)
 
     def _end_forward_with_copies(self) -> None:
         """What the forward writes to its inputs is written when nothing reads them any more."""

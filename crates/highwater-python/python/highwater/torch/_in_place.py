@@ -60,7 +60,7 @@ def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
 def is_alike(tensor: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether a tensor is all of its storage, and a result of the same size and layout."""
     same = tensor.dtype == result.dtype and tensor.shape == result.shape and tensor.stride() == result.stride()
-    whole = tensor.untyped_storage().nbytes() == result.untyped_storage().nbytes() == result.nbytes
+    whole = tensor.untyped_storage().nbytes() == result.untyped_storage().nbytes() == result.numel() * result.element_size()
     return bool(same and whole and tensor.storage_offset() == 0)
 
 

@@ -9,15 +9,20 @@ UNITS = {"": 1, "B": 1} | {f"{letter}iB": 1 << 10 * i for i, letter in enumerate
 }
 
 
+# No machine has as much.
+MOST = 1 << 61
+
+
 def parse(memory: int | str) -> int:
     """Bytes of an amount: a number of bytes, or text like "8GiB" (powers of 1024) or "8GB" (of 1000)."""
-    if isinstance(memory, int):
-        found: float | None = memory
-    else:
+    found: float | None = None
+    if isinstance(memory, str):
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", memory)
         unit = UNITS.get(match[2]) if match else None
         found = float(match[1]) * unit if match and unit else None
-    if found is None or found < 0:
+    elif isinstance(memory, int) and not isinstance(memory, bool):
+        found = memory
+    if found is None or not 0 <= found < MOST:
         raise ValueError(f"memory={memory!r} is no amount of memory: write bytes as a number, or text like '8GiB' or '512MiB'")
     return int(found)
 
