@@ -112,6 +112,18 @@ def test_autocast() -> None:
     check(mlp, program)
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_dropout_rounds_as_eager_does(half: bool) -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = call(torch.randn(64, 8)).square().mean()
+        loss.backward()
+        return [loss.detach()]
+
+    # 1 / (1 - 0.15) is not the same rounded before as after.
+    check(lambda: nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.15), nn.Linear(64, 8)), program)
+
+
 def test_evaluation_without_gradients() -> None:
     def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
         call(torch.randn(16, 8)).square().mean().backward()

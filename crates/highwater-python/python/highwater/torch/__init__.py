@@ -7,6 +7,8 @@ kernels run in that order: the numbers are those of eager PyTorch, bit for bit.
 
 from __future__ import annotations
 
-from ._backend import Backend, OverBudget, Report, backend
+from ._backend import Backend, backend
+from ._choices import OverBudget, Report
+from ._step import Step, step
 
-__all__ = ["Backend", "OverBudget", "Report", "backend"]
+__all__ = ["Backend", "OverBudget", "Report", "Step", "backend", "step"]

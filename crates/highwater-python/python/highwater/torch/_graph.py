@@ -18,6 +18,10 @@ from ._in_place import InPlace, find_in_place
 
 COPY = torch.ops.aten.copy_.default
 
+# What is said of a node in its meta: that it runs once, the inputs that it writes over, the seconds and scratch
+# bytes of it, and that somebody holds what it reads from then on.
+ONCE, WRITES, COST, HELD = "highwater_once", "highwater_writes", "highwater_cost", "highwater_held"
+
 
 @dataclass(slots=True)
 class Storage:
@@ -40,6 +44,8 @@ class Kernel:
     in_place: InPlace | None = None
     once: bool = False
     random: bool = False
+    writes: list[int] = field(default_factory=list)
+    """Storages from outside that it writes over: who reads them, reads them before."""
 
 
 def tensors(node: fx.Node) -> list[torch.Tensor]:
@@ -94,11 +100,15 @@ class JointGraph:
     backward: set[fx.Node] = field(default_factory=set)
     """What needs a gradient that comes in."""
 
+    given_is: str = "parameters and inputs"
+    """What is there from outside, in words."""
+
     same: dict[fx.Node, fx.Node] = field(default_factory=dict)
     """Second names of a tensor that was taken out of a result."""
 
     def __post_init__(self) -> None:
         self._ids: dict[int, int] = {}
+        self._held: set[int] = set()
         (self.output,) = self.module.graph.find_nodes(op="output")
         self._copy_what_is_overwritten()
         for node in self.module.graph.nodes:
@@ -113,7 +123,7 @@ class JointGraph:
     @property
     def given(self) -> set[int]:
         """Storages that somebody holds when all is done: outputs of the forward, and gradients."""
-        return self._storages(self.outputs)
+        return self._storages(self.outputs) | self._held
 
     @property
     def given_by_forward(self) -> set[int]:
@@ -136,7 +146,7 @@ class JointGraph:
             for tensor in tensors(node):
                 self.of[node] = self._storage(tensor, node, external=True)
             return
-        if any(source in self.backward for source in node.all_input_nodes):
+        if WRITES in node.meta or any(source in self.backward for source in node.all_input_nodes):
             self.backward.add(node)
         if node.target is operator.getitem:
             self._read_item(node)
@@ -148,8 +158,11 @@ class JointGraph:
         if fresh or node.target is COPY or not (found or is_symbolic(node)):
             inputs = set().union(*(self.reads(source) for source in node.all_input_nodes))
             kernel = Kernel(node, sorted(inputs), fresh, random=is_random(node))
-            kernel.once = node.target is COPY or not fresh or "highwater_once" in node.meta or not is_pure(node)
+            kernel.once = node.target is COPY or not fresh or ONCE in node.meta or not is_pure(node)
             kernel.in_place = find_in_place(self, kernel)
+            kernel.writes = [self.of[place] for place in node.meta.get(WRITES, [])]
+            if node.meta.get(HELD):
+                self._held |= {storage for storage in inputs if not self.storages[storage].external}
             self.kernels.append(kernel)
 
     def _read_item(self, node: fx.Node) -> None:
@@ -194,7 +207,7 @@ class JointGraph:
             with graph.inserting_before(first):
                 copy = graph.call_function(torch.ops.aten.clone.default, (node,))
             with node.meta["val"].fake_mode:
-                copy.meta = {"val": node.meta["val"].clone(), "highwater_once": True}
+                copy.meta = {"val": node.meta["val"].clone(), ONCE: True}
             for user in users:
                 user.replace_input_with(node, copy)
             views = {copy}

@@ -39,6 +39,7 @@ def pose(joint: JointGraph, costs: Costs, align: int = 64) -> Problem:
             pin: Pin = "keep" if i in of_forward or i in drawn_small else "free"
             problem.add_value(storage.bytes, pin=pin, wanted=i in given)
     drawn: int | None = None
+    cells = {storage for kernel in joint.kernels for storage in kernel.writes}
     for kernel in joint.kernels:
         inputs, outputs = list(kernel.inputs), list(kernel.outputs)
         if kernel.random:
@@ -52,6 +53,8 @@ def pose(joint: JointGraph, costs: Costs, align: int = 64) -> Problem:
             seconds,
             scratch_bytes=scratch,
             in_place=[(kernel.in_place.input, 0)] if kernel.in_place else [],
+            reads=[(storage, 0) for storage in kernel.inputs if storage in cells],
+            writes=[(storage, 0) for storage in kernel.writes],
             effect="once" if kernel.once else "repeatable",
         )
     costs.save()

@@ -1,0 +1,153 @@
+"""The plans that there are for a joint graph, the choice among them, and the words for what does not fit."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+
+import highwater
+from highwater import Family, Floor, Plan
+from torch import fx
+from torch._dynamo.exc import ShortenTraceback
+
+from ._costs import Costs
+from ._emit import replays
+from ._graph import JointGraph
+from ._memory import MOST, show
+from ._problem import pose, state_bytes
+
+
+class OverBudget(highwater.OverBudget, ShortenTraceback):
+    """No plan of a graph fits the memory that was stated: says the least that would do, and who needs it."""
+
+    def __init__(self, message: str, budget: int, floor: Floor) -> None:
+        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+        self.budget, self.floor = budget, floor
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was planned for one graph. Bytes are live ones: what the allocator rounds up to is its own."""
+
+    budget_bytes: int
+    """The memory that was stated."""
+    given_bytes: int
+    """Of that, what is there before the forward and not the plan's: parameters, buffers, inputs; for a whole
+    step the optimizer's state too."""
+    live_bytes: int
+    """The most bytes alive at once, with those."""
+    floor_bytes: int
+    """The least memory that a plan was found for, with those."""
+    seconds: float
+    """Predicted seconds of all kernels, one after the other."""
+    recomputed_kernels: int
+    """How many runs are repetitions."""
+    recompute_seconds: float
+    """Predicted seconds of those."""
+    kernels: int
+    """Kernels of forward and backward."""
+    planning_seconds: float
+    """What it took to plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plan, and what its replays of random kernels take beside it."""
+
+    plan: Plan
+    states: int
+    """Bytes of the generator's states that are kept for them."""
+
+    @property
+    def needed(self) -> int:
+        """Bytes that it needs beside what is given."""
+        return self.plan.arena_bytes + self.states
+
+    @property
+    def live(self) -> int:
+        """Bytes that it has alive at most, beside what is given."""
+        return self.plan.live_bytes + self.states
+
+
+class Choices:
+    """The plans of a graph, for all amounts of memory. `outside`: bytes that are held all the time by what
+    the graph does not see."""
+
+    def __init__(self, joint: JointGraph, costs: Costs, outside: int = 0) -> None:
+        start = time.perf_counter()
+        self.joint = joint
+        self.given = outside + sum(storage.bytes for storage in joint.storages if storage.external)
+        self.family = Family(pose(joint, costs))
+        # Keeping all replays nothing, and needs no states.
+        self.fastest = self._of(MOST)
+        self._least = min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed)
+        self._states = sum(kernel.random for kernel in joint.kernels) * state_bytes()
+        self._seconds = time.perf_counter() - start
+
+    @property
+    def floor_bytes(self) -> int:
+        """The least memory that a plan was found for."""
+        return self.given + self._least.needed
+
+    def _of(self, room: int) -> Choice:
+        plan = self.family.choose(room)
+        return Choice(plan, len(replays(self.joint, plan)) * state_bytes())
+
+    def at(self, memory: int) -> Choice:
+        """The fastest plan that was found to fit, with the states that its replays need. Raises `OverBudget`."""
+        budget = memory - self.given
+        if budget < self._least.needed:
+            raise OverBudget(self._refusal(memory), memory, self.family.floor)
+        for room in (budget, budget - self._states):
+            if room >= self.family.floor.bytes:
+                choice = self._of(room)
+                if choice.needed <= budget:
+                    return choice
+        return self._least
+
+    def report(self, memory: int, choice: Choice) -> Report:
+        plan = choice.plan
+        return Report(
+            budget_bytes=memory,
+            given_bytes=self.given,
+            live_bytes=self.given + choice.live,
+            floor_bytes=self.floor_bytes,
+            seconds=plan.seconds,
+            recomputed_kernels=plan.recomputed_nodes,
+            recompute_seconds=plan.recompute_seconds,
+            kernels=len(self.joint.kernels),
+            planning_seconds=self._seconds,
+        )
+
+    def _refusal(self, memory: int) -> str:
+        joint, floor, needed = self.joint, self.family.floor, self.floor_bytes
+        words = [f"this does not fit into {show(memory, needed)}: it needs {show(needed, memory)} ({needed} bytes)"]
+        if self.given:
+            words.append(f"{show(self.given)} of that are {joint.given_is}")
+        if floor.node is not None:
+            words.append(f"the most is held at {where(joint.kernels[floor.node].node)}")
+        if floor.holders:
+            storage, size = floor.holders[0]
+            words.append(f"of which {show(size)} are the result of {where(joint.storages[storage].first)}")
+        return "; ".join(words) + ". State more memory, or take a smaller batch."
+
+
+def where(node: fx.Node) -> str:
+    """A node for people: the operation, its module, and the line of the user's code."""
+    words = [str(node.target)] + ([f"in {module}"] if (module := module_of(node)) else [])
+    return " ".join(words + ([f"at {line}"] if (line := line_of(node)) else []))
+
+
+def module_of(node: fx.Node) -> str:
+    """The path of the module that a node is of, "" outside of all."""
+    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    path = next((path for path, _ in reversed(modules.values())), "")
+    return re.sub(r"^L\['\w+'\]\.?|_modules\.", "", path)
+
+
+def line_of(node: fx.Node) -> str:
+    """The file and line of the user's code that a node comes of, "" if that is not known."""
+    frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+    ours = [f"{file}:{line}" for file, line in frames if "/torch/" not in file]
+    return ours[-1] if ours else ""

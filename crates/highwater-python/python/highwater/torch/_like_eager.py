@@ -1,0 +1,73 @@
+"""Has a joint graph compute what eager PyTorch does, where AOTAutograd traces something else.
+
+On CPUs eager dropout multiplies by a mask that was divided by 1 - p, rounded to the tensor's dtype; its trace
+is `native_dropout`, which multiplies by 1 / (1 - p).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import cast
+
+import torch
+from torch import Tensor, fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
+
+
+def like_eager(graph: fx.Graph) -> None:
+    graph.eliminate_dead_code()
+    for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
+        value, p, train = cast(tuple[fx.Node, float, bool], node.args)
+        if train is not False and on_cpu(node) and not is_exact(node.meta["val"][0].dtype, p):
+            spell_out(graph, node, value, p)
+    for node in graph.find_nodes(op="call_function", target=aten.native_dropout_backward.default):
+        gradient, mask, scale = cast(tuple[fx.Node, fx.Node, float], node.args)
+        if on_cpu(node) and scale:
+            node.args = (gradient, mask, rounded_scale(node.meta["val"].dtype, 1 / scale))
+
+
+def on_cpu(node: fx.Node) -> bool:
+    value = node.meta["val"]
+    return (value if isinstance(value, Tensor) else value[0]).device.type == "cpu"
+
+
+def rounded_scale(dtype: torch.dtype, keep: float) -> float:
+    """What eager dropout multiplies by."""
+    with _disable_current_modes():
+        return float(torch.ones((), dtype=dtype).div_(keep))
+
+
+@functools.cache
+def is_exact(dtype: torch.dtype, p: float) -> bool:
+    """Whether `native_dropout` answers what eager dropout does."""
+    with _disable_current_modes(), torch.no_grad():
+        state = torch.get_rng_state()
+        numbers = torch.randn(1 << 12).to(dtype)
+        keep = torch.get_rng_state()
+        # `dropout` itself may be traced here too.
+        ours = numbers * torch.empty_like(numbers).bernoulli_(1 - p).div_(1 - p)
+        torch.set_rng_state(keep)
+        theirs, _ = torch.native_dropout(numbers, p, True)
+        torch.set_rng_state(state)
+        return torch.equal(ours, theirs)
+
+
+def spell_out(graph: fx.Graph, node: fx.Node, value: fx.Node, p: float) -> None:
+    """The same draws, times eager's factor."""
+    out, mask = node.meta["val"]
+    with graph.inserting_before(node):
+        empty = graph.call_function(aten.empty_like.default, (value,), {"dtype": torch.bool})
+        drawn = graph.call_function(aten.bernoulli.p, (empty, 1 - p))
+        kept = graph.call_function(aten.mul.Tensor, (value, drawn))
+        scaled = graph.call_function(aten.mul.Tensor, (kept, rounded_scale(out.dtype, 1 - p)))
+    with out.fake_mode:
+        for made, like in [(empty, mask), (drawn, mask), (kept, out), (scaled, out)]:
+            made.meta = {**node.meta, "val": torch.empty_like(like)}
+    for item in list(node.users):
+        assert item.target is operator.getitem, item
+        item.replace_all_uses_with(drawn if item.args[1] else scaled)
+        graph.erase_node(item)
+    graph.erase_node(node)

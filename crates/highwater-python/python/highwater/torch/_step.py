@@ -1,0 +1,280 @@
+"""A whole training step within one amount of memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn, optim
+from torch._dynamo.backends.common import aot_autograd
+from torch.distributed.tensor import DTensor
+
+from ._backend import compile_graph
+from ._choices import Choices, Report
+from ._costs import Costs
+from ._emit import emit
+from ._graph import COST, HELD, WRITES, JointGraph, storage_key, tensors
+from ._like_eager import like_eager
+from ._memory import parse
+from ._updates import Updates
+
+# A plan for each size of inputs, up to so many.
+SIZES = 64
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Where in an accumulation a micro-batch stands."""
+
+    first: bool
+    last: bool
+
+
+class Receive:
+    """Takes a parameter's gradient out of the backward as soon as it is final."""
+
+    __name__ = "receive"
+
+    def __init__(self, parameter: nn.Parameter, then: Callable[[Iterable[Tensor]], None] | None) -> None:
+        self.parameter, self.then = parameter, then
+
+    def __call__(self, _: Tensor, gradient: Tensor) -> None:
+        if self.parameter.grad is None:
+            self.parameter.grad = gradient
+        else:
+            self.parameter.grad += gradient
+        if self.then:
+            self.then([self.parameter])
+
+
+class Finish:
+    """Updates all parameters at once, when all gradients are there."""
+
+    __name__ = "finish"
+
+    def __init__(self, parameters: list[nn.Parameter], then: Callable[[Iterable[Tensor]], None]) -> None:
+        self.parameters, self.then = parameters, then
+
+    def __call__(self, _: list[Tensor], gradients: list[Tensor]) -> None:
+        self.then(self.parameters)
+
+
+class Step:
+    """A training step that keeps to an amount of memory. See `step`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss_fn: Callable[..., Tensor] | None,
+        optimizer: optim.Optimizer,
+        memory: int | str,
+        gradient_accumulation_steps: int,
+        max_grad_norm: float | None,
+        scaler: torch.amp.GradScaler | None,
+    ) -> None:
+        if gradient_accumulation_steps < 1:
+            raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: at least 1")
+        self.model, self.loss_fn, self.optimizer = model, loss_fn, optimizer
+        self.memory = parse(memory)
+        self.gradient_accumulation_steps, self.max_grad_norm, self.scaler = gradient_accumulation_steps, max_grad_norm, scaler
+        self.reports: list[Report] = []
+        """One for each graph that was planned, in order."""
+        self._costs, self._updates = Costs(), Updates(optimizer)
+        self._micro = 0
+        self._compiled: dict[Phase, Callable[..., Tensor]] = {}
+        self._known: list[int] = []
+        if isinstance(model, nn.parallel.DistributedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters()):
+            raise TypeError("a step is for one process: for DistributedDataParallel use highwater.torch.backend")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The loss of a micro-batch, whose gradients are added up, or used for an update and let go of."""
+        phase = Phase(self._micro == 0, self._micro == self.gradient_accumulation_steps - 1)
+        parameters = list(self.model.parameters())
+        if [id(parameter) for parameter in parameters] != self._known:
+            # Plans know parameters by what they are, not by what they are called.
+            self._known = [id(parameter) for parameter in parameters]
+            self._compiled.clear()
+        self._check(phase)
+        if phase not in self._compiled:
+            self._compiled[phase] = torch.compile(self._loss, backend=Whole(self, phase), fullgraph=True, dynamic=False)
+        with torch._dynamo.config.patch(recompile_limit=SIZES, accumulated_recompile_limit=SIZES * 4):
+            loss = self._compiled[phase](*args, **kwargs)
+        with torch.autocast(loss.device.type, enabled=False):
+            seed = torch.ones_like(loss) / self.gradient_accumulation_steps
+            loss.backward(self.scaler.scale(seed) if self.scaler else seed)  # type: ignore[no-untyped-call]
+        self._micro = 0 if phase.last else self._micro + 1
+        return loss.detach()
+
+    def _loss(self, *args: Any, **kwargs: Any) -> Tensor:
+        if self.loss_fn is None:
+            return loss_of(self.model(*args, **kwargs))
+        *inputs, target = args
+        return self.loss_fn(self.model(*inputs, **kwargs), target)
+
+    def _finish(self, parameters: Iterable[Tensor]) -> None:
+        if self.scaler:
+            self.scaler.unscale_(self.optimizer)
+        if self.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        if self.scaler:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        elif self._updates.one_by_one:
+            self._updates.step(parameters)
+        else:
+            self.optimizer.step()
+        for parameter in parameters:
+            parameter.grad = None
+
+    def _check(self, phase: Phase) -> None:
+        """Refuses what would be other numbers than those of an ordinary loop."""
+        updated = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
+        for name, parameter in self.model.named_parameters():
+            if phase.first and parameter.grad is not None:
+                raise RuntimeError(f"{name} has a gradient already, which a step would add to: call optimizer.zero_grad() before")
+            if parameter.requires_grad and id(parameter) not in updated:
+                raise ValueError(f"the optimizer does not have {name}: add it, or call requires_grad_(False) on it")
+            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+                raise ValueError(f"{name} has hooks on its gradient, which a step would not call: remove them, or use highwater.torch.backend")
+
+    @property
+    def waits(self) -> bool:
+        """Whether updates wait until all gradients are there."""
+        return self.max_grad_norm is not None or self.scaler is not None or not self._updates.one_by_one
+
+
+class Whole:
+    """The backend that plans a step's forward, backward and updates together."""
+
+    def __init__(self, step: Step, phase: Phase) -> None:
+        self.step, self.phase = step, phase
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+        def partition(
+            joint: fx.GraphModule, _: Sequence[Any], *, num_fwd_outputs: int, **kwargs: Any
+        ) -> tuple[fx.GraphModule, fx.GraphModule]:
+            return self._partition(joint, inputs, num_fwd_outputs)
+
+        compile = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)
+        compiled: Callable[..., Any] = compile(module, inputs)
+        return compiled
+
+    def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
+        step = self.step
+        like_eager(module.graph)
+        if self.phase.first and not self.phase.last:
+            # What comes later in an accumulation is refused now.
+            for phase in {Phase(False, step.gradient_accumulation_steps == 2), Phase(False, True)}:
+                twin = fx.GraphModule(module, copy.deepcopy(module.graph))
+                self._choices(twin, inputs, outputs, phase).at(step.memory)
+        choices = self._choices(module, inputs, outputs, self.phase)
+        choice = choices.at(step.memory)
+        step.reports.append(choices.report(step.memory, choice))
+        return emit(choices.joint, choice.plan)
+
+    def _choices(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, phase: Phase) -> Choices:
+        received = add_updates(module, inputs, outputs, self.step, phase)
+        joint = JointGraph(module, outputs)
+        joint.given_is = "parameters, the optimizer's state and inputs"
+        # Bytes that are held all the time, and the graph does not see.
+        seen = {storage_key(leaf) for leaf in inputs if isinstance(leaf, Tensor)}
+        model = [*self.step.model.parameters(), *self.step.model.buffers()]
+        unseen = {storage_key(tensor): tensor.untyped_storage().nbytes() for tensor in model}
+        outside = sum(size for key, size in unseen.items() if key not in seen)
+        gradients = 0 if phase.first else sum(parameter.nbytes for parameter in received)
+        return Choices(joint, self.step._costs, outside + self.step._updates.state_bytes() + gradients)
+
+
+def add_updates(module: fx.GraphModule, inputs: Sequence[Any], outputs: int, step: Step, phase: Phase) -> list[nn.Parameter]:
+    """Has a joint graph end in updates, or in gradients that parameters hold, rather than answer gradients.
+    Answers the parameters that get one."""
+    graph, updates = module.graph, step._updates
+    end = graph.output_node()
+    answers: list[Any] = list(end.args[0])  # type: ignore[arg-type]
+    places = [node for node in graph.find_nodes(op="placeholder") if node.name.startswith("primals")]
+    received: list[tuple[nn.Parameter, fx.Node, fx.Node]] = []
+    for i, (place, gradient) in enumerate(zip(places, answers[outputs:], strict=True), outputs):
+        parameter = inputs[place.meta["desc"].idx] if gradient is not None else None
+        if isinstance(parameter, nn.Parameter):
+            answers[i] = None
+            received.append((parameter, place, gradient))
+    alone = phase.last and not step.waits
+    with graph.inserting_before(end):
+        if not alone:
+            received = own(graph, received)
+        for parameter, place, gradient in received:
+            node = graph.call_function(Receive(parameter, updates.step if alone else None), (place, gradient))
+            cost = (updates.seconds(parameter, step._costs), updates.needs(parameter)[1]) if alone else (1e-6, 0)
+            writes = [place] if alone else []
+            node.meta = {"val": None, WRITES: writes, COST: cost, HELD: not phase.last and phase.first}
+        if phase.last and not alone:
+            parameters = [parameter for parameter, _, _ in received]
+            columns = ([place for _, place, _ in received], [gradient for _, _, gradient in received])
+            node = graph.call_function(Finish(parameters, step._finish), columns)
+            scratch = [updates.needs(parameter)[1] for parameter in parameters]
+            seconds = sum(updates.seconds(parameter, step._costs) for parameter in parameters)
+            node.meta = {"val": None, WRITES: columns[0], COST: (seconds, (max if updates.one_by_one else sum)(scratch))}
+    end.args = (answers,)
+    return [parameter for parameter, _, _ in received]
+
+
+def own(graph: fx.Graph, received: list[tuple[nn.Parameter, fx.Node, fx.Node]]) -> list[tuple[nn.Parameter, fx.Node, fx.Node]]:
+    """Gradients that are held and added to have bytes of their own: what is a view of more, or of another
+    gradient, is copied."""
+    taken = {storage_key(leaf) for node in graph.find_nodes(op="placeholder") for leaf in tensors(node)}
+    answer = []
+    for parameter, place, gradient in received:
+        value = gradient.meta["val"]
+        whole = value.untyped_storage().nbytes() == value.nbytes and value.is_contiguous()
+        if not whole or storage_key(value) in taken:
+            gradient = graph.call_function(torch.ops.aten.clone.default, (gradient,), {"memory_format": torch.contiguous_format})
+            with value.fake_mode:
+                gradient.meta = {"val": value.clone(memory_format=torch.contiguous_format)}
+        taken.add(storage_key(gradient.meta["val"]))
+        answer.append((parameter, place, gradient))
+    return answer
+
+
+def loss_of(answer: Any) -> Tensor:
+    """The loss that a model answers: alone, by that name, or first."""
+    if isinstance(answer, Tensor):
+        return answer
+    if isinstance(answer, dict):
+        return answer["loss"]  # type: ignore[no-any-return]
+    return answer.loss if hasattr(answer, "loss") else answer[0]  # type: ignore[no-any-return]
+
+
+def step(
+    model: nn.Module,
+    loss_fn: Callable[..., Tensor] | None,
+    optimizer: optim.Optimizer,
+    *,
+    memory: int | str,
+    gradient_accumulation_steps: int = 1,
+    max_grad_norm: float | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+) -> Step:
+    """A training step within `memory`: forward, backward and updates, with parameters, gradients and the
+    optimizer's state counted.
+
+    `step(*inputs, target)` computes `loss_fn(model(*inputs), target)`, its gradients, and the update, and
+    answers the loss; keywords go to the model. Without a `loss_fn`, all goes to the model, which answers its
+    loss alone, as `.loss` or `["loss"]`, or first. The numbers are those of
+
+        loss = loss_fn(model(*inputs), target)
+        (loss / gradient_accumulation_steps).backward()  # and, of the last of so many:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    A parameter is updated as soon as its gradient is final, which lets go of the gradient, where that gives
+    the same numbers: not with clipping or a `scaler` (`torch.amp.GradScaler`: `scale`, `unscale_`, `step` and
+    `update` are called where they belong), nor with optimizers beyond those of `torch.optim`, or with hooks.
+
+    Call it within `torch.autocast` for mixed precision; call `scheduler.step()` after it, as usual. Sizes of
+    inputs that have not been seen are planned anew. Raises `OverBudget` before anything has run.
+    """
+    return Step(model, loss_fn, optimizer, memory, gradient_accumulation_steps, max_grad_norm, scaler)

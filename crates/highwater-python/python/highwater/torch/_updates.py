@@ -1,0 +1,149 @@
+"""The optimizer's part of a step: updates of one parameter at a time, and what they take."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, optim
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import Parameter
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ._costs import Costs
+
+# Those that update each parameter by what they know of it alone, so that one after the other is the same.
+ALONE = {
+    optim.ASGD, optim.Adadelta, optim.Adafactor, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.Muon,
+    optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop, optim.SGD,
+}  # fmt: skip
+
+# An update is timed on a parameter of at most so many numbers.
+TIMED = 1 << 18
+
+
+class Updates:
+    """What an optimizer does to parameters."""
+
+    def __init__(self, optimizer: optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self._needs: dict[Any, tuple[int, int]] = {}
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether parameters may be updated one at a time, to the bits of an update of all."""
+        optimizer: Any = self.optimizer
+        hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+        return type(optimizer) in ALONE and not any(hooks)
+
+    def group_of(self, parameter: Tensor) -> dict[str, Any] | None:
+        """The group that a parameter is in, without its parameters."""
+        for group in self.optimizer.param_groups:
+            if any(other is parameter for other in group["params"]):
+                return {key: value for key, value in group.items() if key != "params"}
+        return None
+
+    def step(self, parameters: Iterable[Tensor]) -> None:
+        """Updates some parameters, whose gradients are there, and lets go of those."""
+        for parameter in parameters:
+            with self._only(parameter):
+                self.optimizer.step()
+            parameter.grad = None
+
+    @contextmanager
+    def _only(self, parameter: Tensor) -> Iterator[None]:
+        groups, group = self.optimizer.param_groups, self.group_of(parameter)
+        assert group is not None
+        self.optimizer.param_groups = [{**group, "params": [parameter]}]
+        try:
+            yield
+        finally:
+            self.optimizer.param_groups = groups
+
+    def needs(self, parameter: Tensor) -> tuple[int, int]:
+        """Bytes of a parameter's state, and those that its update takes for a while.
+
+        Found by an update of a parameter of its size that has no bytes: what kernels take within is not seen.
+        """
+        key = (tuple(parameter.shape), parameter.stride(), parameter.dtype, parameter.device, repr(self.group_of(parameter)))
+        if key not in self._needs:
+            with FakeTensorMode(allow_non_fake_inputs=True), Live() as live:
+                twin = self._twin(torch.empty_like(parameter, requires_grad=False))
+                twin.step()
+                live.most = live.now
+                twin.step()
+                leaves = pytree.tree_leaves([dict(state) for state in twin.state.values()])
+                state = sum({id(leaf): leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor)}.values())
+                self._needs[key] = state, live.most - live.now
+        return self._needs[key]
+
+    def _twin(self, *like: Tensor) -> optim.Optimizer:
+        """An optimizer of the same kind and settings, of made-up parameters with gradients."""
+        group = self.optimizer.param_groups[0]
+        parameters = [Parameter(tensor) for tensor in like]
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        settings = {key: value for key, value in group.items() if key not in ("params", "param_names", "initial_lr")}
+        kind: Any = type(self.optimizer)
+        twin = kind(parameters)
+        twin.param_groups[0].update(settings)
+        return twin  # type: ignore[no-any-return]
+
+    def state_bytes(self) -> int:
+        """Bytes of all states, once each parameter has had an update."""
+        total = 0
+        for parameter in itertools.chain.from_iterable(group["params"] for group in self.optimizer.param_groups):
+            held = [leaf for leaf in pytree.tree_leaves(dict(self.optimizer.state.get(parameter) or {})) if isinstance(leaf, Tensor)]
+            total += sum(leaf.nbytes for leaf in held) if held else self.needs(parameter)[0]
+        return total
+
+    def seconds(self, parameter: Tensor, costs: Costs) -> float:
+        """What an update takes, in seconds, by one of a small parameter."""
+        count = min(parameter.numel(), TIMED)
+
+        def measured() -> tuple[float, int]:
+            twin = self._twin(torch.zeros(count, 1, dtype=parameter.dtype, device=parameter.device))
+            times = []
+            for _ in range(3):
+                start = time.perf_counter()
+                twin.step()
+                times.append(time.perf_counter() - start)
+            return min(times), 0
+
+        group = self.optimizer.param_groups[0]
+        ways = {key: value for key, value in group.items() if value is None or isinstance(value, bool) or key == "momentum"}
+        name = f"{type(self.optimizer).__name__}.step {ways} {parameter.device.type} {parameter.dtype} {count}"
+        seconds, _ = costs.known_or(name, measured)
+        return seconds * max(1.0, parameter.numel() / max(count, 1))
+
+
+class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of tensors that are made while it is active, and still there."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.most = 0
+        self._storages: dict[StorageWeakRef, int] = {}
+
+    @property
+    def now(self) -> int:
+        self._storages = {storage: size for storage, size in self._storages.items() if not storage.expired()}  # type: ignore[no-untyped-call]
+        return sum(self._storages.values())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            answer = func(*args, **(kwargs or {}))
+        except DataDependentOutputException:
+            return 1.0  # A number that is not known, of a tensor without bytes.
+        for leaf in pytree.tree_leaves(answer):
+            if isinstance(leaf, Tensor):
+                storage = leaf.untyped_storage()
+                self._storages[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
+        self.most = max(self.most, self.now)
+        return answer

@@ -1,0 +1,225 @@
+"""Whole training steps within a budget, beside eager ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import highwater.torch
+import pytest
+import torch
+from models import CASES, Case
+from torch import Tensor, nn, optim
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+class WithLoss(nn.Module):
+    def __init__(self, case: Case, model: nn.Module) -> None:
+        super().__init__()
+        self.case, self.model = case, model
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        answer = self.model(*inputs)
+        return self.case.loss(*answer) if isinstance(answer, tuple) else self.case.loss(answer)
+
+
+Make = Callable[[nn.Module], optim.Optimizer]
+
+
+def eager(model: nn.Module, make: Make, data: list[Any], micro: int, norm: float | None, scaled: bool, half: bool) -> list[Tensor]:
+    optimizer, losses = make(model), []
+    scaler = torch.amp.GradScaler("cpu", enabled=scaled)
+    scheduler = optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    for i, inputs in enumerate(data, 1):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = model(*inputs)
+        scaler.scale(loss / micro).backward()
+        losses.append(loss.detach())
+        if i % micro == 0:
+            scaler.unscale_(optimizer)
+            if norm is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), norm)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            scheduler.step()
+    return losses
+
+
+def ours(
+    model: nn.Module, make: Make, data: list[Any], micro: int, norm: float | None, scaled: bool, half: bool, memory: int
+) -> tuple[list[Tensor], highwater.torch.Step]:
+    optimizer, losses = make(model), []
+    scheduler = optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    step = highwater.torch.step(
+        model,
+        None,
+        optimizer,
+        memory=memory,
+        gradient_accumulation_steps=micro,
+        max_grad_norm=norm,
+        scaler=torch.amp.GradScaler("cpu") if scaled else None,
+    )
+    for i, inputs in enumerate(data, 1):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            losses.append(step(*inputs))
+        if i % micro == 0:
+            scheduler.step()
+            assert all(p.grad is None for p in model.parameters())
+    return losses, step
+
+
+MAKES: dict[str, Make] = {
+    "adamw": lambda model: optim.AdamW(model.parameters(), 1e-2),
+    "momentum": lambda model: optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=0.1),
+    "groups": lambda model: optim.Adam(
+        [{"params": [p], "lr": 0.01 / i} for i, p in enumerate(model.parameters(), 1)], amsgrad=True
+    ),
+}
+
+@pytest.mark.parametrize(
+    ("name", "kind", "micro", "norm", "scaled", "half"),
+    [
+        ("mlp", "adamw", 3, None, False, False),
+        ("mlp", "groups", 2, 0.1, False, False),
+        ("mlp", "adamw", 2, None, True, False),
+        ("mlp", "momentum", 1, 0.5, False, True),
+        ("gpt", "adamw", 1, None, False, False),
+        ("gpt", "groups", 2, 0.1, False, False),
+        ("unet", "momentum", 2, None, False, True),
+    ],
+)
+def test_steps_are_those_of_eager_pytorch(
+    name: str, kind: str, micro: int, norm: float | None, scaled: bool, half: bool
+) -> None:
+    torch.manual_seed(0)
+    case = CASES[name]
+    model = WithLoss(case, case.model())
+    data = [case.inputs() for _ in range(2 * micro)]
+    expected = copy.deepcopy(model)
+    torch.manual_seed(1)
+    losses = eager(expected, MAKES[kind], data, micro, norm, scaled, half)
+    memory = 1 << 30
+    for _ in range(2):
+        torch._dynamo.reset()
+        trained = copy.deepcopy(model)
+        torch.manual_seed(1)
+        found, step = ours(trained, MAKES[kind], data, micro, norm, scaled, half, memory)
+        assert all(torch.equal(a, b) for a, b in zip(losses, found, strict=True))
+        state = zip(expected.state_dict().values(), trained.state_dict().values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in state)
+        assert all(report.live_bytes <= report.budget_bytes for report in step.reports)
+        memory = max(report.floor_bytes for report in step.reports)
+
+
+def classifier() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 4))
+
+
+def test_targets_and_keywords() -> None:
+    model = classifier()
+    twin = copy.deepcopy(model)
+    x, y = torch.randn(16, 8), torch.randint(0, 4, (16,))
+    step = highwater.torch.step(model, nn.CrossEntropyLoss(), optim.SGD(model.parameters(), 0.1), memory="1GiB")
+    loss = step(x, y)
+    expected = nn.CrossEntropyLoss()(twin(x), y)
+    expected.backward()
+    optim.SGD(twin.parameters(), 0.1).step()
+    assert torch.equal(loss, expected)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    # Another size is another plan.
+    step(x[:5], y[:5])
+    assert len(step.reports) == 2
+
+
+def test_updates_let_go_of_gradients() -> None:
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(16)))
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    inputs = torch.randn(2, 64), torch.randn(2, 64)
+    soon = highwater.torch.step(model, nn.MSELoss(), optimizer, memory="1GiB")
+    soon(*inputs)
+    late = highwater.torch.step(model, nn.MSELoss(), optimizer, memory="1GiB", max_grad_norm=1.0)
+    late(*inputs)
+    weights = sum(p.nbytes for p in model.parameters())
+    assert soon.reports[0].live_bytes < weights * 1.2 < weights * 1.9 < late.reports[0].live_bytes
+
+
+def test_what_does_not_fit_changes_nothing() -> None:
+    model = classifier()
+    before = copy.deepcopy(model.state_dict())
+    for micro in (1, 3):
+        step = highwater.torch.step(
+            model, nn.CrossEntropyLoss(), optim.AdamW(model.parameters()), memory="4KiB", gradient_accumulation_steps=micro
+        )
+        with pytest.raises(highwater.torch.OverBudget, match=r"the optimizer's state"):
+            step(torch.randn(16, 8), torch.randint(0, 4, (16,)))
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_what_a_step_refuses() -> None:
+    model = classifier()
+    data = torch.randn(16, 8), torch.randint(0, 4, (16,))
+
+    def step(optimizer: optim.Optimizer, **words: Any) -> None:
+        highwater.torch.step(model, nn.CrossEntropyLoss(), optimizer, memory="1GiB", **words)(*data)
+
+    some = optim.SGD(list(model.parameters())[:2], 0.1)
+    with pytest.raises(ValueError, match="the optimizer does not have 2.weight"):
+        step(some)
+    every = optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps=0"):
+        step(every, gradient_accumulation_steps=0)
+    model[0].weight.grad = torch.zeros_like(model[0].weight)
+    with pytest.raises(RuntimeError, match="0.weight has a gradient already"):
+        step(every)
+    every.zero_grad()
+    handle = model[0].bias.register_hook(lambda grad: grad * 2)
+    with pytest.raises(ValueError, match="0.bias has hooks"):
+        step(every)
+    handle.remove()
+    step(every)
+
+
+class Doubling(optim.SGD):
+    """An optimizer that nobody knows."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        with torch.no_grad():
+            total = sum(p.grad.sum() for group in self.param_groups for p in group["params"])
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.sub_(p.grad * total)
+
+
+def test_optimizers_that_look_at_all_gradients() -> None:
+    model = classifier()
+    twin = copy.deepcopy(model)
+    data = torch.randn(16, 8), torch.randint(0, 4, (16,))
+    highwater.torch.step(model, nn.CrossEntropyLoss(), Doubling(model.parameters(), 0.1), memory="1GiB")(*data)
+    nn.CrossEntropyLoss()(twin(data[0]), data[1]).backward()
+    Doubling(twin.parameters(), 0.1).step()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "make", [optim.AdamW, optim.Adafactor, optim.NAdam, optim.RMSprop, optim.Adagrad, optim.ASGD, optim.Adadelta], ids=lambda kind: kind.__name__
+)
+def test_states_and_scratch_are_foretold(make: Callable[..., optim.Optimizer]) -> None:
+    from highwater.torch._allocated import allocated
+    from highwater.torch._updates import Updates
+
+    weight = nn.Parameter(torch.zeros(1000, 250))
+    optimizer = make([weight])
+    told, scratch = Updates(optimizer).needs(weight)
+    weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    state = sum(leaf.nbytes for leaf in optimizer.state[weight].values() if isinstance(leaf, Tensor))
+    _, most, now = allocated(optimizer.step)
+    assert told == state
+    assert scratch == pytest.approx(most - now, abs=100)
