@@ -183,6 +183,8 @@ def test_what_a_step_refuses() -> None:
     with pytest.raises(ValueError, match="0.bias has hooks"):
         step(every)
     handle.remove()
+    with pytest.raises(ValueError, match=r"shape \(16, 4\): it has to be one number"):
+        highwater.torch.step(model, None, every, memory="1GiB")(data[0])
     step(every)
 
 

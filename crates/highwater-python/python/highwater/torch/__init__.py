@@ -9,6 +9,19 @@ from __future__ import annotations
 
 from ._backend import Backend, backend
 from ._choices import OverBudget, Report
+from ._forecast import Forecast, GraphBreak, plan
+from ._roofline import Rates
 from ._step import Step, step
 
-__all__ = ["Backend", "OverBudget", "Report", "Step", "backend", "step"]
+__all__ = [
+    "Backend",
+    "Forecast",
+    "GraphBreak",
+    "OverBudget",
+    "Rates",
+    "Report",
+    "Step",
+    "backend",
+    "plan",
+    "step",
+]

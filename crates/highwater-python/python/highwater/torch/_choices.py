@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import operator
+import os
 import re
 import time
 from dataclasses import dataclass
 
 import highwater
+import torch
 from highwater import Family, Floor, Plan
 from torch import fx
 from torch._dynamo.exc import ShortenTraceback
 
-from ._costs import Costs
+from ._costs import Prices
 from ._emit import replays
 from ._graph import JointGraph
 from ._memory import MOST, show
@@ -74,9 +77,9 @@ class Choices:
     """The plans of a graph, for all amounts of memory. `outside`: bytes that are held all the time by what
     the graph does not see."""
 
-    def __init__(self, joint: JointGraph, costs: Costs, outside: int = 0) -> None:
+    def __init__(self, joint: JointGraph, costs: Prices, outside: int = 0) -> None:
         start = time.perf_counter()
-        self.joint = joint
+        self.joint, self._costs, self._outside = joint, costs, outside
         self.given = outside + sum(storage.bytes for storage in joint.storages if storage.external)
         self.family = Family(pose(joint, costs))
         # Keeping all replays nothing, and needs no states.
@@ -89,6 +92,10 @@ class Choices:
     def floor_bytes(self) -> int:
         """The least memory that a plan was found for."""
         return self.given + self._least.needed
+
+    def like(self, joint: JointGraph) -> Choices:
+        """The plans of a graph that differs in sizes."""
+        return Choices(joint, self._costs, self._outside)
 
     def _of(self, room: int) -> Choice:
         plan = self.family.choose(room)
@@ -135,8 +142,16 @@ class Choices:
 
 def where(node: fx.Node) -> str:
     """A node for people: the operation, its module, and the line of the user's code."""
-    words = [str(node.target)] + ([f"in {module}"] if (module := module_of(node)) else [])
-    return " ".join(words + ([f"at {line}"] if (line := line_of(node)) else []))
+    words = [operation_of(node)] + ([f"in {module}"] if (module := module_of(node)) else [])
+    return " ".join(words + ([f"at {shortened(line)}"] if (line := line_of(node)) else []))
+
+
+def operation_of(node: fx.Node) -> str:
+    """The operation that a node is, or takes an item of."""
+    if node.target is operator.getitem:
+        return operation_of(node.args[0])  # type: ignore[arg-type]
+    # An operation of PyTorch's has a name without its namespace.
+    return str(node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "__name__", node.target))
 
 
 def module_of(node: fx.Node) -> str:
@@ -151,3 +166,8 @@ def line_of(node: fx.Node) -> str:
     frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
     ours = [f"{file}:{line}" for file, line in frames if "/torch/" not in file]
     return ours[-1] if ours else ""
+
+
+def shortened(line: str) -> str:
+    """Without the folder that packages are installed in, or that the program runs in."""
+    return line.rpartition("/site-packages/")[2].removeprefix(f"{os.getcwd()}/")

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import fx
@@ -19,8 +19,24 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ._allocated import allocated
 from ._graph import COST, Kernel, tensors
 
+if TYPE_CHECKING:
+    from ._updates import Updates
+
 # A kernel is run so often at most, or for so many seconds.
 RUNS, SECONDS = 5, 0.2
+
+
+class Prices(Protocol):
+    """Who knows what kernels take."""
+
+    def of(self, kernel: Kernel) -> tuple[float, int]:
+        """Seconds and scratch bytes of a kernel."""
+
+    def update(self, updates: Updates, parameter: torch.Tensor) -> float:
+        """Seconds of an optimizer's update of a parameter."""
+
+    def save(self) -> None:
+        """Keeps what was learnt."""
 
 
 class Costs:
@@ -39,6 +55,10 @@ class Costs:
         """Seconds and scratch bytes of a kernel."""
         said: tuple[float, int] | None = kernel.node.meta.get(COST)
         return said or self.known_or(describe(kernel.node), lambda: self._measure(kernel.node))
+
+    def update(self, updates: Updates, parameter: torch.Tensor) -> float:
+        """Seconds of an optimizer's update of a parameter."""
+        return updates.seconds(parameter, self)
 
     def known_or(self, signature: str, measure: Callable[[], tuple[float, int]]) -> tuple[float, int]:
         """What was measured before by that name, or is now."""

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from highwater import Problem
 
-from ._costs import Costs
+from ._costs import Prices
 from ._graph import JointGraph
 
 Pin = Literal["free", "keep"]
@@ -18,7 +18,7 @@ def state_bytes() -> int:
     return int(torch.get_rng_state().nbytes)
 
 
-def pose(joint: JointGraph, costs: Costs, align: int = 64) -> Problem:
+def pose(joint: JointGraph, costs: Prices, align: int = 64) -> Problem:
     """The problem of a joint graph: values are its storages and nodes its kernels, in order.
 
     Behind the storages there is a value of no bytes for each random kernel, which the next one reads: so

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from ._backend import compile_graph
 from ._choices import Choices, Report
-from ._costs import Costs
+from ._costs import Costs, Prices
 from ._emit import emit
 from ._graph import COST, HELD, WRITES, JointGraph, storage_key, tensors
 from ._like_eager import like_eager
@@ -23,6 +23,9 @@ from ._updates import Updates
 
 # A plan for each size of inputs, up to so many.
 SIZES = 64
+
+# What of a node's meta says where it comes of.
+ORIGIN = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace")
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Phase:
 class Receive:
     """Takes a parameter's gradient out of the backward as soon as it is final."""
 
-    __name__ = "receive"
+    __name__ = "update"
 
     def __init__(self, parameter: nn.Parameter, then: Callable[[Iterable[Tensor]], None] | None) -> None:
         self.parameter, self.then = parameter, then
@@ -53,7 +56,7 @@ class Receive:
 class Finish:
     """Updates all parameters at once, when all gradients are there."""
 
-    __name__ = "finish"
+    __name__ = "updates of all parameters"
 
     def __init__(self, parameters: list[nn.Parameter], then: Callable[[Iterable[Tensor]], None]) -> None:
         self.parameters, self.then = parameters, then
@@ -82,7 +85,8 @@ class Step:
         self.gradient_accumulation_steps, self.max_grad_norm, self.scaler = gradient_accumulation_steps, max_grad_norm, scaler
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
-        self._costs, self._updates = Costs(), Updates(optimizer)
+        self._costs: Prices = Costs()
+        self._updates = Updates(optimizer)
         self._micro = 0
         self._compiled: dict[Phase, Callable[..., Tensor]] = {}
         self._known: list[int] = []
@@ -99,20 +103,28 @@ class Step:
             self._compiled.clear()
         self._check(phase)
         if phase not in self._compiled:
-            self._compiled[phase] = torch.compile(self._loss, backend=Whole(self, phase), fullgraph=True, dynamic=False)
+            self._compiled[phase] = torch.compile(self._loss(), backend=Whole(self, phase), fullgraph=True, dynamic=False)
         with torch._dynamo.config.patch(recompile_limit=SIZES, accumulated_recompile_limit=SIZES * 4):
             loss = self._compiled[phase](*args, **kwargs)
+        if loss.numel() != 1:
+            raise ValueError(f"the loss has the shape {tuple(loss.shape)}: it has to be one number; is a loss_fn missing?")
         with torch.autocast(loss.device.type, enabled=False):
             seed = torch.ones_like(loss) / self.gradient_accumulation_steps
             loss.backward(self.scaler.scale(seed) if self.scaler else seed)  # type: ignore[no-untyped-call]
         self._micro = 0 if phase.last else self._micro + 1
         return loss.detach()
 
-    def _loss(self, *args: Any, **kwargs: Any) -> Tensor:
-        if self.loss_fn is None:
-            return loss_of(self.model(*args, **kwargs))
-        *inputs, target = args
-        return self.loss_fn(self.model(*inputs, **kwargs), target)
+    def _loss(self) -> Callable[..., Tensor]:
+        """A function for the loss: of no object, so that paths of modules are those in the model."""
+        model, loss_fn = self.model, self.loss_fn
+
+        def loss(*args: Any, **kwargs: Any) -> Tensor:
+            if loss_fn is None:
+                return loss_of(model(*args, **kwargs))
+            *inputs, target = args
+            return loss_fn(model(*inputs, **kwargs), target)
+
+        return loss
 
     def _finish(self, parameters: Iterable[Tensor]) -> None:
         if self.scaler:
@@ -164,18 +176,19 @@ class Whole:
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         step = self.step
-        like_eager(module.graph)
         if self.phase.first and not self.phase.last:
             # What comes later in an accumulation is refused now.
             for phase in {Phase(False, step.gradient_accumulation_steps == 2), Phase(False, True)}:
                 twin = fx.GraphModule(module, copy.deepcopy(module.graph))
-                self._choices(twin, inputs, outputs, phase).at(step.memory)
-        choices = self._choices(module, inputs, outputs, self.phase)
+                self.choices(twin, inputs, outputs, phase).at(step.memory)
+        choices = self.choices(module, inputs, outputs, self.phase)
         choice = choices.at(step.memory)
         step.reports.append(choices.report(step.memory, choice))
         return emit(choices.joint, choice.plan)
 
-    def _choices(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, phase: Phase) -> Choices:
+    def choices(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, phase: Phase) -> Choices:
+        """The plans of a joint graph with its updates."""
+        like_eager(module.graph)
         received = add_updates(module, inputs, outputs, self.step, phase)
         joint = JointGraph(module, outputs)
         joint.given_is = "parameters, the optimizer's state and inputs"
@@ -207,15 +220,16 @@ def add_updates(module: fx.GraphModule, inputs: Sequence[Any], outputs: int, ste
             received = own(graph, received)
         for parameter, place, gradient in received:
             node = graph.call_function(Receive(parameter, updates.step if alone else None), (place, gradient))
-            cost = (updates.seconds(parameter, step._costs), updates.needs(parameter)[1]) if alone else (1e-6, 0)
+            cost = (step._costs.update(updates, parameter), updates.needs(parameter)[1]) if alone else (1e-6, 0)
             writes = [place] if alone else []
-            node.meta = {"val": None, WRITES: writes, COST: cost, HELD: not phase.last and phase.first}
+            origin = {key: value for key, value in gradient.meta.items() if key in ORIGIN}
+            node.meta = {**origin, "val": None, WRITES: writes, COST: cost, HELD: not phase.last and phase.first}
         if phase.last and not alone:
             parameters = [parameter for parameter, _, _ in received]
             columns = ([place for _, place, _ in received], [gradient for _, _, gradient in received])
             node = graph.call_function(Finish(parameters, step._finish), columns)
             scratch = [updates.needs(parameter)[1] for parameter in parameters]
-            seconds = sum(updates.seconds(parameter, step._costs) for parameter in parameters)
+            seconds = sum(step._costs.update(updates, parameter) for parameter in parameters)
             node.meta = {"val": None, WRITES: columns[0], COST: (seconds, (max if updates.one_by_one else sum)(scratch))}
     end.args = (answers,)
     return [parameter for parameter, _, _ in received]

@@ -33,6 +33,8 @@ class Updates:
 
     def __init__(self, optimizer: optim.Optimizer) -> None:
         self.optimizer = optimizer
+        self.device: torch.device | None = None
+        """Where the parameters will be, if not where they are."""
         self._needs: dict[Any, tuple[int, int]] = {}
 
     @property
@@ -74,7 +76,7 @@ class Updates:
         key = (tuple(parameter.shape), parameter.stride(), parameter.dtype, parameter.device, repr(self.group_of(parameter)))
         if key not in self._needs:
             with FakeTensorMode(allow_non_fake_inputs=True), Live() as live:
-                twin = self._twin(torch.empty_like(parameter, requires_grad=False))
+                twin = self._twin(torch.empty_like(parameter, requires_grad=False, device=self.device or parameter.device))
                 twin.step()
                 live.most = live.now
                 twin.step()

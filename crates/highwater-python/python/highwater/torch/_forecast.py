@@ -1,0 +1,381 @@
+"""What a training step would take, told without allocating anything."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn, optim
+from torch._dynamo.exc import ShortenTraceback, Unsupported
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from ._choices import Choice, Choices, line_of, module_of, operation_of, shortened
+from ._graph import Kernel, storage_key
+from ._memory import MOST, parse, show
+from ._roofline import DEVICES, Rates, Roofline
+from ._step import Phase, Step, Whole
+
+# How many rows of a table are shown.
+ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Tensors of one kind that are alive at the peak."""
+
+    bytes: int
+    count: int
+    """How many tensors."""
+    module: str
+    """The module of the model that computed them; numbers of layers are `*`."""
+    operation: str
+    line: str
+    """File and line of the model's code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes that a step needs at one size of batch."""
+
+    kept_bytes: int
+    """With all kept that the backward reads."""
+    floor_bytes: int
+    """With all recomputed that helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a training step would take. Bytes are live ones; seconds are by a roofline. `str` has it in words."""
+
+    device: str
+    batch: int
+    memory_bytes: int | None
+    """The memory that was asked about."""
+    fits: bool | None
+    """Whether a step fits there."""
+    seconds: float | None
+    """Predicted seconds of a step there."""
+    kept_bytes: int
+    """What it takes with everything kept."""
+    kept_seconds: float
+    floor_bytes: int
+    """The least memory that a plan was found for."""
+    floor_module: str
+    """Whose computation needs the most then."""
+    parameter_bytes: int
+    state_bytes: int
+    """The optimizer's."""
+    buffer_bytes: int
+    input_bytes: int
+    holders: list[Holder]
+    """Who holds the rest at the peak with everything kept, most first."""
+    ladder: list[tuple[int, float]]
+    """Amounts of memory, and the seconds of a step in them: fastest first."""
+    batches: dict[int, Needs] = field(default_factory=dict)
+    """What other sizes of batch would take."""
+    largest_batch: int | None = None
+    """The largest batch that was found to fit into the memory."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in plain types, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(words(self)) + "\n"
+
+
+class GraphBreak(ShortenTraceback):
+    """A model whose step is not one graph: says where it breaks."""
+
+
+class Enough(ShortenTraceback):
+    """All is known that was to be."""
+
+
+class Asked(Whole):
+    """Stops where a plan would be carried out."""
+
+    found: Choices
+
+    def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
+        self.found = self.choices(module, inputs, outputs, self.phase)
+        raise Enough("that is all", first_useful_frame=None)
+
+
+def plan(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    loss_fn: Callable[..., Tensor] | None = None,
+    optimizer: Callable[..., optim.Optimizer] | optim.Optimizer | None = None,
+    memory: int | str | None = None,
+    device: str | torch.device | None = None,
+    rates: str | Rates | None = None,
+    gradient_accumulation_steps: int = 1,
+    max_grad_norm: float | None = None,
+    batches: Iterable[int] = (),
+    largest_batch: bool = False,
+) -> Forecast:
+    """What a training step of a model would take, and whether it fits into `memory`. Nothing is allocated.
+
+    `model`: any module; its tensors may be on the device "meta", or fake. `inputs`: what it is called with, a
+    tensor, a tuple, or keywords as a dict; only sizes and dtypes are read. `loss_fn`: as of `step`, with the
+    target last in a tuple of inputs. `optimizer`: `torch.optim.AdamW`, another kind, something that makes one
+    of parameters, or an optimizer whose kind and settings are taken; without one, gradients are kept.
+    `device`: where it would run; the model's, if none is said. `rates`: what the device does in a second, or
+    its name ("H100", "A100", "RTX 4090"). `batches`: other sizes of the inputs' first dimension to tell;
+    `largest_batch`: to look for the largest that fits into `memory`. Either takes two more traces at most.
+
+    Raises `GraphBreak` where the model cannot be taken as one graph. Where there is no CUDA, a step for it is
+    traced with the kernels of CPUs, whose attention with dropout holds its whole matrix.
+    """
+    budget = None if memory is None else parse(memory)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    wanted = torch.device(device) if device is not None else device_of(model)
+    # Autograd wants a driver for CUDA's tensors, even for those without bytes.
+    traced = wanted if wanted.type != "cuda" or torch.cuda.is_available() else torch.device("cpu")
+    fake = like(model, traced, mode)
+    args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else ((inputs,) if isinstance(inputs, Tensor) else tuple(inputs), {})
+    leaf = next((leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()), None)
+    batch = 1 if leaf is None else leaf.shape[0]
+    phase = Phase(gradient_accumulation_steps == 1, optimizer is not None)
+    with mode:
+        step = Step(fake, loss_fn, made(optimizer, fake), MOST - 1, gradient_accumulation_steps, max_grad_norm, None)
+    step._costs, step._updates.device = Roofline(rates_of(rates, wanted)), wanted
+
+    def choices(size: int) -> Choices:
+        def resized(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            sizes = [size if i == 0 and length == batch else length for i, length in enumerate(value.shape)]
+            return torch.empty(sizes, dtype=value.dtype, device=traced, requires_grad=value.requires_grad)
+
+        with mode:
+            return trace(step, phase, *pytree.tree_map(resized, (args, kwargs)))
+
+    found = choices(batch)
+    grown = Grown(found, choices, batch)
+    fits = None if budget is None else found.floor_bytes <= budget
+    chosen = found.at(budget) if budget is not None and fits else None
+    return Forecast(
+        device=str(wanted),
+        batch=batch,
+        memory_bytes=budget,
+        fits=fits,
+        seconds=chosen.plan.seconds if chosen else None,
+        kept_bytes=found.given + found.fastest.live,
+        kept_seconds=found.fastest.plan.seconds,
+        floor_bytes=found.floor_bytes,
+        floor_module=by_layer(module_of(found.joint.kernels[node].node)) if (node := found.family.floor.node) is not None else "",
+        parameter_bytes=size_of(fake.parameters()),
+        state_bytes=step._updates.state_bytes() if optimizer is not None else 0,
+        buffer_bytes=size_of(fake.buffers()),
+        input_bytes=size_of(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)),
+        holders=holders(found, found.fastest),
+        ladder=[(found.given + size, seconds) for size, seconds in found.family.curve(ROWS)],
+        batches={size: grown.needs(size) for size in batches},
+        largest_batch=grown.largest(budget) if largest_batch and budget is not None else None,
+    )
+
+
+def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Choices:
+    """The plans of a step on fake tensors."""
+    asked = Asked(step, phase)
+    torch._dynamo.reset()
+    try:
+        torch.compile(step._loss(), backend=asked, fullgraph=True, dynamic=False)(*args, **kwargs)
+    except Enough:
+        return asked.found
+    except Unsupported as broken:
+        raise GraphBreak(f"the step is not one graph:\n{broken}", first_useful_frame=None) from None
+    raise ValueError("the loss depends on no parameter that requires a gradient: there is no training step")
+
+
+class Grown:
+    """What other sizes of batch take: each tensor's bytes grow in a straight line, which two sizes tell."""
+
+    def __init__(self, found: Choices, trace: Callable[[int], Choices], batch: int) -> None:
+        self.trace = trace
+        self._known: dict[int, Choices] = {batch: found}
+        # A batch of one is often computed in another way.
+        self._first = max(batch, 2)
+
+    def choices(self, size: int) -> Choices:
+        if size not in self._known:
+            self._known[size] = self._between(size) or self.trace(size)
+        return self._known[size]
+
+    def _traced(self, size: int) -> Choices:
+        if size not in self._known:
+            self._known[size] = self.trace(size)
+        return self._known[size]
+
+    def _between(self, size: int) -> Choices | None:
+        """The plans of a size by those of two others, where all is computed in the same way."""
+        if size < 2:
+            return None
+        first = self._first
+        base, other = self._traced(first), self._traced(2 * first)
+        ours, theirs = base.joint, other.joint
+        same = [kernel.node.target for kernel in ours.kernels if is_aten(kernel)] == [kernel.node.target for kernel in theirs.kernels if is_aten(kernel)]
+        if not same or len(ours.storages) != len(theirs.storages):
+            return None
+        lines = [(a.bytes, b.bytes - a.bytes) for a, b in zip(ours.storages, theirs.storages, strict=True)]
+        if any(more % first for _, more in lines):
+            return None
+        scaled = copy.copy(ours)
+        scaled.storages = [
+            replace(storage, bytes=bytes + (size - first) * more // first)
+            for storage, (bytes, more) in zip(ours.storages, lines, strict=True)
+        ]
+        return base.like(scaled)
+
+    def needs(self, size: int) -> Needs:
+        choices = self.choices(size)
+        return Needs(choices.given + choices.fastest.live, choices.floor_bytes)
+
+    def largest(self, budget: int) -> int | None:
+        """The largest batch that fits, by halving; None where not even one example does."""
+
+        def fits(size: int) -> bool:
+            return self.choices(size).floor_bytes <= budget
+
+        low, high = 0, 1
+        while fits(high):
+            low, high = high, 2 * high
+            if high > 1 << 20:
+                return low
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low or None
+
+
+def is_aten(kernel: Kernel) -> bool:
+    return isinstance(kernel.node.target, torch._ops.OpOverload)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    first = next(model.parameters(), None)
+    return torch.device("cpu") if first is None or first.device.type == "meta" else first.device
+
+
+def rates_of(rates: str | Rates | None, device: torch.device) -> Rates:
+    if isinstance(rates, Rates):
+        return rates
+    name = rates or ("cpu" if device.type == "cpu" else "A100")
+    if name not in DEVICES:
+        raise ValueError(f"rates={rates!r}: known are {', '.join(DEVICES)}; or say them: highwater.torch.Rates(...)")
+    return DEVICES[name]
+
+
+def like(model: nn.Module, device: torch.device, mode: FakeTensorMode) -> nn.Module:
+    """A model of the same structure whose tensors have no bytes."""
+    already = any(hasattr(tensor, "fake_mode") for tensor in [*model.parameters(), *model.buffers()])
+    with mode:
+        if already:
+            # Tensors of another mode are no longer needed than for their sizes.
+            twin = copy.deepcopy(model.to("meta"))
+        else:
+            with FakeCopyMode(mode):
+                twin = copy.deepcopy(model)
+        known: dict[int, Tensor] = {}
+
+        def moved(tensor: Tensor) -> Tensor:
+            if id(tensor) not in known:
+                made = torch.empty_like(tensor, device=device, requires_grad=False)
+                known[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+            return known[id(tensor)]
+
+        for module in twin.modules():
+            for table in (module._parameters, module._buffers):
+                for name, tensor in table.items():
+                    if tensor is not None:
+                        table[name] = moved(tensor)  # type: ignore[assignment]
+    return twin
+
+
+def made(optimizer: Any, model: nn.Module) -> optim.Optimizer:
+    """An optimizer of the model's parameters: of this kind, or with the settings of this one."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise ValueError("no parameter requires a gradient: there is no training step")
+    if optimizer is None:
+        return optim.SGD(trained, lr=0.0)
+    if isinstance(optimizer, optim.Optimizer):
+        kind: Any = type(optimizer)
+        twin: optim.Optimizer = kind(trained)
+        twin.param_groups[0].update({key: value for key, value in optimizer.param_groups[0].items() if key != "params"})
+        return twin
+    answer: optim.Optimizer = optimizer(trained)
+    return answer
+
+
+def size_of(tensors: Iterable[Tensor]) -> int:
+    return sum({storage_key(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
+
+
+def by_layer(module: str) -> str:
+    return re.sub(r"\b\d+\b", "*", re.sub(r"\[(\d+)\]|\.(\d+)(?=\.|$)", r".\1\2", module))
+
+
+def holders(choices: Choices, choice: Choice) -> list[Holder]:
+    """Who holds what at the peak, alike ones of all layers together."""
+    sizes: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
+    held = choice.plan.holders()
+    for value, size in held.values:
+        if value < len(choices.joint.storages):
+            node = choices.joint.storages[value].first
+            key = by_layer(module_of(node)), operation_of(node), line_of(node)
+            sizes[key] += size
+            counts[key] += 1
+    if held.scratch_bytes and held.node is not None:
+        node = choices.joint.kernels[held.node].node
+        key = by_layer(module_of(node)), f"{operation_of(node)} for a while", line_of(node)
+        sizes[key] += held.scratch_bytes
+        counts[key] += 1
+    return [Holder(size, counts[key], key[0], key[1], key[2]) for key, size in sizes.most_common()]
+
+
+def words(told: Forecast) -> list[str]:
+    """A forecast for people."""
+    given = [
+        ("parameters", told.parameter_bytes),
+        ("optimizer's state", told.state_bytes),
+        ("buffers", told.buffer_bytes),
+        ("inputs", told.input_bytes),
+    ]
+    lines = [f"A training step on {told.device}, batch {told.batch}, by a roofline of the device:"]
+    lines += [f"  {show(told.kept_bytes):>10}  with everything kept, {told.kept_seconds:.3g} s"]
+    lines += [f"  {show(told.floor_bytes):>10}  at least" + (f": {told.floor_module} needs it" if told.floor_module else "")]
+    if told.memory_bytes is not None:
+        amount = show(told.memory_bytes, told.floor_bytes)
+        if told.seconds is None:
+            lines += [f"  {amount:>10}  does not fit: state more memory, or take a smaller batch"]
+        else:
+            lines += [f"  {amount:>10}  fits, {told.seconds:.3g} s ({told.seconds / told.kept_seconds - 1:+.1%})"]
+        if told.largest_batch is not None:
+            lines += [f"              the largest batch that fits is {told.largest_batch}"]
+    lines += ["", "There all the time:"]
+    lines += [f"  {show(size):>10}  {name}" for name, size in given if size]
+    lines += ["", "At the peak with everything kept:"]
+    for holder in told.holders[:ROWS]:
+        place = f" in {holder.module}" if holder.module else ""
+        line = f" at {shortened(holder.line)}" if holder.line else ""
+        lines.append(f"  {show(holder.bytes):>10}  {holder.count} x {holder.operation}{place}{line}")
+    rest = sum(holder.bytes for holder in told.holders[ROWS:])
+    if rest:
+        lines.append(f"  {show(rest):>10}  {sum(holder.count for holder in told.holders[ROWS:])} others")
+    lines += ["", "      memory  seconds of a step"]
+    lines += [f"  {show(size):>10}  {seconds:.3g} ({seconds / told.kept_seconds - 1:+.1%})" for size, seconds in told.ladder]
+    if told.batches:
+        lines += ["", "  batch  everything kept    at least"]
+        lines += [f"  {size:>5}  {show(needs.kept_bytes):>15}  {show(needs.floor_bytes):>10}" for size, needs in told.batches.items()]
+    return lines

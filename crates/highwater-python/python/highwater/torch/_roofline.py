@@ -1,0 +1,82 @@
+"""What kernels take on a device that is not at hand: the slower of its arithmetic and its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import flop_registry
+
+from ._costs import is_node
+from ._graph import COST, Kernel, tensors
+from ._updates import Updates
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a device does in a second, as its data sheet has it, and which share of that programs reach."""
+
+    flops: float
+    """Multiplications and additions of matrix products in 32 bits."""
+    half_flops: float
+    """Those of 16 bits, without sparsity."""
+    bandwidth: float
+    """Bytes that its memory reads or writes."""
+    share: float = 0.6
+    """What of all that is reached."""
+    launch: float = 5e-6
+    """Seconds that a kernel takes at least."""
+
+
+DEVICES = {
+    "H200": Rates(67e12, 989e12, 4.8e12),
+    "H100": Rates(67e12, 989e12, 3.35e12),
+    "A100": Rates(19.5e12, 312e12, 2.0e12),
+    "L4": Rates(30.3e12, 121e12, 0.3e12),
+    "T4": Rates(8.1e12, 65e12, 0.32e12),
+    "RTX 4090": Rates(82.6e12, 165e12, 1.0e12),
+    "RTX 3090": Rates(35.6e12, 71e12, 0.936e12),
+    "cpu": Rates(0.5e12, 1e12, 0.05e12),
+}
+"""Some, by name. The last is a desk's."""
+
+
+class Roofline:
+    """Seconds of kernels by rates; no scratch bytes, as only kernels know them."""
+
+    def __init__(self, rates: Rates) -> None:
+        self.rates = rates
+
+    def of(self, kernel: Kernel) -> tuple[float, int]:
+        node, rates = kernel.node, self.rates
+        said: tuple[float, int] | None = node.meta.get(COST)
+        if said:
+            return said
+        results = tensors(node)
+        moved = sum(leaf.nbytes for other in (node, *node.all_input_nodes) for leaf in tensors(other))
+        half = any(leaf.dtype.itemsize == 2 for leaf in results)
+        work = operations(node) / (rates.half_flops if half else rates.flops)
+        return max(work, moved / rates.bandwidth) / rates.share + rates.launch, 0
+
+    def update(self, updates: Updates, parameter: torch.Tensor) -> float:
+        """Seconds of an update: all that is known of the parameter is read and written."""
+        moved = 3 * parameter.nbytes + 2 * updates.needs(parameter)[0]
+        return moved / self.rates.bandwidth / self.rates.share + self.rates.launch
+
+    def save(self) -> None: ...
+
+
+def operations(node: fx.Node) -> int:
+    """Multiplications and additions of a matrix product, a convolution or attention; of others none."""
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet not in flop_registry:
+        return 0
+
+    def value(leaf: Any) -> Any:
+        return leaf.meta["val"] if is_node(leaf) else leaf
+
+    args, kwargs = pytree.tree_map(value, (node.args, dict(node.kwargs)), is_leaf=is_node)
+    return int(flop_registry[packet](*args, **kwargs, out_val=node.meta["val"]))

@@ -1,0 +1,107 @@
+"""What a step would take, told on tensors without bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import highwater.torch
+import pytest
+import torch
+from models import Gpt, UNet
+from torch import Tensor, nn, optim
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def check_words(name: str, told: highwater.torch.Forecast) -> None:
+    """Beside what was said before; `HIGHWATER_BLESS=1` keeps what is said now."""
+    words = str(told).replace(f"{HERE}/", "").replace("crates/highwater-python/tests/", "").replace("tests/", "")
+    path = HERE / "snapshots" / name
+    if os.environ.get("HIGHWATER_BLESS"):
+        path.write_text(words)
+    assert words == path.read_text()
+
+
+def test_words_for_a_transformer() -> None:
+    ids = torch.randint(0, 97, (4, 32))
+    told = highwater.torch.plan(
+        Gpt(), ids, optimizer=optim.AdamW, memory="3MiB", rates="A100", batches=(1, 8), largest_batch=True
+    )
+    check_words("gpt.txt", told)
+    assert told.fits and told.largest_batch is not None
+    assert told.parameter_bytes == sum(p.nbytes for p in Gpt().parameters())
+    assert told.state_bytes == 2 * told.parameter_bytes + 4 * len(list(Gpt().parameters()))
+    assert json.loads(json.dumps(told.to_dict()))["kept_bytes"] == told.kept_bytes
+    # Other sizes are those of a model that is traced at them.
+    for size, needs in told.batches.items():
+        alone = highwater.torch.plan(Gpt(), torch.randint(0, 97, (size, 32)), optimizer=optim.AdamW, rates="A100")
+        assert needs.kept_bytes == alone.kept_bytes
+        assert needs.floor_bytes == pytest.approx(alone.floor_bytes, rel=0.02)
+    # It is found by sizes that two traces tell: another search may find a little less.
+    for size, fits in ((told.largest_batch, True), (told.largest_batch * 5 // 4, False)):
+        needed = highwater.torch.plan(Gpt(), torch.randint(0, 97, (size, 32)), optimizer=optim.AdamW, rates="A100").floor_bytes
+        assert (needed <= 3 << 20) == fits
+
+
+def test_words_for_what_does_not_fit() -> None:
+    told = highwater.torch.plan(UNet().to("meta"), torch.empty(2, 3, 16, 16, device="meta"), loss_fn=None, memory="100KiB")
+    check_words("unet.txt", told)
+    assert not told.fits and told.seconds is None
+
+
+def test_it_tells_what_a_step_takes() -> None:
+    model, data = Gpt(), torch.randint(0, 97, (4, 32))
+    told = highwater.torch.plan(model, data, optimizer=optim.AdamW)
+    step = highwater.torch.step(model, None, optim.AdamW(model.parameters()), memory="1GiB")
+    step(data)
+    # But for what kernels take for a while, which only runs tell.
+    assert told.kept_bytes == pytest.approx(step.reports[0].live_bytes, rel=0.01)
+    assert told.floor_bytes == pytest.approx(step.reports[0].floor_bytes, rel=0.03)
+
+
+def test_nothing_is_allocated_and_nothing_changes() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(1 << 15, 1 << 15) for _ in range(4)))
+    told = highwater.torch.plan(
+        model, (torch.empty(8, 1 << 15), torch.empty(8, 1 << 15)), loss_fn=nn.MSELoss(), optimizer=optim.SGD, device="cuda", rates="H100"
+    )
+    assert told.kept_bytes > 16 << 30 and told.device == "cuda"
+    assert all(p.device.type == "meta" and p.grad is None for p in model.parameters())
+
+
+def test_frozen_parameters_have_no_gradients() -> None:
+    model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
+    whole = highwater.torch.plan(model, torch.empty(4, 256), loss_fn=None, optimizer=optim.AdamW)
+    model[0].requires_grad_(False)
+    part = highwater.torch.plan(model, torch.empty(4, 256), loss_fn=None, optimizer=optim.AdamW)
+    assert part.state_bytes < whole.state_bytes * 0.6
+    assert part.kept_bytes < whole.kept_bytes
+
+
+class Broken(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        if x.sum() > 0:
+            x = x * 2
+        return x.sum()
+
+
+def test_what_cannot_be_told() -> None:
+    with pytest.raises(highwater.torch.GraphBreak, match=r"(?s)not one graph.*test_torch_plan\.py.*x\.sum\(\) > 0"):
+        highwater.torch.plan(Broken(), torch.empty(4, 8))
+    frozen = nn.Linear(8, 8).requires_grad_(False)
+    with pytest.raises(ValueError, match="no parameter requires a gradient"):
+        highwater.torch.plan(frozen, torch.empty(4, 8))
+    with pytest.raises(ValueError, match="known are H200"):
+        highwater.torch.plan(nn.Linear(8, 8), torch.empty(4, 8), rates="abacus")
