@@ -99,3 +99,79 @@ CASES = {
     "unet": Case(UNet, lambda: (torch.randn(2, 3, 16, 16),)),
     "lstm": Case(Lstm, lambda: (torch.randn(4, 6, 8),), lambda out, c: out.square().mean() + c.mean()),
 }
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], self.weight, 1e-5)
+
+
+class Lora(nn.Module):
+    """A frozen layer and an update of low rank beside it."""
+
+    def __init__(self, base: nn.Linear, rank: int = 16) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.a, self.b = nn.Linear(base.in_features, rank, bias=False), nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.b(self.a(x)) * 2.0
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width: int, heads: int, groups: int, inner: int) -> None:
+        super().__init__()
+        self.head, self.groups = width // heads, groups
+        self.norm1, self.norm2 = RmsNorm(width), RmsNorm(width)
+        self.q, self.o = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k, self.v = (nn.Linear(width, groups * self.head, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        def split(y: Tensor) -> Tensor:
+            return y.unflatten(-1, (-1, self.head)).transpose(1, 2)
+
+        def rotate(y: Tensor) -> Tensor:
+            a, b = y.chunk(2, -1)
+            return y * cos + torch.cat([-b, a], -1) * sin
+
+        h = self.norm1(x)
+        q, k, v = rotate(split(self.q(h))), rotate(split(self.k(h))), split(self.v(h))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.o(a.transpose(1, 2).flatten(2))
+        h = self.norm2(x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+class Llama(nn.Module):
+    """A Llama's shape; the loss is within."""
+
+    def __init__(self, tokens: int, width: int, layers: int, heads: int, groups: int, inner: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(tokens, width)
+        self.layers = nn.ModuleList(LlamaBlock(width, heads, groups, inner) for _ in range(layers))
+        self.norm, self.head = RmsNorm(width), nn.Linear(width, tokens, bias=False)
+        self.angles = width // heads
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        rates = 1e4 ** (-torch.arange(0, self.angles, 2, device=ids.device) / self.angles)
+        angles = torch.outer(torch.arange(ids.shape[1], device=ids.device), rates).repeat(1, 2)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+
+
+def add_lora(model: Llama) -> None:
+    """Freezes a model but for updates of low rank of its attention."""
+    model.requires_grad_(False)
+    for layer in model.layers:
+        for name in ("q", "v"):
+            setattr(layer, name, Lora(getattr(layer, name)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import highwater.torch
@@ -20,9 +22,9 @@ def fresh() -> None:
     torch._dynamo.reset()
 
 
-def check_words(name: str, told: highwater.torch.Forecast) -> None:
+def check_words(name: str, words: str) -> None:
     """Beside what was said before; `HIGHWATER_BLESS=1` keeps what is said now."""
-    words = str(told).replace(f"{HERE}/", "").replace("crates/highwater-python/tests/", "").replace("tests/", "")
+    words = words.replace(f"{HERE}/", "").replace("crates/highwater-python/tests/", "").replace("tests/", "")
     path = HERE / "snapshots" / name
     if os.environ.get("HIGHWATER_BLESS"):
         path.write_text(words)
@@ -34,7 +36,7 @@ def test_words_for_a_transformer() -> None:
     told = highwater.torch.plan(
         Gpt(), ids, optimizer=optim.AdamW, memory="3MiB", rates="A100", batches=(1, 8), largest_batch=True
     )
-    check_words("gpt.txt", told)
+    check_words("gpt.txt", str(told))
     assert told.fits and told.largest_batch is not None
     assert told.parameter_bytes == sum(p.nbytes for p in Gpt().parameters())
     assert told.state_bytes == 2 * told.parameter_bytes + 4 * len(list(Gpt().parameters()))
@@ -52,7 +54,7 @@ def test_words_for_a_transformer() -> None:
 
 def test_words_for_what_does_not_fit() -> None:
     told = highwater.torch.plan(UNet().to("meta"), torch.empty(2, 3, 16, 16, device="meta"), loss_fn=None, memory="100KiB")
-    check_words("unet.txt", told)
+    check_words("unet.txt", str(told))
     assert not told.fits and told.seconds is None
 
 
@@ -64,6 +66,15 @@ def test_it_tells_what_a_step_takes() -> None:
     # But for what kernels take for a while, which only runs tell.
     assert told.kept_bytes == pytest.approx(step.reports[0].live_bytes, rel=0.01)
     assert told.floor_bytes == pytest.approx(step.reports[0].floor_bytes, rel=0.03)
+
+
+@pytest.mark.parametrize("way", ["full", "lora"])
+def test_a_llama_of_8_billion_parameters(way: str) -> None:
+    program = [sys.executable, str(HERE / "llama_8b.py"), f"--{way}"]
+    done = subprocess.run(program, check=True, capture_output=True, text=True, cwd=HERE)
+    told = json.loads(done.stdout)
+    check_words(f"llama-8b-{way}.txt", told["words"])
+    assert told["bytes"] < 2 << 30
 
 
 def test_nothing_is_allocated_and_nothing_changes() -> None:
