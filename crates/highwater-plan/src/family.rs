@@ -114,7 +114,7 @@ impl Family {
     /// The plan that keeps as much as it may, if it runs each node once and moves nothing, so that none
     /// is faster: packed at once, then with care.
     fn kept_plans<'a>(&'a self, problem: &'a Problem) -> impl Iterator<Item = Plan> + 'a {
-        let once = self.kept.outcome.is_least(&self.program);
+        let once = self.kept_once().is_some();
         let efforts = once.then_some([Effort::Linear, Effort::Thorough]);
         let plan = |effort| {
             let mut simulator = Simulator::new(&self.program);
@@ -122,6 +122,20 @@ impl Family {
             emit(problem, &self.program, &mut simulator, &self.kept, with).ok()
         };
         efforts.into_iter().flatten().filter_map(plan)
+    }
+
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What keeps as much as it may, if it runs each node once and moves nothing.
+    pub(crate) fn kept_once(&self) -> Option<&Candidate> {
+        Some(&self.kept).filter(|kept| kept.outcome.is_least(&self.program))
+    }
+
+    /// What a search found, fastest first; it takes place now, if it did not yet.
+    pub(crate) fn found(&self, problem: &Problem) -> &[Candidate] {
+        &self.curve(problem).found
     }
 
     /// The most live bytes of the plan that keeps all.

@@ -4,6 +4,7 @@
 //! [`Family::choose`] picks the fastest whose arena fits a budget; [`verify`] proves it, by other means.
 
 mod abreast;
+mod alive;
 mod archive;
 mod check;
 mod crossing;

@@ -79,6 +79,14 @@ impl Families {
         family.all_kept(self.unguarded(problem), budget)
     }
 
+    /// Those whose plans may be chosen, most wanted first: of a problem of their own, or of the one asked
+    /// about.
+    pub(crate) fn families(&self) -> impl Iterator<Item = (Option<&Problem>, &Family)> {
+        let unguarded = self.guarded.as_ref().map(|(unguarded, _)| unguarded);
+        let families = self.following.iter().chain([&self.free]);
+        families.map(move |family| (unguarded, family))
+    }
+
     /// The problem that all but the guarded plan are of.
     fn unguarded<'a>(&'a self, problem: &'a Problem) -> &'a Problem {
         let guarded = self.guarded.as_ref();

@@ -6,6 +6,7 @@ use crate::figures::Floor;
 use crate::plan::Plan;
 use crate::problem::Problem;
 use highwater_plan::{self as planner, Families, Policy, Refusal, Violation};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub(crate) struct Family {
     problem: Arc<planner::Problem>,
     policy: Policy,
     families: Families,
+    /// Whether budgets are of an arena, or of live bytes.
+    arena: bool,
 }
 
 /// Why there is no plan.
@@ -24,12 +27,18 @@ enum Failure {
 }
 
 impl Family {
-    fn build(py: Python<'_>, problem: Arc<planner::Problem>, policy: Policy) -> PyResult<Family> {
+    fn build(
+        py: Python<'_>,
+        problem: Arc<planner::Problem>,
+        policy: Policy,
+        arena: bool,
+    ) -> PyResult<Family> {
         let families = py.detach(|| Families::build(&problem, policy));
         Ok(Family {
             families: families.map_err(|e| malformed(&e))?,
             problem,
             policy,
+            arena,
         })
     }
 
@@ -48,22 +57,34 @@ impl Family {
 #[pymethods]
 impl Family {
     #[new]
-    #[pyo3(signature = (problem, policy="auto"))]
-    fn new(py: Python<'_>, problem: &Problem, policy: &str) -> PyResult<Family> {
+    #[pyo3(signature = (problem, policy="auto", *, arena=true))]
+    fn new(py: Python<'_>, problem: &Problem, policy: &str, arena: bool) -> PyResult<Family> {
         let policy = Policy::of(policy, "policy")?;
         let problem = Arc::clone(&problem.posed);
-        Family::build(py, problem, policy)
+        if !arena && problem.tiers.any() {
+            return Err(PyValueError::new_err(
+                "arena=False: what is alive while something moves to host memory or back depends on how it \
+                 goes: leave out host, or state the budget of an arena",
+            ));
+        }
+        Family::build(py, problem, policy, arena)
     }
 
     #[getter]
     fn floor(&self, py: Python<'_>) -> Floor {
-        let floor = py.detach(|| self.families.floor(&self.problem).clone());
+        let floor = py.detach(|| match self.arena {
+            true => self.families.floor(&self.problem).clone(),
+            false => self.families.floor_alive(&self.problem),
+        });
         Floor::new(&floor)
     }
 
     #[pyo3(signature = (count=None), text_signature = "($self, count=64)")]
     fn curve(&self, py: Python<'_>, count: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(u64, f64)>> {
         let count = count.map_or(Ok(64), |count| whole(count, 1 << 20, "count"))? as usize;
+        if !self.arena {
+            return Ok(py.detach(|| self.families.outcomes_alive(&self.problem, count)));
+        }
         let plans = py.detach(|| self.families.plans(&self.problem, count));
         let figures = |plan: &planner::Plan| (plan.memory_bytes(), plan.seconds);
         Ok(plans.iter().map(figures).collect())
@@ -72,9 +93,13 @@ impl Family {
     fn choose(&self, py: Python<'_>, budget: &Bound<'_, PyAny>) -> PyResult<Plan> {
         let budget = whole(budget, u64::MAX, "budget")?;
         let chosen = py.detach(|| {
-            let plan = self.families.choose(&self.problem, budget);
+            let plan = match self.arena {
+                true => self.families.choose(&self.problem, budget),
+                false => self.families.choose_alive(&self.problem, budget),
+            };
             let plan = plan.map_err(Failure::Refused)?;
-            Plan::prove(Arc::clone(&self.problem), plan, budget).map_err(Failure::Wrong)
+            let height = if self.arena { budget } else { plan.arena_bytes };
+            Plan::prove(Arc::clone(&self.problem), plan, height).map_err(Failure::Wrong)
         });
         chosen.map_err(|failure| match failure {
             Failure::Refused(refusal) => over_budget(py, &refusal),
@@ -84,7 +109,7 @@ impl Family {
 
     fn adapt(&self, py: Python<'_>, problem: &Problem) -> PyResult<Option<Family>> {
         let problem = Arc::clone(&problem.posed);
-        let fresh = Family::build(py, problem, self.policy)?;
+        let fresh = Family::build(py, problem, self.policy, self.arena)?;
         if !self.is_like(&fresh.problem) {
             return Ok(None);
         }

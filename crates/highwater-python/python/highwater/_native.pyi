@@ -427,9 +427,16 @@ class Family:
     """
 
     def __new__(
-        cls, problem: Problem, policy: Literal["auto", "keep", "recompute"] = "auto"
+        cls,
+        problem: Problem,
+        policy: Literal["auto", "keep", "recompute"] = "auto",
+        *,
+        arena: bool = True,
     ) -> Family:
         """Poses a problem to the planner.
+
+        `arena`: whether budgets bound `Plan.arena_bytes`, for who places buffers where plans say; or
+        else `Plan.live_bytes`, for who has an allocator of its own (not with host memory as a tier).
 
         `policy`: "auto" for whatever is fastest within the budget, "keep" to recompute nothing but what
         is pinned so, "recompute" to recompute at least all between cuts, as checkpointing per block does.

@@ -64,11 +64,6 @@ class Choice:
 
     @property
     def needed(self) -> int:
-        """Bytes that it needs beside what is given."""
-        return self.plan.arena_bytes + self.states
-
-    @property
-    def live(self) -> int:
         """Bytes that it has alive at most, beside what is given."""
         return self.plan.live_bytes + self.states
 
@@ -81,7 +76,7 @@ class Choices:
         start = time.perf_counter()
         self.joint, self._costs, self._outside = joint, costs, outside
         self.given = outside + sum(storage.bytes for storage in joint.storages if storage.external)
-        self.family = Family(pose(joint, costs))
+        self.family = Family(pose(joint, costs), arena=False)
         # Keeping all replays nothing, and needs no states.
         self.fastest = self._of(MOST)
         self._least = min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed)
@@ -118,7 +113,7 @@ class Choices:
         return Report(
             budget_bytes=memory,
             given_bytes=self.given,
-            live_bytes=self.given + choice.live,
+            live_bytes=self.given + choice.needed,
             floor_bytes=self.floor_bytes,
             seconds=plan.seconds,
             recomputed_kernels=plan.recomputed_nodes,

@@ -169,7 +169,7 @@ def plan(
         memory_bytes=budget,
         fits=fits,
         seconds=chosen.plan.seconds if chosen else None,
-        kept_bytes=found.given + found.fastest.live,
+        kept_bytes=found.given + found.fastest.needed,
         kept_seconds=found.fastest.plan.seconds,
         floor_bytes=found.floor_bytes,
         floor_at="" if found.family.floor.node is None else where(found.joint.kernels[found.family.floor.node].node),
@@ -238,7 +238,7 @@ class Grown:
 
     def needs(self, size: int) -> Needs:
         choices = self.choices(size)
-        return Needs(choices.given + choices.fastest.live, choices.floor_bytes)
+        return Needs(choices.given + choices.fastest.needed, choices.floor_bytes)
 
     def largest(self, budget: int) -> int | None:
         """The largest batch that fits, by halving; None where not even one example does."""
@@ -360,7 +360,7 @@ def words(told: Forecast) -> list[str]:
         if told.seconds is None:
             lines += [f"  {amount:>10}  does not fit: state more memory, or take a smaller batch"]
         else:
-            lines += [f"  {amount:>10}  fits, {told.seconds:.3g} s ({told.seconds / told.kept_seconds - 1:+.1%})"]
+            lines += [f"  {amount:>10}  fits, {told.seconds:.3g} s ({slower(told, told.seconds)})"]
         if told.largest_batch is not None:
             lines += [f"              the largest batch that fits is {told.largest_batch}"]
     lines += ["", "There all the time:"]
@@ -374,8 +374,13 @@ def words(told: Forecast) -> list[str]:
     if rest:
         lines.append(f"  {show(rest):>10}  {sum(holder.count for holder in told.holders[ROWS:])} others")
     lines += ["", "      memory  seconds of a step"]
-    lines += [f"  {show(size):>10}  {seconds:.3g} ({seconds / told.kept_seconds - 1:+.1%})" for size, seconds in told.ladder]
+    lines += [f"  {show(size):>10}  {seconds:.3g} ({slower(told, seconds)})" for size, seconds in told.ladder]
     if told.batches:
         lines += ["", "  batch  everything kept    at least"]
         lines += [f"  {size:>5}  {show(needs.kept_bytes):>15}  {show(needs.floor_bytes):>10}" for size, needs in told.batches.items()]
     return lines
+
+
+def slower(told: Forecast, seconds: float) -> str:
+    """By how much, beside keeping everything."""
+    return f"+{max(seconds / told.kept_seconds - 1, 0):.1%}"

@@ -18,13 +18,15 @@ def state_bytes() -> int:
     return int(torch.get_rng_state().nbytes)
 
 
-def pose(joint: JointGraph, costs: Prices, align: int = 64) -> Problem:
+def pose(joint: JointGraph, costs: Prices) -> Problem:
     """The problem of a joint graph: values are its storages and nodes its kernels, in order.
 
     Behind the storages there is a value of no bytes for each random kernel, which the next one reads: so
     they draw in the order in which they stand.
     """
-    problem = Problem(align=align)
+    # CUDA's allocator gives whole multiples of this; that of CPUs gives what it is asked for.
+    on_cuda = any(storage.first.meta["val"].device.type == "cuda" for storage in joint.storages if isinstance(storage.first.meta["val"], torch.Tensor))
+    problem = Problem(align=512 if on_cuda else 1)
     given = joint.given
     of_forward = joint.given_by_forward
     small = 2 * state_bytes()
