@@ -72,9 +72,12 @@ impl Family {
 
     #[getter]
     fn floor(&self, py: Python<'_>) -> Floor {
-        let floor = py.detach(|| match self.arena {
-            true => self.families.floor(&self.problem).clone(),
-            false => self.families.floor_alive(&self.problem),
+        let floor = py.detach(|| {
+            if self.arena {
+                self.families.floor(&self.problem).clone()
+            } else {
+                self.families.floor_alive(&self.problem)
+            }
         });
         Floor::new(&floor)
     }
@@ -93,9 +96,10 @@ impl Family {
     fn choose(&self, py: Python<'_>, budget: &Bound<'_, PyAny>) -> PyResult<Plan> {
         let budget = whole(budget, u64::MAX, "budget")?;
         let chosen = py.detach(|| {
-            let plan = match self.arena {
-                true => self.families.choose(&self.problem, budget),
-                false => self.families.choose_alive(&self.problem, budget),
+            let plan = if self.arena {
+                self.families.choose(&self.problem, budget)
+            } else {
+                self.families.choose_alive(&self.problem, budget)
             };
             let plan = plan.map_err(Failure::Refused)?;
             let height = if self.arena { budget } else { plan.arena_bytes };
