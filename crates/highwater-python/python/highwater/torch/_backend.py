@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from ._boxed import boxed
 from ._choices import Choices, Report
 from ._costs import Costs
+from ._distributed import refuse_cuts
 from ._emit import emit
 from ._graph import JointGraph
 from ._like_eager import like_eager
@@ -30,7 +31,11 @@ class Backend:
             fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=self._partition
         )
 
+    # `torch.compile` calls it at once: there may be no graph to call the backend with.
+    _dynamo_backend_init = staticmethod(refuse_cuts)
+
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+        refuse_cuts()
         compiled: Callable[..., Any] = self._compile(module, inputs)
         return compiled
 

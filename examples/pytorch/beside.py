@@ -1,0 +1,46 @@
+"""What the examples check: the same bits as plain PyTorch's, within the memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+# PyTorch's profiler tells of its starts and stops otherwise.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+# The same made-up data each time.
+torch.manual_seed(0)
+
+
+def peak_bytes(model: nn.Module, step: Callable[[], object]) -> int:
+    """The most bytes that a forward and its backward have at once, parameters and buffers included: what
+    PyTorch's allocator was asked for."""
+    step()  # what is compiled now is not measured
+    model.zero_grad()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        step()
+    now = most = sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
+    events = profiled.profiler.kineto_results.events()
+    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
+        now += change
+        most = max(most, now)
+    return most
+
+
+Run = tuple[Sequence[float], Sequence[Tensor], int]
+"""Losses, what was trained, the most bytes at once."""
+
+
+def check(plain: Run, ours: Run, memory: int) -> None:
+    """Ends the program with an error where something does not hold."""
+    mib = 1 << 20
+    print(f"losses {plain[0][0]:.4f} to {plain[0][-1]:.4f}")
+    print(f"plain {plain[2] / mib:.1f} MiB, ours {ours[2] / mib:.1f} MiB of {memory / mib:.1f} MiB")
+    assert list(plain[0]) == list(ours[0]), "other losses"
+    assert all(a.equal(b) for a, b in zip(plain[1], ours[1], strict=True)), "other weights"
+    parameters = sum(t.nbytes for t in ours[1])
+    assert parameters < ours[2] <= memory < plain[2], "not within the memory, or it would have fitted anyway"
