@@ -9,6 +9,7 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
+from highwater.torch._allocated import allocated
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -294,3 +295,106 @@ def test_random_numbers_are_drawn_in_order() -> None:
         return []
 
     check(Random, program)
+
+
+class Waves(nn.Module):
+    """The sines of its backward go over what the forward saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).cos()
+        return x
+
+
+def test_backward_twice_over_what_a_plan_overwrites() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        loss = call(torch.randn(64, 64)).square().mean()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        return []
+
+    check(Waves, program)
+
+
+class Spread(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.layer_norm(x, (8,)).bfloat16()
+        return 1.1 * (h.var(0) + 0.3 * h.exp().var(0)).tanh()
+
+
+def test_gradients_in_bfloat16_of_what_is_scaled_by_a_number() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        x = torch.randn(10, 8, requires_grad=True)
+        (call(x) * torch.randn(8)).sum().backward()
+        assert x.grad is not None
+        return [x.grad]
+
+    check(Spread, program)
+
+
+class Repeated(nn.Module):
+    """Its backward asks for the size of what is gone by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ self.weight).repeat(x.shape[0] // 4 + 1, 1)[: x.shape[0]].tanh()
+
+
+def test_sizes_of_what_is_gone() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        for rows in (8, 12):
+            call(torch.randn(rows, 8)).square().mean().backward()
+        return []
+
+    check(Repeated, program, dynamic=True)
+
+
+class Reshaped(nn.Module):
+    """Answers what a kernel may write over a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = x @ self.weight
+        return (h.repeat(2, 1).view(-1, 4) + 1).view(-1) * 1, h * 2
+
+
+def test_who_called_may_write_to_the_answers() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        first, second = call(torch.randn(16, 8))
+        (first.mul_(0.5).square().mean() + second.mul_(3).sum()).backward()
+        return []
+
+    check(Reshaped, program)
+
+
+class Squared(nn.Module):
+    """`mse_loss` answers a number in a storage of many; the gradient of a mean is one number, expanded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x @ self.weight
+        return (h * F.mse_loss(h, h.detach().sigmoid())).square().mean()
+
+
+def test_the_peak_counts_what_results_hold() -> None:
+    model, x = Squared(), torch.randn(128, 64)
+    backend = highwater.torch.backend("1GiB")
+    call = torch.compile(model, backend=backend, dynamic=False)
+    call(x).backward()
+    model.zero_grad()
+    _, most, _ = allocated(lambda: call(x).backward())
+    (report,) = backend.reports
+    assert report.given_bytes + most <= 1.01 * report.live_bytes

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import fx
+from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
 
 
 def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
@@ -44,6 +45,9 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
         names[node] = f"t{i}"
         if node.op == "placeholder":
             inputs.append(names[node])
+            if "highwater_overwritten" in node.meta:
+                # With `retain_graph=True` another backward will read it.
+                body.append(f"{names[node]} = {names[node]}.clone() if {constant(keeps_graph)}() else {names[node]}")
             continue
         if node.op == "get_attr":
             body.append(f"{names[node]} = {constant(operator.attrgetter(str(node.target))(module))}")

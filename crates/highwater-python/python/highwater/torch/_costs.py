@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._allocated import allocated
-from ._graph import COST, Kernel, tensors
+from ._graph import COST, Kernel, nbytes, tensors
 
 if TYPE_CHECKING:
     from ._updates import Updates
@@ -32,6 +32,9 @@ class Prices(Protocol):
     def of(self, kernel: Kernel) -> tuple[float, int]:
         """Seconds and scratch bytes of a kernel."""
 
+    def held(self, kernel: Kernel) -> int:
+        """Bytes that a kernel's results hold."""
+
     def update(self, updates: Updates, parameter: torch.Tensor) -> float:
         """Seconds of an optimizer's update of a parameter."""
 
@@ -43,8 +46,8 @@ class Costs:
     """Seconds and scratch bytes of kernels by signature, kept in the user's cache from run to run."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or cache_folder() / f"costs-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
-        self.known: dict[str, tuple[float, int]] = {}
+        self.path = path or cache_folder() / f"kernels-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
+        self.known: dict[str, tuple[Any, ...]] = {}
         self._measured = 0
         try:
             self.known = {key: tuple(value) for key, value in json.loads(self.path.read_text()).items()}
@@ -53,14 +56,23 @@ class Costs:
 
     def of(self, kernel: Kernel) -> tuple[float, int]:
         """Seconds and scratch bytes of a kernel."""
-        said: tuple[float, int] | None = kernel.node.meta.get(COST)
-        return said or self.known_or(describe(kernel.node), lambda: self._measure(kernel.node))
+        seconds, scratch, *_ = kernel.node.meta.get(COST) or self._known(kernel)
+        return seconds, scratch
 
     def update(self, updates: Updates, parameter: torch.Tensor) -> float:
         """Seconds of an optimizer's update of a parameter."""
         return updates.seconds(parameter, self)
 
-    def known_or(self, signature: str, measure: Callable[[], tuple[float, int]]) -> tuple[float, int]:
+    def held(self, kernel: Kernel) -> int:
+        """Bytes that a kernel's results hold. They may be more than their sizes say: `mse_loss` answers a
+        number in a storage of many."""
+        held: int = 0 if COST in kernel.node.meta else self._known(kernel)[2]
+        return held
+
+    def _known(self, kernel: Kernel) -> tuple[Any, ...]:
+        return self.known_or(describe(kernel.node), lambda: self._measure(kernel.node))
+
+    def known_or(self, signature: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """What was measured before by that name, or is now."""
         if signature not in self.known:
             self.known[signature] = measure()
@@ -80,12 +92,12 @@ class Costs:
         except OSError:
             pass
 
-    def _measure(self, node: fx.Node) -> tuple[float, int]:
+    def _measure(self, node: fx.Node) -> tuple[float, int, int]:
         try:
             return measure(node)
         except Exception:  # What a kernel thinks of made-up inputs is its own affair.
-            moved = sum(int(tensor.nbytes) for other in (node, *node.all_input_nodes) for tensor in tensors(other))
-            return moved / 2e9 + 1e-6, 0
+            moved = sum(nbytes(tensor) for other in (node, *node.all_input_nodes) for tensor in tensors(other))
+            return moved / 2e9 + 1e-6, 0, 0
 
 
 def cache_folder() -> Path:
@@ -113,9 +125,9 @@ def is_node(value: Any) -> bool:
     return isinstance(value, fx.Node)
 
 
-def measure(node: fx.Node) -> tuple[float, int]:
-    """Runs a kernel on made-up tensors: the least seconds of some runs, and the bytes that it takes for a
-    while beside its results."""
+def measure(node: fx.Node) -> tuple[float, int, int]:
+    """Runs a kernel on made-up tensors: the least seconds of some runs, the bytes that it takes for a while
+    beside its results, and those of the results."""
 
     def make(leaf: Any) -> Any:
         if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -123,8 +135,11 @@ def measure(node: fx.Node) -> tuple[float, int]:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         sizes, strides = [int(size) for size in leaf.shape], [int(stride) for stride in leaf.stride()]
-        made = torch.empty_strided(sizes, strides, dtype=leaf.dtype, device=leaf.device)
-        made = made.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else made.zero_()
+        # What is expanded stands for many elements, and cannot be filled in itself.
+        count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides)) if 0 not in sizes else 0
+        stored = torch.empty(count, dtype=leaf.dtype, device=leaf.device)
+        stored = stored.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else stored.zero_()
+        made = stored.as_strided(sizes, strides)
         made = made.conj() if leaf.is_conj() else made
         return torch._neg_view(made) if leaf.is_neg() else made
 
@@ -142,4 +157,5 @@ def measure(node: fx.Node) -> tuple[float, int]:
         # Its results are held until they are counted.
         _, most, now = allocated(lambda: node.target(*args, **kwargs))  # type: ignore[operator]
     torch.set_rng_state(state)
-    return max(min(times), 1e-7), most - max(now, 0)
+    now = max(now, 0)
+    return max(min(times), 1e-7), most - now, now

@@ -40,9 +40,12 @@ class Section:
         name.meta = dict(like.meta)
         return name
 
-    def get(self, node: fx.Node) -> fx.Node:
+    def get(self, node: fx.Node) -> Any:
         """What stands for a node, whose storage is there: itself, or a view made now."""
         node = self.joint.same.get(node, node)
+        if isinstance(node.meta.get("val"), torch.SymInt) and any(map(tensors, node.all_input_nodes)):
+            # A size of what may be gone. As a plan is for sizes as they are, it is a number.
+            return int(node.meta["val"])
         storage = self.joint.of.get(node)
         if storage is None:
             found = tensors(node)
@@ -53,6 +56,12 @@ class Section:
             names[node] = self.put(node, self.graph.node_copy(node, self.get))
         return names[node]
 
+    def overwrite(self, storage: int) -> None:
+        """Says of what the forward saved that this overwrites it."""
+        name = self.present[storage].get(self.joint.storages[storage].first)
+        if name is not None and name.op == "placeholder":
+            name.meta["highwater_overwritten"] = True
+
     def run(self, kernel: Kernel, in_place: bool) -> None:
         node, target = kernel.node, call(kernel.node)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.get)
@@ -60,6 +69,9 @@ class Section:
             if kernel.in_place.out:
                 kwargs = {**kwargs, kernel.in_place.out: args[0]}
             made = self.graph.call_function(kernel.in_place.target, args, kwargs)
+            if kernel.outputs[0] in self.joint.given_by_forward:
+                # It may be a view, and who called could not write to it.
+                made = self.graph.call_function(torch.ops.aten.detach.default, (made,))
         elif node in self._replayed:
             made = self._run_random(node, args, kwargs)
         else:
@@ -123,6 +135,8 @@ def emit(joint: JointGraph, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]
             section = backward
         taken = kernel.inputs[kernel.in_place.input] if kernel.in_place else None
         in_place = taken is not None and step.offsets[0] is not None and places.get(taken) == step.offsets[0]
+        if taken is not None and in_place:
+            section.overwrite(taken)
         section.run(kernel, in_place)
         places |= {storage: at for storage, at in zip(kernel.outputs, step.offsets) if at is not None}
         if taken is not None and in_place:

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
-# Overloads whose result may be the very tensor that they read element by element: the operation, the
-# overload, and the name of what it writes to.
+# Overloads that write over the tensor that they read element by element, where they are not those of the
+# same name with `_`: the operation, the overload, and the name of what it writes to.
 OUT = {
     aten.threshold_backward.default: (aten.threshold_backward.grad_input, "grad_input"),
     aten.tanh_backward.default: (aten.tanh_backward.grad_input, "grad_input"),
     aten.sigmoid_backward.default: (aten.sigmoid_backward.grad_input, "grad_input"),
     aten.gelu_backward.default: (aten.gelu_backward.grad_input, "grad_input"),
     aten.silu_backward.default: (aten.silu_backward.grad_input, "grad_input"),
+    # `mul_.Scalar` rounds the number to bfloat16 before it multiplies, which `mul.Scalar` does not.
+    aten.mul.Scalar: (aten.mul_.Tensor, None),
 }
 
 

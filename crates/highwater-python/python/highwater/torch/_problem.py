@@ -32,6 +32,10 @@ def pose(joint: JointGraph, costs: Prices) -> Problem:
     small = 2 * state_bytes()
     random = [kernel.outputs for kernel in joint.kernels if kernel.random]
     drawn_small = {i for made in random if sum(joint.storages[i].bytes for i in made) <= small for i in made}
+    for kernel in joint.kernels:
+        if kernel.outputs:
+            more = costs.held(kernel) - sum(joint.storages[i].bytes for i in kernel.outputs)
+            joint.storages[kernel.outputs[0]].bytes += max(0, more)
     for i, storage in enumerate(joint.storages):
         if storage.external:
             problem.add_value(storage.bytes, home="external")
