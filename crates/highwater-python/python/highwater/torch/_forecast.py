@@ -15,7 +15,7 @@ from torch._dynamo.exc import ShortenTraceback, Unsupported
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from ._choices import Choice, Choices, line_of, module_of, operation_of, shortened
+from ._choices import Choice, Choices, line_of, module_of, operation_of, shortened, where
 from ._graph import Kernel, storage_key
 from ._memory import MOST, parse, show
 from ._roofline import DEVICES, Rates, Roofline
@@ -66,8 +66,8 @@ class Forecast:
     kept_seconds: float
     floor_bytes: int
     """The least memory that a plan was found for."""
-    floor_module: str
-    """Whose computation needs the most then."""
+    floor_at: str
+    """What needs the most then: the operation, its module, and its line."""
     parameter_bytes: int
     state_bytes: int
     """The optimizer's."""
@@ -172,7 +172,7 @@ def plan(
         kept_bytes=found.given + found.fastest.needed,
         kept_seconds=found.fastest.plan.seconds,
         floor_bytes=found.floor_bytes,
-        floor_module=by_layer(module_of(found.joint.kernels[node].node)) if (node := found.family.floor.node) is not None else "",
+        floor_at="" if found.family.floor.node is None else where(found.joint.kernels[found.family.floor.node].node),
         parameter_bytes=size_of(fake.parameters()),
         state_bytes=step._updates.state_bytes() if optimizer is not None else 0,
         buffer_bytes=size_of(fake.buffers()),
@@ -354,7 +354,7 @@ def words(told: Forecast) -> list[str]:
     ]
     lines = [f"A training step on {told.device}, batch {told.batch}, by a roofline of the device:"]
     lines += [f"  {show(told.kept_bytes):>10}  with everything kept, {told.kept_seconds:.3g} s"]
-    lines += [f"  {show(told.floor_bytes):>10}  at least" + (f": {told.floor_module} needs it" if told.floor_module else "")]
+    lines += [f"  {show(told.floor_bytes):>10}  at least" + (f", for {told.floor_at}" if told.floor_at else "")]
     if told.memory_bytes is not None:
         amount = show(told.memory_bytes, told.floor_bytes)
         if told.seconds is None:
