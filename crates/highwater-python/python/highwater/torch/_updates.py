@@ -121,7 +121,7 @@ class Updates:
         group = self.optimizer.param_groups[0]
         ways = {key: value for key, value in group.items() if value is None or isinstance(value, bool) or key == "momentum"}
         name = f"{type(self.optimizer).__name__}.step {ways} {parameter.device.type} {parameter.dtype} {count}"
-        seconds, _ = costs.known_or(name, measured)
+        seconds: float = costs.known_or(name, measured)[0]
         return seconds * max(1.0, parameter.numel() / max(count, 1))
 
 
