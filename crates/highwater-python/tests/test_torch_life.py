@@ -135,6 +135,31 @@ def test_evaluation_without_gradients() -> None:
     check(mlp, program)
 
 
+def test_what_wants_no_gradients_is_bounded_too() -> None:
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4)), nn.Linear(256, 4096)).eval()
+    backend = highwater.torch.backend("1GiB")
+    x = torch.randn(512, 256)
+    with torch.no_grad():
+        torch.compile(model, backend=backend)(x)
+        (report,) = backend.reports
+        # The last layer's answer, and what it reads.
+        assert report.live_bytes - report.given_bytes == 4 * 512 * (4096 + 256)
+        torch._dynamo.reset()
+        with pytest.raises(highwater.torch.OverBudget):
+            torch.compile(model, backend=highwater.torch.backend("8MiB"))(x)
+        model.register_buffer("seen", torch.zeros(4096))
+
+        def counting(x: Tensor) -> Tensor:
+            y = model(x)
+            model.seen.add_(y.mean(0))
+            return y * model.seen
+
+        expected = counting(x), model.seen.clone()
+        model.seen.zero_()
+        assert torch.equal(torch.compile(counting, backend=backend)(x), expected[0])
+        assert torch.equal(model.seen, expected[1])
+
+
 @pytest.mark.parametrize("dynamic", [False, None, True])
 def test_shapes_that_change(dynamic: bool | None) -> None:
     def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
@@ -143,6 +168,24 @@ def test_shapes_that_change(dynamic: bool | None) -> None:
         return []
 
     check(mlp, program, dynamic)
+
+
+def test_each_size_has_a_plan_of_its_own() -> None:
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+    backend = highwater.torch.backend("1GiB")
+    call = torch.compile(model, backend=backend)
+    for rows in (8, 16, 500, 100, 500, 16):
+        inputs = torch.randn(rows, 64)
+        call(inputs).sum().backward()
+        model.zero_grad()
+    told = [report.live_bytes - report.given_bytes for report in backend.reports]
+    assert len(told) == 4 and told[2] > 4 * told[1]
+    torch._dynamo.reset()
+    call = torch.compile(model, backend=highwater.torch.backend(backend.reports[1].live_bytes))
+    for rows in (8, 16):
+        call(torch.randn(rows, 64))
+    with pytest.raises(highwater.torch.OverBudget):
+        call(torch.randn(2000, 64))
 
 
 class NextToken(nn.Module):

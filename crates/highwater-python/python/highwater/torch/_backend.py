@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 
@@ -17,6 +18,7 @@ from ._emit import emit
 from ._graph import JointGraph
 from ._like_eager import like_eager
 from ._memory import parse
+from ._sizes import for_each_size
 
 
 class Backend:
@@ -28,7 +30,10 @@ class Backend:
         """One for each graph that was planned, in order."""
         self._costs = Costs()
         self._compile = aot_autograd(
-            fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=self._partition
+            fw_compiler=compile_graph,
+            bw_compiler=compile_graph,
+            inference_compiler=self._infer,
+            partition_fn=self._partition,
         )
 
     # `torch.compile` calls it at once: there may be no graph to call the backend with.
@@ -36,6 +41,8 @@ class Backend:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         refuse_cuts()
+        if any(isinstance(value, (int, torch.SymInt)) for value in inputs):
+            return for_each_size(module, self._compile)
         compiled: Callable[..., Any] = self._compile(module, inputs)
         return compiled
 
@@ -43,8 +50,16 @@ class Backend:
         self, module: fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int, **kwargs: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Plans a joint graph, and cuts it in two where the plan goes from forward to backward."""
+        return self._planned(module, num_fwd_outputs)
+
+    def _infer(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        """Plans a graph that nobody wants gradients of."""
+        outputs: Any = module.graph.output_node().args[0]
+        return boxed(self._planned(module, len(outputs))[0])
+
+    def _planned(self, module: fx.GraphModule, outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         like_eager(module.graph)
-        joint = JointGraph(module, num_fwd_outputs)
+        joint = JointGraph(module, outputs)
         choices = Choices(joint, self._costs)
         choice = choices.at(self.memory)
         self.reports.append(choices.report(self.memory, choice))

@@ -14,7 +14,7 @@ from torch._prims import rng_prims
 
 from highwater import Instruction, Plan
 
-from ._graph import JointGraph, Kernel, tensors
+from ._graph import JointGraph, Kernel, is_tangent, tensors
 
 Names = dict[fx.Node, fx.Node]
 """Nodes of the joint graph, and what stands for them in a graph that is written."""
@@ -119,7 +119,7 @@ def emit(joint: JointGraph, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]
     """The forward's and the backward's module of a plan."""
     replayed = replays(joint, plan)
     forward, backward = Section(joint, replayed), Section(joint, replayed)
-    _enter(joint, forward, "primals")
+    _enter(joint, forward, lambda node: not is_tangent(node))
     section = forward
     entered: Names = {}
     places: dict[int, int] = {}
@@ -147,10 +147,10 @@ def emit(joint: JointGraph, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]
     return _finish(joint, forward, backward, entered)
 
 
-def _enter(joint: JointGraph, section: Section, prefix: str) -> None:
+def _enter(joint: JointGraph, section: Section, wanted: Callable[[fx.Node], bool]) -> None:
     """The graph's inputs of a kind, and what it holds as attributes."""
     for node in joint.module.graph.nodes:
-        if node.op == "placeholder" and node.name.startswith(prefix) or node.op == "get_attr" and prefix == "primals":
+        if node.op in ("placeholder", "get_attr") and wanted(node):
             _input(joint, section, node)
 
 
@@ -185,7 +185,7 @@ def _cross(joint: JointGraph, forward: Section, backward: Section) -> Names:
         made = backward.graph.placeholder(f"rng_state_{node.name}")
         backward.states[node] = backward.put(state, made)
         entered[made] = state
-    _enter(joint, backward, "tangents")
+    _enter(joint, backward, is_tangent)
     return entered
 
 

@@ -75,6 +75,11 @@ def nbytes(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().nbytes())
 
 
+def is_tangent(node: fx.Node) -> bool:
+    """Whether a node is a gradient that comes in."""
+    return node.op == "placeholder" and node.name.startswith("tangents")
+
+
 def is_random(node: fx.Node) -> bool:
     target = node.target
     return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
@@ -141,7 +146,7 @@ class JointGraph:
         if node.op == "output":
             return
         if node.op in ("placeholder", "get_attr"):
-            if node.name.startswith("tangents"):
+            if is_tangent(node):
                 self.backward.add(node)
             for tensor in tensors(node):
                 self.of[node] = self._storage(tensor, node, external=True)
