@@ -113,6 +113,25 @@ def test_autocast() -> None:
     check(mlp, program)
 
 
+def test_the_backward_is_outside_of_autocast() -> None:
+    def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = call(torch.randn(2, 8, 16)).float().square().mean()
+        loss.backward()
+        return [loss.detach()]
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(16, 48)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).chunk(3, -1)
+            return F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+
+    check(Attention, program)
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_dropout_rounds_as_eager_does(half: bool) -> None:
     def program(model: nn.Module, call: Callable[..., Tensor]) -> list[Tensor]:

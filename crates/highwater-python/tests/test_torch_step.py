@@ -91,6 +91,7 @@ MAKES: dict[str, Make] = {
         ("mlp", "momentum", 1, 0.5, False, True),
         ("gpt", "adamw", 1, None, False, False),
         ("gpt", "groups", 2, 0.1, False, False),
+        ("gpt", "adamw", 1, None, False, True),
         ("unet", "momentum", 2, None, False, True),
     ],
 )

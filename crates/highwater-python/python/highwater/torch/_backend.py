@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from ._costs import Costs
 from ._distributed import refuse_cuts
 from ._emit import emit
 from ._graph import JointGraph
-from ._like_eager import like_eager
+from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
 from ._sizes import for_each_size
 
@@ -29,12 +30,13 @@ class Backend:
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
         self._costs = Costs()
-        self._compile = aot_autograd(
+        compile = aot_autograd(
             fw_compiler=compile_graph,
             bw_compiler=compile_graph,
             inference_compiler=self._infer,
             partition_fn=self._partition,
         )
+        self._compile = functools.partial(traced_like_eager, compile)
 
     # `torch.compile` calls it at once: there may be no graph to call the backend with.
     _dynamo_backend_init = staticmethod(refuse_cuts)
@@ -43,8 +45,7 @@ class Backend:
         refuse_cuts()
         if any(isinstance(value, (int, torch.SymInt)) for value in inputs):
             return for_each_size(module, self._compile)
-        compiled: Callable[..., Any] = self._compile(module, inputs)
-        return compiled
+        return self._compile(module, inputs)
 
     def _partition(
         self, module: fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int, **kwargs: Any

@@ -47,12 +47,15 @@ class Costs:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or cache_folder() / f"kernels-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
-        self.known: dict[str, tuple[Any, ...]] = {}
+        self.known = self._kept()
         self._measured = 0
+
+    def _kept(self) -> dict[str, tuple[Any, ...]]:
+        """What was measured in other runs."""
         try:
-            self.known = {key: tuple(value) for key, value in json.loads(self.path.read_text()).items()}
+            return {key: tuple(value) for key, value in json.loads(self.path.read_text()).items()}
         except (OSError, ValueError):
-            pass
+            return {}
 
     def of(self, kernel: Kernel) -> tuple[float, int]:
         """Seconds and scratch bytes of a kernel."""
@@ -83,6 +86,8 @@ class Costs:
         """Keeps what was measured; where the cache cannot be written, for this process alone."""
         if not self._measured:
             return
+        # Other processes may have measured as well: what is kept is kept, so that floors stay where they are.
+        self.known |= self._kept()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:

@@ -1,5 +1,6 @@
 """Has a joint graph compute what eager PyTorch does, where AOTAutograd traces something else.
 
+A backward is called outside of `torch.autocast`; AOTAutograd traces it as if it was called where the forward is.
 On CPUs eager dropout multiplies by a mask that was divided by 1 - p, rounded to the tensor's dtype; its trace
 is `native_dropout`, which multiplies by 1 / (1 - p).
 """
@@ -8,13 +9,22 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
+import torch._functorch.config
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
+
+
+def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """What AOTAutograd makes of a graph."""
+    with torch._functorch.config.patch(backward_pass_autocast="off"):
+        compiled: Callable[..., Any] = compile(module, inputs)
+        return compiled
 
 
 def like_eager(graph: fx.Graph) -> None:

@@ -17,7 +17,7 @@ from ._choices import Choices, Report
 from ._costs import Costs, Prices
 from ._emit import emit
 from ._graph import COST, HELD, WRITES, JointGraph, storage_key, tensors
-from ._like_eager import like_eager
+from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
 from ._updates import Updates
 
@@ -171,8 +171,7 @@ class Whole:
             return self._partition(joint, inputs, num_fwd_outputs)
 
         compile = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)
-        compiled: Callable[..., Any] = compile(module, inputs)
-        return compiled
+        return traced_like_eager(compile, module, inputs)
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         step = self.step
