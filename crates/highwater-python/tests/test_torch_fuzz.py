@@ -2,7 +2,7 @@
 floor and in between, and no more memory than was told.
 
 ``python tests/test_torch_fuzz.py --programs 2000 --processes 2`` tries many, ``--first 17 --programs 1`` one
-of them again. What PyTorch's own ``aot_eager`` (but for how dropout rounds) answers differently from
+of them again. What PyTorch's own ``aot_eager`` (but for what `_like_eager` mends) answers differently from
 eager PyTorch is counted apart: there, ours must answer what ``aot_eager`` does.
 """
 
@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from highwater.torch._allocated import allocated
 from highwater.torch._costs import Costs
-from highwater.torch._like_eager import like_eager
+from highwater.torch._like_eager import like_eager, traced_like_eager
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
@@ -386,7 +386,7 @@ class Ways:
     def _compile(self, name: str, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         self.compiling = name
         if name == "aot_eager":
-            call = aot_eager(module, inputs)
+            call = traced_like_eager(aot_eager, module, inputs)
         else:
             backend = highwater.torch.backend(self._memory(name))
             backend._costs = DrawnCosts(self.seed)

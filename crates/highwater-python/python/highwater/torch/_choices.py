@@ -6,11 +6,12 @@ import operator
 import os
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import highwater
 import torch
-from highwater import Family, Floor, Plan
+from highwater import Family, Floor, Instruction, Plan
 from torch import fx
 from torch._dynamo.exc import ShortenTraceback
 
@@ -54,18 +55,35 @@ class Report:
     """What it took to plan."""
 
 
+# Reading and setting a generator's state takes some more of them for a while.
+STATES_AT_WORK = 6
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A plan, and what its replays of random kernels take beside it."""
+    """A plan, and what PyTorch needs to carry it out."""
 
     plan: Plan
-    states: int
-    """Bytes of the generator's states that are kept for them."""
+    needed: int
+    """Bytes alive at most, beside what is given."""
 
-    @property
-    def needed(self) -> int:
-        """Bytes that it has alive at most, beside what is given."""
-        return self.plan.live_bytes + self.states
+    @staticmethod
+    def of(joint: JointGraph, plan: Plan) -> Choice:
+        count = len(replays(joint, plan))
+        states = (count + STATES_AT_WORK) * state_bytes() if count else 0
+        return Choice(plan, max([plan.live_bytes, *made_twice(joint, plan)]) + states)
+
+
+def made_twice(joint: JointGraph, plan: Plan) -> Iterator[int]:
+    """Bytes alive while kernels run for one of their results, others of which are still there: the plan fills
+    those where they are, and PyTorch makes them once more, for a while."""
+    for at, step in enumerate(plan.instructions):
+        if isinstance(step, Instruction.Run):
+            outputs = joint.kernels[step.node].outputs
+            again = sum(joint.storages[i].bytes for i, offset in zip(outputs, step.offsets) if offset is None)
+            if again:
+                held = plan.holders(at)
+                yield again + held.scratch_bytes + sum(size for _, size in held.values)
 
 
 class Choices:
@@ -77,10 +95,9 @@ class Choices:
         self.joint, self._costs, self._outside = joint, costs, outside
         self.given = outside + sum(storage.bytes for storage in joint.storages if storage.external)
         self.family = Family(pose(joint, costs), arena=False)
-        # Keeping all replays nothing, and needs no states.
+        # Keeping all makes nothing again, and needs nothing for that.
         self.fastest = self._of(MOST)
         self._least = min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed)
-        self._states = sum(kernel.random for kernel in joint.kernels) * state_bytes()
         self._seconds = time.perf_counter() - start
 
     @property
@@ -93,19 +110,19 @@ class Choices:
         return Choices(joint, self._costs, self._outside)
 
     def _of(self, room: int) -> Choice:
-        plan = self.family.choose(room)
-        return Choice(plan, len(replays(self.joint, plan)) * state_bytes())
+        return Choice.of(self.joint, self.family.choose(room))
 
     def at(self, memory: int) -> Choice:
-        """The fastest plan that was found to fit, with the states that its replays need. Raises `OverBudget`."""
-        budget = memory - self.given
+        """The fastest plan that was found to fit. Raises `OverBudget`."""
+        room = budget = memory - self.given
         if budget < self._least.needed:
             raise OverBudget(self._refusal(memory), memory, self.family.floor)
-        for room in (budget, budget - self._states):
-            if room >= self.family.floor.bytes:
-                choice = self._of(room)
-                if choice.needed <= budget:
-                    return choice
+        while room >= self.family.floor.bytes:
+            choice = self._of(room)
+            if choice.needed <= budget:
+                return choice
+            # Less for the plan, by what PyTorch needs beside it, or the next smaller one.
+            room = min(room - (choice.needed - budget), choice.plan.live_bytes - 1)
         return self._least
 
     def report(self, memory: int, choice: Choice) -> Report:
