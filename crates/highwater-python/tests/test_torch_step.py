@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -187,6 +188,37 @@ def test_what_a_step_refuses() -> None:
     with pytest.raises(ValueError, match=r"shape \(16, 4\): it has to be one number"):
         highwater.torch.step(model, None, every, memory="1GiB")(data[0])
     step(every)
+
+
+class Talking(nn.Module):
+    """Answers as Hugging Face's models do, and logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        logger.warning("%s classes", 4)
+        logits = self.layer(x)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+logger = logging.getLogger(__name__)
+
+
+def test_models_that_log_and_answer_their_loss() -> None:
+    model = Talking()
+    twin = copy.deepcopy(model)
+    data = {"x": torch.randn(16, 8), "labels": torch.randint(0, 4, (16,))}
+    # A learning rate may be a tensor.
+    step = highwater.torch.step(model, None, optim.AdamW(model.parameters(), lr=torch.tensor(0.1)), memory="1GiB")
+    loss = step(**data)
+    expected = twin(**data)["loss"]
+    expected.backward()
+    optim.AdamW(twin.parameters(), lr=torch.tensor(0.1)).step()
+    assert torch.equal(loss, expected)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    assert highwater.torch.plan(model, data, optimizer=optim.AdamW).parameter_bytes == 4 * (32 + 4)
 
 
 class Doubling(optim.SGD):

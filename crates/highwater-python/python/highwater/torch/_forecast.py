@@ -19,7 +19,7 @@ from ._choices import Choice, Choices, line_of, module_of, operation_of, shorten
 from ._graph import Kernel, storage_key
 from ._memory import MOST, parse, show
 from ._roofline import DEVICES, Rates, Roofline
-from ._step import Phase, Step, Whole
+from ._step import Phase, Step, Whole, without_logs
 
 # How many rows of a table are shown.
 ROWS = 8
@@ -189,7 +189,8 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
     asked = Asked(step, phase)
     torch._dynamo.reset()
     try:
-        torch.compile(step._loss(), backend=asked, fullgraph=True, dynamic=False)(*args, **kwargs)
+        with without_logs():
+            torch.compile(step._loss(), backend=asked, fullgraph=True, dynamic=False)(*args, **kwargs)
     except Enough:
         return asked.found
     except Unsupported as broken:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ContextManager
 
 import torch
 from torch import Tensor, fx, nn, optim
@@ -104,7 +105,7 @@ class Step:
         self._check(phase)
         if phase not in self._compiled:
             self._compiled[phase] = torch.compile(self._loss(), backend=Whole(self, phase), fullgraph=True, dynamic=False)
-        with torch._dynamo.config.patch(recompile_limit=SIZES, accumulated_recompile_limit=SIZES * 4):
+        with torch._dynamo.config.patch(recompile_limit=SIZES, accumulated_recompile_limit=SIZES * 4), without_logs():
             loss = self._compiled[phase](*args, **kwargs)
         if loss.numel() != 1:
             raise ValueError(f"the loss has the shape {tuple(loss.shape)}: it has to be one number; is a loss_fn missing?")
@@ -251,6 +252,14 @@ def own(graph: fx.Graph, received: list[tuple[nn.Parameter, fx.Node, fx.Node]]) 
     return answer
 
 
+def without_logs() -> ContextManager[None]:
+    """What a model logs is no reason to cut its graph, and is left out."""
+    names = ("debug", "info", "warning", "error", "log", "warning_once", "info_once", "warning_advice")
+    logs = {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}
+    ignored = torch._dynamo.config.ignore_logging_functions | logs
+    return torch._dynamo.config.patch(ignore_logging_functions=ignored)  # type: ignore[no-any-return]
+
+
 def loss_of(answer: Any) -> Tensor:
     """The loss that a model answers: alone, by that name, or first."""
     if isinstance(answer, Tensor):
@@ -288,6 +297,6 @@ def step(
     `update` are called where they belong), nor with optimizers beyond those of `torch.optim`, or with hooks.
 
     Call it within `torch.autocast` for mixed precision; call `scheduler.step()` after it, as usual. Sizes of
-    inputs that have not been seen are planned anew. Raises `OverBudget` before anything has run.
+    inputs that have not been seen are planned anew. What the model logs is left out. Raises `OverBudget` before anything has run.
     """
     return Step(model, loss_fn, optimizer, memory, gradient_accumulation_steps, max_grad_norm, scaler)

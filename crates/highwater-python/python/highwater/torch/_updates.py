@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ._costs import Costs
 
@@ -85,17 +85,20 @@ class Updates:
                 self._needs[key] = state, live.most - live.now
         return self._needs[key]
 
-    def _twin(self, *like: Tensor) -> optim.Optimizer:
-        """An optimizer of the same kind and settings, of made-up parameters with gradients."""
-        group = self.optimizer.param_groups[0]
-        parameters = [Parameter(tensor) for tensor in like]
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        settings = {key: value for key, value in group.items() if key not in ("params", "param_names", "initial_lr")}
+    def _twin(self, like: Tensor) -> optim.Optimizer:
+        """An optimizer of the same kind and settings, of a made-up parameter with a gradient."""
+        parameter = Parameter(like)
+        parameter.grad = torch.zeros_like(parameter)
         kind: Any = type(self.optimizer)
-        twin = kind(parameters)
-        twin.param_groups[0].update(settings)
-        return twin  # type: ignore[no-any-return]
+        twin: optim.Optimizer = kind([parameter])
+        twin.param_groups[0].update(self._settings())
+        return twin
+
+    def _settings(self) -> dict[str, Any]:
+        """The first group's, with numbers for tensors (a learning rate may be one)."""
+        settings = {key: value for key, value in self.optimizer.param_groups[0].items() if key not in ("params", "param_names", "initial_lr")}
+        with _disable_current_modes():
+            return {key: value.item() if isinstance(value, Tensor) else value for key, value in settings.items()}
 
     def state_bytes(self) -> int:
         """Bytes of all states, once each parameter has had an update."""
