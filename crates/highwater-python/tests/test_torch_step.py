@@ -190,6 +190,56 @@ def test_what_a_step_refuses() -> None:
     step(every)
 
 
+class Sparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 4, sparse=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table(ids).square().mean()
+
+
+class Chosen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[x.sum(1) > 0].square().mean()
+
+
+def test_graphs_that_cannot_be_planned() -> None:
+    for model, inputs, words in [
+        (Sparse(), torch.randint(0, 10, (8,)), "in table at .*sparse result"),
+        (Chosen(), torch.randn(8, 4), r"test_torch_step\.py:\d+ has a result whose size depends on data"),
+    ]:
+        torch._dynamo.reset()
+        step = highwater.torch.step(model, None, optim.SGD(model.parameters(), 0.1), memory="1GiB")
+        with pytest.raises(highwater.torch.CannotPlan, match=words):
+            step(inputs)
+
+
+class Halves(nn.Module):
+    """Two parameters that are views of one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = torch.randn(32)
+        self.a, self.b = nn.Parameter(whole[:16].view(4, 4)), nn.Parameter(whole[16:].view(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x @ self.a).tanh() @ self.b).square().mean()
+
+
+def test_parameters_that_share_bytes() -> None:
+    model = Halves()
+    twin, x = copy.deepcopy(model), torch.randn(8, 4)
+    highwater.torch.step(model, None, optim.AdamW(model.parameters()), memory="1GiB")(x)
+    twin(x).backward()
+    optim.AdamW(twin.parameters()).step()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+
+
 class Talking(nn.Module):
     """Answers as Hugging Face's models do, and logs."""
 

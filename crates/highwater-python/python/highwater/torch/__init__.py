@@ -12,9 +12,11 @@ from ._choices import OverBudget, Report
 from ._forecast import Forecast, GraphBreak, plan
 from ._roofline import Rates
 from ._step import Step, step
+from ._where import CannotPlan
 
 __all__ = [
     "Backend",
+    "CannotPlan",
     "Forecast",
     "GraphBreak",
     "OverBudget",

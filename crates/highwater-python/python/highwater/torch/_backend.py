@@ -16,7 +16,7 @@ from ._choices import Choices, Report
 from ._costs import Costs
 from ._distributed import refuse_cuts
 from ._emit import emit
-from ._graph import JointGraph
+from ._graph import JointGraph, refuse_sparse
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
 from ._sizes import for_each_size
@@ -59,6 +59,7 @@ class Backend:
         return boxed(self._planned(module, len(outputs))[0])
 
     def _planned(self, module: fx.GraphModule, outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
+        refuse_sparse(module.graph)
         like_eager(module.graph)
         joint = JointGraph(module, outputs)
         choices = Choices(joint, self._costs)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-import os
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import highwater
-import torch
 from highwater import Family, Floor, Instruction, Plan
-from torch import fx
 from torch._dynamo.exc import ShortenTraceback
 
 from ._costs import Prices
@@ -20,6 +15,7 @@ from ._emit import replays
 from ._graph import JointGraph
 from ._memory import MOST, show
 from ._problem import pose, state_bytes
+from ._where import where
 
 
 class OverBudget(highwater.OverBudget, ShortenTraceback):
@@ -150,36 +146,3 @@ class Choices:
             storage, size = floor.holders[0]
             words.append(f"of which {show(size)} are the result of {where(joint.storages[storage].first)}")
         return "; ".join(words) + ". State more memory, or take a smaller batch."
-
-
-def where(node: fx.Node) -> str:
-    """A node for people: the operation, its module, and the line of the user's code."""
-    words = [operation_of(node)] + ([f"in {module}"] if (module := module_of(node)) else [])
-    return " ".join(words + ([f"at {shortened(line)}"] if (line := line_of(node)) else []))
-
-
-def operation_of(node: fx.Node) -> str:
-    """The operation that a node is, or takes an item of."""
-    if node.target is operator.getitem:
-        return operation_of(node.args[0])  # type: ignore[arg-type]
-    # An operation of PyTorch's has a name without its namespace.
-    return str(node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "__name__", node.target))
-
-
-def module_of(node: fx.Node) -> str:
-    """The path of the module that a node is of, "" outside of all."""
-    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    path = next((path for path, _ in reversed(modules.values())), "")
-    return re.sub(r"^L\['\w+'\]\.?|_modules\.", "", path)
-
-
-def line_of(node: fx.Node) -> str:
-    """The file and line of the user's code that a node comes of, "" if that is not known."""
-    frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
-    ours = [f"{file}:{line}" for file, line in frames if "/torch/" not in file]
-    return ours[-1] if ours else ""
-
-
-def shortened(line: str) -> str:
-    """Without the folder that packages are installed in, or that the program runs in."""
-    return line.rpartition("/site-packages/")[2].removeprefix(f"{os.getcwd()}/")

@@ -15,11 +15,12 @@ from torch._dynamo.exc import ShortenTraceback, Unsupported
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from ._choices import Choice, Choices, line_of, module_of, operation_of, shortened, where
+from ._choices import Choice, Choices
 from ._graph import Kernel, storage_key
 from ._memory import MOST, parse, show
 from ._roofline import DEVICES, Rates, Roofline
 from ._step import Phase, Step, Whole, without_logs
+from ._where import line_of, module_of, operation_of, shortened, where
 
 # How many rows of a table are shown.
 ROWS = 8

@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from ._in_place import InPlace, find_in_place
+from ._where import CannotPlan, where
 
 COPY = torch.ops.aten.copy_.default
 
@@ -51,6 +53,13 @@ class Kernel:
 def tensors(node: fx.Node) -> list[torch.Tensor]:
     """The tensors that a node results in."""
     return [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
+
+
+def refuse_sparse(graph: fx.Graph) -> None:
+    """Sparse tensors have no storage that could be planned."""
+    for node in graph.nodes:
+        if any(leaf.layout is not torch.strided for leaf in tensors(node)):
+            raise CannotPlan(f"{where(node)} has a sparse result: sparse tensors and gradients cannot be planned")
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -186,8 +195,12 @@ class JointGraph:
     def _storage(self, tensor: torch.Tensor, node: fx.Node, *, external: bool) -> int:
         key = storage_key(tensor)
         if key not in self._ids:
+            try:
+                size = nbytes(tensor)
+            except GuardOnDataDependentSymNode:
+                raise CannotPlan(f"{where(node)} has a result whose size depends on data: a plan is for sizes that are known") from None
             self._ids[key] = len(self.storages)
-            self.storages.append(Storage(nbytes(tensor), node, external))
+            self.storages.append(Storage(size, node, external))
         return self._ids[key]
 
     def _copies(self) -> list[fx.Node]:

@@ -60,7 +60,7 @@ def pose(joint: JointGraph, costs: Prices) -> Problem:
             scratch_bytes=scratch,
             in_place=[(kernel.in_place.input, 0)] if kernel.in_place else [],
             reads=[(storage, 0) for storage in kernel.inputs if storage in cells],
-            writes=[(storage, 0) for storage in kernel.writes],
+            writes=[(storage, 0) for storage in sorted(set(kernel.writes))],
             effect="once" if kernel.once else "repeatable",
         )
     costs.save()

@@ -17,7 +17,7 @@ from ._backend import compile_graph
 from ._choices import Choices, Report
 from ._costs import Costs, Prices
 from ._emit import emit
-from ._graph import COST, HELD, WRITES, JointGraph, storage_key, tensors
+from ._graph import COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
 from ._updates import Updates
@@ -93,9 +93,13 @@ class Step:
         self._known: list[int] = []
         if isinstance(model, nn.parallel.DistributedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters()):
             raise TypeError("a step is for one process: for DistributedDataParallel use highwater.torch.backend")
+        if isinstance(optimizer, optim.LBFGS):
+            raise TypeError("LBFGS computes losses of its own, again and again: for that use highwater.torch.backend")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """The loss of a micro-batch, whose gradients are added up, or used for an update and let go of."""
+        if self.loss_fn is not None and len(args) < 2 and not kwargs:
+            raise TypeError("a step with a loss_fn wants inputs, and the target last: step(inputs, target)")
         phase = Phase(self._micro == 0, self._micro == self.gradient_accumulation_steps - 1)
         parameters = list(self.model.parameters())
         if [id(parameter) for parameter in parameters] != self._known:
@@ -156,7 +160,10 @@ class Step:
     @property
     def waits(self) -> bool:
         """Whether updates wait until all gradients are there."""
-        return self.max_grad_norm is not None or self.scaler is not None or not self._updates.one_by_one
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        # Views of one tensor are written as one.
+        shared = len({storage_key(parameter) for parameter in parameters}) < len(parameters)
+        return self.max_grad_norm is not None or self.scaler is not None or shared or not self._updates.one_by_one
 
 
 class Whole:
@@ -188,6 +195,7 @@ class Whole:
 
     def choices(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, phase: Phase) -> Choices:
         """The plans of a joint graph with its updates."""
+        refuse_sparse(module.graph)
         like_eager(module.graph)
         received = add_updates(module, inputs, outputs, self.step, phase)
         joint = JointGraph(module, outputs)

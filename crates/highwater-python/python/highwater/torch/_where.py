@@ -1,0 +1,51 @@
+"""Where something is in the user's model, in words."""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+
+import torch
+from torch import fx
+from torch._dynamo.exc import ShortenTraceback
+
+
+class CannotPlan(ShortenTraceback, ValueError):
+    """A graph that no plan can be made for: says what in it, and where."""
+
+    def __init__(self, message: str) -> None:
+        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+
+
+def where(node: fx.Node) -> str:
+    """A node for people: the operation, its module, and the line of the user's code."""
+    words = [operation_of(node)] + ([f"in {module}"] if (module := module_of(node)) else [])
+    return " ".join(words + ([f"at {shortened(line)}"] if (line := line_of(node)) else []))
+
+
+def operation_of(node: fx.Node) -> str:
+    """The operation that a node is, or takes an item of."""
+    if node.target is operator.getitem:
+        return operation_of(node.args[0])  # type: ignore[arg-type]
+    # An operation of PyTorch's has a name without its namespace.
+    return str(node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "__name__", node.target))
+
+
+def module_of(node: fx.Node) -> str:
+    """The path of the module that a node is of, "" outside of all."""
+    modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    path = next((path for path, _ in reversed(modules.values())), "")
+    return re.sub(r"^L\['\w+'\]\.?|_modules\.", "", path)
+
+
+def line_of(node: fx.Node) -> str:
+    """The file and line of the user's code that a node comes of, "" if that is not known."""
+    frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+    ours = [f"{file}:{line}" for file, line in frames if "/torch/" not in file]
+    return ours[-1] if ours else ""
+
+
+def shortened(line: str) -> str:
+    """Without the folder that packages are installed in, or that the program runs in."""
+    return line.rpartition("/site-packages/")[2].removeprefix(f"{os.getcwd()}/")
