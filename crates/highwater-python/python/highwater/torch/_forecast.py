@@ -279,28 +279,12 @@ def rates_of(rates: str | Rates | None, device: torch.device) -> Rates:
 
 def like(model: nn.Module, device: torch.device, mode: FakeTensorMode) -> nn.Module:
     """A model of the same structure whose tensors have no bytes."""
-    already = any(hasattr(tensor, "fake_mode") for tensor in [*model.parameters(), *model.buffers()])
-    with mode:
-        if already:
-            # Tensors of another mode are no longer needed than for their sizes.
-            twin = copy.deepcopy(model.to("meta"))
-        else:
-            with FakeCopyMode(mode):
-                twin = copy.deepcopy(model)
-        known: dict[int, Tensor] = {}
-
-        def moved(tensor: Tensor) -> Tensor:
-            if id(tensor) not in known:
-                made = torch.empty_like(tensor, device=device, requires_grad=False)
-                known[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
-            return known[id(tensor)]
-
-        for module in twin.modules():
-            for table in (module._parameters, module._buffers):
-                for name, tensor in table.items():
-                    if tensor is not None:
-                        table[name] = moved(tensor)  # type: ignore[assignment]
-    return twin
+    with mode, FakeCopyMode(mode):
+        known: dict[int, Any] = {}
+        for tensor in [*model.parameters(), *model.buffers()]:
+            made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+            known[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+        return copy.deepcopy(model, known)
 
 
 def made(optimizer: Any, model: nn.Module) -> optim.Optimizer:
