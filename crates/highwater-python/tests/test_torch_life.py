@@ -320,23 +320,6 @@ def test_checkpoints_in_the_model() -> None:
     check(Checkpointed, one_step)
 
 
-class Broken(nn.Module):
-    """With a graph break between two layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x).tanh()
-        torch._dynamo.graph_break()
-        return self.second(x).sigmoid()
-
-
-def test_each_piece_between_graph_breaks_is_planned() -> None:
-    check(Broken, one_step)
-
-
 class Random(nn.Module):
     """Several ways to draw numbers."""
 

@@ -8,17 +8,21 @@ kernels run in that order: the numbers are those of eager PyTorch, bit for bit.
 from __future__ import annotations
 
 from ._backend import Backend, backend
+from ._calls import NothingPlanned
 from ._choices import OverBudget, Report
-from ._forecast import Forecast, GraphBreak, plan
+from ._forecast import Forecast, plan
+from ._pieces import AboveMemory, GraphBreak
 from ._roofline import Rates
 from ._step import Step, step
 from ._where import CannotPlan
 
 __all__ = [
+    "AboveMemory",
     "Backend",
     "CannotPlan",
     "Forecast",
     "GraphBreak",
+    "NothingPlanned",
     "OverBudget",
     "Rates",
     "Report",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, Literal
 
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 
 from ._boxed import boxed
+from ._calls import Call, around_calls
 from ._choices import Choices, Report
 from ._costs import Costs
 from ._distributed import refuse_cuts
@@ -19,78 +22,157 @@ from ._emit import emit
 from ._graph import JointGraph, refuse_sparse
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
+from ._pieces import Held, refuse_piece
 from ._sizes import for_each_size
+
+GraphBreaks = Literal["refuse", "separate"]
 
 
 class Backend:
     """A backend for `torch.compile` that keeps to an amount of memory. See `backend`."""
 
-    def __init__(self, memory: int | str) -> None:
+    def __init__(self, memory: int | str, graph_breaks: GraphBreaks = "refuse") -> None:
+        if graph_breaks not in ("refuse", "separate"):
+            raise ValueError(f'graph_breaks={graph_breaks!r}: "refuse", or "separate" for pieces that are planned one by one')
         self.memory = parse(memory)
+        self.graph_breaks = graph_breaks
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
         self._costs = Costs()
-        compile = aot_autograd(
-            fw_compiler=compile_graph,
-            bw_compiler=compile_graph,
-            inference_compiler=self._infer,
-            partition_fn=self._partition,
-        )
-        self._compile = functools.partial(traced_like_eager, compile)
+        self._held = Held(self.memory)
+        self._ran = False
+        """Whether something ran in the call that is under way."""
 
-    # `torch.compile` calls it at once: there may be no graph to call the backend with.
-    _dynamo_backend_init = staticmethod(refuse_cuts)
+    def _dynamo_backend_init(self) -> None:
+        """`torch.compile` calls it at once: there may be no graph to call the backend with."""
+        self._around_calls(sys._getframe(1))
+
+    def _around_calls(self, caller: FrameType) -> None:
+        refuse_cuts()
+        call = Call(lambda: self._ran)
+
+        def begin() -> Call:
+            self._ran = False
+            return call
+
+        around_calls(caller, begin)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         refuse_cuts()
-        if any(isinstance(value, (int, torch.SymInt)) for value in inputs):
-            return for_each_size(module, self._compile)
-        return self._compile(module, inputs)
+        if self.graph_breaks == "refuse":
+            refuse_piece(module, self._ran)
+        dynamic = any(isinstance(value, (int, torch.SymInt)) for value in inputs)
+        run = for_each_size(module, self._compile) if dynamic else self._compile(module, inputs)
 
-    def _partition(
+        def ran(*arguments: Any) -> Any:
+            self._ran = True
+            return run(*arguments)
+
+        return ran
+
+    def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        planned = Planned(self, self._held.beside(inputs))
+        compile = aot_autograd(
+            fw_compiler=planned.forward,
+            bw_compiler=compile_graph,
+            inference_compiler=planned.infer,
+            partition_fn=planned.partition,
+        )
+        return traced_like_eager(compile, module, inputs)
+
+
+class Planned:
+    """A graph that a backend plans. `outside`: bytes that other graphs hold for their backwards."""
+
+    def __init__(self, backend: Backend, outside: int) -> None:
+        self.backend, self.outside = backend, outside
+        self._room = 0
+        self._kept: list[int] = []
+
+    def partition(
         self, module: fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int, **kwargs: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Plans a joint graph, and cuts it in two where the plan goes from forward to backward."""
-        return self._planned(module, num_fwd_outputs)
+        forward, backward = self._plan(module, num_fwd_outputs)
+        answers: Any = forward.graph.output_node().args[0]
+        self._kept = kept(answers, num_fwd_outputs, all=self.backend.graph_breaks == "separate")
+        return forward, backward
 
-    def _infer(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    def forward(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        warn = self.backend.graph_breaks == "refuse"
+        return self.backend._held.watched(boxed(module), self._room if warn else None, self._kept)
+
+    def infer(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
         """Plans a graph that nobody wants gradients of."""
         outputs: Any = module.graph.output_node().args[0]
-        return boxed(self._planned(module, len(outputs))[0])
+        return boxed(self._plan(module, len(outputs))[0])
 
-    def _planned(self, module: fx.GraphModule, outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
+    def _plan(self, module: fx.GraphModule, outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         refuse_sparse(module.graph)
         like_eager(module.graph)
         joint = JointGraph(module, outputs)
-        choices = Choices(joint, self._costs)
-        choice = choices.at(self.memory)
-        self.reports.append(choices.report(self.memory, choice))
+        backend = self.backend
+        choices = Choices(joint, backend._costs, self.outside)
+        if self.outside:
+            joint.given_is += ", and what other graphs hold for their backwards"
+        choice = choices.at(backend.memory)
+        report = choices.report(backend.memory, choice)
+        backend.reports.append(report)
+        self._room = backend.memory - (report.live_bytes - self.outside)
         return emit(joint, choice.plan)
+
+
+def kept(answers: Sequence[Any], outputs: int, all: bool) -> list[int]:
+    """Positions of what a forward answers for its backward alone: of what it makes, or all."""
+    own = set(answers[outputs:]) - set(answers[:outputs])
+    return [i for i, node in enumerate(answers) if i >= outputs and (all or node in own and node.op == "call_function")]
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
     return boxed(module)
 
 
-def backend(memory: int | str) -> Backend:
+def backend(memory: int | str, *, graph_breaks: GraphBreaks = "refuse") -> Backend:
     """A backend for `torch.compile` that keeps the tensors of a compiled model within `memory`.
 
     `memory`: bytes, or text like "8GiB". It is for what a forward and its backward hold: parameters and
     buffers that the model reads, its inputs, activations, and gradients. An optimizer's state is beside it.
+    `graph_breaks`: "refuse" raises `GraphBreak` for a model that `torch.compile` cuts into pieces, with the
+    line that does it; with "separate" each piece has the memory less what is kept for backwards when it is
+    planned: what runs between pieces, and parameters and gradients of others, are beside it.
 
-    Where a graph needs more, compiling it raises `OverBudget`, before anything has run.
+    Where a graph needs more, compiling it raises `OverBudget`, before anything has run. What the model logs
+    is left out, as it would cut the graph. Warns (`NothingPlanned`) where `torch.compile` takes nothing of a
+    model, and (`AboveMemory`) where forwards that wait for their backward take more than a plan leaves.
     """
-    return Backend(memory)
+    return Backend(memory, graph_breaks)
+
+
+@functools.cache
+def by_options(**options: Any) -> Backend:
+    return Backend(**options)
 
 
 def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
     """The backend by its name: `torch.compile(model, backend="highwater", options={"memory": "8GiB"})`, or
     with the memory in the environment, as `HIGHWATER_MEMORY`."""
-    options = kwargs.get("options") or {}
-    unknown = sorted(set(options) - {"memory"})
+    return of_options(kwargs.get("options") or {})(module, inputs)
+
+
+def of_options(options: dict[str, Any]) -> Backend:
+    unknown = sorted(set(options) - {"memory", "graph_breaks"})
     if unknown:
-        raise ValueError(f"options={options!r}: the backend highwater knows memory, not {', '.join(unknown)}")
+        raise ValueError(f"options={options!r}: the backend highwater knows memory and graph_breaks, not {', '.join(unknown)}")
     memory = options.get("memory", os.environ.get("HIGHWATER_MEMORY"))
     if memory is None:
         raise ValueError('say how much memory there is: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB')
-    return backend(memory)(module, inputs)
+    return by_options(**{**options, "memory": memory})
+
+
+def named_init() -> None:
+    caller = sys._getframe(1)
+    wrapper = caller.f_locals.get("backend")
+    of_options(getattr(wrapper, "kwargs", {}).get("options") or {})._around_calls(caller)
+
+
+named._dynamo_backend_init = named_init  # type: ignore[attr-defined]

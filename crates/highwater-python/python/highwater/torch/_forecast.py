@@ -15,11 +15,13 @@ from torch._dynamo.exc import ShortenTraceback, Unsupported
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from ._calls import without_logs
 from ._choices import Choice, Choices
 from ._graph import Kernel, storage_key
 from ._memory import MOST, parse, show
 from ._roofline import DEVICES, Rates, Roofline
-from ._step import Phase, Step, Whole, without_logs
+from ._pieces import GraphBreak
+from ._step import Phase, Step, Whole
 from ._where import line_of, module_of, operation_of, shortened, where
 
 # How many rows of a table are shown.
@@ -89,10 +91,6 @@ class Forecast:
 
     def __str__(self) -> str:
         return "\n".join(words(self)) + "\n"
-
-
-class GraphBreak(ShortenTraceback):
-    """A model whose step is not one graph: says where it breaks."""
 
 
 class Enough(ShortenTraceback):
@@ -195,7 +193,7 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
     except Enough:
         return asked.found
     except Unsupported as broken:
-        raise GraphBreak(f"the step is not one graph:\n{broken}", first_useful_frame=None) from None
+        raise GraphBreak(f"the step is not one graph:\n{broken}") from None
     raise ValueError("the loss depends on no parameter that requires a gradient: there is no training step")
 
 

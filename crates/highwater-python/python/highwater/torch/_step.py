@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn, optim
@@ -14,6 +13,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.tensor import DTensor
 
 from ._backend import compile_graph
+from ._calls import SIZES, without_logs
 from ._choices import Choices, Report
 from ._costs import Costs, Prices
 from ._emit import emit
@@ -21,9 +21,6 @@ from ._graph import COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, 
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
 from ._updates import Updates
-
-# A plan for each size of inputs, up to so many.
-SIZES = 64
 
 # What of a node's meta says where it comes of.
 ORIGIN = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace")
@@ -258,14 +255,6 @@ def own(graph: fx.Graph, received: list[tuple[nn.Parameter, fx.Node, fx.Node]]) 
         taken.add(storage_key(gradient.meta["val"]))
         answer.append((parameter, place, gradient))
     return answer
-
-
-def without_logs() -> ContextManager[None]:
-    """What a model logs is no reason to cut its graph, and is left out."""
-    names = ("debug", "info", "warning", "error", "log", "warning_once", "info_once", "warning_advice")
-    logs = {getattr(logging.Logger, name) for name in names if hasattr(logging.Logger, name)}
-    ignored = torch._dynamo.config.ignore_logging_functions | logs
-    return torch._dynamo.config.patch(ignore_logging_functions=ignored)  # type: ignore[no-any-return]
 
 
 def loss_of(answer: Any) -> Tensor:

@@ -1,0 +1,111 @@
+"""Models that `torch.compile` takes in pieces, and what one piece holds while another runs."""
+
+from __future__ import annotations
+
+import re
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch._dynamo.exc import ShortenTraceback
+from torch._dynamo.utils import graph_break_reasons
+from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
+from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ._calls import level_of_user
+from ._memory import show
+from ._where import shortened
+
+
+class GraphBreak(ShortenTraceback):
+    """A model that is not one graph: says where it breaks."""
+
+    def __init__(self, message: str) -> None:
+        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+
+
+class AboveMemory(UserWarning):
+    """What is held beside a plan may bring it above the memory that was stated."""
+
+
+def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
+    """Refuses a graph that ends in a break, or follows one, or another graph of the same call."""
+    reason: Any = getattr(module, "compile_subgraph_reason", None)
+    if reason is not None and reason.graph_break:
+        raise refusal(f"breaks it at {place_of(reason.user_stack)}", reason)
+    code = InstructionTranslator.current_tx().output.root_tx.f_code
+    resumed = re.fullmatch(TORCH_DYNAMO_RESUME_IN_PREFIX + r"_.*_at_(\d+).*", code.co_name)
+    if resumed:
+        place = shortened(f"{code.co_filename}:{resumed[1]}")
+        reason = next((reason for reason in graph_break_reasons if place in places(reason.user_stack)), None)
+        raise refusal(f"breaks it at {place_of(reason.user_stack) if reason else place}", reason)
+    if after_another:
+        raise refusal(f"takes it in pieces, of which one begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}", None)
+
+
+def refusal(what: str, reason: Any) -> GraphBreak:
+    words = f"the model is not one graph: torch.compile {what}"
+    if reason is not None:
+        explained = re.search(r"Explanation: (.*)", reason.reason) or re.search(r"(.*)", reason.reason)
+        # What it says to set may not work here.
+        words += f" ({explained[1].partition('. Set ')[0]})" if explained else ""
+    return GraphBreak(
+        f"{words}. Each piece would take all of the memory for itself. Change that line (with fullgraph=True torch.compile says more), "
+        'or have each piece planned for itself: highwater.torch.backend(memory, graph_breaks="separate").'
+    )
+
+
+def places(stack: Sequence[traceback.FrameSummary]) -> list[str]:
+    return [shortened(f"{frame.filename}:{frame.lineno}") for frame in stack]
+
+
+def place_of(stack: Sequence[traceback.FrameSummary]) -> str:
+    """The last line of a stack that is not PyTorch's own."""
+    ours = [frame for frame in stack if "/torch/" not in frame.filename]
+    return (places(ours or stack) or ["a line that is not known"])[-1]
+
+
+class Held:
+    """What forwards have kept for backwards that are still to come."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._storages: dict[StorageWeakRef, int] = {}
+        self._warned = False
+
+    def keep(self, saved: Iterable[Any]) -> None:
+        """Something is kept from here on. Parameters are held by the model."""
+        for leaf in saved:
+            if isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter):
+                storage = leaf.untyped_storage()
+                self._storages[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
+
+    def beside(self, inputs: Iterable[Any]) -> int:
+        """Bytes of what is kept and is not among the inputs of a graph."""
+        self._storages = {storage: size for storage, size in self._storages.items() if not storage.expired()}  # type: ignore[no-untyped-call]
+        if not self._storages:
+            return 0
+        given = {StorageWeakRef(leaf.untyped_storage()) for leaf in inputs if isinstance(leaf, Tensor)}  # type: ignore[no-untyped-call]
+        return sum(size for storage, size in self._storages.items() if storage not in given)
+
+    def watched(self, run: Callable[[list[Any]], Any], room: int | None, kept: Sequence[int]) -> Callable[[list[Any]], Any]:
+        """A forward that keeps some of what it answers, and whose plan leaves so much room for others, if that
+        is to be watched."""
+
+        def watching(arguments: list[Any]) -> Any:
+            if room is not None and self._storages and not self._warned and (beside := self.beside(arguments)) > room:
+                self._warned = True
+                message = (
+                    f"forwards that wait for their backward hold {show(beside)}, for which the plan of this one leaves {show(room)} of "
+                    f"{show(self._memory)}: call backward before the next forward, or compile one function that calls both."
+                )
+                warnings.warn(message, AboveMemory, stacklevel=level_of_user())
+            answer = run(arguments)
+            self.keep(answer[i] for i in kept)
+            return answer
+
+        watching._boxed_call = True  # type: ignore[attr-defined]
+        return watching
