@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 Answer = TypeVar("Answer")
@@ -17,7 +18,12 @@ def allocated(run: Callable[[], Answer]) -> tuple[Answer, int, int]:
         answer = run()
     events = profiled.profiler.kineto_results.events()
     now = most = 0
-    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
+    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if is_ours(event)):
         now += change
         most = max(most, now)
     return answer, most, now
+
+
+def is_ours(event: Any) -> bool:
+    """Whether an event is of the CPU's memory: GPUs tell of theirs in between."""
+    return bool(event.name() == "[memory]" and event.device_type() == DeviceType.CPU)

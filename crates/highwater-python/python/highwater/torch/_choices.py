@@ -11,10 +11,12 @@ from highwater import Family, Floor, Instruction, Plan
 from torch._dynamo.exc import ShortenTraceback
 
 from ._costs import Prices
+from ._device import has_products
 from ._emit import replays
 from ._graph import JointGraph
 from ._memory import MOST, show
-from ._problem import pose, state_bytes
+from ._problem import pose
+from ._reserved import reserved_bytes
 from ._where import where
 
 
@@ -28,7 +30,7 @@ class OverBudget(highwater.OverBudget, ShortenTraceback):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was planned for one graph. Bytes are live ones: what the allocator rounds up to is its own."""
+    """What was planned for one graph. Bytes are live ones, on a GPU in whole multiples of 512, but for `reserved_bytes`."""
 
     budget_bytes: int
     """The memory that was stated."""
@@ -49,6 +51,8 @@ class Report:
     """Kernels of forward and backward."""
     planning_seconds: float
     """What it took to plan."""
+    reserved_bytes: int | None = None
+    """What PyTorch's allocator takes from a GPU for this, about: it cuts blocks out of segments, and keeps them."""
 
 
 # Reading and setting a generator's state takes some more of them for a while.
@@ -66,7 +70,7 @@ class Choice:
     @staticmethod
     def of(joint: JointGraph, plan: Plan) -> Choice:
         count = len(replays(joint, plan))
-        states = (count + STATES_AT_WORK) * state_bytes() if count else 0
+        states = (count + STATES_AT_WORK) * joint.device.state_bytes if count else 0
         return Choice(plan, max([plan.live_bytes, *made_twice(joint, plan)]) + states)
 
 
@@ -89,7 +93,11 @@ class Choices:
     def __init__(self, joint: JointGraph, costs: Prices, outside: int = 0) -> None:
         start = time.perf_counter()
         self.joint, self._costs, self._outside = joint, costs, outside
-        self.given = outside + sum(storage.bytes for storage in joint.storages if storage.external)
+        device = joint.device
+        products = has_products(kernel.node for kernel in joint.kernels)
+        external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.external)
+        self._unseen = outside + device.libraries(products, 2 if joint.backward else 1)
+        self.given = self._unseen + external
         self.family = Family(pose(joint, costs), arena=False)
         # Keeping all makes nothing again, and needs nothing for that.
         self.fastest = self._of(MOST)
@@ -133,6 +141,7 @@ class Choices:
             recompute_seconds=plan.recompute_seconds,
             kernels=len(self.joint.kernels),
             planning_seconds=self._seconds,
+            reserved_bytes=reserved_bytes(self.joint, plan, self._unseen),
         )
 
     def _refusal(self, memory: int) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import platform
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,8 +16,9 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ._allocated import allocated
-from ._graph import COST, Kernel, nbytes, tensors
+from ._device import Device, device_of_node
+from ._graph import COST, Kernel, is_node, is_random
+from ._roofline import guess, moved
 
 if TYPE_CHECKING:
     from ._updates import Updates
@@ -49,6 +50,7 @@ class Costs:
         self.path = path or cache_folder() / f"kernels-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
         self.known = self._kept()
         self._measured = 0
+        self._used: dict[torch.device, Device] = {}
 
     def _kept(self) -> dict[str, tuple[Any, ...]]:
         """What was measured in other runs."""
@@ -73,7 +75,11 @@ class Costs:
         return held
 
     def _known(self, kernel: Kernel) -> tuple[Any, ...]:
-        return self.known_or(describe(kernel.node), lambda: self._measure(kernel.node))
+        device = device_of_node(kernel.node)
+        signature = f"{device.name} {describe(kernel.node)}".lstrip()
+        if signature not in self.known and 2 * moved(kernel.node) > device.room():
+            return guess(kernel.node, device)  # and not kept, as there may be more room another time
+        return self.known_or(signature, lambda: self._measure(kernel.node, device))
 
     def known_or(self, signature: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """What was measured before by that name, or is now."""
@@ -84,6 +90,9 @@ class Costs:
 
     def save(self) -> None:
         """Keeps what was measured; where the cache cannot be written, for this process alone."""
+        for device in self._used.values():
+            device.tidy()
+        self._used.clear()
         if not self._measured:
             return
         # Other processes may have measured as well: what is kept is kept, so that floors stay where they are.
@@ -97,12 +106,12 @@ class Costs:
         except OSError:
             pass
 
-    def _measure(self, node: fx.Node) -> tuple[float, int, int]:
+    def _measure(self, node: fx.Node, device: Device) -> tuple[float, int, int]:
+        self._used[device.device] = device
         try:
-            return measure(node)
+            return measure(node, device)
         except Exception:  # What a kernel thinks of made-up inputs is its own affair.
-            moved = sum(nbytes(tensor) for other in (node, *node.all_input_nodes) for tensor in tensors(other))
-            return moved / 2e9 + 1e-6, 0, 0
+            return guess(node, device)
 
 
 def cache_folder() -> Path:
@@ -126,11 +135,7 @@ def describe(node: fx.Node) -> str:
     return f"{node.target}{pytree.tree_map(show, (node.args, dict(node.kwargs)), is_leaf=is_node)}"
 
 
-def is_node(value: Any) -> bool:
-    return isinstance(value, fx.Node)
-
-
-def measure(node: fx.Node) -> tuple[float, int, int]:
+def measure(node: fx.Node, device: Device) -> tuple[float, int, int]:
     """Runs a kernel on made-up tensors: the least seconds of some runs, the bytes that it takes for a while
     beside its results, and those of the results."""
 
@@ -148,19 +153,28 @@ def measure(node: fx.Node) -> tuple[float, int, int]:
         made = made.conj() if leaf.is_conj() else made
         return torch._neg_view(made) if leaf.is_neg() else made
 
-    def argument(value: Any) -> Any:
-        return pytree.tree_map(make, value.meta["val"]) if is_node(value) else value
+    made: dict[fx.Node, Any] = {}
 
-    state = torch.get_rng_state()
-    with _disable_current_modes(), torch.no_grad():
+    def argument(value: Any) -> Any:
+        if not is_node(value):
+            return value
+        source = value.args[0] if value.target is operator.getitem else None
+        if is_node(source) and is_random(source):
+            # What a backward of attention is told of random numbers may lie on another device than its
+            # description says, and is read there: only the kernel knows.
+            if source not in made:
+                made[source] = called(source)()
+            return made[source][value.args[1]]
+        return pytree.tree_map(make, value.meta["val"])
+
+    def called(node: fx.Node) -> Callable[[], Any]:
         args, kwargs = pytree.tree_map(argument, (node.args, dict(node.kwargs)), is_leaf=is_node)
-        times: list[float] = []
-        while len(times) < RUNS and sum(times) < SECONDS:
-            start = time.perf_counter()
-            node.target(*args, **kwargs)  # type: ignore[operator]
-            times.append(time.perf_counter() - start)
+        return lambda: node.target(*args, **kwargs)  # type: ignore[operator]
+
+    with _disable_current_modes(), torch.no_grad(), device.same_numbers_after():
+        run = called(node)
+        seconds = device.seconds(run, RUNS, SECONDS)
         # Its results are held until they are counted.
-        _, most, now = allocated(lambda: node.target(*args, **kwargs))  # type: ignore[operator]
-    torch.set_rng_state(state)
+        _, most, now = device.allocated(run)
     now = max(now, 0)
-    return max(min(times), 1e-7), most - now, now
+    return max(seconds, 1e-7), most - now, now

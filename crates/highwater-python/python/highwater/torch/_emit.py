@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
-from torch._prims import rng_prims
 
 from highwater import Instruction, Plan
 
+from ._device import device_of_node
 from ._graph import JointGraph, Kernel, is_tangent, tensors
 
 Names = dict[fx.Node, fx.Node]
@@ -80,14 +80,15 @@ class Section:
         self._name_outputs(kernel, made)
 
     def _run_random(self, node: fx.Node, args: Any, kwargs: Any) -> fx.Node:
+        device = device_of_node(node)
         if node in self.states:
             with_state: Any = (self.states[node], call(node), *args)
-            return self.graph.call_function(rng_prims.run_with_rng_state, with_state, kwargs)
+            return self.graph.call_function(device.run_again, with_state, kwargs)
         without: Any = (call(node), *args)
-        both = self.graph.call_function(rng_prims.run_and_save_rng_state, without, kwargs)
+        both = self.graph.call_function(device.run_and_save, without, kwargs)
         state = self.graph.call_function(operator.getitem, (both, 0))
         with tensors(node)[0].fake_mode as mode:  # type: ignore[attr-defined]
-            state.meta["val"] = mode.from_tensor(torch.get_rng_state())
+            state.meta["val"] = mode.from_tensor(device.blank_state())
         self.states[node] = state
         return self.graph.call_function(operator.getitem, (both, 1))
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
+from ._device import Device, device_of_graph
 from ._in_place import InPlace, find_in_place
 from ._where import CannotPlan, where
 
@@ -48,6 +49,12 @@ class Kernel:
     random: bool = False
     writes: list[int] = field(default_factory=list)
     """Storages from outside that it writes over: who reads them, reads them before."""
+    scratch: int = 0
+    """Bytes that it takes for a while, once that is known."""
+
+
+def is_node(value: Any) -> TypeGuard[fx.Node]:
+    return isinstance(value, fx.Node)
 
 
 def tensors(node: fx.Node) -> list[torch.Tensor]:
@@ -120,7 +127,11 @@ class JointGraph:
     same: dict[fx.Node, fx.Node] = field(default_factory=dict)
     """Second names of a tensor that was taken out of a result."""
 
+    device: Device = field(init=False)
+    """Whose memory the plans are for: what is elsewhere takes none of it."""
+
     def __post_init__(self) -> None:
+        self.device = device_of_graph(self.module.graph)
         self._ids: dict[int, int] = {}
         self._held: set[int] = set()
         (self.output,) = self.module.graph.find_nodes(op="output")
@@ -172,7 +183,7 @@ class JointGraph:
         if fresh or node.target is COPY or not (found or is_symbolic(node)):
             inputs = set().union(*(self.reads(source) for source in node.all_input_nodes))
             kernel = Kernel(node, sorted(inputs), fresh, random=is_random(node))
-            kernel.once = node.target is COPY or not fresh or ONCE in node.meta or not is_pure(node)
+            kernel.once = node.target is COPY or not fresh or ONCE in node.meta or not is_pure(node) or not self.device.repeats(node)
             kernel.in_place = find_in_place(self, kernel)
             kernel.writes = [self.of[place] for place in node.meta.get(WRITES, [])]
             if node.meta.get(HELD):
@@ -196,7 +207,7 @@ class JointGraph:
         key = storage_key(tensor)
         if key not in self._ids:
             try:
-                size = nbytes(tensor)
+                size = nbytes(tensor) if self.device.counts(tensor) else 0
             except GuardOnDataDependentSymNode:
                 raise CannotPlan(f"{where(node)} has a result whose size depends on data: a plan is for sizes that are known") from None
             self._ids[key] = len(self.storages)

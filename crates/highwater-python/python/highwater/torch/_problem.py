@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from highwater import Problem
 
 from ._costs import Prices
-from ._graph import JointGraph
+from ._device import device_of_node
+from ._graph import JointGraph, Kernel
 
 Pin = Literal["free", "keep"]
-
-
-def state_bytes() -> int:
-    """Bytes of a generator's state, which is kept for each random kernel that runs again."""
-    return int(torch.get_rng_state().nbytes)
 
 
 def pose(joint: JointGraph, costs: Prices) -> Problem:
@@ -24,16 +19,20 @@ def pose(joint: JointGraph, costs: Prices) -> Problem:
     Behind the storages there is a value of no bytes for each random kernel, which the next one reads: so
     they draw in the order in which they stand.
     """
-    # CUDA's allocator gives whole multiples of this; that of CPUs gives what it is asked for.
-    on_cuda = any(storage.first.meta["val"].device.type == "cuda" for storage in joint.storages if isinstance(storage.first.meta["val"], torch.Tensor))
-    problem = Problem(align=512 if on_cuda else 1)
+    device = joint.device
+    problem = Problem(align=device.align)
+
+    def is_there(kernel: Kernel) -> bool:
+        """Whether it runs where the memory is, and not on the CPU beside a GPU."""
+        return device_of_node(kernel.node).device == device.device
+
     given = joint.given
     of_forward = joint.given_by_forward
-    small = 2 * state_bytes()
+    small = 2 * device.state_bytes
     random = [kernel.outputs for kernel in joint.kernels if kernel.random]
     drawn_small = {i for made in random if sum(joint.storages[i].bytes for i in made) <= small for i in made}
     for kernel in joint.kernels:
-        if kernel.outputs:
+        if kernel.outputs and is_there(kernel):
             more = costs.held(kernel) - sum(joint.storages[i].bytes for i in kernel.outputs)
             joint.storages[kernel.outputs[0]].bytes += max(0, more)
     for i, storage in enumerate(joint.storages):
@@ -53,11 +52,12 @@ def pose(joint: JointGraph, costs: Prices) -> Problem:
             drawn = problem.add_value(0, home="external")
             outputs.append(drawn)
         seconds, scratch = costs.of(kernel)
+        kernel.scratch = scratch if is_there(kernel) else 0
         problem.add_node(
             inputs,
             outputs,
             seconds,
-            scratch_bytes=scratch,
+            scratch_bytes=kernel.scratch,
             in_place=[(kernel.in_place.input, 0)] if kernel.in_place else [],
             reads=[(storage, 0) for storage in kernel.inputs if storage in cells],
             writes=[(storage, 0) for storage in sorted(set(kernel.writes))],

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from ._costs import is_node
-from ._graph import COST, Kernel, tensors
-from ._updates import Updates
+from ._device import Device
+from ._graph import COST, Kernel, is_node, tensors
+
+if TYPE_CHECKING:
+    from ._updates import Updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,15 @@ class Roofline:
         return 0
 
     def of(self, kernel: Kernel) -> tuple[float, int]:
-        node, rates = kernel.node, self.rates
-        said: tuple[float, int] | None = node.meta.get(COST)
-        if said:
-            return said
-        results = tensors(node)
-        moved = sum(leaf.nbytes for other in (node, *node.all_input_nodes) for leaf in tensors(other))
-        half = any(leaf.dtype.itemsize == 2 for leaf in results)
+        said: tuple[float, int] | None = kernel.node.meta.get(COST)
+        return said or (self.seconds(kernel.node), 0)
+
+    def seconds(self, node: fx.Node) -> float:
+        """The slower of a kernel's arithmetic and its memory."""
+        rates = self.rates
+        half = any(leaf.dtype.itemsize == 2 for leaf in tensors(node))
         work = operations(node) / (rates.half_flops if half else rates.flops)
-        return max(work, moved / rates.bandwidth) / rates.share + rates.launch, 0
+        return max(work, moved(node) / rates.bandwidth) / rates.share + rates.launch
 
     def update(self, updates: Updates, parameter: torch.Tensor) -> float:
         """Seconds of an update: all that is known of the parameter is read and written."""
@@ -71,6 +73,19 @@ class Roofline:
         return moved / self.rates.bandwidth / self.rates.share + self.rates.launch
 
     def save(self) -> None: ...
+
+
+def moved(node: fx.Node) -> int:
+    """Bytes that a kernel reads and writes."""
+    return sum(int(leaf.nbytes) for other in (node, *node.all_input_nodes) for leaf in tensors(other))
+
+
+def guess(node: fx.Node, device: Device) -> tuple[float, int, int]:
+    """What a kernel takes that cannot be measured: seconds, and no bytes beside its results."""
+    if device.device.type == "cpu":
+        return moved(node) / 2e9 + 1e-6, 0, 0
+    rates = next((rates for name, rates in DEVICES.items() if name in device.name), DEVICES["A100"])
+    return Roofline(rates).seconds(node), 0, 0
 
 
 def operations(node: fx.Node) -> int:

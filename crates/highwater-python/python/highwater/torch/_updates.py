@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ._costs import Costs
+from ._device import KINDS, Device, device_of
 
 # Those that update each parameter by what they know of it alone, so that one after the other is the same.
 ALONE = {
@@ -75,13 +75,14 @@ class Updates:
         """
         key = (tuple(parameter.shape), parameter.stride(), parameter.dtype, parameter.device, repr(self.group_of(parameter)))
         if key not in self._needs:
-            with FakeTensorMode(allow_non_fake_inputs=True), Live() as live:
-                twin = self._twin(torch.empty_like(parameter, requires_grad=False, device=self.device or parameter.device))
+            there = self.device or parameter.device
+            with FakeTensorMode(allow_non_fake_inputs=True), Live(there.type) as live:
+                twin = self._twin(torch.empty_like(parameter, requires_grad=False, device=there))
                 twin.step()
                 live.most = live.now
                 twin.step()
                 leaves = pytree.tree_leaves([dict(state) for state in twin.state.values()])
-                state = sum({id(leaf): leaf.nbytes for leaf in leaves if isinstance(leaf, Tensor)}.values())
+                state = held(leaves, KINDS[there.type](there))
                 self._needs[key] = state, live.most - live.now
         return self._needs[key]
 
@@ -104,8 +105,8 @@ class Updates:
         """Bytes of all states, once each parameter has had an update."""
         total = 0
         for parameter in itertools.chain.from_iterable(group["params"] for group in self.optimizer.param_groups):
-            held = [leaf for leaf in pytree.tree_leaves(dict(self.optimizer.state.get(parameter) or {})) if isinstance(leaf, Tensor)]
-            total += sum(leaf.nbytes for leaf in held) if held else self.needs(parameter)[0]
+            leaves = pytree.tree_leaves(dict(self.optimizer.state.get(parameter) or {}))
+            total += held(leaves, device_of([parameter])) if leaves else self.needs(parameter)[0]
         return total
 
     def seconds(self, parameter: Tensor, costs: Costs) -> float:
@@ -114,25 +115,28 @@ class Updates:
 
         def measured() -> tuple[float, int]:
             twin = self._twin(torch.zeros(count, 1, dtype=parameter.dtype, device=parameter.device))
-            times = []
-            for _ in range(3):
-                start = time.perf_counter()
-                twin.step()
-                times.append(time.perf_counter() - start)
-            return min(times), 0
+            return device.seconds(twin.step, 3, 1.0), 0
 
+        device = device_of([parameter])
         group = self.optimizer.param_groups[0]
         ways = {key: value for key, value in group.items() if value is None or isinstance(value, bool) or key == "momentum"}
-        name = f"{type(self.optimizer).__name__}.step {ways} {parameter.device.type} {parameter.dtype} {count}"
+        name = f"{type(self.optimizer).__name__}.step {ways} {parameter.device.type} {parameter.dtype} {count} {device.name}".rstrip()
         seconds: float = costs.known_or(name, measured)[0]
         return seconds * max(1.0, parameter.numel() / max(count, 1))
 
 
-class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of tensors that are made while it is active, and still there."""
+def held(leaves: Iterable[Any], device: Device) -> int:
+    """Bytes of a device's memory that tensors hold."""
+    found = {id(leaf): device.rounded(leaf.nbytes) for leaf in leaves if isinstance(leaf, Tensor) and device.counts(leaf)}
+    return sum(found.values())
 
-    def __init__(self) -> None:
+
+class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of tensors on a kind of device that are made while it is active, and still there."""
+
+    def __init__(self, kind: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.kind = kind
         self.most = 0
         self._storages: dict[StorageWeakRef, int] = {}
 
@@ -147,7 +151,7 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except DataDependentOutputException:
             return 1.0  # A number that is not known, of a tensor without bytes.
         for leaf in pytree.tree_leaves(answer):
-            if isinstance(leaf, Tensor):
+            if isinstance(leaf, Tensor) and leaf.device.type == self.kind:
                 storage = leaf.untyped_storage()
                 self._storages[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
         self.most = max(self.most, self.now)
