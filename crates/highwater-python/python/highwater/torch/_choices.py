@@ -15,6 +15,7 @@ from ._device import has_products
 from ._emit import replays
 from ._graph import JointGraph
 from ._memory import MOST, show
+from ._pins import pins
 from ._problem import pose
 from ._reserved import reserved_bytes
 from ._where import where
@@ -99,6 +100,7 @@ class Choices:
         self._unseen = outside + device.libraries(products, 2 if joint.backward else 1)
         self.given = self._unseen + external
         self.family = Family(pose(joint, costs), arena=False)
+        self._said = pins(joint)
         # Keeping all makes nothing again, and needs nothing for that.
         self.fastest = self._of(MOST)
         self._least = min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed)
@@ -154,4 +156,6 @@ class Choices:
         if floor.holders:
             storage, size = floor.holders[0]
             words.append(f"of which {show(size)} are the result of {where(joint.storages[storage].first)}")
+        if by_policy := sum(size for storage, size in floor.holders if self._said.get(storage) == "keep"):
+            words.append(f"{show(by_policy)} are held because a checkpoint policy in the model says MUST_SAVE")
         return "; ".join(words) + ". State more memory, or take a smaller batch."

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from highwater import Problem
 
 from ._costs import Prices
 from ._device import device_of_node
 from ._graph import JointGraph, Kernel
-
-Pin = Literal["free", "keep"]
+from ._pins import Pin, pins
 
 
 def pose(joint: JointGraph, costs: Prices) -> Problem:
@@ -35,13 +32,14 @@ def pose(joint: JointGraph, costs: Prices) -> Problem:
         if kernel.outputs and is_there(kernel):
             more = costs.held(kernel) - sum(joint.storages[i].bytes for i in kernel.outputs)
             joint.storages[kernel.outputs[0]].bytes += max(0, more)
+    said = pins(joint)
     for i, storage in enumerate(joint.storages):
         if storage.external:
             problem.add_value(storage.bytes, home="external")
         else:
             # Who called holds the forward's outputs. What is drawn is not drawn again where the generator's
             # state would take more than it.
-            pin: Pin = "keep" if i in of_forward or i in drawn_small else "free"
+            pin: Pin = "keep" if i in of_forward or i in drawn_small else said.get(i, "free")
             problem.add_value(storage.bytes, pin=pin, wanted=i in given)
     drawn: int | None = None
     cells = {storage for kernel in joint.kernels for storage in kernel.writes}
@@ -61,7 +59,8 @@ def pose(joint: JointGraph, costs: Prices) -> Problem:
             in_place=[(kernel.in_place.input, 0)] if kernel.in_place else [],
             reads=[(storage, 0) for storage in kernel.inputs if storage in cells],
             writes=[(storage, 0) for storage in sorted(set(kernel.writes))],
-            effect="once" if kernel.once else "repeatable",
+            # What must be saved is not made again, not even for a part of the backward that is.
+            effect="once" if kernel.once or any(said.get(i) == "keep" for i in outputs) else "repeatable",
         )
     costs.save()
     return problem
