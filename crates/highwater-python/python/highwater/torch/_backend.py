@@ -20,6 +20,7 @@ from ._costs import Costs
 from ._distributed import refuse_cuts
 from ._emit import emit
 from ._graph import JointGraph, refuse_sparse
+from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
 from ._pieces import Held, refuse_piece
@@ -39,6 +40,7 @@ class Backend:
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
         self._costs = Costs()
+        self._known = Known()
         self._held = Held(self.memory)
         self._ran = False
         """Whether something ran in the call that is under way."""
@@ -115,8 +117,7 @@ class Planned:
         choices = Choices(joint, backend._costs, self.outside)
         if self.outside:
             joint.given_is += ", and what other graphs hold for their backwards"
-        choice = choices.at(backend.memory)
-        report = choices.report(backend.memory, choice)
+        choice, report = backend._known.choose(choices, backend.memory)
         backend.reports.append(report)
         self._room = backend.memory - (report.live_bytes - self.outside)
         return emit(joint, choice.plan)

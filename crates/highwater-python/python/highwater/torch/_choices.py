@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import highwater
 from highwater import Family, Floor, Instruction, Plan
@@ -54,6 +56,11 @@ class Report:
     """What it took to plan."""
     reserved_bytes: int | None = None
     """What PyTorch's allocator takes from a GPU for this, about: it cuts blocks out of segments, and keeps them."""
+    adapted: bool = False
+    """Whether decisions were taken over from another size of the same graph: a search of its own might find
+    a somewhat faster plan, and a lower floor."""
+    kept: bool = False
+    """Whether the plan was made in another run, and kept."""
 
 
 # Reading and setting a generator's state takes some more of them for a while.
@@ -99,12 +106,34 @@ class Choices:
         external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.external)
         self._unseen = outside + device.libraries(products, 2 if joint.backward else 1)
         self.given = self._unseen + external
-        self.family = Family(pose(joint, costs), arena=False)
+        self.problem, told = pose(joint, costs)
+        self.name = told.name
+        """Of the problem, which no other one has."""
+        self.family = Family(self.problem, arena=False)
         self._said = pins(joint)
         # Keeping all makes nothing again, and needs nothing for that.
         self.fastest = self._of(MOST)
-        self._least = min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed)
         self._seconds = time.perf_counter() - start
+
+    @cached_property
+    def _least(self) -> Choice:
+        """Starts a search."""
+        return min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Of the graph, which graphs of the same structure have too."""
+        return self.problem.node_count, self.problem.value_count
+
+    def adapted(self, known: Family) -> Choices | None:
+        """These by the decisions for another graph, if that is of the same structure: without a search."""
+        twin = copy.copy(self)
+        twin.__dict__.pop("_least", None)
+        family = known.adapt(self.problem)
+        if family is None:
+            return None
+        twin.family = family
+        return twin
 
     @property
     def floor_bytes(self) -> int:
@@ -131,19 +160,22 @@ class Choices:
             room = min(room - (choice.needed - budget), choice.plan.live_bytes - 1)
         return self._least
 
-    def report(self, memory: int, choice: Choice) -> Report:
+    def report(self, memory: int, choice: Choice, floor_bytes: int, seconds: float, *, adapted: bool, kept: bool) -> Report:
+        """What to say of a choice that took so many seconds."""
         plan = choice.plan
         return Report(
             budget_bytes=memory,
             given_bytes=self.given,
             live_bytes=self.given + choice.needed,
-            floor_bytes=self.floor_bytes,
+            floor_bytes=floor_bytes,
             seconds=plan.seconds,
             recomputed_kernels=plan.recomputed_nodes,
             recompute_seconds=plan.recompute_seconds,
             kernels=len(self.joint.kernels),
-            planning_seconds=self._seconds,
+            planning_seconds=self._seconds + seconds,
             reserved_bytes=reserved_bytes(self.joint, plan, self._unseen),
+            adapted=adapted,
+            kept=kept,
         )
 
     def _refusal(self, memory: int) -> str:

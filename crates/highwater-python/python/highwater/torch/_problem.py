@@ -7,17 +7,21 @@ from highwater import Problem
 from ._costs import Prices
 from ._device import device_of_node
 from ._graph import JointGraph, Kernel
+from ._kept import Said
 from ._pins import Pin, pins
 
 
-def pose(joint: JointGraph, costs: Prices) -> Problem:
-    """The problem of a joint graph: values are its storages and nodes its kernels, in order.
+def pose(joint: JointGraph, costs: Prices) -> tuple[Problem, Said]:
+    """The problem of a joint graph, and all that was said of it: values are its storages and nodes its kernels,
+    in order.
 
     Behind the storages there is a value of no bytes for each random kernel, which the next one reads: so
     they draw in the order in which they stand.
     """
     device = joint.device
-    problem = Problem(align=device.align)
+    told = Said()
+    problem = told(Problem)(align=device.align)
+    add_value, add_node = told(problem.add_value), told(problem.add_node)
 
     def is_there(kernel: Kernel) -> bool:
         """Whether it runs where the memory is, and not on the CPU beside a GPU."""
@@ -35,23 +39,23 @@ def pose(joint: JointGraph, costs: Prices) -> Problem:
     said = pins(joint)
     for i, storage in enumerate(joint.storages):
         if storage.external:
-            problem.add_value(storage.bytes, home="external")
+            add_value(storage.bytes, home="external")
         else:
             # Who called holds the forward's outputs. What is drawn is not drawn again where the generator's
             # state would take more than it.
             pin: Pin = "keep" if i in of_forward or i in drawn_small else said.get(i, "free")
-            problem.add_value(storage.bytes, pin=pin, wanted=i in given)
+            add_value(storage.bytes, pin=pin, wanted=i in given)
     drawn: int | None = None
     cells = {storage for kernel in joint.kernels for storage in kernel.writes}
     for kernel in joint.kernels:
         inputs, outputs = list(kernel.inputs), list(kernel.outputs)
         if kernel.random:
             inputs += [] if drawn is None else [drawn]
-            drawn = problem.add_value(0, home="external")
+            drawn = add_value(0, home="external")
             outputs.append(drawn)
         seconds, scratch = costs.of(kernel)
         kernel.scratch = scratch if is_there(kernel) else 0
-        problem.add_node(
+        add_node(
             inputs,
             outputs,
             seconds,
@@ -63,4 +67,4 @@ def pose(joint: JointGraph, costs: Prices) -> Problem:
             effect="once" if kernel.once or any(said.get(i) == "keep" for i in outputs) else "repeatable",
         )
     costs.save()
-    return problem
+    return problem, told

@@ -18,6 +18,7 @@ from ._choices import Choices, Report
 from ._costs import Costs, Prices
 from ._emit import emit
 from ._graph import COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
+from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
 from ._updates import Updates
@@ -84,6 +85,7 @@ class Step:
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
         self._costs: Prices = Costs()
+        self._plans = Known()
         self._updates = Updates(optimizer)
         self._micro = 0
         self._compiled: dict[Phase, Callable[..., Tensor]] = {}
@@ -184,10 +186,10 @@ class Whole:
             # What comes later in an accumulation is refused now.
             for phase in {Phase(False, step.gradient_accumulation_steps == 2), Phase(False, True)}:
                 twin = fx.GraphModule(module, copy.deepcopy(module.graph))
-                self.choices(twin, inputs, outputs, phase).at(step.memory)
+                step._plans.choose(self.choices(twin, inputs, outputs, phase), step.memory)
         choices = self.choices(module, inputs, outputs, self.phase)
-        choice = choices.at(step.memory)
-        step.reports.append(choices.report(step.memory, choice))
+        choice, report = step._plans.choose(choices, step.memory)
+        step.reports.append(report)
         return emit(choices.joint, choice.plan)
 
     def choices(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, phase: Phase) -> Choices:
