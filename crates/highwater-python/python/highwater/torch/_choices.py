@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import highwater
-from highwater import Family, Floor, Instruction, Plan
+from highwater import Family, Floor, Plan
 from torch._dynamo.exc import ShortenTraceback
 
+from ._alive import alive
 from ._costs import Prices
 from ._device import has_products
-from ._emit import replays
 from ._graph import JointGraph
 from ._memory import MOST, show
 from ._pins import pins
@@ -63,10 +62,6 @@ class Report:
     """Whether the plan was made in another run, and kept."""
 
 
-# Reading and setting a generator's state takes some more of them for a while.
-STATES_AT_WORK = 6
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A plan, and what PyTorch needs to carry it out."""
@@ -74,24 +69,6 @@ class Choice:
     plan: Plan
     needed: int
     """Bytes alive at most, beside what is given."""
-
-    @staticmethod
-    def of(joint: JointGraph, plan: Plan) -> Choice:
-        count = len(replays(joint, plan))
-        states = (count + STATES_AT_WORK) * joint.device.state_bytes if count else 0
-        return Choice(plan, max([plan.live_bytes, *made_twice(joint, plan)]) + states)
-
-
-def made_twice(joint: JointGraph, plan: Plan) -> Iterator[int]:
-    """Bytes alive while kernels run for one of their results, others of which are still there: the plan fills
-    those where they are, and PyTorch makes them once more, for a while."""
-    for at, step in enumerate(plan.instructions):
-        if isinstance(step, Instruction.Run):
-            outputs = joint.kernels[step.node].outputs
-            again = sum(joint.storages[i].bytes for i, offset in zip(outputs, step.offsets) if offset is None)
-            if again:
-                held = plan.holders(at)
-                yield again + held.scratch_bytes + sum(size for _, size in held.values)
 
 
 class Choices:
@@ -111,7 +88,6 @@ class Choices:
         """Of the problem, which no other one has."""
         self.family = Family(self.problem, arena=False)
         self._said = pins(joint)
-        # Keeping all makes nothing again, and needs nothing for that.
         self.fastest = self._of(MOST)
         self._seconds = time.perf_counter() - start
 
@@ -145,7 +121,8 @@ class Choices:
         return Choices(joint, self._costs, self._outside)
 
     def _of(self, room: int) -> Choice:
-        return Choice.of(self.joint, self.family.choose(room))
+        plan = self.family.choose(room)
+        return Choice(plan, max(alive(self.joint, plan), default=0))
 
     def at(self, memory: int) -> Choice:
         """The fastest plan that was found to fit. Raises `OverBudget`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,9 @@ import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 
-from highwater import Instruction, Plan
+from highwater import Plan
 
+from ._alive import replays, runs
 from ._device import device_of_node
 from ._graph import JointGraph, Kernel, is_tangent, tensors
 
@@ -95,8 +95,8 @@ class Section:
     def _name_outputs(self, kernel: Kernel, made: fx.Node) -> None:
         for storage in kernel.outputs:
             first = self.joint.storages[storage].first
-            if storage in self.present:
-                # It is still there: the run was for another output.
+            if storage in self.present and storage in self.joint.given_by_forward:
+                # The caller holds it: the run was for another output. Others are let go of before it.
                 continue
             if first is kernel.node:
                 self.hold(storage, first, made)
@@ -110,39 +110,20 @@ def call(node: fx.Node) -> Callable[..., Any]:
     return node.target
 
 
-def replays(joint: JointGraph, plan: Plan) -> set[fx.Node]:
-    """The random kernels that run more than once."""
-    runs = Counter(step.node for step in plan.instructions if isinstance(step, Instruction.Run))
-    return {joint.kernels[i].node for i, count in runs.items() if count > 1 and joint.kernels[i].random}
-
-
 def emit(joint: JointGraph, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward's and the backward's module of a plan."""
-    replayed = replays(joint, plan)
+    replayed = {joint.kernels[i].node for i in replays(joint, plan)}
     forward, backward = Section(joint, replayed), Section(joint, replayed)
     _enter(joint, forward, lambda node: not is_tangent(node))
     section = forward
     entered: Names = {}
-    places: dict[int, int] = {}
-    for step in plan.instructions:
-        if isinstance(step, Instruction.Free):
-            places.pop(step.value, None)
-            section.present.pop(step.value, None)
-            continue
-        assert isinstance(step, Instruction.Run), step
-        kernel = joint.kernels[step.node]
-        if section is forward and kernel.node in joint.backward:
+    for run in runs(joint, plan):
+        if section is forward and run.kernel.node in joint.backward:
             entered = _cross(joint, forward, backward)
             section = backward
-        taken = kernel.inputs[kernel.in_place.input] if kernel.in_place else None
-        in_place = taken is not None and step.offsets[0] is not None and places.get(taken) == step.offsets[0]
-        if taken is not None and in_place:
-            section.overwrite(taken)
-        section.run(kernel, in_place)
-        places |= {storage: at for storage, at in zip(kernel.outputs, step.offsets) if at is not None}
-        if taken is not None and in_place:
-            places.pop(taken, None)
-            section.present.pop(taken, None)
+        if run.taken is not None:
+            section.overwrite(run.taken)
+        section.run(run.kernel, run.taken is not None)
     if section is forward:
         entered = _cross(joint, forward, backward)
     return _finish(joint, forward, backward, entered)

@@ -155,6 +155,14 @@ class JointGraph:
         """Those that somebody holds from the forward on."""
         return self._storages(self.outputs[: self.forward_outputs])
 
+    @property
+    def given_for_a_while(self) -> set[int]:
+        """Of those, what is copied to the forward's inputs when it ends, and let go of then."""
+        names = self.output.meta.get("desc") or [None] * len(self.outputs)
+        copied = [type(name).__name__ == "InputMutationAOTOutput" for name in names]
+        parts = [[node for node, of in zip(self.outputs, copied) if of == wanted] for wanted in (True, False)]
+        return (self._storages(parts[0]) - self._storages(parts[1]) - self._held) & self.given_by_forward
+
     def _storages(self, nodes: list[Any]) -> set[int]:
         return {self.of[node] for node in nodes if isinstance(node, fx.Node) and node in self.of}
 
