@@ -30,6 +30,7 @@ import torch
 import torch.nn.functional as F
 from highwater.torch._allocated import allocated
 from highwater.torch._costs import Costs
+from highwater.torch._device import Device
 from highwater.torch._like_eager import like_eager, traced_like_eager
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
@@ -351,10 +352,10 @@ class DrawnCosts(Costs):
         self.seed = seed
         self.save = lambda: None  # type: ignore[method-assign]
 
-    def _measure(self, node: fx.Node) -> tuple[float, int, int]:
+    def _measure(self, node: fx.Node, device: Device) -> tuple[float, int, int]:
         signature = highwater.torch._costs.describe(node)
         if signature not in self.bytes:
-            self.bytes[signature] = super()._measure(node)[1:]
+            self.bytes[signature] = super()._measure(node, device)[1:]
         drawn = hashlib.sha256(f"{self.seed} {signature}".encode()).digest()[0]
         return 1e-6 * (1 + drawn), *self.bytes[signature]
 

@@ -70,6 +70,10 @@ class Choice:
     needed: int
     """Bytes alive at most, beside what is given."""
 
+    @staticmethod
+    def of(joint: JointGraph, plan: Plan) -> Choice:
+        return Choice(plan, max(alive(joint, plan), default=0))
+
 
 class Choices:
     """The plans of a graph, for all amounts of memory. `outside`: bytes that are held all the time by what
@@ -121,8 +125,7 @@ class Choices:
         return Choices(joint, self._costs, self._outside)
 
     def _of(self, room: int) -> Choice:
-        plan = self.family.choose(room)
-        return Choice(plan, max(alive(self.joint, plan), default=0))
+        return Choice.of(self.joint, self.family.choose(room))
 
     def at(self, memory: int) -> Choice:
         """The fastest plan that was found to fit. Raises `OverBudget`."""
