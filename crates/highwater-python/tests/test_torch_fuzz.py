@@ -394,7 +394,7 @@ class Ways:
         if name == "aot_eager":
             call = traced_like_eager(aot_eager, module, inputs)
         else:
-            backend = highwater.torch.backend(self._memory(name))
+            backend = highwater.torch.backend(self._memory(name), graph_breaks="separate")
             backend._costs = DrawnCosts(self.seed)
             call = backend(module, inputs)
             report = backend.reports[0] if backend.reports else None
