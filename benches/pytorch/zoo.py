@@ -40,7 +40,7 @@ class Gpt2(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = F.dropout(self.tokens(ids) + self.places(torch.arange(ids.shape[1])), 0.1, self.training)
+        x = F.dropout(self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device)), 0.1, self.training)
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.tokens.weight)
@@ -60,11 +60,11 @@ class Adapted(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    def __init__(self, width: int, heads: int, inner: int) -> None:
+    def __init__(self, width: int, heads: int, inner: int, linear: Callable[[int, int], nn.Module]) -> None:
         super().__init__()
-        self.norm1, self.norm2 = (nn.RMSNorm(width).requires_grad_(False) for _ in range(2))
-        self.q, self.k, self.v, self.out = (Adapted(width, width) for _ in range(4))
-        self.gate, self.up, self.down = Adapted(width, inner), Adapted(width, inner), Adapted(inner, width)
+        self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+        self.q, self.k, self.v, self.out = (linear(width, width) for _ in range(4))
+        self.gate, self.up, self.down = linear(width, inner), linear(width, inner), linear(inner, width)
         self.heads = heads
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -78,18 +78,27 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """Rotary places, gated layers, adapters beside frozen weights."""
+    """Rotary places, gated layers; adapters beside frozen weights, if it is `adapted`."""
 
-    def __init__(self, layers: int, width: int, heads: int, vocabulary: int) -> None:
+    def __init__(self, layers: int, width: int, heads: int, vocabulary: int, adapted: bool = True) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width).requires_grad_(False)
-        self.blocks = nn.ModuleList(LlamaBlock(width, heads, width * 8 // 3 // 64 * 64) for _ in range(layers))
-        self.norm, self.head = nn.RMSNorm(width).requires_grad_(False), nn.Linear(width, vocabulary, bias=False).requires_grad_(False)
+        linear = Adapted if adapted else partial(nn.Linear, bias=False)
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList(LlamaBlock(width, heads, width * 8 // 3 // 64 * 64, linear) for _ in range(layers))
+        self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, vocabulary, bias=False)
         self.size = width // heads
+        if adapted:
+            self.requires_grad_(False)
+            for module in self.modules():
+                if isinstance(module, Adapted):
+                    module.down.requires_grad_(True)
+                    module.up.requires_grad_(True)
 
     def forward(self, ids: Tensor) -> Tensor:
-        turns = torch.outer(torch.arange(ids.shape[1]), 1e4 ** (-torch.arange(0, self.size, 2) / self.size)).repeat(1, 2)
-        x, cos, sin = self.tokens(ids), turns.cos(), turns.sin()
+        places, waves = (torch.arange(0, end, step, device=ids.device) for end, step in [(ids.shape[1], 1), (self.size, 2)])
+        turns = torch.outer(places, 1e4 ** (-waves / self.size)).repeat(1, 2)
+        x = self.tokens(ids)
+        cos, sin = turns.cos().to(x.dtype), turns.sin().to(x.dtype)
         for block in self.blocks:
             x = block(x, cos, sin)
         return F.cross_entropy(self.head(self.norm(x))[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
@@ -133,7 +142,8 @@ class DiffusionUNet(nn.Module):
         self.channels = channels
 
     def forward(self, x: Tensor, noise: Tensor, when: Tensor) -> Tensor:
-        angles = when[:, None] * torch.exp(-torch.arange(0, self.channels, 2) / self.channels * 9.0)
+        waves = torch.arange(0, self.channels, 2, device=when.device)
+        angles = when[:, None] * torch.exp(-waves / self.channels * 9.0)
         time = self.time(torch.cat([angles.sin(), angles.cos()], 1))
         h, skips = self.first(x + noise * when[:, None, None, None]), []
         for one, two in self.down:

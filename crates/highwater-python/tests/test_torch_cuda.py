@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -279,3 +283,16 @@ def test_a_graph_without_tensors_is_of_the_cpu() -> None:
     assert device_of([1, None]).rounded(7) == 7
     assert Cuda(GPU, Driver()).rounded(7) == 512
     assert MOST > 1 << 60
+
+
+def test_the_script_for_a_gpu_runs_without_one(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
+    script = Path(__file__).parents[3] / "benches/pytorch/gpu_memory.py"
+    program = [sys.executable, str(script), "--device", "cpu", "--tiny", "--only", "t", "--steps", "1", "--out", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = (tmp_path / "report.md").read_text()
+    assert re.search(r"In a tenth of the memory, .* GB: plain PyTorch needs \d+ bytes; ours trains", report)
+    assert "told: " in done.stdout and "took more" not in report
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert all(row["requested"] <= row["budget_bytes"] for row in found["told"]["rows"])
