@@ -117,3 +117,38 @@ def test_what_cannot_be_told() -> None:
         highwater.torch.plan(frozen, torch.empty(4, 8))
     with pytest.raises(ValueError, match="known are H200"):
         highwater.torch.plan(nn.Linear(8, 8), torch.empty(4, 8), rates="abacus")
+
+
+def test_attention_on_a_gpu_holds_no_scores() -> None:
+    """By the kernels that it has there, whatever this machine has."""
+
+    def told(dtype: torch.dtype, length: int, device: str, **inputs: Tensor) -> highwater.torch.Forecast:
+        torch._dynamo.reset()
+        with torch.device("meta"):
+            model = Attending().to(dtype)
+            x = torch.empty(2, length, 64, dtype=dtype)
+        return highwater.torch.plan(model, {"x": x, **inputs}, device=device, rates="H100" if device == "cuda" else "cpu")
+
+    for dtype in (torch.bfloat16, torch.float32):
+        on_cuda, longer = (told(dtype, length, "cuda") for length in (512, 1024))
+        scores = 2 * 4 * 512 * 512 * dtype.itemsize
+        rest = on_cuda.library_bytes + on_cuda.parameter_bytes
+        assert on_cuda.kept_bytes - rest < scores < told(dtype, 512, "cpu").kept_bytes
+        # Twice the length, twice the bytes.
+        assert longer.kept_bytes - rest == pytest.approx(2 * (on_cuda.kept_bytes - rest), rel=0.05)
+        kernels = {holder.operation for holder in on_cuda.holders}
+        assert ("flash" if dtype == torch.bfloat16 else "efficient") in " ".join(kernels), kernels
+        assert on_cuda.library_bytes == 64 << 20 and on_cuda.kept_bytes % 512 == 0
+    mask = torch.ones(512, 512, dtype=torch.bool, device="meta")
+    assert "efficient" in " ".join(holder.operation for holder in told(torch.bfloat16, 512, "cuda", mask=mask).holders)
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(64, 3 * 64)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.inner(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        attended = nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.1, is_causal=mask is None)
+        return attended.float().square().sum()

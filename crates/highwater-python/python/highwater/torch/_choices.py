@@ -85,7 +85,8 @@ class Choices:
         device = joint.device
         products = has_products(kernel.node for kernel in joint.kernels)
         external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.external)
-        self._unseen = outside + device.libraries(products, 2 if joint.backward else 1)
+        self.library_bytes = device.libraries(products, 2 if joint.backward else 1)
+        self._unseen = outside + self.library_bytes
         self.given = self._unseen + external
         self.problem, told = pose(joint, costs)
         self.name = told.name

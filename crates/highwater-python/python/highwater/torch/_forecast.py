@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ._calls import without_logs
+from ._as_cuda import Foretold, with_attention_of_cuda
 from ._choices import Choice, Choices
 from ._graph import Kernel, storage_key
 from ._memory import MOST, parse, show
@@ -75,6 +76,8 @@ class Forecast:
     state_bytes: int
     """The optimizer's."""
     buffer_bytes: int
+    library_bytes: int
+    """What cuBLAS holds for itself on a GPU."""
     input_bytes: int
     holders: list[Holder]
     """Who holds the rest at the peak with everything kept, most first."""
@@ -101,6 +104,11 @@ class Asked(Whole):
     """Stops where a plan would be carried out."""
 
     found: Choices
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+        if self.step._foretold:
+            with_attention_of_cuda(module)
+        return super().__call__(module, inputs, **kwargs)
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         self.found = self.choices(module, inputs, outputs, self.phase)
@@ -132,7 +140,7 @@ def plan(
     `largest_batch`: to look for the largest that fits into `memory`. Either takes two more traces at most.
 
     Raises `GraphBreak` where the model cannot be taken as one graph. Where there is no CUDA, a step for it is
-    traced with the kernels of CPUs, whose attention with dropout holds its whole matrix.
+    traced with the kernels of CPUs, but for attention.
     """
     budget = None if memory is None else parse(memory)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -146,7 +154,9 @@ def plan(
     phase = Phase(gradient_accumulation_steps == 1, optimizer is not None)
     with mode:
         step = Step(fake, loss_fn, made(optimizer, fake), MOST - 1, gradient_accumulation_steps, max_grad_norm, None)
-    step._costs, step._updates.device = Roofline(rates_of(rates, wanted)), wanted
+    known = rates_of(rates, wanted)
+    step._costs, step._updates.device = Roofline(known), wanted
+    step._foretold = Foretold(wanted, known) if traced != wanted else None
 
     def choices(size: int) -> Choices:
         def resized(value: Any) -> Any:
@@ -175,6 +185,7 @@ def plan(
         parameter_bytes=size_of(fake.parameters()),
         state_bytes=step._updates.state_bytes() if optimizer is not None else 0,
         buffer_bytes=size_of(fake.buffers()),
+        library_bytes=found.library_bytes,
         input_bytes=size_of(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)),
         holders=holders(found, found.fastest),
         ladder=[(found.given + size, seconds) for size, seconds in found.family.curve(ROWS)],
@@ -335,6 +346,7 @@ def words(told: Forecast) -> list[str]:
         ("optimizer's state", told.state_bytes),
         ("buffers", told.buffer_bytes),
         ("inputs", told.input_bytes),
+        ("workspaces of libraries", told.library_bytes),
     ]
     lines = [f"A training step on {told.device}, batch {told.batch}, by a roofline of the device:"]
     lines += [f"  {show(told.kept_bytes):>10}  with everything kept, {told.kept_seconds:.3g} s"]

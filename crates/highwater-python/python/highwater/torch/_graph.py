@@ -7,7 +7,7 @@ planner's is a storage, and a node is a call that fills storages of its own.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, TypeGuard
 
 import torch
@@ -127,11 +127,13 @@ class JointGraph:
     same: dict[fx.Node, fx.Node] = field(default_factory=dict)
     """Second names of a tensor that was taken out of a result."""
 
+    foretold: InitVar[Device | None] = None
+    """The device that it will run on, if not where it was traced."""
     device: Device = field(init=False)
     """Whose memory the plans are for: what is elsewhere takes none of it."""
 
-    def __post_init__(self) -> None:
-        self.device = device_of_graph(self.module.graph)
+    def __post_init__(self, foretold: Device | None) -> None:
+        self.device = foretold or device_of_graph(self.module.graph)
         self._ids: dict[int, int] = {}
         self._held: set[int] = set()
         (self.output,) = self.module.graph.find_nodes(op="output")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from highwater import Problem
 
 from ._costs import Prices
-from ._device import device_of_node
-from ._graph import JointGraph, Kernel
+from ._graph import JointGraph, Kernel, tensors
 from ._kept import Said
 from ._pins import Pin, pins
 
@@ -25,7 +24,7 @@ def pose(joint: JointGraph, costs: Prices) -> tuple[Problem, Said]:
 
     def is_there(kernel: Kernel) -> bool:
         """Whether it runs where the memory is, and not on the CPU beside a GPU."""
-        return device_of_node(kernel.node).device == device.device
+        return any(device.counts(leaf) for node in (kernel.node, *kernel.node.all_input_nodes) for leaf in tensors(node))
 
     given = joint.given
     of_forward = joint.given_by_forward

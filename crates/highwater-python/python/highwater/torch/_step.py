@@ -16,6 +16,7 @@ from ._backend import compile_graph
 from ._calls import SIZES, without_logs
 from ._choices import Choices, Report
 from ._costs import Costs, Prices
+from ._device import Device
 from ._emit import emit
 from ._graph import COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
 from ._known import Known
@@ -87,6 +88,8 @@ class Step:
         self._costs: Prices = Costs()
         self._plans = Known()
         self._updates = Updates(optimizer)
+        self._foretold: Device | None = None
+        """Where it will run, if that is not at hand."""
         self._micro = 0
         self._compiled: dict[Phase, Callable[..., Tensor]] = {}
         self._known: list[int] = []
@@ -197,7 +200,7 @@ class Whole:
         refuse_sparse(module.graph)
         like_eager(module.graph)
         received = add_updates(module, inputs, outputs, self.step, phase)
-        joint = JointGraph(module, outputs)
+        joint = JointGraph(module, outputs, foretold=self.step._foretold)
         joint.given_is = "parameters, the optimizer's state and inputs"
         # Bytes that are held all the time, and the graph does not see.
         seen = {storage_key(leaf) for leaf in inputs if isinstance(leaf, Tensor)}
