@@ -124,36 +124,39 @@ class Adding(nn.Module):
 ADDING = Case(Adding, lambda: (torch.randn(16, 64), torch.randint(0, 512, (16,))), lambda loss: loss)
 
 
-def runs_again(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often kernels are repeated at the floor."""
-    found: Counter[str] = Counter()
+def at_the_floor(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
+    """Of each sum, whether it must run once, and how often the smallest plan runs it."""
+    found: list[tuple[bool, int]] = []
     report = Choices.report
 
-    def counted(choices: Choices, memory: int, choice: Any) -> highwater.torch.Report:
+    def counted(choices: Choices, memory: int, choice: Any, *args: Any, **kwargs: Any) -> highwater.torch.Report:
         runs = Counter(step.node for step in choice.plan.instructions if isinstance(step, Instruction.Run))
-        found.update({choices.joint.kernels[i].node.target._schema.name: count - 1 for i, count in runs.items()})
-        return report(choices, memory, choice)
+        for i, kernel in enumerate(choices.joint.kernels):
+            if kernel.node.target is aten.index_add.default:
+                found.append((kernel.once, runs[i]))
+        return report(choices, memory, choice, *args, **kwargs)
 
-    torch._dynamo.reset()
-    (model,) = models(ADDING, 1)
-    first = highwater.torch.backend(memory="8GiB")
-    torch.compile(model, backend=first, dynamic=False)(*ADDING.inputs()).backward()
-    torch._dynamo.reset()
+    def trained(memory: int | str) -> highwater.torch.Report:
+        torch._dynamo.reset()
+        (model,) = models(ADDING, 1)
+        backend = highwater.torch.backend(memory)
+        torch.compile(model, backend=backend, dynamic=False)(*ADDING.inputs()).backward()
+        return backend.reports[0]
+
+    floor = trained("8GiB").floor_bytes
     with monkeypatch.context() as patch:
         patch.setattr(Choices, "report", counted)
-        last = highwater.torch.backend(memory=first.reports[0].floor_bytes)
-        torch.compile(model, backend=last, dynamic=False)(*ADDING.inputs()).backward()
+        trained(floor)
     return found
 
 
 def test_sums_in_any_order_run_once(monkeypatch: pytest.MonkeyPatch, costs: None) -> None:
-    assert runs_again(monkeypatch)["aten::index_add"], "they would be repeated"
+    assert {once for once, _ in at_the_floor(monkeypatch)} == {False}, "on the CPU they have one order"
     pretend(monkeypatch, Driver())
-    found = runs_again(monkeypatch)
-    assert "aten::index_add" in found and not found["aten::index_add"]
+    assert at_the_floor(monkeypatch) == [(True, 1)] * 4
     torch.use_deterministic_algorithms(True)
     try:
-        assert runs_again(monkeypatch)["aten::index_add"], "which have one order then"
+        assert {once for once, _ in at_the_floor(monkeypatch)} == {False}, "they have one order then"
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -296,3 +299,58 @@ def test_the_script_for_a_gpu_runs_without_one(tmp_path: Path) -> None:
     assert "told: " in done.stdout and "took more" not in report
     found = json.loads((tmp_path / "report.json").read_text())
     assert all(row["requested"] <= row["budget_bytes"] for row in found["told"]["rows"])
+
+
+def test_checks_are_not_tried_on_made_up_numbers(costs: None) -> None:
+    """On a GPU one that fails is the end of the process."""
+
+    def function(x: Tensor) -> tuple[Tensor]:
+        aten._assert_async.msg(x.sum() > 0, "not positive")
+        return (x.sin(),)
+
+    graph = traced(function, (8,))
+    joint = JointGraph(graph, 1)
+    (check,) = (kernel for kernel in joint.kernels if "assert" in str(kernel.node.target))
+    known = Costs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(highwater.torch._device.KINDS, "cuda", lambda device: Cuda(device, Driver()))
+        assert known.of(check)[1] == 0 and not known.known
+
+
+def test_what_does_not_fit_while_measuring_is_not_kept(monkeypatch: pytest.MonkeyPatch, costs: None) -> None:
+    driver = Driver()
+    pretend(monkeypatch, driver)
+    joint = JointGraph(traced(lambda x: (x.sin(),), (64,), devices=("cpu",)), 1)
+
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    known = Costs()
+    with monkeypatch.context() as patch:
+        patch.setattr("highwater.torch._costs.measure", full)
+        assert known.of(joint.kernels[0]) == (Roofline(DEVICES["H100"]).seconds(joint.kernels[0].node), 0)
+    assert not known.known and driver.emptied
+    known.of(joint.kernels[0])
+    assert len(known.known) == 1
+
+
+def test_only_what_is_one_kernel_writes_over_its_input() -> None:
+    device = Cuda(GPU, Driver())
+    assert device.overwrites(aten.mul.Tensor) and device.overwrites(aten.gelu_backward.default)
+    assert not device.overwrites(aten.addmm.default) and not device.overwrites(aten.cumsum.default)
+
+
+def test_updates_of_a_gpu_take_several_tensors_at_once() -> None:
+    """As PyTorch has them there, where nothing else was said: another amount of memory for a while."""
+    parameter = nn.Parameter(torch.zeros(1000, 256))
+
+    def needs(kind: type[optim.Optimizer], **settings: Any) -> tuple[int, int]:
+        updates = highwater.torch._updates.Updates(kind([parameter], **settings))  # type: ignore[call-arg]
+        updates.device = GPU
+        return updates.needs(parameter)
+
+    size = parameter.nbytes
+    assert needs(optim.AdamW) == (2 * size, size) and needs(optim.AdamW, foreach=False) == (2 * size, 2 * size)
+    assert needs(optim.Adagrad) == (size, 2 * size)
+    # The count of steps of each parameter stays with the host, but where a graph might capture it.
+    assert needs(optim.AdamW, capturable=True)[0] == 2 * size + 512

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._device import Device, device_of_node
-from ._graph import COST, Kernel, is_node, is_random
+from ._graph import COST, Kernel, is_node, is_random, tensors
 from ._roofline import guess, moved
 
 if TYPE_CHECKING:
@@ -77,9 +77,15 @@ class Costs:
     def _known(self, kernel: Kernel) -> tuple[Any, ...]:
         device = device_of_node(kernel.node)
         signature = f"{device.name} {describe(kernel.node)}".lstrip()
-        if signature not in self.known and 2 * moved(kernel.node) > device.room():
-            return guess(kernel.node, device)  # and not kept, as there may be more room another time
-        return self.known_or(signature, lambda: self._measure(kernel.node, device))
+        # What is guessed is not kept: there may be more room another time. What results in nothing checks what it
+        # reads, and would stop the device at made-up numbers.
+        if signature not in self.known and (not tensors(kernel.node) or 2 * moved(kernel.node) > device.room()):
+            return guess(kernel.node, device)
+        try:
+            return self.known_or(signature, lambda: self._measure(kernel.node, device))
+        except torch.OutOfMemoryError:
+            device.tidy()
+            return guess(kernel.node, device)
 
     def known_or(self, signature: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """What was measured before by that name, or is now."""
@@ -110,6 +116,8 @@ class Costs:
         self._used[device.device] = device
         try:
             return measure(node, device)
+        except torch.OutOfMemoryError:
+            raise
         except Exception:  # What a kernel thinks of made-up inputs is its own affair.
             return guess(node, device)
 
@@ -171,7 +179,7 @@ def measure(node: fx.Node, device: Device) -> tuple[float, int, int]:
         args, kwargs = pytree.tree_map(argument, (node.args, dict(node.kwargs)), is_leaf=is_node)
         return lambda: node.target(*args, **kwargs)  # type: ignore[operator]
 
-    with _disable_current_modes(), torch.no_grad(), device.same_numbers_after():
+    with _disable_current_modes(), torch.no_grad(), Device(torch.device("cpu")).same_numbers_after(), device.same_numbers_after():
         run = called(node)
         seconds = device.seconds(run, RUNS, SECONDS)
         # Its results are held until they are counted.

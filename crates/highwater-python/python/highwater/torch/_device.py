@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from ._allocated import allocated
+from ._in_place import OUT
 from ._repeatable import differs
 from ._where import CannotPlan, where
 
@@ -60,6 +61,14 @@ class Device:
     def repeats(self, node: fx.Node) -> bool:
         """Whether a kernel has the same bits when it runs again."""
         return True
+
+    def overwrites(self, target: torch._ops.OpOverload) -> bool:
+        """Whether a form of a kernel that writes over its input has the bits of the other."""
+        return True
+
+    def default_settings(self, kind: type) -> dict[str, Any]:
+        """What an optimizer takes for settings that are None."""
+        return {}
 
     def room(self) -> float:
         """Bytes that could be allocated now."""
@@ -132,8 +141,8 @@ class Cuda(Device):
         """The GPU, and the switches that have other kernels run."""
         major, minor = self.driver.get_device_capability(self.device)
         switches = [
-            torch.get_float32_matmul_precision(),
-            torch.backends.cudnn.allow_tf32,
+            torch.backends.cuda.matmul.fp32_precision,
+            torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
             torch.backends.cudnn.benchmark,
             torch.are_deterministic_algorithms_enabled(),
         ]
@@ -141,6 +150,13 @@ class Cuda(Device):
 
     def repeats(self, node: fx.Node) -> bool:
         return not differs(node)
+
+    def overwrites(self, target: torch._ops.OpOverload) -> bool:
+        """Element by element they are one kernel. Libraries may take another where there is a result to add to."""
+        return torch.Tag.pointwise in target.tags or target in OUT
+
+    def default_settings(self, kind: type) -> dict[str, Any]:
+        return {} if kind is torch.optim.Adafactor else {"foreach": True}
 
     def room(self) -> float:
         free, _ = self.driver.mem_get_info(self.device)

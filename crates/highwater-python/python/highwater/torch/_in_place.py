@@ -54,7 +54,7 @@ def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
     if any(storage in joint.reads(other) for other in others):
         return None
     target, out = OUT.get(node.target, (underscored(node.target), None))
-    if target is None:
+    if target is None or not joint.device.overwrites(node.target):
         return None
     return InPlace(target, kernel.inputs.index(storage), out)
 

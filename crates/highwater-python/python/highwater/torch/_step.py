@@ -16,7 +16,7 @@ from ._backend import compile_graph
 from ._calls import SIZES, without_logs
 from ._choices import Choices, Report
 from ._costs import Costs, Prices
-from ._device import Device
+from ._device import Device, device_of
 from ._emit import emit
 from ._graph import COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
 from ._known import Known
@@ -239,10 +239,19 @@ def add_updates(module: fx.GraphModule, inputs: Sequence[Any], outputs: int, ste
             columns = ([place for _, place, _ in received], [gradient for _, _, gradient in received])
             node = graph.call_function(Finish(parameters, step._finish), columns)
             scratch = [updates.needs(parameter)[1] for parameter in parameters]
+            together = (max if updates.one_by_one else sum)(scratch)
+            if step.max_grad_norm is not None:
+                together = max(together, norms(parameters))
             seconds = sum(step._costs.update(updates, parameter) for parameter in parameters)
-            node.meta = {"val": None, WRITES: columns[0], COST: (seconds, (max if updates.one_by_one else sum)(scratch))}
+            node.meta = {"val": None, WRITES: columns[0], COST: (seconds, together)}
     end.args = (answers,)
     return [parameter for parameter, _, _ in received]
+
+
+def norms(parameters: Sequence[Tensor]) -> int:
+    """Bytes that clipping takes for a while: the norm of each gradient, all of them once more in one tensor, and a few."""
+    device = device_of(parameters)
+    return (len(parameters) + 8) * device.rounded(4) + device.rounded(4 * len(parameters))
 
 
 def own(graph: fx.Graph, received: list[tuple[nn.Parameter, fx.Node, fx.Node]]) -> list[tuple[nn.Parameter, fx.Node, fx.Node]]:

@@ -92,7 +92,12 @@ class Updates:
         parameter.grad = torch.zeros_like(parameter)
         kind: Any = type(self.optimizer)
         twin: optim.Optimizer = kind([parameter])
-        twin.param_groups[0].update(self._settings())
+        group = twin.param_groups[0]
+        group.update(self._settings())
+        if not group.get("fused") and not group.get("differentiable"):
+            # It looks at the parameter's type, which is another where there are no bytes.
+            defaults = KINDS[like.device.type](like.device).default_settings(kind)
+            group.update({key: value for key, value in defaults.items() if key in group and group[key] is None})
         return twin
 
     def _settings(self) -> dict[str, Any]:
