@@ -83,8 +83,11 @@ impl Named for Policy {
 }
 
 impl Named for Home {
-    const NAMES: &'static [(&'static str, Home)] =
-        &[("arena", Home::Arena), ("external", Home::External)];
+    const NAMES: &'static [(&'static str, Home)] = &[
+        ("arena", Home::Arena),
+        ("external", Home::External),
+        ("cell", Home::Cell(None)),
+    ];
 }
 
 impl Named for Pin {

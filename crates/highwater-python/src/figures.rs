@@ -76,6 +76,7 @@ pub(crate) struct Traffic {
     read_bytes: u64,
     written_bytes: u64,
     spill_bytes: u64,
+    home_bytes: u64,
 }
 
 impl Traffic {
@@ -84,6 +85,7 @@ impl Traffic {
             read_bytes: traffic.read_bytes,
             written_bytes: traffic.written_bytes,
             spill_bytes: traffic.spill_bytes,
+            home_bytes: traffic.home_bytes,
         }
     }
 }
@@ -92,8 +94,8 @@ impl Traffic {
 impl Traffic {
     fn __repr__(&self) -> String {
         format!(
-            "Traffic(read_bytes={}, written_bytes={}, spill_bytes={})",
-            self.read_bytes, self.written_bytes, self.spill_bytes
+            "Traffic(read_bytes={}, written_bytes={}, spill_bytes={}, home_bytes={})",
+            self.read_bytes, self.written_bytes, self.spill_bytes, self.home_bytes
         )
     }
 }

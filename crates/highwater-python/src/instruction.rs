@@ -32,7 +32,7 @@ pub(crate) enum Instruction {
     Evict {
         value: usize,
         tier: String,
-        place: u64,
+        place: Option<u64>,
         lane: String,
         waits: Vec<u32>,
     },
@@ -79,8 +79,7 @@ impl Instruction {
             } => Instruction::Evict {
                 value: value.index(),
                 tier: tier(*to).to_owned(),
-                // Only cells that tiers keep have none, and problems of Python's have no such cells.
-                place: place.unwrap_or(0),
+                place: *place,
                 lane,
                 waits,
             },
@@ -155,7 +154,10 @@ impl Instruction {
             Instruction::Guard { node, .. } => format!("Guard(node={node}"),
             Instruction::Evict {
                 value, tier, place, ..
-            } => format!("Evict(value={value}, tier='{tier}', place={place}"),
+            } => {
+                let place = or_none(*place);
+                format!("Evict(value={value}, tier='{tier}', place={place}")
+            }
             Instruction::Fetch {
                 value,
                 tier,

@@ -73,6 +73,18 @@ impl Plan {
     }
 
     #[getter]
+    fn cells_on_host(&self) -> Vec<usize> {
+        let homes = self.plan.homes.iter();
+        let on_host = homes.filter(|(_, tier)| tier.is_some());
+        on_host.map(|(value, _)| value.index()).collect()
+    }
+
+    #[getter]
+    fn memory_bytes(&self) -> u64 {
+        self.plan.memory_bytes()
+    }
+
+    #[getter]
     fn host(&self) -> Traffic {
         Traffic::new(self.plan.host)
     }

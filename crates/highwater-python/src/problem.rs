@@ -104,6 +104,7 @@ struct Said<'a, 'py> {
     scratch_bytes: Option<&'a Bound<'py, PyAny>>,
     in_place: Option<&'a Bound<'py, PyAny>>,
     optional: Option<&'a Bound<'py, PyAny>>,
+    rewrites: Option<&'a Bound<'py, PyAny>>,
     reads: Option<&'a Bound<'py, PyAny>>,
     writes: Option<&'a Bound<'py, PyAny>>,
     effect: &'a str,
@@ -140,6 +141,14 @@ impl Said<'_, '_> {
         for (o, saved) in pairs(self.optional, &what)? {
             let saved = seconds(saved.extract()?, &format!("{what}: seconds saved"))?;
             node.optional.push((output(&o, &what)?, saved));
+        }
+        let what = format!("{at}: rewrites");
+        for i in self
+            .rewrites
+            .map_or(Ok(Vec::new()), |list| each(list, &what))?
+        {
+            node.rewrites
+                .push(position(&i, inputs.len(), "input", &what)?);
         }
         node.reads = versions(self.reads, &format!("{at}: reads"))?;
         node.writes = versions(self.writes, &format!("{at}: writes"))?;
@@ -227,7 +236,7 @@ impl Problem {
             }
         }
         for v in node.inputs.iter().map(|v| v.index()) {
-            let outside = self.posed.values[v].home == Home::External;
+            let outside = self.posed.values[v].home != Home::Arena;
             if self.known[v].filled.is_none() && !outside {
                 return wrong(format!(
                     "inputs name value {v}, which no node fills yet: add the node that fills it \
@@ -236,6 +245,12 @@ impl Problem {
             }
         }
         for (i, v) in node.outputs.iter().map(|v| v.index()).enumerate() {
+            if matches!(self.posed.values[v].home, Home::Cell(_)) {
+                return wrong(format!(
+                    "outputs name value {v}, a cell, which is there from the start: name it in \
+                     inputs, and its position there in rewrites"
+                ));
+            }
             if node.outputs[..i].iter().any(|other| other.index() == v) {
                 return wrong(format!(
                     "outputs name value {v} twice: add a value for each"
@@ -258,6 +273,22 @@ impl Problem {
         Ok(())
     }
 
+    /// What a node overwrites where it is are cells, and it does so once.
+    fn rewrites(&self, node: &Node, at: &str) -> PyResult<()> {
+        let is_cell = |&i: &u32| {
+            let value = node.inputs[i as usize].index();
+            matches!(self.posed.values[value].home, Home::Cell(_))
+        };
+        if node.rewrites.iter().all(is_cell)
+            && (node.rewrites.is_empty() || node.effect == Effect::Once)
+        {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "{at}: rewrites name inputs that are cells, of a node with effect \"once\""
+        )))
+    }
+
     fn add(&mut self, node: Node) -> PyResult<usize> {
         let index = self.posed.nodes.len();
         let at = format!("node {index}");
@@ -268,6 +299,7 @@ impl Problem {
         }
         self.edges(&node, index)?;
         effect(&node, &at)?;
+        self.rewrites(&node, &at)?;
         self.sum = self.more(node.scratch_bytes, &at)?;
         for v in &node.inputs {
             self.known[v.index()].read.get_or_insert(index);
@@ -339,6 +371,10 @@ impl Problem {
             pin: Pin::of(pin, &format!("{at}: pin"))?,
             wanted,
         };
+        if matches!(value.home, Home::Cell(_)) && (wanted || self.posed.tiers.host.is_none()) {
+            let text = format!("{at}: cells are for problems with host memory, and are not wanted");
+            return Err(PyValueError::new_err(text));
+        }
         self.sum = self.more(value.bytes, &at)?;
         self.known.push(Known::default());
         Arc::make_mut(&mut self.posed).values.push(value);
@@ -348,10 +384,10 @@ impl Problem {
     #[pyo3(
         signature = (
             inputs, outputs, seconds, *, scratch_bytes=None, in_place=None, optional=None,
-            reads=None, writes=None, effect="repeatable", lane="compute",
+            rewrites=None, reads=None, writes=None, effect="repeatable", lane="compute",
         ),
         text_signature = "($self, inputs, outputs, seconds, *, scratch_bytes=0, in_place=(), \
-                          optional=(), reads=(), writes=(), effect='repeatable', lane='compute')"
+                          optional=(), rewrites=(), reads=(), writes=(), effect='repeatable', lane='compute')"
     )]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn add_node(
@@ -362,6 +398,7 @@ impl Problem {
         scratch_bytes: Option<&Bound<'_, PyAny>>,
         in_place: Option<&Bound<'_, PyAny>>,
         optional: Option<&Bound<'_, PyAny>>,
+        rewrites: Option<&Bound<'_, PyAny>>,
         reads: Option<&Bound<'_, PyAny>>,
         writes: Option<&Bound<'_, PyAny>>,
         effect: &str,
@@ -374,6 +411,7 @@ impl Problem {
             scratch_bytes,
             in_place,
             optional,
+            rewrites,
             reads,
             writes,
             effect,

@@ -235,7 +235,7 @@ def test_values_move_to_host_memory() -> None:
     assert plan.seconds < 16.1
     assert plan.host.written_bytes == plan.host.read_bytes > 0
     assert plan.host.spill_bytes >= max(
-        i.place + (1 << 20) for i in plan.instructions if isinstance(i, Instruction.Evict)
+        (i.place or 0) + (1 << 20) for i in plan.instructions if isinstance(i, Instruction.Evict)
     )
     for i in plan.instructions:
         if isinstance(i, Instruction.Evict):
@@ -244,6 +244,32 @@ def test_values_move_to_host_memory() -> None:
             assert (i.tier, i.lane) == ("host", "host_to_device")
             assert i.waits
     verify(problem, Plan.from_json(problem, plan.to_json()), 4 << 20)
+
+
+def test_cells_are_on_the_host_where_they_do_not_fit() -> None:
+    size = 1 << 20
+    problem = Problem(host=Link(1 << 30, 1e9, 1e9))
+    gradient = problem.add_value(64, home="external")
+    cells = [problem.add_value(size, home="cell") for _ in range(6)]
+    for cell in cells:
+        problem.add_node([gradient, cell], [], 1e-3, effect="once", rewrites=[1], writes=[(cell, 0)])
+    family = Family(problem)
+    plenty = family.choose(1 << 30)
+    assert plenty.cells_on_host == [] and plenty.memory_bytes == 6 * size
+    plan = family.choose(3 * size)
+    assert plan.memory_bytes <= 3 * size
+    assert plan.host.home_bytes == size * len(plan.cells_on_host) > 0
+    moved = [(type(i), i.value, getattr(i, "place", None)) for i in plan.instructions if isinstance(i, (Instruction.Evict, Instruction.Fetch))]
+    for cell in plan.cells_on_host:
+        assert [kind for kind, value, _ in moved if value == cell] == [Instruction.Fetch, Instruction.Evict]
+    assert all(place is None for _, _, place in moved)
+    verify(problem, Plan.from_json(problem, plan.to_json()), 3 * size)
+    with pytest.raises(ValueError, match="value 0: cells are for problems with host memory"):
+        Problem().add_value(size, home="cell")
+    with pytest.raises(ValueError, match='node 6: rewrites name inputs that are cells, of a node with effect "once"'):
+        problem.add_node([gradient, cells[0]], [], 1e-3, effect="once", rewrites=[0])
+    with pytest.raises(ValueError, match="outputs name value 1, a cell, which is there from the start"):
+        problem.add_node([gradient], [cells[0]], 1e-3)
 
 
 def test_nobody_reads_an_old_version_after_the_write() -> None:

@@ -22,6 +22,7 @@ from highwater.torch._emit import emit, replays
 from highwater.torch._graph import JointGraph
 from highwater.torch._memory import MOST
 from highwater.torch._repeatable import ALWAYS, OF_FLOATS, WRITING, differs
+from highwater.torch._transfers import Transfers
 from highwater.torch._reserved import Allocator, carried_out
 from highwater.torch._roofline import DEVICES, Roofline
 from models import CASES, Case, Gpt
@@ -218,10 +219,10 @@ def test_random_numbers_of_a_gpu(costs: None) -> None:
     choices = Choices(joint, Roofline(DEVICES["H100"]))
     assert choices.floor_bytes % 512 == 0
     choice = choices.at(choices.floor_bytes)
-    forward, _ = emit(joint, choice.plan)
+    forward, _ = emit(joint, choice, Transfers(0))
     assert len(replays(joint, choice.plan)) <= 1
     allocator = Allocator()
-    carried_out(joint, choice.plan, 0, allocator)
+    carried_out(joint, choice, 0, allocator)
     assert allocator.most_allocated >= choices.floor_bytes - 512
 
 

@@ -91,7 +91,7 @@ class Problem:
         self,
         bytes: int,
         *,
-        home: Literal["arena", "external"] = "arena",
+        home: Literal["arena", "external", "cell"] = "arena",
         pin: Literal["free", "keep", "recompute", "prefer_keep", "prefer_recompute"] = "free",
         wanted: bool = False,
     ) -> int:
@@ -99,7 +99,9 @@ class Problem:
 
         `bytes`: its size; may be 0. `home`: "arena" for what plans place, free and make again;
         "external" for what lies elsewhere (an input, a parameter, a result that outlives the step): it
-        takes nothing of the budget, is never freed, and need not be filled by a node. `pin`: what is
+        takes nothing of the budget, is never freed, and need not be filled by a node; "cell" for what
+        outlives the step and is overwritten in it (an optimizer's state), which plans keep in memory, within
+        the budget, or on the host, to be fetched where it is read: `Plan.cells_on_host`. `pin`: what is
         decided already: "keep" from its first production to its last use, or "recompute" for uses after
         the forward part, in every plan; "prefer_keep" and "prefer_recompute" are the same as long as a
         plan fits that follows all preferences. `wanted`: it must be there when the plan ends, see
@@ -117,6 +119,7 @@ class Problem:
         scratch_bytes: int = 0,
         in_place: Iterable[tuple[int, int]] = (),
         optional: Iterable[tuple[int, float]] = (),
+        rewrites: Iterable[int] = (),
         reads: Iterable[tuple[int, int]] = (),
         writes: Iterable[tuple[int, int]] = (),
         effect: Literal["repeatable", "once", "guard"] = "repeatable",
@@ -130,6 +133,8 @@ class Problem:
         `outputs`): the output may take over the input's buffer, where sizes are equal and nobody else
         reads the input later. `optional`: pairs (position in `outputs`, seconds that this saves): a run
         may leave these outputs out, and gives the others the same bits.
+
+        `rewrites`: positions in `inputs` of values of home "cell" that it overwrites where they are.
 
         `reads`, `writes`: pairs (cell, version), where a cell is any number that the caller gives to
         something that is overwritten (a parameter, a buffer), and a version that must be current when the
@@ -214,7 +219,11 @@ class Traffic:
 
     @property
     def spill_bytes(self) -> int:
-        """Bytes of the area there: no copy ends above it."""
+        """Bytes of the area there for values that are no cells: no copy ends above it."""
+
+    @property
+    def home_bytes(self) -> int:
+        """Bytes of the cells that are there."""
 
 @final
 class Decision:
@@ -320,7 +329,7 @@ class Instruction:
         __match_args__: ClassVar[tuple[str, ...]] = ("value", "tier", "place", "lane", "waits")
 
         def __new__(
-            cls, value: int, tier: str, place: int, lane: str, waits: list[int]
+            cls, value: int, tier: str, place: int | None, lane: str, waits: list[int]
         ) -> Instruction.Evict: ...
         @property
         def value(self) -> int:
@@ -331,8 +340,9 @@ class Instruction:
             """Where to."""
 
         @property
-        def place(self) -> int:
-            """Byte offset in the tier's area, which has `Traffic.spill_bytes`."""
+        def place(self) -> int | None:
+            """Byte offset in the tier's area, which has `Traffic.spill_bytes`; `None` for a cell, which has a
+            place of its own."""
 
     @final
     class Fetch(Instruction):
@@ -394,6 +404,14 @@ class Plan:
     @property
     def residents(self) -> list[tuple[int, int]]:
         """Wanted values that end in the arena, each with its byte offset there."""
+
+    @property
+    def cells_on_host(self) -> list[int]:
+        """Values of home "cell" that are on the host when the plan starts, and when it ends."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What is within the budget: `arena_bytes`, and cells that are in memory throughout."""
 
     @property
     def host(self) -> Traffic:

@@ -29,12 +29,27 @@ class Run:
     """The storage that it writes its result over, if it does."""
 
 
-def runs(joint: JointGraph, plan: Plan) -> Iterator[Run]:
-    """The runs of a plan, in order."""
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A copy to the host or back."""
+
+    at: int
+    step: Instruction.Evict | Instruction.Fetch
+
+
+def actions(joint: JointGraph, plan: Plan) -> Iterator[Run | Move]:
+    """The runs and the copies of a plan, in order."""
     places: dict[int, int] = {}
     for at, step in enumerate(plan.instructions):
         if isinstance(step, Instruction.Free):
             places.pop(step.value, None)
+            continue
+        if isinstance(step, (Instruction.Evict, Instruction.Fetch)):
+            yield Move(at, step)
+            if isinstance(step, Instruction.Fetch):
+                places[step.value] = step.offset
+            else:
+                places.pop(step.value, None)
             continue
         assert isinstance(step, Instruction.Run), step
         kernel = joint.kernels[step.node]
@@ -59,7 +74,8 @@ def alive(joint: JointGraph, plan: Plan) -> list[int]:
     state = device.rounded(device.state_bytes)
     awhile = joint.given_for_a_while
     held = joint.given - awhile
-    size = [device.rounded(storage.bytes) for storage in joint.storages]
+    size = {i: device.rounded(storage.bytes) for i, storage in enumerate(joint.storages)}
+    size |= {cell: device.rounded(kernel.cell_bytes) for cell, kernel in joint.cells.items()}
     count = len(plan.instructions)
     now, change = [0] * count, [0] * (count + 1)
     since: dict[int, tuple[int, int]] = {}
@@ -74,8 +90,18 @@ def alive(joint: JointGraph, plan: Plan) -> list[int]:
         change[last + 1] -= bytes
 
     forward = count - 1
-    for run in runs(joint, plan):
+    for run in actions(joint, plan):
         at = run.at
+        if isinstance(run, Move):
+            value = run.step.value
+            if isinstance(run.step, Instruction.Evict):
+                since[value] = since[value][0], at
+                end(value)
+            else:
+                if value in since:
+                    end(value)
+                since[value] = at, at
+            continue
         if run.kernel.node in joint.backward:
             forward = min(forward, at - 1)
         now[at] = device.rounded(run.kernel.scratch)
@@ -104,4 +130,44 @@ def alive(joint: JointGraph, plan: Plan) -> list[int]:
         end(storage)
     for first, last in states.values():
         lasts(state, first, last)
-    return [here + there for here, there in zip(now, accumulate(change))]
+    stay = sum(size[cell] for cell in joint.cells.keys() - set(plan.cells_on_host))
+    return [stay + here + there for here, there in zip(now, accumulate(change))]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Which copies to the host kernels wait for, so that what was copied can be let go of."""
+
+    before: dict[int, list[int]]
+    """Of instructions, the evictions that are over before them."""
+    alive: list[int]
+    """Bytes alive during each, with what is being copied."""
+
+
+def waits(joint: JointGraph, plan: Plan, alive: list[int], most: int) -> Waits:
+    """What is being copied to the host stays until kernels wait for that: where the plan has them wait, where
+    the forward ends, and where there would be more than `most` bytes otherwise, oldest first."""
+    under_way: dict[int, int] = {}
+    before: dict[int, list[int]] = {}
+    total = []
+    forward = True
+    for at, step in enumerate(plan.instructions):
+        # Each lane goes in order.
+        last = max((i for i in step.waits if i in under_way), default=-1) if step.lane == "compute" else -1
+        if forward and isinstance(step, Instruction.Run) and joint.kernels[step.node].node in joint.backward:
+            forward, last = False, at
+        over = [i for i in under_way if i <= last]
+        left = sum(under_way.values()) - sum(under_way[i] for i in over)
+        for i in list(under_way)[len(over) :]:
+            if alive[at] + left <= most:
+                break
+            over.append(i)
+            left -= under_way[i]
+        if over:
+            before[at] = over
+        for i in over:
+            del under_way[i]
+        total.append(alive[at] + left)
+        if isinstance(step, Instruction.Evict):
+            under_way[at] = joint.device.rounded(joint.size_of(step.value))
+    return Waits(before, total)

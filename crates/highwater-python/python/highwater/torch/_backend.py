@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._guards import TracingContext
 
 from ._boxed import boxed
 from ._calls import Call, around_calls
@@ -25,6 +26,7 @@ from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
 from ._pieces import Held, refuse_piece
 from ._sizes import for_each_size
+from ._transfers import TakeRoom, Transfers
 
 GraphBreaks = Literal["refuse", "separate"]
 
@@ -32,10 +34,11 @@ GraphBreaks = Literal["refuse", "separate"]
 class Backend:
     """A backend for `torch.compile` that keeps to an amount of memory. See `backend`."""
 
-    def __init__(self, memory: int | str, graph_breaks: GraphBreaks = "refuse") -> None:
+    def __init__(self, memory: int | str, graph_breaks: GraphBreaks = "refuse", host_memory: int | str = 0) -> None:
         if graph_breaks not in ("refuse", "separate"):
             raise ValueError(f'graph_breaks={graph_breaks!r}: "refuse", or "separate" for pieces that are planned one by one')
-        self.memory = parse(memory)
+        self.memory, self.host_memory = parse(memory), parse(host_memory)
+        self._transfers = Transfers(self.host_memory)
         self.graph_breaks = graph_breaks
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
@@ -114,26 +117,35 @@ class Planned:
         like_eager(module.graph)
         joint = JointGraph(module, outputs)
         backend = self.backend
-        choices = Choices(joint, backend._costs, self.outside)
+        choices = Choices(joint, backend._costs, self.outside, backend.host_memory)
         if self.outside:
             joint.given_is += ", and what other graphs hold for their backwards"
         choice, report = backend._known.choose(choices, backend.memory)
         backend.reports.append(report)
         self._room = backend.memory - (report.live_bytes - self.outside)
-        return emit(joint, choice.plan)
+        return emit(joint, choice, backend._transfers)
 
 
 def kept(answers: Sequence[Any], outputs: int, all: bool) -> list[int]:
     """Positions of what a forward answers for its backward alone: of what it makes, or all."""
     own = set(answers[outputs:]) - set(answers[:outputs])
-    return [i for i, node in enumerate(answers) if i >= outputs and (all or node in own and node.op == "call_function")]
+    return [i for i, node in enumerate(answers) if i >= outputs and not is_room(node) and (all or node in own and node.op == "call_function")]
+
+
+def is_room(node: Any) -> bool:
+    """Whether something is on the host."""
+    return isinstance(node, fx.Node) and isinstance(node.target, TakeRoom)
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    context = TracingContext.try_get()
+    if context and context.fw_metadata:
+        # Backwards copy what they overwrite where somebody will read it again: `retain_graph=True` is no error.
+        context.fw_metadata.bw_donated_idxs = []
     return boxed(module)
 
 
-def backend(memory: int | str, *, graph_breaks: GraphBreaks = "refuse") -> Backend:
+def backend(memory: int | str, *, graph_breaks: GraphBreaks = "refuse", host_memory: int | str = 0) -> Backend:
     """A backend for `torch.compile` that keeps the tensors of a compiled model within `memory`.
 
     `memory`: bytes, or text like "8GiB". It is for what a forward and its backward hold: parameters and
@@ -141,12 +153,15 @@ def backend(memory: int | str, *, graph_breaks: GraphBreaks = "refuse") -> Backe
     `graph_breaks`: "refuse" raises `GraphBreak` for a model that `torch.compile` cuts into pieces, with the
     line that does it; with "separate" each piece has the memory less what is kept for backwards when it is
     planned: what runs between pieces, and parameters and gradients of others, are beside it.
+    `host_memory`: how much of the host's memory tensors may wait in, where copying them there and back takes
+    less time than computing them again. It is page-locked for a GPU, and taken when the first step runs. On
+    CPUs a device is pretended, to try it out: what waits is in the same memory, beside `memory`.
 
     Where a graph needs more, compiling it raises `OverBudget`, before anything has run. What the model logs
     is left out, as it would cut the graph. Warns (`NothingPlanned`) where `torch.compile` takes nothing of a
     model, and (`AboveMemory`) where forwards that wait for their backward take more than a plan leaves.
     """
-    return Backend(memory, graph_breaks)
+    return Backend(memory, graph_breaks, host_memory)
 
 
 @functools.cache
@@ -161,9 +176,9 @@ def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Calla
 
 
 def of_options(options: dict[str, Any]) -> Backend:
-    unknown = sorted(set(options) - {"memory", "graph_breaks"})
+    unknown = sorted(set(options) - {"memory", "graph_breaks", "host_memory"})
     if unknown:
-        raise ValueError(f"options={options!r}: the backend highwater knows memory and graph_breaks, not {', '.join(unknown)}")
+        raise ValueError(f"options={options!r}: the backend highwater knows memory, host_memory and graph_breaks, not {', '.join(unknown)}")
     memory = options.get("memory", os.environ.get("HIGHWATER_MEMORY"))
     if memory is None:
         raise ValueError('say how much memory there is: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB')

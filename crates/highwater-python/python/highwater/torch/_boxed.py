@@ -9,6 +9,8 @@ from typing import Any
 from torch import fx
 from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
 
+from ._graph import OVERWRITTEN
+
 
 def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
     """A function of one list, which it empties, so that nobody else holds what is in it."""
@@ -45,7 +47,7 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
         names[node] = f"t{i}"
         if node.op == "placeholder":
             inputs.append(names[node])
-            if "highwater_overwritten" in node.meta:
+            if OVERWRITTEN in node.meta:
                 # With `retain_graph=True` another backward will read it.
                 body.append(f"{names[node]} = {names[node]}.clone() if {constant(keeps_graph)}() else {names[node]}")
             continue

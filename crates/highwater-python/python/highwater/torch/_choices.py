@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import highwater
 from highwater import Family, Floor, Plan
 from torch._dynamo.exc import ShortenTraceback
 
-from ._alive import alive
+from ._alive import alive, waits
 from ._costs import Prices
 from ._device import has_products
 from ._graph import JointGraph
@@ -53,6 +53,10 @@ class Report:
     """Kernels of forward and backward."""
     planning_seconds: float
     """What it took to plan."""
+    moved_bytes: int = 0
+    """Bytes that are copied to the host's memory and back in a step."""
+    host_bytes: int = 0
+    """Bytes that wait there at most."""
     reserved_bytes: int | None = None
     """What PyTorch's allocator takes from a GPU for this, about: it cuts blocks out of segments, and keeps them."""
     adapted: bool = False
@@ -70,28 +74,42 @@ class Choice:
     needed: int
     """Bytes alive at most, beside what is given."""
 
+    waits: dict[int, list[int]]
+    """Before which instructions kernels wait for which evictions."""
+
     @staticmethod
-    def of(joint: JointGraph, plan: Plan) -> Choice:
-        return Choice(plan, max(alive(joint, plan), default=0))
+    def of(joint: JointGraph, plan: Plan, most: int = 0) -> Choice:
+        """`most`: bytes that there are for it. What is copied to the host stays for as long as they are enough."""
+        bytes = alive(joint, plan)
+        if not plan.host.written_bytes:
+            return Choice(plan, max(bytes, default=0), {})
+        waited = waits(joint, plan, bytes, max(most, *bytes))
+        return Choice(plan, max(waited.alive), waited.before)
+
+    @property
+    def size(self) -> int:
+        """What budgets of the planner's bound."""
+        return self.plan.memory_bytes if self.plan.host.written_bytes else self.plan.live_bytes
 
 
 class Choices:
     """The plans of a graph, for all amounts of memory. `outside`: bytes that are held all the time by what
-    the graph does not see."""
+    the graph does not see. `host_memory`: bytes of the host where tensors may wait."""
 
-    def __init__(self, joint: JointGraph, costs: Prices, outside: int = 0) -> None:
+    def __init__(self, joint: JointGraph, costs: Prices, outside: int = 0, host_memory: int = 0) -> None:
         start = time.perf_counter()
-        self.joint, self._costs, self._outside = joint, costs, outside
+        self.joint, self._costs, self._outside, self._host_memory = joint, costs, outside, host_memory
         device = joint.device
         products = has_products(kernel.node for kernel in joint.kernels)
         external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.external)
         self.library_bytes = device.libraries(products, 2 if joint.backward else 1)
         self._unseen = outside + self.library_bytes
         self.given = self._unseen + external
-        self.problem, told = pose(joint, costs)
+        self.problem, told = pose(joint, costs, costs.link(device, host_memory) if host_memory else None)
         self.name = told.name
         """Of the problem, which no other one has."""
-        self.family = Family(self.problem, arena=False)
+        # What is alive while bytes move depends on how they go: there plans have an arena.
+        self.family = Family(self.problem, arena=host_memory > 0)
         self._said = pins(joint)
         self.fastest = self._of(MOST)
         self._seconds = time.perf_counter() - start
@@ -101,6 +119,12 @@ class Choices:
         """Starts a search."""
         return min(self._of(self.family.floor.bytes), self.fastest, key=lambda choice: choice.needed)
 
+    @cached_property
+    def _without_host(self) -> Choices:
+        """Where little may wait on the host, copies may be more in the way than of use."""
+        states = sum(self.joint.device.rounded(kernel.cell_bytes) for kernel in self.joint.kernels)
+        return Choices(self.joint, self._costs, self._outside + states)
+
     @property
     def size(self) -> tuple[int, int]:
         """Of the graph, which graphs of the same structure have too."""
@@ -109,7 +133,8 @@ class Choices:
     def adapted(self, known: Family) -> Choices | None:
         """These by the decisions for another graph, if that is of the same structure: without a search."""
         twin = copy.copy(self)
-        twin.__dict__.pop("_least", None)
+        for name in ("_least", "_without_host"):
+            twin.__dict__.pop(name, None)
         family = known.adapt(self.problem)
         if family is None:
             return None
@@ -119,26 +144,31 @@ class Choices:
     @property
     def floor_bytes(self) -> int:
         """The least memory that a plan was found for."""
-        return self.given + self._least.needed
+        floor = self.given + self._least.needed
+        return min(floor, self._without_host.floor_bytes) if "_without_host" in self.__dict__ else floor
 
     def like(self, joint: JointGraph) -> Choices:
         """The plans of a graph that differs in sizes."""
-        return Choices(joint, self._costs, self._outside)
+        return Choices(joint, self._costs, self._outside, self._host_memory)
 
-    def _of(self, room: int) -> Choice:
-        return Choice.of(self.joint, self.family.choose(room))
+    def _of(self, room: int, most: int = 0) -> Choice:
+        """The fastest plan that fits into a room, carried out with `most` bytes at once, if it can be."""
+        return Choice.of(self.joint, self.family.choose(room), most)
 
     def at(self, memory: int) -> Choice:
         """The fastest plan that was found to fit. Raises `OverBudget`."""
         room = budget = memory - self.given
         if budget < self._least.needed:
+            if self._host_memory and self._without_host.floor_bytes <= memory:
+                choice = self._without_host.at(memory)
+                return replace(choice, needed=choice.needed + self._without_host.given - self.given)
             raise OverBudget(self._refusal(memory), memory, self.family.floor)
         while room >= self.family.floor.bytes:
-            choice = self._of(room)
+            choice = self._of(room, budget)
             if choice.needed <= budget:
                 return choice
             # Less for the plan, by what PyTorch needs beside it, or the next smaller one.
-            room = min(room - (choice.needed - budget), choice.plan.live_bytes - 1)
+            room = min(room - (choice.needed - budget), choice.size - 1)
         return self._least
 
     def report(self, memory: int, choice: Choice, floor_bytes: int, seconds: float, *, adapted: bool, kept: bool) -> Report:
@@ -154,7 +184,9 @@ class Choices:
             recompute_seconds=plan.recompute_seconds,
             kernels=len(self.joint.kernels),
             planning_seconds=self._seconds + seconds,
-            reserved_bytes=reserved_bytes(self.joint, plan, self._unseen),
+            moved_bytes=plan.host.read_bytes + plan.host.written_bytes,
+            host_bytes=plan.host.spill_bytes + plan.host.home_bytes,
+            reserved_bytes=reserved_bytes(self.joint, choice, self._unseen),
             adapted=adapted,
             kept=kept,
         )
@@ -166,9 +198,10 @@ class Choices:
             words.append(f"{show(self.given)} of that are {joint.given_is}")
         if floor.node is not None:
             words.append(f"the most is held at {where(joint.kernels[floor.node].node)}")
-        if floor.holders:
-            storage, size = floor.holders[0]
-            words.append(f"of which {show(size)} are the result of {where(joint.storages[storage].first)}")
+        # Behind the storages there are states of an optimizer.
+        largest = next(((value, size) for value, size in floor.holders if value < len(joint.storages)), None)
+        if largest:
+            words.append(f"of which {show(largest[1])} are the result of {where(joint.storages[largest[0]].first)}")
         if by_policy := sum(size for storage, size in floor.holders if self._said.get(storage) == "keep"):
             words.append(f"{show(by_policy)} are held because a checkpoint policy in the model says MUST_SAVE")
         return "; ".join(words) + ". State more memory, or take a smaller batch."

@@ -16,8 +16,11 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from highwater import Link
+
 from ._device import Device, device_of_node
 from ._graph import COST, Kernel, is_node, is_random, tensors
+from ._host import measure_link
 from ._roofline import guess, moved
 
 if TYPE_CHECKING:
@@ -38,6 +41,9 @@ class Prices(Protocol):
 
     def update(self, updates: Updates, parameter: torch.Tensor) -> float:
         """Seconds of an optimizer's update of a parameter."""
+
+    def link(self, device: Device, bytes: int) -> Link:
+        """The way to so many bytes of host memory."""
 
     def save(self) -> None:
         """Keeps what was learnt."""
@@ -67,6 +73,14 @@ class Costs:
     def update(self, updates: Updates, parameter: torch.Tensor) -> float:
         """Seconds of an optimizer's update of a parameter."""
         return updates.seconds(parameter, self)
+
+    def link(self, device: Device, bytes: int) -> Link:
+        """The way to so many bytes of host memory."""
+        name = f"copies {device.device.type} {device.name}"
+        read, write, reading, writing = self.known_or(name, lambda: measure_link(device.device))
+        # Kernels miss the threads that copy.
+        lost = 1 / read if device.device.type == "cpu" else 0.0
+        return Link(bytes, read, write, read_while_writing=reading, write_while_reading=writing, lost=lost)
 
     def held(self, kernel: Kernel) -> int:
         """Bytes that a kernel's results hold. They may be more than their sizes say: `mse_loss` answers a

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 
-from highwater import Plan
-
-from ._alive import replays, runs
+from ._alive import Move, actions, replays
 from ._device import device_of_node
-from ._graph import JointGraph, Kernel, is_tangent, tensors
+from ._graph import OVERWRITTEN, JointGraph, Kernel, is_tangent, tensors
+from ._moves import Moves
+from ._transfers import Transfers
+
+if TYPE_CHECKING:
+    from ._choices import Choice
 
 Names = dict[fx.Node, fx.Node]
 """Nodes of the joint graph, and what stands for them in a graph that is written."""
@@ -60,7 +63,7 @@ class Section:
         """Says of what the forward saved that this overwrites it."""
         name = self.present[storage].get(self.joint.storages[storage].first)
         if name is not None and name.op == "placeholder":
-            name.meta["highwater_overwritten"] = True
+            name.meta[OVERWRITTEN] = True
 
     def run(self, kernel: Kernel, in_place: bool) -> None:
         node, target = kernel.node, call(kernel.node)
@@ -110,22 +113,29 @@ def call(node: fx.Node) -> Callable[..., Any]:
     return node.target
 
 
-def emit(joint: JointGraph, plan: Plan) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward's and the backward's module of a plan."""
-    replayed = {joint.kernels[i].node for i in replays(joint, plan)}
+def emit(joint: JointGraph, choice: Choice, transfers: Transfers) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward's and the backward's module of a plan. `transfers`: what moves bytes, if the plan does."""
+    replayed = {joint.kernels[i].node for i in replays(joint, choice.plan)}
     forward, backward = Section(joint, replayed), Section(joint, replayed)
     _enter(joint, forward, lambda node: not is_tangent(node))
     section = forward
+    moves = Moves(joint, choice, transfers, forward.graph)
+    moves.begin()
     entered: Names = {}
-    for run in runs(joint, plan):
+    for run in actions(joint, choice.plan):
+        moves.wait_before(run.at)
+        if isinstance(run, Move):
+            moves.carry_out(run, section)
+            continue
         if section is forward and run.kernel.node in joint.backward:
-            entered = _cross(joint, forward, backward)
+            entered = _cross(joint, forward, backward, moves)
             section = backward
         if run.taken is not None:
             section.overwrite(run.taken)
         section.run(run.kernel, run.taken is not None)
     if section is forward:
-        entered = _cross(joint, forward, backward)
+        entered = _cross(joint, forward, backward, moves)
+    moves.end()
     return _finish(joint, forward, backward, entered)
 
 
@@ -150,7 +160,7 @@ def _input(joint: JointGraph, section: Section, node: fx.Node) -> fx.Node:
     return name
 
 
-def _cross(joint: JointGraph, forward: Section, backward: Section) -> Names:
+def _cross(joint: JointGraph, forward: Section, backward: Section, moves: Moves) -> Names:
     """What is there when the forward ends goes into the backward: answers its inputs, and what of the
     forward they are."""
     entered: Names = {}
@@ -167,6 +177,8 @@ def _cross(joint: JointGraph, forward: Section, backward: Section) -> Names:
         made = backward.graph.placeholder(f"rng_state_{node.name}")
         backward.states[node] = backward.put(state, made)
         entered[made] = state
+    moves.wait_for_all()
+    entered |= moves.go_on_in(backward.graph)
     _enter(joint, backward, is_tangent)
     return entered
 

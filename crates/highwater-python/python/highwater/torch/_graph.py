@@ -24,6 +24,8 @@ COPY = torch.ops.aten.copy_.default
 # What is said of a node in its meta: that it runs once, the inputs that it writes over, the seconds and scratch
 # bytes of it, and that somebody holds what it reads from then on.
 ONCE, WRITES, COST, HELD = "highwater_once", "highwater_writes", "highwater_cost", "highwater_held"
+# The bytes of an optimizer's state that it overwrites; of an input of a backward, that it is written over.
+CELL, OVERWRITTEN = "highwater_cell", "highwater_overwritten"
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class Kernel:
     in_place: InPlace | None = None
     once: bool = False
     random: bool = False
+    cell_bytes: int = 0
+    """Of an update, the bytes of a state that it overwrites, which may wait on the host."""
     writes: list[int] = field(default_factory=list)
     """Storages from outside that it writes over: who reads them, reads them before."""
     scratch: int = 0
@@ -121,6 +125,9 @@ class JointGraph:
     backward: set[fx.Node] = field(default_factory=set)
     """What needs a gradient that comes in."""
 
+    cells: dict[int, Kernel] = field(default_factory=dict)
+    """Values of the planner's that are states of an optimizer, with the update that overwrites each."""
+
     given_is: str = "parameters and inputs"
     """What is there from outside, in words."""
 
@@ -168,6 +175,10 @@ class JointGraph:
     def _storages(self, nodes: list[Any]) -> set[int]:
         return {self.of[node] for node in nodes if isinstance(node, fx.Node) and node in self.of}
 
+    def size_of(self, value: int) -> int:
+        """The bytes of a value of the planner's."""
+        return self.cells[value].cell_bytes if value in self.cells else self.storages[value].bytes
+
     def reads(self, node: fx.Node) -> set[int]:
         """The storages that who reads a node's result reads."""
         return {self._ids[storage_key(tensor)] for tensor in tensors(node)}
@@ -195,6 +206,7 @@ class JointGraph:
             kernel = Kernel(node, sorted(inputs), fresh, random=is_random(node))
             kernel.once = node.target is COPY or not fresh or ONCE in node.meta or not is_pure(node) or not self.device.repeats(node)
             kernel.in_place = find_in_place(self, kernel)
+            kernel.cell_bytes = node.meta.get(CELL, 0)
             kernel.writes = [self.of[place] for place in node.meta.get(WRITES, [])]
             if node.meta.get(HELD):
                 self._held |= {storage for storage in inputs if not self.storages[storage].external}

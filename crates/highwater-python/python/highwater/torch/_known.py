@@ -101,7 +101,7 @@ class Known:
 
 def read(choices: Choices, memory: int, fields: dict[str, Any]) -> Found | None:
     """What was kept, proved for the problem at hand."""
-    choice = Choice.of(choices.joint, Plan.from_json(choices.problem, fields["plan"]))
+    choice = Choice.of(choices.joint, Plan.from_json(choices.problem, fields["plan"]), memory - choices.given)
     floor, adapted = fields["floor"], fields["adapted"]
     if type(floor) is not int or type(adapted) is not bool or choices.given + max(choice.needed, floor) > memory:
         return None

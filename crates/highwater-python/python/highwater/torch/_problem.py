@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from highwater import Problem
+from highwater import Link, Problem
 
 from ._costs import Prices
 from ._graph import JointGraph, Kernel, tensors
@@ -10,16 +10,16 @@ from ._kept import Said
 from ._pins import Pin, pins
 
 
-def pose(joint: JointGraph, costs: Prices) -> tuple[Problem, Said]:
+def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Problem, Said]:
     """The problem of a joint graph, and all that was said of it: values are its storages and nodes its kernels,
-    in order.
+    in order. `host`: the way to host memory, where tensors may wait.
 
     Behind the storages there is a value of no bytes for each random kernel, which the next one reads: so
     they draw in the order in which they stand.
     """
     device = joint.device
     told = Said()
-    problem = told(Problem)(align=device.align)
+    problem = told(Problem)(align=device.align, host=host)
     add_value, add_node = told(problem.add_value), told(problem.add_node)
 
     def is_there(kernel: Kernel) -> bool:
@@ -45,6 +45,7 @@ def pose(joint: JointGraph, costs: Prices) -> tuple[Problem, Said]:
             pin: Pin = "keep" if i in of_forward or i in drawn_small else said.get(i, "free")
             add_value(storage.bytes, pin=pin, wanted=i in given)
     drawn: int | None = None
+    joint.cells = {}
     cells = {storage for kernel in joint.kernels for storage in kernel.writes}
     for kernel in joint.kernels:
         inputs, outputs = list(kernel.inputs), list(kernel.outputs)
@@ -52,6 +53,14 @@ def pose(joint: JointGraph, costs: Prices) -> tuple[Problem, Said]:
             inputs += [] if drawn is None else [drawn]
             drawn = add_value(0, home="external")
             outputs.append(drawn)
+        writes = [(storage, 0) for storage in sorted(set(kernel.writes))]
+        rewrites = []
+        if kernel.cell_bytes and host:
+            cell = add_value(kernel.cell_bytes, home="cell")
+            joint.cells[cell] = kernel
+            rewrites.append(len(inputs))
+            inputs.append(cell)
+            writes.append((cell, 0))
         seconds, scratch = costs.of(kernel)
         kernel.scratch = scratch if is_there(kernel) else 0
         add_node(
@@ -61,7 +70,8 @@ def pose(joint: JointGraph, costs: Prices) -> tuple[Problem, Said]:
             scratch_bytes=kernel.scratch,
             in_place=[(kernel.in_place.input, 0)] if kernel.in_place else [],
             reads=[(storage, 0) for storage in kernel.inputs if storage in cells],
-            writes=[(storage, 0) for storage in sorted(set(kernel.writes))],
+            rewrites=rewrites,
+            writes=writes,
             # What must be saved is not made again, not even for a part of the backward that is.
             effect="once" if kernel.once or any(said.get(i) == "keep" for i in outputs) else "repeatable",
         )

@@ -12,10 +12,14 @@ from __future__ import annotations
 import bisect
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from highwater import Instruction, Plan
+from highwater import Instruction
 
 from ._graph import JointGraph
+
+if TYPE_CHECKING:
+    from ._choices import Choice
 
 UNIT = 512
 SMALL = 1 << 20
@@ -195,17 +199,17 @@ def is_expandable() -> bool:
     return "expandable_segments:true" in said.lower().replace(" ", "")
 
 
-def reserved_bytes(joint: JointGraph, plan: Plan, outside: int) -> int | None:
+def reserved_bytes(joint: JointGraph, choice: Choice, outside: int) -> int | None:
     """The most that the allocator takes from the GPU for some steps of a plan, if nobody else allocates in between:
     an estimate. None where the device has another allocator. `outside`: see `carried_out`."""
     if not joint.device.caches:
         return None
     allocator = Allocator(expandable=is_expandable())
-    carried_out(joint, plan, outside, allocator)
+    carried_out(joint, choice, outside, allocator)
     return allocator.most_reserved
 
 
-def carried_out(joint: JointGraph, plan: Plan, outside: int, allocator: Allocator) -> None:
+def carried_out(joint: JointGraph, choice: Choice, outside: int, allocator: Allocator) -> None:
     """Some steps of a plan, beside what is given. Raises `Short`.
 
     `outside`: bytes that are there all the time and no storage of the graph's, each of which is taken as large as the
@@ -221,14 +225,23 @@ def carried_out(joint: JointGraph, plan: Plan, outside: int, allocator: Allocato
     for _ in range(STEPS):
         held: dict[int, Block | None] = {}
         places: dict[int, int] = {}
-        for step in plan.instructions:
-            if isinstance(step, Instruction.Free):
+        leaving: dict[int, Block | None] = {}
+        for at, step in enumerate(choice.plan.instructions):
+            for evicted in choice.waits.get(at, ()):
+                allocator.give(leaving.pop(evicted))
+            if isinstance(step, Instruction.Evict):
+                leaving[at] = held.pop(step.value, None)
+                places.pop(step.value, None)
+            elif isinstance(step, Instruction.Fetch):
+                held[step.value] = allocator.take(joint.size_of(step.value))
+                places[step.value] = step.offset
+            elif isinstance(step, Instruction.Free):
                 allocator.give(held.pop(step.value, None))
                 places.pop(step.value, None)
             elif isinstance(step, Instruction.Run):
                 _run(joint, step, allocator, held, places)
         # Who called lets go of results and gradients before the next step.
-        for block in held.values():
+        for block in [*held.values(), *leaving.values()]:
             allocator.give(block)
 
 

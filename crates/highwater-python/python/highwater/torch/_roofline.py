@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from highwater import Link
 from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
@@ -27,6 +28,8 @@ class Rates:
     """Those of 16 bits, without sparsity."""
     bandwidth: float
     """Bytes that its memory reads or writes."""
+    host: float = 25e9
+    """Bytes that go to the host's memory or come from it, each way at once."""
     share: float = 0.6
     """What of all that is reached."""
     launch: float = 5e-6
@@ -34,14 +37,14 @@ class Rates:
 
 
 DEVICES = {
-    "H200": Rates(67e12, 989e12, 4.8e12),
-    "H100": Rates(67e12, 989e12, 3.35e12),
+    "H200": Rates(67e12, 989e12, 4.8e12, 55e9),
+    "H100": Rates(67e12, 989e12, 3.35e12, 55e9),
     "A100": Rates(19.5e12, 312e12, 2.0e12),
     "L4": Rates(30.3e12, 121e12, 0.3e12),
-    "T4": Rates(8.1e12, 65e12, 0.32e12),
+    "T4": Rates(8.1e12, 65e12, 0.32e12, 12e9),
     "RTX 4090": Rates(82.6e12, 165e12, 1.0e12),
     "RTX 3090": Rates(35.6e12, 71e12, 0.936e12),
-    "cpu": Rates(0.5e12, 1e12, 0.05e12),
+    "cpu": Rates(0.5e12, 1e12, 0.05e12, 10e9),
 }
 """Some, by name. The last is a desk's."""
 
@@ -71,6 +74,10 @@ class Roofline:
         """Seconds of an update: all that is known of the parameter is read and written."""
         moved = 3 * parameter.nbytes + 2 * updates.needs(parameter)[0]
         return moved / self.rates.bandwidth / self.rates.share + self.rates.launch
+
+    def link(self, device: Device, bytes: int) -> Link:
+        """The way to host memory."""
+        return Link(bytes, self.rates.host, self.rates.host)
 
     def save(self) -> None: ...
 

@@ -18,10 +18,12 @@ from ._choices import Choices, Report
 from ._costs import Costs, Prices
 from ._device import Device, device_of
 from ._emit import emit
-from ._graph import COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
+from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
+from ._states import States
+from ._transfers import Transfers
 from ._updates import Updates
 
 # What of a node's meta says where it comes of.
@@ -41,8 +43,8 @@ class Receive:
 
     __name__ = "update"
 
-    def __init__(self, parameter: nn.Parameter, then: Callable[[Iterable[Tensor]], None] | None) -> None:
-        self.parameter, self.then = parameter, then
+    def __init__(self, parameter: nn.Parameter, then: Callable[[Iterable[Tensor]], None] | None, states: States) -> None:
+        self.parameter, self.then, self.states = parameter, then, states
 
     def __call__(self, _: Tensor, gradient: Tensor) -> None:
         if self.parameter.grad is None:
@@ -77,11 +79,14 @@ class Step:
         gradient_accumulation_steps: int,
         max_grad_norm: float | None,
         scaler: torch.amp.GradScaler | None,
+        host_memory: int | str = 0,
     ) -> None:
         if gradient_accumulation_steps < 1:
             raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps}: at least 1")
         self.model, self.loss_fn, self.optimizer = model, loss_fn, optimizer
-        self.memory = parse(memory)
+        self.memory, self.host_memory = parse(memory), parse(host_memory)
+        self._transfers = Transfers(self.host_memory)
+        self._states = States(optimizer, self._transfers)
         self.gradient_accumulation_steps, self.max_grad_norm, self.scaler = gradient_accumulation_steps, max_grad_norm, scaler
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
@@ -193,7 +198,7 @@ class Whole:
         choices = self.choices(module, inputs, outputs, self.phase)
         choice, report = step._plans.choose(choices, step.memory)
         step.reports.append(report)
-        return emit(choices.joint, choice.plan)
+        return emit(choices.joint, choice, step._transfers)
 
     def choices(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, phase: Phase) -> Choices:
         """The plans of a joint graph with its updates."""
@@ -208,7 +213,10 @@ class Whole:
         unseen = {storage_key(tensor): tensor.untyped_storage().nbytes() for tensor in model}
         outside = sum(size for key, size in unseen.items() if key not in seen)
         gradients = 0 if phase.first else sum(parameter.nbytes for parameter in received)
-        return Choices(joint, self.step._costs, outside + self.step._updates.state_bytes() + gradients)
+        # States that may wait on the host are the plan's.
+        apart = {id(kernel.node.target.parameter) for kernel in joint.kernels if kernel.cell_bytes}  # type: ignore[union-attr]
+        states = self.step._updates.state_bytes(apart)
+        return Choices(joint, self.step._costs, outside + states + gradients, self.step.host_memory)
 
 
 def add_updates(module: fx.GraphModule, inputs: Sequence[Any], outputs: int, step: Step, phase: Phase) -> list[nn.Parameter]:
@@ -229,11 +237,13 @@ def add_updates(module: fx.GraphModule, inputs: Sequence[Any], outputs: int, ste
         if not alone:
             received = own(graph, received)
         for parameter, place, gradient in received:
-            node = graph.call_function(Receive(parameter, updates.step if alone else None), (place, gradient))
+            node = graph.call_function(Receive(parameter, updates.step if alone else None, step._states), (place, gradient))
             cost = (step._costs.update(updates, parameter), updates.needs(parameter)[1]) if alone else (1e-6, 0)
             writes = [place] if alone else []
+            movable = alone and step.host_memory
+            state = step._states.bytes_of(parameter) or updates.needs(parameter)[0] - updates.count_bytes(parameter) if movable else 0
             origin = {key: value for key, value in gradient.meta.items() if key in ORIGIN}
-            node.meta = {**origin, "val": None, WRITES: writes, COST: cost, HELD: not phase.last and phase.first}
+            node.meta = {**origin, "val": None, WRITES: writes, COST: cost, CELL: state, HELD: not phase.last and phase.first}
         if phase.last and not alone:
             parameters = [parameter for parameter, _, _ in received]
             columns = ([place for _, place, _ in received], [gradient for _, _, gradient in received])
@@ -289,6 +299,7 @@ def step(
     gradient_accumulation_steps: int = 1,
     max_grad_norm: float | None = None,
     scaler: torch.amp.GradScaler | None = None,
+    host_memory: int | str = 0,
 ) -> Step:
     """A training step within `memory`: forward, backward and updates, with parameters, gradients and the
     optimizer's state counted.
@@ -310,4 +321,4 @@ def step(
     Call it within `torch.autocast` for mixed precision; call `scheduler.step()` after it, as usual. Sizes of
     inputs that have not been seen are planned anew. What the model logs is left out. Raises `OverBudget` before anything has run.
     """
-    return Step(model, loss_fn, optimizer, memory, gradient_accumulation_steps, max_grad_norm, scaler)
+    return Step(model, loss_fn, optimizer, memory, gradient_accumulation_steps, max_grad_norm, scaler, host_memory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,6 +36,7 @@ class Updates:
         self.device: torch.device | None = None
         """Where the parameters will be, if not where they are."""
         self._needs: dict[Any, tuple[int, int]] = {}
+        self._counts: dict[Any, int] = {}
 
     @property
     def one_by_one(self) -> bool:
@@ -73,7 +74,7 @@ class Updates:
 
         Found by an update of a parameter of its size that has no bytes: what kernels take within is not seen.
         """
-        key = (tuple(parameter.shape), parameter.stride(), parameter.dtype, parameter.device, repr(self.group_of(parameter)))
+        key = self._key(parameter)
         if key not in self._needs:
             there = self.device or parameter.device
             with FakeTensorMode(allow_non_fake_inputs=True), Live(there.type) as live:
@@ -83,8 +84,17 @@ class Updates:
                 twin.step()
                 leaves = pytree.tree_leaves([dict(state) for state in twin.state.values()])
                 state = held(leaves, KINDS[there.type](there))
-                self._needs[key] = state, live.most - live.now
+                counts = held((leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.dim()), KINDS[there.type](there))
+                self._needs[key], self._counts[key] = (state, live.most - live.now), counts
         return self._needs[key]
+
+    def count_bytes(self, parameter: Tensor) -> int:
+        """What of a parameter's state counts steps, and stays where it is."""
+        self.needs(parameter)
+        return self._counts[self._key(parameter)]
+
+    def _key(self, parameter: Tensor) -> Any:
+        return tuple(parameter.shape), parameter.stride(), parameter.dtype, parameter.device, repr(self.group_of(parameter))
 
     def _twin(self, like: Tensor) -> optim.Optimizer:
         """An optimizer of the same kind and settings, of a made-up parameter with a gradient."""
@@ -106,12 +116,15 @@ class Updates:
         with _disable_current_modes():
             return {key: value.item() if isinstance(value, Tensor) else value for key, value in settings.items()}
 
-    def state_bytes(self) -> int:
-        """Bytes of all states, once each parameter has had an update."""
+    def state_bytes(self, apart: Collection[int] = ()) -> int:
+        """Bytes of all states, once each parameter has had an update. Of parameters that are `apart`, by their ids,
+        only what counts steps."""
         total = 0
         for parameter in itertools.chain.from_iterable(group["params"] for group in self.optimizer.param_groups):
             leaves = pytree.tree_leaves(dict(self.optimizer.state.get(parameter) or {}))
-            total += held(leaves, device_of([parameter])) if leaves else self.needs(parameter)[0]
+            device = device_of([parameter])
+            whole = held(leaves, device) if leaves else self.needs(parameter)[0]
+            total += self.count_bytes(parameter) if id(parameter) in apart else whole
         return total
 
     def seconds(self, parameter: Tensor, costs: Costs) -> float:

@@ -1,0 +1,155 @@
+"""Tensors that wait on the host: the same bits, in the order that was proved, within both amounts of memory."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import highwater.torch
+import pytest
+import torch
+from highwater.torch._allocated import allocated
+from highwater.torch._transfers import HostMemoryError, Lanes, Rooms, Transfers
+from late_lanes import LateLanes
+from models import CASES, Case, Gpt
+from test_torch_backend import models, same, train
+from torch import Tensor, nn
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def with_lanes(memory: int | str, host_memory: int | str, lanes: Lanes | None = None) -> highwater.torch.Backend:
+    backend = highwater.torch.backend(memory, host_memory=host_memory)
+    if lanes:
+        backend._transfers = Transfers(backend.host_memory, lambda device: lanes)
+    return backend
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("late", [False, True], ids=["threads", "late"])
+def test_every_budget_gives_eagers_bits(name: str, late: bool) -> None:
+    case = CASES[name]
+    eager, plenty = models(case, 2)
+    expected = train(eager, eager, case)
+    backend = with_lanes("8GiB", "1GiB")
+    assert not same(train(plenty, torch.compile(plenty, backend=backend, dynamic=False), case), expected)
+    (report,) = backend.reports
+    assert report.moved_bytes == 0
+    floor, most, moved = report.floor_bytes, report.live_bytes, 0
+    for share in (0.0, 0.1, 0.5):
+        torch._dynamo.reset()
+        (model,) = models(case, 1)
+        lanes = LateLanes() if late else None
+        backend = with_lanes(int(floor + share * (most - floor)), "1GiB", lanes)
+        different = same(train(model, torch.compile(model, backend=backend, dynamic=False), case), expected)
+        assert not different, (share, different)
+        (report,) = backend.reports
+        assert report.live_bytes <= report.budget_bytes
+        moved += report.moved_bytes
+        assert lanes is None or (lanes.copied > 0) == (report.moved_bytes > 0)
+    assert moved > 0
+
+
+GPT = Case(lambda: Gpt(layers=4, width=128), lambda: (torch.randint(0, 97, (8, 48)),), lambda loss: loss)
+
+
+def planned(memory: int, host_memory: int | str) -> tuple[nn.Module, Any, highwater.torch.Backend]:
+    torch._dynamo.reset()
+    (model,) = models(GPT, 1)
+    backend = with_lanes(memory, host_memory)
+    call = torch.compile(model, backend=backend, dynamic=False)
+    call(*GPT.inputs()).backward()
+    model.zero_grad()
+    return model, call, backend
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4, 0.8])
+def test_the_peak_is_the_one_that_was_told(share: float) -> None:
+    _, _, backend = planned(1 << 30, "1GiB")
+    report = backend.reports[0]
+    _, call, backend = planned(int(report.floor_bytes + share * (report.live_bytes - report.floor_bytes)), "1GiB")
+    (report,) = backend.reports
+    (ids,) = GPT.inputs()
+    _, peak, _ = allocated(lambda: call(ids).backward())
+    peak += report.given_bytes
+    assert peak <= report.live_bytes + 64
+    assert peak >= 0.98 * report.live_bytes
+    assert report.moved_bytes > 0
+    assert backend._transfers.rooms.taken_bytes == report.host_bytes > 0
+
+
+def test_the_host_lowers_the_floor_and_costs_no_recomputation() -> None:
+    alone, beside = (planned(1 << 30, host)[2].reports[0] for host in (0, "1GiB"))
+    assert beside.floor_bytes < alone.floor_bytes
+    report = planned(alone.floor_bytes, "1GiB")[2].reports[0]
+    assert report.recomputed_kernels < planned(alone.floor_bytes, 0)[2].reports[0].recomputed_kernels
+
+
+def test_little_host_memory_is_kept_to() -> None:
+    _, _, backend = planned(1 << 30, 1 << 20)
+    floor = backend.reports[0].floor_bytes
+    _, call, backend = planned(floor, 1 << 20)
+    assert 0 < backend.reports[0].host_bytes <= 1 << 20
+    for _ in range(3):
+        call(*GPT.inputs()).backward()
+    assert backend._transfers.rooms.taken_bytes == backend.reports[0].host_bytes
+    # A second forward before the first one's backward needs as much again.
+    kept = call(*GPT.inputs())
+    with pytest.raises(HostMemoryError, match="beside .* that wait there for other backwards, and host_memory is"):
+        for _ in range(3):
+            kept = kept + call(*GPT.inputs())
+    del kept
+
+
+def test_two_forwards_before_their_backwards_have_rooms_of_their_own() -> None:
+    report = planned(1 << 30, "1GiB")[2].reports[0]
+    first, second = GPT.inputs()[0], GPT.inputs()[0]
+
+    def gradients(memory: int, host_memory: int | str) -> tuple[list[Tensor], highwater.torch.Backend]:
+        model, call, backend = planned(memory, host_memory)
+        torch.manual_seed(3)
+        (call(first) * 2 + call(second)).backward()
+        return [p.grad for p in model.parameters() if p.grad is not None], backend
+
+    found, backend = gradients(report.floor_bytes, "1GiB")
+    assert all(map(torch.equal, found, gradients(1 << 30, 0)[0]))
+    assert backend._transfers.rooms.taken_bytes == 2 * backend.reports[0].host_bytes
+
+
+def test_a_second_backward_finds_what_the_first_one_found() -> None:
+    _, _, backend = planned(1 << 30, "1GiB")
+    model, call, _ = planned(backend.reports[0].floor_bytes, "1GiB")
+    (eager,) = models(GPT, 1)
+    (ids,) = GPT.inputs()
+
+    def gradients(model: nn.Module, call: Any) -> list[Tensor]:
+        torch.manual_seed(3)
+        loss = call(ids)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    assert all(map(torch.equal, gradients(model, call), gradients(eager, eager)))
+
+
+def test_rooms_are_used_again_and_never_more_than_was_stated() -> None:
+    rooms = Rooms(100)
+    a, b = rooms.take(60, False), rooms.take(30, False)
+    assert rooms.taken_bytes == 90
+    with pytest.raises(HostMemoryError, match="20 B have to wait on the host beside 90 B"):
+        rooms.take(20, False)
+    view = a[10:20]
+    del a
+    with pytest.raises(HostMemoryError):
+        rooms.take(60, False)
+    del view
+    gc.collect()
+    a = rooms.take(50, False)
+    assert rooms.taken_bytes == 90 and a.numel() == 50
+    del a, b
+    gc.collect()
+    # What nobody has makes room.
+    assert rooms.take(100, False).numel() == 100 and rooms.taken_bytes == 100

@@ -1,0 +1,143 @@
+"""An optimizer's state that waits on the host: ordinary steps, in less memory."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import highwater.torch
+import pytest
+import torch
+from highwater.torch._allocated import allocated
+from late_lanes import LateLanes
+from models import Gpt
+from test_torch_step import MAKES, Make
+from torch import Tensor, nn, optim
+
+MAKES = MAKES | {"plain": lambda model: optim.SGD(model.parameters(), 0.1), "rmsprop": lambda model: optim.RMSprop(model.parameters())}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def start() -> tuple[nn.Module, list[Tensor]]:
+    torch.manual_seed(0)
+    return Gpt(layers=2, width=64), [torch.randint(0, 97, (4, 32)) for _ in range(3)]
+
+
+def stepper(
+    model: nn.Module, make: Make, memory: int, host_memory: int | str = "1GiB", late: bool = False, **more: Any
+) -> highwater.torch.Step:
+    step = highwater.torch.step(model, None, make(model), memory=memory, host_memory=host_memory, **more)
+    if late:
+        lanes = LateLanes()
+        step._transfers._make = lambda device: lanes
+    return step
+
+
+def floor_of(make: Make, host_memory: int | str, **more: Any) -> int:
+    model, data = start()
+    step = stepper(model, make, 1 << 30, host_memory, **more)
+    step(data[0])
+    torch._dynamo.reset()
+    return step.reports[0].floor_bytes
+
+
+def expected(make: Make, norm: float | None = None) -> tuple[list[Tensor], nn.Module, optim.Optimizer]:
+    model, data = start()
+    optimizer, losses = make(model), []
+    torch.manual_seed(1)
+    for ids in data:
+        loss = model(ids)
+        loss.backward()
+        losses.append(loss.detach())
+        if norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), norm)
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, model, optimizer
+
+
+def same_states(a: Any, b: Any) -> bool:
+    return all(
+        torch.equal(value, b[i][key]) if isinstance(value, Tensor) else value == b[i][key] for i in a for key, value in a[i].items()
+    )
+
+
+@pytest.mark.parametrize("kind", MAKES)
+@pytest.mark.parametrize("late", [False, True], ids=["threads", "late"])
+def test_steps_are_those_of_eager_pytorch(kind: str, late: bool) -> None:
+    make = MAKES[kind]
+    losses, twin, plain = expected(make)
+    memory = floor_of(make, "1GiB")
+    model, data = start()
+    step = stepper(model, make, memory, late=late)
+    torch.manual_seed(1)
+    assert all(torch.equal(a, step(ids)) for a, ids in zip(losses, data))
+    assert all(map(torch.equal, twin.state_dict().values(), model.state_dict().values()))
+    ours, theirs = step.optimizer.state_dict(), plain.state_dict()
+    assert ours["state"].keys() == theirs["state"].keys()
+    assert same_states(ours["state"], theirs["state"])
+    (report,) = step.reports
+    assert report.live_bytes <= memory
+    assert report.moved_bytes > 0
+
+
+def test_the_floor_is_lower_by_the_state() -> None:
+    make = MAKES["adamw"]
+    model, _ = start()
+    weights = sum(p.nbytes for p in model.parameters())
+    assert floor_of(make, "1GiB") < floor_of(make, 0) - 1.5 * weights
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
+def test_the_peak_is_the_one_that_was_told(share: float) -> None:
+    make = MAKES["adamw"]
+    floor = floor_of(make, "1GiB")
+    memory = int(floor + share * (floor_of(make, 0) - floor))
+    model, data = start()
+    step = stepper(model, make, memory)
+    step(data[0])
+    (report,) = step.reports
+    held = sum(leaf.nbytes for state in step.optimizer.state.values() for leaf in state.values())
+    on_host = sum(leaf.nbytes for home in step._states._homes.values() for leaf in home.values())
+    assert on_host > 0
+    _, most, _ = allocated(lambda: step(data[1]))
+    peak = most + sum(p.nbytes for p in model.parameters()) + held - on_host + data[1].nbytes
+    assert peak <= report.live_bytes
+    assert peak >= 0.98 * report.live_bytes
+
+
+def test_states_that_are_loaded_go_where_they_are_wanted() -> None:
+    make = MAKES["adamw"]
+    losses, twin, plain = expected(make)
+    model, data = start()
+    step = stepper(model, make, floor_of(make, "1GiB"))
+    torch.manual_seed(1)
+    step(data[0])
+    saved = copy.deepcopy(step.optimizer.state_dict())
+    step.optimizer.load_state_dict(saved)
+    assert torch.equal(step(data[1]), losses[1])
+    # Another plan has them in memory.
+    step.memory = 1 << 30
+    longer = torch.cat([data[2], data[2]])
+    step(longer)
+    assert not step._states._homes
+    assert step.reports[-1].moved_bytes == 0
+
+
+def test_more_state_than_the_host_has_room_for_stays() -> None:
+    make = MAKES["adamw"]
+    model, data = start()
+    weights = sum(p.nbytes for p in model.parameters())
+    alone = floor_of(make, 0)
+    assert floor_of(make, "1GiB") < floor_of(make, 2 * weights) < alone
+    for room in (weights // 8, weights, 2 * weights):
+        torch._dynamo.reset()
+        step = stepper(model, make, alone, room)
+        for ids in data:
+            step(ids)
+        assert step.reports[0].live_bytes <= alone
+        assert step._transfers.rooms.taken_bytes <= room
