@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from . import _rows
 from ._costs import Costs
 from ._device import KINDS, Device, device_of
 
@@ -37,6 +38,7 @@ class Updates:
         """Where the parameters will be, if not where they are."""
         self._needs: dict[Any, tuple[int, int]] = {}
         self._counts: dict[Any, int] = {}
+        self._same: dict[Any, bool] = {}
 
     @property
     def one_by_one(self) -> bool:
@@ -56,7 +58,7 @@ class Updates:
         """Updates some parameters, whose gradients are there, and lets go of those."""
         for parameter in parameters:
             with self._only(parameter):
-                self.optimizer.step()
+                _rows.step(self.optimizer, self._rows(parameter))
             parameter.grad = None
 
     @contextmanager
@@ -69,6 +71,19 @@ class Updates:
         finally:
             self.optimizer.param_groups = groups
 
+    def _rows(self, parameter: Tensor) -> int | None:
+        """How many rows of a parameter are updated at a time, None for all at once."""
+        group, device = self.group_of(parameter), self.device or parameter.device
+        assert group is not None
+        rows = _rows.rows_at_once(type(self.optimizer), group, parameter, device)
+        if rows is None or device.type == "cuda" and not torch.cuda.is_available():
+            return rows
+        ways = {key: bool(value) if isinstance(value, (int, float)) else type(value).__name__ for key, value in group.items()}
+        key = (parameter.dtype, device, repr(ways))
+        if key not in self._same:
+            self._same[key] = _rows.same_bits(self._twin, parameter.dtype, device)
+        return rows if self._same[key] else None
+
     def needs(self, parameter: Tensor) -> tuple[int, int]:
         """Bytes of a parameter's state, and those that its update takes for a while.
 
@@ -77,15 +92,19 @@ class Updates:
         key = self._key(parameter)
         if key not in self._needs:
             there = self.device or parameter.device
+            rows = self._rows(parameter)
             with FakeTensorMode(allow_non_fake_inputs=True), Live(there.type) as live:
                 twin = self._twin(torch.empty_like(parameter, requires_grad=False, device=there))
-                twin.step()
-                live.most = live.now
-                twin.step()
+                # The first step makes the state, which is counted apart.
+                taken = 0
+                for _ in range(2):
+                    live.most = 0
+                    _rows.step(twin, rows)
+                    taken = max(taken, live.most - live.now)
                 leaves = pytree.tree_leaves([dict(state) for state in twin.state.values()])
                 state = held(leaves, KINDS[there.type](there))
                 counts = held((leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.dim()), KINDS[there.type](there))
-                self._needs[key], self._counts[key] = (state, live.most - live.now), counts
+                self._needs[key], self._counts[key] = (state, taken), counts
         return self._needs[key]
 
     def count_bytes(self, parameter: Tensor) -> int:
