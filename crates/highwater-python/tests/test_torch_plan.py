@@ -152,3 +152,15 @@ class Attending(nn.Module):
         q, k, v = self.inner(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
         attended = nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.1, is_causal=mask is None)
         return attended.float().square().sum()
+
+
+def test_host_memory_makes_room_for_states_and_activations() -> None:
+    model, ids = Gpt(layers=4, width=64), torch.randint(0, 97, (4, 32))
+    alone, beside = (
+        highwater.torch.plan(model, (ids,), optimizer=torch.optim.AdamW, host_memory=host) for host in (0, "1GiB")
+    )
+    assert beside.floor_bytes < alone.floor_bytes - alone.state_bytes * 3 // 4
+    told = highwater.torch.plan(model, (ids,), optimizer=torch.optim.AdamW, memory=alone.floor_bytes, host_memory="1GiB")
+    assert told.fits and told.moved_bytes
+    assert "copied to the host and back" in str(told)
+    assert "optimizer's state, which may wait on the host" in str(told)

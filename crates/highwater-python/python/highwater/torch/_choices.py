@@ -87,6 +87,11 @@ class Choice:
         return Choice(plan, max(waited.alive), waited.before)
 
     @property
+    def moved_bytes(self) -> int:
+        """Bytes that are copied to the host and back."""
+        return self.plan.host.read_bytes + self.plan.host.written_bytes
+
+    @property
     def size(self) -> int:
         """What budgets of the planner's bound."""
         return self.plan.memory_bytes if self.plan.host.written_bytes else self.plan.live_bytes
@@ -184,7 +189,7 @@ class Choices:
             recompute_seconds=plan.recompute_seconds,
             kernels=len(self.joint.kernels),
             planning_seconds=self._seconds + seconds,
-            moved_bytes=plan.host.read_bytes + plan.host.written_bytes,
+            moved_bytes=choice.moved_bytes,
             host_bytes=plan.host.spill_bytes + plan.host.home_bytes,
             reserved_bytes=reserved_bytes(self.joint, choice, self._unseen),
             adapted=adapted,

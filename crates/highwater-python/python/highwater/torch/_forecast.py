@@ -65,6 +65,10 @@ class Forecast:
     """Whether a step fits there."""
     seconds: float | None
     """Predicted seconds of a step there."""
+    host_memory_bytes: int
+    """How much of the host's memory tensors may wait in."""
+    moved_bytes: int | None
+    """Bytes that are copied there and back in a step within the memory."""
     kept_bytes: int
     """What it takes with everything kept."""
     kept_seconds: float
@@ -122,6 +126,7 @@ def plan(
     loss_fn: Callable[..., Tensor] | None = None,
     optimizer: Callable[..., optim.Optimizer] | optim.Optimizer | None = None,
     memory: int | str | None = None,
+    host_memory: int | str = 0,
     device: str | torch.device | None = None,
     rates: str | Rates | None = None,
     gradient_accumulation_steps: int = 1,
@@ -135,6 +140,7 @@ def plan(
     tensor, a tuple, or keywords as a dict; only sizes and dtypes are read. `loss_fn`: as of `step`, with the
     target last in a tuple of inputs. `optimizer`: `torch.optim.AdamW`, another kind, something that makes one
     of parameters, or an optimizer whose kind and settings are taken; without one, gradients are kept.
+    `host_memory`: as of `step`.
     `device`: where it would run; the model's, if none is said. `rates`: what the device does in a second, or
     its name ("H100", "A100", "RTX 4090"). `batches`: other sizes of the inputs' first dimension to tell;
     `largest_batch`: to look for the largest that fits into `memory`. Either takes two more traces at most.
@@ -153,7 +159,7 @@ def plan(
     batch = 1 if leaf is None else leaf.shape[0]
     phase = Phase(gradient_accumulation_steps == 1, optimizer is not None)
     with mode:
-        step = Step(fake, loss_fn, made(optimizer, fake), MOST - 1, gradient_accumulation_steps, max_grad_norm, None)
+        step = Step(fake, loss_fn, made(optimizer, fake), MOST - 1, gradient_accumulation_steps, max_grad_norm, None, host_memory)
     known = rates_of(rates, wanted)
     step._costs, step._updates.device = Roofline(known), wanted
     step._foretold = Foretold(wanted, known) if traced != wanted else None
@@ -178,6 +184,8 @@ def plan(
         memory_bytes=budget,
         fits=fits,
         seconds=chosen.plan.seconds if chosen else None,
+        host_memory_bytes=parse(host_memory),
+        moved_bytes=chosen.moved_bytes if chosen else None,
         kept_bytes=found.given + found.fastest.needed,
         kept_seconds=found.fastest.plan.seconds,
         floor_bytes=found.floor_bytes,
@@ -343,7 +351,7 @@ def words(told: Forecast) -> list[str]:
     """A forecast for people."""
     given = [
         ("parameters", told.parameter_bytes),
-        ("optimizer's state", told.state_bytes),
+        ("optimizer's state" + (", which may wait on the host" if told.host_memory_bytes else ""), told.state_bytes),
         ("buffers", told.buffer_bytes),
         ("inputs", told.input_bytes),
         ("workspaces of libraries", told.library_bytes),
@@ -356,7 +364,8 @@ def words(told: Forecast) -> list[str]:
         if told.seconds is None:
             lines += [f"  {amount:>10}  does not fit: state more memory, or take a smaller batch"]
         else:
-            lines += [f"  {amount:>10}  fits, {told.seconds:.3g} s ({slower(told, told.seconds)})"]
+            moved = f", with {show(told.moved_bytes)} copied to the host and back" if told.moved_bytes else ""
+            lines += [f"  {amount:>10}  fits, {told.seconds:.3g} s ({slower(told, told.seconds)}){moved}"]
         if told.largest_batch is not None:
             lines += [f"              the largest batch that fits is {told.largest_batch}"]
     lines += ["", "There all the time:"]
