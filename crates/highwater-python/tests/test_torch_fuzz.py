@@ -1,5 +1,5 @@
 """Random small modules in random training loops, beside eager PyTorch: the same bits with plenty, at the
-floor and in between, and no more memory than was told.
+floor, in between, and where tensors wait on the host, and no more memory than was told.
 
 ``python tests/test_torch_fuzz.py --programs 2000 --processes 2`` tries many, ``--first 17 --programs 1`` one
 of them again. What PyTorch's own ``aot_eager`` (but for what `_like_eager` mends) answers differently from
@@ -29,9 +29,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from highwater.torch._allocated import allocated
+from highwater import Link
 from highwater.torch._costs import Costs
 from highwater.torch._device import Device
 from highwater.torch._like_eager import like_eager, traced_like_eager
+from late_lanes import LateLanes
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
@@ -359,6 +361,11 @@ class DrawnCosts(Costs):
         drawn = hashlib.sha256(f"{self.seed} {signature}".encode()).digest()[0]
         return 1e-6 * (1 + drawn), *self.bytes[signature]
 
+    def link(self, device: Device, bytes: int) -> Link:
+        """Copies that take about as long as kernels."""
+        rate = 10 ** (8 + 2 * random.Random(self.seed).random())
+        return Link(bytes, rate, rate)
+
 
 def partition(module: fx.GraphModule, *args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     # Eager dropout and the one that AOTAutograd traces round differently; ours is as eager.
@@ -378,7 +385,7 @@ class Ways:
     seed: int
     apart: bool
     now: str = "aot_eager"
-    names: Sequence[str] = ("aot_eager", "plenty", "floor", "middle")
+    names: Sequence[str] = ("aot_eager", "plenty", "floor", "middle", "host")
     told: dict[str, list[highwater.torch.Report | None]] = field(default_factory=dict)
     """What was told of each graph, where it was planned."""
     compiling: str = ""
@@ -394,7 +401,10 @@ class Ways:
         if name == "aot_eager":
             call = traced_like_eager(aot_eager, module, inputs)
         else:
-            backend = highwater.torch.backend(self._memory(name), graph_breaks="separate")
+            host_memory = 1 << 30 if name == "host" else 0
+            backend = highwater.torch.backend(self._memory(name), graph_breaks="separate", host_memory=host_memory)
+            lanes = LateLanes()
+            backend._transfers._make = lambda device: lanes
             backend._costs = DrawnCosts(self.seed)
             call = backend(module, inputs)
             report = backend.reports[0] if backend.reports else None
@@ -404,7 +414,7 @@ class Ways:
         return call
 
     def _memory(self, name: str) -> int:
-        share = {"plenty": 1.0, "floor": 0.0, "middle": random.Random(self.seed).random()}[name]
+        share = {"plenty": 1.0, "floor": 0.0, "middle": random.Random(self.seed).random(), "host": 0.0}[name]
         plenty = None if name == "plenty" else self.told["plenty"][len(self.told.get(name, []))]
         if plenty is None:
             return 1 << 30
