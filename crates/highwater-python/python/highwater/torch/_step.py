@@ -318,6 +318,9 @@ def step(
     the same numbers: not with clipping or a `scaler` (`torch.amp.GradScaler`: `scale`, `unscale_`, `step` and
     `update` are called where they belong), nor with optimizers beyond those of `torch.optim`, or with hooks.
 
+    `host_memory`: how much of the host's memory activations may wait in, and, where parameters are updated one at
+    a time, the optimizer's state: there it stands in `optimizer.state` as tensors of the CPU. See `backend`.
+
     Call it within `torch.autocast` for mixed precision; call `scheduler.step()` after it, as usual. Sizes of
     inputs that have not been seen are planned anew. What the model logs is left out. Raises `OverBudget` before anything has run.
     """
