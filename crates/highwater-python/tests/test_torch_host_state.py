@@ -85,6 +85,20 @@ def test_steps_are_those_of_eager_pytorch(kind: str, late: bool) -> None:
     assert report.moved_bytes > 0
 
 
+@pytest.mark.parametrize("norm", [0.05, 1e6])
+def test_clipping_by_the_norm_leaves_updates_one_by_one(norm: float) -> None:
+    make = MAKES["adamw"]
+    losses, twin, _ = expected(make, norm)
+    memory = floor_of(make, "1GiB", max_grad_norm=norm)
+    assert memory < floor_of(make, 0, max_grad_norm=norm)
+    model, data = start()
+    step = stepper(model, make, memory, late=True, max_grad_norm=norm)
+    torch.manual_seed(1)
+    assert all(torch.equal(a, step(ids)) for a, ids in zip(losses, data))
+    assert all(map(torch.equal, twin.state_dict().values(), model.state_dict().values()))
+    assert step.reports[0].live_bytes <= memory
+
+
 def test_the_floor_is_lower_by_the_state() -> None:
     make = MAKES["adamw"]
     model, _ = start()

@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from ._backend import compile_graph
 from ._calls import SIZES, without_logs
 from ._choices import Choices, Report
+from ._clip import add_coefficient, is_one_kind
 from ._costs import Costs, Prices
 from ._device import Device, device_of
 from ._emit import emit
@@ -46,7 +47,9 @@ class Receive:
     def __init__(self, parameter: nn.Parameter, then: Callable[[Iterable[Tensor]], None] | None, states: States) -> None:
         self.parameter, self.then, self.states = parameter, then, states
 
-    def __call__(self, _: Tensor, gradient: Tensor) -> None:
+    def __call__(self, _: Tensor, gradient: Tensor, coefficient: Tensor | None = None) -> None:
+        if coefficient is not None:
+            gradient = gradient * coefficient
         if self.parameter.grad is None:
             self.parameter.grad = gradient
         else:
@@ -166,11 +169,11 @@ class Step:
 
     @property
     def waits(self) -> bool:
-        """Whether updates wait until all gradients are there."""
+        """Whether updates are of all parameters at once."""
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         # Views of one tensor are written as one.
         shared = len({storage_key(parameter) for parameter in parameters}) < len(parameters)
-        return self.max_grad_norm is not None or self.scaler is not None or shared or not self._updates.one_by_one
+        return self.scaler is not None or shared or not self._updates.one_by_one
 
 
 class Whole:
@@ -232,13 +235,22 @@ def add_updates(module: fx.GraphModule, inputs: Sequence[Any], outputs: int, ste
         if isinstance(parameter, nn.Parameter):
             answers[i] = None
             received.append((parameter, place, gradient))
-    alone = phase.last and not step.waits
+    clips = step.max_grad_norm is not None
+    clips_apart = phase.first and is_one_kind([gradient for _, _, gradient in received])
+    alone = phase.last and not step.waits and (clips_apart or not clips)
     with graph.inserting_before(end):
-        if not alone:
+        if not alone or clips:
             received = own(graph, received)
+        factor: tuple[fx.Node, ...] = ()
+        if alone and step.max_grad_norm is not None:
+            of = {id(parameter): gradient for parameter, _, gradient in received}
+            in_order = [of[id(parameter)] for parameter in step.model.parameters() if id(parameter) in of]
+            factor = (add_coefficient(graph, in_order, step.max_grad_norm),)
         for parameter, place, gradient in received:
-            node = graph.call_function(Receive(parameter, updates.step if alone else None, step._states), (place, gradient))
-            cost = (step._costs.update(updates, parameter), updates.needs(parameter)[1]) if alone else (1e-6, 0)
+            then = updates.step if alone else None
+            node = graph.call_function(Receive(parameter, then, step._states), (place, gradient, *factor))
+            scaled = parameter.nbytes if factor else 0
+            cost = (step._costs.update(updates, parameter), updates.needs(parameter)[1] + scaled) if alone else (1e-6, 0)
             writes = [place] if alone else []
             movable = alone and step.host_memory
             state = step._states.bytes_of(parameter) or updates.needs(parameter)[0] - updates.count_bytes(parameter) if movable else 0
@@ -315,8 +327,9 @@ def step(
         optimizer.zero_grad()
 
     A parameter is updated as soon as its gradient is final, which lets go of the gradient, where that gives
-    the same numbers: not with clipping or a `scaler` (`torch.amp.GradScaler`: `scale`, `unscale_`, `step` and
-    `update` are called where they belong), nor with optimizers beyond those of `torch.optim`, or with hooks.
+    the same numbers: not with a `scaler` (`torch.amp.GradScaler`: `scale`, `unscale_`, `step` and `update` are
+    called where they belong), nor with optimizers beyond those of `torch.optim`, or with hooks. With clipping
+    updates wait for the norm of all gradients, and are made one by one then, but where gradients are accumulated.
 
     `host_memory`: how much of the host's memory activations may wait in, and, where parameters are updated one at
     a time, the optimizer's state: there it stands in `optimizer.state` as tensors of the CPU. See `backend`.
