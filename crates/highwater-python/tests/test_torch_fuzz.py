@@ -477,7 +477,8 @@ def check(seed: int) -> str:
     return verdict
 
 
-@pytest.mark.parametrize("seed", range(12))
+# Of 1009 a kernel's results on the host have another type than was traced.
+@pytest.mark.parametrize("seed", [*range(12), 1009])
 def test_random_modules_give_eagers_bits(seed: int) -> None:
     check(seed)
 

@@ -9,7 +9,7 @@ import highwater.torch
 import pytest
 import torch
 from highwater.torch._allocated import allocated
-from highwater.torch._transfers import HostMemoryError, Lanes, Rooms, Transfers
+from highwater.torch._transfers import Evict, Fetch, Form, HostMemoryError, Lanes, Rooms, Stay, Transfers
 from late_lanes import LateLanes
 from models import CASES, Case, Gpt
 from test_torch_backend import models, same, train
@@ -133,6 +133,20 @@ def test_a_second_backward_finds_what_the_first_one_found() -> None:
         return [p.grad for p in model.parameters() if p.grad is not None]
 
     assert all(map(torch.equal, gradients(model, call), gradients(eager, eager)))
+
+
+def test_what_waits_comes_back_as_the_kernel_made_it() -> None:
+    transfers, room = Transfers(1 << 20), torch.zeros(1 << 12, dtype=torch.uint8)
+    traced = torch.zeros(8, 12)
+    made = [torch.randn(8, 12), torch.randn(8, 12).bfloat16(), torch.randn(12, 8).t(), torch.randn(8, 12).double()[:4], torch.randn(100)[3:90]]
+    for tensor in made:
+        stay = Stay(64, 400 if tensor.numel() == 87 else traced.nbytes, Form.of(traced))
+        transfers.lanes(tensor.device).wait(Evict(transfers, stay)(room, tensor))
+        found, token = Fetch(transfers, stay)(room)
+        transfers.lanes(tensor.device).wait(token)
+        assert torch.equal(found, tensor) and found.stride() == tensor.stride() and found.dtype == tensor.dtype
+    with pytest.raises(RuntimeError, match="a kernel answered 768 bytes, of which 384 were foretold"):
+        Evict(transfers, Stay(0, traced.nbytes, Form.of(traced)))(room, torch.zeros(8, 12).double())
 
 
 def test_rooms_are_used_again_and_never_more_than_was_stated() -> None:

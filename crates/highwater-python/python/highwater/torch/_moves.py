@@ -12,7 +12,7 @@ from torch import fx
 from highwater import Instruction
 
 from ._alive import Move
-from ._graph import OVERWRITTEN, JointGraph, nbytes, tensors
+from ._graph import OVERWRITTEN, JointGraph, tensors
 from ._states import Arrange, EvictState, FetchState, States
 from ._transfers import Evict, Fetch, Finish, Form, Stay, TakeRoom, Transfers, Wait
 
@@ -87,7 +87,7 @@ class Moves:
     def _evict(self, at: int, step: Instruction.Evict, tensor: fx.Node) -> None:
         (like,) = tensors(self.joint.storages[step.value].first)
         assert step.place is not None, step
-        stay = self._stays[step.value] = Stay(step.place, nbytes(like), Form.of(like))
+        stay = self._stays[step.value] = Stay(step.place, self.joint.storages[step.value].bytes, Form.of(like))
         if self.room is None:
             self.room = self._call(TakeRoom(self.transfers, self._room_bytes, like.device))
             with like.fake_mode:  # type: ignore[attr-defined]

@@ -34,7 +34,9 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
     for kernel in joint.kernels:
         if kernel.outputs and is_there(kernel):
             more = costs.held(kernel) - sum(joint.storages[i].bytes for i in kernel.outputs)
-            joint.storages[kernel.outputs[0]].bytes += max(0, more)
+            # Which of its results holds more than was traced is not known: each has to have room on the host.
+            for made in kernel.outputs if host else kernel.outputs[:1]:
+                joint.storages[made].bytes += max(0, more)
     said = pins(joint)
     for i, storage in enumerate(joint.storages):
         if storage.external:

@@ -197,14 +197,23 @@ class Form:
         size, stride = (tuple(map(int, numbers)) for numbers in (tensor.shape, tensor.stride()))
         return Form(tensor.dtype, tensor.device, size, stride, int(tensor.storage_offset()))
 
+    @property
+    def bytes(self) -> int:
+        """How far it reaches into its storage."""
+        if 0 in self.size:
+            return 0
+        return (self.offset + 1 + sum((size - 1) * stride for size, stride in zip(self.size, self.stride))) * self.dtype.itemsize
+
     def lie_in(self, storage: Tensor) -> Tensor:
         """The tensor, of a storage's bytes."""
-        return storage.view(self.dtype).as_strided(self.size, self.stride, self.offset)
+        whole = storage.numel() // self.dtype.itemsize * self.dtype.itemsize
+        return storage[:whole].view(self.dtype).as_strided(self.size, self.stride, self.offset)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Stay:
-    """A tensor's stay on the host: where in a room the bytes of its storage are."""
+    """A tensor's stay on the host: where in a room the bytes of its storage are, and how it lay there. A kernel may
+    answer another dtype or layout than was traced, the same in each step."""
 
     place: int
     count: int
@@ -217,7 +226,7 @@ class Stay:
 # What stands in graphs: functions with what is known of them when they are written.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TakeRoom:
     """Answers a room for all that a plan moves."""
 
@@ -230,7 +239,7 @@ class TakeRoom:
         return self.transfers.take(self.count, self.device)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evict:
     """Starts to copy a tensor's storage into a room. The tensor stays until somebody has waited for that."""
 
@@ -239,17 +248,16 @@ class Evict:
     __name__ = "evict"
 
     def __call__(self, room: Tensor, tensor: Tensor, *after: Token) -> Token:
-        source, target = tensor, self.stay.of(room)
-        if Form.of(tensor) == self.stay.form:
-            source = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-            source.set_(tensor.untyped_storage(), 0, (self.stay.count,))  # type: ignore[call-overload]
-        else:
-            # A kernel may lay its result out in another way than was traced.
-            target = self.stay.form.lie_in(target)
-        return self.transfers.lanes(tensor.device).copy(True, [(target, source)], after)
+        storage, target = tensor.untyped_storage(), self.stay.of(room)
+        self.stay.form = Form.of(tensor)
+        if self.stay.form.bytes > len(target):
+            raise RuntimeError(f"a kernel answered {self.stay.form.bytes} bytes, of which {len(target)} were foretold: use no host_memory with it")
+        source = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+        source.set_(storage, 0, (min(len(target), storage.nbytes()),))  # type: ignore[call-overload]
+        return self.transfers.lanes(tensor.device).copy(True, [(target[: source.numel()], source)], after)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fetch:
     """Makes a tensor to which its storage is being copied out of a room."""
 
@@ -264,7 +272,7 @@ class Fetch:
         return form.lie_in(storage), token
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Wait:
     """Waits for copies. What is held until then may be let go of."""
 
@@ -278,7 +286,7 @@ class Wait:
             lanes.wait(token)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Finish:
     """Waits until a copy has ended, so that the host may read what it made."""
 
