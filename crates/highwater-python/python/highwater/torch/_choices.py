@@ -66,6 +66,10 @@ class Report:
     """Whether the plan was made in another run, and kept."""
 
 
+# So many plans at most are chosen among.
+RUNGS = 1024
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A plan, and what PyTorch needs to carry it out."""
@@ -162,12 +166,33 @@ class Choices:
 
     def at(self, memory: int) -> Choice:
         """The fastest plan that was found to fit. Raises `OverBudget`."""
-        room = budget = memory - self.given
+        budget = memory - self.given
+        if self.fastest.needed <= budget:
+            return self.fastest
         if budget < self._least.needed:
             if self._host_memory and self._without_host.floor_bytes <= memory:
                 choice = self._without_host.at(memory)
                 return replace(choice, needed=choice.needed + self._without_host.given - self.given)
             raise OverBudget(self._refusal(memory), memory, self.family.floor)
+        return (self._beside_copies if self._host_memory else self._of_all)(budget)
+
+    def _of_all(self, budget: int) -> Choice:
+        """The fastest of all plans. Halved alike for every budget: whatever they need, one with more memory is
+        never slower."""
+        rooms = [room for room, _ in self.family.curve(RUNGS)]
+        found, first, end = self._least, 0, len(rooms)
+        while first < end:
+            middle = (first + end) // 2
+            choice = self._of(rooms[middle])
+            if choice.needed <= budget:
+                found, end = choice, middle
+            else:
+                first = middle + 1
+        return found
+
+    def _beside_copies(self, budget: int) -> Choice:
+        """A fast plan where bytes move, which are packed for each room."""
+        room = budget
         while room >= self.family.floor.bytes:
             choice = self._of(room, budget)
             if choice.needed <= budget:
