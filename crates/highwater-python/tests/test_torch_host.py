@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import highwater.torch
 import pytest
 import torch
 from highwater.torch._allocated import allocated
-from highwater.torch._transfers import Evict, Fetch, Form, HostMemoryError, Lanes, Rooms, Stay, Transfers
+from highwater.torch import _transfers
+from highwater.torch._transfers import CopyRoom, Evict, Fetch, Form, HostMemoryError, Lanes, Rooms, Stay, Transfers
 from late_lanes import LateLanes
 from models import CASES, Case, Gpt
 from test_torch_backend import models, same, train
@@ -161,9 +163,87 @@ def test_rooms_are_used_again_and_never_more_than_was_stated() -> None:
         rooms.take(60, False)
     del view
     gc.collect()
-    a = rooms.take(50, False)
+    a = rooms.take(50, False, 60)
     assert rooms.taken_bytes == 90 and a.numel() == 50
     del a, b
     gc.collect()
     # What nobody has makes room.
     assert rooms.take(100, False).numel() == 100 and rooms.taken_bytes == 100
+
+
+def test_what_is_small_takes_no_large_piece() -> None:
+    rooms = Rooms(100)
+    rooms.take(90, False)
+    small = rooms.take(10, False)
+    assert rooms.take(90, False).numel() == 90 and small.numel() == 10
+
+
+def test_pages_are_unlocked_when_nobody_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    locked: set[int] = set()
+    runtime = SimpleNamespace(cudaHostRegister=lambda at, *_: locked.add(at) or 0, cudaHostUnregister=locked.remove)
+    monkeypatch.setattr(_transfers, "cuda_runtime", lambda: runtime)
+    monkeypatch.setattr(torch.cuda, "check_error", lambda code: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    rooms = Rooms(1000)
+    a = rooms.take(600, True)
+    rooms.take(300, True)
+    assert len(locked) == 2
+    rooms.take(400, True)
+    del rooms
+    assert locked == {a.data_ptr()}
+    del a
+    assert not locked
+
+
+def test_a_tensor_that_lies_otherwise_than_was_traced_has_a_place_of_its_own() -> None:
+    transfers, lanes = Transfers(1 << 10), LateLanes()
+    transfers._make = lambda device: lanes
+    x = torch.arange(12.0).view(3, 4)
+    room = transfers.take(512, x.device).zero_()
+    stay = Stay(256, x.nbytes, Form.of(x))
+    other = x.t().contiguous().t()
+    lanes.finish(Evict(transfers, stay)(room, other))
+    assert not room[:256].any()
+    found, token = Fetch(transfers, stay)(room)
+    lanes.wait(token)
+    assert torch.equal(found, x)
+
+
+def test_the_copy_of_a_room_has_what_was_on_its_way_there() -> None:
+    transfers, lanes = Transfers(1 << 10), LateLanes()
+    transfers._make = lambda device: lanes
+    x = torch.arange(16.0)
+    room = transfers.take(x.nbytes, x.device)
+    Evict(transfers, Stay(0, x.nbytes, Form.of(x)))(room, x)
+    copy = CopyRoom(transfers, x.device)(room)
+    assert torch.equal(copy.view(torch.float32), x)
+    assert transfers.rooms.taken_bytes == 2 * x.nbytes
+
+
+class Skips(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = (nn.ModuleList(nn.Linear(64, 64) for _ in range(6)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = []
+        for layer in self.down:
+            x = torch.tanh(layer(x))
+            kept.append(torch.relu(x))
+        for layer in self.up:
+            x = layer(x) * kept.pop()
+        return x.sum()
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_tensors_wait_on_the_host_too(without: Any) -> None:
+    torch.manual_seed(0)
+    model, x, memory = Skips(), torch.randn(256, 64), 1 << 30
+    with without():
+        expected = model(x)
+        for _ in range(2):
+            torch._dynamo.reset()
+            backend = with_lanes(memory, "1GiB")
+            assert torch.equal(torch.compile(model, backend=backend, dynamic=False)(x), expected)
+            memory = backend.reports[0].floor_bytes
+    assert backend.reports[0].moved_bytes > 0

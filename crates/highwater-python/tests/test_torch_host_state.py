@@ -9,6 +9,9 @@ import highwater.torch
 import pytest
 import torch
 from highwater.torch._allocated import allocated
+from highwater.torch._states import States
+from highwater.torch._transfers import Transfers
+from highwater.torch._updates import Updates
 from late_lanes import LateLanes
 from models import Gpt
 from test_torch_step import MAKES, Make
@@ -155,3 +158,75 @@ def test_more_state_than_the_host_has_room_for_stays() -> None:
             step(ids)
         assert step.reports[0].live_bytes <= alone
         assert step._transfers.rooms.taken_bytes <= room
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 1.0])
+def test_the_host_has_as_many_bytes_as_were_told(share: float) -> None:
+    def make(model: nn.Module) -> optim.Optimizer:
+        return optim.AdamW(model.parameters(), 1e-2)
+
+    def odd(memory: int, host_memory: int) -> highwater.torch.Step:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(*[nn.Linear(37, 37) for _ in range(6)])
+        step = highwater.torch.step(model, lambda y, t: (y - t).square().mean(), make(model), memory=memory, host_memory=host_memory)
+        for _ in range(2):
+            step(torch.ones(8, 37), torch.zeros(8, 37))
+        return step
+
+    host = odd(odd(1 << 30, 1 << 30).reports[0].floor_bytes, 1 << 30).reports[0].host_bytes
+    host = int(share * host)
+    step = odd(odd(1 << 30, host).reports[0].floor_bytes, host)
+    assert 0 < step._transfers.rooms.taken_bytes <= step.reports[0].host_bytes <= host
+
+
+@pytest.mark.parametrize("updates", [0, 5, 11])
+def test_a_step_that_is_cut_short_leaves_whole_states(updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = MAKES["adamw"]
+    model, data = start()
+    step = stepper(model, make, floor_of(make, "1GiB"), late=True)
+    step(data[0])
+    before, left = copy.deepcopy(step.optimizer.state_dict()["state"]), iter(range(updates))
+    only = Updates._only
+
+    def cut(self: Updates, parameter: Tensor) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return only(self, parameter)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Updates, "_only", cut)
+        with pytest.raises(KeyboardInterrupt):
+            step(data[1])
+    after = step.optimizer.state_dict()["state"]
+    same = [i for i in before if before[i]["step"] == after[i]["step"]]
+    assert len(same) == len(before) - updates
+    assert same_states({i: before[i] for i in same}, after)
+    step.optimizer.zero_grad()
+    assert step(data[2]).isfinite()
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+def test_a_state_that_found_no_memory_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameter = nn.Parameter(torch.zeros(8))
+    parameter.grad = torch.ones(8)
+    optimizer = optim.AdamW([parameter])
+    optimizer.step()
+    states = States(optimizer, Transfers(1 << 10))
+    states.evict(parameter)[1].result()
+    before, empty_like = copy.deepcopy(optimizer.state_dict()["state"]), torch.empty_like
+    results = iter([torch.full((8,), 99.0)])
+
+    def little(*args: Any, **kwargs: Any) -> Tensor:
+        try:
+            return next(results)
+        except StopIteration:
+            raise torch.OutOfMemoryError from None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty_like", little)
+        with pytest.raises(torch.OutOfMemoryError):
+            states.fetch(parameter)
+    assert torch.empty_like is empty_like
+    states.arrange([parameter], [parameter])
+    assert same_states(before, optimizer.state_dict()["state"])

@@ -10,6 +10,7 @@ from torch import fx
 from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
 
 from ._graph import OVERWRITTEN
+from ._transfers import Transfers, Wait
 
 
 def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
@@ -49,7 +50,7 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
             inputs.append(names[node])
             if OVERWRITTEN in node.meta:
                 # With `retain_graph=True` another backward will read it.
-                body.append(f"{names[node]} = {names[node]}.clone() if {constant(keeps_graph)}() else {names[node]}")
+                body.append(f"{names[node]} = {constant(node.meta[OVERWRITTEN])}({names[node]}) if {constant(keeps_graph)}() else {names[node]}")
             continue
         if node.op == "get_attr":
             body.append(f"{names[node]} = {constant(operator.attrgetter(str(node.target))(module))}")
@@ -66,8 +67,24 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
     lines = ["def run(arguments):", *take, "arguments.clear()", *body]
     exec(compile("\n    ".join(lines), "<highwater>", "exec"), scope)
     run: Callable[[list[Any]], Any] = scope["run"]
+    moves = [node.target.transfers for node in graph.nodes if isinstance(node.target, Wait)]
+    if moves:
+        run = settled(run, moves[0])
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def settled(run: Callable[[list[Any]], Any], transfers: Transfers) -> Callable[[list[Any]], Any]:
+    """Nothing is under way when a run is cut short either: what copies read and write is let go of then."""
+
+    def careful(arguments: list[Any]) -> Any:
+        try:
+            return run(arguments)
+        except BaseException:
+            transfers.settle()
+            raise
+
+    return careful
 
 
 def last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:

@@ -63,7 +63,7 @@ class Section:
         """Says of what the forward saved that this overwrites it."""
         name = self.present[storage].get(self.joint.storages[storage].first)
         if name is not None and name.op == "placeholder":
-            name.meta[OVERWRITTEN] = True
+            name.meta[OVERWRITTEN] = torch.clone
 
     def run(self, kernel: Kernel, in_place: bool) -> None:
         node, target = kernel.node, call(kernel.node)

@@ -14,7 +14,7 @@ from highwater import Instruction
 from ._alive import Move
 from ._graph import OVERWRITTEN, JointGraph, tensors
 from ._states import Arrange, EvictState, FetchState, States
-from ._transfers import Evict, Fetch, Finish, Form, Stay, TakeRoom, Transfers, Wait
+from ._transfers import CopyRoom, Evict, Fetch, Finish, Form, Stay, TakeRoom, Transfers, Wait
 
 if TYPE_CHECKING:
     from ._choices import Choice
@@ -28,7 +28,7 @@ class Moves:
         self.joint, self.transfers, self.graph = joint, transfers, graph
         self.room: fx.Node | None = None
         self._waits = choice.waits
-        self._room_bytes = choice.plan.host.spill_bytes
+        self._room_bytes, self._home_bytes = choice.plan.host.spill_bytes, choice.plan.host.home_bytes
         self._steps, self._on_host = choice.plan.instructions, choice.plan.cells_on_host
         self._last_state: fx.Node | None = None
         """The token of the last state that was evicted."""
@@ -89,11 +89,11 @@ class Moves:
         assert step.place is not None, step
         stay = self._stays[step.value] = Stay(step.place, self.joint.storages[step.value].bytes, Form.of(like))
         if self.room is None:
-            self.room = self._call(TakeRoom(self.transfers, self._room_bytes, like.device))
+            self.room = self._call(TakeRoom(self.transfers, self._room_bytes, self._home_bytes, like.device))
             with like.fake_mode:  # type: ignore[attr-defined]
-                self.room.meta["val"] = torch.empty(self._room_bytes, dtype=torch.uint8)
+                self.room.meta["val"] = torch.empty(self._room_bytes, dtype=torch.uint8, device="cpu")
         if self.room.op == "placeholder":
-            self.room.meta[OVERWRITTEN] = True
+            self.room.meta[OVERWRITTEN] = CopyRoom(self.transfers, like.device)
         self._start(at, self._call(Evict(self.transfers, stay), self.room, tensor, *self._after(step)))
         self._leaving[at] = tensor
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, optim
 from torch.nn import Parameter
 
+from ._device import device_of
 from ._transfers import Token, Transfers
 
 
@@ -36,17 +37,18 @@ class States:
                 del self._homes[parameter]
 
     def bytes_of(self, parameter: Parameter) -> int:
-        """What of a parameter's state may be on the host, wherever it is now."""
-        return sum(value.nbytes for value in self._movable(parameter).values())
+        """What of a parameter's state may be on the host, wherever it is now, in the parameter's memory."""
+        device = device_of([parameter])
+        return sum(device.rounded(value.nbytes) for value in self._movable(parameter).values())
 
     def fetch(self, parameter: Parameter, *after: Token) -> tuple[list[Tensor], Token]:
         """Starts to copy a parameter's state to where the parameter is, for one update."""
-        state, pairs = self.optimizer.state.get(parameter, {}), []
-        for key, value in self._movable(parameter).items():
-            if value is self._home_of(parameter, key):
-                state[key] = torch.empty_like(value, device=parameter.device)
-                pairs.append((state[key], value))
-        return [target for target, _ in pairs], self._lanes(parameter).copy(False, pairs, after)
+        homes = {key: value for key, value in self._movable(parameter).items() if value is self._home_of(parameter, key)}
+        made = {key: torch.empty_like(value, device=parameter.device) for key, value in homes.items()}
+        token = self._lanes(parameter).copy(False, [(made[key], value) for key, value in homes.items()], after)
+        # Not before it is sure that they will be there.
+        self.optimizer.state.get(parameter, {}).update(made)
+        return list(made.values()), token
 
     def evict(self, parameter: Parameter, *after: Token) -> tuple[list[Tensor], Token]:
         """Starts to copy a parameter's state to the host. What it was stays until that was waited for."""
@@ -70,22 +72,17 @@ class States:
     def _make_home(self, parameter: Parameter, moved: dict[str, Tensor]) -> dict[str, Tensor]:
         if not moved:
             return {}
-        starts, end = [], 0
-        for value in moved.values():
-            starts.append(end)
-            end += -(-value.nbytes // ALIGN) * ALIGN
-        room = self.transfers.take(end, parameter.device)
-        tensors = (room[start : start + value.nbytes].view(value.dtype) for start, value in zip(starts, moved.values()))
-        # Dense, whatever they were.
-        likes = {key: torch.empty_like(value, device="meta") for key, value in moved.items()}
-        return {key: tensor.as_strided(like.shape, like.stride()) for (key, like), tensor in zip(likes.items(), tensors)}
+        room, end, home = self.transfers.take(sum(value.nbytes for value in moved.values()), parameter.device), 0, {}
+        # Those of the widest numbers first: each is where its numbers may be, and nothing lies between them.
+        for key, value in sorted(moved.items(), key=lambda item: -item[1].itemsize):
+            # Dense, whatever it was.
+            like = torch.empty_like(value, device="meta")
+            home[key] = room[end : end + value.nbytes].view(value.dtype).as_strided(like.shape, like.stride())
+            end += value.nbytes
+        return home
 
     def _lanes(self, parameter: Parameter) -> Any:
         return self.transfers.lanes(parameter.device)
-
-
-# Where a tensor of any dtype may start.
-ALIGN = 64
 
 
 # What stands in graphs.

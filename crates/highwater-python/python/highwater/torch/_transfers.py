@@ -8,6 +8,7 @@ before it have ended; whoever reads what it answers, or gives back the memory th
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -56,9 +57,10 @@ class ThreadLanes:
         def run() -> None:
             for token in after:
                 token.result()
-            # Nothing is held any more when it is over.
-            while left:
-                copy(*left.pop())
+            # Nothing is held any more when it is over. Whose tensors they are is the thread's that asked for it.
+            with torch.inference_mode():
+                while left:
+                    copy(*left.pop())
 
         return self._threads[to_host].submit(run)
 
@@ -113,15 +115,13 @@ class Rooms:
         """What there is, in use or not."""
         return sum(len(piece.memory) for piece in self._pieces)
 
-    def take(self, count: int, page_locked: bool) -> Tensor:
-        """Bytes for as long as the tensor, or a view of it, is there."""
+    def take(self, count: int, page_locked: bool, most: int = 0) -> Tensor:
+        """Bytes for as long as the tensor, or a view of it, is there: of a piece of that size, or one of up to `most`."""
         free = sorted((piece for piece in self._pieces if piece.is_free), key=lambda piece: len(piece.memory))
-        piece = next((piece for piece in free if len(piece.memory) >= count), None)
+        piece = next((piece for piece in free if count <= len(piece.memory) <= max(count, most)), None)
         if piece is None:
             while free and self.taken_bytes + count > self.limit:
-                unused = free.pop()
-                self._pieces.remove(unused)
-                unused.release()
+                self._pieces.remove(free.pop())
             if self.taken_bytes + count > self.limit:
                 raise HostMemoryError(
                     f"{show(count)} have to wait on the host beside {show(self.taken_bytes)} that wait there for other "
@@ -136,13 +136,12 @@ class Piece:
     """Memory of an exact size, which PyTorch's allocator for locked pages would round up to a power of two."""
 
     def __init__(self, count: int, page_locked: bool) -> None:
-        self.memory = mmap.mmap(-1, count)
+        self.memory = Memory(-1, count)
         self._user: StorageWeakRef | None = None
-        self._locked_at = 0
         if page_locked:
             address = self.take().data_ptr()
             torch.cuda.check_error(int(cuda_runtime().cudaHostRegister(address, count, 0)))
-            self._locked_at = address
+            self.memory.locked_at = address
 
     @property
     def is_free(self) -> bool:
@@ -153,11 +152,17 @@ class Piece:
         self._user = StorageWeakRef(room.untyped_storage())  # type: ignore[no-untyped-call]
         return room
 
-    def release(self) -> None:
-        """Unlocks its pages, which have to be there for that."""
-        if self._locked_at:
-            cuda_runtime().cudaHostUnregister(self._locked_at)
-            self._locked_at = 0
+
+class Memory(mmap.mmap):
+    """Pages that are unlocked before they go, which is when the last tensor in them does: others that get their
+    address later could not be locked otherwise."""
+
+    locked_at = 0
+
+    def __del__(self) -> None:
+        if self.locked_at and not sys.is_finalizing():
+            torch.cuda.synchronize()  # A device may still be reading them.
+            cuda_runtime().cudaHostUnregister(self.locked_at)
 
 
 def cuda_runtime() -> Any:
@@ -177,9 +182,17 @@ class Transfers:
             self._lanes[device] = self._make(device)
         return self._lanes[device]
 
-    def take(self, count: int, device: torch.device) -> Tensor:
-        """Host memory that a device's copies go to and come from."""
-        return self.rooms.take(count, self.lanes(device).page_locked)
+    def take(self, count: int, device: torch.device, beside: int | None = None) -> Tensor:
+        """Host memory that a device's copies go to and come from. `beside`: bytes that will be taken beside it;
+        if that is known, it may be in a larger piece."""
+        most = 0 if beside is None else self.rooms.limit - beside
+        return self.rooms.take(count, self.lanes(device).page_locked, most)
+
+    def settle(self) -> None:
+        """Waits until nothing is under way."""
+        for lanes in self._lanes.values():
+            for to_host in (False, True):
+                lanes.finish(lanes.copy(to_host, []))
 
 
 @dataclass(frozen=True)
@@ -207,7 +220,8 @@ class Form:
     def lie_in(self, storage: Tensor) -> Tensor:
         """The tensor, of a storage's bytes."""
         whole = storage.numel() // self.dtype.itemsize * self.dtype.itemsize
-        return storage[:whole].view(self.dtype).as_strided(self.size, self.stride, self.offset)
+        typed = storage[:whole].view(self.dtype)
+        return typed.as_strided(self.size, self.stride, int(typed.storage_offset()) + self.offset)
 
 
 @dataclass(eq=False)
@@ -232,11 +246,26 @@ class TakeRoom:
 
     transfers: Transfers
     count: int
+    homes: int
+    """Bytes of states that the plan has on the host beside it."""
     device: torch.device
     __name__ = "take_room"
 
     def __call__(self) -> Tensor:
-        return self.transfers.take(self.count, self.device)
+        return self.transfers.take(self.count, self.device, self.homes)
+
+
+@dataclass(frozen=True, eq=False)
+class CopyRoom:
+    """Answers a room of the same bytes, once those are there: kernels may have waited, but not the host."""
+
+    transfers: Transfers
+    device: torch.device
+
+    def __call__(self, room: Tensor) -> Tensor:
+        lanes = self.transfers.lanes(self.device)
+        lanes.finish(lanes.copy(True, []))
+        return self.transfers.take(room.nbytes, self.device).copy_(room)
 
 
 @dataclass(frozen=True, eq=False)
