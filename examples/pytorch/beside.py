@@ -35,12 +35,17 @@ Run = tuple[Sequence[float], Sequence[Tensor], int]
 """Losses, what was trained, the most bytes at once."""
 
 
-def check(plain: Run, ours: Run, memory: int) -> None:
-    """Ends the program with an error where something does not hold."""
+def check(plain: Run, ours: Run, memory: int, share: float | None = None) -> None:
+    """Ends the program with an error where something does not hold. `share` is the most of what plain PyTorch takes
+    above the weights, for runs that answer all of them."""
     mib = 1 << 20
+    weights = sum(t.nbytes for t in ours[1])
     print(f"losses {plain[0][0]:.4f} to {plain[0][-1]:.4f}")
     print(f"plain {plain[2] / mib:.1f} MiB, ours {ours[2] / mib:.1f} MiB of {memory / mib:.1f} MiB")
     assert list(plain[0]) == list(ours[0]), "other losses"
     assert all(a.equal(b) for a, b in zip(plain[1], ours[1], strict=True)), "other weights"
-    parameters = sum(t.nbytes for t in ours[1])
-    assert parameters < ours[2] <= memory < plain[2], "not within the memory, or it would have fitted anyway"
+    assert weights < ours[2] <= memory < plain[2], "not within the memory, or it would have fitted anyway"
+    if share is not None:
+        took = (ours[2] - weights) / (plain[2] - weights)
+        print(f"above the weights, {weights / mib:.1f} MiB, that is {took:.0%}")
+        assert took <= share, f"more than {share:.0%} of what plain PyTorch takes"

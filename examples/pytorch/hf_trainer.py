@@ -1,4 +1,4 @@
-"""Fine-tunes a GPT-2 with Hugging Face's `Trainer` in half the memory."""
+"""Fine-tunes a GPT-2 with Hugging Face's `Trainer` in half of what it takes above its weights."""
 
 import tempfile
 
@@ -36,4 +36,4 @@ def run(memory: int | None) -> Run:
     return losses, weights, peak_bytes(model, lambda: trainer.training_step(model, batch, tokens))
 
 
-check(run(None), run(MEMORY), MEMORY)
+check(run(None), run(MEMORY), MEMORY, share=0.5)
