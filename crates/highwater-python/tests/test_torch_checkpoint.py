@@ -87,13 +87,13 @@ class Seen:
         self.again: Counter[Any] = Counter()
         plain = _backend.emit
 
-        def emit(joint: Any, plan: Any) -> Any:
-            runs = Counter(step.node for step in plan.instructions if isinstance(step, Instruction.Run))
+        def emit(joint: Any, choice: Any, transfers: Any) -> Any:
+            runs = Counter(step.node for step in choice.plan.instructions if isinstance(step, Instruction.Run))
             self.again.clear()
             for i, kernel in enumerate(joint.kernels):
                 if kernel.node not in joint.backward:
                     self.again[kernel.node.target] += runs[i] - 1
-            return plain(joint, plan)
+            return plain(joint, choice, transfers)
 
         monkeypatch.setattr(_backend, "emit", emit)
 
