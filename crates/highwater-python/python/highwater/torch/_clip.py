@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._foreach_utils import _has_foreach_support
 
+from ._device import Device, device_of
 from ._graph import COST, nbytes
 
 # Bytes that a norm reads in a second, about: it is never dear beside what made the gradient.
@@ -36,6 +37,11 @@ class Coefficient:
         return torch.clamp(self.max_norm / (total + 1e-6), max=1.0)
 
 
+def scratch_bytes(norms: int, device: Device) -> int:
+    """Bytes that the norm of all takes for a while beside so many norms: these once more in one tensor, and a few numbers."""
+    return device.rounded(4 * norms) + 8 * device.rounded(4)
+
+
 def is_one_kind(gradients: Sequence[fx.Node]) -> bool:
     """Whether all are of one device and dtype: others are grouped before their norms are added up."""
     return len({(node.meta["val"].device, node.meta["val"].dtype) for node in gradients}) == 1
@@ -53,5 +59,5 @@ def add_coefficient(graph: fx.Graph, gradients: Sequence[fx.Node], max_norm: flo
     last = norms[-1].meta["val"]
     made = graph.call_function(Coefficient(max_norm), (norms,))
     with last.fake_mode:
-        made.meta = {"val": torch.empty_like(last), COST: (1e-6, sum(nbytes(norm.meta["val"]) for norm in norms) + 64)}
+        made.meta = {"val": torch.empty_like(last), COST: (1e-6, scratch_bytes(len(norms), device_of([last])))}
     return made

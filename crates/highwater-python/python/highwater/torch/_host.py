@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable
 
 import torch
@@ -30,14 +30,5 @@ def measure_link(device: torch.device) -> tuple[float, float, float, float]:
         for token in tokens:
             lanes.finish(token)
 
-    read, write, together = (TIMED / least(run) for run in (once(False), once(True), both))
+    read, write, together = (TIMED / min(timeit.repeat(run, number=1, repeat=RUNS)) for run in (once(False), once(True), both))
     return read, write, min(read, together), min(write, together)
-
-
-def least(run: Callable[[], None]) -> float:
-    times = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return min(times)

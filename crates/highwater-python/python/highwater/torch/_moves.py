@@ -13,7 +13,7 @@ from highwater import Instruction
 
 from ._alive import Move
 from ._graph import OVERWRITTEN, JointGraph, tensors
-from ._states import Arrange, EvictState, FetchState, States
+from ._states import Arrange, MoveState, States
 from ._transfers import CopyRoom, Evict, Fetch, Finish, Form, Stay, TakeRoom, Transfers, Wait
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ class Moves:
         return self._call(operator.getitem, both, 0)
 
     def _move_state(self, move: Move) -> None:
-        update = self._update(move.step.value)
-        target = (EvictState if isinstance(move.step, Instruction.Evict) else FetchState)(update.states, update.parameter)
-        both = self._call(target, *self._after(move.step))
+        update, evicts = self._update(move.step.value), isinstance(move.step, Instruction.Evict)
+        states: States = update.states
+        both = self._call(MoveState(states.evict if evicts else states.fetch, update.parameter), *self._after(move.step))
         token = self._call(operator.getitem, both, 1)
         self._start(move.at, token)
-        if isinstance(move.step, Instruction.Evict):
+        if evicts:
             self._last_state = token
             self._leaving[move.at] = self._call(operator.getitem, both, 0)
 

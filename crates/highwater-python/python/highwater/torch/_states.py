@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,20 +102,12 @@ class Arrange:
 
 
 @dataclass(frozen=True, eq=False)
-class FetchState:
-    states: States
+class MoveState:
+    """Moves a parameter's state: `States.fetch`, or `States.evict`."""
+
+    move: Callable[..., tuple[list[Tensor], Token]]
     parameter: Parameter
-    __name__ = "fetch_state"
+    __name__ = "move_state"
 
     def __call__(self, *after: Token) -> tuple[list[Tensor], Token]:
-        return self.states.fetch(self.parameter, *after)
-
-
-@dataclass(frozen=True, eq=False)
-class EvictState:
-    states: States
-    parameter: Parameter
-    __name__ = "evict_state"
-
-    def __call__(self, *after: Token) -> tuple[list[Tensor], Token]:
-        return self.states.evict(self.parameter, *after)
+        return self.move(self.parameter, *after)

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from ._backend import compile_graph
 from ._calls import SIZES, without_logs
 from ._choices import Choices, Report
-from ._clip import add_coefficient, is_one_kind
+from ._clip import add_coefficient, is_one_kind, scratch_bytes
 from ._costs import Costs, Prices
 from ._device import Device, device_of
 from ._emit import emit
@@ -167,6 +167,13 @@ class Step:
             if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
                 raise ValueError(f"{name} has hooks on its gradient, which a step would not call: remove them, or use highwater.torch.backend")
 
+    def _movable_bytes(self, parameter: nn.Parameter) -> int:
+        """What of a parameter's state may wait on the host."""
+        if not self.host_memory:
+            return 0
+        updates = self._updates
+        return self._states.bytes_of(parameter) or updates.needs(parameter)[0] - updates.count_bytes(parameter)
+
     @property
     def waits(self) -> bool:
         """Whether updates are of all parameters at once."""
@@ -252,8 +259,7 @@ def add_updates(module: fx.GraphModule, inputs: Sequence[Any], outputs: int, ste
             scaled = parameter.nbytes if factor else 0
             cost = (step._costs.update(updates, parameter), updates.needs(parameter)[1] + scaled) if alone else (1e-6, 0)
             writes = [place] if alone else []
-            movable = alone and step.host_memory
-            state = step._states.bytes_of(parameter) or updates.needs(parameter)[0] - updates.count_bytes(parameter) if movable else 0
+            state = step._movable_bytes(parameter) if alone else 0
             origin = {key: value for key, value in gradient.meta.items() if key in ORIGIN}
             node.meta = {**origin, "val": None, WRITES: writes, COST: cost, CELL: state, HELD: not phase.last and phase.first}
         if phase.last and not alone:
@@ -263,17 +269,12 @@ def add_updates(module: fx.GraphModule, inputs: Sequence[Any], outputs: int, ste
             scratch = [updates.needs(parameter)[1] for parameter in parameters]
             together = (max if updates.one_by_one else sum)(scratch)
             if step.max_grad_norm is not None:
-                together = max(together, norms(parameters))
+                device = device_of(parameters)
+                together = max(together, len(parameters) * device.rounded(4) + scratch_bytes(len(parameters), device))
             seconds = sum(step._costs.update(updates, parameter) for parameter in parameters)
             node.meta = {"val": None, WRITES: columns[0], COST: (seconds, together)}
     end.args = (answers,)
     return [parameter for parameter, _, _ in received]
-
-
-def norms(parameters: Sequence[Tensor]) -> int:
-    """Bytes that clipping takes for a while: the norm of each gradient, all of them once more in one tensor, and a few."""
-    device = device_of(parameters)
-    return (len(parameters) + 8) * device.rounded(4) + device.rounded(4 * len(parameters))
 
 
 def own(graph: fx.Graph, received: list[tuple[nn.Parameter, fx.Node, fx.Node]]) -> list[tuple[nn.Parameter, fx.Node, fx.Node]]:
