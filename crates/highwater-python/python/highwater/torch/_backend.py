@@ -20,6 +20,7 @@ from ._choices import Choices, Report
 from ._costs import Costs
 from ._distributed import refuse_cuts
 from ._emit import emit
+from ._gradients import own_gradients
 from ._graph import JointGraph, refuse_sparse
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
@@ -76,7 +77,7 @@ class Backend:
         return ran
 
     def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        planned = Planned(self, self._held.beside(inputs))
+        planned = Planned(self, inputs, self._held.beside(inputs))
         compile = aot_autograd(
             fw_compiler=planned.forward,
             bw_compiler=compile_graph,
@@ -89,8 +90,8 @@ class Backend:
 class Planned:
     """A graph that a backend plans. `outside`: bytes that other graphs hold for their backwards."""
 
-    def __init__(self, backend: Backend, outside: int) -> None:
-        self.backend, self.outside = backend, outside
+    def __init__(self, backend: Backend, inputs: Sequence[Any], outside: int) -> None:
+        self.backend, self.inputs, self.outside = backend, inputs, outside
         self._room = 0
         self._kept: list[int] = []
 
@@ -115,6 +116,7 @@ class Planned:
     def _plan(self, module: fx.GraphModule, outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         refuse_sparse(module.graph)
         like_eager(module.graph)
+        own_gradients(module.graph, self.inputs, outputs)
         joint = JointGraph(module, outputs)
         backend = self.backend
         choices = Choices(joint, backend._costs, self.outside, backend.host_memory)

@@ -1,0 +1,54 @@
+"""Gradients that autograd would copy when a backward is over: told, and the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import highwater.torch
+import pytest
+import torch
+from highwater.torch._allocated import allocated
+from torch import Tensor, nn
+
+SIZE = 96
+
+
+class Two(nn.Module):
+    def __init__(self, loss: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.p, self.q = nn.Parameter(torch.randn(SIZE, SIZE)), nn.Parameter(torch.randn(SIZE, SIZE))
+        self.image = nn.Parameter(torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last))
+        self.loss = loss
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.loss(self.p, self.q, x) + (self.image * self.image).mean()
+
+
+# Of two parameters and an input: gradients that are expanded, one for two, transposed, parts, and none of these.
+LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "expanded": lambda p, q, x: p.sum() + 2 * q.sum(),
+    "one for two": lambda p, q, x: ((p + q) @ x).square().mean(),
+    "transposed": lambda p, q, x: (p.t() * 2 + q.t() * x).square().mean(),
+    "parts": lambda p, q, x: (torch.cat([p, q], 1) @ torch.cat([x, x])).square().mean(),
+    "whole": lambda p, q, x: (x @ p @ q).square().mean(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_autograd_would_copy_is_told(name: str) -> None:
+    torch._dynamo.reset()
+    model = Two(LOSSES[name])
+    x = torch.randn(SIZE, SIZE)
+    model(x).backward()
+    expected = [p.grad for p in model.parameters()]
+    backend = highwater.torch.backend("1GiB")
+    call = torch.compile(model, backend=backend, dynamic=False, fullgraph=True)
+    for _ in range(2):
+        model.zero_grad()
+        _, peak, _ = allocated(lambda: call(x).backward())
+    found = [p.grad for p in model.parameters()]
+    assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(found, expected, strict=True))
+    (report,) = backend.reports
+    # The loss's gradient comes in, and is made by the step: four bytes.
+    assert report.live_bytes == peak + report.given_bytes - 4
