@@ -19,13 +19,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 from highwater import Link
 
 from ._device import Device, device_of_node
-from ._graph import COST, Kernel, is_node, is_random, tensors
+from ._graph import COST, Kernel, is_node, is_pure, is_random, tensors
 from ._host import measure_link
 from ._roofline import guess, moved
 
 if TYPE_CHECKING:
     from ._updates import Updates
 
+# The number of the way in which kernels are measured: what was kept by another one is not read.
+MEASURED = 2
 # A kernel is run so often at most, or for so many seconds.
 RUNS, SECONDS = 5, 0.2
 
@@ -53,7 +55,7 @@ class Costs:
     """Seconds and scratch bytes of kernels by signature, kept in the user's cache from run to run."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or cache_folder() / f"kernels-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
+        self.path = path or cache_folder() / f"kernels-{MEASURED}-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
         self.known = self._kept()
         self._measured = 0
         self._used: dict[torch.device, Device] = {}
@@ -158,10 +160,30 @@ def describe(node: fx.Node) -> str:
 
 
 def measure(node: fx.Node, device: Device) -> tuple[float, int, int]:
-    """Runs a kernel on made-up tensors: the least seconds of some runs, the bytes that it takes for a while
+    """Runs a kernel on made-up tensors: the least seconds of some runs, the most bytes that it takes for a while
     beside its results, and those of the results."""
+    counts = {int(size) for other in node.all_input_nodes for leaf in tensors(other) for size in leaf.shape}
+    whole = any(map(is_whole, node.all_input_nodes))
+    found = measured(node, device, 0)
+    # What masks leave out, or bags have nothing of, takes nothing. A place 1 has to be there, where places are.
+    if whole and device.device.type == "cpu" and not counts & {0, 1}:
+        try:
+            _, scratch, results = measured(node, device, 1, timed=False)
+        except Exception:  # It is no place, but an amount.
+            return found
+        return found[0], max(found[1], scratch), max(found[2], results)
+    return found
 
-    def make(leaf: Any) -> Any:
+
+def is_whole(node: fx.Node) -> bool:
+    """Whether a result is of whole numbers, or truths."""
+    return any(not leaf.dtype.is_floating_point and not leaf.dtype.is_complex for leaf in tensors(node))
+
+
+def measured(node: fx.Node, device: Device, number: int, timed: bool = True) -> tuple[float, int, int]:
+    """The same for tensors of whole numbers that are all of one number."""
+
+    def make(leaf: Any, number: int) -> Any:
         if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return leaf.node.hint
         if not isinstance(leaf, torch.Tensor):
@@ -170,32 +192,33 @@ def measure(node: fx.Node, device: Device) -> tuple[float, int, int]:
         # What is expanded stands for many elements, and cannot be filled in itself.
         count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides)) if 0 not in sizes else 0
         stored = torch.empty(count, dtype=leaf.dtype, device=leaf.device)
-        stored = stored.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else stored.zero_()
+        stored = stored.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else stored.fill_(number)
         made = stored.as_strided(sizes, strides)
         made = made.conj() if leaf.is_conj() else made
         return torch._neg_view(made) if leaf.is_neg() else made
 
     made: dict[fx.Node, Any] = {}
 
-    def argument(value: Any) -> Any:
+    def argument(value: Any, number: int) -> Any:
         if not is_node(value):
             return value
         source = value.args[0] if value.target is operator.getitem else None
-        if is_node(source) and is_random(source):
-            # What a backward of attention is told of random numbers may lie on another device than its
-            # description says, and is read there: only the kernel knows.
+        if is_node(source) and (is_random(source) or is_pure(source) and is_whole(value)):
+            # Only the kernel knows: what a backward of attention is told of random numbers may lie on another
+            # device than its description says, and is read there; a bag may have fewer places.
             if source not in made:
-                made[source] = called(source)()
-            return made[source][value.args[1]]
-        return pytree.tree_map(make, value.meta["val"])
+                made[source] = called(source, 0)()
+            item = made[source][value.args[1]]
+            return torch.full_like(item, number) if number and not is_random(source) else item
+        return pytree.tree_map(lambda leaf: make(leaf, number), value.meta["val"])
 
-    def called(node: fx.Node) -> Callable[[], Any]:
-        args, kwargs = pytree.tree_map(argument, (node.args, dict(node.kwargs)), is_leaf=is_node)
+    def called(node: fx.Node, number: int) -> Callable[[], Any]:
+        args, kwargs = pytree.tree_map(lambda value: argument(value, number), (node.args, dict(node.kwargs)), is_leaf=is_node)
         return lambda: node.target(*args, **kwargs)  # type: ignore[operator]
 
     with _disable_current_modes(), torch.no_grad(), Device(torch.device("cpu")).same_numbers_after(), device.same_numbers_after():
-        run = called(node)
-        seconds = device.seconds(run, RUNS, SECONDS)
+        run = called(node, number)
+        seconds = device.seconds(run, RUNS, SECONDS) if timed else 0.0
         # Its results are held until they are counted.
         _, most, now = device.allocated(run)
     now = max(now, 0)

@@ -34,8 +34,8 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
     for kernel in joint.kernels:
         if kernel.outputs and is_there(kernel):
             more = costs.held(kernel) - sum(joint.storages[i].bytes for i in kernel.outputs)
-            # Which of its results holds more than was traced is not known: each has to have room on the host.
-            for made in kernel.outputs if host else kernel.outputs[:1]:
+            # Which of its results holds more than was traced is not known: each may, for longer than others.
+            for made in kernel.outputs:
                 joint.storages[made].bytes += max(0, more)
     said = pins(joint)
     for i, storage in enumerate(joint.storages):

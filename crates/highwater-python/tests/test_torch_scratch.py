@@ -1,0 +1,51 @@
+"""What kernels take for a while where that depends on the numbers that they read: never told too low."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import highwater.torch
+import pytest
+import torch
+import torch.nn.functional as F
+from highwater.torch._allocated import allocated
+from torch import Tensor, nn
+
+ROWS, WIDTH, BAG = 200, 48, 12
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def bag(mode: str) -> Loss:
+    return lambda w, x, ids: F.embedding_bag(ids.view(-1, BAG), w, mode=mode).square().mean()
+
+
+# Of a matrix of rows, another one, and places of rows.
+LOSSES: dict[str, Loss] = {
+    "bag of the most": bag("max"),
+    "bag of means": bag("mean"),
+    "bag of sums": bag("sum"),
+    "mask": lambda w, x, ids: torch.where(x > 0, w, x).masked_fill(x < -1, 0.5).square().mean(),
+    "write by mask": lambda w, x, ids: w.index_put((x[:, 0] > 0,), torch.tensor(0.5)).square().mean(),
+    "rows": lambda w, x, ids: (w[ids] * x[ids]).mean() + w.index_add(0, ids[:ROWS], x).square().mean(),
+    "embedding": lambda w, x, ids: F.embedding(ids, w, padding_idx=3, scale_grad_by_freq=True).square().mean(),
+    "sorted": lambda w, x, ids: w.sort(0).values.cumsum(0).square().mean() + w.topk(3, 0).values.mean(),
+    "pooled": lambda w, x, ids: F.max_pool2d(w[None, None], 2).square().mean(),
+    "bilinear": lambda w, x, ids: F.bilinear(x[:, :8], w[:, :8], w[:64].reshape(6, 8, -1)[..., :8]).square().mean(),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_scratch_that_depends_on_numbers_is_told(name: str) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    w, x = nn.Parameter(torch.randn(ROWS, WIDTH)), torch.randn(ROWS, WIDTH)
+    ids = torch.randint(0, ROWS, (ROWS * BAG,))
+    backend = highwater.torch.backend("1GiB")
+    call: Callable[..., Any] = torch.compile(LOSSES[name], backend=backend, dynamic=False, fullgraph=True)
+    for _ in range(2):
+        w.grad = None
+        _, peak, _ = allocated(lambda: call(w, x, ids).backward())
+    (report,) = backend.reports
+    # The loss's gradient comes in, and is made by the step: four bytes.
+    assert peak + report.given_bytes - 4 <= report.live_bytes
