@@ -5,9 +5,21 @@ from __future__ import annotations
 from highwater import Link, Problem
 
 from ._costs import Prices
-from ._graph import JointGraph, Kernel, tensors
+from ._graph import ONCE, JointGraph, Kernel, tensors
 from ._kept import Said
 from ._pins import Pin, pins
+
+
+# What is copied before it is overwritten, and is no larger, stays.
+SMALL = 64 << 10
+
+
+def statistics_before(joint: JointGraph) -> set[int]:
+    """Small copies of what the forward overwrites, as running statistics are. Who reads them may run again at
+    any time: they are none of the plan's to let go of, and are told as what is alive beside it."""
+    given = joint.given
+    made = [i for kernel in joint.kernels if ONCE in kernel.node.meta for i in kernel.outputs]
+    return {i for i in made if joint.storages[i].bytes <= SMALL and i not in given}
 
 
 def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Problem, Said]:
@@ -38,8 +50,9 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
             for made in kernel.outputs:
                 joint.storages[made].bytes += max(0, more)
     said = pins(joint)
+    statistics = statistics_before(joint)
     for i, storage in enumerate(joint.storages):
-        if storage.external:
+        if storage.external or i in statistics:
             add_value(storage.bytes, home="external")
         else:
             # Who called holds the forward's outputs. What is drawn is not drawn again where the generator's
@@ -70,7 +83,7 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
             outputs,
             seconds,
             scratch_bytes=kernel.scratch,
-            in_place=[(kernel.in_place.input, 0)] if kernel.in_place else [],
+            in_place=[(kernel.in_place.input, 0)] if kernel.in_place and kernel.inputs[kernel.in_place.input] not in statistics else [],
             reads=[(storage, 0) for storage in kernel.inputs if storage in cells],
             rewrites=rewrites,
             writes=writes,
