@@ -114,5 +114,6 @@ def is_fast(adapted: Choices, choice: Choice, known: Family) -> bool:
     room = theirs.live_bytes * choice.plan.live_bytes // max(1, ours.live_bytes)
     if room < known.floor.bytes:
         return False
-    expected = known.choose(room).seconds / theirs.seconds
-    return choice.plan.seconds <= (expected + SLOWER) * ours.seconds
+    expected = known.choose(room).seconds + SLOWER * theirs.seconds
+    # A graph without kernels takes no time at all.
+    return choice.plan.seconds * theirs.seconds <= expected * ours.seconds
