@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from torch._guards import TracingContext
 
 from ._boxed import boxed
 from ._calls import Call, around_calls
-from ._choices import Choices, Report
+from ._choices import Choice, Choices, Report
 from ._costs import Costs
 from ._distributed import refuse_cuts
 from ._emit import emit
@@ -30,17 +31,28 @@ from ._sizes import for_each_size
 from ._transfers import TakeRoom, Transfers
 
 GraphBreaks = Literal["refuse", "separate"]
+Kernels = Literal["pytorch", "inductor"]
 
 
 class Backend:
     """A backend for `torch.compile` that keeps to an amount of memory. See `backend`."""
 
-    def __init__(self, memory: int | str, graph_breaks: GraphBreaks = "refuse", host_memory: int | str = 0) -> None:
+    def __init__(
+        self,
+        memory: int | str,
+        graph_breaks: GraphBreaks = "refuse",
+        host_memory: int | str = 0,
+        kernels: Kernels = "pytorch",
+    ) -> None:
         if graph_breaks not in ("refuse", "separate"):
             raise ValueError(f'graph_breaks={graph_breaks!r}: "refuse", or "separate" for pieces that are planned one by one')
+        if kernels not in ("pytorch", "inductor"):
+            raise ValueError(f'kernels={kernels!r}: "pytorch", or "inductor" for a plan that is no bound')
         self.memory, self.host_memory = parse(memory), parse(host_memory)
+        if kernels == "inductor" and self.host_memory:
+            raise ValueError('host_memory is for kernels="pytorch": Inductor would not keep to the order of the copies')
         self._transfers = Transfers(self.host_memory)
-        self.graph_breaks = graph_breaks
+        self.graph_breaks, self.kernels = graph_breaks, kernels
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
         self._costs = Costs()
@@ -78,6 +90,10 @@ class Backend:
 
     def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         planned = Planned(self, inputs, self._held.beside(inputs))
+        if self.kernels == "inductor":
+            from ._inductor import compile_by_inductor  # which takes seconds to import
+
+            return compile_by_inductor(module, inputs, planned.for_inductor)
         compile = aot_autograd(
             fw_compiler=planned.forward,
             bw_compiler=compile_graph,
@@ -113,11 +129,23 @@ class Planned:
         outputs: Any = module.graph.output_node().args[0]
         return boxed(self._plan(module, len(outputs))[0])
 
+    def for_inductor(self, module: fx.GraphModule, outputs: int, wish: Callable[[JointGraph], None]) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """Plans a joint graph of Inductor's."""
+        refuse_sparse(module.graph)
+        joint = JointGraph(module, outputs)
+        wish(joint)
+        choice, report = self._choose(joint)
+        self.backend.reports[-1] = replace(report, is_bound=False)
+        return emit(joint, choice, self.backend._transfers, overwrites=False)
+
     def _plan(self, module: fx.GraphModule, outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         refuse_sparse(module.graph)
         like_eager(module.graph)
         own_gradients(module.graph, self.inputs, outputs)
         joint = JointGraph(module, outputs)
+        return emit(joint, self._choose(joint)[0], self.backend._transfers)
+
+    def _choose(self, joint: JointGraph) -> tuple[Choice, Report]:
         backend = self.backend
         choices = Choices(joint, backend._costs, self.outside, backend.host_memory)
         if self.outside:
@@ -125,7 +153,7 @@ class Planned:
         choice, report = backend._known.choose(choices, backend.memory)
         backend.reports.append(report)
         self._room = backend.memory - (report.live_bytes - self.outside)
-        return emit(joint, choice, backend._transfers)
+        return choice, report
 
 
 def kept(answers: Sequence[Any], outputs: int, all: bool) -> list[int]:
@@ -147,7 +175,13 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[li
     return boxed(module)
 
 
-def backend(memory: int | str, *, graph_breaks: GraphBreaks = "refuse", host_memory: int | str = 0) -> Backend:
+def backend(
+    memory: int | str,
+    *,
+    graph_breaks: GraphBreaks = "refuse",
+    host_memory: int | str = 0,
+    kernels: Kernels = "pytorch",
+) -> Backend:
     """A backend for `torch.compile` that keeps the tensors of a compiled model within `memory`.
 
     `memory`: bytes, or text like "8GiB". It is for what a forward and its backward hold: parameters and
@@ -158,12 +192,15 @@ def backend(memory: int | str, *, graph_breaks: GraphBreaks = "refuse", host_mem
     `host_memory`: how much of the host's memory tensors may wait in, where copying them there and back takes
     less time than computing them again. It is page-locked for a GPU, and taken when the first step runs. On
     CPUs a device is pretended, to try it out: what waits is in the same memory, beside `memory`.
+    `kernels`: "pytorch" runs PyTorch's own, one by one, with eager PyTorch's bits. With "inductor" the plan says
+    what Inductor saves and computes again, and Inductor which kernels it fuses and in which order they run:
+    faster, but no bound (`Report.is_bound`), and the numbers are Inductor's.
 
     Where a graph needs more, compiling it raises `OverBudget`, before anything has run. What the model logs
     is left out, as it would cut the graph. Warns (`NothingPlanned`) where `torch.compile` takes nothing of a
     model, and (`AboveMemory`) where forwards that wait for their backward take more than a plan leaves.
     """
-    return Backend(memory, graph_breaks, host_memory)
+    return Backend(memory, graph_breaks, host_memory, kernels)
 
 
 @functools.cache
@@ -178,9 +215,10 @@ def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Calla
 
 
 def of_options(options: dict[str, Any]) -> Backend:
-    unknown = sorted(set(options) - {"memory", "graph_breaks", "host_memory"})
+    unknown = sorted(set(options) - {"memory", "graph_breaks", "host_memory", "kernels"})
     if unknown:
-        raise ValueError(f"options={options!r}: the backend highwater knows memory, host_memory and graph_breaks, not {', '.join(unknown)}")
+        known = "memory, host_memory, graph_breaks and kernels"
+        raise ValueError(f"options={options!r}: the backend highwater knows {known}, not {', '.join(unknown)}")
     memory = options.get("memory", os.environ.get("HIGHWATER_MEMORY"))
     if memory is None:
         raise ValueError('say how much memory there is: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB')

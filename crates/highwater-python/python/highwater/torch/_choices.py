@@ -64,6 +64,8 @@ class Report:
     a somewhat faster plan, and a lower floor."""
     kept: bool = False
     """Whether the plan was made in another run, and kept."""
+    is_bound: bool = True
+    """Whether no more bytes are alive than was told. Inductor's kernels and their order are its own."""
 
 
 # So many plans at most are chosen among.

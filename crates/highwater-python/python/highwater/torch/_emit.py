@@ -113,8 +113,10 @@ def call(node: fx.Node) -> Callable[..., Any]:
     return node.target
 
 
-def emit(joint: JointGraph, choice: Choice, transfers: Transfers) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward's and the backward's module of a plan. `transfers`: what moves bytes, if the plan does."""
+def emit(joint: JointGraph, choice: Choice, transfers: Transfers, overwrites: bool = True) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward's and the backward's module of a plan. `transfers`: what moves bytes, if the plan does.
+    `overwrites`: whether kernels write over their inputs where the plan has them do it; or else they answer
+    results of their own, as a compiler expects it."""
     replayed = {joint.kernels[i].node for i in replays(joint, choice.plan)}
     forward, backward = Section(joint, replayed), Section(joint, replayed)
     _enter(joint, forward, lambda node: not is_tangent(node))
@@ -130,9 +132,10 @@ def emit(joint: JointGraph, choice: Choice, transfers: Transfers) -> tuple[fx.Gr
         if section is forward and run.kernel.node in joint.backward:
             entered = _cross(joint, forward, backward, moves)
             section = backward
-        if run.taken is not None:
-            section.overwrite(run.taken)
-        section.run(run.kernel, run.taken is not None)
+        taken = run.taken if overwrites else None
+        if taken is not None:
+            section.overwrite(taken)
+        section.run(run.kernel, taken is not None)
     if section is forward:
         entered = _cross(joint, forward, backward, moves)
     moves.end()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import InitVar, dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import fx
@@ -26,6 +26,8 @@ COPY = torch.ops.aten.copy_.default
 ONCE, WRITES, COST, HELD = "highwater_once", "highwater_writes", "highwater_cost", "highwater_held"
 # The bytes of an optimizer's state that it overwrites; of an input of a backward, that it is written over.
 CELL, OVERWRITTEN = "highwater_cell", "highwater_overwritten"
+
+Pin = Literal["free", "keep", "recompute", "prefer_keep", "prefer_recompute"]
 
 
 @dataclass(slots=True)
@@ -133,6 +135,9 @@ class JointGraph:
 
     same: dict[fx.Node, fx.Node] = field(default_factory=dict)
     """Second names of a tensor that was taken out of a result."""
+
+    wishes: dict[int, Pin] = field(default_factory=dict)
+    """What is to be kept or recomputed besides what policies in the model say."""
 
     foretold: InitVar[Device | None] = None
     """The device that it will run on, if not where it was traced."""

@@ -6,14 +6,10 @@ so it is in a region whose policy says `PREFER_RECOMPUTE` of everything, which i
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ._graph import JointGraph, Kernel
-
-Pin = Literal["free", "keep", "recompute", "prefer_keep", "prefer_recompute"]
+from ._graph import JointGraph, Kernel, Pin
 
 PINS: dict[CheckpointPolicy, Pin] = {
     CheckpointPolicy.MUST_SAVE: "keep",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from highwater import Link, Problem
 
 from ._costs import Prices
-from ._graph import ONCE, JointGraph, Kernel, tensors
+from ._graph import ONCE, JointGraph, Kernel, Pin, tensors
 from ._kept import Said
-from ._pins import Pin, pins
+from ._pins import pins
 
 
 # What is copied before it is overwritten, and is no larger, stays.
@@ -49,7 +49,7 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
             # Which of its results holds more than was traced is not known: each may, for longer than others.
             for made in kernel.outputs:
                 joint.storages[made].bytes += max(0, more)
-    said = pins(joint)
+    said = joint.wishes | pins(joint)
     statistics = statistics_before(joint)
     for i, storage in enumerate(joint.storages):
         if storage.external or i in statistics:
