@@ -206,5 +206,5 @@ def test_other_words_are_refused() -> None:
     wrong: Any = "both"
     with pytest.raises(ValueError, match="graph_breaks='both'"):
         highwater.torch.backend("1GiB", graph_breaks=wrong)
-    with pytest.raises(ValueError, match="knows memory, host_memory and graph_breaks, not mode"):
+    with pytest.raises(ValueError, match="knows memory, .*graph_breaks.*, not mode"):
         torch.compile(nn.Linear(2, 2), backend="highwater", options={"memory": "1GiB", "mode": 1})

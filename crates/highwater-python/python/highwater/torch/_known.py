@@ -46,7 +46,7 @@ class Known:
         found = self._of_another_run(choices, memory, name)
         if not found:
             found = self._of_another_size(choices, memory) or self._searched(choices, memory)
-            self._keep(choices, name, found)
+            self._keep(choices, memory, name, found)
         report = choices.report(
             memory, found.choice, found.floor_bytes, time.perf_counter() - start, adapted=found.adapted, kept=found.kept
         )
@@ -54,14 +54,15 @@ class Known:
 
     def _of_another_run(self, choices: Choices, memory: int, name: str) -> Found | None:
         fields = self.kept.read(name)
-        try:
-            return None if fields is None else read(choices, memory, fields)
-        except (KeyError, TypeError, ValueError, highwater.InvalidPlan):
-            return None  # it has been written by somebody else
+        return None if fields is None else read(choices, memory, fields)
 
-    def _keep(self, choices: Choices, name: str, found: Found) -> None:
+    def _keep(self, choices: Choices, memory: int, name: str, found: Found) -> None:
         floor = found.floor_bytes - choices.given
-        self.kept.write(name, {"plan": found.choice.plan.to_json(), "floor": floor, "adapted": found.adapted})
+        fields = {"plan": found.choice.plan.to_json(), "floor": floor, "adapted": found.adapted}
+        again = read(choices, memory, fields)
+        # A plan without the host's memory is of another problem.
+        if again and again.choice.needed == found.choice.needed:
+            self.kept.write(name, fields)
 
     def _of_another_size(self, choices: Choices, memory: int, any_speed: bool = False) -> Found | None:
         """The fastest plan by the decisions for graphs of the same structure; None where it is none of these."""
@@ -100,9 +101,12 @@ class Known:
 
 
 def read(choices: Choices, memory: int, fields: dict[str, Any]) -> Found | None:
-    """What was kept, proved for the problem at hand."""
-    choice = Choice.of(choices.joint, Plan.from_json(choices.problem, fields["plan"]), memory - choices.given)
-    floor, adapted = fields["floor"], fields["adapted"]
+    """What was kept, proved for the problem at hand; None if it is of another one."""
+    try:
+        plan, floor, adapted = Plan.from_json(choices.problem, fields["plan"]), fields["floor"], fields["adapted"]
+    except (KeyError, TypeError, ValueError, highwater.InvalidPlan):
+        return None
+    choice = Choice.of(choices.joint, plan, memory - choices.given)
     if type(floor) is not int or type(adapted) is not bool or choices.given + max(choice.needed, floor) > memory:
         return None
     return Found(choice, choices.given + floor, adapted, kept=True)
