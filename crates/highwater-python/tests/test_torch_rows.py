@@ -91,6 +91,21 @@ def test_kernels_whose_bits_depend_on_the_place_are_not_asked() -> None:
     assert not _rows.same_bits(lambda like: Odd([nn.Parameter(like)]), torch.float32, torch.device("cpu"))
 
 
+def test_an_update_that_fails_leaves_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameter = nn.Parameter(torch.zeros(8, 2))
+    parameter.grad = torch.ones(8, 2)
+    optimizer = optim.SGD([parameter], 0.1, momentum=0.9)
+    optimizer.step()
+
+    def fails() -> None:
+        raise RuntimeError("an update")
+
+    monkeypatch.setattr(optimizer, "step", fails)
+    with pytest.raises(RuntimeError, match="an update"):
+        _rows.step(optimizer, 3)
+    assert list(optimizer.state) == [parameter] and optimizer.param_groups[0]["params"] == [parameter]
+
+
 class Words(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -81,6 +81,9 @@ MAKES: dict[str, Make] = {
     "groups": lambda model: optim.Adam(
         [{"params": [p], "lr": 0.01 / i} for i, p in enumerate(model.parameters(), 1)], amsgrad=True
     ),
+    # Those that look at numbers of their state.
+    "asgd": lambda model: optim.ASGD(model.parameters(), 0.1, t0=1),
+    "adafactor": lambda model: optim.Adafactor(model.parameters(), 1e-2),
 }
 
 @pytest.mark.parametrize(
@@ -90,6 +93,8 @@ MAKES: dict[str, Make] = {
         ("mlp", "groups", 2, 0.1, False, False),
         ("mlp", "adamw", 2, None, True, False),
         ("mlp", "momentum", 1, 0.5, False, True),
+        ("mlp", "asgd", 1, None, False, False),
+        ("mlp", "adafactor", 2, 0.1, False, False),
         ("gpt", "adamw", 1, None, False, False),
         ("gpt", "groups", 2, 0.1, False, False),
         ("gpt", "adamw", 1, None, False, True),

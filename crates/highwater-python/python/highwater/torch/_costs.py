@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ._updates import Updates
 
 # The number of the way in which kernels are measured: what was kept by another one is not read.
-MEASURED = 2
+MEASURED = 3
 # A kernel is run so often at most, or for so many seconds.
 RUNS, SECONDS = 5, 0.2
 

@@ -59,8 +59,11 @@ def step(optimizer: optim.Optimizer, rows: int | None) -> None:
             piece.grad = parameter.grad[some]
             group["params"] = [piece]
             optimizer.state[piece] = {key: of_rows(key, value, some) for key, value in before.items()}
-            optimizer.step()
-            keep(whole, optimizer.state.pop(piece), parameter, piece, some)
+            try:
+                optimizer.step()
+            finally:
+                found = optimizer.state.pop(piece)
+            keep(whole, found, parameter, piece, some)
     finally:
         group["params"] = [parameter]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, optim
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -151,8 +151,9 @@ class Updates:
         count = min(parameter.numel(), TIMED)
 
         def measured() -> tuple[float, int]:
-            twin = self._twin(torch.zeros(count, 1, dtype=parameter.dtype, device=parameter.device))
-            return device.seconds(twin.step, 3, 1.0), 0
+            with _disable_current_modes():  # a step is compiled on tensors without bytes
+                twin = self._twin(torch.zeros(count, 1, dtype=parameter.dtype, device=parameter.device))
+                return device.seconds(twin.step, 3, 1.0), 0
 
         device = device_of([parameter])
         group = self.optimizer.param_groups[0]
@@ -183,10 +184,10 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sum(self._storages.values())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        try:
-            answer = func(*args, **(kwargs or {}))
-        except DataDependentOutputException:
-            return 1.0  # A number that is not known, of a tensor without bytes.
+        if func is torch.ops.aten._local_scalar_dense.default:
+            # A number that is not known, of a tensor without bytes.
+            return 1.0
+        answer = func(*args, **(kwargs or {}))
         for leaf in pytree.tree_leaves(answer):
             if isinstance(leaf, Tensor) and leaf.device.type == self.kind:
                 storage = leaf.untyped_storage()
