@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 import torch
 from highwater.torch._allocated import allocated
 from highwater.torch import _transfers
-from highwater.torch._transfers import CopyRoom, Evict, Fetch, Form, HostMemoryError, Lanes, Rooms, Stay, Transfers
+from highwater.torch._transfers import CopyRoom, Evict, Fetch, Form, HostMemoryError, Lanes, Piece, Rooms, Stay, Transfers
 from late_lanes import LateLanes
 from models import CASES, Case, Gpt
 from test_torch_backend import models, same, train
@@ -169,6 +172,25 @@ def test_rooms_are_used_again_and_never_more_than_was_stated() -> None:
     gc.collect()
     # What nobody has makes room.
     assert rooms.take(100, False).numel() == 100 and rooms.taken_bytes == 100
+
+
+def test_threads_share_no_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = Rooms(1 << 20)
+    held = [rooms.take(100, False) for _ in range(2)]
+    del held
+    gc.collect()
+    both, is_free = threading.Barrier(2), Piece.is_free
+
+    def slowly(piece: Piece) -> bool:
+        free = is_free.fget(piece)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.05)  # the other one finds it free, if it may look
+        return free
+
+    monkeypatch.setattr(Piece, "is_free", property(slowly))
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: rooms.take(100, False), range(2))
+    assert one.data_ptr() != other.data_ptr()
 
 
 def test_what_is_small_takes_no_large_piece() -> None:

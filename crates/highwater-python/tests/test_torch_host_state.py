@@ -145,6 +145,18 @@ def test_states_that_are_loaded_go_where_they_are_wanted() -> None:
     assert step.reports[-1].moved_bytes == 0
 
 
+def test_updates_of_all_at_once_have_states_where_parameters_are() -> None:
+    make = MAKES["adamw"]
+    model, data = start()
+    step = stepper(model, make, floor_of(make, "1GiB"))
+    step(data[0])
+    assert step._states._homes
+    step.optimizer.register_step_post_hook(lambda *_: None)
+    step.memory = 1 << 30
+    step(torch.cat([data[2], data[2]]))
+    assert not step._states._homes
+
+
 def test_more_state_than_the_host_has_room_for_stays() -> None:
     make = MAKES["adamw"]
     model, data = start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ class Finish:
 
     __name__ = "updates of all parameters"
 
-    def __init__(self, parameters: list[nn.Parameter], then: Callable[[Iterable[Tensor]], None]) -> None:
+    def __init__(self, parameters: list[nn.Parameter], then: Callable[[Collection[nn.Parameter]], None]) -> None:
         self.parameters, self.then = parameters, then
 
     def __call__(self, _: list[Tensor], gradients: list[Tensor]) -> None:
@@ -141,7 +141,8 @@ class Step:
 
         return loss
 
-    def _finish(self, parameters: Iterable[Tensor]) -> None:
+    def _finish(self, parameters: Collection[nn.Parameter]) -> None:
+        self._states.arrange(parameters, [])  # an earlier plan may have had them on the host
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
         if self.max_grad_norm is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ class Rooms:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._pieces: list[Piece] = []
+        self._one = threading.Lock()
 
     @property
     def taken_bytes(self) -> int:
@@ -117,19 +119,20 @@ class Rooms:
 
     def take(self, count: int, page_locked: bool, most: int = 0) -> Tensor:
         """Bytes for as long as the tensor, or a view of it, is there: of a piece of that size, or one of up to `most`."""
-        free = sorted((piece for piece in self._pieces if piece.is_free), key=lambda piece: len(piece.memory))
-        piece = next((piece for piece in free if count <= len(piece.memory) <= max(count, most)), None)
-        if piece is None:
-            while free and self.taken_bytes + count > self.limit:
-                self._pieces.remove(free.pop())
-            if self.taken_bytes + count > self.limit:
-                raise HostMemoryError(
-                    f"{show(count)} have to wait on the host beside {show(self.taken_bytes)} that wait there for other "
-                    f"backwards, and host_memory is {show(self.limit)}: state more, or call each backward before the next forward"
-                )
-            piece = Piece(count, page_locked)
-            self._pieces.append(piece)
-        return piece.take()[:count]
+        with self._one:
+            free = sorted((piece for piece in self._pieces if piece.is_free), key=lambda piece: len(piece.memory))
+            piece = next((piece for piece in free if count <= len(piece.memory) <= max(count, most)), None)
+            if piece is None:
+                while free and self.taken_bytes + count > self.limit:
+                    self._pieces.remove(free.pop())
+                if self.taken_bytes + count > self.limit:
+                    raise HostMemoryError(
+                        f"{show(count)} have to wait on the host beside {show(self.taken_bytes)} that wait there for other "
+                        f"backwards, and host_memory is {show(self.limit)}: state more, or call each backward before the next forward"
+                    )
+                piece = Piece(count, page_locked)
+                self._pieces.append(piece)
+            return piece.take()[:count]
 
 
 class Piece:
@@ -176,11 +179,13 @@ class Transfers:
         self.rooms = Rooms(limit)
         self._make = lanes or lanes_of
         self._lanes: dict[torch.device, Lanes] = {}
+        self._one = threading.Lock()
 
     def lanes(self, device: torch.device) -> Lanes:
-        if device not in self._lanes:
-            self._lanes[device] = self._make(device)
-        return self._lanes[device]
+        with self._one:
+            if device not in self._lanes:
+                self._lanes[device] = self._make(device)
+            return self._lanes[device]
 
     def take(self, count: int, device: torch.device, beside: int | None = None) -> Tensor:
         """Host memory that a device's copies go to and come from. `beside`: bytes that will be taken beside it;
