@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import highwater.torch
@@ -21,8 +21,13 @@ SMALL = {"gpt": Case(lambda: Gpt(layers=1), CASES["gpt"].inputs, lambda loss: lo
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh() -> Iterator[None]:
     torch._dynamo.reset()
+    # With more, Inductor's embeddings add up in another order each time, and its bits depend on what is fused.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def train(case: Case, backend: Any, dynamic: bool = False) -> tuple[list[Tensor], int]:
@@ -65,7 +70,7 @@ def test_numbers_are_those_of_inductor(name: str) -> None:
         answers, peak = train(case, tight)
         assert same(answers, expected)
         assert tight.reports[0].live_bytes <= tight.memory
-        assert tight.reports[0].recomputed_kernels > report.recomputed_kernels
+        assert tight.reports[0].live_bytes < report.live_bytes
         if name == "gpt":
             assert peak < 0.9 * min(alone, most)
 

@@ -84,7 +84,7 @@ class Roofline:
 
 def moved(node: fx.Node) -> int:
     """Bytes that a kernel reads and writes."""
-    return sum(int(leaf.nbytes) for other in (node, *node.all_input_nodes) for leaf in tensors(other))
+    return sum(int(leaf.numel()) * leaf.dtype.itemsize for other in (node, *node.all_input_nodes) for leaf in tensors(other))
 
 
 def guess(node: fx.Node, device: Device) -> tuple[float, int, int]:
