@@ -298,14 +298,24 @@ def test_optimizers_that_look_at_all_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [optim.AdamW, optim.Adafactor, optim.NAdam, optim.RMSprop, optim.Adagrad, optim.ASGD, optim.Adadelta], ids=lambda kind: kind.__name__
+    ("make", "settings"),
+    [
+        (optim.AdamW, {}),
+        (optim.Adafactor, {}),
+        (optim.NAdam, {}),
+        (optim.RMSprop, {}),
+        (optim.Adagrad, {}),
+        (optim.ASGD, {"t0": -5}),  # it averages from there on
+        (optim.Adadelta, {}),
+        (optim.RAdam, {}),
+    ],
 )
-def test_states_and_scratch_are_foretold(make: Callable[..., optim.Optimizer]) -> None:
+def test_states_and_scratch_are_foretold(make: Callable[..., optim.Optimizer], settings: dict[str, Any]) -> None:
     from highwater.torch._allocated import allocated
     from highwater.torch._updates import Updates
 
     weight = nn.Parameter(torch.zeros(1000, 250))
-    optimizer = make([weight])
+    optimizer = make([weight], **settings)
     told, scratch = Updates(optimizer).needs(weight)
     weight.grad = torch.zeros_like(weight)
     optimizer.step()

@@ -61,9 +61,11 @@ class Backend:
         self._ran = False
         """Whether something ran in the call that is under way."""
 
-    def _dynamo_backend_init(self) -> None:
-        """`torch.compile` calls it at once: there may be no graph to call the backend with."""
+    @property
+    def __name__(self) -> str:
+        """`torch.compile` asks for it at once: there may be no graph to call the backend with."""
         self._around_calls(sys._getframe(1))
+        return "highwater"
 
     def _around_calls(self, caller: FrameType) -> None:
         refuse_cuts()
@@ -211,6 +213,8 @@ def by_options(**options: Any) -> Backend:
 def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
     """The backend by its name: `torch.compile(model, backend="highwater", options={"memory": "8GiB"})`, or
     with the memory in the environment, as `HIGHWATER_MEMORY`."""
+    if not hasattr(torch._TorchCompileWrapper, "_dynamo_backend_init"):
+        raise RuntimeError(f"torch {torch.__version__} does not tell a backend that it finds by name when it is called: use backend=highwater.torch.backend(...)")
     return of_options(kwargs.get("options") or {})(module, inputs)
 
 

@@ -60,11 +60,12 @@ def around_calls(caller: FrameType, around: Callable[[], ContextManager[None]]) 
     """Has Dynamo be within a context whenever it calls what it compiles with a backend.
 
     Those that it is given say so by `backend_ctx_ctor`. `torch.compile` gives it a wrapper in their place,
-    which hands on nothing but the question that this is called from: `caller` is who asks.
+    which hands on nothing but questions: `caller` is who asked one.
     """
-    wrapper = caller.f_locals.get("backend")
-    if isinstance(wrapper, torch._TorchCompileWrapper):
-        wrapper.__dict__["backend_ctx_ctor"] = around
+    for name in ("self", "backend"):
+        wrapper = caller.f_locals.get(name)
+        if isinstance(wrapper, torch._TorchCompileWrapper):
+            wrapper.__dict__["backend_ctx_ctor"] = around
 
 
 def level_of_user() -> int:

@@ -61,9 +61,9 @@ def step(optimizer: optim.Optimizer, rows: int | None) -> None:
             optimizer.state[piece] = {key: of_rows(key, value, some) for key, value in before.items()}
             try:
                 optimizer.step()
+                keep(whole, optimizer.state[piece], parameter, piece, some)
             finally:
-                found = optimizer.state.pop(piece)
-            keep(whole, found, parameter, piece, some)
+                del optimizer.state[piece]
     finally:
         group["params"] = [parameter]
 

@@ -93,7 +93,7 @@ class Updates:
         if key not in self._needs:
             there = self.device or parameter.device
             rows = self._rows(parameter)
-            with FakeTensorMode(allow_non_fake_inputs=True), Live(there.type) as live:
+            with as_eager(), FakeTensorMode(allow_non_fake_inputs=True), Live(there.type) as live:
                 twin = self._twin(torch.empty_like(parameter, requires_grad=False, device=there))
                 # The first step makes the state, which is counted apart.
                 taken = 0
@@ -151,7 +151,7 @@ class Updates:
         count = min(parameter.numel(), TIMED)
 
         def measured() -> tuple[float, int]:
-            with _disable_current_modes():  # a step is compiled on tensors without bytes
+            with as_eager(), _disable_current_modes():
                 twin = self._twin(torch.zeros(count, 1, dtype=parameter.dtype, device=parameter.device))
                 return device.seconds(twin.step, 3, 1.0), 0
 
@@ -161,6 +161,17 @@ class Updates:
         name = f"{type(self.optimizer).__name__}.step {ways} {parameter.device.type} {parameter.dtype} {count} {device.name}".rstrip()
         seconds: float = costs.known_or(name, measured)[0]
         return seconds * max(1.0, parameter.numel() / max(count, 1))
+
+
+@contextmanager
+def as_eager() -> Iterator[None]:
+    """Has optimizers do what they do in a step, while one is compiled: for compilers they keep numbers in tensors."""
+    compiler: Any = torch.compiler
+    flag, compiler._is_compiling_flag = compiler._is_compiling_flag, False
+    try:
+        yield
+    finally:
+        compiler._is_compiling_flag = flag
 
 
 def held(leaves: Iterable[Any], device: Device) -> int:
@@ -185,8 +196,8 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
-            # A number that is not known, of a tensor without bytes.
-            return 1.0
+            # A number that is not known, of a tensor without bytes. Of 0 and 1 some have nothing to do, or divide by 0.
+            return 0.5
         answer = func(*args, **(kwargs or {}))
         for leaf in pytree.tree_leaves(answer):
             if isinstance(leaf, Tensor) and leaf.device.type == self.kind:
