@@ -13,6 +13,7 @@ import pytest
 import torch
 from highwater.torch._allocated import allocated
 from models import CASES, Case, Gpt
+from releases import FOUND_BY_NAME
 from torch import Tensor, nn
 
 
@@ -122,6 +123,7 @@ def test_the_example_of_the_readme_runs() -> None:
     assert report.recomputed_kernels > 0
 
 
+@FOUND_BY_NAME
 def test_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES["mlp"]
     eager, (ours, again) = models(case, 1)[0], models(case, 2)

@@ -13,6 +13,7 @@ import torch
 import torch._inductor.config as inductor
 from highwater.torch._allocated import allocated
 from models import CASES, Case, Gpt
+from releases import FOUND_BY_NAME
 from torch import Tensor, nn
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor compiles with g++")
@@ -150,6 +151,7 @@ def test_a_partitioner_of_the_users_is_not_replaced() -> None:
         train(MLP, by_inductor("1GiB"))
 
 
+@FOUND_BY_NAME
 def test_by_name() -> None:
     options = {"memory": "1GiB", "kernels": "inductor"}
     model = MLP.model()
