@@ -2,29 +2,59 @@
 
 A backward is called outside of `torch.autocast`; AOTAutograd traces it as if it was called where the forward is.
 On CPUs eager dropout multiplies by a mask that was divided by 1 - p, rounded to the tensor's dtype; its trace
-is `native_dropout`, which multiplies by 1 / (1 - p).
+is `native_dropout`, which multiplies by 1 / (1 - p). Some operations are traced as others in Python that compute
+the same, where eager PyTorch has kernels of its own.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 import torch._functorch.config
 from torch import Tensor, fx
+from torch._C import DispatchKey
 from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
 
+# Operations that have kernels, and are traced as others.
+SPELLED_OUT = (
+    "hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward", "matmul",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa",
+)  # fmt: skip
+TRACED_AS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+
 
 def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """What AOTAutograd makes of a graph."""
-    with torch._functorch.config.patch(backward_pass_autocast="off"):
+    with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels():
         compiled: Callable[..., Any] = compile(module, inputs)
         return compiled
+
+
+@contextmanager
+def own_kernels() -> Iterator[None]:
+    """Has operations be traced as themselves."""
+    packets = [getattr(aten, name) for name in SPELLED_OUT if hasattr(aten, name)]
+    operations = [getattr(packet, name) for packet in packets for name in packet.overloads()]
+    taken = [(of, key, of.py_kernels.pop(key)) for of in operations for key in TRACED_AS if key in of.py_kernels]
+    for of in operations:
+        of._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for of, key, kernel in taken:
+            of.py_kernels[key] = kernel
+        for of in operations:
+            of._dispatch_cache.clear()
 
 
 def like_eager(graph: fx.Graph) -> None:

@@ -1,0 +1,78 @@
+"""Operations that AOTAutograd traces as others: ours run the kernels that eager PyTorch does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import highwater.torch
+import pytest
+import torch
+import torch.nn.functional as F
+from highwater.torch import _like_eager
+from torch import Tensor, nn
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def larger(mode: str, antialias: bool = False) -> Callable[[Tensor], Tensor]:
+    corners = {"align_corners": False, "antialias": antialias} if mode in ("bilinear", "bicubic") else {}
+    return lambda x: F.interpolate(x, scale_factor=1.7 if antialias else 2.0, mode=mode, **corners)
+
+
+def margins(x: Tensor) -> Tensor:
+    rows = x.mean((2, 3))
+    targets = torch.arange(len(rows)) % rows.shape[1]
+    return x * F.multi_margin_loss(rows, targets) * F.multilabel_margin_loss(rows, F.one_hot(targets, rows.shape[1]) - 1)
+
+
+OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    **{mode: larger(mode) for mode in ("nearest", "nearest-exact", "bilinear", "bicubic")},
+    **{f"{mode}, antialias": larger(mode, True) for mode in ("bilinear", "bicubic")},
+    "hardshrink": lambda x: F.hardshrink(x, 0.1),
+    "softshrink": lambda x: F.softshrink(x, 0.1),
+    "margins": margins,
+    "matmul": lambda x: x @ torch.linspace(-1, 1, x.shape[-1] ** 2).view(x.shape[-1], -1),
+}
+
+
+class Around(nn.Module):
+    """Convolutions around an operation. `last`: how what it reads and answers lies in memory."""
+
+    def __init__(self, operation: Callable[[Tensor], Tensor], last: bool) -> None:
+        super().__init__()
+        self.before, self.after = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.operation, self.last = operation, last
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.before(x)
+        y = self.operation(y.contiguous(memory_format=torch.channels_last) if self.last else y)
+        return self.after(y).square().mean()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("last", [False, True])
+def test_bits_are_those_of_eagers_kernels(name: str, last: bool) -> None:
+    torch.manual_seed(0)
+    model = Around(OPERATIONS[name], last)
+    ours, x = copy.deepcopy(model), torch.randn(8, 3, 12, 12)
+    plenty = highwater.torch.backend("1GiB")
+    torch.compile(ours, backend=plenty)(x).backward()
+    torch._dynamo.reset()
+    tight = copy.deepcopy(model)
+    torch.compile(tight, backend=highwater.torch.backend(plenty.reports[0].floor_bytes))(x).backward()
+    model(x).backward()
+    for mine in (ours, tight):
+        assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), mine.parameters(), strict=True))  # type: ignore[arg-type]
+
+
+def test_others_trace_as_before() -> None:
+    operation = torch.ops.aten.upsample_nearest2d.vec
+    before = dict(operation.py_kernels)
+    with pytest.raises(KeyboardInterrupt), _like_eager.own_kernels():
+        assert operation.py_kernels.keys() < before.keys()
+        raise KeyboardInterrupt
+    assert operation.py_kernels == before
