@@ -47,7 +47,7 @@ Operation = Callable[["Program", Tensor, Tensor, int], Tensor]
 
 def halves(a: Tensor, kept: Tensor) -> Tensor:
     """Writes to a part of what is passed, which may be a view."""
-    a[:, 2:9].mul_(0.5).add_(kept.detach()[:, :7])
+    a[:, 2:9].mul_(0.5).add_(kept.detach()[:, :7].clone())  # it may be the same tensor
     return a
 
 

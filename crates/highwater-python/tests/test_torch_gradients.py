@@ -1,4 +1,4 @@
-"""Gradients that autograd would copy when a backward is over: told, and the same bits."""
+"""Gradients that autograd would copy when a backward is over, and those that are there before: told, and the same bits."""
 
 from __future__ import annotations
 
@@ -52,3 +52,54 @@ def test_what_autograd_would_copy_is_told(name: str) -> None:
     (report,) = backend.reports
     # The loss's gradient comes in, and is made by the step: four bytes.
     assert report.live_bytes == peak + report.given_bytes - 4
+
+
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(SIZE, SIZE), nn.GELU()) for _ in range(6)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).square().mean()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_that_are_added_to_are_beside_a_plan(dynamic: bool) -> None:
+    torch._dynamo.reset()
+    model, x = Deep(), torch.randn(4 * SIZE, SIZE)
+    weights = sum(p.nbytes for p in model.parameters())
+    plenty = highwater.torch.backend("1GiB")
+    torch.compile(model, backend=plenty, dynamic=dynamic)(x).backward()
+    expected = [4 * p.grad for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    torch._dynamo.reset()
+    most = plenty.reports[0].live_bytes
+    backend = highwater.torch.backend(most)
+    call = torch.compile(model, backend=backend, dynamic=dynamic)
+    for _ in range(3):
+        call(x).backward()
+    _, peak, _ = allocated(lambda: call(x).backward())
+    assert all(torch.equal(p.grad, gradient) for p, gradient in zip(model.parameters(), expected) if p.grad is not None)
+    without, beside = backend.reports
+    assert without.live_bytes == most and beside.given_bytes == without.given_bytes + weights
+    assert beside.live_bytes == peak + beside.given_bytes - 4 <= most
+    # Either plan is there for who lets go of them.
+    model.zero_grad()
+    call(x).backward()
+    assert backend.reports == [without, beside]
+
+
+def test_gradients_that_leave_no_room_are_named() -> None:
+    torch._dynamo.reset()
+    model, x = Deep(), torch.randn(4 * SIZE, SIZE)
+    backend = highwater.torch.backend("1GiB")
+    torch.compile(model, backend=backend)(x).backward()
+    model.zero_grad()
+    torch._dynamo.reset()
+    call = torch.compile(model, backend=highwater.torch.backend(backend.reports[0].floor_bytes))
+    call(x).backward()
+    before = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    with pytest.raises(highwater.OverBudget, match="parameters and inputs, with gradients of earlier backwards"):
+        call(x)
+    assert all(torch.equal(p.grad, gradient) for p, gradient in zip(model.parameters(), before) if p.grad is not None)

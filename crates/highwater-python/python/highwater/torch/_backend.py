@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, Literal
@@ -91,27 +91,48 @@ class Backend:
         return ran
 
     def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        planned = Planned(self, inputs, self._held.beside(inputs))
         if self.kernels == "inductor":
             from ._inductor import compile_by_inductor  # which takes seconds to import
 
+            planned = Planned(self, inputs, self._held.beside(inputs), 0)
             return compile_by_inductor(module, inputs, planned.for_inductor)
-        compile = aot_autograd(
-            fw_compiler=planned.forward,
-            bw_compiler=compile_graph,
-            inference_compiler=planned.infer,
-            partition_fn=planned.partition,
-        )
-        return traced_like_eager(compile, module, inputs)
+        plans: list[tuple[Planned, Callable[..., Any]]] = []
+
+        def plan(inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
+            planned = Planned(self, inputs, self._held.beside(inputs), gradients)
+            compile = aot_autograd(
+                fw_compiler=planned.forward,
+                bw_compiler=compile_graph,
+                inference_compiler=planned.infer,
+                partition_fn=planned.partition,
+            )
+            run = traced_like_eager(compile, module, inputs)
+            plans.append((planned, run))
+            return run
+
+        def run(*arguments: Any) -> Any:
+            gradients = held_gradients(arguments)
+            found = next((run for planned, run in plans if gradients <= planned.most_gradients), None)
+            # Gradients that are added up are beside those that a backward makes.
+            return (found or plan(arguments, gradients))(*arguments)
+
+        plan(inputs, held_gradients(inputs))
+        return run
 
 
 class Planned:
-    """A graph that a backend plans. `outside`: bytes that other graphs hold for their backwards."""
+    """A graph that a backend plans. `saved`: bytes that other graphs hold for their backwards; `gradients`: those
+    that backwards have left."""
 
-    def __init__(self, backend: Backend, inputs: Sequence[Any], outside: int) -> None:
-        self.backend, self.inputs, self.outside = backend, inputs, outside
-        self._room = 0
+    def __init__(self, backend: Backend, inputs: Sequence[Any], saved: int, gradients: int) -> None:
+        self.backend, self.inputs, self.saved, self.gradients = backend, inputs, saved, gradients
+        self._room = backend.memory
         self._kept: list[int] = []
+
+    @property
+    def most_gradients(self) -> int:
+        """Bytes of gradients that the memory has room for, beside the plan."""
+        return self._room - self.saved + self.gradients
 
     def partition(
         self, module: fx.GraphModule, inputs: Sequence[Any], *, num_fwd_outputs: int, **kwargs: Any
@@ -149,12 +170,14 @@ class Planned:
 
     def _choose(self, joint: JointGraph) -> tuple[Choice, Report]:
         backend = self.backend
-        choices = Choices(joint, backend._costs, self.outside, backend.host_memory)
-        if self.outside:
+        choices = Choices(joint, backend._costs, self.saved + self.gradients, backend.host_memory)
+        if self.gradients:
+            joint.given_is += ", with gradients of earlier backwards"
+        if self.saved:
             joint.given_is += ", and what other graphs hold for their backwards"
         choice, report = backend._known.choose(choices, backend.memory)
         backend.reports.append(report)
-        self._room = backend.memory - (report.live_bytes - self.outside)
+        self._room = backend.memory - (report.live_bytes - self.saved)
         return choice, report
 
 
@@ -162,6 +185,12 @@ def kept(answers: Sequence[Any], outputs: int, all: bool) -> list[int]:
     """Positions of what a forward answers for its backward alone: of what it makes, or all."""
     own = set(answers[outputs:]) - set(answers[:outputs])
     return [i for i, node in enumerate(answers) if i >= outputs and not is_room(node) and (all or node in own and node.op == "call_function")]
+
+
+def held_gradients(arguments: Iterable[Any]) -> int:
+    """Bytes of the gradients that leaves have."""
+    leaves = {id(leaf): leaf for leaf in arguments if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad}
+    return sum(leaf.grad.nbytes for leaf in leaves.values() if leaf.grad is not None)
 
 
 def is_room(node: Any) -> bool:
