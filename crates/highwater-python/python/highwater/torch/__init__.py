@@ -7,6 +7,7 @@ kernels run in that order: the numbers are those of eager PyTorch, bit for bit.
 
 from __future__ import annotations
 
+from ._allocated import allocated
 from ._backend import Backend, backend
 from ._calls import NothingPlanned
 from ._choices import OverBudget, Report
@@ -27,6 +28,7 @@ __all__ = [
     "Rates",
     "Report",
     "Step",
+    "allocated",
     "backend",
     "plan",
     "step",

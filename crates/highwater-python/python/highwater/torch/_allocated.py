@@ -12,8 +12,9 @@ Answer = TypeVar("Answer")
 
 
 def allocated(run: Callable[[], Answer]) -> tuple[Answer, int, int]:
-    """What a call answers, the most bytes that it has at once, and those that it still has at its end; both
-    beside what was there before."""
+    """What a call answers, the most bytes of the CPU's memory that its tensors take at once, and those that are
+    left at its end; both beside what was there before. By PyTorch's profiler: within one of your own, or in the
+    first step of a size that is planned, which measures too, nothing is told."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         answer = run()
     events = profiled.profiler.kineto_results.events()

@@ -36,6 +36,8 @@ def module_of(node: fx.Node) -> str:
     """The path of the module that a node is of, "" outside of all."""
     modules = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     path = next((path for path, _ in reversed(modules.values())), "")
+    # Some take their modules out of the dictionary that they are in.
+    path = re.sub(r"(?:__dict__\['_modules'\]|_modules)\['(\w+)'\]", r"\1", path)
     return re.sub(r"^L\['\w+'\]\.?|_modules\.", "", path)
 
 
