@@ -96,8 +96,7 @@ def test_the_peak_is_the_one_that_was_told(name: str, share: float) -> None:
     budget = int(report.floor_bytes + share * (report.live_bytes - report.floor_bytes))
     step, report = planned(budget)
     _, peak, _ = allocated(step)
-    # The loss's gradient comes in, and is made by the step: four bytes.
-    peak += report.given_bytes - 4
+    peak += report.given_bytes
     assert peak <= report.live_bytes <= 1.001 * peak
     assert report.live_bytes <= budget
 

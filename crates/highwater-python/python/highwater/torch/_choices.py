@@ -112,7 +112,7 @@ class Choices:
         self.joint, self._costs, self._outside, self._host_memory = joint, costs, outside, host_memory
         device = joint.device
         products = has_products(kernel.node for kernel in joint.kernels)
-        external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.external)
+        external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.external and not storage.late)
         self.library_bytes = device.libraries(products, 2 if joint.backward else 1)
         self._unseen = outside + self.library_bytes
         self.given = self._unseen + external
@@ -214,7 +214,7 @@ class Choices:
             seconds=plan.seconds,
             recomputed_kernels=plan.recomputed_nodes,
             recompute_seconds=plan.recompute_seconds,
-            kernels=len(self.joint.kernels),
+            kernels=sum(kernel.node.op != "placeholder" for kernel in self.joint.kernels),
             planning_seconds=self._seconds + seconds,
             moved_bytes=choice.moved_bytes,
             host_bytes=plan.host.spill_bytes + plan.host.home_bytes,

@@ -132,6 +132,8 @@ def emit(joint: JointGraph, choice: Choice, transfers: Transfers, overwrites: bo
         if section is forward and run.kernel.node in joint.backward:
             entered = _cross(joint, forward, backward, moves)
             section = backward
+        if run.kernel.node.op == "placeholder":
+            continue  # it has come in
         taken = run.taken if overwrites else None
         if taken is not None:
             section.overwrite(taken)

@@ -39,6 +39,8 @@ class Storage:
     """The node whose result they are; of a result of several tensors, the node that takes it out."""
     external: bool
     """Whether somebody else holds them: parameters, inputs, gradients that come in."""
+    late: bool = False
+    """Whether they come in when the forward is over: who calls makes them, and holds them to the end."""
 
 
 @dataclass(slots=True)
@@ -148,10 +150,12 @@ class JointGraph:
         self.device = foretold or device_of_graph(self.module.graph)
         self._ids: dict[int, int] = {}
         self._held: set[int] = set()
+        self._arrived = False
         (self.output,) = self.module.graph.find_nodes(op="output")
         self._copy_what_is_overwritten()
         for node in self.module.graph.nodes:
             self._read(node)
+        self._arrive()
         self._end_forward_with_copies()
 
     @property
@@ -162,7 +166,7 @@ class JointGraph:
     @property
     def given(self) -> set[int]:
         """Storages that somebody holds when all is done: outputs of the forward, and gradients."""
-        return self._storages(self.outputs) | self._held
+        return self._storages(self.outputs) | self._held | self._late
 
     @property
     def given_by_forward(self) -> set[int]:
@@ -176,6 +180,10 @@ class JointGraph:
         copied = [type(name).__name__ == "InputMutationAOTOutput" for name in names]
         parts = [[node for node, of in zip(self.outputs, copied) if of == wanted] for wanted in (True, False)]
         return (self._storages(parts[0]) - self._storages(parts[1]) - self._held) & self.given_by_forward
+
+    @property
+    def _late(self) -> set[int]:
+        return {i for i, storage in enumerate(self.storages) if storage.late}
 
     def _storages(self, nodes: list[Any]) -> set[int]:
         return {self.of[node] for node in nodes if isinstance(node, fx.Node) and node in self.of}
@@ -196,9 +204,11 @@ class JointGraph:
                 self.backward.add(node)
             for tensor in tensors(node):
                 self.of[node] = self._storage(tensor, node, external=True)
+                self.storages[self.of[node]].late = is_tangent(node)
             return
         if WRITES in node.meta or any(source in self.backward for source in node.all_input_nodes):
             self.backward.add(node)
+            self._arrive()
         if node.target is operator.getitem:
             self._read_item(node)
             return
@@ -216,6 +226,15 @@ class JointGraph:
             if node.meta.get(HELD):
                 self._held |= {storage for storage in inputs if not self.storages[storage].external}
             self.kernels.append(kernel)
+
+    def _arrive(self) -> None:
+        """Gradients come in before the first kernel of the backward: no call, but bytes that are there from then on."""
+        late = sorted(self._late)
+        if late and not self._arrived:
+            first = self.storages[late[0]].first
+            first.meta[COST] = (0.0, 0)
+            self.kernels.append(Kernel(first, [], late, once=True))
+        self._arrived = True
 
     def _read_item(self, node: fx.Node) -> None:
         """An item of a result of several tensors: the first to take a fresh one out is its first name."""

@@ -52,12 +52,12 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
     said = joint.wishes | pins(joint)
     statistics = statistics_before(joint)
     for i, storage in enumerate(joint.storages):
-        if storage.external or i in statistics:
+        if storage.external and not storage.late or i in statistics:
             add_value(storage.bytes, home="external")
         else:
             # Who called holds the forward's outputs. What is drawn is not drawn again where the generator's
             # state would take more than it.
-            pin: Pin = "keep" if i in of_forward or i in drawn_small else said.get(i, "free")
+            pin: Pin = "keep" if storage.late or i in of_forward or i in drawn_small else said.get(i, "free")
             add_value(storage.bytes, pin=pin, wanted=i in given)
     drawn: int | None = None
     joint.cells = {}

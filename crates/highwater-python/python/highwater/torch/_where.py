@@ -26,6 +26,8 @@ def where(node: fx.Node) -> str:
 
 def operation_of(node: fx.Node) -> str:
     """The operation that a node is, or takes an item of."""
+    if node.op == "placeholder":
+        return "a gradient that comes in" if node.name.startswith("tangents") else node.name
     if node.target is operator.getitem:
         return operation_of(node.args[0])  # type: ignore[arg-type]
     # An operation of PyTorch's has a name without its namespace.
