@@ -29,9 +29,9 @@ def train(model: nn.Module, call: nn.Module, case: Case, steps: int = 3) -> dict
     for step in range(steps):
         torch.manual_seed(step)
         inputs = case.inputs()
+        optimizer.zero_grad()
         out = call(*inputs)
         loss = case.loss(*out) if isinstance(out, tuple) else case.loss(out)
-        optimizer.zero_grad()
         loss.backward()
         seen[f"{step}.loss"] = loss.detach().clone()
         seen |= {f"{step}.{name}.grad": p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}

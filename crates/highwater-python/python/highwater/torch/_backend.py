@@ -17,7 +17,7 @@ from torch._guards import TracingContext
 
 from ._boxed import boxed
 from ._calls import Call, around_calls
-from ._choices import Choice, Choices, Report
+from ._choices import Choice, Choices, OverBudget, Report
 from ._costs import Costs
 from ._distributed import refuse_cuts
 from ._emit import emit
@@ -26,7 +26,7 @@ from ._graph import JointGraph, refuse_sparse
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
-from ._pieces import Held, refuse_piece
+from ._pieces import Held, refuse_piece, warn_of_gradients
 from ._sizes import for_each_size
 from ._transfers import TakeRoom, Transfers
 
@@ -97,6 +97,8 @@ class Backend:
             planned = Planned(self, inputs, self._held.beside(inputs), 0)
             return compile_by_inductor(module, inputs, planned.for_inductor)
         plans: list[tuple[Planned, Callable[..., Any]]] = []
+        too_many: set[int] = set()
+        """Bytes of gradients beside which no plan fits."""
 
         def plan(inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
             planned = Planned(self, inputs, self._held.beside(inputs), gradients)
@@ -110,14 +112,24 @@ class Backend:
             plans.append((planned, run))
             return run
 
-        def run(*arguments: Any) -> Any:
-            gradients = held_gradients(arguments)
+        def beside(inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
+            """What to run beside so many bytes of gradients, which backwards add to."""
             found = next((run for planned, run in plans if gradients <= planned.most_gradients), None)
-            # Gradients that are added up are beside those that a backward makes.
-            return (found or plan(arguments, gradients))(*arguments)
+            if found or gradients in too_many:
+                return found or plans[0][1]
+            try:
+                return plan(inputs, gradients)
+            except OverBudget as error:
+                if not gradients:
+                    raise
+                # They may be gone before the backward.
+                too_many.add(gradients)
+                run = plans[0][1] if plans else plan(inputs, 0)
+                warn_of_gradients(gradients, plans[0][0].most_gradients, error)
+                return run
 
-        plan(inputs, held_gradients(inputs))
-        return run
+        beside(inputs, held_gradients(inputs))
+        return lambda *arguments: beside(arguments, held_gradients(arguments))(*arguments)
 
 
 class Planned:

@@ -40,7 +40,7 @@ class Storage:
     external: bool
     """Whether somebody else holds them: parameters, inputs, gradients that come in."""
     late: bool = False
-    """Whether they come in when the forward is over: who calls makes them, and holds them to the end."""
+    """Whether they come in when the forward is over, and are let go of when they have been read."""
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class JointGraph:
     @property
     def given(self) -> set[int]:
         """Storages that somebody holds when all is done: outputs of the forward, and gradients."""
-        return self._storages(self.outputs) | self._held | self._late
+        return self._storages(self.outputs) | self._held
 
     @property
     def given_by_forward(self) -> set[int]:
@@ -180,10 +180,6 @@ class JointGraph:
         copied = [type(name).__name__ == "InputMutationAOTOutput" for name in names]
         parts = [[node for node, of in zip(self.outputs, copied) if of == wanted] for wanted in (True, False)]
         return (self._storages(parts[0]) - self._storages(parts[1]) - self._held) & self.given_by_forward
-
-    @property
-    def _late(self) -> set[int]:
-        return {i for i, storage in enumerate(self.storages) if storage.late}
 
     def _storages(self, nodes: list[Any]) -> set[int]:
         return {self.of[node] for node in nodes if isinstance(node, fx.Node) and node in self.of}
@@ -229,11 +225,13 @@ class JointGraph:
 
     def _arrive(self) -> None:
         """Gradients come in before the first kernel of the backward: no call, but bytes that are there from then on."""
-        late = sorted(self._late)
+        late = [i for i, storage in enumerate(self.storages) if storage.late]
         if late and not self._arrived:
             first = self.storages[late[0]].first
             first.meta[COST] = (0.0, 0)
             self.kernels.append(Kernel(first, [], late, once=True))
+            # That of a loss is held by the call of `backward` that made it.
+            self._held |= {i for i in late if self.storages[i].first.meta["val"].numel() == 1}
         self._arrived = True
 
     def _read_item(self, node: fx.Node) -> None:

@@ -68,6 +68,15 @@ def place_of(stack: Sequence[traceback.FrameSummary]) -> str:
     return (places(ours or stack) or ["a line that is not known"])[-1]
 
 
+def warn_of_gradients(held: int, room: int, refusal: Exception) -> None:
+    """Tells of gradients that a plan has no room for, and no other plan has."""
+    message = (
+        f"gradients of earlier backwards hold {show(held)}, for which the plan leaves {show(room)}: call zero_grad() before the forward, "
+        f"or, where gradients are added up, state more memory: {refusal}"
+    )
+    warnings.warn(message, AboveMemory, stacklevel=level_of_user())
+
+
 class Held:
     """What forwards have kept for backwards that are still to come."""
 
