@@ -171,6 +171,7 @@ def test_pieces_that_are_planned_one_by_one_count_what_is_kept() -> None:
     assert all(a.grad is not None and b.grad is not None and torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), eager.parameters()))
     first, second = backend.reports
     torch._dynamo.reset()
+    model.zero_grad()
     alone = highwater.torch.backend("1GiB")
     torch.compile(lambda h: model.second(h).sigmoid(), backend=alone)(torch.randn(256, 64, requires_grad=True))
     # The first keeps its inputs; what it answers is an input of the second.
@@ -190,15 +191,17 @@ def test_forwards_that_wait_for_their_backward_are_told() -> None:
     train(torch.compile(model, backend=backend, dynamic=False), torch.randn(64, 64))
     (report,) = backend.reports
     torch._dynamo.reset()
+    model.zero_grad()
     call = torch.compile(model, backend=highwater.torch.backend(report.live_bytes), dynamic=False)
     x, y = torch.randn(2, 64, 64)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for _ in range(2):
-            train(call, x)
-            train(call, y)
+        for batch in (x, y, x, y):
+            train(call, batch)
+            model.zero_grad()
         call(x)  # nobody waits for this one
         train(call, y)
+    model.zero_grad()
     with pytest.warns(highwater.torch.AboveMemory, match="forwards that wait for their backward hold") as told:
         (call(x).mean() + call(y).mean()).backward()
     assert [warning.filename for warning in told] == [__file__]

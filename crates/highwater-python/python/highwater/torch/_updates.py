@@ -25,6 +25,9 @@ ALONE = {
     optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop, optim.SGD,
 }  # fmt: skip
 
+# Kernels of the CPU have numbers among their arguments in tensors, which are not seen where there are no bytes.
+SCALARS = 16
+
 # An update is timed on a parameter of at most so many numbers.
 TIMED = 1 << 18
 
@@ -104,7 +107,7 @@ class Updates:
                 leaves = pytree.tree_leaves([dict(state) for state in twin.state.values()])
                 state = held(leaves, KINDS[there.type](there))
                 counts = held((leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.dim()), KINDS[there.type](there))
-                self._needs[key], self._counts[key] = (state, taken), counts
+                self._needs[key], self._counts[key] = (state, taken + (SCALARS if there.type == "cpu" else 0)), counts
         return self._needs[key]
 
     def count_bytes(self, parameter: Tensor) -> int:
