@@ -27,8 +27,8 @@ def run(rank: int, memory: int | None) -> Run:
     torch.manual_seed(2 + rank)
     losses = []
     for x in torch.randn(5, 512, 256):
-        loss = parallel(x).square().mean()
         optimizer.zero_grad()
+        loss = parallel(x).square().mean()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
