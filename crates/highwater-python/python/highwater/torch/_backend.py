@@ -19,6 +19,7 @@ from ._boxed import boxed
 from ._calls import Call, around_calls
 from ._choices import Choice, Choices, OverBudget, Report
 from ._costs import Costs
+from ._device import device_of
 from ._distributed import refuse_cuts
 from ._emit import emit
 from ._gradients import own_gradients
@@ -29,6 +30,7 @@ from ._memory import parse
 from ._pieces import Held, refuse_piece, warn_of_gradients
 from ._sizes import for_each_size
 from ._transfers import TakeRoom, Transfers
+from ._updates import held
 
 GraphBreaks = Literal["refuse", "separate"]
 Kernels = Literal["pytorch", "inductor"]
@@ -201,8 +203,9 @@ def kept(answers: Sequence[Any], outputs: int, all: bool) -> list[int]:
 
 def held_gradients(arguments: Iterable[Any]) -> int:
     """Bytes of the gradients that leaves have."""
-    leaves = {id(leaf): leaf for leaf in arguments if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad}
-    return sum(leaf.grad.nbytes for leaf in leaves.values() if leaf.grad is not None)
+    leaves = [leaf for leaf in arguments if isinstance(leaf, torch.Tensor) and leaf.is_leaf and leaf.requires_grad]
+    gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    return held(gradients, device_of(gradients)) if gradients else 0
 
 
 def is_room(node: Any) -> bool:
