@@ -2,7 +2,7 @@
 
 use crate::abreast::abreast;
 use crate::archive::Archive;
-use crate::emit::Carried;
+use crate::emit::{Carried, emit};
 use crate::floor::Floor;
 use crate::outcome::{Candidate, Price};
 use crate::pack::Effort;
@@ -44,11 +44,16 @@ impl Curve {
         let found = lists.next().unwrap_or_default();
         let mut curve = Curve::of(found, lists.collect(), work);
         let least = curve.least(problem, program, Effort::Thorough);
-        // Packing may make even a plan that keeps all the smallest.
+        // Packing may make even the fastest plan the smallest, or one that keeps all.
         let lowest = least.as_ref().map_or(u64::MAX, Plan::memory_bytes);
         let highest = curve.found.first().map_or(0, |found| found.outcome.peak);
+        let fastest = curve.found.first().filter(|_| highest < lowest);
+        let fastest = fastest.and_then(|found| {
+            let with = (highest, Effort::Thorough);
+            emit(problem, program, &mut Simulator::new(program), found, with).ok()
+        });
         let kept = (highest < lowest).then(kept).into_iter().flatten();
-        let least = least.into_iter().chain(kept);
+        let least = least.into_iter().chain(fastest).chain(kept);
         let least = least.min_by_key(Plan::memory_bytes);
         curve.floor = least.map_or_else(Floor::default, |plan| Floor::of(problem, &plan));
         curve

@@ -236,3 +236,13 @@ fn many_updates_and_much_that_ran_before() {
         assert_eq!(runs, problem.nodes.len());
     }
 }
+
+/// Small peaks may pack badly: here the fastest plan has the smallest arena of all.
+#[test]
+fn the_fastest_plan_may_be_the_smallest() {
+    let problem = half_done(11_766_983_232_463_303_432, 11);
+    laws(&problem, Policy::Auto).expect("the laws hold");
+    let family = Family::build(&problem, Policy::Auto).expect("it can be planned");
+    let fastest = &family.plans(&problem)[0];
+    assert_eq!(family.floor(&problem).arena_bytes, fastest.arena_bytes);
+}
