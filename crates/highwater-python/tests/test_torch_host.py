@@ -231,6 +231,21 @@ def test_a_tensor_that_lies_otherwise_than_was_traced_has_a_place_of_its_own() -
     assert torch.equal(found, x)
 
 
+def test_a_part_of_something_larger_moves_alone() -> None:
+    transfers = Transfers(1 << 10)
+    whole = torch.arange(64.0).view(8, 8)
+    part = whole[:, 2:5]
+    room = transfers.take(512, part.device).zero_()
+    traced = torch.empty_strided((8, 3), (8, 1))
+    stay = Stay(0, 4 * (7 * 8 + 3), Form.of(traced))
+    lanes = transfers.lanes(part.device)
+    lanes.finish(Evict(transfers, stay)(room, part))
+    found, token = Fetch(transfers, stay)(room)
+    lanes.wait(token)
+    assert torch.equal(found, part) and found.stride() == part.stride()
+    assert found.untyped_storage().nbytes() == stay.count
+
+
 def test_the_copy_of_a_room_has_what_was_on_its_way_there() -> None:
     transfers, lanes = Transfers(1 << 10), LateLanes()
     transfers._make = lambda device: lanes

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -282,12 +282,16 @@ class Evict:
     __name__ = "evict"
 
     def __call__(self, room: Tensor, tensor: Tensor, *after: Token) -> Token:
-        storage, target = tensor.untyped_storage(), self.stay.of(room)
-        self.stay.form = Form.of(tensor)
-        if self.stay.form.bytes > len(target):
-            raise RuntimeError(f"a kernel answered {self.stay.form.bytes} bytes, of which {len(target)} were foretold: use no host_memory with it")
+        storage, target, start = tensor.untyped_storage(), self.stay.of(room), 0
+        form = Form.of(tensor)
+        if form.bytes > len(target):
+            # A gradient that comes in may be a part of something larger.
+            form, start = replace(form, offset=0), form.offset * form.dtype.itemsize
+        if form.bytes > len(target):
+            raise RuntimeError(f"a kernel answered {form.bytes} bytes, of which {len(target)} were foretold: use no host_memory with it")
+        self.stay.form = form
         source = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-        source.set_(storage, 0, (min(len(target), storage.nbytes()),))  # type: ignore[call-overload]
+        source.set_(storage, start, (min(len(target), storage.nbytes() - start),))  # type: ignore[call-overload]
         return self.transfers.lanes(tensor.device).copy(True, [(target[: source.numel()], source)], after)
 
 
