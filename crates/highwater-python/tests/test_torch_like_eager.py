@@ -69,6 +69,39 @@ def test_bits_are_those_of_eagers_kernels(name: str, last: bool) -> None:
         assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), mine.parameters(), strict=True))  # type: ignore[arg-type]
 
 
+def enlarged(mode: str) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, y: F.interpolate(x.sin(), size=[7] * (x.dim() - 2), mode=mode) * y
+
+
+# A function of two tensors, and their sizes.
+SIZES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...], tuple[int, ...]]] = {
+    "linear": (enlarged("linear"), (2, 3, 6), (7,)),
+    "trilinear": (enlarged("trilinear"), (2, 3, 6, 6, 6), (7,)),
+    "nearest of three": (enlarged("nearest"), (2, 3, 6, 6, 6), (7,)),
+    "exact of one": (enlarged("nearest-exact"), (2, 3, 6), (7,)),
+    "dot": (torch.matmul, (5,), (5,)),
+    "matrix and vector": (torch.matmul, (2, 3, 5), (5,)),
+    "folded": (torch.matmul, (2, 3, 5), (5, 4)),
+    "expanded": (torch.matmul, (2, 1, 3, 5), (4, 5, 6)),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("half", [False, True])
+def test_sizes(name: str, half: bool) -> None:
+    function, *sizes = SIZES[name]
+    torch.manual_seed(0)
+    pair = [torch.randn(size, requires_grad=True) for size in sizes]
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            return function(x, y).float().square().mean()
+
+    expected = torch.autograd.grad(loss(*pair), pair)
+    found = torch.autograd.grad(torch.compile(loss, backend=highwater.torch.backend("1GiB"))(*pair), pair)
+    assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(found, expected, strict=True))
+
+
 def test_others_trace_as_before() -> None:
     operation = torch.ops.aten.upsample_nearest2d.vec
     before = dict(operation.py_kernels)
