@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 # PyTorch's profiler tells of its starts and stops otherwise.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
+import highwater.torch
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 # The same made-up data each time.
 torch.manual_seed(0)
@@ -21,14 +21,8 @@ def peak_bytes(model: nn.Module, step: Callable[[], object]) -> int:
     PyTorch's allocator was asked for."""
     step()  # what is compiled now is not measured
     model.zero_grad()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        step()
-    now = most = sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
-    events = profiled.profiler.kineto_results.events()
-    for _, change in sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"):
-        now += change
-        most = max(most, now)
-    return most
+    _, most, _ = highwater.torch.allocated(step)
+    return most + sum(t.nbytes for t in [*model.parameters(), *model.buffers()])
 
 
 Run = tuple[Sequence[float], Sequence[Tensor], int]

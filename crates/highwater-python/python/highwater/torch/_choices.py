@@ -112,7 +112,7 @@ class Choices:
         self.joint, self._costs, self._outside, self._host_memory = joint, costs, outside, host_memory
         device = joint.device
         products = has_products(kernel.node for kernel in joint.kernels)
-        external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.external and not storage.late)
+        external = sum(device.rounded(storage.bytes) for storage in joint.storages if storage.always)
         self.library_bytes = device.libraries(products, 2 if joint.backward else 1)
         self._unseen = outside + self.library_bytes
         self.given = self._unseen + external

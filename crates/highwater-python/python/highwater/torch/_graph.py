@@ -42,6 +42,11 @@ class Storage:
     late: bool = False
     """Whether they come in when the forward is over, and are let go of when they have been read."""
 
+    @property
+    def always(self) -> bool:
+        """Whether they are there all the time, whatever is planned."""
+        return self.external and not self.late
+
 
 @dataclass(slots=True)
 class Kernel:

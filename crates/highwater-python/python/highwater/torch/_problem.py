@@ -52,7 +52,7 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
     said = joint.wishes | pins(joint)
     statistics = statistics_before(joint)
     for i, storage in enumerate(joint.storages):
-        if storage.external and not storage.late or i in statistics:
+        if storage.always or i in statistics:
             add_value(storage.bytes, home="external")
         else:
             # Who called holds the forward's outputs. What is drawn is not drawn again where the generator's

@@ -215,7 +215,7 @@ def carried_out(joint: JointGraph, choice: Choice, outside: int, allocator: Allo
     `outside`: bytes that are there all the time and no storage of the graph's, each of which is taken as large as the
     largest that is: an optimizer's state is of its parameters' sizes.
     """
-    given = [joint.device.rounded(storage.bytes) for storage in joint.storages if storage.external and not storage.late]
+    given = [joint.device.rounded(storage.bytes) for storage in joint.storages if storage.always]
     for size in given:
         allocator.take(size)
     largest = max(given, default=0) or outside

@@ -105,8 +105,9 @@ class Updates:
                     _rows.step(twin, rows)
                     taken = max(taken, live.most - live.now)
                 leaves = pytree.tree_leaves([dict(state) for state in twin.state.values()])
-                state = held(leaves, KINDS[there.type](there))
-                counts = held((leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.dim()), KINDS[there.type](there))
+                device = KINDS[there.type](there)
+                state = held(leaves, device)
+                counts = held((leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf.dim()), device)
                 self._needs[key], self._counts[key] = (state, taken + (SCALARS if there.type == "cpu" else 0)), counts
         return self._needs[key]
 
