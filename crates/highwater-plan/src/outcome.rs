@@ -17,9 +17,17 @@ pub(crate) trait Recorder {
     fn fetch(&mut self, _value: ValueId, _tier: Tier) {}
     fn evict(&mut self, _value: ValueId, _tier: Tier) {}
     fn restart(&mut self) {}
+    /// Whether it is to be told at all.
+    fn is_told(&self) -> bool {
+        true
+    }
 }
 
-impl Recorder for () {}
+impl Recorder for () {
+    fn is_told(&self) -> bool {
+        false
+    }
+}
 
 /// An output that a run must place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +38,7 @@ pub(crate) struct Fresh {
 }
 
 /// What a simulation found.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Outcome {
     /// Runs of nodes.
     pub(crate) runs: u32,

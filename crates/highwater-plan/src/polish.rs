@@ -130,6 +130,7 @@ impl Search<'_> {
         let better = faster(&next, found);
         if better {
             *found = next;
+            self.simulator.anchor(&found.settings, &found.due);
         }
         better
     }

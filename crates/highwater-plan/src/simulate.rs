@@ -10,12 +10,14 @@
 
 mod hold;
 mod left;
+mod resume;
 
 use crate::outcome::{Candidate, Fresh, Outcome, Price, Recorder, Stuck};
 use crate::problem::{NodeId, Tier, ValueId, footprint_on};
 use crate::program::Program;
 use crate::setting::{LATEST, spilled};
 use left::Left;
+use resume::Anchor;
 
 /// How often a walk may start again because updates had to be put off.
 const ROUNDS: u32 = 12;
@@ -98,6 +100,8 @@ pub(crate) struct Simulator<'a> {
     whole: bool,
     /// What the latest walk that was asked for by [`Simulator::run`] came to.
     left: Left,
+    /// What walks may begin from.
+    anchor: Anchor,
     /// What moving a byte counts for.
     price: Price,
     /// Whether values may be moved.
@@ -147,6 +151,7 @@ impl<'a> Simulator<'a> {
             watch: u32::MAX,
             whole: false,
             left: Left::default(),
+            anchor: Anchor::new(program),
             most: u64::MAX,
             work: 0,
         }
@@ -156,6 +161,7 @@ impl<'a> Simulator<'a> {
     /// updates had to be put off in the end is then in [`Simulator::due`]. To start from there
     /// again spares the rounds.
     pub(crate) fn run(&mut self, settings: &[u8], due: &[u32]) -> Result<Outcome, Stuck> {
+        self.anchor(settings, due);
         if let Some(outcome) = self.recall(settings, due) {
             self.work += u64::from(outcome.runs);
             return Ok(outcome);
@@ -193,6 +199,7 @@ impl<'a> Simulator<'a> {
     pub(crate) fn watch(&mut self, found: &Candidate) {
         let work = self.work + u64::from(found.outcome.runs);
         self.watch = found.outcome.peak_run;
+        self.anchor(&found.settings, &found.due);
         let _ = self.walk(&found.settings, &found.due, &mut ());
         self.watch = u32::MAX;
         self.work = work;
@@ -223,10 +230,15 @@ impl<'a> Simulator<'a> {
         }
         self.settings.clear();
         self.settings.extend_from_slice(settings);
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             recorder.restart();
-            self.reset(recorder);
-            let end = self.steps(recorder);
+            let known = (round == 0 && !recorder.is_told()).then(|| self.resume(due));
+            let from = known.flatten();
+            if from.is_none() {
+                self.reset(recorder);
+            }
+            let marked = known.is_some();
+            let end = self.steps(from.unwrap_or(0), marked, recorder);
             self.work += u64::from(self.runs);
             end?;
             if !self.late {
@@ -288,10 +300,21 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    fn steps(&mut self, recorder: &mut impl Recorder) -> Result<(), Stuck> {
-        self.check_room()?;
+    /// From a step on. `marked`: whether it may be what other walks begin with.
+    fn steps(
+        &mut self,
+        from: u32,
+        marked: bool,
+        recorder: &mut impl Recorder,
+    ) -> Result<(), Stuck> {
+        if from == 0 {
+            self.check_room()?;
+        }
         let steps = self.program.steps.len() as u32;
-        for step in 0..=steps {
+        for step in from..=steps {
+            if marked && self.anchor.lacks(step) {
+                self.mark(step);
+            }
             while let Some(&u) = self.queue.last() {
                 if self.due[u as usize] > step {
                     break;

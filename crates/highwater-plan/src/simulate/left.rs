@@ -23,6 +23,7 @@ impl Simulator<'_> {
     /// Sets that; answers what it was.
     pub(crate) fn set_price(&mut self, price: Price) -> Price {
         (self.whole, self.left.outcome) = (false, None);
+        self.anchor.forget();
         std::mem::replace(&mut self.price, price)
     }
 
