@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import highwater.torch
@@ -10,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from highwater.torch._allocated import allocated
+from highwater.torch._device import Device
 from torch import Tensor, nn
 
 ROWS, WIDTH, BAG = 200, 48, 12
@@ -48,3 +52,20 @@ def test_scratch_that_depends_on_numbers_is_told(name: str) -> None:
         _, peak, _ = allocated(lambda: call(w, x, ids).backward())
     (report,) = backend.reports
     assert peak + report.given_bytes <= report.live_bytes
+
+
+@pytest.mark.skipif("glibc" not in platform.libc_ver()[0], reason="it is glibc that keeps it")
+def test_what_measuring_took_is_given_back() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    # Of these sizes all come from one heap, where what is last holds what is before.
+    freed, kept = [], []
+    for _ in range(2_000):
+        freed.append(torch.ones(15_000))
+        kept.append(torch.ones(100))
+    before = resident()
+    del freed
+    Device(torch.device("cpu")).tidy()
+    assert before - resident() > 60_000 * 1_000
+    assert all(part[0] == 1 for part in kept)
