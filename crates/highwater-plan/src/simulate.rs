@@ -11,62 +11,21 @@
 mod hold;
 mod left;
 mod resume;
+mod state;
 
 use crate::outcome::{Candidate, Fresh, Outcome, Price, Recorder, Stuck};
-use crate::problem::{NodeId, Tier, ValueId, footprint_on};
+use crate::problem::{NodeId, ValueId, footprint_on};
 use crate::program::Program;
 use crate::setting::{LATEST, spilled};
 use left::Left;
 use resume::Anchor;
+pub(crate) use state::Held;
+use state::{Frame, State};
 
 /// How often a walk may start again because updates had to be put off.
 const ROUNDS: u32 = 12;
 /// Runs for each node of the program beyond which a plan is not worth having.
 pub(crate) const LONGEST: u32 = 5;
-
-/// A value held at a watched moment, and its gap.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Held {
-    pub(crate) value: ValueId,
-    pub(crate) k: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Frame {
-    node: NodeId,
-    next: u32,
-    /// The value that it is run for, if it is a recomputation.
-    target: Option<ValueId>,
-}
-
-/// What a value is in the middle of a walk.
-#[derive(Debug, Clone, Copy)]
-struct State {
-    /// Flat index of its current gap.
-    gap: u32,
-    /// Runs under way that use it.
-    pins: u32,
-    /// Updates that have yet to read it.
-    pending: u32,
-    /// Recomputations in its current gap.
-    count: u8,
-    /// Recomputations that have read it since it was last made, or since its gap began.
-    read: u8,
-    present: bool,
-    hold: bool,
-    /// Whether its setting is one that moves it.
-    spill: bool,
-    /// Where there is a copy of it.
-    copy: Option<Tier>,
-}
-
-impl State {
-    /// Whether nothing keeps it.
-    fn idle(self) -> bool {
-        let pending = self.pending > 0 && !self.spill;
-        self.present && !self.hold && self.pins == 0 && !pending
-    }
-}
 
 /// The state of a walk, kept between simulations to spare allocations.
 #[derive(Debug)]
