@@ -16,7 +16,6 @@ the others reach. At the end it says which of the aims are missed. Needs torch, 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import itertools
 import json
 import os
@@ -31,6 +30,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 import highwater.torch
 import torch
 from highwater.torch._allocated import allocated
+from highwater.torch._device import Device
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
@@ -93,7 +93,8 @@ class Way:
             self.answers = []
         subject.reset()
         _, self.peak, _ = allocated(lambda: subject.step(call))
-        tidy()
+        # There are dozens of ways in one process.
+        Device(torch.device("cpu")).tidy()
         self.times: list[float] = []
 
     @property
@@ -121,12 +122,6 @@ class Way:
             "recomputed": self.report and self.report.recomputed_kernels,
             "predicted": self.report and self.report.seconds,
         }
-
-
-def tidy() -> None:
-    """Gives back what is free between what the ways keep: there are dozens of them in one process."""
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
 
 
 def compiled(subject: Subject, backend: Any) -> Callable[..., Tensor]:

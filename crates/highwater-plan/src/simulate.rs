@@ -110,7 +110,7 @@ impl<'a> Simulator<'a> {
             watch: u32::MAX,
             whole: false,
             left: Left::default(),
-            anchor: Anchor::new(program),
+            anchor: Anchor::new(program.steps.len()),
             most: u64::MAX,
             work: 0,
         }
@@ -191,13 +191,16 @@ impl<'a> Simulator<'a> {
         self.settings.extend_from_slice(settings);
         for round in 0..ROUNDS {
             recorder.restart();
-            let known = (round == 0 && !recorder.is_told()).then(|| self.resume(due));
-            let from = known.flatten();
+            let from = if round == 0 && !recorder.is_told() {
+                self.resume(due)
+            } else {
+                self.anchor.leave();
+                None
+            };
             if from.is_none() {
                 self.reset(recorder);
             }
-            let marked = known.is_some();
-            let end = self.steps(from.unwrap_or(0), marked, recorder);
+            let end = self.steps(from.unwrap_or(0), recorder);
             self.work += u64::from(self.runs);
             end?;
             if !self.late {
@@ -259,19 +262,14 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// From a step on. `marked`: whether it may be what other walks begin with.
-    fn steps(
-        &mut self,
-        from: u32,
-        marked: bool,
-        recorder: &mut impl Recorder,
-    ) -> Result<(), Stuck> {
+    /// From a step on.
+    fn steps(&mut self, from: u32, recorder: &mut impl Recorder) -> Result<(), Stuck> {
         if from == 0 {
             self.check_room()?;
         }
         let steps = self.program.steps.len() as u32;
         for step in from..=steps {
-            if marked && self.anchor.lacks(step) {
+            if self.anchor.lacks(step) {
                 self.mark(step);
             }
             while let Some(&u) = self.queue.last() {

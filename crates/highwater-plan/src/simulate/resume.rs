@@ -41,15 +41,14 @@ pub(super) struct Anchor {
     spare: Vec<Mark>,
     /// Steps between two marks; 0 where there are none.
     stride: u32,
-    /// Per setting: the step before which it does not matter.
+    /// Per setting: the step before which it does not matter; of use once there are settings.
     first: Vec<u32>,
-    /// The last step before which the walk at hand is the anchor's.
-    pub(super) until: u32,
+    /// The last step before which the walk at hand is the anchor's, or may be marked.
+    until: u32,
 }
 
 impl Anchor {
-    pub(super) fn new(program: &Program) -> Anchor {
-        let steps = program.steps.len();
+    pub(super) fn new(steps: usize) -> Anchor {
         let stride = if steps < SHORT { 0 } else { steps / MARKS };
         Anchor {
             settings: Vec::new(),
@@ -57,11 +56,7 @@ impl Anchor {
             marks: Vec::new(),
             spare: Vec::new(),
             stride: stride as u32,
-            first: if stride > 0 {
-                first(program)
-            } else {
-                Vec::new()
-            },
+            first: Vec::new(),
             until: 0,
         }
     }
@@ -80,6 +75,11 @@ impl Anchor {
             each.filter(|((a, b), _)| a != b).map(|(_, &step)| step)
         });
         steps.min().unwrap_or(u32::MAX)
+    }
+
+    /// The walk at hand is another one.
+    pub(super) fn leave(&mut self) {
+        self.until = 0;
     }
 
     pub(super) fn forget(&mut self) {
@@ -102,6 +102,9 @@ impl Simulator<'_> {
         let anchor = &mut self.anchor;
         if anchor.stride == 0 {
             return;
+        }
+        if anchor.first.is_empty() {
+            anchor.first = first(self.program);
         }
         let same = anchor.differs(settings, due);
         let stay = anchor.marks.partition_point(|mark| mark.step <= same);
