@@ -204,6 +204,7 @@ def test_json_is_read_and_what_was_changed_is_refused(seed: int) -> None:
         same = Plan.from_json(problem, text)
         assert same.instructions == plan.instructions
         assert same.arena_bytes == plan.arena_bytes
+        assert same.to_json() == text
         verify(problem, same, budget)
         for what, mutant in mutations(text):
             with pytest.raises(InvalidPlan):
@@ -214,6 +215,15 @@ def test_json_is_read_and_what_was_changed_is_refused(seed: int) -> None:
     for text in ["", "[]", "{}", '{"instructions": 3}', "x" * 100]:
         with pytest.raises(ValueError, match="the text is no plan"):
             Plan.from_json(problem, text)
+
+
+def test_seconds_are_read_to_the_last_bit() -> None:
+    dice = random.Random(0)
+    for _ in range(300):
+        problem = Problem()
+        problem.add_node((), [problem.add_value(1)], dice.random() * 10 ** dice.uniform(-6, 3))
+        plan = Family(problem).choose(1 << 20)
+        assert Plan.from_json(problem, plan.to_json()).seconds == plan.seconds
 
 
 def test_values_move_to_host_memory() -> None:
