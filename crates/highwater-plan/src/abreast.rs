@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, available_parallelism, scope};
 
 /// Nodes of a problem below which one thread does all: it takes no time, and each more takes memory.
-const MANY: usize = 1000;
+const MANY: usize = 250;
 
 /// What a function makes of each item, in their order, for a problem of so many nodes. Where the system
 /// gives no more threads, fewer do the work.

@@ -20,7 +20,7 @@ impl Families {
         let families = self.families();
         let mut plans = families.filter_map(|(of, family)| {
             let of = of.unwrap_or(problem);
-            let found = family.candidates(of).find(|c| c.outcome.peak <= budget)?;
+            let found = family.candidates().find(|c| c.outcome.peak <= budget)?;
             family.written(of, found)
         });
         plans.next().ok_or_else(|| Refusal {
@@ -35,7 +35,7 @@ impl Families {
         let families = self.families();
         let floors = families.filter_map(|(of, family)| {
             let of = of.unwrap_or(problem);
-            let least = family.candidates(of).min_by_key(|c| c.outcome.peak)?;
+            let least = family.candidates().min_by_key(|c| c.outcome.peak)?;
             let plan = family.written(of, least)?;
             Some(Floor {
                 arena_bytes: plan.live_bytes,
@@ -50,10 +50,10 @@ impl Families {
     /// The most live bytes and the seconds of the plans that there are, or of about `count` of them,
     /// evenly over the bytes: fastest first, each slower one with fewer bytes.
     #[must_use]
-    pub fn outcomes_alive(&self, problem: &Problem, count: usize) -> Vec<(u64, f64)> {
+    pub fn outcomes_alive(&self, count: usize) -> Vec<(u64, f64)> {
         let families = self.families();
         let mut all: Vec<(u64, f64)> = families
-            .flat_map(|(of, family)| family.candidates(of.unwrap_or(problem)))
+            .flat_map(|(_, family)| family.candidates())
             .map(|candidate| (candidate.outcome.peak, candidate.outcome.seconds))
             .collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
@@ -81,10 +81,10 @@ impl Families {
 
 impl Family {
     /// What was found, fastest first.
-    fn candidates<'a>(&'a self, problem: &'a Problem) -> impl Iterator<Item = &'a Candidate> {
+    fn candidates(&self) -> impl Iterator<Item = &Candidate> {
         // A plan that keeps all needs no search.
         let kept = self.kept_once();
-        let rest = std::iter::once_with(|| self.found(problem)).flatten();
+        let rest = std::iter::once_with(|| self.found()).flatten();
         kept.into_iter().chain(rest)
     }
 

@@ -1,4 +1,4 @@
-//! What a search found, for all budgets: seconds over bytes, and the floor.
+//! What a search found, for all budgets: seconds over bytes.
 
 use crate::abreast::abreast;
 use crate::archive::Archive;
@@ -24,43 +24,59 @@ pub(crate) struct Curve {
     pub(crate) found: Vec<Candidate>,
     /// Where values may be moved: what was found with transfers at lower prices.
     pub(crate) cheaper: Vec<Vec<Candidate>>,
-    pub(crate) floor: Floor,
     /// Runs that were simulated to find all that.
     pub(crate) work: u64,
+    /// With how much care the floor is looked for.
+    effort: Effort,
 }
 
 impl Curve {
-    /// What a search finds at each price, fastest first; `kept` are plans that are there without one.
-    pub(crate) fn find<P: Iterator<Item = Plan>>(
-        problem: &Problem,
+    /// What a search finds at each price, fastest first.
+    pub(crate) fn find(
         program: &Program,
         search: impl Fn(Price) -> (Vec<Candidate>, u64) + Sync,
-        kept: impl FnOnce() -> P,
     ) -> Curve {
         let prices = prices(&program.tiers).collect();
         let searched = abreast(program.nodes(), prices, search);
         let work = searched.iter().map(|searched| searched.1).sum();
         let mut lists = searched.into_iter().map(|searched| searched.0);
-        let found = lists.next().unwrap_or_default();
-        let mut curve = Curve::of(found, lists.collect(), work);
-        let least = curve.least(problem, program, Effort::Thorough);
-        // Packing may make even the fastest plan the smallest, or one that keeps all.
-        let lowest = least.as_ref().map_or(u64::MAX, Plan::memory_bytes);
-        let highest = curve.found.first().map_or(0, |found| found.outcome.peak);
-        let fastest = curve.found.first().filter(|_| highest < lowest);
-        let fastest = fastest.and_then(|found| {
-            let with = (highest, Effort::Thorough);
-            emit(problem, program, &mut Simulator::new(program), found, with).ok()
-        });
-        let kept = (highest < lowest).then(kept).into_iter().flatten();
-        let least = least.into_iter().chain(fastest).chain(kept);
-        let least = least.min_by_key(Plan::memory_bytes);
-        curve.floor = least.map_or_else(Floor::default, |plan| Floor::of(problem, &plan));
-        curve
+        Curve {
+            found: lists.next().unwrap_or_default(),
+            cheaper: lists.collect(),
+            work,
+            effort: Effort::Thorough,
+        }
+    }
+
+    /// The least that would do, and what sets it; `kept` are plans that are there without a search. Takes
+    /// as long as packing some plans does: who has no arena need not ask.
+    pub(crate) fn floor<P: Iterator<Item = Plan>>(
+        &self,
+        problem: &Problem,
+        program: &Program,
+        kept: impl FnOnce() -> P,
+    ) -> Floor {
+        let least = self.least(problem, program, self.effort);
+        let least = if self.effort == Effort::Thorough {
+            // Packing may make even the fastest plan the smallest, or one that keeps all.
+            let lowest = least.as_ref().map_or(u64::MAX, Plan::memory_bytes);
+            let highest = self.found.first().map_or(0, |found| found.outcome.peak);
+            let fastest = self.found.first().filter(|_| highest < lowest);
+            let fastest = fastest.and_then(|found| {
+                let with = (highest, Effort::Thorough);
+                emit(problem, program, &mut Simulator::new(program), found, with).ok()
+            });
+            let kept = (highest < lowest).then(kept).into_iter().flatten();
+            let least = least.into_iter().chain(fastest).chain(kept);
+            least.min_by_key(Plan::memory_bytes)
+        } else {
+            least
+        };
+        least.map_or_else(Floor::default, |plan| Floor::of(problem, &plan))
     }
 
     /// The same decisions for another program of the same structure; `None` if none of them works.
-    pub(crate) fn adapt(&self, problem: &Problem, program: &Program) -> Option<Curve> {
+    pub(crate) fn adapt(&self, program: &Program) -> Option<Curve> {
         let mut simulator = Simulator::new(program);
         let mut adapted = |(price, known): (Price, &Vec<Candidate>)| {
             simulator.set_price(price);
@@ -78,19 +94,12 @@ impl Curve {
         if found.is_empty() {
             return None;
         }
-        let mut curve = Curve::of(found, cheaper, simulator.work);
-        let least = curve.least(problem, program, Effort::Quick)?;
-        curve.floor = Floor::of(problem, &least);
-        Some(curve)
-    }
-
-    fn of(found: Vec<Candidate>, cheaper: Vec<Vec<Candidate>>, work: u64) -> Curve {
-        Curve {
+        Some(Curve {
             found,
             cheaper,
-            floor: Floor::default(),
-            work,
-        }
+            work: simulator.work,
+            effort: Effort::Quick,
+        })
     }
 
     /// What was found at each price.

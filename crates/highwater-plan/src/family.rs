@@ -40,6 +40,8 @@ pub struct Family {
     work: u64,
     /// What else there is, once somebody needed it.
     curve: OnceLock<Curve>,
+    /// The least arena that would do, once somebody asked.
+    floor: OnceLock<Floor>,
 }
 
 impl Family {
@@ -60,6 +62,7 @@ impl Family {
             kept,
             work,
             curve: OnceLock::new(),
+            floor: OnceLock::new(),
         })
     }
 
@@ -67,25 +70,24 @@ impl Family {
     /// and seconds, the same edges. `None` if none were made, or they cannot be carried over. In a hurry:
     /// a plan packed with more care may be smaller than the floor that is told.
     #[must_use]
-    pub fn adapt(&self, problem: &Problem, known: &Family) -> Option<Family> {
+    pub fn adapt(&self, known: &Family) -> Option<Family> {
         let program = &self.program;
         if program.gaps() != known.program.gaps() || program.steps != known.program.steps {
             return None;
         }
-        let curve = known.curve.get()?.adapt(problem, program)?;
+        let curve = known.curve.get()?.adapt(program)?;
         Some(Family {
             curve: OnceLock::from(curve),
+            floor: OnceLock::new(),
             ..self.clone()
         })
     }
 
     /// What else there is than keeping all, looked for if it was not yet.
-    fn curve(&self, problem: &Problem) -> &Curve {
+    fn curve(&self) -> &Curve {
         self.curve.get_or_init(|| {
             let searches = self.policy != Policy::Keep || self.program.tiers.any();
-            let search = |price| self.search(price, searches);
-            let kept = || self.kept_plans(problem);
-            Curve::find(problem, &self.program, search, kept)
+            Curve::find(&self.program, |price| self.search(price, searches))
         })
     }
 
@@ -134,8 +136,8 @@ impl Family {
     }
 
     /// What a search found, fastest first; it takes place now, if it did not yet.
-    pub(crate) fn found(&self, problem: &Problem) -> &[Candidate] {
-        &self.curve(problem).found
+    pub(crate) fn found(&self) -> &[Candidate] {
+        &self.curve().found
     }
 
     /// The most live bytes of the plan that keeps all.
@@ -169,17 +171,17 @@ impl Family {
         if let Some(plan) = self.all_kept(problem, budget) {
             return Ok((plan, u64::MAX));
         }
-        let curve = self.curve(problem);
+        let (curve, floor) = (self.curve(), self.floor(problem));
         let refusal = || Refusal {
             budget_bytes: budget,
-            floor: curve.floor.clone(),
+            floor: floor.clone(),
         };
         // What packing made smaller than the floor by chance is not counted on.
-        if budget < curve.floor.arena_bytes {
+        if budget < floor.arena_bytes {
             return Err(refusal());
         }
         if self.program.tiers.any() {
-            let chosen = moving::choose(problem, &self.program, curve, budget);
+            let chosen = moving::choose(problem, &self.program, (curve, floor), budget);
             let more = budget.saturating_add(budget / ROOM);
             let chosen = chosen.map(|plan| (plan, more.max(budget.saturating_add(1))));
             return chosen.ok_or_else(refusal);
@@ -203,7 +205,7 @@ impl Family {
     /// time linear in the nodes.
     pub(crate) fn thrifty(&self, problem: &Problem) -> Option<Plan> {
         if !self.kept.outcome.is_least(&self.program) {
-            let found = &self.curve(problem).found;
+            let found = &self.curve().found;
             let most = found.first()?.outcome.seconds * (1.0 + THRIFT);
             let near = found
                 .iter()
@@ -218,13 +220,16 @@ impl Family {
 
     /// The least that would do, and what sets it.
     pub fn floor(&self, problem: &Problem) -> &Floor {
-        &self.curve(problem).floor
+        self.floor.get_or_init(|| {
+            let kept = || self.kept_plans(problem);
+            self.curve().floor(problem, &self.program, kept)
+        })
     }
 
     /// The most live bytes and the seconds of every plan before it is packed, fastest first. Its arena
     /// takes as many bytes, or a few percent more.
-    pub fn outcomes(&self, problem: &Problem) -> impl Iterator<Item = (u64, f64)> {
-        let outcomes = self.curve(problem).found.iter().map(|found| found.outcome);
+    pub fn outcomes(&self) -> impl Iterator<Item = (u64, f64)> {
+        let outcomes = self.curve().found.iter().map(|found| found.outcome);
         outcomes.map(|outcome| (outcome.peak, outcome.seconds))
     }
 
@@ -235,7 +240,7 @@ impl Family {
 
     fn emit_all(&self, problem: &Problem) -> impl Iterator<Item = Plan> {
         let mut simulator = Simulator::new(&self.program);
-        let found = self.curve(problem).found.iter();
+        let found = self.curve().found.iter();
         found.filter_map(move |found| self.emit(problem, &mut simulator, found))
     }
 
@@ -256,12 +261,12 @@ impl Family {
             instructions: Vec::new(),
             ..plan
         };
-        let curve = self.curve(problem);
+        let curve = self.curve();
         if count >= curve.found.len() {
             return pareto(self.emit_all(problem).map(figures).collect());
         }
         let peaks = curve.found.iter().map(|found| found.outcome.peak);
-        let (top, least) = (peaks.max().unwrap_or(0), curve.floor.arena_bytes);
+        let (top, least) = (peaks.max().unwrap_or(0), self.floor(problem).arena_bytes);
         let step = top.saturating_sub(least) / count.max(1) as u64;
         let budgets = (0..=count as u64).map(|i| least + step * i);
         let chosen = budgets.chain([u64::MAX]);

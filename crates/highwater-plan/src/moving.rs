@@ -3,6 +3,7 @@
 use crate::abreast::abreast;
 use crate::curve::Curve;
 use crate::emit::Carried;
+use crate::floor::Floor;
 use crate::outcome::Candidate;
 use crate::pack::Effort;
 use crate::plan::Plan;
@@ -26,10 +27,10 @@ const NEAR: f64 = 0.01;
 pub(crate) fn choose(
     problem: &Problem,
     program: &Program,
-    curve: &Curve,
+    (curve, floor): (&Curve, &Floor),
     budget: u64,
 ) -> Option<Plan> {
-    let mut offers = offers(problem, program, curve, budget);
+    let mut offers = offers(problem, program, (curve, floor.arena_bytes), budget);
     offers.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
     offers.truncate(PACKINGS);
     let packed = abreast(program.nodes(), offers, |(schedule, carried)| {
@@ -50,11 +51,10 @@ pub(crate) fn choose(
 fn offers(
     problem: &Problem,
     program: &Program,
-    curve: &Curve,
+    (curve, floor): (&Curve, u64),
     budget: u64,
 ) -> Vec<(Schedule, Carried)> {
     let mut simulator = Simulator::new(program);
-    let floor = curve.floor.arena_bytes;
     let mut tried: Vec<&Candidate> = Vec::new();
     let mut offers: Vec<(Schedule, Carried)> = Vec::new();
     for list in curve.lists() {

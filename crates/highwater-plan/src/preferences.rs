@@ -48,13 +48,12 @@ impl Families {
 
     /// These with the decisions made for a problem of the same structure; see [`Family::adapt`].
     #[must_use]
-    pub fn adapt(&self, problem: &Problem, known: &Families) -> Option<Families> {
-        let problem = self.unguarded(problem);
+    pub fn adapt(&self, known: &Families) -> Option<Families> {
         let following = match (&self.following, &known.following) {
-            (Some(family), Some(known)) => Some(family.adapt(problem, known)?),
+            (Some(family), Some(known)) => Some(family.adapt(known)?),
             _ => None,
         };
-        let free = self.free.adapt(problem, &known.free)?;
+        let free = self.free.adapt(&known.free)?;
         Some(Families {
             guarded: self.guarded.clone(),
             following,

@@ -2,8 +2,10 @@
 //!
 //! Every state on the way is offered to an archive that keeps the best seconds for each peak. The
 //! work is limited by the number of runs simulated, never by a clock, so the result is a function of
-//! the problem.
+//! the problem. Where it has parts that need nothing of each other, each has an archive of its own, and
+//! they go on side by side: on any number of threads they come to the same.
 
+use crate::abreast::abreast;
 use crate::archive::Archive;
 use crate::evict::{Rule, Walks};
 use crate::outcome::{Candidate, Price, Stuck};
@@ -28,8 +30,11 @@ const SHAKING: u64 = 2_000_000;
 const FAILURES: u32 = 2;
 const NEAR: f64 = 0.02;
 
-/// Budgets polished between two rungs.
+/// Budgets polished between two rungs; and in how many parts all those are.
 const BETWEEN: u64 = 4;
+const PARTS: usize = 4;
+/// Walks by one rule are in so many parts.
+const HALVES: usize = 2;
 
 /// How many budgets the search tries to do well at.
 const RUNGS: u32 = 28;
@@ -45,7 +50,7 @@ pub(crate) struct Search<'a> {
     pub(crate) program: &'a Program,
     pub(crate) limits: &'a Limits,
     pub(crate) simulator: Simulator<'a>,
-    pub(crate) archive: Archive,
+    pub(crate) archive: Archive<'a>,
     pub(crate) tried: Tried,
     stop: u64,
     /// Whether what a value is recomputed from may be kept for that, on the way down.
@@ -60,18 +65,24 @@ impl<'a> Search<'a> {
         kept: &Candidate,
         price: Price,
     ) -> Search<'a> {
-        let mut search = Search {
+        let mut search = Search::at(program, limits, price);
+        search.try_settings(kept.settings.clone(), &kept.due);
+        search
+    }
+
+    /// A search that has found nothing.
+    fn at(program: &'a Program, limits: &'a Limits, price: Price) -> Search<'a> {
+        let mut simulator = Simulator::new(program);
+        simulator.set_price(price);
+        Search {
             program,
             limits,
-            simulator: Simulator::new(program),
+            simulator,
             archive: Archive::default(),
             tried: Tried::default(),
             stop: 0,
             sources: false,
-        };
-        search.simulator.set_price(price);
-        search.try_settings(kept.settings.clone(), &kept.due);
-        search
+        }
     }
 
     /// The peak of what was found first.
@@ -113,20 +124,30 @@ impl<'a> Search<'a> {
         let share = if chain { WORK } else { 3 * WORK } * steps as u64;
         let starts = self.starts(&cuts);
         let part = share / 4 / (starts.len() * rungs.len()) as u64;
-        for start in starts {
-            self.stop = u64::MAX;
-            if let Some(found) = self.repair(start) {
-                for sources in [false, true] {
-                    self.sources = sources;
-                    self.descend(found.clone(), rungs, part);
-                }
-            }
-        }
+        self.stop = u64::MAX;
+        let starts = starts.into_iter().filter_map(|start| self.repair(start));
+        let ways = starts.flat_map(|found| [false, true].map(|sources| (found.clone(), sources)));
+        let ways = ways.collect();
+        self.in_parts(ways, |search, (found, sources)| {
+            search.sources = sources;
+            search.descend(found, rungs, part);
+        });
+        self.sources = true;
         // Walks know of no tiers.
         if self.program.tiers.any() {
             self.beneath(rungs, part);
         } else {
-            self.walks(rungs, share / 4 / rungs.len() as u64);
+            let (walks, work) = (
+                Walks::new(self.program, self.limits),
+                share / 4 / rungs.len() as u64,
+            );
+            let half = rungs.len().div_ceil(HALVES);
+            let ways = Rule::ALL
+                .into_iter()
+                .flat_map(|rule| rungs.chunks(half).map(move |part| (rule, part)));
+            self.in_parts(ways.collect(), |search, (rule, rungs)| {
+                search.walks(&walks, rule, rungs, work);
+            });
         }
         for pair in rungs.windows(2) {
             self.allow(share / 4 / rungs.len() as u64);
@@ -140,12 +161,15 @@ impl<'a> Search<'a> {
             .chain(rungs.iter().copied())
             .collect();
         let between: Vec<u64> = between(&all).collect();
-        for &rung in &between {
-            self.allow(share / 4 / between.len() as u64);
-            if let Some(found) = self.archive.within(rung).cloned() {
-                self.refine(found, rung);
+        let part = between.len().div_ceil(PARTS);
+        self.in_parts(between.chunks(part).collect(), |search, rungs| {
+            for &rung in rungs {
+                search.allow(share / 4 / between.len() as u64);
+                if let Some(found) = search.archive.within(rung).cloned() {
+                    search.refine(found, rung);
+                }
             }
-        }
+        });
         if steps <= SMALL {
             self.allow(SHAKING.min(24 * share));
             self.shake(rungs);
@@ -171,26 +195,44 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes what walks under each rung come to there, by every rule until it fails.
-    fn walks(&mut self, rungs: &[u64], work: u64) {
-        let walks = Walks::new(self.program, self.limits);
-        for rule in [Rule::Time, Rule::Root, Rule::Bytes] {
-            let mut failures = 0;
-            for &rung in rungs {
-                self.allow(work);
-                let Some(settings) = walks.walk(rung, rule) else {
-                    failures += 1;
-                    if failures == FAILURES {
-                        break;
-                    }
-                    continue;
-                };
-                if let Some(found) = self.repair(settings)
-                    && let Some(found) = self.lower(found, rung)
-                    && self.promising(&found, rung)
-                {
-                    self.polish(found, rung);
+    /// Parts of a search, side by side. Each knows what was found before all of them; what they find is
+    /// taken in their order.
+    fn in_parts<T: Send>(&mut self, items: Vec<T>, search: impl Fn(&mut Search, T) + Sync) {
+        let (program, limits, price) = (self.program, self.limits, *self.simulator.price());
+        let mut known = std::mem::take(&mut self.archive);
+        let found = abreast(program.nodes(), items, |item| {
+            let mut part = Search::at(program, limits, price);
+            part.archive = Archive::beside(&known);
+            search(&mut part, item);
+            let found: Vec<Candidate> = part.archive.all().cloned().collect();
+            (found, part.simulator.work)
+        });
+        for (found, work) in found {
+            self.simulator.work += work;
+            for found in &found {
+                known.offer(found);
+            }
+        }
+        self.archive = known;
+    }
+
+    /// Takes what walks by a rule come to under each rung, until they fail.
+    fn walks(&mut self, walks: &Walks, rule: Rule, rungs: &[u64], work: u64) {
+        let mut failures = 0;
+        for &rung in rungs {
+            self.allow(work);
+            let Some(settings) = walks.walk(rung, rule) else {
+                failures += 1;
+                if failures == FAILURES {
+                    return;
                 }
+                continue;
+            };
+            if let Some(found) = self.repair(settings)
+                && let Some(found) = self.lower(found, rung)
+                && self.promising(&found, rung)
+            {
+                self.polish(found, rung);
             }
         }
     }

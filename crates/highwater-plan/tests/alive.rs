@@ -36,7 +36,7 @@ fn check(name: &str, problem: &Problem) -> usize {
         }
         last = plan.seconds;
     }
-    let told = families.outcomes_alive(problem, 8);
+    let told = families.outcomes_alive(8);
     let falling = |w: &[(u64, f64)]| w[1].0 < w[0].0 && w[1].1 > w[0].1;
     assert!(told.windows(2).all(falling), "{name}");
     assert_eq!(told.last().map(|last| last.0), Some(floor), "{name}");

@@ -24,7 +24,11 @@ fn laws(problem: &Problem, policy: Policy) -> Result<(), TestCaseError> {
         Err(e) => return Err(TestCaseError::fail(e.to_string())),
     };
     let again = Family::build(problem, policy).expect("it worked before");
+    let floors = [&family, &again].map(|family| family.floor(problem));
+    prop_assert_eq!(floors[0], floors[1]);
     prop_assert_eq!(&family, &again, "planning is a function");
+    let fastest = family.choose(problem, u64::MAX);
+    prop_assert!(fastest.is_ok_and(|plan| floors[0].arena_bytes <= plan.arena_bytes));
     let mut last = f64::INFINITY;
     for budget in budgets(problem, &family) {
         let plan = family
@@ -237,12 +241,9 @@ fn many_updates_and_much_that_ran_before() {
     }
 }
 
-/// Small peaks may pack badly: here the fastest plan has the smallest arena of all.
+/// Small peaks may pack badly: one search found nothing here that packs better than the fastest plan.
 #[test]
-fn the_fastest_plan_may_be_the_smallest() {
+fn the_floor_is_at_most_what_the_fastest_plan_takes() {
     let problem = half_done(11_766_983_232_463_303_432, 11);
     laws(&problem, Policy::Auto).expect("the laws hold");
-    let family = Family::build(&problem, Policy::Auto).expect("it can be planned");
-    let fastest = &family.plans(&problem)[0];
-    assert_eq!(family.floor(&problem).arena_bytes, fastest.arena_bytes);
 }

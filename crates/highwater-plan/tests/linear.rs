@@ -98,12 +98,9 @@ fn another_length_takes_over_decisions() {
     let (short, long) = (scaled(1), scaled(2));
     let known = Families::build(&short, Policy::Auto).expect("sound");
     let family = Families::build(&long, Policy::Auto).expect("sound");
-    assert!(
-        family.adapt(&long, &known).is_none(),
-        "nothing was decided yet"
-    );
+    assert!(family.adapt(&known).is_none(), "nothing was decided yet");
     known.floor(&short);
-    let adapted = family.adapt(&long, &known).expect("the same structure");
+    let adapted = family.adapt(&known).expect("the same structure");
     assert!(adapted.is_searched() && !family.is_searched());
     let least = adapted.floor(&long).arena_bytes;
     let plan = adapted.choose(&long, least).expect("it fits");

@@ -55,9 +55,7 @@ fn compare(seed: u64, nodes: usize, row: &mut Row) {
     for percent in [0, 20, 40, 60, 80] {
         let budget = least + (all.live_bytes - least) * percent / 100;
         let best = exact.seconds(budget);
-        let found = family
-            .outcomes(&problem)
-            .find(|&(bytes, _)| bytes <= budget);
+        let found = family.outcomes().find(|&(bytes, _)| bytes <= budget);
         let Some(best) = best else {
             assert!(found.is_none(), "seed {seed}: a plan where none can be");
             continue;

@@ -86,7 +86,7 @@ impl Family {
     fn curve(&self, py: Python<'_>, count: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(u64, f64)>> {
         let count = count.map_or(Ok(64), |count| whole(count, 1 << 20, "count"))? as usize;
         if !self.arena {
-            return Ok(py.detach(|| self.families.outcomes_alive(&self.problem, count)));
+            return Ok(py.detach(|| self.families.outcomes_alive(count)));
         }
         let plans = py.detach(|| self.families.plans(&self.problem, count));
         let figures = |plan: &planner::Plan| (plan.memory_bytes(), plan.seconds);
@@ -117,7 +117,7 @@ impl Family {
         if !self.is_like(&fresh.problem) {
             return Ok(None);
         }
-        let adapted = py.detach(|| fresh.families.adapt(&fresh.problem, &self.families));
+        let adapted = py.detach(|| fresh.families.adapt(&self.families));
         Ok(adapted.map(|families| Family { families, ..fresh }))
     }
 

@@ -36,6 +36,10 @@ pub(crate) enum Rule {
     Bytes,
 }
 
+impl Rule {
+    pub(crate) const ALL: [Rule; 3] = [Rule::Time, Rule::Root, Rule::Bytes];
+}
+
 /// What all walks over a program share.
 #[derive(Debug)]
 pub(crate) struct Walks<'a> {

@@ -309,3 +309,34 @@ fn soft_guards_are_there_where_all_they_look_at_fits() {
     late.instructions.insert(write, guard);
     assert!(crate::verify(&problem, &late, 2 << 10).is_err());
 }
+
+/// Deep enough that a search's parts go side by side.
+#[test]
+fn parts_of_a_search_come_to_the_same_on_any_threads() {
+    let values = (0..=150).map(|v: u64| Value {
+        bytes: 64 * (1 + v * 7 % 5),
+        home: if v == 0 { Home::External } else { Home::Arena },
+        pin: Pin::Free,
+        wanted: v == 150,
+    });
+    let forward = (0..150).map(|v| node(&[v], &[v + 1]));
+    let backward = (1..150).rev().map(|v| {
+        let mut node = node(&[v, v + 1], &[]);
+        node.effect = Effect::Once;
+        node
+    });
+    let problem = Problem {
+        values: values.collect(),
+        nodes: forward.chain(backward).collect(),
+        ..Problem::default()
+    };
+    let searched = || {
+        let family = Family::build(&problem, Policy::Auto).expect("sound");
+        assert!(family.found().len() > 20);
+        family
+    };
+    let family = searched();
+    for _ in 0..8 {
+        assert!(family == searched());
+    }
+}

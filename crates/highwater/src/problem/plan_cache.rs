@@ -334,7 +334,7 @@ impl<T> PlanCache<T> {
         if known.problem == *problem {
             return Some((Arc::clone(&known.family), true));
         }
-        let family = family.adapt(problem, &known.family)?;
+        let family = family.adapt(&known.family)?;
         Some((Arc::new(family), false))
     }
 
