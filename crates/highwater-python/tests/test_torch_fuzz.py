@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
@@ -384,6 +384,7 @@ class Ways:
 
     seed: int
     apart: bool
+    graph_breaks: Literal["refuse", "separate"] = "separate"
     now: str = "aot_eager"
     names: Sequence[str] = ("aot_eager", "plenty", "floor", "middle", "host")
     told: dict[str, list[highwater.torch.Report | None]] = field(default_factory=dict)
@@ -402,7 +403,7 @@ class Ways:
             call = traced_like_eager(aot_eager, module, inputs)
         else:
             host_memory = 1 << 30 if name == "host" else 0
-            backend = highwater.torch.backend(self._memory(name), graph_breaks="separate", host_memory=host_memory)
+            backend = highwater.torch.backend(self._memory(name), graph_breaks=self.graph_breaks, host_memory=host_memory)
             lanes = LateLanes()
             backend._transfers._make = lambda device: lanes
             backend._costs = DrawnCosts(self.seed)
@@ -440,28 +441,34 @@ def check(seed: int) -> str:
         model.habits = trainer.habits = Habits(**{**vars(model.habits), "loop": "plain"})
         expected = trainer.run(model)
     assert all(value.isfinite().all() for value in expected.values()), f"seed {seed} is not tame: {model.steps}"
-    ways = Ways(seed, apart=model.habits.dynamic is not False)
+    apart = model.habits.dynamic is not False
+    # Sizes that are symbols break graphs too, and functions of one tensor twice.
+    breaks = apart or not {"break", "function"}.isdisjoint(name for name, *_ in model.steps)
+    ways = Ways(seed, apart, "separate" if breaks else "refuse")
     call = torch.compile(model, backend=ways, dynamic=model.habits.dynamic)
     about = f"seed {seed}: {model.habits}, {model.steps}"
     verdict = "as eager"
-    try:
-        # Each size by itself, as ours plan them.
-        of_pytorch = trainer.run(torch.compile(model, backend=ways, dynamic=False) if ways.apart else call)
-    except Exception as error:
-        if ways.compiling not in ("", "aot_eager"):
-            raise AssertionError(f"compiling {ways.compiling}, {about}") from error
-        of_pytorch = error
-    if isinstance(of_pytorch, Exception):
-        verdict = f"aot_eager fails: {type(of_pytorch).__name__}: {of_pytorch}"
-    elif wrong := differences(of_pytorch, expected):
-        verdict = f"aot_eager differs at {wrong} of {len(expected)}"
-        expected = of_pytorch
+    allowed, of_pytorch = [expected], None
+    # Each size by itself, as ours plan them; and in the pieces that other sizes make of it.
+    for dynamic in dict.fromkeys([False, model.habits.dynamic]):
+        torch._dynamo.reset()
+        try:
+            found = trainer.run(torch.compile(model, backend=ways, dynamic=dynamic) if ways.apart else call)
+        except Exception as error:
+            if ways.compiling not in ("", "aot_eager"):
+                raise AssertionError(f"compiling {ways.compiling}, {about}") from error
+            verdict, of_pytorch = f"aot_eager fails: {type(error).__name__}: {error}", error
+            continue
+        if wrong := differences(found, expected):
+            verdict = f"aot_eager differs at {wrong} of {len(expected)}"
+            allowed = [found, *(allowed if dynamic else [])]
     for name in ways.names[1:]:
         ways.now = name
         if ways.apart:
             torch._dynamo.reset()
         try:
-            wrong = differences(trainer.run(call), expected)
+            found = trainer.run(call)
+            wrong = min((differences(found, one) for one in allowed), key=len)
         except Exception as error:
             if isinstance(of_pytorch, Exception) and type(error) is type(of_pytorch):
                 continue
@@ -475,8 +482,9 @@ def check(seed: int) -> str:
     return verdict
 
 
-# Of 1009 a kernel's results on the host have another type than was traced.
-@pytest.mark.parametrize("seed", [*range(12), 1009])
+# Of 1009 a kernel's results on the host have another type than was traced; in 20066 and 21389 a write to a part
+# copies all of it; in 20882 a piece writes to what the one before was given, and in 20336 sizes make other pieces.
+@pytest.mark.parametrize("seed", [*range(12), 1009, 20066, 20336, 20882, 21389])
 def test_random_modules_give_eagers_bits(seed: int) -> None:
     check(seed)
 

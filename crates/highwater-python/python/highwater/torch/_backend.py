@@ -22,8 +22,8 @@ from ._costs import Costs
 from ._device import device_of
 from ._distributed import refuse_cuts
 from ._emit import emit
-from ._gradients import own_gradients
-from ._graph import JointGraph, refuse_sparse
+from ._gradients import input_of, own_gradients
+from ._graph import PASSING, JointGraph, refuse_sparse
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
@@ -179,6 +179,11 @@ class Planned:
         refuse_sparse(module.graph)
         like_eager(module.graph)
         own_gradients(module.graph, self.inputs, outputs)
+        if self.backend.graph_breaks == "separate":
+            # The next piece may write to what this one reads, also where autograd does not mind.
+            for place in module.graph.find_nodes(op="placeholder"):
+                if not isinstance(input_of(place, self.inputs), torch.nn.Parameter):
+                    place.meta[PASSING] = True
         joint = JointGraph(module, outputs)
         return emit(joint, self._choose(joint)[0], self.backend._transfers)
 

@@ -37,9 +37,14 @@ def own_gradients(graph: fx.Graph, inputs: Sequence[Any], outputs: int) -> None:
 
 def is_leaf(place: fx.Node, inputs: Sequence[Any]) -> bool:
     """Whether an input is a parameter or another tensor that holds its gradient."""
-    at = getattr(place.meta.get("desc"), "idx", None)
-    value = inputs[at] if at is not None and at < len(inputs) else None
+    value = input_of(place, inputs)
     return isinstance(value, Tensor) and value.is_leaf and value.requires_grad
+
+
+def input_of(place: fx.Node, inputs: Sequence[Any]) -> Any:
+    """What a graph was called with for a placeholder, where that is known."""
+    at = getattr(place.meta.get("desc"), "idx", None)
+    return inputs[at] if at is not None and at < len(inputs) else None
 
 
 def layout_of(leaf: Tensor) -> torch.memory_format | None:

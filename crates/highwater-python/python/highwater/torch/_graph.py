@@ -19,13 +19,19 @@ from ._device import Device, device_of_graph
 from ._in_place import InPlace, find_in_place
 from ._where import CannotPlan, where
 
-COPY = torch.ops.aten.copy_.default
+aten = torch.ops.aten
+COPY = aten.copy_.default
+
+# Whose result is a copy of all that their first argument is a view of. (Where a fake tensor's answer is one that
+# was remembered, it has only the bytes from its first element to its last.)
+COPIES_BASE = (aten.copy, aten.slice_scatter, aten.select_scatter, aten.diagonal_scatter, aten.as_strided_scatter)
 
 # What is said of a node in its meta: that it runs once, the inputs that it writes over, the seconds and scratch
 # bytes of it, and that somebody holds what it reads from then on.
 ONCE, WRITES, COST, HELD = "highwater_once", "highwater_writes", "highwater_cost", "highwater_held"
-# The bytes of an optimizer's state that it overwrites; of an input of a backward, that it is written over.
-CELL, OVERWRITTEN = "highwater_cell", "highwater_overwritten"
+# The bytes of an optimizer's state that it overwrites; of an input of a backward, that it is written over; of an
+# input, that others may write to it before the backward.
+CELL, OVERWRITTEN, PASSING = "highwater_cell", "highwater_overwritten", "highwater_passing"
 
 Pin = Literal["free", "keep", "recompute", "prefer_keep", "prefer_recompute"]
 
@@ -41,6 +47,8 @@ class Storage:
     """Whether somebody else holds them: parameters, inputs, gradients that come in."""
     late: bool = False
     """Whether they come in when the forward is over, and are let go of when they have been read."""
+    passing: bool = False
+    """Whether others may write to them when the forward is over."""
 
     @property
     def always(self) -> bool:
@@ -206,6 +214,7 @@ class JointGraph:
             for tensor in tensors(node):
                 self.of[node] = self._storage(tensor, node, external=True)
                 self.storages[self.of[node]].late = is_tangent(node)
+                self.storages[self.of[node]].passing |= PASSING in node.meta
             return
         if WRITES in node.meta or any(source in self.backward for source in node.all_input_nodes):
             self.backward.add(node)
@@ -221,6 +230,7 @@ class JointGraph:
             inputs = set().union(*(self.reads(source) for source in node.all_input_nodes))
             kernel = Kernel(node, sorted(inputs), fresh, random=is_random(node))
             kernel.once = node.target is COPY or not fresh or ONCE in node.meta or not is_pure(node) or not self.device.repeats(node)
+            kernel.once |= any(self.storages[storage].passing for storage in inputs)
             kernel.in_place = find_in_place(self, kernel)
             kernel.cell_bytes = node.meta.get(CELL, 0)
             kernel.writes = [self.of[place] for place in node.meta.get(WRITES, [])]
@@ -256,12 +266,19 @@ class JointGraph:
         key = storage_key(tensor)
         if key not in self._ids:
             try:
-                size = nbytes(tensor) if self.device.counts(tensor) else 0
+                size = self._bytes(tensor, node) if self.device.counts(tensor) else 0
             except GuardOnDataDependentSymNode:
                 raise CannotPlan(f"{where(node)} has a result whose size depends on data: a plan is for sizes that are known") from None
             self._ids[key] = len(self.storages)
             self.storages.append(Storage(size, node, external))
         return self._ids[key]
+
+    def _bytes(self, tensor: torch.Tensor, node: fx.Node) -> int:
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload) and target.overloadpacket in COPIES_BASE:
+            base = self.of[node.all_input_nodes[0]]
+            return self.storages[base].bytes or nbytes(tensor)
+        return nbytes(tensor)
 
     def _copies(self) -> list[fx.Node]:
         nodes = self.module.graph.find_nodes(op="call_function", target=COPY)
@@ -283,7 +300,7 @@ class JointGraph:
                 continue
             first = next(other for other in graph.nodes if other in users)
             with graph.inserting_before(first):
-                copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+                copy = graph.call_function(aten.clone.default, (node,))
             with node.meta["val"].fake_mode:
                 copy.meta = {"val": node.meta["val"].clone(), ONCE: True}
             for user in users:

@@ -50,6 +50,8 @@ def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
     tensor, storage = first.meta["val"], joint.of.get(first)
     if storage is None or joint.storages[storage].external or not is_alike(tensor, result):
         return None
+    if joint.storages[storage].bytes != joint.storages[kernel.outputs[0]].bytes:
+        return None  # it is a part of more
     others = [leaf for leaf in pytree.tree_leaves((node.args[1:], node.kwargs)) if isinstance(leaf, fx.Node)]
     if any(storage in joint.reads(other) for other in others):
         return None
