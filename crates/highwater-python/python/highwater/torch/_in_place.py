@@ -22,8 +22,23 @@ OUT = {
     aten.sigmoid_backward.default: (aten.sigmoid_backward.grad_input, "grad_input"),
     aten.gelu_backward.default: (aten.gelu_backward.grad_input, "grad_input"),
     aten.silu_backward.default: (aten.silu_backward.grad_input, "grad_input"),
+    aten.elu_backward.default: (aten.elu_backward.grad_input, "grad_input"),
+    aten.leaky_relu_backward.default: (aten.leaky_relu_backward.grad_input, "grad_input"),
+    aten.hardtanh_backward.default: (aten.hardtanh_backward.grad_input, "grad_input"),
+    aten.hardswish_backward.default: (aten.hardswish_backward.out, "out"),
+    aten.hardsigmoid_backward.default: (aten.hardsigmoid_backward.grad_input, "grad_input"),
+    aten.softplus_backward.default: (aten.softplus_backward.grad_input, "grad_input"),
+    aten.log_sigmoid_backward.default: (aten.log_sigmoid_backward.grad_input, "grad_input"),
     # `mul_.Scalar` rounds the number to bfloat16 before it multiplies, which `mul.Scalar` does not.
     aten.mul.Scalar: (aten.mul_.Tensor, None),
+}
+
+# Those whose kernels on CPUs have read all of a row, and then write it element by element.
+ROWS = {
+    aten._softmax.default: (aten._softmax.out, "out"),
+    aten._log_softmax.default: (aten._log_softmax.out, "out"),
+    aten._softmax_backward_data.default: (aten._softmax_backward_data.out, "grad_input"),
+    aten._log_softmax_backward_data.default: (aten._log_softmax_backward_data.out, "out"),
 }
 
 
@@ -55,7 +70,7 @@ def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
     others = [leaf for leaf in pytree.tree_leaves((node.args[1:], node.kwargs)) if isinstance(leaf, fx.Node)]
     if any(storage in joint.reads(other) for other in others):
         return None
-    target, out = OUT.get(node.target, (underscored(node.target), None))
+    target, out = (OUT | ROWS).get(node.target, (underscored(node.target), None))
     if target is None or not joint.device.overwrites(node.target):
         return None
     return InPlace(target, kernel.inputs.index(storage), out)
