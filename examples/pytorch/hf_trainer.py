@@ -21,7 +21,9 @@ def run(memory: int | None) -> Run:
     model.loss_type = "ForCausalLM"
     if memory is not None:
         # In place, and before: `TrainingArguments(torch_compile_backend=...)` knows none but its own list.
-        model.compile(backend=highwater.torch.backend(memory), dynamic=False, fullgraph=True)
+        # Its logits are looked at, and not differentiated.
+        backend = highwater.torch.backend(memory, gradients="loss")
+        model.compile(backend=backend, dynamic=False, fullgraph=True)
     with tempfile.TemporaryDirectory() as folder:
         args = TrainingArguments(
             folder, max_steps=5, logging_steps=1, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True

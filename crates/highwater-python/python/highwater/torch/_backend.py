@@ -26,6 +26,7 @@ from ._gradients import input_of, own_gradients
 from ._graph import PASSING, JointGraph, refuse_sparse
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
+from ._loss_alone import detach_others, refusing
 from ._memory import parse
 from ._pieces import Held, refuse_piece, warn_of_gradients
 from ._sizes import for_each_size
@@ -34,6 +35,7 @@ from ._updates import held
 
 GraphBreaks = Literal["refuse", "separate"]
 Kernels = Literal["pytorch", "inductor"]
+Gradients = Literal["all", "loss"]
 
 
 class Backend:
@@ -45,16 +47,21 @@ class Backend:
         graph_breaks: GraphBreaks = "refuse",
         host_memory: int | str = 0,
         kernels: Kernels = "pytorch",
+        gradients: Gradients = "all",
     ) -> None:
         if graph_breaks not in ("refuse", "separate"):
             raise ValueError(f'graph_breaks={graph_breaks!r}: "refuse", or "separate" for pieces that are planned one by one')
         if kernels not in ("pytorch", "inductor"):
             raise ValueError(f'kernels={kernels!r}: "pytorch", or "inductor" for a plan that is no bound')
+        if gradients not in ("all", "loss"):
+            raise ValueError(f'gradients={gradients!r}: "all", or "loss" where nothing else that a model answers is differentiated')
+        if gradients == "loss" and graph_breaks == "separate":
+            raise ValueError('gradients="loss" is for graph_breaks="refuse": what one piece hands to the next one needs its gradient')
         self.memory, self.host_memory = parse(memory), parse(host_memory)
         if kernels == "inductor" and self.host_memory:
             raise ValueError('host_memory is for kernels="pytorch": Inductor would not keep to the order of the copies')
         self._transfers = Transfers(self.host_memory)
-        self.graph_breaks, self.kernels = graph_breaks, kernels
+        self.graph_breaks, self.kernels, self.gradients = graph_breaks, kernels, gradients
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
         self._costs = Costs()
@@ -83,8 +90,11 @@ class Backend:
         refuse_cuts()
         if self.graph_breaks == "refuse":
             refuse_piece(module, self._ran)
+        others = detach_others(module) if self.gradients == "loss" else []
         dynamic = any(isinstance(value, (int, torch.SymInt)) for value in inputs)
         run = for_each_size(module, self._compile) if dynamic else self._compile(module, inputs)
+        if others:
+            run = refusing(run, others)
 
         def ran(*arguments: Any) -> Any:
             self._ran = True
@@ -232,6 +242,7 @@ def backend(
     graph_breaks: GraphBreaks = "refuse",
     host_memory: int | str = 0,
     kernels: Kernels = "pytorch",
+    gradients: Gradients = "all",
 ) -> Backend:
     """A backend for `torch.compile` that keeps the tensors of a compiled model within `memory`.
 
@@ -246,12 +257,15 @@ def backend(
     `kernels`: "pytorch" runs PyTorch's own, one by one, with eager PyTorch's bits. With "inductor" the plan says
     what Inductor saves and computes again, and Inductor which kernels it fuses and in which order they run:
     faster, but no bound (`Report.is_bound`), and the numbers are Inductor's.
+    `gradients`: with "all" anything that a model answers may be differentiated, and memory is planned for a
+    gradient of each. With "loss" only tensors without dimensions are, as losses are: logits beside one get no
+    gradient, and what differentiates them is a `RuntimeError`. Not together with "separate".
 
     Where a graph needs more, compiling it raises `OverBudget`, before anything has run. What the model logs
     is left out, as it would cut the graph. Warns (`NothingPlanned`) where `torch.compile` takes nothing of a
     model, and (`AboveMemory`) where forwards that wait for their backward take more than a plan leaves.
     """
-    return Backend(memory, graph_breaks, host_memory, kernels)
+    return Backend(memory, graph_breaks, host_memory, kernels, gradients)
 
 
 @functools.cache
@@ -268,9 +282,9 @@ def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Calla
 
 
 def of_options(options: dict[str, Any]) -> Backend:
-    unknown = sorted(set(options) - {"memory", "graph_breaks", "host_memory", "kernels"})
+    unknown = sorted(set(options) - {"memory", "graph_breaks", "host_memory", "kernels", "gradients"})
     if unknown:
-        known = "memory, host_memory, graph_breaks and kernels"
+        known = "memory, host_memory, graph_breaks, kernels and gradients"
         raise ValueError(f"options={options!r}: the backend highwater knows {known}, not {', '.join(unknown)}")
     memory = options.get("memory", os.environ.get("HIGHWATER_MEMORY"))
     if memory is None:

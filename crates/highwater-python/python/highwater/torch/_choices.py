@@ -14,7 +14,7 @@ from torch._dynamo.exc import ShortenTraceback
 from ._alive import alive, waits
 from ._costs import Prices
 from ._device import has_products
-from ._graph import JointGraph
+from ._graph import JointGraph, is_tangent
 from ._memory import MOST, show
 from ._pins import pins
 from ._problem import pose
@@ -229,11 +229,18 @@ class Choices:
         if self.given:
             words.append(f"{show(self.given)} of that are {joint.given_is}")
         if floor.node is not None:
-            words.append(f"the most is held at {where(joint.kernels[floor.node].node)}")
+            node = joint.kernels[floor.node].node
+            words.append(f"the most is held {f'when {where(node)} comes in' if is_tangent(node) else f'at {where(node)}'}")
         # Behind the storages there are states of an optimizer.
         largest = next(((value, size) for value, size in floor.holders if value < len(joint.storages)), None)
         if largest:
-            words.append(f"of which {show(largest[1])} are the result of {where(joint.storages[largest[0]].first)}")
+            first = joint.storages[largest[0]].first
+            words.append(f"of which {show(largest[1])} are {'' if is_tangent(first) else 'the result of '}{where(first)}")
+        if beside := sum(size for value, size in floor.holders if value in joint.late_beside_loss):
+            words.append(
+                f"{show(beside)} are gradients of what the model answers beside its loss: where nobody differentiates that, "
+                'highwater.torch.backend(memory, gradients="loss") does without'
+            )
         if by_policy := sum(size for storage, size in floor.holders if self._said.get(storage) == "keep"):
             words.append(f"{show(by_policy)} are held because a checkpoint policy in the model says MUST_SAVE")
         return "; ".join(words) + ". State more memory, or take a smaller batch."

@@ -201,6 +201,12 @@ class JointGraph:
         """The bytes of a value of the planner's."""
         return self.cells[value].cell_bytes if value in self.cells else self.storages[value].bytes
 
+    @property
+    def late_beside_loss(self) -> set[int]:
+        """Gradients that come in for larger tensors, where there is a loss too."""
+        late = {i: storage.first.meta["val"].dim() for i, storage in enumerate(self.storages) if storage.late}
+        return {i for i, dims in late.items() if dims} if 0 in late.values() else set()
+
     def reads(self, node: fx.Node) -> set[int]:
         """The storages that who reads a node's result reads."""
         return {self._ids[storage_key(tensor)] for tensor in tensors(node)}

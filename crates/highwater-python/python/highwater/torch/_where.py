@@ -27,11 +27,22 @@ def where(node: fx.Node) -> str:
 def operation_of(node: fx.Node) -> str:
     """The operation that a node is, or takes an item of."""
     if node.op == "placeholder":
-        return "a gradient that comes in" if node.name.startswith("tangents") else node.name
+        return gradient_in(node) if node.name.startswith("tangents") else node.name
     if node.target is operator.getitem:
         return operation_of(node.args[0])  # type: ignore[arg-type]
     # An operation of PyTorch's has a name without its namespace.
     return str(node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "__name__", node.target))
+
+
+def gradient_in(node: fx.Node) -> str:
+    """A gradient that comes in, by the output that it is of."""
+    shape, output = tuple(int(size) for size in node.meta["val"].shape), getattr(node.meta.get("desc"), "output", None)
+    end = node.graph.output_node()
+    # Numbers of outputs are Dynamo's, which has others than the user.
+    answers = dict(zip(end.meta.get("desc") or [], end.args[0]))  # type: ignore[arg-type]
+    made = answers.get(output)
+    by = f", made by {where(made)}" if isinstance(made, fx.Node) and made.op != "placeholder" else ""
+    return f"the gradient of the model's output {shape}{by}"
 
 
 def module_of(node: fx.Node) -> str:
