@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import highwater.torch
@@ -323,3 +324,20 @@ def test_states_and_scratch_are_foretold(make: Callable[..., optim.Optimizer], s
     _, most, now = allocated(optimizer.step)
     assert told == state
     assert scratch == pytest.approx(most - now, abs=100)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (1000, 250), (33, 129)])
+def test_what_products_of_an_update_take_is_foretold(shape: tuple[int, int], tmp_path: Path) -> None:
+    from highwater.torch._allocated import allocated
+    from highwater.torch._costs import Costs
+    from highwater.torch._graph import Kernel
+    from highwater.torch._updates import Updates
+
+    costs = Costs(tmp_path / "kernels")
+    weight = nn.Parameter(torch.randn(shape))
+    optimizer = optim.Muon([weight])
+    _, scratch = Updates(optimizer, lambda node: costs.of(Kernel(node, [], []))[1]).needs(weight)
+    weight.grad = torch.randn(shape)
+    optimizer.step()
+    _, most, now = allocated(optimizer.step)
+    assert most - now <= scratch <= 1.2 * (most - now)

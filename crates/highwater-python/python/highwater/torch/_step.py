@@ -19,7 +19,7 @@ from ._clip import add_coefficient, is_one_kind, scratch_bytes
 from ._costs import Costs, Prices
 from ._device import Device, device_of
 from ._emit import emit
-from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
+from ._graph import CELL, COST, HELD, WRITES, JointGraph, Kernel, refuse_sparse, storage_key, tensors
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
@@ -95,7 +95,7 @@ class Step:
         """One for each graph that was planned, in order."""
         self._costs: Prices = Costs()
         self._plans = Known()
-        self._updates = Updates(optimizer)
+        self._updates = Updates(optimizer, lambda node: self._costs.of(Kernel(node, [], []))[1])
         self._foretold: Device | None = None
         """Where it will run, if that is not at hand."""
         self._micro = 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, optim
+from torch import Tensor, fx, optim
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -19,11 +19,16 @@ from . import _rows
 from ._costs import Costs
 from ._device import KINDS, Device, device_of
 
+aten = torch.ops.aten
+
 # Those that update each parameter by what they know of it alone, so that one after the other is the same.
 ALONE = {
     optim.ASGD, optim.Adadelta, optim.Adafactor, optim.Adagrad, optim.Adam, optim.AdamW, optim.Adamax, optim.Muon,
     optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop, optim.SGD,
 }  # fmt: skip
+
+# Kernels of libraries, which take bytes within.
+PRODUCTS = (aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default)
 
 # Kernels of the CPU have numbers among their arguments in tensors, which are not seen where there are no bytes.
 SCALARS = 16
@@ -33,10 +38,10 @@ TIMED = 1 << 18
 
 
 class Updates:
-    """What an optimizer does to parameters."""
+    """What an optimizer does to parameters. `scratch`: who knows what a matrix product takes for a while."""
 
-    def __init__(self, optimizer: optim.Optimizer) -> None:
-        self.optimizer = optimizer
+    def __init__(self, optimizer: optim.Optimizer, scratch: Callable[[fx.Node], int] = lambda node: 0) -> None:
+        self.optimizer, self._scratch = optimizer, scratch
         self.device: torch.device | None = None
         """Where the parameters will be, if not where they are."""
         self._needs: dict[Any, tuple[int, int]] = {}
@@ -90,13 +95,14 @@ class Updates:
     def needs(self, parameter: Tensor) -> tuple[int, int]:
         """Bytes of a parameter's state, and those that its update takes for a while.
 
-        Found by an update of a parameter of its size that has no bytes: what kernels take within is not seen.
+        Found by an update of a parameter of its size that has no bytes: what kernels take within is seen of
+        matrix products alone.
         """
         key = self._key(parameter)
         if key not in self._needs:
             there = self.device or parameter.device
             rows = self._rows(parameter)
-            with as_eager(), FakeTensorMode(allow_non_fake_inputs=True), Live(there.type) as live:
+            with as_eager(), FakeTensorMode(allow_non_fake_inputs=True), Live(there.type, self._scratch) as live:
                 twin = self._twin(torch.empty_like(parameter, requires_grad=False, device=there))
                 # The first step makes the state, which is counted apart.
                 taken = 0
@@ -185,11 +191,12 @@ def held(leaves: Iterable[Any], device: Device) -> int:
 
 
 class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of tensors on a kind of device that are made while it is active, and still there."""
+    """Counts the bytes of tensors on a kind of device that are made while it is active, and still there, and
+    `scratch` of matrix products."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, scratch: Callable[[fx.Node], int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.kind = kind
+        self.kind, self.scratch = kind, scratch
         self.most = 0
         self._storages: dict[StorageWeakRef, int] = {}
 
@@ -207,5 +214,30 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(leaf, Tensor) and leaf.device.type == self.kind:
                 storage = leaf.untyped_storage()
                 self._storages[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
-        self.most = max(self.most, self.now)
+        within = self._within(func, args, kwargs or {}, answer) if func in PRODUCTS else 0
+        self.most = max(self.most, self.now + within)
         return answer
+
+    def _within(self, func: Any, args: Any, kwargs: Any, answer: Any) -> int:
+        graph = fx.Graph()
+        scratch = self.scratch(node_of(graph, func, args, kwargs, answer))
+        # Nodes know each other, and would hold the tensors until they are collected.
+        for node in graph.nodes:
+            node.meta.clear()
+        return scratch
+
+
+def node_of(graph: fx.Graph, func: Any, args: Any, kwargs: Any, answer: Any) -> fx.Node:
+    """A call as a node of a graph."""
+
+    def place(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        node = graph.placeholder("x")
+        node.meta["val"] = leaf
+        return node
+
+    args, kwargs = pytree.tree_map(place, (args, kwargs))
+    node = graph.call_function(func, args, kwargs)
+    node.meta["val"] = answer
+    return node
