@@ -122,6 +122,34 @@ def test_the_example_of_the_readme_runs() -> None:
     assert report.recomputed_kernels > 0
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_planned_while_it_is_measured_is_an_error(whole: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where no kernels are known
+    case = CASES["mlp"]
+    (model,), (x,) = models(case, 1), case.inputs()
+    if whole:
+        step = highwater.torch.step(model, lambda out, _: case.loss(out), torch.optim.SGD(model.parameters(), 0.1), memory="1GiB")
+        run: Callable[[], Any] = lambda: step(x, x)  # noqa: E731
+    else:
+        call = torch.compile(model, backend=highwater.torch.backend("1GiB"), dynamic=False)
+        run = lambda: case.loss(call(x)).backward()  # noqa: E731
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError, match="call what is measured once before"):
+        highwater.torch.allocated(run)
+    assert not same(dict(model.state_dict()), before)
+    assert all(p.grad is None for p in model.parameters())
+    run()
+    model.zero_grad()
+    _, most, _ = highwater.torch.allocated(run)
+    assert most > 32 * 64 * 4
+
+
+def test_public_names_are_short() -> None:
+    for name in highwater.torch.__all__:
+        value = getattr(highwater.torch, name)
+        assert not isinstance(value, type) or f"{value.__module__}.{value.__qualname__}" == f"highwater.torch.{name}"
+
+
 @FOUND_BY_NAME
 def test_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES["mlp"]

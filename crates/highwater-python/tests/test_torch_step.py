@@ -192,8 +192,55 @@ def test_what_a_step_refuses() -> None:
         step(every)
     handle.remove()
     with pytest.raises(ValueError, match=r"shape \(16, 4\): it has to be one number"):
-        highwater.torch.step(model, None, every, memory="1GiB")(data[0])
+        highwater.torch.step(model, optimizer=every, memory="1GiB")(data[0])
+    for missing in ((), (every,)):
+        with pytest.raises(TypeError, match=r"wants an optimizer: .* step\(model, optimizer=optimizer, memory=...\)"):
+            highwater.torch.step(model, *missing, memory="1GiB")  # type: ignore[arg-type]
     step(every)
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        if x.sum() > 1e9:
+            x = x * 2
+        return x.square().mean()
+
+
+def test_a_model_that_is_no_graph_is_refused_with_its_line() -> None:
+    model, x = Branching(), torch.randn(16, 8)
+    line = Branching.forward.__code__.co_firstlineno + 2
+    before = copy.deepcopy(model.state_dict())
+    step = highwater.torch.step(model, optimizer=optim.SGD(model.parameters(), 0.1), memory="1GiB")
+    for call in (step, step, lambda x: highwater.torch.plan(model, x)):
+        with pytest.raises(highwater.torch.GraphBreak, match=rf"not one graph: .* breaks it at .*test_torch_step\.py:{line} \(.*branching"):
+            call(x)
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
+    with pytest.raises(highwater.torch.GraphBreak, match=r"breaks it at .*test_torch_step\.py:\d+ \(.*graph break"):
+        # In the loss as well.
+        loss = lambda out, target: (torch._dynamo.graph_break(), out - target)[1].mean()  # noqa: E731
+        highwater.torch.step(model.layer, loss, optim.SGD(model.parameters(), 0.1), memory="1GiB")(x, torch.zeros(16, 4))
+
+
+@pytest.mark.parametrize("make", [optim.AdamW, lambda parameters: optim.SGD(parameters, 0.1, momentum=0.9)])
+def test_states_stand_in_eagers_order(make: Callable[..., optim.Optimizer]) -> None:
+    plain = classifier()
+    model = copy.deepcopy(plain)
+    data = torch.randn(16, 8), torch.randint(0, 4, (16,))
+    expected, optimizer = (make([{"params": m[2].parameters()}, {"params": m[0].parameters()}]) for m in (plain, model))
+    step = highwater.torch.step(model, nn.CrossEntropyLoss(), optimizer, memory="1GiB")
+    for _ in range(2):
+        nn.CrossEntropyLoss()(plain(data[0]), data[1]).backward()
+        expected.step()
+        expected.zero_grad()
+        step(*data)
+        ours, theirs = optimizer.state_dict()["state"], expected.state_dict()["state"]
+        assert [(i, list(state)) for i, state in ours.items()] == [(i, list(state)) for i, state in theirs.items()]
+        assert all(torch.equal(a, b) for i in theirs for a, b in zip(ours[i].values(), theirs[i].values(), strict=True))
 
 
 class Sparse(nn.Module):

@@ -11,7 +11,7 @@ from ._allocated import allocated
 from ._backend import Backend, backend
 from ._calls import NothingPlanned
 from ._choices import OverBudget, Report
-from ._forecast import Forecast, plan
+from ._forecast import Forecast, Holder, Needs, plan
 from ._pieces import AboveMemory, GraphBreak
 from ._roofline import Rates
 from ._step import Step, step
@@ -23,6 +23,8 @@ __all__ = [
     "CannotPlan",
     "Forecast",
     "GraphBreak",
+    "Holder",
+    "Needs",
     "NothingPlanned",
     "OverBudget",
     "Rates",
@@ -33,3 +35,6 @@ __all__ = [
     "plan",
     "step",
 ]
+
+for _public in [value for name, value in globals().items() if name in __all__ and isinstance(value, type)]:
+    _public.__module__ = __name__  # which tracebacks and warnings show

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from highwater import Link
 
+from ._allocated import Within
 from ._device import Device, device_of_node
 from ._graph import COST, Kernel, is_node, is_pure, is_random, tensors
 from ._host import measure_link
@@ -132,7 +133,7 @@ class Costs:
         self._used[device.device] = device
         try:
             return measure(node, device)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, Within):
             raise
         except Exception:  # What a kernel thinks of made-up inputs is its own affair.
             return guess(node, device)

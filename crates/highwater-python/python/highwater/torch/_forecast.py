@@ -21,7 +21,7 @@ from ._choices import Choice, Choices
 from ._graph import Kernel, storage_key
 from ._memory import MOST, parse, show
 from ._roofline import DEVICES, Rates, Roofline
-from ._pieces import GraphBreak
+from ._pieces import no_step
 from ._step import Phase, Step, Whole
 from ._where import line_of, module_of, operation_of, shortened, where
 
@@ -212,7 +212,7 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
     except Enough:
         return asked.found
     except Unsupported as broken:
-        raise GraphBreak(f"the step is not one graph:\n{broken}") from None
+        raise no_step(broken) from None
     raise ValueError("the loss depends on no parameter that requires a gradient: there is no training step")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
-from torch._dynamo.exc import ShortenTraceback
+from torch._dynamo.exc import ShortenTraceback, Unsupported
 from torch._dynamo.utils import graph_break_reasons
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -35,27 +35,38 @@ def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
     """Refuses a graph that ends in a break, or follows one, or another graph of the same call."""
     reason: Any = getattr(module, "compile_subgraph_reason", None)
     if reason is not None and reason.graph_break:
-        raise refusal(f"breaks it at {place_of(reason.user_stack)}", reason)
+        raise refusal(f"breaks it at {place_of(reason.user_stack)}", reason.reason)
     code = InstructionTranslator.current_tx().output.root_tx.f_code
     resumed = re.fullmatch(TORCH_DYNAMO_RESUME_IN_PREFIX + r"_.*_at_(\d+).*", code.co_name)
     if resumed:
         place = shortened(f"{code.co_filename}:{resumed[1]}")
         reason = next((reason for reason in graph_break_reasons if place in places(reason.user_stack)), None)
-        raise refusal(f"breaks it at {place_of(reason.user_stack) if reason else place}", reason)
+        raise refusal(f"breaks it at {place_of(reason.user_stack) if reason else place}", reason.reason if reason else "")
     if after_another:
-        raise refusal(f"takes it in pieces, of which one begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}", None)
+        raise refusal(f"takes it in pieces, of which one begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}")
 
 
-def refusal(what: str, reason: Any) -> GraphBreak:
-    words = f"the model is not one graph: torch.compile {what}"
-    if reason is not None:
-        explained = re.search(r"Explanation: (.*)", reason.reason) or re.search(r"(.*)", reason.reason)
-        # What it says to set may not work here.
-        words += f" ({explained[1].partition('. Set ')[0]})" if explained else ""
+def refusal(what: str, reason: str = "") -> GraphBreak:
     return GraphBreak(
-        f"{words}. Each piece would take all of the memory for itself. Change that line (with fullgraph=True torch.compile says more), "
+        f"the model is not one graph: torch.compile {what}{explained(reason)}. Each piece would take all of the memory for itself. "
+        "Change that line (with fullgraph=True torch.compile says more), "
         'or have each piece planned for itself: highwater.torch.backend(memory, graph_breaks="separate").'
     )
+
+
+def no_step(broken: Unsupported) -> GraphBreak:
+    """The refusal of a step that Dynamo could not take as one graph."""
+    return GraphBreak(
+        f"the step is not one graph: torch.compile breaks it at {place_of(broken.real_stack or ())}{explained(str(broken))}. Change that line, "
+        f'or have pieces planned one by one: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{broken}'
+    )
+
+
+def explained(reason: str) -> str:
+    """What Dynamo says of a break, in brackets."""
+    found = re.search(r"Explanation: (.*)", reason) or re.search(r"(.+)", reason)
+    # What it says to set may not work here.
+    return f" ({found[1].partition('. Set ')[0]})" if found else ""
 
 
 def places(stack: Sequence[traceback.FrameSummary]) -> list[str]:

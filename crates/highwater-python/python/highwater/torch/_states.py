@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,17 @@ class States:
         self.optimizer, self.transfers = optimizer, transfers
         self._homes: dict[Parameter, dict[str, Tensor]] = {}
         """Of each parameter whose state has a place on the host, its tensors there."""
+        self._in_order = 0
+
+    def put_in_order(self) -> None:
+        """Has states stand as parameters do, where an update of all at once would have put them: they are made as
+        gradients come."""
+        state = self.optimizer.state
+        if len(state) != self._in_order:
+            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"] if parameter in state]
+            # Another one, at once: none is gone in between.
+            self.optimizer.state = defaultdict(dict, {**{parameter: state[parameter] for parameter in parameters}, **state})
+            self._in_order = len(state)
 
     def arrange(self, parameters: Collection[Parameter], on_host: Collection[Parameter]) -> None:
         """Moves what is not where it will be wanted: states that were loaded, or had another plan."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn, optim
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import Unsupported
 from torch.distributed.tensor import DTensor
 
 from ._backend import compile_graph
@@ -23,6 +24,7 @@ from ._graph import CELL, COST, HELD, WRITES, JointGraph, Kernel, refuse_sparse,
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._memory import parse
+from ._pieces import no_step
 from ._states import States
 from ._transfers import Transfers
 from ._updates import Updates
@@ -120,12 +122,17 @@ class Step:
         if phase not in self._compiled:
             self._compiled[phase] = torch.compile(self._loss(), backend=Whole(self, phase), fullgraph=True, dynamic=False)
         with torch._dynamo.config.patch(recompile_limit=SIZES, accumulated_recompile_limit=SIZES * 4), without_logs():
-            loss = self._compiled[phase](*args, **kwargs)
+            try:
+                loss = self._compiled[phase](*args, **kwargs)
+            except Unsupported as broken:
+                raise no_step(broken) from None
         if loss.numel() != 1:
             raise ValueError(f"the loss has the shape {tuple(loss.shape)}: it has to be one number; is a loss_fn missing?")
         with torch.autocast(loss.device.type, enabled=False):
             seed = torch.ones_like(loss) / self.gradient_accumulation_steps
             loss.backward(self.scaler.scale(seed) if self.scaler else seed)  # type: ignore[no-untyped-call]
+        if phase.last:
+            self._states.put_in_order()
         self._micro = 0 if phase.last else self._micro + 1
         return loss.detach()
 
@@ -306,8 +313,8 @@ def loss_of(answer: Any) -> Tensor:
 
 def step(
     model: nn.Module,
-    loss_fn: Callable[..., Tensor] | None,
-    optimizer: optim.Optimizer,
+    loss_fn: Callable[..., Tensor] | None = None,
+    optimizer: optim.Optimizer | None = None,
     *,
     memory: int | str,
     gradient_accumulation_steps: int = 1,
@@ -319,8 +326,8 @@ def step(
     optimizer's state counted.
 
     `step(*inputs, target)` computes `loss_fn(model(*inputs), target)`, its gradients, and the update, and
-    answers the loss; keywords go to the model. Without a `loss_fn`, all goes to the model, which answers its
-    loss alone, as `.loss` or `["loss"]`, or first. The numbers are those of
+    answers the loss; keywords go to the model. Without a `loss_fn`, `step(model, optimizer=optimizer, memory=memory)`,
+    all goes to the model, which answers its loss alone, as `.loss` or `["loss"]`, or first. The numbers are those of
 
         loss = loss_fn(model(*inputs), target)
         (loss / gradient_accumulation_steps).backward()  # and, of the last of so many:
@@ -337,6 +344,9 @@ def step(
     a time, the optimizer's state: there it stands in `optimizer.state` as tensors of the CPU. See `backend`.
 
     Call it within `torch.autocast` for mixed precision; call `scheduler.step()` after it, as usual. Sizes of
-    inputs that have not been seen are planned anew. What the model logs is left out. Raises `OverBudget` before anything has run.
+    inputs that have not been seen are planned anew. What the model logs is left out. Raises
+    `OverBudget` before anything has run, and `GraphBreak` for a model or a loss that is not one graph.
     """
+    if optimizer is None:
+        raise TypeError("a step wants an optimizer: step(model, loss_fn, optimizer, memory=...), or step(model, optimizer=optimizer, memory=...) where the model answers its loss")
     return Step(model, loss_fn, optimizer, memory, gradient_accumulation_steps, max_grad_norm, scaler, host_memory)
