@@ -59,6 +59,8 @@ class Forecast:
 
     device: str
     batch: int
+    updates: bool
+    """Whether it ends in updates, as `step` does, or in gradients, as with `backend`."""
     memory_bytes: int | None
     """The memory that was asked about."""
     fits: bool | None
@@ -139,7 +141,8 @@ def plan(
     `model`: any module; its tensors may be on the device "meta", or fake. `inputs`: what it is called with, a
     tensor, a tuple, or keywords as a dict; only sizes and dtypes are read. `loss_fn`: as of `step`, with the
     target last in a tuple of inputs. `optimizer`: `torch.optim.AdamW`, another kind, something that makes one
-    of parameters, or an optimizer whose kind and settings are taken; without one, gradients are kept.
+    of parameters, or an optimizer whose kind and settings are taken: then it is for `step`. Without one, gradients
+    are kept, as with `backend`.
     `host_memory`: as of `step`.
     `device`: where it would run; the model's, if none is said. `rates`: what the device does in a second, or
     its name ("H100", "A100", "RTX 4090"). `batches`: other sizes of the inputs' first dimension to tell;
@@ -181,6 +184,7 @@ def plan(
     return Forecast(
         device=str(wanted),
         batch=batch,
+        updates=phase.last,
         memory_bytes=budget,
         fits=fits,
         seconds=chosen.plan.seconds if chosen else None,
@@ -356,7 +360,8 @@ def words(told: Forecast) -> list[str]:
         ("inputs", told.input_bytes),
         ("workspaces of libraries", told.library_bytes),
     ]
-    lines = [f"A training step on {told.device}, batch {told.batch}, by a roofline of the device:"]
+    what, how = ("training step", "as highwater.torch.step does it") if told.updates else ("forward and backward", "as with highwater.torch.backend")
+    lines = [f"A {what} on {told.device}, batch {told.batch}, {how}, by a roofline of the device:"]
     lines += [f"  {show(told.kept_bytes):>10}  with everything kept, {told.kept_seconds:.3g} s"]
     lines += [f"  {show(told.floor_bytes):>10}  at least" + (f", for {told.floor_at}" if told.floor_at else "")]
     if told.memory_bytes is not None:
@@ -383,7 +388,7 @@ def words(told: Forecast) -> list[str]:
     if told.batches:
         lines += ["", "  batch  everything kept    at least"]
         lines += [f"  {size:>5}  {show(needs.kept_bytes):>15}  {show(needs.floor_bytes):>10}" for size, needs in told.batches.items()]
-    return lines
+    return [*lines, "", "Not in it is what kernels take for a while: only runs tell."]
 
 
 def slower(told: Forecast, seconds: float) -> str:
