@@ -42,7 +42,7 @@ def gradient_in(node: fx.Node) -> str:
     answers = dict(zip(end.meta.get("desc") or [], end.args[0]))  # type: ignore[arg-type]
     made = answers.get(output)
     by = f", made by {where(made)}" if isinstance(made, fx.Node) and made.op != "placeholder" else ""
-    return f"the gradient of the model's output {shape}{by}"
+    return f"the gradient of the model's {f'output {shape}' if shape else 'loss'}{by}"
 
 
 def module_of(node: fx.Node) -> str:
