@@ -154,7 +154,7 @@ OPERATIONS: dict[str, Operation] = {
     "rows": lambda m, a, b, i: a.select(0, i % 4) + b[i % 4 :: 4].sum(0) * 0.1 + a.mean(0).expand_as(b),
     "expand": lambda m, a, b, i: a.mean(0, keepdim=True).expand_as(b) + b.sum(1, keepdim=True) * 0.1,
     "roll": lambda m, a, b, i: a.roll(3, 1) + b.flip(0) + b.unfold(1, 2, 2).sum(-1).repeat(1, 2) * 0.1,
-    "view": lambda m, a, b, i: (a.t().t(), a.view(-1).view(SHAPE), a[:], a[None].select(0, 0), a.unflatten(1, (2, -1)).flatten(1))[i % 5],
+    "view": lambda m, a, b, i: (a.t().t(), a.contiguous().view(-1).view(SHAPE), a[:], a[None].select(0, 0), a.unflatten(1, (2, -1)).flatten(1))[i % 5],
     # Writes to results, to views of them, and to inputs.
     "write": lambda m, a, b, i: halves(a.clone(), b.to(a.dtype)),
     "write row": lambda m, a, b, i: a.clone().index_fill_(0, torch.tensor([i % 4]), 0.5).t().mul_(0.7).t(),
