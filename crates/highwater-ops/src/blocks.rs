@@ -2,7 +2,8 @@
 
 #![expect(unsafe_code, reason = "tasks write disjoint blocks of one output")]
 
-use crate::strided::{Runs, gather_runs, runs};
+use crate::float::{Float, as_f32, as_f32_mut, is_f32};
+use crate::strided::{Runs, gather_runs, runs, widen_runs};
 use crate::{Disjoint, Element, KernelError, Pool, View};
 use highwater_graph::Layout;
 
@@ -49,18 +50,30 @@ impl<'a, T: Element> Reader<'a, T> {
         self.contiguous.then(|| &self.storage[from..from + len])
     }
 
-    /// The elements from the `start`-th, as many as `buffer` holds: where they lie, or copied there.
+    /// Copies the elements from the `start`-th into `out`.
+    pub(crate) fn copy(&self, start: usize, out: &mut [T]) {
+        gather_runs(self.storage, self.offset, &self.runs, start, out);
+    }
+}
+
+impl<T: Float> Reader<'_, T> {
+    /// The elements from the `start`-th as `f32`, as many as `buffer` holds: where they lie, or
+    /// widened there.
     #[inline]
-    pub(crate) fn read<'b>(&'b self, start: usize, buffer: &'b mut [T]) -> &'b [T] {
-        self.direct(start, buffer.len()).unwrap_or_else(|| {
-            self.copy(start, buffer);
+    pub(crate) fn read<'b>(&'b self, start: usize, buffer: &'b mut [f32]) -> &'b [f32] {
+        let direct = self.direct(start, buffer.len()).and_then(as_f32);
+        direct.unwrap_or_else(|| {
+            self.widen(start, buffer);
             buffer
         })
     }
 
-    /// Copies the elements from the `start`-th into `out`.
-    pub(crate) fn copy(&self, start: usize, out: &mut [T]) {
-        gather_runs(self.storage, self.offset, &self.runs, start, out);
+    /// Widens the elements from the `start`-th into `out`.
+    pub(crate) fn widen(&self, start: usize, out: &mut [f32]) {
+        match self.direct(start, out.len()) {
+            Some(direct) => T::widen(direct, out),
+            None => widen_runs(self.storage, self.offset, &self.runs, start, out),
+        }
     }
 }
 
@@ -152,31 +165,76 @@ fn fill_buffers<T: Element, U: Element, const N: usize>(
     }
 }
 
+/// [`map`] for a function of `f32`, whatever floats the tensors hold: inputs are widened and outputs
+/// rounded, a piece at a time.
+pub(crate) fn map_floats<T: Float, const N: usize>(
+    pool: &Pool,
+    inputs: [&View<'_>; N],
+    output: &mut View<'_>,
+    f: impl Fn(usize, [&[f32]; N], &mut [f32]) + Send + Sync,
+) -> Result<(), KernelError> {
+    map::<T, T, N>(pool, inputs, output, |start, inputs, out| {
+        if let Some(out) = as_f32_mut(out) {
+            return f(start, inputs.map(|x| as_f32(x).unwrap_or_default()), out);
+        }
+        let (mut wide, mut results) = ([[0.0; BLOCK]; N], [0.0; BLOCK]);
+        for (i, out) in out.chunks_mut(BLOCK).enumerate() {
+            let (at, len) = (i * BLOCK, out.len());
+            for (input, wide) in inputs.iter().zip(&mut wide) {
+                T::widen(&input[at..at + len], &mut wide[..len]);
+            }
+            let results = &mut results[..len];
+            f(
+                start + at,
+                wide.each_ref().map(|wide| &wide[..len]),
+                results,
+            );
+            T::round(results, out);
+        }
+    })
+}
+
+/// Bytes of scratch memory that [`map_rows`] stages rows in, for rows of `width` elements.
+pub(crate) fn row_bytes<T: Float>(width: usize, threads: usize) -> u64 {
+    let rows = if is_f32::<T>() { 0 } else { threads };
+    (rows * width * size_of::<f32>()) as u64
+}
+
 /// Fills the rows of a row-major `output` (the last dimension is a row) each from the same row of
 /// `input`, over which the output may lie.
 ///
 /// `f(thread, row, data)` finds the input's row in `data` and leaves the output's there; `thread` is
-/// below [`Pool::threads`], for scratch memory that threads do not share.
-pub(crate) fn map_rows(
+/// below [`Pool::threads`], for scratch memory that threads do not share. `staging` is of
+/// [`row_bytes`].
+pub(crate) fn map_rows<T: Float>(
     pool: &Pool,
     input: &View<'_>,
     output: &mut View<'_>,
+    staging: &mut [f32],
     f: impl Fn(usize, usize, &mut [f32]) + Send + Sync,
 ) -> Result<(), KernelError> {
     let width = output.dims().last().copied().unwrap_or(1);
-    let source = Source::new(input, output)?;
-    let output = output.slice_mut::<f32>()?;
+    let source = Source::<T>::new(input, output)?;
+    let output = output.slice_mut::<T>()?;
     if output.is_empty() {
         return Ok(());
     }
     let (rows, step) = (output.len() / width, (TASK / width).max(1));
-    let output = Disjoint::new(output);
+    let (output, staging) = (Disjoint::new(output), Disjoint::new(staging));
     pool.for_each_on_thread(rows.div_ceil(step), |task, thread| {
         for row in task * step..rows.min((task + 1) * step) {
             // SAFETY: every row is visited once.
-            let data = unsafe { output.part(row * width, width) };
-            source.copy_over(row * width, data);
+            let out = unsafe { output.part(row * width, width) };
+            if let Some(out) = as_f32_mut(out) {
+                source.widen_over(row * width, out);
+                f(thread, row, out);
+                continue;
+            }
+            // SAFETY: a thread works on one row at a time, and has this part to itself.
+            let data = unsafe { staging.part(thread * width, width) };
+            source.load(row * width, out, data);
             f(thread, row, data);
+            T::round(data, out);
         }
     });
     Ok(())
@@ -184,14 +242,14 @@ pub(crate) fn map_rows(
 
 /// An input that may be the memory of a row-major output.
 #[derive(Debug)]
-pub(crate) enum Source<'a> {
+pub(crate) enum Source<'a, T> {
     /// The output's own memory.
     Same,
     /// Other memory.
-    Other(Reader<'a, f32>),
+    Other(Reader<'a, T>),
 }
 
-impl<'a> Source<'a> {
+impl<'a, T: Float> Source<'a, T> {
     /// How to read `input` while `output` is written.
     pub(crate) fn new(input: &'a View<'_>, output: &View<'_>) -> Result<Self, KernelError> {
         if !input.is_overwritten() {
@@ -206,10 +264,18 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Copies the elements from the `start`-th into `out`, the same part of the output.
-    pub(crate) fn copy_over(&self, start: usize, out: &mut [f32]) {
+    /// Widens the elements from the `start`-th into `out`, the same part of an output of `f32`.
+    pub(crate) fn widen_over(&self, start: usize, out: &mut [f32]) {
         if let Self::Other(reader) = self {
-            reader.copy(start, out);
+            reader.widen(start, out);
+        }
+    }
+
+    /// Widens the elements from the `start`-th into `to`; `out` is the same part of the output.
+    pub(crate) fn load(&self, start: usize, out: &[T], to: &mut [f32]) {
+        match self {
+            Self::Same => T::widen(out, to),
+            Self::Other(reader) => reader.widen(start, to),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Evaluating a graph node by node, with the plain references or with the fast kernels: slow and
-//! simple, for laws and tests. Every number is an `f64` between nodes.
+//! simple, for laws and tests. Every number is an `f64` between nodes; those of values of `BF16` and
+//! `F16` are rounded to that.
 
-use crate::laws::data::{decode, gather, scatter};
+use crate::laws::data::{decode, gather, round, scatter};
 use crate::laws::trial::{self, Setup};
 use crate::{Array, Entry, Pool};
-use highwater_graph::{Graph, Node, Operand, Source, Spec};
+use highwater_graph::{DType, Graph, Node, Operand, Source, Spec};
 use std::collections::BTreeMap;
 
 /// What values and cells of a graph hold.
@@ -76,6 +77,9 @@ impl Values {
             let filled = results.zip(outputs).map(|(array, spec)| {
                 let mut storage = vec![f64::NAN; spec.layout.end()];
                 scatter(&spec.layout, &array.data, &mut storage);
+                if matches!(spec.dtype, DType::BF16 | DType::F16) {
+                    storage.iter_mut().for_each(|x| *x = round(spec.dtype, *x));
+                }
                 storage
             });
             Ok(cells.into_iter().chain(filled).collect())

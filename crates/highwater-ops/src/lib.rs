@@ -21,6 +21,7 @@ mod dropout;
 mod embedding;
 pub mod evaluate;
 mod finite;
+mod float;
 mod full;
 mod gelu;
 mod gemm;

@@ -1,9 +1,12 @@
 //! What operations share whose every output element is a function of one element of each input.
 
 use crate::blocks;
+use crate::float::{Float, rows_of_floats};
 use crate::matmul::one_float_dtype;
 use crate::simd::{Isa, multiversion};
-use crate::{Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, op_as};
+use crate::{
+    Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, View, op_as,
+};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -108,7 +111,7 @@ pub(crate) const fn unary_entry<F: Pointwise<1>>(
 ) -> Entry {
     Entry {
         name: F::NAME,
-        rows: Unary::<F>::ROWS,
+        rows: Unary::<F, f32>::ROWS,
         reference: reference::<F, 1>,
         samples,
         rejects,
@@ -122,7 +125,7 @@ pub(crate) const fn binary_entry<F: Pointwise<2>>(
 ) -> Entry {
     Entry {
         name: F::NAME,
-        rows: Binary::<F>::ROWS,
+        rows: Binary::<F, f32>::ROWS,
         reference: reference::<F, 2>,
         samples,
         rejects,
@@ -200,13 +203,15 @@ pub(crate) fn reduce_to(
 }
 
 /// The kernel of a pointwise operation of one input. Any input like the output may be overwritten.
-struct Unary<F>(PhantomData<fn() -> F>);
+struct Unary<F, T>(PhantomData<fn() -> (F, T)>);
 
-impl<F: Pointwise<1>> Unary<F> {
-    const ROWS: &'static [Row] = &[Row::f32(|| Arc::new(Self(PhantomData)))];
+impl<F: Pointwise<1>> Unary<F, f32> {
+    const ROWS: &'static [Row] = rows_of_floats! {
+        T: [T] -> [T]; Unary::<F, T>(PhantomData); Exact::<F, 1>(PhantomData)
+    };
 }
 
-impl<F: Pointwise<1>> Kernel for Unary<F> {
+impl<F: Pointwise<1>, T: Float> Kernel for Unary<F, T> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         in_place(inputs, outputs)
     }
@@ -214,20 +219,22 @@ impl<F: Pointwise<1>> Kernel for Unary<F> {
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         let f: &F = op_as(op)?;
         let output = &mut args.outputs[0];
-        blocks::map(args.pool, [&args.inputs[0]], output, |_, [x], y| {
+        blocks::map_floats::<T, 1>(args.pool, [&args.inputs[0]], output, |_, [x], y| {
             unary(f, x, y);
         })
     }
 }
 
 /// The same for two inputs.
-struct Binary<F>(PhantomData<fn() -> F>);
+struct Binary<F, T>(PhantomData<fn() -> (F, T)>);
 
-impl<F: Pointwise<2>> Binary<F> {
-    const ROWS: &'static [Row] = &[Row::f32(|| Arc::new(Self(PhantomData)))];
+impl<F: Pointwise<2>> Binary<F, f32> {
+    const ROWS: &'static [Row] = rows_of_floats! {
+        T: [T] -> [T]; Binary::<F, T>(PhantomData); Exact::<F, 2>(PhantomData)
+    };
 }
 
-impl<F: Pointwise<2>> Kernel for Binary<F> {
+impl<F: Pointwise<2>, T: Float> Kernel for Binary<F, T> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         in_place(inputs, outputs)
     }
@@ -236,8 +243,27 @@ impl<F: Pointwise<2>> Kernel for Binary<F> {
         let f: &F = op_as(op)?;
         let inputs = [&args.inputs[0], &args.inputs[1]];
         let output = &mut args.outputs[0];
-        blocks::map(args.pool, inputs, output, |_, [a, b], y| {
+        blocks::map_floats::<T, 2>(args.pool, inputs, output, |_, [a, b], y| {
             binary(f, a, b, y);
+        })
+    }
+}
+
+/// The kernel for `F64`: the plain reference's element. Any input like the output may be overwritten.
+struct Exact<F, const N: usize>(PhantomData<fn() -> F>);
+
+impl<F: Pointwise<N>, const N: usize> Kernel for Exact<F, N> {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        in_place(inputs, outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let f: &F = op_as(op)?;
+        let inputs: [&View<'_>; N] = std::array::from_fn(|i| &args.inputs[i]);
+        blocks::map::<f64, f64, N>(args.pool, inputs, &mut args.outputs[0], |_, x, y| {
+            for (i, y) in y.iter_mut().enumerate() {
+                *y = f.exact(std::array::from_fn(|k| x[k][i]));
+            }
         })
     }
 }

@@ -114,6 +114,18 @@ impl Row {
         }
     }
 
+    /// The dtypes of inputs, the last of them again and again.
+    pub(crate) fn input_dtypes(&self) -> impl Iterator<Item = DType> + use<> {
+        let inputs = self.dtypes.inputs;
+        let last = inputs.last().copied();
+        (inputs.iter().copied()).chain(std::iter::repeat_with(move || last).map_while(|last| last))
+    }
+
+    /// The dtypes of outputs, the last of which may stand for several.
+    pub(crate) fn output_dtypes(&self) -> &'static [DType] {
+        self.dtypes.outputs
+    }
+
     /// Whether it takes these tensors.
     pub(crate) fn takes(&self, inputs: &[Spec], outputs: &[Spec]) -> bool {
         self.dtypes.take(dtypes(inputs), dtypes(outputs))

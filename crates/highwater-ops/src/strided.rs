@@ -1,5 +1,6 @@
 //! Reading tensors of any layout piece by piece, without allocating.
 
+use crate::float::{Float, as_f32};
 use highwater_graph::{Layout, RANK_MAX};
 use smallvec::SmallVec;
 
@@ -25,7 +26,7 @@ pub(crate) fn runs(layout: &Layout) -> Runs {
 
 /// Copies the elements from the `start`-th on, in row-major order of the shape, until `out` is
 /// full.
-pub(crate) fn gather(storage: &[f32], layout: &Layout, start: usize, out: &mut [f32]) {
+pub(crate) fn gather<T: Copy>(storage: &[T], layout: &Layout, start: usize, out: &mut [T]) {
     gather_runs(storage, layout.offset(), &runs(layout), start, out);
 }
 
@@ -64,24 +65,54 @@ pub(crate) fn gather_runs<T: Copy>(
     }
 }
 
-/// Hands `f` the elements `start..start + len` of the row-major order in pieces, with the offset
-/// of each from `start`. A dense tensor comes as one piece, any other in pieces of [`PIECE`] (the
-/// last may be shorter).
-pub(crate) fn for_each_piece(
-    storage: &[f32],
+/// [`gather_runs`] of elements as `f32`.
+pub(crate) fn widen_runs<T: Float>(
+    storage: &[T],
+    offset: usize,
+    runs: &[(usize, usize)],
+    start: usize,
+    out: &mut [f32],
+) {
+    if let Some(storage) = as_f32(storage) {
+        return gather_runs(storage, offset, runs, start, out);
+    }
+    let mut buffer = [T::zeroed(); PIECE];
+    for (i, out) in out.chunks_mut(PIECE).enumerate() {
+        let buffer = &mut buffer[..out.len()];
+        gather_runs(storage, offset, runs, start + i * PIECE, buffer);
+        T::widen(buffer, out);
+    }
+}
+
+/// [`gather`] of elements as `f32`.
+pub(crate) fn widen<T: Float>(storage: &[T], layout: &Layout, start: usize, out: &mut [f32]) {
+    if out.is_empty() {
+    } else if layout.is_contiguous() {
+        let from = layout.offset() + start;
+        T::widen(&storage[from..from + out.len()], out);
+    } else {
+        widen_runs(storage, layout.offset(), &runs(layout), start, out);
+    }
+}
+
+/// Hands `f` the elements `start..start + len` of the row-major order as `f32` in pieces, with the
+/// offset of each from `start`. A dense `f32` tensor comes as one piece, any other in pieces of
+/// [`PIECE`] (the last may be shorter).
+pub(crate) fn for_each_piece<T: Float>(
+    storage: &[T],
     layout: &Layout,
     start: usize,
     len: usize,
     mut f: impl FnMut(usize, &[f32]),
 ) {
-    if layout.is_contiguous() {
+    if let Some(storage) = as_f32(storage).filter(|_| layout.is_contiguous()) {
         let from = if len == 0 { 0 } else { layout.offset() + start };
         return f(0, &storage[from..from + len]);
     }
     let mut buffer = [0.0; PIECE];
     for done in (0..len).step_by(PIECE) {
         let piece = &mut buffer[..PIECE.min(len - done)];
-        gather(storage, layout, start + done, piece);
+        widen(storage, layout, start + done, piece);
         f(done, piece);
     }
 }

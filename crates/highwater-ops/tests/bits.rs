@@ -156,6 +156,7 @@ fn arithmetic_with_a_number() {
         let full = run(
             Full {
                 value,
+                dtype: DType::F32,
                 shape: Shape::from([7]),
             },
             &[],

@@ -8,9 +8,10 @@
 use super::AdamW;
 use crate::cell::CHUNK;
 use crate::finite::is_finite_magnitude;
+use crate::float::Float;
 use crate::simd::multiversion;
 use crate::strided::for_each_piece;
-use crate::{Args, Disjoint, KernelError, op_as};
+use crate::{Args, Disjoint, KernelError, float, op_as};
 use highwater_graph::Op;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,16 +57,16 @@ multiversion! {
     }
 }
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let constants = Constants::new(op_as(op)?);
     let [p, m, v, g] = args.inputs else {
         return Err(KernelError::WrongOp { op: op.name() });
     };
-    let (gradient, layout) = (g.storage::<f32>()?, g.layout());
+    let (gradient, layout) = (g.storage::<T>()?, g.layout());
     let len = p.numel();
-    let p = Disjoint::new(p.slice_mut::<f32>()?);
-    let m = Disjoint::new(m.slice_mut::<f32>()?);
-    let v = Disjoint::new(v.slice_mut::<f32>()?);
+    let p = Disjoint::new(p.slice_mut::<T>()?);
+    let m = Disjoint::new(m.slice_mut::<T>()?);
+    let v = Disjoint::new(v.slice_mut::<T>()?);
     let finite = AtomicBool::new(true);
     args.pool.for_each(len.div_ceil(CHUNK), |task| {
         let start = task * CHUNK;
@@ -74,9 +75,11 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
             let (at, len) = (start + at, g.len());
             // SAFETY: chunks of different tasks, and pieces of a chunk, do not overlap.
             let (p, m, v) = unsafe { (p.part(at, len), m.part(at, len), v.part(at, len)) };
-            if !update(&constants, p, m, v, g) {
-                finite.store(false, Ordering::Relaxed);
-            }
+            float::update([p, m, v], |at, [p, m, v]| {
+                if !update(&constants, p, m, v, &g[at..at + p.len()]) {
+                    finite.store(false, Ordering::Relaxed);
+                }
+            });
         });
     });
     if finite.into_inner() {

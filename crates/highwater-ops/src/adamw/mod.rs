@@ -3,7 +3,9 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Row, Sample, cell};
+use crate::finite::check_gradient;
+use crate::float::{Precise, rows_of_floats};
+use crate::{Entry, Fill, Reject, Sample, cell};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -23,8 +25,8 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// ```
 ///
 /// Inputs: the parameter `p` and the moments `m` and `v`, cells that the step overwrites, or dense
-/// ranges of cells, and the gradient `g`; all `F32` of one shape, the gradient in any layout. No
-/// outputs. Moves 28 bytes for each parameter.
+/// ranges of cells, and the gradient `g`; all of one float dtype and one shape, the gradient in any
+/// layout. No outputs. Moves 28 bytes for each parameter in `F32`.
 ///
 /// The kernel answers [`KernelError::NonFinite`](crate::KernelError::NonFinite) if an element of
 /// the gradient is not finite. It finds that out on the way, so parts of the cells may already be
@@ -80,7 +82,9 @@ impl Op for AdamW {
 
 const ENTRY: Entry = Entry {
     name: AdamW::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::kernel))],
+    rows: rows_of_floats! {
+        T: [T] -> []; cpu::kernel::<T>; Precise::checked(reference::reference, check_gradient)
+    },
     reference: reference::reference,
     samples,
     rejects,

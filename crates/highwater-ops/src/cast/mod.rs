@@ -2,6 +2,7 @@
 
 mod cpu;
 
+use crate::float::half_ulp;
 use crate::pointwise::held_bytes;
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
@@ -99,16 +100,6 @@ fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
 
-/// The largest relative error of rounding to an element type.
-fn half_ulp(dtype: DType) -> f64 {
-    match dtype {
-        DType::BF16 => 2.0_f64.powi(-8),
-        DType::F16 => 2.0_f64.powi(-11),
-        DType::F32 => 2.0_f64.powi(-24),
-        _ => 0.0,
-    }
-}
-
 fn samples() -> Vec<Sample> {
     let sample = |from, to, layout: &Layout, fill| Sample {
         op: Arc::new(Cast { dtype: to }),
@@ -159,79 +150,4 @@ fn rejects() -> Vec<Reject> {
             matches!(error, OpError::Arity { .. })
         }),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cpu::Convert;
-    use half::{bf16, f16};
-
-    #[test]
-    fn rounding_is_to_nearest_even_and_special_values_stay() {
-        let mut x = vec![
-            1.0 + 1.0 / 256.0,
-            1.0 + 3.0 / 256.0,
-            65519.0,
-            65520.0,
-            3.4e38,
-            -0.0,
-        ];
-        x.extend([
-            6e-8,
-            1e-8,
-            1e-40,
-            -1e-40,
-            f32::INFINITY,
-            f32::NEG_INFINITY,
-            f32::MAX,
-        ]);
-        x.extend((0..4000_u32).map(|i| f32::from_bits(i.wrapping_mul(0x0132_4567))));
-        x.retain(|x| !x.is_nan());
-        let (mut b, mut h) = (vec![bf16::ZERO; x.len()], vec![f16::ZERO; x.len()]);
-        f32::convert(&x, &mut b);
-        f32::convert(&x, &mut h);
-        for ((&x, b), h) in x.iter().zip(b).zip(h) {
-            assert_eq!(b.to_bits(), bf16::from_f32(x).to_bits(), "{x}");
-            assert_eq!(h.to_bits(), f16::from_f32(x).to_bits(), "{x}");
-        }
-        let mut b = [bf16::ZERO];
-        f32::convert(&[f32::from_bits(0x7f80_0001)], &mut b);
-        assert!(b[0].is_nan());
-    }
-
-    #[test]
-    fn doubles_are_rounded_once() {
-        // Just above and below the middle of two neighbours, and nearer to it than f32 can tell.
-        let (middle, next) = (1.0 + 2.0_f64.powi(-8), 1.0 + 2.0_f64.powi(-7));
-        let tiny = 2.0_f64.powi(-40);
-        let x = [
-            middle - tiny,
-            middle,
-            middle + tiny,
-            -middle - tiny,
-            1e300,
-            f64::NAN,
-        ];
-        let mut b = [bf16::ZERO; 6];
-        f64::convert(&x, &mut b);
-        let bits = |x: f64| bf16::from_f64(x).to_bits();
-        let want = [1.0, 1.0, next, -next, f64::INFINITY].map(bits);
-        assert_eq!(b[..5].iter().map(|b| b.to_bits()).collect::<Vec<_>>(), want);
-        assert!(b[5].is_nan());
-        let mut h = [f16::ZERO; 6];
-        f64::convert(&[1.0 + 2.0_f64.powi(-11) + tiny; 6], &mut h);
-        assert_eq!(h[0].to_bits(), f16::ONE.to_bits() + 1);
-    }
-
-    #[test]
-    fn widening_is_exact() {
-        let b: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
-        let (mut wide, mut back) = (vec![0.0_f32; b.len()], vec![bf16::ZERO; b.len()]);
-        bf16::convert(&b, &mut wide);
-        f32::convert(&wide, &mut back);
-        for ((b, wide), back) in b.iter().zip(wide).zip(back) {
-            let same = wide.to_bits() == b.to_f32().to_bits() && back.to_bits() == b.to_bits();
-            assert!(same || (b.is_nan() && wide.is_nan() && back.is_nan()));
-        }
-    }
 }

@@ -3,9 +3,10 @@
 #![expect(unsafe_code, reason = "code for several processors")]
 
 use super::CHUNK;
+use crate::float::{Float, update};
 use crate::simd::multiversion;
 use crate::strided::{for_each_piece, gather};
-use crate::{Args, KernelError, View};
+use crate::{Args, Element, KernelError, View};
 use highwater_graph::Op;
 
 multiversion! {
@@ -27,22 +28,25 @@ fn operands<'a, 'b>(
     }
 }
 
-pub(super) fn accumulate(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn accumulate<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let (cell, value) = operands(op, args.inputs)?;
-    let (from, layout) = (value.storage::<f32>()?, value.layout());
-    let cell = cell.slice_mut::<f32>()?;
+    let (from, layout) = (value.storage::<T>()?, value.layout());
+    let cell = cell.slice_mut::<T>()?;
     args.pool.for_each_chunk(cell, CHUNK, |task, chunk| {
         for_each_piece(from, layout, task * CHUNK, chunk.len(), |at, piece| {
-            add(&mut chunk[at..at + piece.len()], piece);
+            update([&mut chunk[at..at + piece.len()]], |at, [to]| {
+                let from = &piece[at..at + to.len()];
+                add(to, from);
+            });
         });
     });
     Ok(())
 }
 
-pub(super) fn assign(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn assign<T: Element>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let (cell, value) = operands(op, args.inputs)?;
-    let (from, layout) = (value.storage::<f32>()?, value.layout());
-    let cell = cell.slice_mut::<f32>()?;
+    let (from, layout) = (value.storage::<T>()?, value.layout());
+    let cell = cell.slice_mut::<T>()?;
     args.pool.for_each_chunk(cell, CHUNK, |task, chunk| {
         gather(from, layout, task * CHUNK, chunk);
     });

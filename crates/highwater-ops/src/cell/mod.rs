@@ -3,7 +3,9 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Row, Sample};
+use crate::float::{Precise, rows_of_floats};
+use crate::matmul::one_float_dtype;
+use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -58,7 +60,7 @@ cell_op! {
     /// Adds a value to a cell: `cell <- cell + value`.
     ///
     /// Inputs: the cell or a dense range of it, and a value of the same shape in any layout; both
-    /// `F32`. No outputs. The value may not be a view of the cell itself.
+    /// of one float dtype. No outputs. The value may not be a view of the cell itself.
     Accumulate, "accumulate", 1.0
 }
 
@@ -66,16 +68,17 @@ cell_op! {
     /// Replaces what a cell holds: `cell <- value`.
     ///
     /// Inputs: the cell or a dense range of it, and a value of the same shape in any layout; both
-    /// `F32`. No outputs. The value may not be a view of the cell itself.
+    /// of one float dtype. No outputs. The value may not be a view of the cell itself.
     Assign, "assign", 0.0
 }
 
-/// Checks that all inputs are `F32` of one shape, and all but the last (the gradient or value)
+/// Checks that all inputs are of one float dtype and one shape, and all but the last (the gradient or value)
 /// dense: whole cells, or ranges of rows of them.
 pub(crate) fn check_cells_and_value(op: &'static str, inputs: &[Spec]) -> Result<(), OpError> {
     let shape = inputs[0].shape();
+    let all: SmallVec<[&Spec; 4]> = inputs.iter().collect();
+    one_float_dtype(op, &all)?;
     for (i, spec) in inputs.iter().enumerate() {
-        OpError::check_dtype(op, spec, DType::F32)?;
         if spec.shape() != shape {
             let expected = format!("the cell's shape {shape} for input {i}");
             return Err(OpError::shape(op, expected, spec.shape().to_string()));
@@ -134,7 +137,9 @@ pub(crate) fn update_rejects(op: fn() -> Arc<dyn Op>, arity: usize) -> Vec<Rejec
 
 pub(crate) const ACCUMULATE: Entry = Entry {
     name: Accumulate::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::accumulate))],
+    rows: rows_of_floats! {
+        T: [T] -> []; cpu::accumulate::<T>; Precise::new(reference::accumulate)
+    },
     reference: reference::accumulate,
     samples: || samples(|| Arc::new(Accumulate), 1e-6),
     rejects: || update_rejects(|| Arc::new(Accumulate), 2),
@@ -142,7 +147,7 @@ pub(crate) const ACCUMULATE: Entry = Entry {
 
 pub(crate) const ASSIGN: Entry = Entry {
     name: Assign::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::assign))],
+    rows: rows_of_floats! { T: [T] -> []; cpu::assign::<T>; cpu::assign::<f64> },
     reference: reference::assign,
     samples: || samples(|| Arc::new(Assign), 0.0),
     rejects: || update_rejects(|| Arc::new(Assign), 2),

@@ -3,10 +3,12 @@
 #![expect(unsafe_code, reason = "code for several processors")]
 
 use super::{BLOCK, ClipCoefficient, blocks};
+use crate::float::Float;
 use crate::simd::multiversion;
 use crate::strided::{PIECE, for_each_piece};
 use crate::{Args, Kernel, KernelError, op_as};
 use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
 
 /// Sums that run side by side.
 const LANES: usize = 32;
@@ -30,23 +32,23 @@ multiversion! {
 }
 
 /// Keeps the sum of each block in scratch memory.
-pub(super) struct GradNormKernel;
+pub(super) struct GradNormKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for GradNormKernel {
+impl<T: Float> Kernel for GradNormKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
         let blocks: usize = inputs.iter().map(|spec| blocks(&spec.layout)).sum();
         (blocks * size_of::<f64>()) as u64
     }
 
     fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        grad_norm(args)
+        grad_norm::<T>(args)
     }
 }
 
-fn grad_norm(args: &mut Args<'_>) -> Result<(), KernelError> {
+fn grad_norm<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
     let inputs = &*args.inputs;
     for input in inputs {
-        input.storage::<f32>()?;
+        input.storage::<T>()?;
     }
     let total: usize = inputs.iter().map(|input| blocks(input.layout())).sum();
     let scratch = &mut args.scratch[..total * size_of::<f64>()];
@@ -60,7 +62,7 @@ fn grad_norm(args: &mut Args<'_>) -> Result<(), KernelError> {
             found
         });
         let mut sums = [0.0; LANES];
-        if let Some((owner, storage)) = owner.and_then(|o| Some((o, o.storage::<f32>().ok()?))) {
+        if let Some((owner, storage)) = owner.and_then(|o| Some((o, o.storage::<T>().ok()?))) {
             let start = block * BLOCK;
             let len = BLOCK.min(owner.numel() - start);
             for_each_piece(storage, owner.layout(), start, len, |_, piece| {

@@ -3,10 +3,13 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Row, Sample};
+use crate::float::{Precise, rows_of_floats, sums_in};
+use crate::matmul::one_float_dtype;
+use crate::{DTypes, Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -18,7 +21,8 @@ const BLOCK: usize = 1 << 15;
 /// The 2-norm of several tensors taken together, `sqrt(sum of all squares)`: the norm that
 /// `torch.nn.utils.clip_grad_norm_` clips by.
 ///
-/// Any number of `F32` inputs of any shapes and layouts; output an `F32` scalar. Squares are added
+/// Any number of inputs of one float dtype and any shapes and layouts; output a scalar, `F32` at
+/// least. Squares are added
 /// in `f64`, in blocks of a fixed size in logical order, and the blocks' sums in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GradNorm;
@@ -36,10 +40,9 @@ impl Op for GradNorm {
     fn hash_attributes(&self, _hasher: &mut dyn Hasher) {}
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        for spec in inputs {
-            OpError::check_dtype(Self::NAME, spec, DType::F32)?;
-        }
-        Ok(smallvec![Spec::contiguous(DType::F32, Shape::scalar())])
+        let all: SmallVec<[&Spec; 4]> = inputs.iter().collect();
+        let dtype = sums_in(one_float_dtype(Self::NAME, &all)?);
+        Ok(smallvec![Spec::contiguous(dtype, Shape::scalar())])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -59,7 +62,7 @@ fn blocks(layout: &Layout) -> usize {
 /// What to multiply gradients by so that their norm is at most `max_norm`, as in
 /// `torch.nn.utils.clip_grad_norm_`: `min(1, max_norm / (norm + 1e-6))`.
 ///
-/// Input: the norm, an `F32` scalar; output an `F32` scalar. NaN stays NaN. `max_norm` may change
+/// Input: the norm, a scalar of `F32` or `F64`; output another. NaN stays NaN. `max_norm` may change
 /// from step to step: it is not part of a plan's structure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClipCoefficient {
@@ -81,12 +84,13 @@ impl Op for ClipCoefficient {
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         OpError::check_arity(Self::NAME, inputs, 1)?;
-        OpError::check_dtype(Self::NAME, &inputs[0], DType::F32)?;
+        let dtype = sums_in(inputs[0].dtype);
+        OpError::check_dtype(Self::NAME, &inputs[0], dtype)?;
         if inputs[0].shape().rank() != 0 {
             let got = inputs[0].shape().to_string();
             return Err(OpError::shape(Self::NAME, "a scalar, the norm", got));
         }
-        Ok(smallvec![Spec::contiguous(DType::F32, Shape::scalar())])
+        Ok(smallvec![Spec::contiguous(dtype, Shape::scalar())])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -96,7 +100,10 @@ impl Op for ClipCoefficient {
 
 const GRAD_NORM: Entry = Entry {
     name: GradNorm::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::GradNormKernel))],
+    rows: rows_of_floats! {
+        T: [T] -> [Sums];
+        cpu::GradNormKernel::<T>(PhantomData); Precise::new(reference::grad_norm)
+    },
     reference: reference::grad_norm,
     samples: norm_samples,
     rejects: norm_rejects,
@@ -104,7 +111,12 @@ const GRAD_NORM: Entry = Entry {
 
 const CLIP_COEFFICIENT: Entry = Entry {
     name: ClipCoefficient::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::clip_coefficient))],
+    rows: &[
+        Row::f32(|| Arc::new(cpu::clip_coefficient)),
+        Row::cpu(DTypes::new(&[DType::F64], &[DType::F64]), || {
+            Arc::new(Precise::new(reference::clip_coefficient))
+        }),
+    ],
     reference: reference::clip_coefficient,
     samples: coefficient_samples,
     rejects: coefficient_rejects,

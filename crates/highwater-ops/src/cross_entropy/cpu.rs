@@ -1,39 +1,53 @@
 use super::{CrossEntropy, CrossEntropyBackward, loss_of_row, softmax_minus_label};
+use crate::blocks::{map_rows, row_bytes};
+use crate::float::Float;
 use crate::indices::Indices;
-use crate::strided::gather;
-use crate::{Args, Kernel, KernelError, Pairs, op_as, pointwise};
+use crate::{Args, Kernel, KernelError, Pairs, View, op_as, pointwise};
 use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
 
 /// Rows per task.
 const ROWS: usize = 4;
 
 /// Keeps the losses of rows in scratch memory.
-pub(super) struct ForwardKernel;
+pub(super) struct ForwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for ForwardKernel {
+impl<T: Float> Kernel for ForwardKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
         (inputs[1].layout.numel() * size_of::<f64>()) as u64
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        forward(*op_as(op)?, args)
+        forward::<T>(*op_as(op)?, args)
     }
 }
 
 /// May overwrite the logits.
-pub(super) struct BackwardKernel;
+pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for BackwardKernel {
+impl<T: Float> Kernel for BackwardKernel<T> {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let width = inputs[0].shape().last().copied().unwrap_or(1);
+        row_bytes::<T>(width, threads)
+    }
+
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         pointwise::in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        backward(*op_as(op)?, args)
+        backward::<T>(*op_as(op)?, args)
     }
 }
 
-fn forward(op: CrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError> {
+/// What the plain references trust: that labels are classes, or ignored.
+pub(super) fn check_labels(inputs: &[View<'_>], ignore_index: i64) -> Result<(), KernelError> {
+    let width = inputs[0].dims().last().copied().unwrap_or(1);
+    Indices::of(&inputs[1])?.check(width, Some(ignore_index))?;
+    Ok(())
+}
+
+fn forward<T: Float>(op: CrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError> {
     let CrossEntropy {
         reduction,
         ignore_index,
@@ -47,7 +61,7 @@ fn forward(op: CrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError> {
     let (x, labels) = (&inputs[0], Indices::of(&inputs[1])?);
     let width = x.dims().last().copied().unwrap_or(1);
     let count = labels.check(width, Some(ignore_index))?;
-    let (layout, x) = (x.layout(), x.storage::<f32>()?);
+    let (layout, x) = (x.layout(), x.storage::<T>()?);
     let losses = &mut bytemuck::cast_slice_mut::<u8, f64>(scratch)[..labels.len()];
     pool.for_each_chunk(losses, ROWS, |task, losses| {
         for (i, loss) in losses.iter_mut().enumerate() {
@@ -60,11 +74,12 @@ fn forward(op: CrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError> {
             };
         }
     });
-    outputs[0].slice_mut::<f32>()?[0] = reduction.reduce(losses, count) as f32;
+    let loss = reduction.reduce(losses, count) as f32;
+    outputs[0].slice_mut::<T>()?[0] = T::nearest(loss);
     Ok(())
 }
 
-fn backward(op: CrossEntropyBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
+fn backward<T: Float>(op: CrossEntropyBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
     let CrossEntropyBackward {
         reduction,
         ignore_index,
@@ -75,24 +90,15 @@ fn backward(op: CrossEntropyBackward, args: &mut Args<'_>) -> Result<(), KernelE
     let labels = Indices::of(labels)?;
     let width = x.dims().last().copied().unwrap_or(1);
     let count = labels.check(width, Some(ignore_index))?;
-    let grad = f64::from(grad.storage::<f32>()?[grad.layout().offset()]);
+    let grad = f64::from(grad.storage::<T>()?[grad.layout().offset()].wide());
     let factor = reduction.factor(count) * grad;
-    let (layout, in_place) = (x.layout(), x.is_overwritten());
-    let source = if in_place { &[] } else { x.storage::<f32>()? };
-    let out = args.outputs[0].slice_mut::<f32>()?;
-    args.pool.for_each_chunk(out, ROWS * width, |task, out| {
-        for (i, out) in out.chunks_mut(width).enumerate() {
-            let row = task * ROWS + i;
-            let label = labels.get(row);
-            if label == ignore_index {
-                out.fill(0.0);
-                continue;
-            }
-            if !in_place {
-                gather(source, layout, row * width, out);
-            }
+    let (out, staging) = (&mut args.outputs[0], bytemuck::cast_slice_mut(args.scratch));
+    map_rows::<T>(args.pool, x, out, staging, |_, row, out| {
+        let label = labels.get(row);
+        if label == ignore_index {
+            out.fill(0.0);
+        } else {
             softmax_minus_label(out, label as usize, factor);
         }
-    });
-    Ok(())
+    })
 }

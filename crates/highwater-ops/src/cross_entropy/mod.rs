@@ -8,12 +8,14 @@ pub(crate) use reference::loss_and_gradient;
 pub(crate) use row::{loss_of_row, softmax_minus_label};
 
 use crate::embedding::check_indices;
+use crate::float::{Precise, rows_of_floats};
 use crate::matmul::one_float_dtype;
-use crate::{DTypes, Entry, Fill, Reject, Row, Sample};
-use highwater_graph::DType::{F32, I64, U32};
+use crate::{Entry, Fill, Reject, Sample, op_as};
+use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -74,14 +76,13 @@ pub struct CrossEntropyBackward {
 
 const ENTRY: Entry = Entry {
     name: "cross_entropy",
-    rows: &[
-        Row::cpu(DTypes::new(&[F32, I64], &[F32]), || {
-            Arc::new(cpu::ForwardKernel)
-        }),
-        Row::cpu(DTypes::new(&[F32, U32], &[F32]), || {
-            Arc::new(cpu::ForwardKernel)
-        }),
-    ],
+    rows: rows_of_floats! {
+        T: [T, I64] -> [T], [T, U32] -> [T];
+        cpu::ForwardKernel::<T>(PhantomData);
+        Precise::checked(reference::forward, |op, inputs| {
+            cpu::check_labels(inputs, op_as::<CrossEntropy>(op)?.ignore_index)
+        })
+    },
     reference: reference::forward,
     samples: || all_samples(forward_sample),
     rejects,
@@ -89,14 +90,13 @@ const ENTRY: Entry = Entry {
 
 const BACKWARD: Entry = Entry {
     name: "cross_entropy_backward",
-    rows: &[
-        Row::cpu(DTypes::new(&[F32, I64, F32], &[F32]), || {
-            Arc::new(cpu::BackwardKernel)
-        }),
-        Row::cpu(DTypes::new(&[F32, U32, F32], &[F32]), || {
-            Arc::new(cpu::BackwardKernel)
-        }),
-    ],
+    rows: rows_of_floats! {
+        T: [T, I64, T] -> [T], [T, U32, T] -> [T];
+        cpu::BackwardKernel::<T>(PhantomData);
+        Precise::checked(reference::backward, |op, inputs| {
+            cpu::check_labels(inputs, op_as::<CrossEntropyBackward>(op)?.ignore_index)
+        })
+    },
     reference: reference::backward,
     samples: || all_samples(backward_sample),
     rejects: backward_rejects,

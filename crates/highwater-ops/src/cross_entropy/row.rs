@@ -1,5 +1,6 @@
 //! Softmax of one row, vectorised.
 
+use crate::float::Float;
 use crate::math::exp;
 use crate::simd::multiversion;
 use crate::strided::for_each_piece;
@@ -62,7 +63,12 @@ multiversion! {
 }
 
 /// `log(sum(exp(x))) - x[label]` of the `row`-th row of a tensor of any layout.
-pub(crate) fn loss_of_row(storage: &[f32], layout: &Layout, row: usize, label: usize) -> f64 {
+pub(crate) fn loss_of_row<T: Float>(
+    storage: &[T],
+    layout: &Layout,
+    row: usize,
+    label: usize,
+) -> f64 {
     let width = layout.shape().last().copied().unwrap_or(1);
     let (mut max, mut of_label, mut sum) = (f32::NEG_INFINITY, 0.0, 0.0);
     for_each_piece(storage, layout, row * width, width, |at, piece| {

@@ -1,15 +1,17 @@
 //! The fast kernel.
 
 use super::Dropout;
+use crate::float::Float;
 use crate::philox::{self, WORDS};
 use crate::simd::multiversion;
 use crate::{Args, Kernel, KernelError, Pairs, blocks, op_as, pointwise};
 use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
 
 /// May overwrite its input.
-pub(super) struct DropoutKernel;
+pub(super) struct DropoutKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for DropoutKernel {
+impl<T: Float> Kernel for DropoutKernel<T> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         pointwise::in_place(inputs, outputs)
     }
@@ -18,7 +20,7 @@ impl Kernel for DropoutKernel {
         let op: &Dropout = op_as(op)?;
         let output = &mut args.outputs[0];
         // The output is row-major: the position of an element is its flat index.
-        blocks::map(args.pool, [&args.inputs[0]], output, |start, [x], y| {
+        blocks::map_floats::<T, 1>(args.pool, [&args.inputs[0]], output, |start, [x], y| {
             drop_some(op, start as u64, x, y);
         })
     }

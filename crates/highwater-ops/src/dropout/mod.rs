@@ -3,11 +3,14 @@
 mod cpu;
 mod reference;
 
+use crate::float::{Precise, rows_of_floats};
+use crate::matmul::one_float_dtype;
 use crate::pointwise::cost;
-use crate::{Entry, Fill, Reject, Row, Sample};
+use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -17,7 +20,7 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 ///
 /// As `torch.nn.functional.dropout` (Srivastava et al., 2014), with numbers of its own: element `i`,
 /// in row-major order of the shape, is dropped if word `i` of the [stream](crate::philox) (`seed`,
-/// `offset`) is below `p 2^32`. One `F32` tensor of any layout; the result is row-major. One pass; in
+/// `offset`) is below `p 2^32`. One float tensor of any layout; the result is row-major. One pass; in
 /// place. No mask is kept: backward drops the same elements of the gradient.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dropout {
@@ -66,9 +69,9 @@ impl Op for Dropout {
             });
         }
         OpError::check_arity(Self::NAME, inputs, 1)?;
-        OpError::check_dtype(Self::NAME, &inputs[0], DType::F32)?;
+        let dtype = one_float_dtype(Self::NAME, &[&inputs[0]])?;
         let shape = inputs[0].shape().clone();
-        Ok(smallvec![Spec::contiguous(DType::F32, shape)])
+        Ok(smallvec![Spec::contiguous(dtype, shape)])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -90,7 +93,9 @@ impl Op for Dropout {
 
 const ENTRY: Entry = Entry {
     name: Dropout::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::DropoutKernel))],
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::DropoutKernel::<T>(PhantomData); Precise::new(reference::reference)
+    },
     reference: reference::reference,
     samples,
     rejects,

@@ -1,10 +1,12 @@
 #![expect(unsafe_code, reason = "tasks own columns of one output")]
 
 use super::EmbeddingBackward;
+use crate::float::{Float, as_f32_mut, is_f32};
 use crate::indices::Indices;
-use crate::strided::gather;
-use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as};
+use crate::strided::{gather, widen};
+use crate::{Args, Disjoint, Element, Kernel, KernelError, Pairs, View, op_as};
 use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
 
 /// Rows of the output that one task copies.
 const ROWS: usize = 16;
@@ -13,15 +15,15 @@ const START: usize = 1 << 16;
 /// Columns of the gradient that one task sums.
 const COLUMNS: usize = 128;
 
-pub(super) fn embedding(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn embedding<T: Element>(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let weight = &args.inputs[0];
     let [rows, width] = *weight.dims() else {
         return Ok(());
     };
     let indices = Indices::of(&args.inputs[1])?;
     indices.check(rows, None)?;
-    let (layout, weight) = (weight.layout(), weight.storage::<f32>()?);
-    let out = args.outputs[0].slice_mut::<f32>()?;
+    let (layout, weight) = (weight.layout(), weight.storage::<T>()?);
+    let out = args.outputs[0].slice_mut::<T>()?;
     args.pool.for_each_chunk(out, ROWS * width, |task, out| {
         for (i, row) in out.chunks_mut(width).enumerate() {
             let index = indices.get(task * ROWS + i) as usize;
@@ -31,21 +33,39 @@ pub(super) fn embedding(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelE
     Ok(())
 }
 
-/// May overwrite the gradient so far.
-pub(super) struct BackwardKernel;
+/// May overwrite the gradient so far. In types narrower than `f32`, so that each sum is rounded once,
+/// keeps in scratch memory the indices in order of rows.
+pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for BackwardKernel {
+/// A row, and where in the gradient something is that it gets.
+type Place = [u64; 2];
+
+impl<T: Float> Kernel for BackwardKernel<T> {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
+        let places = if is_f32::<T>() {
+            0
+        } else {
+            inputs[1].layout.numel()
+        };
+        (places * size_of::<Place>()) as u64
+    }
+
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         let existing = inputs.get(2).filter(|&existing| *existing == outputs[0]);
         existing.map(|_| (2, 0)).into_iter().collect()
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        backward(*op_as(op)?, args)
+        backward::<T>(*op_as(op)?, args)
     }
 }
 
-fn backward(op: EmbeddingBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
+/// What the plain references trust: that indices are of rows.
+pub(super) fn check(indices: &View<'_>, rows: usize) -> Result<(), KernelError> {
+    Indices::of(indices)?.check(rows, None).map(|_| ())
+}
+
+fn backward<T: Float>(op: EmbeddingBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
     let rows = op.rows;
     let [grad, indices, existing @ ..] = &*args.inputs else {
         return Ok(());
@@ -54,29 +74,49 @@ fn backward(op: EmbeddingBackward, args: &mut Args<'_>) -> Result<(), KernelErro
     indices.check(rows, None)?;
     let in_place = existing.iter().any(View::is_overwritten);
     let existing = existing.first().filter(|_| !in_place);
-    let existing = existing.map(|view| Ok((view.layout(), view.storage::<f32>()?)));
+    let existing = existing.map(|view| Ok((view.layout(), view.storage::<T>()?)));
     let existing = existing.transpose()?;
-    let out = args.outputs[0].slice_mut::<f32>()?;
+    let out = args.outputs[0].slice_mut::<T>()?;
     if !in_place {
         args.pool
             .for_each_chunk(out, START, |task, out| match existing {
                 Some((layout, data)) => gather(data, layout, task * START, out),
-                None => out.fill(0.0),
+                None => out.fill(T::zeroed()),
             });
     }
     let width = out.len() / rows.max(1);
-    let (layout, grad) = (grad.layout(), grad.storage::<f32>()?);
-    let out = Disjoint::new(out);
+    let (layout, grad) = (grad.layout(), grad.storage::<T>()?);
+    let places = if is_f32::<T>() { 0 } else { indices.len() };
+    let places = &mut bytemuck::cast_slice_mut::<u8, Place>(args.scratch)[..places];
+    for (i, place) in places.iter_mut().enumerate() {
+        *place = [indices.get(i) as u64, i as u64];
+    }
+    places.sort_unstable();
+    let (out, places) = (Disjoint::new(out), &*places);
     args.pool.for_each(width.div_ceil(COLUMNS), |task| {
-        let mut buffer = [0.0_f32; COLUMNS];
+        let mut buffers = [[0.0_f32; COLUMNS]; 2];
         let start = task * COLUMNS;
-        let piece = &mut buffer[..COLUMNS.min(width - start)];
-        for i in 0..indices.len() {
-            gather(grad, layout, i * width + start, piece);
-            let at = indices.get(i) as usize * width + start;
-            // SAFETY: a task only touches its own columns, one part at a time.
-            let sums = unsafe { out.part(at, piece.len()) };
+        let len = COLUMNS.min(width - start);
+        let [piece, sums] = buffers.each_mut().map(|buffer| &mut buffer[..len]);
+        // SAFETY: a task only touches its own columns, one part at a time.
+        let part = |row: usize| unsafe { out.part(row * width + start, len) };
+        let mut add = |sums: &mut [f32], i: usize| {
+            widen(grad, layout, i * width + start, piece);
             sums.iter_mut().zip(&*piece).for_each(|(sum, g)| *sum += g);
+        };
+        if is_f32::<T>() {
+            for i in 0..indices.len() {
+                let sums = as_f32_mut(part(indices.get(i) as usize));
+                add(sums.unwrap_or_default(), i);
+            }
+        }
+        for places in places.chunk_by(|a, b| a[0] == b[0]) {
+            let out = part(places[0][0] as usize);
+            T::widen(out, sums);
+            for place in places {
+                add(sums, place[1] as usize);
+            }
+            T::round(sums, out);
         }
     });
     Ok(())

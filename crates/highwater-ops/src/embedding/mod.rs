@@ -3,12 +3,14 @@
 mod cpu;
 mod reference;
 
+use crate::float::{Precise, rows_of_floats};
 use crate::matmul::one_float_dtype;
-use crate::{DTypes, Entry, Fill, Reject, Row, Sample};
-use highwater_graph::DType::{F32, I64, U32};
+use crate::{Entry, Fill, Reject, Sample, op_as};
+use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -38,14 +40,9 @@ pub struct EmbeddingBackward {
 
 const ENTRY: Entry = Entry {
     name: "embedding",
-    rows: &[
-        Row::cpu(DTypes::new(&[F32, I64], &[F32]), || {
-            Arc::new(cpu::embedding)
-        }),
-        Row::cpu(DTypes::new(&[F32, U32], &[F32]), || {
-            Arc::new(cpu::embedding)
-        }),
-    ],
+    rows: rows_of_floats! {
+        T: [T, I64] -> [T], [T, U32] -> [T]; cpu::embedding::<T>; cpu::embedding::<f64>
+    },
     reference: reference::embedding,
     samples,
     rejects,
@@ -53,14 +50,13 @@ const ENTRY: Entry = Entry {
 
 const BACKWARD: Entry = Entry {
     name: "embedding_backward",
-    rows: &[
-        Row::cpu(DTypes::new(&[F32, I64, F32], &[F32]), || {
-            Arc::new(cpu::BackwardKernel)
-        }),
-        Row::cpu(DTypes::new(&[F32, U32, F32], &[F32]), || {
-            Arc::new(cpu::BackwardKernel)
-        }),
-    ],
+    rows: rows_of_floats! {
+        T: [T, I64, T] -> [T], [T, U32, T] -> [T];
+        cpu::BackwardKernel::<T>(PhantomData);
+        Precise::checked(reference::backward, |op, inputs| {
+            cpu::check(&inputs[1], op_as::<EmbeddingBackward>(op)?.rows)
+        })
+    },
     reference: reference::backward,
     samples: backward_samples,
     rejects: backward_rejects,

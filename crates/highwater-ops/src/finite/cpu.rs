@@ -4,9 +4,10 @@
 
 use super::{Finite, Otherwise};
 use crate::cell::CHUNK;
+use crate::float::Float;
 use crate::simd::multiversion;
 use crate::strided::for_each_piece;
-use crate::{Args, KernelError, op_as};
+use crate::{Args, KernelError, View, op_as};
 use highwater_graph::Op;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,11 +24,11 @@ multiversion! {
     }
 }
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let op: &Finite = op_as(op)?;
     let finite = AtomicBool::new(true);
     for value in args.inputs.iter() {
-        let (storage, layout) = (value.storage::<f32>()?, value.layout());
+        let (storage, layout) = (value.storage::<T>()?, value.layout());
         let len = value.numel();
         args.pool.for_each(len.div_ceil(CHUNK), |task| {
             let start = task * CHUNK;
@@ -39,11 +40,40 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
             });
         });
     }
+    answer(op, finite.into_inner())
+}
+
+/// What the guard says of its inputs.
+fn answer(op: &Finite, finite: bool) -> Result<(), KernelError> {
     let what = op.what;
     match op.otherwise {
-        _ if finite.into_inner() => Ok(()),
+        _ if finite => Ok(()),
         Otherwise::Stop => Err(KernelError::NonFinite { what }),
         Otherwise::Skip => Err(KernelError::Skip { what }),
+    }
+}
+
+/// The guard for tensors of `F64`.
+pub(super) fn kernel_f64(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let mut finite = true;
+    for value in args.inputs.iter() {
+        finite &= is_finite_f64(value)?;
+    }
+    answer(op_as(op)?, finite)
+}
+
+fn is_finite_f64(value: &View<'_>) -> Result<bool, KernelError> {
+    let storage = value.storage::<f64>()?;
+    Ok((value.layout().positions()).all(|at| storage[at].is_finite()))
+}
+
+/// What updates of cells of `F64` ask of their gradient, the last input, before they write.
+pub(crate) fn check_gradient(_op: &dyn Op, inputs: &[View<'_>]) -> Result<(), KernelError> {
+    match inputs.last() {
+        Some(gradient) if !is_finite_f64(gradient)? => {
+            Err(KernelError::NonFinite { what: "gradient" })
+        }
+        _ => Ok(()),
     }
 }
 

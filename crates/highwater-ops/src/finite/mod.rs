@@ -3,9 +3,11 @@
 mod cpu;
 mod reference;
 
-pub(crate) use cpu::is_finite_magnitude;
+pub(crate) use cpu::{check_gradient, is_finite_magnitude};
 
-use crate::{Entry, Fill, Reject, Row, Sample};
+use crate::float::rows_of_floats;
+use crate::matmul::one_float_dtype;
+use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::SmallVec;
 use std::hash::Hasher;
@@ -17,7 +19,7 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// Stops the step, or skips its updates, before any cell is written, if an element of its inputs is
 /// not finite.
 ///
-/// Any number of `F32` inputs of any layouts; no outputs. The kernel answers
+/// Any number of inputs of one float dtype and any layouts; no outputs. The kernel answers
 /// [`KernelError::NonFinite`](crate::KernelError::NonFinite) with `what`, or
 /// [`KernelError::Skip`](crate::KernelError::Skip).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,9 +89,8 @@ impl Op for Finite {
         if inputs.is_empty() {
             OpError::check_arity(Self::NAME, inputs, 1)?;
         }
-        for spec in inputs {
-            OpError::check_dtype(Self::NAME, spec, DType::F32)?;
-        }
+        let all: SmallVec<[&Spec; 4]> = inputs.iter().collect();
+        one_float_dtype(Self::NAME, &all)?;
         Ok(SmallVec::new())
     }
 
@@ -108,7 +109,7 @@ impl Op for Finite {
 
 const ENTRY: Entry = Entry {
     name: Finite::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::kernel))],
+    rows: rows_of_floats! { T: [T] -> []; cpu::kernel::<T>; cpu::kernel_f64 },
     reference: reference::reference,
     samples,
     rejects,

@@ -1,9 +1,10 @@
 //! A tensor of one number.
 
-use crate::{Args, Array, Entry, KernelError, Reject, Row, Sample, op_as};
+use crate::float::{Float, Precise, rows_of_floats};
+use crate::{Args, Array, Entry, KernelError, Reject, Sample, op_as};
 use highwater_graph::{Cost, DType, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -12,18 +13,20 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// Elements that one task fills.
 const BLOCK: usize = 1 << 16;
 
-/// A new `F32` tensor, `value` everywhere: `torch.full`. No inputs.
+/// A new tensor of a float dtype, `value` everywhere: `torch.full`. No inputs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Full {
-    /// The number, rounded to `f32`.
+    /// The number, rounded to `f32` and then to the dtype.
     pub value: f64,
+    /// The element type.
+    pub dtype: DType,
     /// Extents.
     pub shape: Shape,
 }
 
 const ENTRY: Entry = Entry {
     name: "full",
-    rows: &[Row::f32(|| Arc::new(kernel))],
+    rows: rows_of_floats! { T: [] -> [T]; kernel::<T>; Precise::new(reference) },
     reference,
     samples,
     rejects,
@@ -36,6 +39,7 @@ impl Op for Full {
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {
         hasher.write_u64(self.value.to_bits());
+        Hash::hash(&self.dtype, &mut { &mut *hasher });
         for &extent in self.shape.iter() {
             hasher.write_usize(extent);
         }
@@ -43,7 +47,14 @@ impl Op for Full {
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         OpError::check_arity(self.name(), inputs, 0)?;
-        Ok(smallvec![Spec::contiguous(DType::F32, self.shape.clone())])
+        if !self.dtype.is_float() {
+            return Err(OpError::DType {
+                op: self.name(),
+                expected: "a float type".to_owned(),
+                got: self.dtype,
+            });
+        }
+        Ok(smallvec![Spec::contiguous(self.dtype, self.shape.clone())])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -55,9 +66,9 @@ impl Op for Full {
     }
 }
 
-fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let value = op_as::<Full>(op)?.value as f32;
-    let out = args.outputs[0].slice_mut::<f32>()?;
+fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let value = T::nearest(op_as::<Full>(op)?.value as f32);
+    let out = args.outputs[0].slice_mut::<T>()?;
     args.pool
         .for_each_chunk(out, BLOCK, |_, out| out.fill(value));
     Ok(())
@@ -70,19 +81,23 @@ fn reference(op: &dyn Op, _inputs: &[Array]) -> Vec<Array> {
 
 fn samples() -> Vec<Sample> {
     let shapes: [&[usize]; 4] = [&[], &[0, 3], &[37, 65], &[300, 500]];
-    let sample = |shape: &&[usize]| {
+    let sample = |(shape, dtype): (&[usize], DType)| {
         let full = Full {
             value: -1.5,
-            shape: (*shape).into(),
+            dtype,
+            shape: shape.into(),
         };
         Sample::new(full, &[]).tolerance(0.0)
     };
-    shapes.iter().map(sample).collect()
+    let dtypes = [DType::BF16, DType::F16, DType::F64].map(|dtype| (shapes[2], dtype));
+    let all = shapes.iter().map(|&shape| (shape, DType::F32));
+    all.chain(dtypes).map(sample).collect()
 }
 
 fn rejects() -> Vec<Reject> {
     let full = Full {
         value: 1.0,
+        dtype: DType::F32,
         shape: Shape::scalar(),
     };
     vec![Reject {

@@ -1,4 +1,4 @@
-//! Matrix products of `f32`.
+//! Matrix products, summed in `f32`.
 //!
 //! The depth is cut into slices of equal length, as few as can be, of at most 384 elements. An
 //! element of a product is the sum, in order, of its slices, each of which is one chain of fused
@@ -11,6 +11,10 @@
 //! Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). Rows of the left factor are
 //! read where they lie; one that is stored by columns is packed by the task.
 //!
+//! Factors of narrower types are widened as they are packed, both of them. An output of a narrower
+//! type is filled part by part: a part is summed in staging memory of the caller's and then rounded
+//! (`staged.rs`).
+//!
 //! `product.rs` cuts a product into tasks, `stages.rs` runs them, `pack.rs` packs, `tile.rs` is the
 //! innermost loop. Packed operands lie in buffers that the pool keeps (`buffers.rs`).
 
@@ -19,23 +23,26 @@
 mod buffers;
 mod pack;
 mod product;
+mod staged;
 mod stages;
 pub(crate) mod tile;
 
 use crate::Pool;
+use crate::float::{Float, as_f32, as_f32_mut};
 use crate::vector::Version;
 use product::{At, Product};
 use std::ops::Range;
 
 pub(crate) use buffers::Buffers;
+pub(crate) use staged::staging_len;
 
 /// Below this many multiplications a product runs on one thread.
 const PARALLEL: usize = 1 << 16;
 
 /// A matrix to read: any strides, 0 included.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mat<'a> {
-    data: &'a [f32],
+pub(crate) struct Mat<'a, T = f32> {
+    data: &'a [T],
     rows: usize,
     cols: usize,
     row_stride: usize,
@@ -48,12 +55,12 @@ fn fits(len: usize, rows: usize, cols: usize, row_stride: usize, col_stride: usi
     rows == 0 || cols == 0 || reach(rows, row_stride).saturating_add(reach(cols, col_stride)) < len
 }
 
-impl<'a> Mat<'a> {
+impl<'a, T: Float> Mat<'a, T> {
     /// A matrix that starts with `data`; `shape` and `strides` are of rows, then columns.
     ///
     /// # Panics
     /// If it ends behind `data`.
-    pub(crate) fn new(data: &'a [f32], shape: [usize; 2], strides: [usize; 2]) -> Self {
+    pub(crate) fn new(data: &'a [T], shape: [usize; 2], strides: [usize; 2]) -> Self {
         let ([rows, cols], [row_stride, col_stride]) = (shape, strides);
         assert!(
             fits(data.len(), rows, cols, row_stride, col_stride),
@@ -69,7 +76,7 @@ impl<'a> Mat<'a> {
     }
 
     /// A dense row-major matrix.
-    pub(crate) fn dense(data: &'a [f32], rows: usize, cols: usize) -> Self {
+    pub(crate) fn dense(data: &'a [T], rows: usize, cols: usize) -> Self {
         Self::new(data, [rows, cols], [cols, 1])
     }
 
@@ -102,31 +109,31 @@ impl<'a> Mat<'a> {
     }
 
     /// The data from a row on.
-    fn from(&self, row: usize) -> &'a [f32] {
+    fn from(&self, row: usize) -> &'a [T] {
         &self.data[(row * self.row_stride).min(self.data.len())..]
     }
 
     fn at(&self, row: usize, col: usize) -> f32 {
-        self.data[row * self.row_stride + col * self.col_stride]
+        self.data[row * self.row_stride + col * self.col_stride].wide()
     }
 }
 
 /// A matrix to fill, whose elements all lie apart.
 #[derive(Debug)]
-pub(crate) struct MatMut<'a> {
-    data: &'a mut [f32],
+pub(crate) struct MatMut<'a, T = f32> {
+    data: &'a mut [T],
     rows: usize,
     cols: usize,
     row_stride: usize,
     col_stride: usize,
 }
 
-impl<'a> MatMut<'a> {
+impl<'a, T: Float> MatMut<'a, T> {
     /// A matrix that starts with `data`; `shape` and `strides` are of rows, then columns.
     ///
     /// # Panics
     /// If it ends behind `data`.
-    pub(crate) fn new(data: &'a mut [f32], shape: [usize; 2], strides: [usize; 2]) -> Self {
+    pub(crate) fn new(data: &'a mut [T], shape: [usize; 2], strides: [usize; 2]) -> Self {
         let ([rows, cols], [row_stride, col_stride]) = (shape, strides);
         assert!(
             fits(data.len(), rows, cols, row_stride, col_stride),
@@ -142,59 +149,116 @@ impl<'a> MatMut<'a> {
     }
 
     /// A dense row-major matrix.
-    pub(crate) fn dense(data: &'a mut [f32], rows: usize, cols: usize) -> Self {
+    pub(crate) fn dense(data: &'a mut [T], rows: usize, cols: usize) -> Self {
         Self::new(data, [rows, cols], [cols, 1])
+    }
+
+    /// The matrix, if its elements are `f32`.
+    fn of_f32(&mut self) -> Option<MatMut<'_>> {
+        let (shape, strides) = ([self.rows, self.cols], [self.row_stride, self.col_stride]);
+        as_f32_mut(self.data).map(|data| MatMut::new(data, shape, strides))
     }
 }
 
 /// What a product is added to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Plus<'a> {
+pub(crate) enum Plus<'a, T = f32> {
     /// Nothing: the output is filled.
     Nothing,
     /// The output.
     Output,
     /// One row, as wide as the output, for all rows.
-    Row(&'a [f32]),
+    Row(&'a [T]),
 }
 
-impl Plus<'_> {
+impl<T: Float> Plus<'_, T> {
     /// The output if `yes`, else nothing.
     pub(crate) fn output_if(yes: bool) -> Self {
         if yes { Self::Output } else { Self::Nothing }
     }
+
+    /// The same, for an output of `f32`.
+    fn of_f32(&self) -> Plus<'_> {
+        match self {
+            Plus::Nothing => Plus::Nothing,
+            Plus::Output => Plus::Output,
+            Plus::Row(row) => Plus::Row(as_f32(row).unwrap_or_default()),
+        }
+    }
 }
 
-/// `out = a · b`, plus what `plus` says, on the threads of `pool`.
+/// `out = a · b`, plus what `plus` says, on the threads of `pool`. For an output of a narrower type
+/// than `f32`, `staging` has [`staging_len`] elements.
 ///
 /// # Panics
 /// If the extents do not fit together.
-pub(crate) fn gemm(pool: &Pool, mut out: MatMut<'_>, a: Mat<'_>, b: Mat<'_>, plus: Plus<'_>) {
+pub(crate) fn gemm<T: Float, A: Float, B: Float>(
+    pool: &Pool,
+    mut out: MatMut<'_, T>,
+    a: Mat<'_, A>,
+    b: Mat<'_, B>,
+    plus: Plus<'_, T>,
+    staging: &mut [f32],
+) {
     let work = out.rows * out.cols * a.cols;
-    if pool.threads() == 1 || work < PARALLEL {
-        gemm_serial(pool, out, a, b, plus);
+    let parallel = pool.threads() > 1 && work >= PARALLEL;
+    if let Some(mut out) = out.of_f32() {
+        let plus = plus.of_f32();
+        if parallel {
+            pool.run(|| product(pool, Version::Best, &mut out, a, b, plus, true));
+        } else {
+            product(pool, Version::Best, &mut out, a, b, plus, false);
+        }
     } else {
-        pool.run(|| product(pool, Version::Best, &mut out, a, b, plus, true));
+        staged::gemm(pool, out, std::iter::once((a, b)), plus, staging, true);
     }
 }
 
 /// [`gemm`] on the thread that calls, in the memory of `pool`.
-pub(crate) fn gemm_serial(
+pub(crate) fn gemm_serial<T: Float, A: Float, B: Float>(
     pool: &Pool,
-    mut out: MatMut<'_>,
-    a: Mat<'_>,
-    b: Mat<'_>,
-    plus: Plus<'_>,
+    mut out: MatMut<'_, T>,
+    a: Mat<'_, A>,
+    b: Mat<'_, B>,
+    plus: Plus<'_, T>,
+    staging: &mut [f32],
 ) {
-    product(pool, Version::Best, &mut out, a, b, plus, false);
+    if let Some(mut out) = out.of_f32() {
+        let plus = plus.of_f32();
+        product(pool, Version::Best, &mut out, a, b, plus, false);
+    } else {
+        staged::gemm(pool, out, std::iter::once((a, b)), plus, staging, false);
+    }
 }
 
-fn product<'a>(
+/// Adds up products, in their order, into `out`, which is zero everywhere; `staging` as for [`gemm`].
+///
+/// # Panics
+/// If the extents do not fit together.
+pub(crate) fn gemm_sum<'a, T: Float>(
+    pool: &Pool,
+    mut out: MatMut<'_, T>,
+    factors: impl Iterator<Item = (Mat<'a, T>, Mat<'a, T>)> + Clone,
+    staging: &mut [f32],
+) {
+    if out.of_f32().is_none() {
+        return staged::gemm(pool, out, factors, Plus::Nothing, staging, true);
+    }
+    for (a, b) in factors {
+        let out = MatMut {
+            data: &mut *out.data,
+            ..out
+        };
+        gemm(pool, out, a, b, Plus::Output, &mut []);
+    }
+}
+
+fn product<A: Float, B: Float>(
     pool: &Pool,
     version: Version,
     out: &mut MatMut<'_>,
-    mut a: Mat<'a>,
-    mut b: Mat<'a>,
+    a: Mat<'_, A>,
+    b: Mat<'_, B>,
     plus: Plus<'_>,
     parallel: bool,
 ) {
@@ -202,12 +266,12 @@ fn product<'a>(
         out.rows == a.rows && out.cols == b.cols && a.cols == b.rows,
         "the extents of a product must fit together"
     );
-    let mut to = At {
+    let to = At {
         data: out.data.as_mut_ptr(),
         row_stride: out.row_stride,
         col_stride: out.col_stride,
     };
-    let mut from = match plus {
+    let from = match plus {
         Plus::Nothing => None,
         Plus::Output => Some(to.read()),
         Plus::Row(row) => {
@@ -219,25 +283,33 @@ fn product<'a>(
             })
         }
     };
-    // A column-major output is a row-major output of the transposed product.
-    if out.row_stride < out.col_stride {
-        (to, a, b) = (to.t(), b.t(), a.t());
-        from = from.map(At::t);
-    }
     if a.rows == 0 || b.cols == 0 {
         return;
     }
     // SAFETY: the matrices were checked when they were made, and their extents above; `out` is
     // borrowed mutably.
     unsafe {
-        Product {
-            version,
-            a,
-            b,
-            from,
-            to,
+        if out.row_stride < out.col_stride {
+            // A column-major output is a row-major output of the transposed product.
+            let (a, b, from, to) = (b.t(), a.t(), from.map(At::t), to.t());
+            let product = Product {
+                version,
+                a,
+                b,
+                from,
+                to,
+            };
+            product.run(pool, parallel);
+        } else {
+            let product = Product {
+                version,
+                a,
+                b,
+                from,
+                to,
+            };
+            product.run(pool, parallel);
         }
-        .run(pool, parallel);
     }
 }
 
@@ -284,6 +356,7 @@ mod tests {
                     Mat::new(&a, [m, k], sa),
                     Mat::new(&b, [k, n], sb),
                     Plus::output_if(orders % 3 == 0),
+                    &mut [],
                 );
                 let start = if orders % 3 == 0 { 0.5 } else { 0.0 };
                 for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).step_by(7) {
@@ -319,6 +392,7 @@ mod tests {
                             Mat::dense(&a[shift..], m, k),
                             Mat::dense(&b[shift..], k, n),
                             Plus::output_if(accumulate),
+                            &mut [],
                         );
                     }
                     let bits: Vec<u32> = c[shift..].iter().map(|x| x.to_bits()).collect();
@@ -365,21 +439,23 @@ mod tests {
     fn no_depth_gives_zero_and_no_rows_give_nothing() {
         let pool = Pool::new(1).unwrap();
         let mut c = [7.0; 6];
-        let empty = Mat::dense(&[], 2, 0);
+        let empty = Mat::<f32>::dense(&[], 2, 0);
         gemm(
             &pool,
             MatMut::dense(&mut c, 2, 3),
             empty,
-            Mat::dense(&[], 0, 3),
+            Mat::<f32>::dense(&[], 0, 3),
             Plus::Nothing,
+            &mut [],
         );
         assert!(c.iter().all(|x| x.to_bits() == 0));
         gemm(
             &pool,
-            MatMut::dense(&mut [], 0, 3),
-            Mat::dense(&[], 0, 2),
+            MatMut::<f32>::dense(&mut [], 0, 3),
+            Mat::<f32>::dense(&[], 0, 2),
             Mat::dense(&c, 2, 3),
             Plus::Nothing,
+            &mut [],
         );
     }
 }

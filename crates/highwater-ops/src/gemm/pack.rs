@@ -7,7 +7,9 @@
 )]
 
 use super::Mat;
+use super::product::ROWS;
 use super::tile::groups;
+use crate::float::{Float, as_f32, is_f32};
 use crate::vector::{Simd, Task, prefetch};
 
 /// Columns of a panel of the right factor: a multiple of every vector.
@@ -16,15 +18,18 @@ pub(super) const PANEL: usize = 32;
 /// Columns of a left factor that are packed at a time.
 const COLUMNS: usize = 16;
 
+/// Elements of a row or column that are widened at a time: a multiple of every vector.
+const WIDENED: usize = 64;
+
 /// Packs a matrix into panels of [`PANEL`] columns, each dense and row-major; the last is filled up
 /// with zeros.
-pub(super) struct Panels<'a> {
-    pub(super) from: Mat<'a>,
+pub(super) struct Panels<'a, T> {
+    pub(super) from: Mat<'a, T>,
     /// Room for just that.
     pub(super) to: &'a mut [f32],
 }
 
-impl Task for Panels<'_> {
+impl<T: Float> Task for Panels<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let (rows, cols) = (self.from.rows, self.from.cols);
@@ -41,8 +46,10 @@ impl Task for Panels<'_> {
             let mut done = 0;
             if self.from.row_stride == 1 && col + PANEL <= cols {
                 while done + S::LANES <= rows {
-                    self.transpose(s, done, col);
-                    done += S::LANES;
+                    let len = if is_f32::<T>() { S::LANES } else { WIDENED };
+                    let len = len.min((rows - done) / S::LANES * S::LANES);
+                    self.transpose(s, done, len, col);
+                    done += len;
                 }
             }
             (done..rows).for_each(|k| self.copy(s, k, col));
@@ -50,7 +57,7 @@ impl Task for Panels<'_> {
     }
 }
 
-impl Panels<'_> {
+impl<T: Float> Panels<'_, T> {
     /// Some rows of the panel from column `col` on.
     #[inline(always)]
     fn part(&mut self, row: usize, rows: usize, col: usize) -> &mut [f32] {
@@ -71,23 +78,46 @@ impl Panels<'_> {
         let to = self.part(k, 1, col);
         if col_stride == 1 && width == PANEL {
             let row = &data[start..start + PANEL];
-            for c in (0..PANEL).step_by(S::LANES) {
-                s.store(&mut to[c..], s.load(&row[c..]));
+            if let Some(row) = as_f32(row) {
+                for c in (0..PANEL).step_by(S::LANES) {
+                    s.store(&mut to[c..], s.load(&row[c..]));
+                }
+            } else {
+                T::widen(row, to);
             }
         } else {
             to[width..].fill(0.0);
-            let elements = (0..width).map(|c| data[start + c * col_stride]);
+            let elements = (0..width).map(|c| data[start + c * col_stride].wide());
             to.iter_mut().zip(elements).for_each(|(to, x)| *to = x);
         }
     }
 
-    /// Packs as many rows as a vector has elements, side by side in columns that are dense.
+    /// Packs some rows, as many as a vector has elements or a multiple of that if they must be
+    /// widened, side by side in columns that are dense.
     #[inline(always)]
-    fn transpose<S: Simd>(&mut self, s: S, k: usize, col: usize) {
+    fn transpose<S: Simd>(&mut self, s: S, k: usize, rows: usize, col: usize) {
         let Mat {
             data, col_stride, ..
         } = self.from;
-        let to = self.part(k, S::LANES, col);
+        let to = self.part(k, rows, col);
+        let Some(data) = as_f32(data) else {
+            let mut wide = [[0.0; WIDENED]; PANEL];
+            for (c, wide) in wide.iter_mut().enumerate() {
+                T::widen(
+                    &data[(col + c) * col_stride + k..][..rows],
+                    &mut wide[..rows],
+                );
+            }
+            for k in (0..rows).step_by(S::LANES) {
+                for c in (0..PANEL).step_by(S::LANES) {
+                    let source = wide[c][k..].as_ptr();
+                    let target = to[k * PANEL + c..].as_mut_ptr();
+                    // SAFETY: `LANES` columns of `LANES` elements in both.
+                    unsafe { s.transpose((source, WIDENED), (target, PANEL), s.splat(1.0)) }
+                }
+            }
+            return;
+        };
         for c in (0..PANEL).step_by(S::LANES) {
             let source = &data[(col + c) * col_stride + k..];
             for c in 0..S::LANES {
@@ -110,16 +140,19 @@ impl Panels<'_> {
 /// Packs rows of a matrix in groups ([`groups`]): the rows of a group side by side, an element of
 /// each for each column.
 #[inline(never)]
-pub(super) fn pack_rows<const R: usize>(from: Mat<'_>, to: &mut [f32]) {
+pub(super) fn pack_rows<T: Float, const R: usize>(from: Mat<'_, T>, to: &mut [f32]) {
     let (rows, depth) = (from.rows, from.cols);
     assert!(to.len() == rows * depth, "packed rows must fit");
+    if !is_f32::<T>() && from.row_stride == 1 {
+        return widen_columns::<T, R>(from, to);
+    }
     // A few columns at a time, so that they stay in the first cache.
     for first in (0..depth).step_by(COLUMNS) {
         let columns = first..depth.min(first + COLUMNS);
         if from.row_stride == 1 {
             for k in first + COLUMNS..depth.min(first + 2 * COLUMNS) {
                 for row in (0..rows).step_by(16) {
-                    prefetch(from.data[k * from.col_stride + row..].as_ptr());
+                    prefetch(from.data[k * from.col_stride + row..].as_ptr().cast());
                 }
             }
         }
@@ -128,7 +161,7 @@ pub(super) fn pack_rows<const R: usize>(from: Mat<'_>, to: &mut [f32]) {
             if from.row_stride == 1 && size == R {
                 for (k, to) in columns.clone().zip(to.as_chunks_mut::<R>().0) {
                     let start = k * from.col_stride + row;
-                    to.copy_from_slice(&from.data[start..start + R]);
+                    T::widen(&from.data[start..start + R], to);
                 }
             } else {
                 for (k, to) in columns.clone().zip(to.chunks_exact_mut(size)) {
@@ -137,5 +170,25 @@ pub(super) fn pack_rows<const R: usize>(from: Mat<'_>, to: &mut [f32]) {
                 }
             }
         }
+    }
+}
+
+/// [`pack_rows`] of a narrower type, whose columns are dense.
+fn widen_columns<T: Float, const R: usize>(from: Mat<'_, T>, to: &mut [f32]) {
+    let (rows, depth) = (from.rows, from.cols);
+    let mut column = [0.0; ROWS];
+    let column = &mut column[..rows];
+    for k in 0..depth {
+        T::widen(&from.data[k * from.col_stride..][..rows], column);
+        for (row, size) in groups::<R>(rows) {
+            to[row * depth + k * size..][..size].copy_from_slice(&column[row..row + size]);
+        }
+    }
+}
+
+/// Widens rows that are dense, one after the other.
+pub(super) fn widen_rows<T: Float>(from: Mat<'_, T>, to: &mut [f32]) {
+    for (row, to) in to.chunks_exact_mut(from.cols.max(1)).enumerate() {
+        T::widen(&from.from(row)[..from.cols], to);
     }
 }

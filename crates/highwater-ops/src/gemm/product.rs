@@ -7,9 +7,10 @@
 )]
 
 use super::Mat;
-use super::pack::{PANEL, Panels, pack_rows};
+use super::pack::{PANEL, Panels, pack_rows, widen_rows};
 use super::stages::Stages;
 use super::tile::{Left, Right, Rows, groups, tile, with_rows};
+use crate::float::{Float, is_f32};
 use crate::vector::{Simd, Task, Version, dispatch};
 use crate::{Disjoint, Pool};
 use std::ops::Range;
@@ -92,16 +93,16 @@ const TASKS: usize = 8;
 
 /// `to = a · b`, or `to = from + a · b`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Product<'a> {
+pub(super) struct Product<'a, A, B> {
     pub(super) version: Version,
-    pub(super) a: Mat<'a>,
-    pub(super) b: Mat<'a>,
+    pub(super) a: Mat<'a, A>,
+    pub(super) b: Mat<'a, B>,
     pub(super) from: Option<At<*const f32>>,
     pub(super) to: At<*mut f32>,
 }
 
 // SAFETY: addresses of matrices that outlive the product; tasks write elements of their own.
-unsafe impl Sync for Product<'_> {}
+unsafe impl<A: Float, B: Float> Sync for Product<'_, A, B> {}
 
 /// How a product is cut: into strips of columns, their depths into slices (each a stage), the rows
 /// of a stage into blocks and its panels into groups (each pair a task).
@@ -119,14 +120,14 @@ struct Cuts {
 
 impl Cuts {
     /// For a product on a number of threads; only [`Cuts::slice`] may matter to the bits.
-    fn new(a: &Mat<'_>, b: &Mat<'_>, threads: usize) -> Self {
+    fn new<A: Float, B: Float>(a: &Mat<'_, A>, b: &Mat<'_, B>, threads: usize) -> Self {
         let most = if threads == 1 { SERIAL_COLS } else { COLS };
         let strip = b.cols.min(most);
         let slices = a.cols.div_ceil(DEPTH).max(1);
         let blocks = a.rows.div_ceil(ROWS);
         let panels = strip.div_ceil(PANEL);
         // Each task packs its rows anew, if they are not read where they lie.
-        let least = if a.col_stride == 1 { 4 } else { 8 };
+        let least = if is_read_in_place(a) { 4 } else { 8 };
         let groups = (TASKS * threads).div_ceil(blocks);
         let groups = groups.min(panels.div_ceil(least));
         let group = panels.div_ceil(groups);
@@ -149,7 +150,12 @@ fn piece(of: &Range<usize>, len: usize, i: usize) -> Range<usize> {
     (of.start + i * len).min(of.end)..(of.start + (i + 1) * len).min(of.end)
 }
 
-impl Product<'_> {
+/// Whether tiles read rows of a left factor where they lie.
+fn is_read_in_place<T: Float>(a: &Mat<'_, T>) -> bool {
+    is_f32::<T>() && a.col_stride == 1
+}
+
+impl<A: Float, B: Float> Product<'_, A, B> {
     /// Computes it, on the threads of a pool or on the one that calls.
     ///
     /// # Safety
@@ -198,7 +204,7 @@ impl Product<'_> {
                 0 => self.from,
                 _ => Some(self.to.read()),
             };
-            let mut buffer = (self.a.col_stride != 1).then(|| pool.buffers().small());
+            let mut buffer = (!is_read_in_place(&self.a)).then(|| pool.buffers().small());
             let block = Block {
                 from: from.map(|from| from.skip(rows.start, own.start)),
                 to: self.to.skip(rows.start, own.start),
@@ -214,8 +220,8 @@ impl Product<'_> {
 }
 
 /// Some rows times some panels.
-struct Block<'a> {
-    a: Mat<'a>,
+struct Block<'a, T> {
+    a: Mat<'a, T>,
     panels: &'a [f32],
     cols: usize,
     from: Option<At<*const f32>>,
@@ -224,7 +230,7 @@ struct Block<'a> {
     buffer: Option<&'a mut [f32]>,
 }
 
-impl Task for Block<'_> {
+impl<T: Float> Task for Block<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         // As many sums as registers hold beside a row of the right factor and one of the left.
@@ -238,24 +244,34 @@ impl Task for Block<'_> {
 /// Vectors of columns of a tile.
 const VECTORS: usize = 2;
 
-impl Block<'_> {
+impl<T: Float> Block<'_, T> {
     #[inline(always)]
     fn multiply<S: Simd, const R: usize>(&mut self, s: S) {
         let (a, depth) = (self.a, self.a.cols);
         if let Some(buffer) = self.buffer.as_deref_mut() {
-            pack_rows::<R>(a, &mut buffer[..a.rows * depth]);
+            let buffer = &mut buffer[..a.rows * depth];
+            if a.col_stride == 1 {
+                widen_rows(a, buffer);
+            } else {
+                pack_rows::<T, R>(a, buffer);
+            }
         }
         let this = &*self;
         for col in (0..this.cols).step_by(PANEL) {
             for (row, size) in groups::<R>(a.rows) {
                 let left = match &this.buffer {
+                    Some(buffer) if a.col_stride == 1 => Left {
+                        data: buffer[row * depth..].as_ptr(),
+                        row: depth,
+                        step: 1,
+                    },
                     Some(buffer) => Left {
                         data: buffer[row * depth..].as_ptr(),
                         row: 1,
                         step: size,
                     },
                     None => Left {
-                        data: a.from(row).as_ptr(),
+                        data: a.from(row).as_ptr().cast(),
                         row: a.row_stride,
                         step: 1,
                     },

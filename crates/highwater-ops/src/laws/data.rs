@@ -71,7 +71,8 @@ pub(crate) fn scatter(layout: &Layout, data: &[f64], storage: &mut [f64]) {
     }
 }
 
-fn round(dtype: DType, x: f64) -> f64 {
+/// The number as a dtype holds it.
+pub(crate) fn round(dtype: DType, x: f64) -> f64 {
     decode(dtype, &encode(dtype, &[x]))[0]
 }
 

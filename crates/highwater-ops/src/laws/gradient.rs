@@ -1,8 +1,10 @@
 //! The laws of gradients: what backward emits, against finite differences and with kernels.
 
-use super::data::Numbers;
+use super::data::{Numbers, round};
+use super::dtypes::is_narrow;
 use super::{Finding, Law, Laws, Trial, compare};
 use crate::evaluate::{EvaluateError, Values};
+use crate::float::half_ulp;
 use crate::{Array, Full};
 use highwater_graph::Location;
 use highwater_graph::{
@@ -132,6 +134,15 @@ fn output_gradient(question: &Question, shape: &Shape) -> Array {
     )
 }
 
+/// An array of numbers as a dtype holds them.
+fn rounded(dtype: DType, mut array: Array) -> Array {
+    array.dtype = dtype;
+    for x in &mut array.data {
+        *x = round(dtype, *x);
+    }
+    array
+}
+
 fn ask(trial: &Trial<'_>, question: &Question) -> Result<Answer, OpError> {
     let mut graph = Graph::default();
     let mut values = Values::default();
@@ -155,13 +166,19 @@ fn ask(trial: &Trial<'_>, question: &Question) -> Result<Answer, OpError> {
     };
     let Spec { dtype, layout } = &outputs[question.output].spec;
     let shape = layout.shape().clone();
-    let grad = if question.ones && *dtype == DType::F32 {
-        let op = Full { value: 1.0, shape };
+    let grad = if question.ones {
+        let (value, dtype) = (1.0, *dtype);
+        let op = Full {
+            value,
+            dtype,
+            shape,
+        };
         graph
             .add(Arc::new(op), &[], &site(Phase::Backward))?
             .remove(0)
     } else {
-        give(&mut graph, *dtype, &output_gradient(question, &shape))
+        let gradient = output_gradient(question, &shape);
+        give(&mut graph, *dtype, &rounded(*dtype, gradient))
     };
     let mut grads = vec![None; outputs.len()];
     grads[question.output] = Some(grad);
@@ -171,6 +188,7 @@ fn ask(trial: &Trial<'_>, question: &Question) -> Result<Answer, OpError> {
             let pair = (needs && question.existing).then(|| {
                 let random = |_| f64::from(numbers.normal() as f32);
                 let array = Array::from_fn(spec.shape().clone(), random);
+                let array = rounded(spec.dtype, array);
                 (give(&mut graph, spec.dtype, &array), array)
             });
             pair.unzip()
@@ -220,7 +238,13 @@ fn check_answer(
             )));
         }
         let (got, mut want) = (fast.get(operand), plain.get(operand));
-        let tolerance = NODES * trial.sample.tolerance.max(1e-6);
+        let dtype = trial.specs[i].dtype;
+        let tolerance = match dtype {
+            DType::F64 => trial.sample.tolerance,
+            dtype if is_narrow(dtype) => trial.sample.tolerance + half_ulp(dtype),
+            _ => trial.sample.tolerance.max(1e-6),
+        };
+        let tolerance = NODES * tolerance;
         compare(&got, &want, tolerance).map_err(|detail| {
             (
                 Law::BackwardKernels,

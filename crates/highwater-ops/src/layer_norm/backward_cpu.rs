@@ -9,9 +9,11 @@
 use super::cpu::affine;
 use super::{BACKWARD, LayerNormBackward, rows_and_width};
 use crate::blocks::{BLOCK, Reader, Source};
+use crate::float::{Float, as_f32_mut};
 use crate::simd::{multiversion, sum_lanes};
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, Pool, View, op_as, pointwise};
 use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
 
 /// Rows that one task works on at least.
 const ROWS_MIN: usize = 32;
@@ -24,9 +26,9 @@ fn rows_per_block(rows: usize) -> usize {
 
 /// May overwrite the gradient. Keeps in scratch memory a row for the weight, two buffers per thread
 /// and two sums per block.
-pub(super) struct BackwardKernel;
+pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for BackwardKernel {
+impl<T: Float> Kernel for BackwardKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         let (rows, width) = rows_and_width(inputs[1].shape());
         let blocks = rows.div_ceil(rows_per_block(rows));
@@ -41,23 +43,23 @@ impl Kernel for BackwardKernel {
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        backward(*op_as(op)?, args)
+        backward::<T>(*op_as(op)?, args)
     }
 }
 
 /// What all rows share.
-struct Shared<'a> {
+struct Shared<'a, T> {
     /// The output's gradient: where it is, if there is no gradient of the input to overwrite.
-    g: Source<'a>,
-    x: Reader<'a, f32>,
+    g: Source<'a, T>,
+    x: Reader<'a, T>,
     mean: Reader<'a, f32>,
     rstd: Reader<'a, f32>,
     weight: &'a [f32],
     /// The gradient of the input, if wanted.
-    dx: Option<Disjoint<'a, f32>>,
+    dx: Option<Disjoint<'a, T>>,
 }
 
-fn backward(op: LayerNormBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
+fn backward<T: Float>(op: LayerNormBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
     let wrong = KernelError::WrongOp { op: BACKWARD };
     let [g, x, mean, rstd, ..] = &*args.inputs else {
         return Err(wrong);
@@ -66,13 +68,13 @@ fn backward(op: LayerNormBackward, args: &mut Args<'_>) -> Result<(), KernelErro
     let (dx, params) = args.outputs.split_at_mut(usize::from(op.wanted[0]));
     let mut dx = dx.first_mut();
     let g = match &dx {
-        Some(dx) => Source::new(g, dx)?,
+        Some(dx) => Source::<T>::new(g, dx)?,
         None => Source::Other(Reader::new(g)?),
     };
     let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
     let (weight, scratch) = scratch.split_at_mut(width);
-    match affine(args.inputs, 4)? {
-        Some(reader) => reader.copy(0, weight),
+    match affine::<T>(args.inputs, 4)? {
+        Some(reader) => reader.widen(0, weight),
         None => weight.fill(1.0),
     }
     let (buffers, sums) = scratch.split_at_mut(2 * width * args.pool.threads());
@@ -90,14 +92,14 @@ fn backward(op: LayerNormBackward, args: &mut Args<'_>) -> Result<(), KernelErro
     run_blocks(args.pool, &shared, rows, buffers, sums);
     let offsets = (0..2).filter(|&which| op.wanted[1 + which]);
     for (param, which) in params.iter_mut().zip(offsets) {
-        add_blocks(args.pool, param, sums, which)?;
+        add_blocks::<T>(args.pool, param, sums, which)?;
     }
     Ok(())
 }
 
 fn run_blocks(
     pool: &Pool,
-    shared: &Shared<'_>,
+    shared: &Shared<'_, impl Float>,
     rows: usize,
     buffers: &mut [f32],
     sums: &mut [f32],
@@ -121,38 +123,52 @@ fn run_blocks(
     });
 }
 
-fn run_row(shared: &Shared<'_>, row: usize, buffers: &mut [f32], sums: &mut [f32]) {
+fn run_row<T: Float>(shared: &Shared<'_, T>, row: usize, buffers: &mut [f32], sums: &mut [f32]) {
     let width = shared.weight.len();
     let (g_buffer, x_buffer) = buffers.split_at_mut(width);
     let (dweight, dbias) = sums.split_at_mut(width);
     let x = shared.x.read(row * width, x_buffer);
     let [mut mean, mut rstd] = [[0.0]; 2];
-    shared.mean.copy(row, &mut mean);
-    shared.rstd.copy(row, &mut rstd);
-    // SAFETY: every row is visited once.
-    let dx = shared
-        .dx
-        .as_ref()
-        .map(|dx| unsafe { dx.part(row * width, width) });
-    let wanted = dx.is_some();
-    let g = dx.unwrap_or(g_buffer);
-    shared.g.copy_over(row * width, g);
+    shared.mean.widen(row, &mut mean);
+    shared.rstd.widen(row, &mut rstd);
     let statistics = [mean[0], rstd[0]];
-    accumulate(g, x, statistics, dweight, dbias);
-    if wanted {
-        let moments = moments(g, x, shared.weight, statistics);
-        finish(g, x, shared.weight, statistics, moments);
+    let mut work = |g: &mut [f32], wanted: bool| {
+        accumulate(g, x, statistics, dweight, dbias);
+        if wanted {
+            let moments = moments(g, x, shared.weight, statistics);
+            finish(g, x, shared.weight, statistics, moments);
+        }
+    };
+    let at = row * width;
+    // SAFETY: every row is visited once.
+    let dx = (shared.dx.as_ref()).map(|dx| unsafe { dx.part(at, width) });
+    match dx {
+        None => {
+            shared.g.load(at, &[], g_buffer);
+            work(g_buffer, false);
+        }
+        Some(dx) => match as_f32_mut(dx) {
+            Some(g) => {
+                shared.g.widen_over(at, g);
+                work(g, true);
+            }
+            None => {
+                shared.g.load(at, dx, g_buffer);
+                work(g_buffer, true);
+                T::round(g_buffer, dx);
+            }
+        },
     }
 }
 
 /// Adds the sums of all blocks for the weight (0) or the bias (1).
-fn add_blocks(
+fn add_blocks<T: Float>(
     pool: &Pool,
     param: &mut View<'_>,
     sums: &[f32],
     which: usize,
 ) -> Result<(), KernelError> {
-    let param = param.slice_mut::<f32>()?;
+    let param = param.slice_mut::<T>()?;
     let width = param.len();
     pool.for_each_chunk(param, BLOCK, |chunk, param| {
         let mut total = [0.0; BLOCK];
@@ -163,7 +179,7 @@ fn add_blocks(
             }
         }
         for (param, total) in param.iter_mut().zip(total) {
-            *param = total as f32;
+            *param = T::nearest(total as f32);
         }
     });
     Ok(())

@@ -2,35 +2,42 @@
 
 #![expect(unsafe_code, reason = "tasks write statistics of their own rows")]
 
-use super::LayerNorm;
-use crate::blocks::{BLOCK, Reader, map_rows};
+use super::{LayerNorm, rows_and_width};
+use crate::blocks::{BLOCK, Reader, map_rows, row_bytes};
+use crate::float::Float;
 use crate::simd::{multiversion, sum_lanes};
 use crate::sum::sum_block;
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as, pointwise};
 use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
 
 /// May overwrite its input.
-pub(super) struct LayerNormKernel;
+pub(super) struct LayerNormKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for LayerNormKernel {
+impl<T: Float> Kernel for LayerNormKernel<T> {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        row_bytes::<T>(rows_and_width(inputs[0].shape()).1, threads)
+    }
+
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         pointwise::in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        layer_norm(op_as(op)?, args)
+        layer_norm::<T>(op_as(op)?, args)
     }
 }
 
-fn layer_norm(op: &LayerNorm, args: &mut Args<'_>) -> Result<(), KernelError> {
+fn layer_norm<T: Float>(op: &LayerNorm, args: &mut Args<'_>) -> Result<(), KernelError> {
     let [y, mean, rstd] = args.outputs else {
         return Err(KernelError::WrongOp { op: super::NAME });
     };
-    let weight = affine(args.inputs, 1)?;
-    let bias = affine(args.inputs, 2)?;
+    let weight = affine::<T>(args.inputs, 1)?;
+    let bias = affine::<T>(args.inputs, 2)?;
     let mean = Disjoint::new(mean.slice_mut::<f32>()?);
     let rstd = Disjoint::new(rstd.slice_mut::<f32>()?);
-    map_rows(args.pool, &args.inputs[0], y, |_, row, data| {
+    let staging = bytemuck::cast_slice_mut(args.scratch);
+    map_rows::<T>(args.pool, &args.inputs[0], y, staging, |_, row, data| {
         let (high, low) = split_mean(data);
         let variance = squares(data, high, low) / data.len() as f32;
         let scale = (1.0 / (f64::from(variance) + op.eps).sqrt()) as f32;
@@ -49,10 +56,10 @@ fn layer_norm(op: &LayerNorm, args: &mut Args<'_>) -> Result<(), KernelError> {
 }
 
 /// The `i`-th input, if there is one.
-pub(super) fn affine<'a>(
+pub(super) fn affine<'a, T: Float>(
     inputs: &'a [View<'_>],
     i: usize,
-) -> Result<Option<Reader<'a, f32>>, KernelError> {
+) -> Result<Option<Reader<'a, T>>, KernelError> {
     inputs.get(i).map(Reader::new).transpose()
 }
 
@@ -61,7 +68,7 @@ static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
 
 /// The elements from the `start`-th, as many as `buffer` holds; those of `otherwise` if there are none.
 fn part<'a>(
-    reader: Option<&'a Reader<'_, f32>>,
+    reader: Option<&'a Reader<'_, impl Float>>,
     otherwise: &'static [f32; BLOCK],
     start: usize,
     buffer: &'a mut [f32],

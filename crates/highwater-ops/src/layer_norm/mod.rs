@@ -5,12 +5,14 @@ mod cpu;
 mod reference;
 mod samples;
 
+use crate::Entry;
+use crate::float::{Precise, rows_of_floats, sums_in};
+use crate::matmul::one_float_dtype;
 use crate::pointwise::held_bytes;
-use crate::{Entry, Row};
-use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};
-use smallvec::SmallVec;
+use highwater_graph::{Backward, Cost, Op, OpError, Shape, Spec};
+use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
-use std::sync::Arc;
+use std::marker::PhantomData;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[LAYER_NORM, LAYER_NORM_BACKWARD];
@@ -19,8 +21,9 @@ pub(crate) const ENTRIES: &[Entry] = &[LAYER_NORM, LAYER_NORM_BACKWARD];
 /// and `var` is the biased variance.
 ///
 /// As `torch.native_layer_norm` (Ba, Kiros and Hinton, 2016). Inputs: `x [.., C]`; if `affine`, then
-/// `weight [C]`, and then, unless it is left out, `bias [C]`; all `F32` of any layout. Outputs: `y`,
-/// and `mean` and `rstd`, which have `x`'s shape without its last dimension. Mean and variance of a
+/// `weight [C]`, and then, unless it is left out, `bias [C]`; all of one float dtype and any layout.
+/// Outputs: `y`, and `mean` and `rstd`, which have `x`'s shape without its last dimension and are at
+/// least `F32`. Mean and variance of a
 /// row are sums in `f64`, one after the other. One pass over memory; in place. Backward reads `x`,
 /// `mean`, `rstd` and `weight`, and makes all three gradients in one pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,19 +92,19 @@ impl Op for LayerNorm {
         let bias = self.affine && inputs.len() == 3;
         let arity = 1 + usize::from(self.affine) + usize::from(bias);
         OpError::check_arity(NAME, inputs, arity)?;
-        for input in inputs {
-            OpError::check_dtype(NAME, input, DType::F32)?;
-        }
+        let all: SmallVec<[&Spec; 3]> = inputs.iter().collect();
+        let dtype = one_float_dtype(NAME, &all)?;
         let (lead, width) = split(NAME, &inputs[0])?;
         for affine in &inputs[1..] {
             check_shape(NAME, affine, &[width])?;
         }
         let shape = inputs[0].shape().clone();
-        let outputs = [shape, lead.clone(), lead];
-        Ok(outputs
-            .map(|shape| Spec::contiguous(DType::F32, shape))
-            .into_iter()
-            .collect())
+        let statistics = Spec::contiguous(sums_in(dtype), lead);
+        Ok(smallvec![
+            Spec::contiguous(dtype, shape),
+            statistics.clone(),
+            statistics
+        ])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -148,8 +151,11 @@ impl Op for LayerNormBackward {
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         OpError::check_arity(BACKWARD, inputs, 4 + usize::from(self.affine))?;
-        for input in inputs {
-            OpError::check_dtype(BACKWARD, input, DType::F32)?;
+        let mut all: SmallVec<[&Spec; 5]> = inputs.iter().collect();
+        let statistics: SmallVec<[&Spec; 2]> = all.drain(2..4).collect();
+        let dtype = one_float_dtype(BACKWARD, &all)?;
+        for input in statistics {
+            OpError::check_dtype(BACKWARD, input, sums_in(dtype))?;
         }
         let (lead, width) = split(BACKWARD, &inputs[1])?;
         let shape = inputs[1].shape();
@@ -163,7 +169,7 @@ impl Op for LayerNormBackward {
         let outputs = [shape, &of_width, &of_width].into_iter().zip(self.wanted);
         Ok(outputs
             .filter(|&(_, wanted)| wanted)
-            .map(|(shape, _)| Spec::contiguous(DType::F32, shape.clone()))
+            .map(|(shape, _)| Spec::contiguous(dtype, shape.clone()))
             .collect())
     }
 
@@ -185,7 +191,10 @@ fn rows_and_width(shape: &Shape) -> (usize, usize) {
 
 const LAYER_NORM: Entry = Entry {
     name: NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::LayerNormKernel))],
+    rows: rows_of_floats! {
+        T: [T] -> [T, Sums];
+        cpu::LayerNormKernel::<T>(PhantomData); Precise::new(reference::reference)
+    },
     reference: reference::reference,
     samples: samples::samples,
     rejects: samples::rejects,
@@ -193,7 +202,10 @@ const LAYER_NORM: Entry = Entry {
 
 const LAYER_NORM_BACKWARD: Entry = Entry {
     name: BACKWARD,
-    rows: &[Row::f32(|| Arc::new(backward_cpu::BackwardKernel))],
+    rows: rows_of_floats! {
+        T: [T, T, Sums, Sums, T] -> [T];
+        backward_cpu::BackwardKernel::<T>(PhantomData); Precise::new(reference::backward)
+    },
     reference: reference::backward,
     samples: samples::backward_samples,
     rejects: samples::backward_rejects,

@@ -1,8 +1,10 @@
-use crate::gemm::{MatMut, Plus, gemm};
+use crate::float::Float;
+use crate::gemm::{MatMut, Plus, gemm, staging_len};
 use crate::matmul::Stack;
-use crate::strided::gather;
-use crate::{Args, KernelError};
-use highwater_graph::Op;
+use crate::strided::{gather, widen};
+use crate::{Args, Kernel, KernelError};
+use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
 
 /// Rows of the output that one task fills with the bias.
 const BIAS_ROWS: usize = 64;
@@ -11,19 +13,36 @@ const COLUMNS: usize = 128;
 /// Rows that are summed before their sum is added to the others'.
 const SUM_ROWS: usize = 64;
 
-pub(super) fn linear(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+/// Keeps sums in scratch memory, where the output is narrower than they are.
+pub(super) struct LinearKernel<T>(pub(super) PhantomData<fn() -> T>);
+
+impl<T: Float> Kernel for LinearKernel<T> {
+    fn scratch_bytes(&self, _: &dyn Op, _: &[Spec], outputs: &[Spec], _threads: usize) -> u64 {
+        let shape = outputs[0].shape();
+        let outs = shape.last().copied().unwrap_or(1);
+        let rows = shape.numel() / outs.max(1);
+        (staging_len::<T>(rows, outs) * size_of::<f32>()) as u64
+    }
+
+    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        linear::<T>(args)
+    }
+}
+
+fn linear<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
     let w = &args.inputs[1];
     let [outs, width] = *w.dims() else {
         return Ok(());
     };
-    let w = Stack::new(w, w.layout().clone())?.get(0).t();
-    let out = args.outputs[0].slice_mut::<f32>()?;
+    let w = Stack::<T>::new(w, w.layout().clone())?.get(0).t();
+    let out = args.outputs[0].slice_mut::<T>()?;
+    let staging: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
     if out.is_empty() {
         return Ok(());
     }
     let bias = args.inputs.get(2);
     let bias = bias
-        .map(|b| Ok((b.storage::<f32>()?, b.layout())))
+        .map(|b| Ok((b.storage::<T>()?, b.layout())))
         .transpose()?;
     let plus = match bias {
         None => Plus::Nothing,
@@ -43,37 +62,47 @@ pub(super) fn linear(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelErro
     let rows = x.numel() / width.max(1);
     let rows = if width == 0 { out.len() / outs } else { rows };
     if let Some(flat) = x.layout().reshape(&[rows, width].into()) {
-        let x = Stack::new(x, flat)?.get(0);
-        gemm(args.pool, MatMut::dense(out, rows, outs), x, w, plus);
+        let x = Stack::<T>::new(x, flat)?.get(0);
+        gemm(
+            args.pool,
+            MatMut::dense(out, rows, outs),
+            x,
+            w,
+            plus,
+            staging,
+        );
         return Ok(());
     }
-    let stack = Stack::new(x, x.layout().clone())?;
+    let stack = Stack::<T>::new(x, x.layout().clone())?;
     let rows = x.dims()[x.dims().len() - 2];
     for (i, out) in out.chunks_mut(rows * outs).enumerate() {
         let out = MatMut::dense(out, rows, outs);
-        gemm(args.pool, out, stack.get(i), w, plus);
+        gemm(args.pool, out, stack.get(i), w, plus, staging);
     }
     Ok(())
 }
 
-pub(super) fn bias_backward(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn bias_backward<T: Float>(
+    _op: &dyn Op,
+    args: &mut Args<'_>,
+) -> Result<(), KernelError> {
     let grad = &args.inputs[0];
-    let (layout, grad) = (grad.layout(), grad.storage::<f32>()?);
-    let out = args.outputs[0].slice_mut::<f32>()?;
+    let (layout, grad) = (grad.layout(), grad.storage::<T>()?);
+    let out = args.outputs[0].slice_mut::<T>()?;
     let width = out.len();
     let count = layout.numel() / width.max(1);
     args.pool.for_each_chunk(out, COLUMNS, |i, out| {
-        let (mut block, mut row) = ([0.0_f32; COLUMNS], [0.0_f32; COLUMNS]);
+        let [mut block, mut row, mut total] = [[0.0_f32; COLUMNS]; 3];
         let len = out.len();
-        out.fill(0.0);
         for first in (0..count).step_by(SUM_ROWS) {
             block.fill(0.0);
             for r in first..count.min(first + SUM_ROWS) {
-                gather(grad, layout, r * width + i * COLUMNS, &mut row[..len]);
+                widen(grad, layout, r * width + i * COLUMNS, &mut row[..len]);
                 block.iter_mut().zip(&row).for_each(|(sum, x)| *sum += x);
             }
-            out.iter_mut().zip(&block).for_each(|(sum, x)| *sum += x);
+            total.iter_mut().zip(&block).for_each(|(sum, x)| *sum += x);
         }
+        T::round(&total[..len], out);
     });
     Ok(())
 }

@@ -3,11 +3,13 @@
 mod cpu;
 mod reference;
 
+use crate::float::{Precise, rows_of_floats};
 use crate::matmul::{dense, one_float_dtype, product_like, transposed};
-use crate::{Entry, Fill, Reject, Row, Sample};
+use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -32,7 +34,9 @@ pub struct BiasBackward;
 
 const ENTRY: Entry = Entry {
     name: "linear",
-    rows: &[Row::f32(|| Arc::new(cpu::linear))],
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::LinearKernel::<T>(PhantomData); Precise::new(reference::linear)
+    },
     reference: reference::linear,
     samples,
     rejects,
@@ -40,7 +44,9 @@ const ENTRY: Entry = Entry {
 
 const BIAS_BACKWARD: Entry = Entry {
     name: "bias_backward",
-    rows: &[Row::f32(|| Arc::new(cpu::bias_backward))],
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::bias_backward::<T>; Precise::new(reference::bias_backward)
+    },
     reference: reference::bias_backward,
     samples: bias_samples,
     rejects: bias_rejects,

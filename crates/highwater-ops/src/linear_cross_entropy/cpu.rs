@@ -5,18 +5,20 @@
 
 use super::{LinearCrossEntropy, as_rows};
 use crate::cross_entropy::{loss_of_row, softmax_minus_label};
-use crate::gemm::{Mat, MatMut, Plus, gemm};
+use crate::float::Float;
+use crate::gemm::{Mat, MatMut, Plus, gemm, staging_len};
 use crate::indices::Indices;
 use crate::matmul::Stack;
 use crate::strided::gather;
 use crate::{Args, Disjoint, Kernel, KernelError, Pool, Reduction, View, op_as};
 use highwater_graph::{Cost, Layout, Op, Spec};
+use std::marker::PhantomData;
 
 /// What all chunks share.
-struct Loss<'a> {
+struct Loss<'a, T> {
     op: &'a LinearCrossEntropy,
     pool: &'a Pool,
-    w: Mat<'a>,
+    w: Mat<'a, T>,
     labels: Indices<'a>,
     classes: usize,
     /// One over the number of rows that count.
@@ -25,12 +27,12 @@ struct Loss<'a> {
     wants_gradient: bool,
 }
 
-impl Loss<'_> {
+impl<T: Float> Loss<'_, T> {
     /// Fills `logits` with those of `x`, the rows from `first` on, or with the gradients of their
     /// losses if gradients are wanted; and `losses`.
-    fn chunk(&self, first: usize, x: Mat<'_>, logits: &mut [f32], losses: &mut [f64]) {
+    fn chunk(&self, first: usize, x: Mat<'_, T>, logits: &mut [f32], losses: &mut [f64]) {
         let out = MatMut::dense(logits, losses.len(), self.classes);
-        gemm(self.pool, out, x, self.w.t(), Plus::Nothing);
+        gemm(self.pool, out, x, self.w.t(), Plus::Nothing, &mut []);
         let losses = Disjoint::new(losses);
         self.pool
             .for_each_chunk(logits, self.classes, |row, logits| {
@@ -61,12 +63,12 @@ impl Loss<'_> {
 }
 
 /// The gradients that a run fills: in `x` by rows, in `w` with its strides.
-struct Gradients<'a> {
-    x: Option<&'a mut [f32]>,
-    w: Option<(&'a mut [f32], [usize; 2])>,
+struct Gradients<'a, T> {
+    x: Option<&'a mut [T]>,
+    w: Option<(&'a mut [T], [usize; 2])>,
 }
 
-impl<'a> Gradients<'a> {
+impl<'a, T: Float> Gradients<'a, T> {
     fn of(op: &LinearCrossEntropy, outputs: &'a mut [View<'_>]) -> Result<Self, KernelError> {
         let (of_x, of_w) = outputs.split_at_mut(usize::from(op.grad_x));
         let of_x = of_x.first_mut().filter(|dx| !dx.is_left_out());
@@ -75,24 +77,25 @@ impl<'a> Gradients<'a> {
             Some(dw) => {
                 let strides = dw.layout().strides();
                 let strides = [strides[0], strides[1]];
-                Some((dw.storage_mut::<f32>()?, strides))
+                Some((dw.storage_mut::<T>()?, strides))
             }
             None => None,
         };
-        let x = of_x.map(View::slice_mut::<f32>).transpose()?;
+        let x = of_x.map(View::slice_mut::<T>).transpose()?;
         Ok(Self { x, w })
     }
 }
 
 /// Keeps losses and a chunk of logits in scratch memory; may leave gradients out.
-pub(super) struct LossKernel;
+pub(super) struct LossKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for LossKernel {
+impl<T: Float> Kernel for LossKernel<T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
-        let elements = op.downcast().map_or([0; 3], |op: &LinearCrossEntropy| {
-            op.scratch(&inputs[0].layout, &inputs[1].layout)
+        let (x, w) = (&inputs[0].layout, &inputs[1].layout);
+        let elements = op.downcast().map_or(0, |op: &LinearCrossEntropy| {
+            op.scratch(x, w).iter().sum::<usize>() + staging::<T>(op, w)
         });
-        (elements.iter().sum::<usize>() * size_of::<f32>()) as u64
+        (elements * size_of::<f32>()) as u64
     }
 
     fn optional(
@@ -111,11 +114,25 @@ impl Kernel for LossKernel {
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        loss(op_as(op)?, args)
+        loss::<T>(op_as(op)?, args)
     }
 }
 
-fn loss(op: &LinearCrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError> {
+/// What the plain reference trusts: that labels are classes, or ignored.
+pub(super) fn check_labels(op: &dyn Op, inputs: &[View<'_>]) -> Result<(), KernelError> {
+    let op: &LinearCrossEntropy = op_as(op)?;
+    let labels = Indices::of(&inputs[2])?;
+    labels.check(inputs[1].dims()[0], Some(op.ignore_index))?;
+    Ok(())
+}
+
+/// Elements of staging for the products that make gradients narrower than `f32`.
+fn staging<T: Float>(op: &LinearCrossEntropy, w: &Layout) -> usize {
+    let (classes, width) = (w.shape()[0], w.shape()[1]);
+    staging_len::<T>(op.chunk_rows, width).max(staging_len::<T>(classes, width))
+}
+
+fn loss<T: Float>(op: &LinearCrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError> {
     let Args {
         inputs,
         outputs,
@@ -132,23 +149,26 @@ fn loss(op: &LinearCrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError>
     let lens = op.scratch(x.layout(), w.layout());
     let scratch = bytemuck::cast_slice_mut::<u8, f32>(scratch);
     let (losses, scratch) = scratch.split_at_mut(lens[0]);
-    let (logits, copied) = scratch.split_at_mut(lens[1]);
+    let (logits, scratch) = scratch.split_at_mut(lens[1]);
+    let (copied, staging) = scratch.split_at_mut(lens[2]);
+    // As many elements fit: none is wider than `f32`.
+    let copied = bytemuck::cast_slice_mut::<f32, T>(copied);
     let losses = bytemuck::cast_slice_mut::<f32, f64>(losses);
 
     let [of_loss, of_gradients @ ..] = &mut **outputs else {
         return Ok(());
     };
-    let mut gradients = Gradients::of(op, of_gradients)?;
+    let mut gradients = Gradients::<T>::of(op, of_gradients)?;
     if let Some((dw, _)) = gradients.w.as_mut().filter(|_| rows == 0) {
-        dw[..classes * width].fill(0.0);
+        dw[..classes * width].fill(T::zeroed());
     }
 
     let (storage, w) = (
-        x.storage::<f32>()?,
-        Stack::new(w, w.layout().clone())?.get(0),
+        x.storage::<T>()?,
+        Stack::<T>::new(w, w.layout().clone())?.get(0),
     );
     let flat = as_rows(x.layout())
-        .map(|flat| Stack::new(x, flat))
+        .map(|flat| Stack::<T>::new(x, flat))
         .transpose()?;
     let factor = Reduction::Mean.factor(count);
     let loss = Loss {
@@ -171,17 +191,19 @@ fn loss(op: &LinearCrossEntropy, args: &mut Args<'_>) -> Result<(), KernelError>
         };
         let logits = &mut logits[..len * classes];
         loss.chunk(first, x, logits, &mut losses[first..first + len]);
-        let logits = Mat::dense(logits, len, classes);
+        let logits = Mat::<f32>::dense(logits, len, classes);
         if let Some(dx) = &mut gradients.x {
             let dx = &mut dx[first * width..(first + len) * width];
             let dx = MatMut::dense(dx, len, width);
-            gemm(pool, dx, logits, w, Plus::Nothing);
+            gemm(pool, dx, logits, w, Plus::Nothing, staging);
         }
         if let Some((dw, strides)) = &mut gradients.w {
             let dw = MatMut::new(dw, [classes, width], *strides);
-            gemm(pool, dw, logits.t(), x, Plus::output_if(first > 0));
+            let plus = Plus::output_if(first > 0);
+            gemm(pool, dw, logits.t(), x, plus, staging);
         }
     }
-    of_loss.slice_mut::<f32>()?[0] = Reduction::Mean.reduce(losses, count) as f32;
+    let loss = Reduction::Mean.reduce(losses, count) as f32;
+    of_loss.slice_mut::<T>()?[0] = T::nearest(loss);
     Ok(())
 }

@@ -6,12 +6,14 @@ mod reference;
 mod tests;
 
 use crate::cross_entropy::check_labels;
+use crate::float::{Precise, rows_of_floats};
 use crate::matmul::{dense, is_column_major, one_float_dtype};
-use crate::{DTypes, Entry, Fill, Reject, Row, Sample, Scale};
-use highwater_graph::DType::{F32, I64, U32};
+use crate::{Entry, Fill, Reject, Sample, Scale};
+use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -28,8 +30,8 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// `ignore_index` count nothing; if none counts the loss is NaN and the gradients are zero.
 ///
 /// `2 N V C` operations, three times that with both gradients. Scratch: `chunk_rows` rows of
-/// logits. The gradient in `w` adds up chunks in ascending order, so its bits depend on
-/// `chunk_rows`.
+/// logits, in `f32`. The gradient in `w` adds up chunks in ascending order, so its bits depend on
+/// `chunk_rows`; in `BF16` and `F16` it is rounded after each chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinearCrossEntropy {
     /// Rows of logits that exist at a time; see [`default_chunk_rows`].
@@ -57,14 +59,11 @@ pub fn default_chunk_rows(n: usize, v: usize) -> usize {
 
 const ENTRY: Entry = Entry {
     name: "linear_cross_entropy",
-    rows: &[
-        Row::cpu(DTypes::new(&[F32, F32, I64], &[F32]), || {
-            Arc::new(cpu::LossKernel)
-        }),
-        Row::cpu(DTypes::new(&[F32, F32, U32], &[F32]), || {
-            Arc::new(cpu::LossKernel)
-        }),
-    ],
+    rows: rows_of_floats! {
+        T: [T, T, I64] -> [T], [T, T, U32] -> [T];
+        cpu::LossKernel::<T>(PhantomData);
+        Precise::checked(reference::reference, cpu::check_labels)
+    },
     reference: reference::reference,
     samples,
     rejects,

@@ -1,19 +1,23 @@
+#![expect(unsafe_code, reason = "tasks write matrices of one output")]
+
 use super::{Extents, batch_of};
-use crate::gemm::{Mat, MatMut, Plus, gemm, gemm_serial};
+use crate::float::Float;
+use crate::gemm::{Mat, MatMut, Plus, gemm, gemm_serial, gemm_sum, staging_len};
 use crate::indices::position;
-use crate::{Args, KernelError, View};
-use highwater_graph::{Layout, Op, Shape};
+use crate::{Args, Disjoint, Kernel, KernelError, View};
+use highwater_graph::{Layout, Op, Shape, Spec};
+use std::marker::PhantomData;
 
 /// Below this many multiplications each, products of a stack run side by side on one thread each.
 const SIDE_BY_SIDE: usize = 1 << 23;
 
 /// A stack of matrices to read.
-pub(crate) struct Stack<'a> {
-    data: &'a [f32],
+pub(crate) struct Stack<'a, T> {
+    data: &'a [T],
     layout: Layout,
 }
 
-impl<'a> Stack<'a> {
+impl<'a, T: Float> Stack<'a, T> {
     /// The matrices of a view, seen through a layout of its storage.
     pub(crate) fn new(view: &'a View<'_>, layout: Layout) -> Result<Self, KernelError> {
         let data = view.storage()?;
@@ -21,7 +25,7 @@ impl<'a> Stack<'a> {
     }
 
     /// The matrix at an index of the leading dimensions.
-    pub(crate) fn get(&self, index: usize) -> Mat<'a> {
+    pub(crate) fn get(&self, index: usize) -> Mat<'a, T> {
         let (dims, strides) = (self.layout.shape().dims(), self.layout.strides());
         let lead = dims.len() - 2;
         let [rows, cols] = [dims[lead], dims[lead + 1]];
@@ -36,7 +40,7 @@ impl<'a> Stack<'a> {
 }
 
 /// The matrices of a view, its leading dimensions broadcast to `batch`.
-fn stack<'a>(view: &'a View<'_>, batch: &Shape) -> Result<Stack<'a>, KernelError> {
+fn stack<'a, T: Float>(view: &'a View<'_>, batch: &Shape) -> Result<Stack<'a, T>, KernelError> {
     let dims = view.dims();
     let full: Shape = batch
         .iter()
@@ -53,83 +57,130 @@ fn matrix_strides(layout: &Layout) -> [usize; 2] {
     [strides[strides.len() - 2], strides[strides.len() - 1]]
 }
 
-fn extents(inputs: &[View<'_>]) -> Extents {
-    let (a, b) = (inputs[0].dims(), inputs[1].dims());
-    let batch = batch_of(inputs[0].layout().shape());
-    let batch = batch.broadcast(&batch_of(inputs[1].layout().shape()));
-    Extents {
-        batch: batch.unwrap_or_default(),
-        m: a[a.len() - 2],
-        n: b[b.len() - 1],
-        k: a[a.len() - 1],
+/// Keeps sums in scratch memory, where the output is narrower than they are.
+pub(super) struct MatMulKernel<T>(pub(super) PhantomData<fn() -> T>);
+
+impl<T: Float> Kernel for MatMulKernel<T> {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let (a, b) = (&inputs[0].layout, &inputs[1].layout);
+        let extents = Extents::of(a.shape(), b.shape());
+        let Extents { batch, m, n, .. } = &extents;
+        let products = match as_rows(a, b, batch) {
+            Some(_) => staging_len::<T>(batch.numel() * m, *n),
+            None => 0,
+        };
+        let side_by_side = if extents.are_side_by_side() {
+            threads
+        } else {
+            1
+        };
+        let staging = products.max(side_by_side * staging_len::<T>(*m, *n));
+        (staging * size_of::<f32>()) as u64
+    }
+
+    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        matmul::<T>(args)
     }
 }
 
-pub(super) fn matmul(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let Extents { batch, m, n, k } = extents(args.inputs);
+impl Extents {
+    fn of(a: &Shape, b: &Shape) -> Self {
+        let batch = batch_of(a).broadcast(&batch_of(b));
+        Self {
+            batch: batch.unwrap_or_default(),
+            m: a[a.rank() - 2],
+            n: b[b.rank() - 1],
+            k: a[a.rank() - 1],
+        }
+    }
+
+    /// Whether products of the stack run side by side.
+    fn are_side_by_side(&self) -> bool {
+        self.m * self.n * self.k < SIDE_BY_SIDE && self.batch.numel() > 1
+    }
+}
+
+fn matmul<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
     let (a, b) = (&args.inputs[0], &args.inputs[1]);
+    let extents = Extents::of(a.layout().shape(), b.layout().shape());
+    let Extents { batch, m, n, .. } = &extents;
+    let (m, n) = (*m, *n);
     let strides = matrix_strides(args.outputs[0].layout());
-    let out = args.outputs[0].storage_mut::<f32>()?;
-    let out = &mut out[..batch.numel() * m * n];
+    let out = args.outputs[0].storage_mut::<T>()?;
     let batches = batch.numel();
-    if let Some(flat) = as_rows(a, b, &batch).filter(|_| strides == [n, 1]) {
-        let a = Stack::new(a, flat)?.get(0);
-        let b = stack(b, &Shape::scalar())?.get(0);
-        gemm(
-            args.pool,
-            MatMut::dense(out, batches * m, n),
-            a,
-            b,
-            Plus::Nothing,
-        );
+    let out = &mut out[..batches * m * n];
+    let staging: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+    if let Some(flat) = as_rows(a.layout(), b.layout(), batch).filter(|_| strides == [n, 1]) {
+        let a = Stack::<T>::new(a, flat)?.get(0);
+        let b = stack::<T>(b, &Shape::scalar())?.get(0);
+        let out = MatMut::dense(out, batches * m, n);
+        gemm(args.pool, out, a, b, Plus::Nothing, staging);
         return Ok(());
     }
-    let (a, b) = (stack(a, &batch)?, stack(b, &batch)?);
-    if m * n * k < SIDE_BY_SIDE && batches > 1 {
-        args.pool.for_each_chunk(out, m * n, |i, out| {
-            gemm_serial(
-                args.pool,
-                MatMut::new(out, [m, n], strides),
-                a.get(i),
-                b.get(i),
-                Plus::Nothing,
-            );
+    let (a, b) = (stack::<T>(a, batch)?, stack::<T>(b, batch)?);
+    if extents.are_side_by_side() {
+        let (out, staging) = (Disjoint::new(out), Disjoint::new(staging));
+        let len = staging_len::<T>(m, n);
+        args.pool.for_each_on_thread(batches, |i, thread| {
+            // SAFETY: each product is computed once, and a thread has its staging to itself.
+            let (out, staging) =
+                unsafe { (out.part(i * m * n, m * n), staging.part(thread * len, len)) };
+            let out = MatMut::new(out, [m, n], strides);
+            gemm_serial(args.pool, out, a.get(i), b.get(i), Plus::Nothing, staging);
         });
     } else {
         for (i, out) in out.chunks_mut((m * n).max(1)).enumerate() {
             let out = MatMut::new(out, [m, n], strides);
-            gemm(args.pool, out, a.get(i), b.get(i), Plus::Nothing);
+            gemm(args.pool, out, a.get(i), b.get(i), Plus::Nothing, staging);
         }
     }
     Ok(())
 }
 
 /// If the second operand is one matrix for the whole stack, the stack as rows of one matrix.
-fn as_rows(a: &View<'_>, b: &View<'_>, batch: &Shape) -> Option<Layout> {
-    let [.., m, k] = *a.dims() else { return None };
-    if b.dims().len() != 2 || batch_of(a.layout().shape()) != *batch {
+fn as_rows(a: &Layout, b: &Layout, batch: &Shape) -> Option<Layout> {
+    let [.., m, k] = *a.shape().dims() else {
+        return None;
+    };
+    if b.shape().rank() != 2 || batch_of(a.shape()) != *batch {
         return None;
     }
-    a.layout().reshape(&[batch.numel() * m, k].into())
+    a.reshape(&[batch.numel() * m, k].into())
 }
 
-pub(super) fn sum_batches(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let Extents { batch, m, n, .. } = extents(args.inputs);
-    let (a, b) = (
-        stack(&args.inputs[0], &batch)?,
-        stack(&args.inputs[1], &batch)?,
-    );
+/// Keeps sums in scratch memory, where the output is narrower than they are.
+pub(super) struct SumBatchesKernel<T>(pub(super) PhantomData<fn() -> T>);
+
+impl<T: Float> Kernel for SumBatchesKernel<T> {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
+        let Extents { m, n, .. } = Extents::of(inputs[0].shape(), inputs[1].shape());
+        (staging_len::<T>(m, n) * size_of::<f32>()) as u64
+    }
+
+    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        sum_batches::<T>(args)
+    }
+}
+
+fn sum_batches<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
+    let (a, b) = (&args.inputs[0], &args.inputs[1]);
+    let Extents { batch, m, n, .. } = Extents::of(a.layout().shape(), b.layout().shape());
+    let (a, b) = (stack::<T>(a, &batch)?, stack::<T>(b, &batch)?);
     let layout = args.outputs[0].layout();
     let strides = matrix_strides(layout);
     let own = batch_of(layout.shape());
     let targets = Layout::contiguous(own.clone()).expand(&batch);
     let targets = targets.unwrap_or_else(|| Layout::contiguous(own));
-    let out = args.outputs[0].storage_mut::<f32>()?;
-    out[..layout.numel()].fill(0.0);
-    for i in 0..batch.numel() {
-        let start = position(batch.dims(), targets.strides(), i) * m * n;
-        let out = MatMut::new(&mut out[start..start + m * n], [m, n], strides);
-        gemm(args.pool, out, a.get(i), b.get(i), Plus::Output);
+    let target = |i: usize| position(batch.dims(), targets.strides(), i);
+    let out = args.outputs[0].storage_mut::<T>()?;
+    let staging: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+    let out = &mut out[..layout.numel()];
+    out.fill(T::zeroed());
+    for (matrix, out) in out.chunks_exact_mut((m * n).max(1)).enumerate() {
+        let own = (0..batch.numel()).filter(|&i| target(i) == matrix);
+        let factors = own.map(|i| (a.get(i), b.get(i)));
+        let out = MatMut::new(out, [m, n], strides);
+        gemm_sum(args.pool, out, factors, staging);
     }
     Ok(())
 }

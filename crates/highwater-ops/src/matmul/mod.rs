@@ -5,10 +5,12 @@ mod reference;
 
 pub(crate) use cpu::Stack;
 
-use crate::{Entry, Fill, Reject, Row, Sample};
+use crate::float::{Precise, rows_of_floats};
+use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -40,7 +42,9 @@ pub struct MatMulSumBatches {
 
 const ENTRY: Entry = Entry {
     name: "matmul",
-    rows: &[Row::f32(|| Arc::new(cpu::matmul))],
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::MatMulKernel::<T>(PhantomData); Precise::new(reference::matmul)
+    },
     reference: reference::matmul,
     samples,
     rejects,
@@ -48,7 +52,9 @@ const ENTRY: Entry = Entry {
 
 const SUM_BATCHES: Entry = Entry {
     name: "matmul_sum_batches",
-    rows: &[Row::f32(|| Arc::new(cpu::sum_batches))],
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::SumBatchesKernel::<T>(PhantomData); Precise::new(reference::sum_batches)
+    },
     reference: reference::sum_batches,
     samples: sum_batches_samples,
     rejects: sum_batches_rejects,

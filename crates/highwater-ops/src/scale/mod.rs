@@ -1,18 +1,18 @@
 //! A tensor times a number.
 
+use crate::float::{Float, Precise, rows_of_floats};
 use crate::matmul::one_float_dtype;
-use crate::strided::gather;
-use crate::{Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, pointwise};
+use crate::{
+    Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Sample, blocks, pointwise,
+};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
-
-/// Elements that one task multiplies.
-const BLOCK: usize = 1 << 14;
 
 /// `y = x * s` for a tensor `x` and a tensor `s` of one element, of one float dtype: how gradients
 /// that were made along with a loss take up the gradient of that loss. The output has the storage
@@ -22,7 +22,9 @@ pub struct Scale;
 
 const ENTRY: Entry = Entry {
     name: "scale",
-    rows: &[Row::f32(|| Arc::new(ScaleKernel))],
+    rows: rows_of_floats! {
+        T: [T] -> [T]; ScaleKernel::<T>(PhantomData); Precise::new(reference)
+    },
     reference,
     samples,
     rejects,
@@ -73,39 +75,23 @@ impl Op for Scale {
 }
 
 /// May overwrite the tensor.
-struct ScaleKernel;
+struct ScaleKernel<T>(PhantomData<fn() -> T>);
 
-impl Kernel for ScaleKernel {
+impl<T: Float> Kernel for ScaleKernel<T> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         pointwise::in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        scale(args)
+        let factor = &args.inputs[1];
+        let factor = factor.storage::<T>()?[factor.layout().offset()].wide();
+        let (x, output) = (&args.inputs[0], &mut args.outputs[0]);
+        blocks::map_floats::<T, 1>(args.pool, [x], output, |_, [x], y| {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = x * factor;
+            }
+        })
     }
-}
-
-fn scale(args: &mut Args<'_>) -> Result<(), KernelError> {
-    let [x, factor] = &*args.inputs else {
-        return Ok(());
-    };
-    let factor = factor.storage::<f32>()?[factor.layout().offset()];
-    let out = &mut args.outputs[0];
-    let in_place = x.is_overwritten();
-    // The same order in both storages: then any order will do.
-    let dense = is_whole(x.layout()).then(|| Layout::contiguous([x.numel()]));
-    let layout = dense.as_ref().unwrap_or(x.layout());
-    let source = if in_place { &[] } else { x.storage::<f32>()? };
-    let out = &mut out.storage_mut::<f32>()?[..x.numel()];
-    args.pool.for_each_chunk(out, BLOCK, |task, out| {
-        if !in_place {
-            gather(source, layout, task * BLOCK, out);
-        }
-        for y in out.iter_mut() {
-            *y *= factor;
-        }
-    });
-    Ok(())
 }
 
 fn reference(_op: &dyn Op, inputs: &[Array]) -> Vec<Array> {

@@ -15,11 +15,13 @@ use super::ScaledDotProductAttentionBackward;
 use super::forward::mask;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
+use crate::float::{Float, is_f32};
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, Kernel, KernelError, Pool, op_as};
 use highwater_graph::{Layout, Op, Shape, Spec};
 use smallvec::SmallVec;
 use std::f32::consts::LOG2_E;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The most blocks of queries that share the packing of keys and values.
@@ -35,6 +37,21 @@ fn scratch(q: &Shape) -> usize {
     4 * rows + 2 * BLOCK * BLOCK + group(q) * (5 * rows + 2 * BLOCK)
 }
 
+/// Elements per thread for sums of gradients of keys and values that several groups of queries add to,
+/// where the outputs are narrower than the sums.
+fn sums<T: Float>(q: &Shape, keys: usize, threads: usize) -> usize {
+    let groups = q[2].div_ceil(BLOCK * group(q));
+    if is_f32::<T>() || groups < 2 {
+        return 0;
+    }
+    let keys = if splits(q[0] * q[1], threads) {
+        BLOCK
+    } else {
+        keys.next_multiple_of(BLOCK)
+    };
+    2 * keys * padded(q[3])
+}
+
 /// Whether each head is done twice, for keys and for queries, because whole heads would leave
 /// threads idle. Costs seven products instead of five.
 pub(super) fn splits(heads: usize, threads: usize) -> bool {
@@ -42,43 +59,50 @@ pub(super) fn splits(heads: usize, threads: usize) -> bool {
 }
 
 /// Fills the gradients of `q`, `k` and `v`.
-pub(super) struct BackwardKernel;
+pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for BackwardKernel {
+impl<T: Float> Kernel for BackwardKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        (threads * scratch(inputs[0].shape()) * size_of::<f32>()) as u64
+        let (q, keys) = (inputs[0].shape(), inputs[1].shape()[2]);
+        let len = scratch(q) + sums::<T>(q, keys, threads);
+        (threads * len * size_of::<f32>()) as u64
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        run(op, args, Version::Best)
+        run::<T>(op, args, Version::Best)
     }
 }
 
 /// The kernel on an instruction set.
-pub(super) fn run(op: &dyn Op, args: &mut Args<'_>, version: Version) -> Result<(), KernelError> {
+pub(super) fn run<T: Float>(
+    op: &dyn Op,
+    args: &mut Args<'_>,
+    version: Version,
+) -> Result<(), KernelError> {
     let op = op_as::<ScaledDotProductAttentionBackward>(op)?;
     let inputs = &*args.inputs;
     let &[batch, heads, queries, width] = inputs[0].dims() else {
         return Err(KernelError::WrongOp { op: op.name() });
     };
+    let q = inputs[0].spec().shape();
     let layouts: [Layout; 3] = std::array::from_fn(|i| match &op.packed {
         Some(packed) => packed.layout(i, inputs[i].layout().shape()),
         None => args.outputs[i].layout().clone(),
     });
-    let mut storages: SmallVec<[Disjoint<'_, f32>; 3]> = SmallVec::new();
+    let mut storages: SmallVec<[Disjoint<'_, T>; 3]> = SmallVec::new();
     for output in args.outputs.iter_mut() {
         storages.push(Disjoint::new(output.storage_mut()?));
     }
     let target = |i: usize| RowsMut::new(&storages[i.min(storages.len() - 1)], &layouts[i]);
-    let optional = |present: bool, i: usize| present.then(|| Rows::new(&inputs[i])).transpose();
+    let lse_grad = 5 + usize::from(op.output_grad);
     let backward = Backward {
         q: Rows::new(&inputs[0])?,
         k: Rows::new(&inputs[1])?,
         v: Rows::new(&inputs[2])?,
         o: Rows::new(&inputs[3])?,
         lse: Rows::new(&inputs[4])?,
-        grad: optional(op.output_grad, 5)?,
-        lse_grad: optional(op.lse_grad, 5 + usize::from(op.output_grad))?,
+        grad: (op.output_grad.then(|| Rows::new(&inputs[5]))).transpose()?,
+        lse_grad: (op.lse_grad.then(|| Rows::new(&inputs[lse_grad]))).transpose()?,
         dq: target(0),
         dk: target(1),
         dv: target(2),
@@ -86,7 +110,8 @@ pub(super) fn run(op: &dyn Op, args: &mut Args<'_>, version: Version) -> Result<
         queries,
         keys: inputs[1].dims()[2],
         width,
-        group: group(inputs[0].spec().shape()),
+        group: group(q),
+        sums: sums::<T>(q, inputs[1].dims()[2], args.pool.threads()),
         version,
         causal: op.causal,
         scale: op.scale as f32,
@@ -101,28 +126,30 @@ pub(super) fn run(op: &dyn Op, args: &mut Args<'_>, version: Version) -> Result<
     Ok(())
 }
 
-struct Backward<'a> {
-    q: Rows<'a>,
-    k: Rows<'a>,
-    v: Rows<'a>,
-    o: Rows<'a>,
-    lse: Rows<'a>,
-    grad: Option<Rows<'a>>,
-    lse_grad: Option<Rows<'a>>,
-    dq: RowsMut<'a>,
-    dk: RowsMut<'a>,
-    dv: RowsMut<'a>,
+struct Backward<'a, T> {
+    q: Rows<'a, T>,
+    k: Rows<'a, T>,
+    v: Rows<'a, T>,
+    o: Rows<'a, T>,
+    lse: Rows<'a, f32>,
+    grad: Option<Rows<'a, T>>,
+    lse_grad: Option<Rows<'a, f32>>,
+    dq: RowsMut<'a, T>,
+    dk: RowsMut<'a, T>,
+    dv: RowsMut<'a, T>,
     heads: usize,
     queries: usize,
     keys: usize,
     width: usize,
     group: usize,
+    /// Elements of [`sums`].
+    sums: usize,
     version: Version,
     causal: bool,
     scale: f32,
 }
 
-impl Backward<'_> {
+impl<T: Float> Backward<'_, T> {
     /// Computes the gradients of the queries, of the keys and values, or of all.
     fn pass(
         &self,
@@ -166,8 +193,8 @@ impl Backward<'_> {
 }
 
 /// Some queries and some keys of one head; one of both may be all.
-struct Part<'a> {
-    of: &'a Backward<'a>,
+struct Part<'a, T> {
+    of: &'a Backward<'a, T>,
     head: Head,
     queries: Range<usize>,
     keys: Range<usize>,
@@ -201,6 +228,8 @@ struct Tile<'a> {
     weights: &'a mut [f32],
     /// Gradients of the weights, then of the scores.
     grads: &'a mut [f32],
+    /// Where [`sums`] are kept: for each block of keys `dk`, then `dv`.
+    sums: &'a mut [f32],
 }
 
 impl<'a> Block<'a> {
@@ -220,10 +249,11 @@ impl<'a> Block<'a> {
 }
 
 impl<'a> Tile<'a> {
-    fn new(scratch: &mut Scratch<'a>, wide: usize) -> Self {
+    fn new(scratch: &mut Scratch<'a>, wide: usize, sums: usize) -> Self {
         let rows = BLOCK * wide;
         Self {
             rows: 0..0,
+            sums: scratch.take(sums),
             keys: scratch.take(rows),
             values: scratch.take(rows),
             dk: scratch.take(rows),
@@ -234,17 +264,21 @@ impl<'a> Tile<'a> {
     }
 }
 
-impl Task for Part<'_> {
+impl<T: Float> Task for Part<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let (of, wide) = (self.of, padded(self.of.width));
         if self.for_keys && self.queries.is_empty() {
             for target in [&of.dk, &of.dv] {
                 // SAFETY: these keys are this task's.
-                unsafe { target.each_row(self.head, self.keys.clone(), |_, _, row| row.fill(0.0)) }
+                unsafe {
+                    target.each_row(self.head, self.keys.clone(), |_, _, row| {
+                        row.fill(T::zeroed())
+                    })
+                }
             }
         }
-        let mut tile = Tile::new(&mut self.scratch, wide);
+        let mut tile = Tile::new(&mut self.scratch, wide, of.sums);
         let group = of.group.min(self.queries.len().div_ceil(BLOCK));
         let mut blocks: SmallVec<[Block<'_>; GROUP]> = SmallVec::new();
         blocks.extend((0..group).map(|_| Block::new(&mut self.scratch, wide)));
@@ -257,7 +291,7 @@ impl Task for Part<'_> {
     }
 }
 
-impl Part<'_> {
+impl<T: Float> Part<'_, T> {
     /// Lets the blocks of queries from `start` on meet the keys.
     #[inline(always)]
     fn group<S: Simd>(
@@ -297,6 +331,11 @@ impl Part<'_> {
                     of.dk.unpack(head, tile.rows.clone(), tile.dk);
                     of.dv.unpack(head, tile.rows.clone(), tile.dv);
                 }
+                if of.sums > 0 {
+                    let [dk, dv] = tile.kept(key - self.keys.start);
+                    dk.0.copy_from_slice(dk.1);
+                    dv.0.copy_from_slice(dv.1);
+                }
             }
         }
         if self.for_queries {
@@ -311,7 +350,7 @@ impl Part<'_> {
 impl Block<'_> {
     /// Packs the queries and what belongs to them.
     #[inline(always)]
-    fn load<S: Simd>(&mut self, s: S, of: &Backward<'_>, head: Head) {
+    fn load<S: Simd>(&mut self, s: S, of: &Backward<'_, impl Float>, head: Head) {
         let wide = padded(of.width);
         let size = (padded(self.rows.len()), wide);
         of.o.pack(head, self.rows.clone(), self.dq);
@@ -341,13 +380,17 @@ impl Tile<'_> {
     ///
     /// # Safety
     /// No other thread may be at the gradients of the same keys, if `of` is for keys.
-    unsafe fn load(&mut self, of: &Part<'_>, first: bool) {
+    unsafe fn load<T: Float>(&mut self, of: &Part<'_, T>, first: bool) {
         let rows = || self.rows.clone();
         of.of.k.pack(of.head, rows(), self.keys);
         of.of.v.pack(of.head, rows(), self.values);
         if first {
             self.dk.fill(0.0);
             self.dv.fill(0.0);
+        } else if of.for_keys && of.of.sums > 0 {
+            let [dk, dv] = self.kept(self.rows.start - of.keys.start);
+            dk.1.copy_from_slice(dk.0);
+            dv.1.copy_from_slice(dv.0);
         } else if of.for_keys {
             // SAFETY: the caller's.
             unsafe {
@@ -357,9 +400,17 @@ impl Tile<'_> {
         }
     }
 
+    /// What is kept of the gradients of the keys from the `first` of the task on, and the gradients.
+    fn kept(&mut self, first: usize) -> [(&mut [f32], &mut [f32]); 2] {
+        let len = self.dk.len();
+        let kept = &mut self.sums[2 * (first / BLOCK) * len..][..2 * len];
+        let (dk, dv) = kept.split_at_mut(len);
+        [(dk, &mut *self.dk), (dv, &mut *self.dv)]
+    }
+
     /// Adds what these keys and a block of queries say to each other's gradients.
     #[inline(always)]
-    fn meet<S: Simd>(&mut self, s: S, part: &Part<'_>, block: &mut Block<'_>) {
+    fn meet<S: Simd>(&mut self, s: S, part: &Part<'_, impl Float>, block: &mut Block<'_>) {
         let (of, keys, n) = (part.of, self.rows.len(), block.rows.len());
         let (wide, columns) = (padded(of.width), padded(n));
         let extent = Extent {

@@ -9,12 +9,14 @@
 use super::ScaledDotProductAttention;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
+use crate::float::Float;
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, Kernel, KernelError, op_as};
 use highwater_graph::{Op, Shape, Spec};
 use smallvec::SmallVec;
 use std::f32::consts::LN_2;
 use std::f64::consts::LOG2_E;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// The most blocks of queries that a task takes.
@@ -35,20 +37,24 @@ fn scratch(q: &Shape) -> usize {
 }
 
 /// Fills `o` and `lse`, one task per block of queries.
-pub(super) struct ForwardKernel;
+pub(super) struct ForwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for ForwardKernel {
+impl<T: Float> Kernel for ForwardKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         (threads * scratch(inputs[0].shape()) * size_of::<f32>()) as u64
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        run(op, args, Version::Best)
+        run::<T>(op, args, Version::Best)
     }
 }
 
 /// The kernel on an instruction set.
-pub(super) fn run(op: &dyn Op, args: &mut Args<'_>, version: Version) -> Result<(), KernelError> {
+pub(super) fn run<T: Float>(
+    op: &dyn Op,
+    args: &mut Args<'_>,
+    version: Version,
+) -> Result<(), KernelError> {
     let op = op_as::<ScaledDotProductAttention>(op)?;
     let &[batch, heads, queries, width] = args.inputs[0].dims() else {
         return Err(KernelError::WrongOp { op: op.name() });
@@ -56,7 +62,7 @@ pub(super) fn run(op: &dyn Op, args: &mut Args<'_>, version: Version) -> Result<
     let inputs = &*args.inputs;
     let (out, lse) = args.outputs.split_at_mut(1);
     let layout = out[0].layout();
-    let storage = Disjoint::new(out[0].storage_mut()?);
+    let storage = Disjoint::new(out[0].storage_mut::<T>()?);
     let forward = Forward {
         q: Rows::new(&inputs[0])?,
         k: Rows::new(&inputs[1])?,
@@ -92,11 +98,11 @@ pub(super) fn run(op: &dyn Op, args: &mut Args<'_>, version: Version) -> Result<
     Ok(())
 }
 
-struct Forward<'a> {
-    q: Rows<'a>,
-    k: Rows<'a>,
-    v: Rows<'a>,
-    o: RowsMut<'a>,
+struct Forward<'a, T> {
+    q: Rows<'a, T>,
+    k: Rows<'a, T>,
+    v: Rows<'a, T>,
+    o: RowsMut<'a, T>,
     lse: Disjoint<'a, f32>,
     heads: usize,
     queries: usize,
@@ -108,8 +114,8 @@ struct Forward<'a> {
 }
 
 /// Some blocks of queries of one head.
-struct Part<'a> {
-    of: &'a Forward<'a>,
+struct Part<'a, T> {
+    of: &'a Forward<'a, T>,
     head: Head,
     queries: Range<usize>,
     scratch: Scratch<'a>,
@@ -141,7 +147,7 @@ struct Tile<'a> {
     scores: &'a mut [f32],
 }
 
-impl Task for Part<'_> {
+impl<T: Float> Task for Part<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let (of, head) = (self.of, self.head);
@@ -188,7 +194,7 @@ impl Task for Part<'_> {
 impl Block<'_> {
     /// Packs the queries, scaled; nothing is summed yet.
     #[inline(always)]
-    fn load<S: Simd>(&mut self, s: S, of: &Forward<'_>, head: Head) {
+    fn load<S: Simd>(&mut self, s: S, of: &Forward<'_, impl Float>, head: Head) {
         let wide = padded(of.width);
         let size = (padded(self.rows.len()), wide);
         of.q.pack(head, self.rows.clone(), self.out);
@@ -200,7 +206,7 @@ impl Block<'_> {
 
     /// Takes in a block of keys and values.
     #[inline(always)]
-    fn attend<S: Simd>(&mut self, s: S, of: &Forward<'_>, tile: &mut Tile<'_>) {
+    fn attend<S: Simd>(&mut self, s: S, of: &Forward<'_, impl Float>, tile: &mut Tile<'_>) {
         let (n, wide) = (self.rows.len(), padded(of.width));
         let (keys, columns) = (tile.rows.len(), padded(n));
         // Scores lie transposed, queries side by side, so that nothing is summed across lanes.
@@ -229,7 +235,7 @@ impl Block<'_> {
 
     /// Divides by the sums and writes the results.
     #[inline(always)]
-    fn finish(&mut self, of: &Forward<'_>, head: Head) {
+    fn finish(&mut self, of: &Forward<'_, impl Float>, head: Head) {
         let (n, wide) = (self.rows.len(), padded(of.width));
         let Softmax { max, sum, .. } = &self.softmax;
         for (i, &sum) in sum[..n].iter().enumerate() {

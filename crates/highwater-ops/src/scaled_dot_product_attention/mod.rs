@@ -9,11 +9,12 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
-use crate::{Entry, Row};
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use crate::Entry;
+use crate::float::{Precise, rows_of_floats, sums_in};
+use highwater_graph::{Backward, Cost, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
-use std::sync::Arc;
+use std::marker::PhantomData;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY, ENTRY_BACKWARD];
@@ -26,7 +27,10 @@ const WIDTH_MAX: usize = 256;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: NAME,
-    rows: &[Row::f32(|| Arc::new(forward::ForwardKernel))],
+    rows: rows_of_floats! {
+        T: [T] -> [T, Sums];
+        forward::ForwardKernel::<T>(PhantomData); Precise::new(reference::forward)
+    },
     reference: reference::forward,
     samples: samples::forward,
     rejects: samples::forward_rejects,
@@ -34,7 +38,10 @@ pub(crate) const ENTRY: Entry = Entry {
 
 pub(crate) const ENTRY_BACKWARD: Entry = Entry {
     name: BACKWARD,
-    rows: &[Row::f32(|| Arc::new(backward::BackwardKernel))],
+    rows: rows_of_floats! {
+        T: [T, T, T, T, Sums, T, Sums] -> [T], [T, T, T, T, Sums, Sums] -> [T];
+        backward::BackwardKernel::<T>(PhantomData); Precise::new(reference::backward)
+    },
     reference: reference::backward,
     samples: samples::backward,
     rejects: samples::backward_rejects,
@@ -78,7 +85,7 @@ impl Op for ScaledDotProductAttention {
             dtype,
             layout: Layout::strided([b, h, t, d], &[t * h * d, d, h * d, 1], 0),
         };
-        let lse = Spec::contiguous(lse_dtype(dtype), [b, h, t]);
+        let lse = Spec::contiguous(sums_in(dtype), [b, h, t]);
         Ok(smallvec![o, lse])
     }
 
@@ -224,7 +231,7 @@ impl Op for ScaledDotProductAttentionBackward {
         }
         let like_lse = (self.lse_grad).then(|| &inputs[inputs.len() - 1]);
         for input in std::iter::once(lse).chain(like_lse) {
-            OpError::check_dtype(BACKWARD, input, lse_dtype(q.dtype))?;
+            OpError::check_dtype(BACKWARD, input, sums_in(q.dtype))?;
             same_shape(&Shape::from([b, h, t]), input)?;
         }
         let Some(packed) = self.packed else {
@@ -272,15 +279,6 @@ fn pairs(inputs: &[Spec], causal: bool) -> f64 {
         rows * (keys + 1.0) / 2.0
     } else {
         rows * keys
-    }
-}
-
-/// Sums of exponentials are kept in `f32` at least.
-fn lse_dtype(dtype: DType) -> DType {
-    if dtype == DType::F64 {
-        DType::F64
-    } else {
-        DType::F32
     }
 }
 

@@ -75,7 +75,7 @@ pub(super) fn forward(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let rows = &q.shape[..3];
     vec![
         Array::new(q.dtype, q.shape.clone(), o),
-        Array::new(super::lse_dtype(q.dtype), rows, lse),
+        Array::new(crate::float::sums_in(q.dtype), rows, lse),
     ]
 }
 

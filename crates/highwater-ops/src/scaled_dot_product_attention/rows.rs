@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "tasks write disjoint rows of one output")]
 
+use crate::float::Float;
 use crate::{Disjoint, KernelError, View};
 use highwater_graph::Layout;
 use std::ops::Range;
@@ -48,12 +49,12 @@ impl Positions {
 
 /// A tensor to read.
 #[derive(Debug)]
-pub(super) struct Rows<'a> {
-    data: &'a [f32],
+pub(super) struct Rows<'a, T> {
+    data: &'a [T],
     at: Positions,
 }
 
-impl<'a> Rows<'a> {
+impl<'a, T: Float> Rows<'a, T> {
     /// The rows of a view.
     pub(super) fn new(view: &'a View<'_>) -> Result<Self, KernelError> {
         Ok(Self {
@@ -73,10 +74,10 @@ impl<'a> Rows<'a> {
         for (t, to) in rows.zip(to.chunks_exact_mut(wide)) {
             let from = &self.data[self.at.row(head, t)..];
             if strides[3] == 1 {
-                to[..width].copy_from_slice(&from[..width]);
+                T::widen(&from[..width], &mut to[..width]);
             } else {
                 for (d, to) in to[..width].iter_mut().enumerate() {
-                    *to = from[d * strides[3]];
+                    *to = from[d * strides[3]].wide();
                 }
             }
             to[width..].fill(0.0);
@@ -86,20 +87,20 @@ impl<'a> Rows<'a> {
 
     /// The first number of a row.
     pub(super) fn first(&self, head: Head, t: usize) -> f32 {
-        self.data[self.at.row(head, t)]
+        self.data[self.at.row(head, t)].wide()
     }
 }
 
 /// A tensor to write, from several threads at once.
 #[derive(Debug)]
-pub(super) struct RowsMut<'a> {
-    data: &'a Disjoint<'a, f32>,
+pub(super) struct RowsMut<'a, T> {
+    data: &'a Disjoint<'a, T>,
     at: Positions,
 }
 
-impl<'a> RowsMut<'a> {
+impl<'a, T: Float> RowsMut<'a, T> {
     /// The rows that a layout makes of a storage.
-    pub(super) fn new(data: &'a Disjoint<'a, f32>, layout: &Layout) -> Self {
+    pub(super) fn new(data: &'a Disjoint<'a, T>, layout: &Layout) -> Self {
         Self {
             data,
             at: Positions::new(layout),
@@ -114,7 +115,7 @@ impl<'a> RowsMut<'a> {
         &self,
         head: Head,
         rows: Range<usize>,
-        mut f: impl FnMut(usize, usize, &mut [f32]),
+        mut f: impl FnMut(usize, usize, &mut [T]),
     ) {
         let Positions { strides, width, .. } = self.at;
         for (i, t) in rows.enumerate() {
@@ -137,8 +138,8 @@ impl<'a> RowsMut<'a> {
     /// No other thread may be at the same rows.
     pub(super) unsafe fn unpack(&self, head: Head, rows: Range<usize>, from: &[f32]) {
         let wide = padded(self.at.width);
-        let copy = |i: usize, d: usize, to: &mut [f32]| {
-            to.copy_from_slice(&from[i * wide + d..][..to.len()]);
+        let copy = |i: usize, d: usize, to: &mut [T]| {
+            T::round(&from[i * wide + d..][..to.len()], to);
         };
         // SAFETY: the caller's.
         unsafe { self.each_row(head, rows, copy) }
@@ -150,8 +151,8 @@ impl<'a> RowsMut<'a> {
     /// No other thread may be at the same rows.
     pub(super) unsafe fn pack(&self, head: Head, rows: Range<usize>, to: &mut [f32]) {
         let wide = padded(self.at.width);
-        let copy = |i: usize, d: usize, from: &mut [f32]| {
-            to[i * wide + d..][..from.len()].copy_from_slice(from);
+        let copy = |i: usize, d: usize, from: &mut [T]| {
+            T::widen(from, &mut to[i * wide + d..][..from.len()]);
         };
         // SAFETY: the caller's.
         unsafe { self.each_row(head, rows, copy) }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::vector::Version;
 use crate::{Args, Array, Fill, KernelError, Pool, Sample, View};
-use highwater_graph::{Category, Graph, Phase, Site};
+use highwater_graph::{Category, DType, Graph, Phase, Site};
 use std::sync::Arc;
 
 /// Numbers that look random, normal enough.
@@ -38,7 +38,7 @@ fn seen(layout: &Layout, storage: &[f32]) -> Vec<f64> {
     layout.positions().map(|i| f64::from(storage[i])).collect()
 }
 
-const FORWARD: KernelFn = |op, args| forward::run(op, args, Version::Best);
+const FORWARD: KernelFn = |op, args| forward::run::<f32>(op, args, Version::Best);
 
 type KernelFn = fn(&dyn Op, &mut Args<'_>) -> Result<(), KernelError>;
 
@@ -128,13 +128,13 @@ fn compare(entry: Entry, kernel: KernelFn, sample: &Sample) -> f64 {
 fn every_version_agrees_with_the_reference_on_any_number_of_threads() {
     let forward: [KernelFn; 3] = [
         FORWARD,
-        |op, args| forward::run(op, args, Version::Avx2),
-        |op, args| forward::run(op, args, Version::Portable),
+        |op, args| forward::run::<f32>(op, args, Version::Avx2),
+        |op, args| forward::run::<f32>(op, args, Version::Portable),
     ];
     let backward: [KernelFn; 3] = [
-        |op, args| backward::run(op, args, Version::Best),
-        |op, args| backward::run(op, args, Version::Avx2),
-        |op, args| backward::run(op, args, Version::Portable),
+        |op, args| backward::run::<f32>(op, args, Version::Best),
+        |op, args| backward::run::<f32>(op, args, Version::Avx2),
+        |op, args| backward::run::<f32>(op, args, Version::Portable),
     ];
     for (entry, kernels) in [(ENTRY, forward), (ENTRY_BACKWARD, backward)] {
         for sample in (entry.samples)() {

@@ -4,14 +4,19 @@
 #![expect(unsafe_code, reason = "code for several processors")]
 
 use super::ScatterViews;
+use crate::float::{Float, as_f32, as_f32_mut, is_f32};
 use crate::simd::multiversion;
-use crate::{Args, KernelError, op_as};
+use crate::strided::PIECE;
+use crate::{Args, KernelError, View, op_as};
 use highwater_graph::{Layout, Op, RANK_MAX};
 use smallvec::SmallVec;
 use std::ops::Range;
 
 /// Elements of the output that one task fills.
 const CHUNK: usize = 1 << 13;
+
+/// The same where sums are staged on the stack.
+const STAGED: usize = 1 << 11;
 
 /// One dimension of a view, in the output and in the gradient.
 #[derive(Clone, Copy)]
@@ -66,13 +71,13 @@ multiversion! {
 }
 
 /// One task's part of the output, which starts at `start` of the whole.
-struct Part<'a> {
+struct Part<'a, T> {
     out: &'a mut [f32],
     start: usize,
-    gradient: &'a [f32],
+    gradient: &'a [T],
 }
 
-impl Part<'_> {
+impl<T: Float> Part<'_, T> {
     /// The indices of a dimension that reach into the part: from `position`, with the dimensions
     /// inside it reaching `reach` elements further.
     fn inside(&self, dim: Dim, position: usize, reach: usize) -> Range<usize> {
@@ -95,7 +100,7 @@ impl Part<'_> {
                 .checked_sub(self.start)
                 .and_then(|at| self.out.get_mut(at))
             {
-                *to += self.gradient[from];
+                *to += self.gradient[from].wide();
             }
             return;
         };
@@ -119,42 +124,62 @@ impl Part<'_> {
         let from = from + inside.start * dim.gradient;
         let len = inside.len();
         if dim.out == 1 && dim.gradient == 1 {
-            add(
+            let (out, gradient) = (
                 &mut self.out[at..at + len],
                 &self.gradient[from..from + len],
             );
+            if let Some(gradient) = as_f32(gradient) {
+                return add(out, gradient);
+            }
+            let mut buffer = [0.0; PIECE];
+            for (out, gradient) in out.chunks_mut(PIECE).zip(gradient.chunks(PIECE)) {
+                let buffer = &mut buffer[..out.len()];
+                T::widen(gradient, buffer);
+                add(out, buffer);
+            }
         } else {
             for k in 0..len {
-                self.out[at + k * dim.out] += self.gradient[from + k * dim.gradient];
+                self.out[at + k * dim.out] += self.gradient[from + k * dim.gradient].wide();
             }
         }
     }
 }
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let op: &ScatterViews = op_as(op)?;
     let inputs = &*args.inputs;
     for input in inputs {
-        input.storage::<f32>()?;
+        input.storage::<T>()?;
     }
-    let out = args.outputs[0].slice_mut::<f32>()?;
-    args.pool.for_each_chunk(out, CHUNK, |task, out| {
-        out.fill(0.0);
-        let start = task * CHUNK;
-        for (layout, input) in op.layouts.iter().zip(inputs) {
-            let Ok(gradient) = input.storage::<f32>() else {
-                continue;
-            };
-            if layout.numel() != 0 {
-                let dims = dims(layout, input.layout());
-                let mut part = Part {
-                    out: &mut *out,
-                    start,
-                    gradient,
-                };
-                part.walk(&dims, layout.offset(), input.layout().offset());
-            }
+    let out = args.outputs[0].slice_mut::<T>()?;
+    let len = if is_f32::<T>() { CHUNK } else { STAGED };
+    args.pool.for_each_chunk(out, len, |task, out| {
+        if let Some(out) = as_f32_mut(out) {
+            return scatter::<T>(op, inputs, task * len, out);
         }
+        let mut sums = [0.0; STAGED];
+        let sums = &mut sums[..out.len()];
+        scatter::<T>(op, inputs, task * len, sums);
+        T::round(sums, out);
     });
     Ok(())
+}
+
+/// Fills a part of the output, which starts at `start`.
+fn scatter<T: Float>(op: &ScatterViews, inputs: &[View<'_>], start: usize, out: &mut [f32]) {
+    out.fill(0.0);
+    for (layout, input) in op.layouts.iter().zip(inputs) {
+        let Ok(gradient) = input.storage::<T>() else {
+            continue;
+        };
+        if layout.numel() != 0 {
+            let dims = dims(layout, input.layout());
+            let mut part = Part {
+                out: &mut *out,
+                start,
+                gradient,
+            };
+            part.walk(&dims, layout.offset(), input.layout().offset());
+        }
+    }
 }

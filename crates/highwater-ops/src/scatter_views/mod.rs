@@ -3,7 +3,9 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Row, Sample};
+use crate::float::{Precise, rows_of_floats};
+use crate::matmul::one_float_dtype;
+use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
@@ -15,8 +17,8 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// The gradient of a storage from the gradients of views of it: zeros, then
 /// `out[layouts[i].position(j)] += g_i[j]` in order of `i`, then of `j`.
 ///
-/// Inputs: for each view its gradient, `F32` of the view's shape, in any layout. Output: the
-/// storage as `F32` `[numel]`. Views may overlap, themselves included (a broadcast dimension has
+/// Inputs: for each view its gradient, all of one float dtype, of the view's shape, in any layout.
+/// Output: the storage as `[numel]`. Views may overlap, themselves included (a broadcast dimension has
 /// stride 0). Each task fills its own part of the output, of a fixed size, so every element's sum
 /// has the order given above.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +46,9 @@ impl Op for ScatterViews {
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         OpError::check_arity(Self::NAME, inputs, self.layouts.len())?;
+        let all: SmallVec<[&Spec; 4]> = inputs.iter().collect();
+        let dtype = one_float_dtype(Self::NAME, &all)?;
         for (i, (spec, layout)) in inputs.iter().zip(&self.layouts).enumerate() {
-            OpError::check_dtype(Self::NAME, spec, DType::F32)?;
             if spec.shape() != layout.shape() {
                 let expected = format!("the shape {} of view {i}", layout.shape());
                 let got = spec.shape().to_string();
@@ -60,7 +63,7 @@ impl Op for ScatterViews {
                 });
             }
         }
-        Ok(smallvec![Spec::contiguous(DType::F32, [self.numel])])
+        Ok(smallvec![Spec::contiguous(dtype, [self.numel])])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -74,7 +77,7 @@ impl Op for ScatterViews {
 
 const ENTRY: Entry = Entry {
     name: ScatterViews::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::kernel))],
+    rows: rows_of_floats! { T: [T] -> [T]; cpu::kernel::<T>; Precise::new(reference::reference) },
     reference: reference::reference,
     samples,
     rejects,

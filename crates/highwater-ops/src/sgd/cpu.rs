@@ -8,6 +8,7 @@
 use super::Sgd;
 use crate::cell::CHUNK;
 use crate::finite::is_finite_magnitude;
+use crate::float::{Float, update};
 use crate::simd::multiversion;
 use crate::strided::for_each_piece;
 use crate::{Args, Disjoint, KernelError, op_as};
@@ -70,7 +71,7 @@ multiversion! {
     }
 }
 
-pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let op: &Sgd = op_as(op)?;
     let constants = Constants::new(op);
     let (p, buffer, g) = match args.inputs {
@@ -78,11 +79,11 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
         [p, b, g] => (p, Some(b), g),
         _ => return Err(KernelError::WrongOp { op: op.name() }),
     };
-    let (gradient, layout) = (g.storage::<f32>()?, g.layout());
+    let (gradient, layout) = (g.storage::<T>()?, g.layout());
     let len = p.numel();
-    let p = Disjoint::new(p.slice_mut::<f32>()?);
+    let p = Disjoint::new(p.slice_mut::<T>()?);
     let buffer = match buffer {
-        Some(buffer) => Some(Disjoint::new(buffer.slice_mut::<f32>()?)),
+        Some(buffer) => Some(Disjoint::new(buffer.slice_mut::<T>()?)),
         None => None,
     };
     let finite = AtomicBool::new(true);
@@ -98,18 +99,22 @@ pub(super) fn kernel(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError
                     buffer.as_ref().map(|buffer| buffer.part(at, len)),
                 )
             };
-            let fine = match buffer {
-                None => plain(&constants, p, g),
-                Some(b) => {
+            let note = |fine: bool| {
+                if !fine {
+                    finite.store(false, Ordering::Relaxed);
+                }
+            };
+            match buffer {
+                None => update([p], |at, [p]| {
+                    note(plain(&constants, p, &g[at..at + p.len()]));
+                }),
+                Some(b) => update([p, b], |at, [p, b]| {
                     if op.first {
                         // What lies there may be NaN, which times 0 would stay.
                         b.fill(0.0);
                     }
-                    with_buffer(&constants, p, b, g)
-                }
-            };
-            if !fine {
-                finite.store(false, Ordering::Relaxed);
+                    note(with_buffer(&constants, p, b, &g[at..at + p.len()]));
+                }),
             }
         });
     });

@@ -3,7 +3,9 @@
 mod cpu;
 mod reference;
 
-use crate::{Entry, Fill, Reject, Row, Sample, cell};
+use crate::finite::check_gradient;
+use crate::float::{Precise, rows_of_floats};
+use crate::{Entry, Fill, Reject, Sample, cell};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -24,8 +26,9 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// ```
 ///
 /// Inputs: the parameter `p` and, if `momentum` is not 0, the buffer `b`, cells that the step
-/// overwrites, or dense ranges of cells, then the gradient `g`; all `F32` of one shape, the gradient
-/// in any layout. No outputs. Moves 12 bytes for each parameter, 20 with momentum.
+/// overwrites, or dense ranges of cells, then the gradient `g`; all of one float dtype and one shape,
+/// the gradient in any layout. No outputs. Moves 12 bytes for each parameter, 20 with momentum, in
+/// `F32`.
 ///
 /// Answers [`KernelError::NonFinite`](crate::KernelError::NonFinite) as
 /// [`AdamW`](crate::AdamW) does. Whether there is momentum, and whether it is Nesterov's, is
@@ -98,7 +101,9 @@ impl Op for Sgd {
 
 const ENTRY: Entry = Entry {
     name: Sgd::NAME,
-    rows: &[Row::f32(|| Arc::new(cpu::kernel))],
+    rows: rows_of_floats! {
+        T: [T] -> []; cpu::kernel::<T>; Precise::checked(reference::reference, check_gradient)
+    },
     reference: reference::reference,
     samples,
     rejects,

@@ -2,34 +2,47 @@
 
 #![expect(unsafe_code, reason = "threads use scratch rows of their own")]
 
-use crate::blocks::{Reader, map_rows};
+use crate::blocks::{Reader, map_rows, row_bytes};
+use crate::float::Float;
 use crate::simd::{multiversion, sum_lanes};
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, math, pointwise};
 use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
 
 const LANES: usize = 32;
 
 /// May overwrite its input.
-pub(super) struct SoftmaxKernel;
+pub(super) struct SoftmaxKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for SoftmaxKernel {
+impl<T: Float> Kernel for SoftmaxKernel<T> {
+    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        row_bytes::<T>(width(inputs), threads)
+    }
+
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         pointwise::in_place(inputs, outputs)
     }
 
     fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         let output = &mut args.outputs[0];
-        map_rows(args.pool, &args.inputs[0], output, |_, _, row| softmax(row))
+        let staging = bytemuck::cast_slice_mut(args.scratch);
+        map_rows::<T>(args.pool, &args.inputs[0], output, staging, |_, _, row| {
+            softmax(row);
+        })
     }
 }
 
 /// May overwrite the gradient; keeps one row per thread in scratch memory.
-pub(super) struct BackwardKernel;
+pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-impl Kernel for BackwardKernel {
+fn width(inputs: &[Spec]) -> usize {
+    inputs[0].shape().last().copied().unwrap_or(0)
+}
+
+impl<T: Float> Kernel for BackwardKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let width = inputs[0].shape().last().copied().unwrap_or(0);
-        (width * threads * size_of::<f32>()) as u64
+        let width = width(inputs);
+        (width * threads * size_of::<f32>()) as u64 + row_bytes::<T>(width, threads)
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
@@ -37,17 +50,18 @@ impl Kernel for BackwardKernel {
     }
 
     fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        backward_rows(args)
+        backward_rows::<T>(args)
     }
 }
 
-fn backward_rows(args: &mut Args<'_>) -> Result<(), KernelError> {
+fn backward_rows<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
     let width = args.outputs[0].dims().last().copied().unwrap_or(1);
     let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+    let (scratch, staging) = scratch.split_at_mut(width * args.pool.threads());
     let scratch = Disjoint::new(scratch);
-    let y = Reader::new(&args.inputs[1])?;
-    let output = &mut args.outputs[0];
-    map_rows(args.pool, &args.inputs[0], output, |thread, row, g| {
+    let y = Reader::<T>::new(&args.inputs[1])?;
+    let (g, output) = (&args.inputs[0], &mut args.outputs[0]);
+    map_rows::<T>(args.pool, g, output, staging, |thread, row, g| {
         // SAFETY: a thread works on one row at a time, and has this part to itself.
         let buffer = unsafe { scratch.part(thread * width, width) };
         backward(g, y.read(row * width, buffer));

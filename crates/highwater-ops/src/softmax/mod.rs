@@ -3,11 +3,14 @@
 mod cpu;
 mod reference;
 
+use crate::float::{Precise, rows_of_floats};
+use crate::matmul::one_float_dtype;
 use crate::pointwise::cost;
-use crate::{Entry, Fill, Reject, Row, Sample};
+use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -15,7 +18,7 @@ pub(crate) const ENTRIES: &[Entry] = &[SOFTMAX, SOFTMAX_BACKWARD];
 
 /// `y_i = exp(x_i - max x) / sum_j exp(x_j - max x)` along the last dimension.
 ///
-/// As `torch.softmax(x, -1)`; a row of minus infinity alone gives NaN. One `F32` tensor of one
+/// As `torch.softmax(x, -1)`; a row of minus infinity alone gives NaN. One float tensor of one
 /// dimension or more and any layout; the result is row-major. Exponentials and sums are `f32` in
 /// lanes of a fixed width. One pass; in place. Backward reads the output, not the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,9 +78,8 @@ impl Op for SoftmaxBackward {
 
 /// A row-major output of the first input's shape, which has rows.
 fn rows(op: &'static str, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-    for input in inputs {
-        OpError::check_dtype(op, input, DType::F32)?;
-    }
+    let all: SmallVec<[&Spec; 2]> = inputs.iter().collect();
+    let dtype = one_float_dtype(op, &all)?;
     let shape = inputs[0].shape();
     if shape.rank() == 0 {
         return Err(OpError::shape(
@@ -86,12 +88,14 @@ fn rows(op: &'static str, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpErro
             shape.to_string(),
         ));
     }
-    Ok(smallvec![Spec::contiguous(DType::F32, shape.clone())])
+    Ok(smallvec![Spec::contiguous(dtype, shape.clone())])
 }
 
 const SOFTMAX: Entry = Entry {
     name: "softmax",
-    rows: &[Row::f32(|| Arc::new(cpu::SoftmaxKernel))],
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::SoftmaxKernel::<T>(PhantomData); Precise::new(reference::reference)
+    },
     reference: reference::reference,
     samples: || samples(&Softmax, &[Fill::Normal(2.0)]),
     rejects,
@@ -99,7 +103,9 @@ const SOFTMAX: Entry = Entry {
 
 const SOFTMAX_BACKWARD: Entry = Entry {
     name: "softmax_backward",
-    rows: &[Row::f32(|| Arc::new(cpu::BackwardKernel))],
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::BackwardKernel::<T>(PhantomData); Precise::new(reference::backward)
+    },
     reference: reference::backward,
     samples: || {
         samples(

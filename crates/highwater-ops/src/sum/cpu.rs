@@ -4,13 +4,14 @@
 #![expect(unsafe_code, reason = "tasks write disjoint sums")]
 
 use super::Reduction;
+use super::reference::reference;
 use crate::blocks::{BLOCK, Reader};
+use crate::float::{Float, Precise, rows_of_floats};
 use crate::simd::{multiversion, sum_lanes};
-use crate::{Args, Disjoint, Kernel, KernelError, Row, View, op_as};
+use crate::{Args, Disjoint, Kernel, KernelError, Row, op_as};
 use highwater_graph::{Layout, Op, RANK_MAX, Spec};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 /// Elements of one sum that one task adds along a row.
 const ROW_SEGMENT: usize = 64 * BLOCK;
@@ -83,13 +84,15 @@ impl Plan {
 }
 
 /// Keeps the sums of segments in scratch memory.
-pub(super) struct SumKernel<R>(PhantomData<fn() -> R>);
+pub(super) struct SumKernel<R, T>(PhantomData<fn() -> (R, T)>);
 
-impl<R: Reduction> SumKernel<R> {
-    pub(super) const ROWS: &'static [Row] = &[Row::f32(|| Arc::new(Self(PhantomData)))];
+impl<R: Reduction> SumKernel<R, f32> {
+    pub(super) const ROWS: &'static [Row] = rows_of_floats! {
+        T: [T] -> [T]; SumKernel::<R, T>(PhantomData); Precise::new(reference::<R>)
+    };
 }
 
-impl<R: Reduction> Kernel for SumKernel<R> {
+impl<R: Reduction, T: Float> Kernel for SumKernel<R, T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {
         let layout = &inputs[0].layout;
         let plan = op
@@ -99,19 +102,19 @@ impl<R: Reduction> Kernel for SumKernel<R> {
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        reduce(op_as::<R>(op)?, args)
+        reduce::<R, T>(op_as::<R>(op)?, args)
     }
 }
 
-fn reduce<R: Reduction>(op: &R, args: &mut Args<'_>) -> Result<(), KernelError> {
+fn reduce<R: Reduction, T: Float>(op: &R, args: &mut Args<'_>) -> Result<(), KernelError> {
     let input = &args.inputs[0];
     let Ok((mask, _)) = op.plan(input.spec().shape()) else {
         return Err(KernelError::WrongOp { op: op.name() });
     };
     let plan = Plan::new(input.layout(), &mask);
     let divisor = op.divisor(plan.count);
-    let reader = reader(input, &plan)?;
-    let output = args.outputs[0].slice_mut::<f32>()?;
+    let reader = Reader::<T>::through(input, &plan.layout)?;
+    let output = args.outputs[0].slice_mut::<T>()?;
     let segments = plan.segments();
     if segments == 1 {
         let output = Disjoint::new(output);
@@ -119,7 +122,7 @@ fn reduce<R: Reduction>(op: &R, args: &mut Args<'_>) -> Result<(), KernelError> 
             // SAFETY: tiles do not overlap.
             let output = unsafe { output.part(start, sums.len()) };
             for (y, sum) in output.iter_mut().zip(sums) {
-                *y = (sum / divisor) as f32;
+                *y = T::nearest((sum / divisor) as f32);
             }
         });
         return Ok(());
@@ -134,14 +137,10 @@ fn reduce<R: Reduction>(op: &R, args: &mut Args<'_>) -> Result<(), KernelError> 
         for (i, y) in output.iter_mut().enumerate() {
             let of_segments = scratch[chunk * BLOCK + i..].iter().step_by(plan.sums);
             let sum: f64 = of_segments.take(segments).sum();
-            *y = (sum / divisor) as f32;
+            *y = T::nearest((sum / divisor) as f32);
         }
     });
     Ok(())
-}
-
-fn reader<'a>(input: &'a View<'_>, plan: &Plan) -> Result<Reader<'a, f32>, KernelError> {
-    Reader::through(input, &plan.layout)
 }
 
 /// Computes the sums of every segment, up to [`BLOCK`] neighbours at a time, and hands them on with
@@ -149,7 +148,7 @@ fn reader<'a>(input: &'a View<'_>, plan: &Plan) -> Result<Reader<'a, f32>, Kerne
 fn for_each_tile(
     pool: &crate::Pool,
     plan: &Plan,
-    reader: &Reader<'_, f32>,
+    reader: &Reader<'_, impl Float>,
     done: impl Fn(usize, usize, &[f64]) + Send + Sync,
 ) {
     let width = if plan.columns {
@@ -176,7 +175,7 @@ fn for_each_tile(
 /// A part of one sum.
 fn sum_row(
     plan: &Plan,
-    reader: &Reader<'_, f32>,
+    reader: &Reader<'_, impl Float>,
     range: std::ops::Range<usize>,
     sum: usize,
 ) -> f64 {
@@ -191,7 +190,7 @@ fn sum_row(
 /// Parts of neighbouring sums.
 fn sum_columns(
     plan: &Plan,
-    reader: &Reader<'_, f32>,
+    reader: &Reader<'_, impl Float>,
     range: std::ops::Range<usize>,
     first: usize,
     sums: &mut [f64],

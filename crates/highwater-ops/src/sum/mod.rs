@@ -1,6 +1,6 @@
 //! Sums and means: `sum`, `mean`, `sum_to`.
 //!
-//! One `F32` tensor of any layout; the result is row-major. As `torch.sum`, `torch.mean` and
+//! One float tensor of any layout; the result is row-major. As `torch.sum`, `torch.mean` and
 //! `Tensor.sum_to_size`. Elements are added in `f64`, in an order that follows from shape, strides
 //! and dimensions alone. Sums of nothing are 0, means NaN. One pass, one operation per element; long
 //! reductions are cut, with scratch for the pieces' sums. Backward repeats the gradient by a view;
@@ -11,6 +11,7 @@ mod reference;
 
 pub(crate) use cpu::sum_block;
 
+use crate::matmul::one_float_dtype;
 use crate::pointwise::held_bytes;
 use crate::{DivScalar, Entry, Fill, Reject, Sample};
 use cpu::SumKernel;
@@ -129,9 +130,9 @@ impl Reduction for SumTo {
 
 fn infer<R: Reduction>(op: &R, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
     OpError::check_arity(R::NAME, inputs, 1)?;
-    OpError::check_dtype(R::NAME, &inputs[0], DType::F32)?;
+    let dtype = one_float_dtype(R::NAME, &[&inputs[0]])?;
     let (_, shape) = op.plan(inputs[0].shape())?;
-    Ok(smallvec![Spec::contiguous(DType::F32, shape)])
+    Ok(smallvec![Spec::contiguous(dtype, shape)])
 }
 
 fn cost(inputs: &[Spec], outputs: &[Spec]) -> Cost {
@@ -220,7 +221,7 @@ fn hash_dims(dims: &[usize], flag: u64, hasher: &mut dyn Hasher) {
 const fn entry<R: Reduction>(samples: fn() -> Vec<Sample>, rejects: fn() -> Vec<Reject>) -> Entry {
     Entry {
         name: R::NAME,
-        rows: SumKernel::<R>::ROWS,
+        rows: SumKernel::<R, f32>::ROWS,
         reference: reference::reference::<R>,
         samples,
         rejects,

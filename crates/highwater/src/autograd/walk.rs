@@ -56,6 +56,7 @@ pub(crate) fn backward(
     };
     let seed = Full {
         value: 1.0,
+        dtype: root.spec.dtype,
         shape: root.shape().clone(),
     };
     let seed = walk.emit(Arc::new(seed), &[], &site)?;

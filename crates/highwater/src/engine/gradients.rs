@@ -179,9 +179,10 @@ impl Engine {
                 None => guarded.extend(state.pending.grads.get(parameter).cloned()),
             }
         }
-        if !guarded.is_empty() {
+        guarded.sort_by_key(|gradient| gradient.spec.dtype);
+        for of_one_dtype in guarded.chunk_by(|a, b| a.spec.dtype == b.spec.dtype) {
             let guard = Arc::new(Finite::or_stop_where_free("a gradient"));
-            self.apply(state, guard, &guarded, &site(location, Phase::Update))?;
+            self.apply(state, guard, of_one_dtype, &site(location, Phase::Update))?;
         }
         Ok(())
     }

@@ -133,29 +133,12 @@ fn what_no_kernel_takes_is_refused_when_the_node_is_made() {
     let half = pending.to_dtype(DType::BF16).unwrap();
     let refused = [
         (
-            half.relu(),
-            "relu has no cpu kernel for bfloat16; it has float32",
-        ),
-        (
-            half.add(&half),
-            "add has no cpu kernel for bfloat16; it has float32",
-        ),
-        (
             half.matmul(&half),
             "matmul has no cpu kernel for bfloat16; it has float32",
         ),
         (
-            half.mul_scalar(2.0),
-            "mul_scalar has no cpu kernel for bfloat16; it has float32",
-        ),
-        (
             half.linear(&half, None),
             "linear has no cpu kernel for bfloat16; it has float32",
-        ),
-        (
-            half.embedding(&engine.indices(&[1], [1]).unwrap()),
-            "embedding has no cpu kernel for bfloat16, uint32 -> bfloat16; it has float32, int64 \
-             -> float32; float32, uint32 -> float32",
         ),
     ];
     for (answer, text) in refused {
