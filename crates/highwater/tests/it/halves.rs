@@ -81,3 +81,50 @@ static READ: AtomicU64 = AtomicU64::new(0);
 fn count(_: &highwater::plan::Problem, plan: &highwater::plan::Plan) {
     READ.fetch_add(plan.disk.read_bytes, Ordering::Relaxed);
 }
+
+/// Trained weights in `F32` that are cast where they are used, with everything between them in a type:
+/// losses and trained weights.
+fn train_in(builder: Builder, dtype: DType) -> Result<Vec<f32>> {
+    let engine = builder.seed(3).threads(2).build()?;
+    let layer = |_| Linear::new(&engine, WIDTH, WIDTH, true);
+    let layers: Vec<Linear> = (0..LAYERS).map(layer).collect::<Result<_>>()?;
+    let parameters = layers.iter().flat_map(Module::parameters).collect();
+    let mut optimizer = AdamW::new(parameters, AdamWOptions::default())?;
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let data = Random(100).values(64 * WIDTH);
+        let mut x = engine.tensor(&data, [64, WIDTH])?.to_dtype(dtype)?;
+        for layer in &layers {
+            let bias = layer.bias.as_ref().map(|bias| bias.to_dtype(dtype));
+            let y = x.linear(&layer.weight.to_dtype(dtype)?, bias.transpose()?.as_ref())?;
+            x = x.add(&y.gelu()?)?.softmax()?;
+        }
+        let loss = x.to_dtype(DType::F32)?.mul_scalar(16.0)?.square()?.mean()?;
+        loss.backward()?;
+        optimizer.step()?;
+        seen.push(loss.item()?);
+    }
+    for layer in &layers {
+        seen.extend(layer.weight.to_vec::<f32>()?);
+    }
+    Ok(seen)
+}
+
+#[test]
+fn training_in_half_precision_has_the_same_bits_in_any_arena() {
+    let close = train_in(Engine::builder(), DType::F32).unwrap();
+    for (dtype, digits) in [(DType::BF16, 0.03), (DType::F16, 0.004)] {
+        let expected = train_in(Engine::builder(), dtype).unwrap();
+        for (half, whole) in expected.iter().zip(&close).take(4) {
+            assert!(
+                (half - whole).abs() <= digits * whole.abs(),
+                "{half} beside {whole}"
+            );
+        }
+        assert_ne!(expected, close);
+        for kib in [5_500, 6_000, 8_000] {
+            let small = Engine::builder().arena(kib << 10);
+            assert_eq!(train_in(small, dtype).unwrap(), expected, "{kib} KiB");
+        }
+    }
+}
