@@ -78,7 +78,9 @@ impl Values {
                 let mut storage = vec![f64::NAN; spec.layout.end()];
                 scatter(&spec.layout, &array.data, &mut storage);
                 if matches!(spec.dtype, DType::BF16 | DType::F16) {
-                    storage.iter_mut().for_each(|x| *x = round(spec.dtype, *x));
+                    for x in &mut storage {
+                        *x = round(spec.dtype, *x);
+                    }
                 }
                 storage
             });

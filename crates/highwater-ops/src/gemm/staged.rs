@@ -29,6 +29,10 @@ pub(crate) fn staging_len<T: Float>(rows: usize, cols: usize) -> usize {
 }
 
 /// The sum of products, in their order, plus what `plus` says, rounded once.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "called as products into `f32` are"
+)]
 pub(super) fn gemm<'a, T: Float, A: Float, B: Float>(
     pool: &Pool,
     out: MatMut<'_, T>,
@@ -156,7 +160,7 @@ impl<T: Float> Part<'_, T> {
                 Plus::Row(row) => T::widen(&row[col + at..col + at + len], buffer),
                 Plus::Output if step == 1 => T::widen(out(0, len), buffer),
                 Plus::Output => {
-                    (buffer.iter_mut().enumerate()).for_each(|(i, x)| *x = out(i, 1)[0].wide())
+                    (buffer.iter_mut().enumerate()).for_each(|(i, x)| *x = out(i, 1)[0].wide());
                 }
             }
             if !matches!(self.plus, Plus::Nothing) {

@@ -147,17 +147,16 @@ fn run_row<T: Float>(shared: &Shared<'_, T>, row: usize, buffers: &mut [f32], su
             shared.g.load(at, &[], g_buffer);
             work(g_buffer, false);
         }
-        Some(dx) => match as_f32_mut(dx) {
-            Some(g) => {
+        Some(dx) => {
+            if let Some(g) = as_f32_mut(dx) {
                 shared.g.widen_over(at, g);
                 work(g, true);
-            }
-            None => {
+            } else {
                 shared.g.load(at, dx, g_buffer);
                 work(g_buffer, true);
                 T::round(g_buffer, dx);
             }
-        },
+        }
     }
 }
 

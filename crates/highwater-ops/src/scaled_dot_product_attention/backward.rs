@@ -273,8 +273,8 @@ impl<T: Float> Task for Part<'_, T> {
                 // SAFETY: these keys are this task's.
                 unsafe {
                     target.each_row(self.head, self.keys.clone(), |_, _, row| {
-                        row.fill(T::zeroed())
-                    })
+                        row.fill(T::zeroed());
+                    });
                 }
             }
         }
