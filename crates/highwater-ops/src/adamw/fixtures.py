@@ -4,8 +4,9 @@ Attributes: `step` (of this update, from 1), `lr`, `betas`, `eps`, `weight_decay
 """
 
 import torch
+from torch import Tensor
 
-from pytorch import Operation, widen
+from pytorch import HALVES, Operation, to_half, widen
 
 
 def adamw(op: Operation) -> None:
@@ -21,16 +22,27 @@ def adamw(op: Operation) -> None:
         param, grad = op.normal(*shape), op.normal(*shape) / 16
         first = op.normal(*shape) / 16 if step > 1 else torch.zeros(shape)
         second = op.normal(*shape).square() / 256 if step > 1 else torch.zeros(shape)
-        leaf = torch.nn.Parameter(widen(param))
-        leaf.grad = widen(grad)
-        optimizer = torch.optim.AdamW([leaf], lr, betas, eps, weight_decay, foreach=False)
-        state = optimizer.state[leaf]
-        state["step"] = torch.tensor(float(step - 1))
-        # cloned, for the optimizer writes to them
-        state["exp_avg"], state["exp_avg_sq"] = widen(first).clone(), widen(second).clone()
-        optimizer.step()
         attrs = {"step": step, "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        op.record((param, grad, first, second), [leaf, state["exp_avg"], state["exp_avg_sq"]], attrs)
+        update(op, (param, grad, first, second), attrs)
+    for dtype in HALVES:
+        param, grad, first = op.normal(5, 37), op.normal(5, 37) / 16, op.normal(5, 37) / 16
+        inputs = to_half(dtype, param, grad, first, op.normal(5, 37).square() / 256)
+        attrs = {"step": 7, "lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-6, "weight_decay": 0.1}
+        update(op, tuple(inputs), attrs)
+
+
+def update(op: Operation, inputs: tuple[Tensor, ...], attrs: dict) -> None:
+    param, grad, first, second = inputs
+    settings = {key: value for key, value in attrs.items() if key != "step"}
+    leaf = torch.nn.Parameter(widen(param))
+    leaf.grad = widen(grad)
+    optimizer = torch.optim.AdamW([leaf], **settings, foreach=False)
+    state = optimizer.state[leaf]
+    state["step"] = torch.tensor(float(attrs["step"] - 1))
+    # cloned, for the optimizer writes to them
+    state["exp_avg"], state["exp_avg_sq"] = widen(first).clone(), widen(second).clone()
+    optimizer.step()
+    op.record(inputs, [leaf, state["exp_avg"], state["exp_avg_sq"]], attrs)
 
 
 OPERATIONS = {"adamw": adamw}

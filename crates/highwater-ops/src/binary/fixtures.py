@@ -26,6 +26,7 @@ def binary(forward: Callable[..., Tensor], tolerance: float) -> Callable[[Operat
         op.case(forward, n(9, 13).t(), second(13, 9))
         op.case(forward, n(6, 20)[1:5, 2:18:3], second(1, 6).expand(4, 6))
         op.case(forward, n(), second(5, 37))
+        op.halves(forward, n(7, 37), second(7, 37))
 
     return cases
 

@@ -24,6 +24,10 @@ def cross_entropy(op: Operation) -> None:
         case(op.normal(37, 6).t(), labels(op, 6, 37, 2), reduction)
     case(op.normal(4, 9), torch.full((4,), -100), "sum")
     case(op.normal(0, 9), labels(op, 0, 9, 0), "sum")
+    op.halves(
+        lambda x, t: F.cross_entropy(x, t, ignore_index=-100),
+        op.normal(33, 48) * 2, labels(op, 33, 48, 6), reduction="mean", ignore_index=-100,
+    )
 
 
 OPERATIONS = {"cross_entropy": cross_entropy}

@@ -5,8 +5,10 @@
 use super::{Law, Laws};
 use crate::cell::ACCUMULATE;
 use crate::{
-    Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, op_as, pointwise,
+    Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, op_as,
+    pointwise,
 };
+use half::bf16;
 use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -301,6 +303,47 @@ fn writes_beside_the_given_rows_of_a_cell_are_found() {
     };
     let broken = Laws::new(&[]).check(&entry);
     assert!(!broken.is_empty() && broken.iter().all(|broken| broken.law == Law::Bytes));
+}
+
+#[test]
+fn wrong_kernels_of_other_dtypes_are_found() {
+    /// Rounds towards zero.
+    fn truncates(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let [cell, value] = args.inputs else {
+            return Err(KernelError::WrongOp { op: "accumulate" });
+        };
+        let from = value.storage::<bf16>()?;
+        let positions = value.layout().positions();
+        for (to, at) in cell.slice_mut::<bf16>()?.iter_mut().zip(positions) {
+            let sum = to.to_f32() + from[at].to_f32();
+            *to = bf16::from_bits((sum.to_bits() >> 16) as u16);
+        }
+        Ok(())
+    }
+    const HALVES: DTypes = DTypes::new(&[DType::BF16], &[]);
+    const ROWS: &[Row] = &[ACCUMULATE.rows[0], Row::cpu(HALVES, || Arc::new(truncates))];
+    let entry = Entry {
+        rows: ROWS,
+        ..ACCUMULATE
+    };
+    let broken = Laws::new(&[]).check(&entry);
+    assert!(!broken.is_empty() && broken.iter().all(|broken| broken.law == Law::Forward));
+    assert!(broken.iter().all(|broken| broken.place.contains("BF16")));
+}
+
+#[test]
+fn a_kernel_that_no_sample_tries_is_found() {
+    const LABELS: DTypes = DTypes::new(&[DType::F32, DType::U8], &[]);
+    const ROWS: &[Row] = &[
+        ACCUMULATE.rows[0],
+        Row::cpu(LABELS, || Arc::new(ToyKernel::<RIGHT>)),
+    ];
+    let entry = Entry {
+        rows: ROWS,
+        ..ACCUMULATE
+    };
+    let broken = Laws::new(&[]).check(&entry);
+    assert!(matches!(&broken[..], [broken] if broken.law == Law::Row));
 }
 
 #[test]

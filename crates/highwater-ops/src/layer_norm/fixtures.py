@@ -29,6 +29,11 @@ def layer_norm(op: Operation) -> None:
     case(torch.full((3, 48), 0.5), weight=True, bias=True)
     case(op.normal(4, 37), weight=True, bias=True, eps=1e-3)
     case(op.normal(37, 6).t(), weight=True, bias=True)
+    op.halves(
+        lambda x, weight, bias: F.layer_norm(x, [48], weight, bias),
+        op.normal(7, 48) + 3, op.normal(48), op.normal(48),
+        normalized_shape=[48], eps=1e-5, weight=True, bias=True,
+    )
 
 
 OPERATIONS = {"layer_norm": layer_norm}

@@ -11,6 +11,7 @@ def linear(op: Operation) -> None:
         op.case(F.linear, n(*x), n(out, x[-1]), bias=False)
         op.case(F.linear, n(*x), n(out, x[-1]), n(out), bias=True)
     op.case(F.linear, n(2, 7, 9).transpose(1, 2), n(5, 7), n(5), bias=True)
+    op.halves(F.linear, n(2, 9, 513), n(37, 513), n(37), bias=True)
 
 
 OPERATIONS = {"linear": linear}

@@ -26,6 +26,8 @@ def linear_cross_entropy(op: Operation) -> None:
         target = labels(op, math.prod(shape[:-1]), classes, ignored).reshape(shape[:-1])
         weight = op.normal(classes, shape[-1]) / 4
         op.case(forward, op.normal(*shape), weight, target, reduction="mean", ignore_index=-100)
+    weight, target = op.normal(101, 37) / 4, labels(op, 65, 101, 5)
+    op.halves(forward, op.normal(65, 37), weight, target, reduction="mean", ignore_index=-100)
 
 
 OPERATIONS = {"linear_cross_entropy": linear_cross_entropy}

@@ -34,6 +34,8 @@ def matmul(op: Operation) -> None:
     heads = [n(2, 9, 3, 8).transpose(1, 2) for _ in range(2)]
     op.case(torch.matmul, heads[0], heads[1].transpose(2, 3))
     op.case(torch.matmul, n(1, 5, 7).expand(3, 5, 7), n(3, 7, 2))
+    op.halves(torch.matmul, n(9, 513), n(513, 5))
+    op.halves(torch.matmul, n(2, 1, 4, 5), n(3, 5, 6))
 
 
 OPERATIONS = {"matmul": matmul}

@@ -11,12 +11,15 @@ from pytorch import Operation
 
 
 def scaled_dot_product_attention(op: Operation) -> None:
-    def case(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None = None) -> None:
+    def case(
+        q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None = None, half: bool = False
+    ) -> None:
         def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             with sdpa_kernel(SDPBackend.MATH):
                 return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 
-        op.case(forward, q, k, v, is_causal=causal, scale=scale)
+        add = op.halves if half else op.case
+        add(forward, q, k, v, is_causal=causal, scale=scale)
 
     n = op.normal
     for batch, heads, length, width, causal in [
@@ -40,6 +43,7 @@ def scaled_dot_product_attention(op: Operation) -> None:
     fused = n(2, 9, 3, 3, 16)
     case(*(fused[:, :, part].transpose(1, 2) for part in range(3)), True)
     case(n(0, 2, 5, 16), n(0, 2, 5, 16), n(0, 2, 5, 16), True)
+    case(n(1, 2, 70, 16), n(1, 2, 70, 16), n(1, 2, 70, 16), True, half=True)
 
 
 OPERATIONS = {"scaled_dot_product_attention": scaled_dot_product_attention}

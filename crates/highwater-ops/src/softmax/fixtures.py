@@ -22,6 +22,7 @@ def softmax(op: Operation) -> None:
     masked = op.normal(9, 9)
     case(masked.masked_fill(torch.ones(9, 9).triu(1).bool(), -math.inf))
     case(op.normal(37, 6).t())
+    op.halves(lambda x: F.softmax(x, -1), op.normal(5, 37) * 4, dim=-1)
 
 
 OPERATIONS = {"softmax": softmax}

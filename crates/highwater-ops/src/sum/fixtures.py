@@ -28,6 +28,10 @@ def reduction(forward: Callable[..., Tensor], of_nothing: bool) -> Callable[[Ope
         case(op.normal(), None, False)
         case(op.normal(13, 7).t(), [0], False)
         case(op.normal(0, 5), [1], False)
+        for dim in (None, [0], [1]):
+            op.halves(
+                lambda x: forward(x, dim=dim, keepdim=False), op.normal(67, 37), dim=dim, keepdim=False
+            )
         if of_nothing:
             case(op.normal(0, 5), None, False)
             case(op.normal(0, 5), [0], False)
@@ -48,6 +52,7 @@ def sum_to(op: Operation) -> None:
     ]:
         op.case(lambda x: x.sum_to_size(to), op.normal(*shape), shape=to)
     op.case(lambda x: x.sum_to_size(7), op.normal(7, 13).t(), shape=(7,))
+    op.halves(lambda x: x.sum_to_size(37), op.normal(67, 37), shape=(37,))
 
 
 OPERATIONS = {

@@ -19,6 +19,7 @@ def bounded(forward: Callable[[Tensor], Tensor], op: Operation, low: float, high
     for shape in [(3, 5, 37), (0, 5), ()]:
         op.case(forward, op.normal(*shape).clamp(low, high))
     op.case(forward, op.normal(13, 7).clamp(low, high).t())
+    op.halves(forward, op.normal(5, 37).clamp(max(low, 2**-10), high))
 
 
 OPERATIONS = {
