@@ -59,6 +59,7 @@ impl Command {
 /// `train`.
 #[derive(Args, Debug, Default)]
 #[command(allow_negative_numbers = true)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct TrainArgs {
     /// What decides about the computation.
     #[command(flatten)]
@@ -79,6 +80,10 @@ pub struct TrainArgs {
     /// Print the resolved settings and the plan, and do nothing
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
+
+    /// At the end, print what each operation took, beside what this machine does at most
+    #[arg(long, help_heading = "Output")]
+    pub profile: bool,
 
     /// Print the result as JSON
     #[arg(long, help_heading = "Output")]
@@ -251,6 +256,7 @@ pub struct RunArgs {
 /// `resume`.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct ResumeArgs {
     /// Folder of the run
     #[arg(value_name = "DIR")]
@@ -299,6 +305,10 @@ pub struct ResumeArgs {
     /// Go on although the data, the tokenizer or the model's folder is not what the run began with: ok
     #[arg(long, value_name = "OK", value_parser = PossibleValuesParser::new(["ok"]))]
     pub data_changed: Option<String>,
+
+    /// At the end, print what each operation took, beside what this machine does at most
+    #[arg(long)]
+    pub profile: bool,
 
     /// Print the result as JSON
     #[arg(long)]
@@ -371,6 +381,9 @@ pub struct MeasureArgs {
     /// What tensors may take, in bytes
     #[arg(long, value_name = "N")]
     pub bytes: u64,
+    /// What the processor does at most, instead of rates
+    #[arg(long)]
+    pub limits: bool,
 }
 
 /// `tokenise`.

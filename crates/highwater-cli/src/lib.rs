@@ -17,6 +17,7 @@ pub mod output;
 pub mod pace;
 pub mod phases;
 pub mod plan;
+pub mod profile;
 pub mod progress;
 pub mod provenance;
 pub mod report;

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::MeasureArgs;
 use crate::config::MachineConfig;
 use crate::error::{Code, Failure};
-use crate::output;
+use crate::{output, profile};
 use cache::folder;
 
 pub use disk::{FoundDisk, disk_bandwidths, remember};
@@ -129,7 +129,7 @@ fn is_sound(rates: &Rates) -> bool {
 }
 
 /// What measuring may take for tensors of so many bytes of memory.
-fn share(memory_bytes: u64) -> u64 {
+pub fn share(memory_bytes: u64) -> u64 {
     (memory_bytes / MEASURE_SHARE).min(Rates::MEASURE_BYTES)
 }
 
@@ -250,9 +250,13 @@ fn measure_in_child(threads: usize, bytes: u64) -> Option<Rates> {
 /// # Errors
 /// [`Failure`] of the engine.
 pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
-    let rates = Rates::measure(args.threads, args.bytes)?;
-    let json = serde_json::to_string(&rates);
-    output::result(&json.map_err(|error| Failure::new(Code::Internal, error))?);
+    let json = if args.limits {
+        profile::measure(args)?
+    } else {
+        let rates = Rates::measure(args.threads, args.bytes)?;
+        serde_json::to_string(&rates).map_err(|error| Failure::new(Code::Internal, error))?
+    };
+    output::result(&json);
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use crate::error::{Code, Failure};
 use crate::output;
 use crate::pace::Pace;
 use crate::phases::Phases;
+use crate::profile::Profile;
 use crate::progress::duration;
 use crate::run_dir::RunDir;
 use crate::session::Session;
@@ -35,7 +36,7 @@ pub fn finished(
     dir: &RunDir,
     losses: &Losses,
     data: &RunData,
-    (pace, phases): (&Pace, &Phases),
+    (pace, phases, profile): (&Pace, &Phases, Option<&Profile>),
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
     let plan = session.engine.last_step();
@@ -60,6 +61,7 @@ pub fn finished(
             "seconds_per_step": pace.measured(),
             "predicted_seconds_per_step": pace.predicted(),
             "first_predicted_seconds_per_step": pace.first_predicted(),
+            "profile": profile.map(Profile::to_json),
         });
         output::result(&summary.to_string());
         return Ok(ExitCode::SUCCESS);
@@ -78,6 +80,7 @@ pub fn finished(
         Bytes(session.engine.reserve_bytes()),
     ));
     lines.push(format!("model: {}", dir.final_model().display()));
+    lines.extend(profile.map(|profile| format!("\n{}", profile.to_text())));
     output::result(&lines.join("\n"));
     Ok(ExitCode::SUCCESS)
 }

@@ -22,7 +22,7 @@ use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::Session;
 use crate::training::Run;
-use crate::{machine, output, plan, report, state, tokenise};
+use crate::{machine, output, plan, profile, report, state, tokenise};
 
 /// Trains a model.
 ///
@@ -46,6 +46,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     }
     report::keep_to_bound(&mut config, &*model)?;
     machine::find_rates(&*files, &mut config.machine)?;
+    let limits = limits(args.profile, &config);
     if let Some(path) = &config.data.path
         && files.metadata(path)?.is_none()
     {
@@ -76,9 +77,17 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         data,
         counters: None,
         phases,
+        profile: args.profile.then_some(limits),
         json: args.json,
     }
     .run()
+}
+
+/// What this machine does at most, if a profile is asked for.
+fn limits(profile: bool, config: &RunConfig) -> Option<profile::Machine> {
+    let machine = &config.machine;
+    let measure = || profile::Machine::measure(machine.threads, machine.memory.0);
+    profile.then(measure).flatten()
 }
 
 /// Readies all that a new run needs, then has its folder hold the run: nothing changes there until it is
@@ -136,6 +145,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     } = resolve::resume(&*files, &dir, args)?;
     report::keep_to_bound(&mut config, &*model)?;
     machine::find_rates(&*files, &mut config.machine)?;
+    let limits = limits(args.profile, &config);
     let changed = args.data_changed.is_some();
     if let Some(origin) = &config.origin {
         origin.check_tokens(&*files, &dir, changed)?;
@@ -193,6 +203,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         data,
         counters,
         phases,
+        profile: args.profile.then_some(limits),
         json: args.json,
     }
     .run()

@@ -15,6 +15,7 @@ use crate::machine;
 use crate::metrics::{Metrics, Record};
 use crate::pace::Pace;
 use crate::phases::Phases;
+use crate::profile::{Machine, Profile};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::session::{Batch, Session, StepResult};
@@ -46,6 +47,8 @@ pub struct Run<'a> {
     pub counters: Option<Counters>,
     /// What the parts of the run took so far.
     pub phases: Phases,
+    /// Whether a profile is asked for, and the machine's limits if they are known.
+    pub profile: Option<Option<Machine>>,
     /// Whether the result is to be printed as JSON.
     pub json: bool,
 }
@@ -112,6 +115,7 @@ impl Run<'_> {
         }
         state::export(&**self.files, &self.dir.final_model(), &self.session)?;
         self.phases.end("save", &self.session);
+        let profile = (self.profile).map(|machine| Profile::of(&self.session.engine, machine));
         let after = self.look(&held_out, "after")?;
         self.remember_disk();
         let losses = report::Losses {
@@ -123,7 +127,7 @@ impl Run<'_> {
             self.dir,
             &losses,
             &self.data,
-            (&pace, &self.phases),
+            (&pace, &self.phases, profile.as_ref()),
             self.json,
         )
     }

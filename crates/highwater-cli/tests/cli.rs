@@ -493,3 +493,27 @@ fn a_step_that_explodes_is_told_and_what_was_saved_is_whole() {
         "{news}"
     );
 }
+
+#[test]
+fn a_profile_names_each_operation_and_what_limits_it() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let train = format!("train --steps 6 {SMALL} --profile --json --out run");
+    let (code, results, news) = highwater(dir.path(), &train);
+    assert_eq!(code, 0, "{news}");
+    let summary: Value = serde_json::from_str(&results).expect("JSON");
+    let profile = &summary["profile"];
+    let rows = profile["operations"].as_array().expect("rows");
+    let row = |op| rows.iter().find(|row| row["op"] == op).expect(op);
+    // A plan's first run is left out; one update for each parameter and step.
+    let updates = row("adamw")["runs"].as_u64().expect("a count");
+    assert!(updates > 0 && updates % 5 == 0, "{updates}");
+    assert!(row("linear")["share_of_limit"].as_f64().expect("a share") > 0.0);
+    assert!(profile["limits"]["f32_flops"].as_f64().expect("a rate") > 0.0);
+    let resume = "resume run --steps 8 --profile";
+    let (code, results, news) = highwater(dir.path(), resume);
+    assert_eq!(code, 0, "{news}");
+    assert!(
+        results.contains("limits of this machine") && results.contains("\nadamw"),
+        "{results}"
+    );
+}

@@ -29,6 +29,7 @@ mod indices;
 mod kernel;
 pub mod laws;
 mod layer_norm;
+mod limits;
 mod linear;
 mod linear_cross_entropy;
 mod math;
@@ -55,6 +56,7 @@ mod view;
 mod warm_up;
 
 pub use kernel::{Args, Kernel, KernelError, Pairs, op_as};
+pub use limits::Limits;
 pub use pool::{Disjoint, Engaged, Pool, PoolError, Spawn};
 pub use registry::{DTypes, Device, Kernels, Registered, Row};
 pub use table::{Array, Entry, Fill, ReferenceFn, Reject, Sample};

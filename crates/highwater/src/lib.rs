@@ -79,6 +79,7 @@ pub use highwater_ops::philox;
 pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
 pub use pending::context::{is_grad_enabled, no_grad, scope};
+pub use problem::profile::OperationProfile;
 pub use problem::rates::{Curve, Point, Rates};
 pub use report::decisions::Decision;
 pub use report::forecast::Forecast;
@@ -98,8 +99,8 @@ pub mod op {
     pub use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Shape, Spec};
     pub use highwater_ops::laws;
     pub use highwater_ops::{
-        Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Pairs, Pool, Reject, Row, Sample,
-        SharedWith, View, op_as,
+        Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Limits, Pairs, Pool, Reject, Row,
+        Sample, SharedWith, View, op_as,
     };
     pub use smallvec::{SmallVec, smallvec};
 }

@@ -19,6 +19,7 @@ use crate::engine::builder::Builder;
 use crate::engine::state::State;
 use crate::error::located;
 use crate::pending::handle::Dropped;
+use crate::problem::profile::OperationProfile;
 use crate::report::{StepReport, Totals};
 use crate::store::Store;
 use crate::store::limits::{Limits, Stated};
@@ -150,6 +151,11 @@ impl Engine {
     /// What all evaluations took so far.
     pub fn totals(&self) -> Totals {
         self.lock().record.totals
+    }
+
+    /// What each operation did since the engine was built, and took: those that took longest first.
+    pub fn profile(&self) -> Vec<OperationProfile> {
+        self.lock().planning.clock.profile()
     }
 
     /// The most bytes that the process was to take since this was last asked: arenas and reserve. In a

@@ -5,8 +5,9 @@
 //! of one evaluation, when that as a whole is found to take another time than predicted.
 
 use crate::Rates;
+use crate::problem::profile::{OperationProfile, Profile};
 use crate::problem::rates::Timing;
-use highwater_graph::{Cost, Mixer, Op, Spec};
+use highwater_graph::{Cost, DType, Mixer, Op, Spec};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
@@ -28,6 +29,7 @@ type Kind = u64;
 pub(crate) struct Work {
     kind: Kind,
     op: &'static str,
+    dtype: DType,
     pub(crate) cost: Cost,
 }
 
@@ -41,6 +43,10 @@ impl Work {
         Self {
             kind: hasher.finish(),
             op: op.name(),
+            dtype: inputs
+                .first()
+                .or(outputs.first())
+                .map_or(DType::F32, |spec| spec.dtype),
             cost: op.cost(inputs, outputs, threads),
         }
     }
@@ -51,8 +57,8 @@ impl Work {
         (self.kind, output).hash(&mut hasher);
         Self {
             kind: hasher.finish(),
-            op: self.op,
             cost: self.cost - saved,
+            ..*self
         }
     }
 }
@@ -66,6 +72,7 @@ pub(crate) struct Clock {
     /// Whether the planner is not told of that any more.
     plans_by_rates: bool,
     kinds: BTreeMap<Kind, Times>,
+    profile: Profile,
 }
 
 /// What the nodes of one kind took in an evaluation.
@@ -187,6 +194,11 @@ impl Clock {
         for (kind, sum) in &sums {
             let times = self.kinds.entry(*kind).or_insert(Times::new(*sum.work));
             times.note(sum.seconds / sum.count);
+            let Work {
+                op, dtype, cost, ..
+            } = sum.work;
+            let took = (sum.count as u64, sum.seconds);
+            self.profile.add((*op, *dtype), cost, took);
         }
         if self.corrects {
             self.correct(&sums);
@@ -227,6 +239,11 @@ impl Clock {
         }
     }
 
+    /// What operations did so far, and took.
+    pub(crate) fn profile(&self) -> Vec<OperationProfile> {
+        self.profile.rows()
+    }
+
     /// What each kind took.
     pub(crate) fn timings(&self) -> Vec<Timing> {
         let timing = |times: &Times| Timing {
@@ -250,6 +267,7 @@ mod tests {
         Work {
             kind: kind as Kind,
             op: ["linear", "gelu"][kind],
+            dtype: DType::F32,
             cost,
         }
     }
@@ -324,6 +342,13 @@ mod tests {
         assert!(!clock.plan_by_rates());
         let timings = clock.timings();
         assert_eq!(timings.len(), 2);
+        // What took longest comes first.
+        let [gelu, linear] = &clock.profile()[..] else {
+            panic!("two operations ran");
+        };
+        assert_eq!((gelu.op, gelu.runs), ("gelu", 9));
+        assert_eq!((linear.op, linear.runs), ("linear", 18));
+        assert!((linear.seconds - 54.0).abs() < 1e-9 && (linear.flops - 18.0 * 4e10).abs() < 1.0);
         assert!(
             timings
                 .iter()

@@ -5,6 +5,7 @@ pub(crate) mod compile;
 pub(crate) mod disk_clock;
 pub(crate) mod offsets;
 pub(crate) mod plan_cache;
+pub(crate) mod profile;
 pub(crate) mod proven;
 pub(crate) mod ran;
 pub(crate) mod rates;
