@@ -39,16 +39,20 @@ mod pointwise;
 mod pool;
 mod reference_math;
 mod registry;
+mod rms_norm;
+mod rotary;
 mod scalar;
 mod scale;
 mod scaled_dot_product_attention;
 mod scatter_views;
 mod sgd;
+mod silu;
 mod simd;
 mod softmax;
 mod square;
 mod strided;
 mod sum;
+mod swiglu;
 mod table;
 mod unary;
 mod vector;
@@ -82,13 +86,17 @@ table::operations! {
     linear,
     linear_cross_entropy,
     matmul,
+    rms_norm,
+    rotary,
     scalar,
     scale,
     scaled_dot_product_attention,
     scatter_views,
     sgd,
+    silu,
     softmax,
     square,
     sum,
+    swiglu,
     unary,
 }

@@ -6,7 +6,6 @@
     reason = "tasks write their own rows and sums, threads their own buffers"
 )]
 
-use super::cpu::affine;
 use super::{BACKWARD, LayerNormBackward, rows_and_width};
 use crate::blocks::{BLOCK, Reader, Source};
 use crate::float::{Float, as_f32_mut};
@@ -24,15 +23,20 @@ fn rows_per_block(rows: usize) -> usize {
     rows.div_ceil(BLOCKS_MAX).max(ROWS_MIN)
 }
 
-/// May overwrite the gradient. Keeps in scratch memory a row for the weight, two buffers per thread
-/// and two sums per block.
+/// Bytes of scratch memory for the gradients of a norm of `x`: a row for the weight, two buffers per
+/// thread and two sums per block.
+pub(crate) fn scratch_bytes(x: &Spec, threads: usize) -> u64 {
+    let (rows, width) = rows_and_width(x.shape());
+    let blocks = rows.div_ceil(rows_per_block(rows));
+    (size_of::<f32>() * width * (1 + 2 * threads + 2 * blocks)) as u64
+}
+
+/// May overwrite the gradient.
 pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for BackwardKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let (rows, width) = rows_and_width(inputs[1].shape());
-        let blocks = rows.div_ceil(rows_per_block(rows));
-        (size_of::<f32>() * width * (1 + 2 * threads + 2 * blocks)) as u64
+        scratch_bytes(&inputs[1], threads)
     }
 
     fn in_place(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
@@ -43,8 +47,33 @@ impl<T: Float> Kernel for BackwardKernel<T> {
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        backward::<T>(*op_as(op)?, args)
+        let op: &LayerNormBackward = op_as(op)?;
+        let [g, x, mean, rstd, weight @ ..] = &*args.inputs else {
+            return Err(KernelError::WrongOp { op: BACKWARD });
+        };
+        let norm = Norm {
+            g,
+            x,
+            mean: Some(mean),
+            rstd,
+            weight: weight.first(),
+            wanted: op.wanted,
+        };
+        norm.gradients::<T>(args.pool, args.outputs, args.scratch)
     }
+}
+
+/// What the gradients of a norm are made from.
+pub(crate) struct Norm<'a> {
+    /// The output's gradient.
+    pub(crate) g: &'a View<'a>,
+    pub(crate) x: &'a View<'a>,
+    /// None where nothing was taken from `x`.
+    pub(crate) mean: Option<&'a View<'a>>,
+    pub(crate) rstd: &'a View<'a>,
+    pub(crate) weight: Option<&'a View<'a>>,
+    /// Which are asked for: of `x`, of the weight, of the bias.
+    pub(crate) wanted: [bool; 3],
 }
 
 /// What all rows share.
@@ -52,49 +81,53 @@ struct Shared<'a, T> {
     /// The output's gradient: where it is, if there is no gradient of the input to overwrite.
     g: Source<'a, T>,
     x: Reader<'a, T>,
-    mean: Reader<'a, f32>,
+    mean: Option<Reader<'a, f32>>,
     rstd: Reader<'a, f32>,
     weight: &'a [f32],
     /// The gradient of the input, if wanted.
     dx: Option<Disjoint<'a, T>>,
 }
 
-fn backward<T: Float>(op: LayerNormBackward, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let wrong = KernelError::WrongOp { op: BACKWARD };
-    let [g, x, mean, rstd, ..] = &*args.inputs else {
-        return Err(wrong);
-    };
-    let (rows, width) = rows_and_width(x.spec().shape());
-    let (dx, params) = args.outputs.split_at_mut(usize::from(op.wanted[0]));
-    let mut dx = dx.first_mut();
-    let g = match &dx {
-        Some(dx) => Source::<T>::new(g, dx)?,
-        None => Source::Other(Reader::new(g)?),
-    };
-    let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
-    let (weight, scratch) = scratch.split_at_mut(width);
-    match affine::<T>(args.inputs, 4)? {
-        Some(reader) => reader.widen(0, weight),
-        None => weight.fill(1.0),
+impl Norm<'_> {
+    /// Fills the outputs that are asked for, that of `x` over `g` if it lies there.
+    pub(crate) fn gradients<T: Float>(
+        &self,
+        pool: &Pool,
+        outputs: &mut [View<'_>],
+        scratch: &mut [u8],
+    ) -> Result<(), KernelError> {
+        let (rows, width) = rows_and_width(self.x.spec().shape());
+        let (dx, params) = outputs.split_at_mut(usize::from(self.wanted[0]));
+        let mut dx = dx.first_mut();
+        let g = match &dx {
+            Some(dx) => Source::<T>::new(self.g, dx)?,
+            None => Source::Other(Reader::new(self.g)?),
+        };
+        let scratch: &mut [f32] = bytemuck::cast_slice_mut(scratch);
+        let (weight, scratch) = scratch.split_at_mut(width);
+        match self.weight {
+            Some(view) => Reader::<T>::new(view)?.widen(0, weight),
+            None => weight.fill(1.0),
+        }
+        let (buffers, sums) = scratch.split_at_mut(2 * width * pool.threads());
+        let shared = Shared {
+            g,
+            x: Reader::new(self.x)?,
+            mean: self.mean.map(Reader::new).transpose()?,
+            rstd: Reader::new(self.rstd)?,
+            weight,
+            dx: match &mut dx {
+                Some(dx) => Some(Disjoint::new(dx.slice_mut()?)),
+                None => None,
+            },
+        };
+        run_blocks(pool, &shared, rows, buffers, sums);
+        let offsets = (0..2).filter(|&which| self.wanted[1 + which]);
+        for (param, which) in params.iter_mut().zip(offsets) {
+            add_blocks::<T>(pool, param, sums, which)?;
+        }
+        Ok(())
     }
-    let (buffers, sums) = scratch.split_at_mut(2 * width * args.pool.threads());
-    let shared = Shared {
-        g,
-        x: Reader::new(x)?,
-        mean: Reader::new(mean)?,
-        rstd: Reader::new(rstd)?,
-        weight,
-        dx: match &mut dx {
-            Some(dx) => Some(Disjoint::new(dx.slice_mut()?)),
-            None => None,
-        },
-    };
-    run_blocks(args.pool, &shared, rows, buffers, sums);
-    let offsets = (0..2).filter(|&which| op.wanted[1 + which]);
-    for (param, which) in params.iter_mut().zip(offsets) {
-        add_blocks::<T>(args.pool, param, sums, which)?;
-    }
-    Ok(())
 }
 
 fn run_blocks(
@@ -129,13 +162,18 @@ fn run_row<T: Float>(shared: &Shared<'_, T>, row: usize, buffers: &mut [f32], su
     let (dweight, dbias) = sums.split_at_mut(width);
     let x = shared.x.read(row * width, x_buffer);
     let [mut mean, mut rstd] = [[0.0]; 2];
-    shared.mean.widen(row, &mut mean);
+    if let Some(reader) = &shared.mean {
+        reader.widen(row, &mut mean);
+    }
     shared.rstd.widen(row, &mut rstd);
     let statistics = [mean[0], rstd[0]];
     let mut work = |g: &mut [f32], wanted: bool| {
         accumulate(g, x, statistics, dweight, dbias);
         if wanted {
-            let moments = moments(g, x, shared.weight, statistics);
+            let mut moments = moments(g, x, shared.weight, statistics);
+            if shared.mean.is_none() {
+                moments[0] = 0.0;
+            }
             finish(g, x, shared.weight, statistics, moments);
         }
     };

@@ -56,18 +56,18 @@ fn layer_norm<T: Float>(op: &LayerNorm, args: &mut Args<'_>) -> Result<(), Kerne
 }
 
 /// The `i`-th input, if there is one.
-pub(super) fn affine<'a, T: Float>(
+pub(crate) fn affine<'a, T: Float>(
     inputs: &'a [View<'_>],
     i: usize,
 ) -> Result<Option<Reader<'a, T>>, KernelError> {
     inputs.get(i).map(Reader::new).transpose()
 }
 
-static ONES: [f32; BLOCK] = [1.0; BLOCK];
-static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
+pub(crate) static ONES: [f32; BLOCK] = [1.0; BLOCK];
+pub(crate) static ZEROS: [f32; BLOCK] = [0.0; BLOCK];
 
 /// The elements from the `start`-th, as many as `buffer` holds; those of `otherwise` if there are none.
-fn part<'a>(
+pub(crate) fn part<'a>(
     reader: Option<&'a Reader<'_, impl Float>>,
     otherwise: &'static [f32; BLOCK],
     start: usize,
@@ -88,7 +88,7 @@ fn split_mean(x: &[f32]) -> (f32, f32) {
 
 multiversion! {
     /// The sum of the squares of distances from the mean.
-    fn squares[I](x: &[f32], high: f32, low: f32) -> f32 {
+    pub(crate) fn squares[I](x: &[f32], high: f32, low: f32) -> f32 {
         const LANES: usize = 64;
         let mut lanes = [0.0; LANES];
         let (chunks, rest) = x.as_chunks::<LANES>();
@@ -108,7 +108,7 @@ multiversion! {
 
 multiversion! {
     /// Normalises a part of a row.
-    fn normalise[I](x: &mut [f32], weight: &[f32], bias: &[f32], mean: (f32, f32), scale: f32) {
+    pub(crate) fn normalise[I](x: &mut [f32], weight: &[f32], bias: &[f32], mean: (f32, f32), scale: f32) {
         for ((x, &weight), &bias) in x.iter_mut().zip(weight).zip(bias) {
             let distance = (*x - mean.0) - mean.1;
             *x = I::fma(distance * scale, weight, bias);

@@ -1,7 +1,7 @@
 //! Layer normalisation over the last dimension: `layer_norm` and `layer_norm_backward`.
 
-mod backward_cpu;
-mod cpu;
+pub(crate) mod backward_cpu;
+pub(crate) mod cpu;
 mod reference;
 mod samples;
 
@@ -47,7 +47,7 @@ const NAME: &str = "layer_norm";
 const BACKWARD: &str = "layer_norm_backward";
 
 /// `x`'s shape without its last dimension, and that.
-fn split(op: &'static str, x: &Spec) -> Result<(Shape, usize), OpError> {
+pub(crate) fn split(op: &'static str, x: &Spec) -> Result<(Shape, usize), OpError> {
     let shape = x.shape();
     match shape.split_last() {
         Some((&width, lead)) if width > 0 => Ok((lead.into(), width)),
@@ -59,7 +59,11 @@ fn split(op: &'static str, x: &Spec) -> Result<(Shape, usize), OpError> {
     }
 }
 
-fn check_shape(op: &'static str, input: &Spec, expected: &[usize]) -> Result<(), OpError> {
+pub(crate) fn check_shape(
+    op: &'static str,
+    input: &Spec,
+    expected: &[usize],
+) -> Result<(), OpError> {
     if input.shape().dims() == expected {
         return Ok(());
     }
@@ -184,7 +188,7 @@ impl Op for LayerNormBackward {
 }
 
 /// Number of rows, and elements of each.
-fn rows_and_width(shape: &Shape) -> (usize, usize) {
+pub(crate) fn rows_and_width(shape: &Shape) -> (usize, usize) {
     let (&width, lead) = shape.split_last().unwrap_or((&1, &[]));
     (lead.iter().product(), width)
 }
