@@ -81,6 +81,7 @@ fn attention(criterion: &mut Criterion) {
         let scale = 1.0 / (d as f64).sqrt();
         let op = ScaledDotProductAttention {
             causal: true,
+            window: None,
             scale,
         };
         let flops = (b * h * d * t * (t + 1)) as u64;
@@ -96,6 +97,7 @@ fn attention(criterion: &mut Criterion) {
         inputs.extend([o.clone(), Spec::contiguous(DType::F32, [b, h, t]), o]);
         let op = ScaledDotProductAttentionBackward {
             causal: true,
+            window: None,
             scale,
             output_grad: true,
             lse_grad: false,

@@ -12,9 +12,9 @@
 )]
 
 use super::ScaledDotProductAttentionBackward;
-use super::forward::mask;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
+use super::sight::Sight;
 use crate::float::{Float, is_f32};
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, Kernel, KernelError, Pool, op_as};
@@ -39,15 +39,15 @@ fn scratch(q: &Shape) -> usize {
 
 /// Elements per thread for sums of gradients of keys and values that several groups of queries add to,
 /// where the outputs are narrower than the sums.
-fn sums<T: Float>(q: &Shape, keys: usize, threads: usize) -> usize {
-    let groups = q[2].div_ceil(BLOCK * group(q));
+fn sums<T: Float>(q: &Shape, k: &Shape, threads: usize) -> usize {
+    let groups = q[2].div_ceil(BLOCK * group(q)) * (q[1] / k[1].max(1));
     if is_f32::<T>() || groups < 2 {
         return 0;
     }
-    let keys = if splits(q[0] * q[1], threads) {
+    let keys = if splits(k[0] * k[1], threads) {
         BLOCK
     } else {
-        keys.next_multiple_of(BLOCK)
+        k[2].next_multiple_of(BLOCK)
     };
     2 * keys * padded(q[3])
 }
@@ -63,8 +63,8 @@ pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for BackwardKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let (q, keys) = (inputs[0].shape(), inputs[1].shape()[2]);
-        let len = scratch(q) + sums::<T>(q, keys, threads);
+        let (q, k) = (inputs[0].shape(), inputs[1].shape());
+        let len = scratch(q) + sums::<T>(q, k, threads);
         (threads * len * size_of::<f32>()) as u64
     }
 
@@ -84,7 +84,8 @@ pub(super) fn run<T: Float>(
     let &[batch, heads, queries, width] = inputs[0].dims() else {
         return Err(KernelError::WrongOp { op: op.name() });
     };
-    let q = inputs[0].spec().shape();
+    let (q, k) = (inputs[0].spec().shape(), inputs[1].spec().shape());
+    let shared = k[1];
     let layouts: [Layout; 3] = std::array::from_fn(|i| match &op.packed {
         Some(packed) => packed.layout(i, inputs[i].layout().shape()),
         None => args.outputs[i].layout().clone(),
@@ -106,18 +107,19 @@ pub(super) fn run<T: Float>(
         dq: target(0),
         dk: target(1),
         dv: target(2),
-        heads,
+        shared,
+        sharing: heads.checked_div(shared).unwrap_or(1),
         queries,
-        keys: inputs[1].dims()[2],
+        keys: k[2],
         width,
         group: group(q),
-        sums: sums::<T>(q, inputs[1].dims()[2], args.pool.threads()),
+        sums: sums::<T>(q, k, args.pool.threads()),
         version,
-        causal: op.causal,
+        sight: op.sight(),
         scale: op.scale as f32,
     };
     let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
-    if splits(batch * heads, args.pool.threads()) {
+    if splits(batch * shared, args.pool.threads()) {
         backward.pass(args.pool, scratch, batch, (false, true));
         backward.pass(args.pool, scratch, batch, (true, false));
     } else {
@@ -137,7 +139,10 @@ struct Backward<'a, T> {
     dq: RowsMut<'a, T>,
     dk: RowsMut<'a, T>,
     dv: RowsMut<'a, T>,
-    heads: usize,
+    /// Heads of keys and values.
+    shared: usize,
+    /// Heads of queries that share each of them.
+    sharing: usize,
     queries: usize,
     keys: usize,
     width: usize,
@@ -145,7 +150,7 @@ struct Backward<'a, T> {
     /// Elements of [`sums`].
     sums: usize,
     version: Version,
-    causal: bool,
+    sight: Sight,
     scale: f32,
 }
 
@@ -165,8 +170,12 @@ impl<T: Float> Backward<'_, T> {
         };
         let len = scratch.len() / pool.threads();
         let scratch = Disjoint::new(scratch);
-        pool.for_each_on_thread(batch * self.heads * parts, |task, thread| {
+        // Heads of queries that share keys go together where gradients of keys are summed.
+        let together = if for_keys { self.sharing } else { 1 };
+        let heads = self.shared * self.sharing / together;
+        pool.for_each_on_thread(batch * heads * parts, |task, thread| {
             let (head, start) = (task / parts, task % parts * BLOCK);
+            let (batch, head) = (head / heads, head % heads * together);
             let part = |whole: bool, n: usize| {
                 if whole {
                     0..n
@@ -180,7 +189,8 @@ impl<T: Float> Backward<'_, T> {
                 self.version,
                 Part {
                     of: self,
-                    head: Head(head / self.heads, head % self.heads),
+                    batch,
+                    heads: head..head + together,
                     queries: part(for_keys, self.queries),
                     keys: part(for_queries, self.keys),
                     for_queries,
@@ -192,10 +202,11 @@ impl<T: Float> Backward<'_, T> {
     }
 }
 
-/// Some queries and some keys of one head; one of both may be all.
+/// Some queries of heads that share their keys, and some of these keys; one of both may be all.
 struct Part<'a, T> {
     of: &'a Backward<'a, T>,
-    head: Head,
+    batch: usize,
+    heads: Range<usize>,
     queries: Range<usize>,
     keys: Range<usize>,
     for_queries: bool,
@@ -272,7 +283,7 @@ impl<T: Float> Task for Part<'_, T> {
             for target in [&of.dk, &of.dv] {
                 // SAFETY: these keys are this task's.
                 unsafe {
-                    target.each_row(self.head, self.keys.clone(), |_, _, row| {
+                    target.each_row(self.shared(), self.keys.clone(), |_, _, row| {
                         row.fill(T::zeroed());
                     });
                 }
@@ -282,16 +293,36 @@ impl<T: Float> Task for Part<'_, T> {
         let group = of.group.min(self.queries.len().div_ceil(BLOCK));
         let mut blocks: SmallVec<[Block<'_>; GROUP]> = SmallVec::new();
         blocks.extend((0..group).map(|_| Block::new(&mut self.scratch, wide)));
-        // Queries before the first key see none of them.
-        let first = if of.causal { self.keys.start } else { 0 };
-        let first = first.max(self.queries.start);
-        for start in (first..self.queries.end).step_by(BLOCK * group.max(1)) {
-            self.group(s, &mut blocks, &mut tile, start, start == first);
+        let seeing = of.sight.queries(&self.keys, self.queries.end);
+        let first = seeing.start.max(self.queries.start);
+        for head in self.heads.clone() {
+            for start in (first..seeing.end).step_by(BLOCK * group.max(1)) {
+                let fresh = match head == self.heads.start {
+                    true if start == first => Fresh::All,
+                    true => Fresh::From(start),
+                    false => Fresh::None,
+                };
+                self.group(s, &mut blocks, &mut tile, (head, start), fresh);
+            }
         }
     }
 }
 
+/// To which keys no query was a block before.
+#[derive(Clone, Copy)]
+enum Fresh {
+    All,
+    /// Where queries see no keys behind their own.
+    From(usize),
+    None,
+}
+
 impl<T: Float> Part<'_, T> {
+    /// The head of keys and values.
+    fn shared(&self) -> Head {
+        Head(self.batch, self.heads.start / self.of.sharing)
+    }
+
     /// Lets the blocks of queries from `start` on meet the keys.
     #[inline(always)]
     fn group<S: Simd>(
@@ -299,10 +330,10 @@ impl<T: Float> Part<'_, T> {
         s: S,
         blocks: &mut [Block<'_>],
         tile: &mut Tile<'_>,
-        start: usize,
-        first: bool,
+        (head, start): (usize, usize),
+        fresh: Fresh,
     ) {
-        let (of, head) = (self.of, self.head);
+        let (of, shared, head) = (self.of, self.shared(), Head(self.batch, head));
         let queries = self.queries.end;
         for (i, block) in blocks.iter_mut().enumerate() {
             let start = queries.min(start + i * BLOCK);
@@ -310,26 +341,31 @@ impl<T: Float> Part<'_, T> {
             block.load(s, of, head);
         }
         let end = blocks.last().map_or(0, |block| block.rows.end);
-        let end = if of.causal {
-            end.min(self.keys.end)
-        } else {
-            self.keys.end
+        let seen = of.sight.keys(&(start..end), self.keys.end);
+        let seen = seen.start.max(self.keys.start)..seen.end.min(self.keys.end);
+        let from = match fresh {
+            Fresh::All if self.for_keys => self.keys.start,
+            _ => seen.start / BLOCK * BLOCK,
         };
-        for key in (self.keys.start..end).step_by(BLOCK) {
-            tile.rows = key..end.min(key + BLOCK);
+        for key in (from..seen.end).step_by(BLOCK) {
+            tile.rows = key..seen.end.min(key + BLOCK);
+            let fresh = match fresh {
+                Fresh::All => true,
+                Fresh::From(start) => of.sight.causal && start <= key,
+                Fresh::None => false,
+            };
             // SAFETY: where they are written, these keys are this task's.
-            unsafe { tile.load(self, first || of.causal && start <= key) }
+            unsafe { tile.load(self, fresh) }
             for block in blocks.iter_mut() {
-                let sees = !of.causal || key < block.rows.end;
-                if sees && !block.rows.is_empty() {
+                if of.sight.meets(&block.rows, &tile.rows) {
                     tile.meet(s, self, block);
                 }
             }
             if self.for_keys {
                 // SAFETY: these keys are this task's.
                 unsafe {
-                    of.dk.unpack(head, tile.rows.clone(), tile.dk);
-                    of.dv.unpack(head, tile.rows.clone(), tile.dv);
+                    of.dk.unpack(shared, tile.rows.clone(), tile.dk);
+                    of.dv.unpack(shared, tile.rows.clone(), tile.dv);
                 }
                 if of.sums > 0 {
                     let [dk, dv] = tile.kept(key - self.keys.start);
@@ -382,8 +418,9 @@ impl Tile<'_> {
     /// No other thread may be at the gradients of the same keys, if `of` is for keys.
     unsafe fn load<T: Float>(&mut self, of: &Part<'_, T>, first: bool) {
         let rows = || self.rows.clone();
-        of.of.k.pack(of.head, rows(), self.keys);
-        of.of.v.pack(of.head, rows(), self.values);
+        let head = of.shared();
+        of.of.k.pack(head, rows(), self.keys);
+        of.of.v.pack(head, rows(), self.values);
         if first {
             self.dk.fill(0.0);
             self.dv.fill(0.0);
@@ -394,8 +431,8 @@ impl Tile<'_> {
         } else if of.for_keys {
             // SAFETY: the caller's.
             unsafe {
-                of.of.dk.pack(of.head, rows(), self.dk);
-                of.of.dv.pack(of.head, rows(), self.dv);
+                of.of.dk.pack(head, rows(), self.dk);
+                of.of.dv.pack(head, rows(), self.dv);
             }
         }
     }
@@ -422,9 +459,7 @@ impl Tile<'_> {
         multiply(s, left, right, self.weights, BLOCK, extent, false);
         let (left, right) = (Left::rows(self.values, wide), (&*block.grad_t, BLOCK));
         multiply(s, left, right, self.grads, BLOCK, extent, false);
-        if of.causal && self.rows.end > block.rows.start {
-            mask(self.weights, &block.rows, &self.rows);
-        }
+        of.sight.mask(self.weights, &block.rows, &self.rows);
         self.weigh(s, block, of.scale);
         if part.for_keys {
             let extent = Extent {

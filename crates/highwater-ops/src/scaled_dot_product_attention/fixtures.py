@@ -1,7 +1,9 @@
 """`scaled_dot_product_attention` of q, k, v: [batch, heads, length, width].
 
-Attributes: `is_causal`, `scale` (null: 1/√width).
+Attributes: `is_causal`, `scale` (null: 1/√width), `window` (absent: all). Keys and values may have fewer heads.
 """
+
+import torch
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,6 +22,18 @@ def scaled_dot_product_attention(op: Operation) -> None:
 
         add = op.halves if half else op.case
         add(forward, q, k, v, is_causal=causal, scale=scale)
+
+    def windowed(q: Tensor, k: Tensor, v: Tensor, window: int | None, half: bool = False) -> None:
+        def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            length = q.shape[2]
+            mask = torch.ones(length, length, dtype=torch.bool).tril()
+            if window is not None:
+                mask = mask.triu(1 - window)
+            with sdpa_kernel(SDPBackend.MATH):
+                return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+
+        add = op.halves if half else op.case
+        add(forward, q, k, v, is_causal=True, scale=None, window=window)
 
     n = op.normal
     for batch, heads, length, width, causal in [
@@ -44,6 +58,9 @@ def scaled_dot_product_attention(op: Operation) -> None:
     case(*(fused[:, :, part].transpose(1, 2) for part in range(3)), True)
     case(n(0, 2, 5, 16), n(0, 2, 5, 16), n(0, 2, 5, 16), True)
     case(n(1, 2, 70, 16), n(1, 2, 70, 16), n(1, 2, 70, 16), True, half=True)
+    for heads, shared, length, window in [(4, 2, 33, None), (6, 1, 70, 9), (4, 4, 130, 65), (4, 2, 5, 1)]:
+        windowed(n(2, heads, length, 16), n(2, shared, length, 16), n(2, shared, length, 16), window)
+    windowed(n(1, 4, 70, 16), n(1, 2, 70, 16), n(1, 2, 70, 16), 33, half=True)
 
 
 OPERATIONS = {"scaled_dot_product_attention": scaled_dot_product_attention}

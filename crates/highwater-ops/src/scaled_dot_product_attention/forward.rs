@@ -9,6 +9,7 @@
 use super::ScaledDotProductAttention;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
+use super::sight::Sight;
 use crate::float::Float;
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, Kernel, KernelError, op_as};
@@ -70,10 +71,11 @@ pub(super) fn run<T: Float>(
         o: RowsMut::new(&storage, layout),
         lse: Disjoint::new(lse[0].slice_mut()?),
         heads,
+        sharing: (heads / inputs[1].dims()[1].max(1)).max(1),
         queries,
         keys: inputs[1].dims()[2],
         width,
-        causal: op.causal,
+        sight: op.sight(),
         scale: (op.scale * LOG2_E) as f32,
     };
     let len = scratch(inputs[0].spec().shape());
@@ -105,10 +107,12 @@ struct Forward<'a, T> {
     o: RowsMut<'a, T>,
     lse: Disjoint<'a, f32>,
     heads: usize,
+    /// Heads of queries that share one of keys and values.
+    sharing: usize,
     queries: usize,
     keys: usize,
     width: usize,
-    causal: bool,
+    sight: Sight,
     /// Makes scores exponents of 2.
     scale: f32,
 }
@@ -174,13 +178,14 @@ impl<T: Float> Task for Part<'_, T> {
         for block in &mut blocks {
             block.load(s, of, head);
         }
-        let end = if of.causal { self.queries.end } else { of.keys };
-        for start in (0..end).step_by(BLOCK) {
-            tile.rows = start..end.min(start + BLOCK);
-            of.k.pack(head, tile.rows.clone(), tile.keys);
-            of.v.pack(head, tile.rows.clone(), tile.values);
+        let shared = Head(head.0, head.1 / of.sharing);
+        let seen = of.sight.keys(&self.queries, of.keys);
+        for start in (seen.start / BLOCK * BLOCK..seen.end).step_by(BLOCK) {
+            tile.rows = start..seen.end.min(start + BLOCK);
+            of.k.pack(shared, tile.rows.clone(), tile.keys);
+            of.v.pack(shared, tile.rows.clone(), tile.values);
             for block in &mut blocks {
-                if !of.causal || start < block.rows.end {
+                if of.sight.meets(&block.rows, &tile.rows) {
                     block.attend(s, of, &mut tile);
                 }
             }
@@ -200,7 +205,8 @@ impl Block<'_> {
         of.q.pack(head, self.rows.clone(), self.out);
         transpose(s, (self.out, wide), self.queries, BLOCK, size, of.scale);
         self.out.fill(0.0);
-        self.softmax.max.fill(f32::NEG_INFINITY);
+        // Finite: a query may see none of the first keys that its block does.
+        self.softmax.max.fill(f32::MIN);
         self.softmax.sum.fill(0.0);
     }
 
@@ -218,9 +224,7 @@ impl Block<'_> {
         };
         let right = (&*self.queries, BLOCK);
         multiply(s, left, right, tile.scores, BLOCK, extent, false);
-        if of.causal && tile.rows.end > self.rows.start {
-            mask(tile.scores, &self.rows, &tile.rows);
-        }
+        of.sight.mask(tile.scores, &self.rows, &tile.rows);
         self.softmax.update(s, tile.scores, keys, columns);
         scale_rows(s, self.out, &self.softmax.rescale[..n], wide);
         let left = Left::columns(tile.scores, BLOCK);
@@ -255,14 +259,6 @@ impl Block<'_> {
         for (i, lse) in lse.iter_mut().enumerate() {
             *lse = max[i] * LN_2 + sum[i].ln();
         }
-    }
-}
-
-/// Hides from each query the keys after it.
-pub(super) fn mask(scores: &mut [f32], queries: &Range<usize>, keys: &Range<usize>) {
-    for (key, scores) in keys.clone().zip(scores.chunks_exact_mut(BLOCK)) {
-        let hidden = key.saturating_sub(queries.start).min(BLOCK);
-        scores[..hidden].fill(f32::NEG_INFINITY);
     }
 }
 

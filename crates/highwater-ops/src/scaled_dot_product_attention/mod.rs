@@ -6,12 +6,14 @@ mod product;
 mod reference;
 mod rows;
 mod samples;
+mod sight;
 #[cfg(test)]
 mod tests;
 
 use crate::Entry;
 use crate::float::{Precise, rows_of_floats, sums_in};
 use highwater_graph::{Backward, Cost, Layout, Op, OpError, Operand, Shape, Spec};
+use sight::Sight;
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -50,7 +52,9 @@ pub(crate) const ENTRY_BACKWARD: Entry = Entry {
 /// `o = softmax(scale q k^T) v` for each batch and head, as PyTorch's
 /// `torch.nn.functional.scaled_dot_product_attention`.
 ///
-/// Inputs: `q` `[B, H, Tq, D]`, `k` and `v` `[B, H, Tk, D]`, in any layout, D at most 256. Outputs:
+/// Inputs: `q` `[B, H, Tq, D]`, `k` and `v` `[B, G, Tk, D]`, in any layout, D at most 256; H is a multiple
+/// of G, and so many consecutive heads of `q` share one of `k` and `v` (grouped queries, Ainslie et al.
+/// 2023; PyTorch's `enable_gqa`), which is never repeated in memory. Outputs:
 /// `o`, seen as `[B, H, Tq, D]` and stored as `[B, Tq, H, D]`, so that merging the heads again is a
 /// view; and `lse` `[B, H, Tq]`, the logarithm of the sum of the exponentials of each query's
 /// scores, which backward reads. A query without any key has `o = 0` and `lse = -inf`.
@@ -63,6 +67,10 @@ pub(crate) const ENTRY_BACKWARD: Entry = Entry {
 pub struct ScaledDotProductAttention {
     /// Each query sees the keys up to its own position only; needs as many keys as queries.
     pub causal: bool,
+    /// And of these the last ones only, so many, its own among them (a sliding window, as Mistral's in
+    /// Hugging Face: query `i` sees key `j` where `i - j < window`); needs `causal`. Blocks of keys that
+    /// no query of a block sees are skipped.
+    pub window: Option<usize>,
     /// What scores are multiplied by; PyTorch's default is `1 / sqrt(D)`.
     pub scale: f64,
 }
@@ -74,12 +82,13 @@ impl Op for ScaledDotProductAttention {
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {
         hasher.write_u8(u8::from(self.causal));
+        hasher.write_usize(self.window.unwrap_or(0));
         hasher.write_u64(self.scale.to_bits());
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         OpError::check_arity(NAME, inputs, 3)?;
-        let [b, h, t, d] = check(NAME, inputs, self.causal)?;
+        let [b, h, t, d] = check(NAME, inputs, self.sight())?;
         let dtype = inputs[0].dtype;
         let o = Spec {
             dtype,
@@ -90,7 +99,7 @@ impl Op for ScaledDotProductAttention {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
-        cost(inputs, outputs, pairs(inputs, self.causal), 2.0)
+        cost(inputs, outputs, pairs(inputs, self.sight()), 2.0)
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -101,6 +110,7 @@ impl Op for ScaledDotProductAttention {
         }
         let op = ScaledDotProductAttentionBackward {
             causal: self.causal,
+            window: self.window,
             scale: self.scale,
             output_grad: grad.is_some(),
             lse_grad: lse_grad.is_some(),
@@ -141,6 +151,8 @@ impl Op for ScaledDotProductAttention {
 pub struct ScaledDotProductAttentionBackward {
     /// As in the forward operation.
     pub causal: bool,
+    /// As in the forward operation.
+    pub window: Option<usize>,
     /// As in the forward operation.
     pub scale: f64,
     /// Whether the gradient of `o` is an input; it counts as 0 otherwise.
@@ -210,6 +222,7 @@ impl Op for ScaledDotProductAttentionBackward {
             self.packed.is_some(),
         ];
         hasher.write(&flags.map(u8::from));
+        hasher.write_usize(self.window.unwrap_or(0));
         hasher.write_u64(self.scale.to_bits());
         if let Some(Packed { strides, offsets }) = self.packed {
             strides
@@ -222,7 +235,7 @@ impl Op for ScaledDotProductAttentionBackward {
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         let grads = usize::from(self.output_grad) + usize::from(self.lse_grad);
         OpError::check_arity(BACKWARD, inputs, 5 + grads)?;
-        let [b, h, t, _] = check(BACKWARD, inputs, self.causal)?;
+        let [b, h, t, _] = check(BACKWARD, inputs, self.sight())?;
         let (q, o, lse) = (&inputs[0], &inputs[3], &inputs[4]);
         let like_o = (self.output_grad).then(|| &inputs[5]);
         for input in std::iter::once(o).chain(like_o) {
@@ -252,13 +265,13 @@ impl Op for ScaledDotProductAttentionBackward {
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], threads: usize) -> Cost {
-        let shape = inputs[0].shape();
+        let shape = inputs[1].shape();
         let products = if backward::splits(shape[0] * shape[1], threads) {
             7.0
         } else {
             5.0
         };
-        cost(inputs, outputs, pairs(inputs, self.causal), products)
+        cost(inputs, outputs, pairs(inputs, self.sight()), products)
     }
 }
 
@@ -272,18 +285,35 @@ fn cost(inputs: &[Spec], outputs: &[Spec], pairs: f64, products: f64) -> Cost {
 }
 
 /// How many (query, key) meet, over all batches and heads.
-fn pairs(inputs: &[Spec], causal: bool) -> f64 {
-    let (q, keys) = (inputs[0].shape(), inputs[1].shape()[2] as f64);
-    let rows = (q[0] * q[1] * q[2]) as f64;
-    if causal {
-        rows * (keys + 1.0) / 2.0
-    } else {
-        rows * keys
+fn pairs(inputs: &[Spec], sight: Sight) -> f64 {
+    let (q, keys) = (inputs[0].shape(), inputs[1].shape()[2]);
+    (q[0] * q[1]) as f64 * sight.pairs(q[2], keys)
+}
+
+impl ScaledDotProductAttention {
+    fn sight(&self) -> Sight {
+        let Self { causal, window, .. } = *self;
+        Sight { causal, window }
+    }
+}
+
+impl ScaledDotProductAttentionBackward {
+    fn sight(&self) -> Sight {
+        let Self { causal, window, .. } = *self;
+        Sight { causal, window }
     }
 }
 
 /// Checks `q`, `k` and `v`; answers the extents of `q`.
-fn check(op: &'static str, inputs: &[Spec], causal: bool) -> Result<[usize; 4], OpError> {
+fn check(op: &'static str, inputs: &[Spec], sight: Sight) -> Result<[usize; 4], OpError> {
+    if let Some(window) = sight.window.filter(|&window| !sight.causal || window == 0) {
+        return Err(OpError::Attribute {
+            op,
+            attribute: "window",
+            expected: "1 or more, and causal".into(),
+            got: format!("{window}, causal: {}", sight.causal),
+        });
+    }
     let (q, k, v) = (&inputs[0], &inputs[1], &inputs[2]);
     if !q.dtype.is_float() {
         return Err(OpError::DType {
@@ -302,15 +332,18 @@ fn check(op: &'static str, inputs: &[Spec], causal: bool) -> Result<[usize; 4], 
         return error(format!("q of 1 to {WIDTH_MAX} elements in each head"), q);
     }
     match k.shape().dims() {
-        &[kb, kh, kt, kd] if (kb, kh, kd) == (b, h, d) => {
-            if causal && kt != t {
+        &[kb, kh, kt, kd] if (kb, kd) == (b, d) && h.checked_rem(kh).unwrap_or(h) == 0 => {
+            if sight.causal && kt != t {
                 return error(
                     format!("as many keys as queries, {t}, as they are causal"),
                     k,
                 );
             }
         }
-        _ => return error(format!("k of [{b}, {h}, T, {d}], as q"), k),
+        _ => {
+            let expected = format!("k of [{b}, G, T, {d}], where {h} heads are a multiple of G");
+            return error(expected, k);
+        }
     }
     if v.shape() != k.shape() {
         return error(format!("v of {}, as k", k.shape()), v);

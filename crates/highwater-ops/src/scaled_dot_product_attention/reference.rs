@@ -7,6 +7,8 @@ use highwater_graph::{DType, Op};
 /// Extents of a problem; everything is indexed by hand, one head after the other.
 struct Dims {
     heads: usize,
+    /// Heads of queries that share one of keys and values.
+    sharing: usize,
     queries: usize,
     keys: usize,
     width: usize,
@@ -16,6 +18,7 @@ impl Dims {
     fn of(inputs: &[Array]) -> Self {
         Self {
             heads: inputs[0].shape[0] * inputs[0].shape[1],
+            sharing: inputs[0].shape[1] / inputs[1].shape[1].max(1),
             queries: inputs[0].shape[2],
             keys: inputs[1].shape[2],
             width: inputs[0].shape[3],
@@ -23,12 +26,16 @@ impl Dims {
     }
 
     /// Every query with its keys: (row of `q`, rows of `k`).
-    fn pairs(&self, causal: bool) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
-        let (queries, keys) = (self.queries, self.keys);
+    fn pairs(
+        &self,
+        (causal, window): (bool, Option<usize>),
+    ) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+        let (queries, keys, sharing) = (self.queries, self.keys, self.sharing);
         (0..self.heads * queries).map(move |row| {
-            let (head, i) = (row / queries, row % queries);
-            let seen = if causal { i + 1 } else { keys };
-            (row, head * keys..head * keys + seen)
+            let (first, i) = (row / queries / sharing * keys, row % queries);
+            let end = if causal { i + 1 } else { keys };
+            let start = window.map_or(0, |window| end.saturating_sub(window));
+            (row, first + start..first + end)
         })
     }
 
@@ -59,7 +66,7 @@ pub(super) fn forward(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let width = dims.width;
     let mut o = vec![0.0; q.data.len()];
     let mut lse = Vec::new();
-    for (i, seen) in dims.pairs(op.causal) {
+    for (i, seen) in dims.pairs((op.causal, op.window)) {
         let scores: Vec<f64> = seen
             .clone()
             .map(|j| dot(dims.row(q, i), dims.row(k, j)) * op.scale)
@@ -94,7 +101,7 @@ pub(super) fn backward(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let mut dq = vec![0.0; q.data.len()];
     let mut dk = vec![0.0; k.data.len()];
     let mut dv = vec![0.0; v.data.len()];
-    for (i, seen) in dims.pairs(op.causal) {
+    for (i, seen) in dims.pairs((op.causal, op.window)) {
         let delta = dot(dims.row(grad, i), dims.row(o, i)) - lse_grad.map_or(0.0, |g| g.data[i]);
         for j in seen {
             let score = dot(dims.row(q, i), dims.row(k, j)) * op.scale;

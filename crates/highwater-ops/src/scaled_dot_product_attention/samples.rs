@@ -32,14 +32,16 @@ const CASES: [Case; 18] = [
 fn attention(causal: bool, width: usize) -> ScaledDotProductAttention {
     ScaledDotProductAttention {
         causal,
+        window: None,
         scale: 1.0 / (width as f64).sqrt(),
     }
 }
 
 fn gradient(causal: bool, width: usize) -> ScaledDotProductAttentionBackward {
-    let ScaledDotProductAttention { causal, scale } = attention(causal, width);
+    let ScaledDotProductAttention { causal, scale, .. } = attention(causal, width);
     ScaledDotProductAttentionBackward {
         causal,
+        window: None,
         scale,
         output_grad: true,
         lse_grad: false,
@@ -98,6 +100,31 @@ fn backward_sample(op: ScaledDotProductAttentionBackward, (b, h, q, k, d, _): Ca
     Sample::new(op, &shapes).input(4, Spec::contiguous(DType::F32, rows), lse)
 }
 
+/// Batch, heads, of these sharing keys, length, width, window; causal.
+type Shared = (usize, usize, usize, usize, usize, Option<usize>);
+
+const SHARED: [Shared; 9] = [
+    (1, 4, 2, 5, 4, None),
+    (2, 6, 3, 65, 16, None),
+    (1, 8, 8, 130, 8, None),
+    (2, 4, 1, 9, 16, Some(1)),
+    (1, 2, 1, 200, 16, Some(64)),
+    (1, 2, 2, 330, 8, Some(70)),
+    (1, 4, 4, 300, 8, Some(3)),
+    (3, 6, 2, 70, 5, Some(500)),
+    (0, 4, 2, 5, 4, Some(2)),
+];
+
+/// With keys and values of fewer heads.
+fn sharing(mut sample: Sample, (b, h, sharing, t, d, _): Shared) -> Sample {
+    let fill = Fill::Normal(1.0);
+    for i in [1, 2] {
+        let spec = Spec::contiguous(DType::F32, [b, h / sharing, t, d]);
+        sample = sample.input(i, spec, fill);
+    }
+    sample
+}
+
 /// Samples of the forward operation.
 pub(super) fn forward() -> Vec<Sample> {
     let mut samples: Vec<Sample> = CASES.into_iter().map(forward_sample).collect();
@@ -105,6 +132,21 @@ pub(super) fn forward() -> Vec<Sample> {
         let (_, specs) = thirds(b, h, t, d);
         samples.push(with(forward_sample((b, h, t, t, d, true)), specs));
     }
+    for shared in SHARED {
+        let (b, h, _, t, d, window) = shared;
+        let op = ScaledDotProductAttention {
+            window,
+            ..attention(true, d)
+        };
+        let sample = Sample {
+            op: Arc::new(op),
+            ..forward_sample((b, h, t, t, d, true))
+        };
+        samples.push(sharing(sample, shared));
+    }
+    let across = (2, 4, 2, 70, 16, None);
+    let sample = sharing(forward_sample((2, 4, 5, 70, 16, false)), across);
+    samples.push(sample);
     // Keys of one head for all, elements apart, and an offset.
     let shared = strided([2, 3, 5, 16], [80, 0, 16, 1], 0);
     let apart = strided([2, 3, 5, 16], [1, 160, 32, 2], 7);
@@ -135,6 +177,18 @@ pub(super) fn backward() -> Vec<Sample> {
         };
         samples.push(backward_sample(op, (1, 2, 5, 7, 16, false)));
     }
+    for shared in SHARED {
+        let (b, h, _, t, d, window) = shared;
+        let op = ScaledDotProductAttentionBackward {
+            window,
+            ..gradient(true, d)
+        };
+        let sample = backward_sample(op, (b, h, t, t, d, true));
+        samples.push(sharing(sample, shared));
+    }
+    let across = (2, 4, 2, 70, 16, None);
+    let sample = backward_sample(gradient(false, 16), (2, 4, 5, 70, 16, false));
+    samples.push(sharing(sample, across));
     // Inputs stored in other orders, and a gradient that is the same number everywhere.
     let shape = [2, 3, 5, 16];
     let split = strided(shape, [240, 16, 48, 1], 0);
@@ -164,6 +218,17 @@ fn is_shape(error: &OpError) -> bool {
     matches!(error, OpError::Shape { .. })
 }
 
+fn is_attribute(error: &OpError) -> bool {
+    matches!(error, OpError::Attribute { .. })
+}
+
+fn windowed(causal: bool, window: usize) -> ScaledDotProductAttention {
+    ScaledDotProductAttention {
+        window: Some(window),
+        ..attention(causal, 16)
+    }
+}
+
 fn is_dtype(error: &OpError) -> bool {
     matches!(error, OpError::DType { .. })
 }
@@ -190,6 +255,13 @@ pub(super) fn forward_rejects() -> Vec<Reject> {
         ),
         reject(attention(false, 16), specs(&[&[2, 5, 16], a, a]), is_shape),
         reject(attention(false, 16), specs(&[wide, wide, wide]), is_shape),
+        reject(
+            attention(false, 16),
+            specs(&[&[1, 4, 5, 16], &[1, 0, 5, 16], &[1, 0, 5, 16]]),
+            is_shape,
+        ),
+        reject(windowed(false, 3), specs(&[a, a, a]), is_attribute),
+        reject(windowed(true, 0), specs(&[a, a, a]), is_attribute),
         reject(attention(false, 16), whole, is_dtype),
         reject(attention(false, 16), mixed, is_dtype),
     ]

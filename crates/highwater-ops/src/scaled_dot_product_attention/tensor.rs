@@ -5,7 +5,8 @@ use highwater_ops::ScaledDotProductAttention;
 
 impl Tensor {
     /// Attention (Vaswani et al. 2017), tiled, without a score matrix (Dao et al. 2022), as
-    /// `torch.nn.functional.scaled_dot_product_attention`: `self`, key and value `[B, H, T, D]`.
+    /// `torch.nn.functional.scaled_dot_product_attention`: `self` `[B, H, T, D]`, key and value
+    /// `[B, G, T, D]`, where H is a multiple of G and so many heads share one of theirs (`enable_gqa`).
     ///
     /// # Errors
     /// [`crate::Error::Op`] if the shapes do not fit.
@@ -16,9 +17,33 @@ impl Tensor {
         value: &Self,
         causal: bool,
     ) -> Result<Self> {
-        let width = self.dims().last().copied().unwrap_or(1).max(1);
-        let scale = 1.0 / (width as f64).sqrt();
-        let op = ScaledDotProductAttention { causal, scale };
+        let op = self.attention(causal, None);
         Self::apply_one(op, &[self, key, value])
+    }
+
+    /// Causal attention in which each query sees the last `window` keys up to its own, as Mistral's
+    /// sliding window in Hugging Face; otherwise as [`Tensor::scaled_dot_product_attention`]. Work and
+    /// memory are in proportion to the window.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] if the shapes do not fit, or for a window of 0.
+    #[track_caller]
+    pub fn sliding_window_attention(
+        &self,
+        key: &Self,
+        value: &Self,
+        window: usize,
+    ) -> Result<Self> {
+        let op = self.attention(true, Some(window));
+        Self::apply_one(op, &[self, key, value])
+    }
+
+    fn attention(&self, causal: bool, window: Option<usize>) -> ScaledDotProductAttention {
+        let width = self.dims().last().copied().unwrap_or(1).max(1);
+        ScaledDotProductAttention {
+            causal,
+            window,
+            scale: 1.0 / (width as f64).sqrt(),
+        }
     }
 }

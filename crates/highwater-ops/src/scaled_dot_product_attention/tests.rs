@@ -152,6 +152,7 @@ fn every_version_agrees_with_the_reference_on_any_number_of_threads() {
 fn queries_without_keys_see_nothing() {
     let op = ScaledDotProductAttention {
         causal: false,
+        window: None,
         scale: 1.0,
     };
     let specs: Vec<Spec> = [3, 0, 0]
@@ -167,6 +168,7 @@ fn queries_without_keys_see_nothing() {
 fn large_scores_and_those_that_are_not_numbers() {
     let op = ScaledDotProductAttention {
         causal: true,
+        window: None,
         scale: 1.0,
     };
     let specs = vec![Spec::contiguous(DType::F32, [1, 1, 3, 1]); 3];
@@ -203,6 +205,7 @@ fn gradients_of_a_packed_projection_come_as_views_of_one_tensor() {
     };
     let op = ScaledDotProductAttention {
         causal: true,
+        window: None,
         scale: 0.25,
     };
     for (order, packed) in [([0, 1, 2], true), ([2, 0, 1], true), ([0, 1, 1], false)] {
