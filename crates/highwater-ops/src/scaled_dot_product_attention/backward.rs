@@ -11,10 +11,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::ScaledDotProductAttentionBackward;
-use super::product::{Extent, Left, multiply, transpose};
+use super::product::{Extent, Left, dot, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
 use super::sight::Sight;
+use super::{ScaledDotProductAttentionBackward, splits};
 use crate::float::{Float, is_f32};
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, Kernel, KernelError, Pool, op_as};
@@ -50,12 +50,6 @@ fn sums<T: Float>(q: &Shape, k: &Shape, threads: usize) -> usize {
         k[2].next_multiple_of(BLOCK)
     };
     2 * keys * padded(q[3])
-}
-
-/// Whether each head is done twice, for keys and for queries, because whole heads would leave
-/// threads idle. Costs seven products instead of five.
-pub(super) fn splits(heads: usize, threads: usize) -> bool {
-    heads.div_ceil(threads) * threads * 5 > heads * 7
 }
 
 /// Fills the gradients of `q`, `k` and `v`.
@@ -500,18 +494,4 @@ impl Tile<'_> {
             }
         }
     }
-}
-
-/// The sum of the products of two rows, a multiple of 16 long: sixteen sums in parallel, then
-/// those in order.
-#[inline(always)]
-fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0_f32; 16];
-    for (a, b) in a.chunks_exact(16).zip(b.chunks_exact(16)) {
-        for lane in (0..16).step_by(S::LANES) {
-            let (a, b, sums) = (&a[lane..], &b[lane..], &mut sums[lane..]);
-            s.store(sums, s.fma(s.load(a), s.load(b), s.load(sums)));
-        }
-    }
-    sums.iter().sum()
 }

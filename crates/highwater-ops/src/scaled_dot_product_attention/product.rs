@@ -167,3 +167,17 @@ pub(super) fn transpose<S: Simd>(
         }
     }
 }
+
+/// The sum of the products of two rows, a multiple of 16 long: sixteen sums in parallel, then
+/// those in order.
+#[inline(always)]
+pub(super) fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 16];
+    for (a, b) in a.chunks_exact(16).zip(b.chunks_exact(16)) {
+        for lane in (0..16).step_by(S::LANES) {
+            let (a, b, sums) = (&a[lane..], &b[lane..], &mut sums[lane..]);
+            s.store(sums, s.fma(s.load(a), s.load(b), s.load(sums)));
+        }
+    }
+    sums.iter().sum()
+}
