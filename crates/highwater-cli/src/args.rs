@@ -124,8 +124,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Model and data")]
     pub config: Option<PathBuf>,
 
-    /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl) or a Hugging Face model
-    /// folder [default: gpt2-nano]
+    /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-1b) or
+    /// a Hugging Face model folder [default: gpt2-nano]
     #[arg(long, value_name = "PRESET|FOLDER", help_heading = "Model and data")]
     pub model: Option<String>,
 
@@ -133,7 +133,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", help_heading = "Model and data")]
     pub data: Option<PathBuf>,
 
-    /// The tokenizer.json for text [default: the model folder's; bytes for gpt2-nano]
+    /// The tokenizer.json for text [default: the model folder's; bytes for presets]
     #[arg(long, value_name = "FILE", help_heading = "Model and data")]
     pub tokenizer: Option<PathBuf>,
 
@@ -146,12 +146,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "FRACTION", help_heading = "Model and data")]
     pub held_out: Option<f64>,
 
-    /// Order of the sequences [default: shuffled for gpt2-nano, otherwise sequential]
+    /// Order of the sequences [default: shuffled for nano presets, otherwise sequential]
     #[arg(long, value_name = "ORDER", help_heading = "Model and data")]
     #[arg(value_parser = PossibleValuesParser::new(["sequential", "shuffled"]).map(|text| order(&text)))]
     pub order: Option<Order>,
 
-    /// Memory for the whole process, such as 64MiB or 3GiB [default: 64MiB for gpt2-nano, otherwise
+    /// Memory for the whole process, such as 64MiB or 3GiB [default: 64MiB for nano presets, otherwise
     /// nine tenths of the machine's memory or of the limit that the process is under]
     #[arg(long, value_name = "SIZE", help_heading = "Memory and machine")]
     #[arg(allow_hyphen_values = true)]
@@ -182,16 +182,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Memory and machine")]
     pub threads: Option<usize>,
 
-    /// Steps of the optimizer; 0 writes the model as it is at the start [default: 800 for gpt2-nano,
+    /// Steps of the optimizer; 0 writes the model as it is at the start [default: 800 for nano presets,
     /// otherwise 200]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub steps: Option<u64>,
 
-    /// Sequences in a batch [default: 4 for gpt2-nano, otherwise 8]
+    /// Sequences in a batch [default: 4 for nano presets, otherwise 8]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub batch: Option<usize>,
 
-    /// Tokens in a sequence [default: 64 for gpt2-nano, otherwise 128, or the model's most if that is less]
+    /// Tokens in a sequence [default: 64 for nano presets, otherwise 128, or the model's most if that is less]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub seq: Option<usize>,
 
@@ -211,7 +211,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
     pub optimizer: Option<OptimizerKind>,
 
-    /// Highest learning rate [default: 2e-3 for gpt2-nano, otherwise 1e-4]
+    /// Highest learning rate [default: 2e-3 for nano presets, otherwise 1e-4]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub lr: Option<f64>,
 
@@ -227,7 +227,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub beta1: Option<f64>,
 
-    /// Decay of the second moment, for adamw [default: 0.99 for gpt2-nano, otherwise 0.999]
+    /// Decay of the second moment, for adamw [default: 0.99 for nano presets, otherwise 0.999]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub beta2: Option<f64>,
 
@@ -239,7 +239,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub momentum: Option<f64>,
 
-    /// Weight decay [default: 0.1 for gpt2-nano with adamw, otherwise 0.01 for adamw, 0 for sgd]
+    /// Weight decay [default: 0.1 for nano presets with adamw, otherwise 0.01 for adamw, 0 for sgd]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub weight_decay: Option<f64>,
 

@@ -17,7 +17,9 @@ use crate::schedule::Schedule;
 
 /// The preset that is taken when nobody names a model.
 pub const DEFAULT_MODEL: &str = "gpt2-nano";
-/// The budget for it when nobody names one.
+/// The presets that are drawn anew and trained for a minute.
+const NANO: [&str; 2] = [DEFAULT_MODEL, "llama-nano"];
+/// The budget for them when nobody names one.
 const DEFAULT_MEMORY: Bytes = Bytes(64 << 20);
 /// Share of the built-in guide that is held out.
 const GUIDE_HELD_OUT: f64 = 0.1;
@@ -33,7 +35,7 @@ struct Defaults {
     weight_decay: f64,
 }
 
-/// For the default model, drawn anew and trained for a minute: many small steps, and moments that follow
+/// For models drawn anew and trained for a minute: many small steps, and moments that follow
 /// them.
 const SMALL: Defaults = Defaults {
     steps: 800,
@@ -108,8 +110,8 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     }
     let name = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
     let (source, model) = model(files, name)?;
-    let is_default = source == ModelSource::Preset(DEFAULT_MODEL.to_owned());
-    let defaults = if is_default { &SMALL } else { &LARGE };
+    let is_nano = matches!(&source, ModelSource::Preset(name) if NANO.contains(&name.as_str()));
+    let defaults = if is_nano { &SMALL } else { &LARGE };
     let dropout = args.dropout.unwrap_or(0.0);
     let training = TrainingConfig {
         steps: args.steps.unwrap_or(defaults.steps),
@@ -133,7 +135,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         },
         optimizer: optimizer(args, training.steps, defaults)?,
         machine: MachineConfig {
-            memory: memory(args.memory, is_default)?,
+            memory: memory(args.memory, is_nano)?,
             policy: args.policy.unwrap_or(crate::config::Policy::Auto),
             threads: args.threads.unwrap_or_else(cores),
             device_memory: args.device_memory,
@@ -256,10 +258,10 @@ fn tokenizer(
     Ok(files.metadata(&path)?.map(|_| path))
 }
 
-/// The budget that was given, or a default: for the default model a small one, otherwise most of
+/// The budget that was given, or a default: for a nano preset a small one, otherwise most of
 /// what the process may have.
-fn memory(given: Option<Bytes>, is_default: bool) -> Result<Bytes, Failure> {
-    if let Some(memory) = given.or(is_default.then_some(DEFAULT_MEMORY)) {
+fn memory(given: Option<Bytes>, is_nano: bool) -> Result<Bytes, Failure> {
+    if let Some(memory) = given.or(is_nano.then_some(DEFAULT_MEMORY)) {
         if memory < Bytes::MIB {
             let message = format!("--memory {memory} is less than any program takes");
             return Err(Failure::usage(message).hint("a size has a unit, such as --memory 2GiB"));

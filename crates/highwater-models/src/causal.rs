@@ -7,7 +7,8 @@ use std::sync::Arc;
 use highwater::{Engine, Module, Result, Tensor};
 use highwater_memory::Files;
 
-use crate::{ConfigError, Gpt2, Gpt2Config};
+use crate::config::{family, read};
+use crate::{ConfigError, Gpt2, Gpt2Config, Llama, LlamaConfig};
 
 /// A model that tells of each token what follows it, from the tokens up to it.
 pub trait CausalLm: Module + Debug {
@@ -73,7 +74,13 @@ pub fn read_architecture(
     files: &dyn Files,
     path: &Path,
 ) -> Result<Arc<dyn Architecture>, ConfigError> {
-    Ok(Arc::new(Gpt2Config::read(files, path)?))
+    read(files, path, |text| {
+        let architecture: Arc<dyn Architecture> = match family(text).as_deref() {
+            Some("llama" | "mistral") => Arc::new(LlamaConfig::from_json(text)?),
+            _ => Arc::new(Gpt2Config::from_json(text)?),
+        };
+        Ok(architecture)
+    })
 }
 
 /// A built-in architecture by its name.
@@ -81,7 +88,10 @@ pub fn read_architecture(
 /// # Errors
 /// [`ConfigError::UnknownPreset`], with the name most like it.
 pub fn preset(name: &str) -> Result<Arc<dyn Architecture>, ConfigError> {
-    Ok(Arc::new(Gpt2Config::preset(name)?))
+    match LlamaConfig::preset(name) {
+        Some(config) => Ok(Arc::new(config)),
+        None => Ok(Arc::new(Gpt2Config::preset(name)?)),
+    }
 }
 
 impl CausalLm for Gpt2 {
@@ -137,5 +147,64 @@ impl Architecture for Gpt2Config {
 
     fn build(&self, engine: &Engine) -> Result<Box<dyn CausalLm>> {
         Ok(Box::new(Gpt2::new(engine, self.clone())?))
+    }
+}
+
+impl CausalLm for Llama {
+    fn engine(&self) -> &Engine {
+        Self::engine(self)
+    }
+
+    fn architecture(&self) -> &dyn Architecture {
+        self.config()
+    }
+
+    fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        Self::loss(self, tokens, targets)
+    }
+
+    fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
+        Self::next_logits(self, tokens, at)
+    }
+}
+
+impl Architecture for LlamaConfig {
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn max_length(&self) -> usize {
+        self.max_position_embeddings
+    }
+
+    fn depth(&self) -> usize {
+        self.num_hidden_layers
+    }
+
+    fn parameter_count(&self) -> u64 {
+        Self::parameter_count(self)
+    }
+
+    fn base_prefix(&self) -> &'static str {
+        "model."
+    }
+
+    fn dropout(&self) -> f64 {
+        self.attention_dropout
+    }
+
+    fn with_dropout(&self, probability: f64) -> Arc<dyn Architecture> {
+        Arc::new(Self {
+            attention_dropout: probability,
+            ..self.clone()
+        })
+    }
+
+    fn to_json(&self) -> String {
+        Self::to_json(self)
+    }
+
+    fn build(&self, engine: &Engine) -> Result<Box<dyn CausalLm>> {
+        Ok(Box::new(Llama::new(engine, self.clone())?))
     }
 }

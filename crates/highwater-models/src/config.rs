@@ -1,8 +1,10 @@
-//! GPT-2's configuration: Hugging Face's `config.json`, presets, and what follows from it.
+//! Configurations: Hugging Face's `config.json`, presets, and what follows from it. GPT-2's is here.
 
 mod limits;
+mod llama;
 
 pub use limits::{HEAD_WIDTH_MAX, PARAMETERS_MAX};
+pub use llama::LlamaConfig;
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +18,16 @@ pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// How much is told of a value that is not what it should be, in characters.
 const TOLD: usize = 60;
 
-/// The built-in configurations, smallest first.
-pub const PRESETS: [&str; 5] = ["gpt2-nano", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"];
+/// The built-in configurations, of each family the smallest first.
+pub const PRESETS: [&str; 7] = [
+    "gpt2-nano",
+    "gpt2",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+    "llama-nano",
+    "llama-1b",
+];
 
 /// What can be wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -175,7 +185,7 @@ impl Default for Gpt2Config {
 }
 
 impl Gpt2Config {
-    /// A built-in configuration by its name, one of [`PRESETS`].
+    /// A built-in configuration by its name, one of [`PRESETS`] that begin with `gpt2`.
     ///
     /// # Errors
     /// [`ConfigError::UnknownPreset`], with the name most like it.
@@ -215,19 +225,7 @@ impl Gpt2Config {
     /// # Errors
     /// [`ConfigError`], naming the file and the field.
     pub fn read(files: &dyn Files, path: &Path) -> Result<Self, ConfigError> {
-        let mut file = files.open(path)?;
-        let bytes = file.bytes();
-        let parsed = if bytes > CONFIG_BYTES_MAX {
-            Err(ConfigError::TooLarge { bytes })
-        } else {
-            let mut text = vec![0; bytes as usize];
-            file.read_exact_at(0, &mut text)?;
-            Self::from_json(&String::from_utf8_lossy(&text))
-        };
-        parsed.map_err(|problem| ConfigError::File {
-            path: path.to_owned(),
-            problem: Box::new(problem),
-        })
+        read(files, path, Self::from_json)
     }
 
     /// Parses a `config.json` and validates it. A missing field takes Hugging Face's default.
@@ -304,6 +302,33 @@ impl Gpt2Config {
             ..self
         }
     }
+}
+
+/// Reads the `config.json` at `path` as `parse` does, and has errors name the file.
+pub(crate) fn read<T>(
+    files: &dyn Files,
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let mut file = files.open(path)?;
+    let bytes = file.bytes();
+    let parsed = if bytes > CONFIG_BYTES_MAX {
+        Err(ConfigError::TooLarge { bytes })
+    } else {
+        let mut text = vec![0; bytes as usize];
+        file.read_exact_at(0, &mut text)?;
+        parse(&String::from_utf8_lossy(&text))
+    };
+    parsed.map_err(|problem| ConfigError::File {
+        path: path.to_owned(),
+        problem: Box::new(problem),
+    })
+}
+
+/// The family that a `config.json` names, if it names one.
+pub(crate) fn family(text: &str) -> Option<String> {
+    let fields: Map<String, Value> = serde_json::from_str(text).ok()?;
+    Some(fields.get("model_type")?.as_str()?.to_owned())
 }
 
 /// Takes a field out of `fields`; `default` where it is absent or null.

@@ -42,7 +42,8 @@ fn a_misspelt_preset_gets_the_nearest_name() {
     );
     assert_eq!(
         message("xyz"),
-        "there is no preset `xyz`; there are gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl"
+        "there is no preset `xyz`; there are gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, \
+         llama-nano, llama-1b"
     );
 }
 

@@ -125,7 +125,7 @@ impl Gpt2Config {
     }
 }
 
-fn require(
+pub(super) fn require(
     ok: bool,
     field: &'static str,
     value: &dyn fmt::Display,

@@ -90,18 +90,7 @@ impl LayerNorm {
     /// [`crate::Error::State`] if there is no room.
     #[track_caller]
     pub fn new(engine: &Engine, width: usize, eps: f64) -> Result<Self> {
-        if width == 0 {
-            let message = "layer_norm: the width must be at least 1, not 0";
-            return Err(usage_error(message, Location::caller()));
-        }
-        // Kernels add it to a variance in `f32`, where it must not vanish.
-        let held = eps as f32;
-        if !(held > 0.0 && held.is_finite()) {
-            let message = format!(
-                "layer_norm: eps must be a number above 0 that an f32 can hold, such as 1e-5, not {eps:?}"
-            );
-            return Err(usage_error(message, Location::caller()));
-        }
+        check_norm("layer_norm", width, eps)?;
         let weight = Parameter::new(engine, [width], |w| w.fill(1.0))?;
         Ok(Self {
             weight,
@@ -117,6 +106,57 @@ impl LayerNorm {
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.layer_norm(Some((&self.weight, &self.bias)), self.eps)
+    }
+}
+
+/// What every norm asks for.
+#[track_caller]
+fn check_norm(name: &str, width: usize, eps: f64) -> Result<()> {
+    if width == 0 {
+        let message = format!("{name}: the width must be at least 1, not 0");
+        return Err(usage_error(message, Location::caller()));
+    }
+    // Kernels add it to a variance in `f32`, where it must not vanish.
+    let held = eps as f32;
+    if !(held > 0.0 && held.is_finite()) {
+        let message = format!(
+            "{name}: eps must be a number above 0 that an f32 can hold, such as 1e-5, not {eps:?}"
+        );
+        return Err(usage_error(message, Location::caller()));
+    }
+    Ok(())
+}
+
+/// Divides the last dimension by the root of the mean of its squares, as `torch.nn.RMSNorm`: weight
+/// `[width]`.
+#[derive(Debug, Clone, Module)]
+pub struct RmsNorm {
+    /// `[width]`, ones at first.
+    pub weight: Parameter,
+    #[module(skip)]
+    eps: f64,
+}
+
+impl RmsNorm {
+    /// Weight one.
+    ///
+    /// # Errors
+    /// [`crate::Error::Usage`] for a width of 0, or an `eps` that is no `f32` above 0;
+    /// [`crate::Error::State`] if there is no room.
+    #[track_caller]
+    pub fn new(engine: &Engine, width: usize, eps: f64) -> Result<Self> {
+        check_norm("rms_norm", width, eps)?;
+        let weight = Parameter::new(engine, [width], |w| w.fill(1.0))?;
+        Ok(Self { weight, eps })
+    }
+
+    /// `[.., width]` to the same.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] if the width differs.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.rms_norm(Some(&self.weight), self.eps)
     }
 }
 

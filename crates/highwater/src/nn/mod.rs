@@ -5,7 +5,7 @@ mod layers;
 mod module;
 
 pub use attention::{CausalSelfAttention, self_attention};
-pub use layers::{Dropout, Embedding, LayerNorm, Linear};
+pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm};
 pub use module::{Mode, Module, Visitor, join};
 
 pub use highwater_derive::Module;
