@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(profile.share(&profile.rows[1]), Some(0.5));
         let text = profile.to_text();
         assert!(
-            text.contains("400 GFLOP/s in f32, 20.0 GB/s copying 1.00 MiB"),
+            text.contains("400 GFLOP/s in f32, 20.0 GB/s copying 1 MiB"),
             "{text}"
         );
         assert!(text.contains("75.0%") && text.contains("50.0%"), "{text}");
