@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use highwater_memory::Bytes;
 use highwater_models::{Decay, Order, TokenWidth};
 
-use crate::config::{DiskConfig, Forbid, OptimizerKind, Policy};
+use crate::config::{DiskConfig, Forbid, OptimizerKind, Policy, Precision};
 use crate::error::EXIT_CODES;
 use crate::schedule::Schedule;
 
@@ -198,6 +198,11 @@ pub struct RunArgs {
     /// Batches whose gradients are added up for one step [default: 1]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub accumulate: Option<usize>,
+
+    /// Compute products in half precision: bf16 needs less memory for activations; weights, their gradients
+    /// and moments stay f32 [default: f32]
+    #[arg(long, value_name = "TYPE", help_heading = "Training")]
+    pub precision: Option<Precision>,
 
     /// Seed of the weights, of dropout and of the order [default: 0]
     #[arg(long, value_name = "N", help_heading = "Training")]

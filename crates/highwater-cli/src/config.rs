@@ -1,9 +1,11 @@
 //! The resolved settings of a run: `config.toml` in its folder.
 
 mod disk;
+mod precision;
 mod range;
 
 pub use disk::DiskConfig;
+pub use precision::Precision;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -102,6 +104,9 @@ pub struct TrainingConfig {
     pub seq: usize,
     /// Batches of one step.
     pub accumulate: usize,
+    /// In which precision products are computed.
+    #[serde(default, skip_serializing_if = "Precision::is_whole")]
+    pub precision: Precision,
     /// Seed of weights, dropout and order.
     pub seed: u64,
 }

@@ -39,6 +39,7 @@ impl RunArgs {
         set(&mut self.batch, training.batch);
         set(&mut self.seq, training.seq);
         set(&mut self.accumulate, training.accumulate);
+        set(&mut self.precision, training.precision);
         set(&mut self.seed, training.seed);
         set(&mut self.memory, machine.memory);
         set(&mut self.policy, machine.policy);
@@ -128,7 +129,8 @@ mod tests {
         for line in [
             "",
             "--batch 3 --seq 20 --steps 40 --warmup 7 --lr 3e-4 --clip 2 --seed 9 --save-every 11 --keep 5",
-            "--optimizer sgd --momentum 0.5 --decay all --schedule linear --dropout 0.25 --accumulate 3",
+            "--optimizer sgd --momentum 0.5 --decay all --schedule linear --dropout 0.25 --accumulate 3 \
+             --precision bf16",
             "--data /corpus.txt --held-out 0.2 --order sequential --memory 80MiB --threads 3 --policy keep",
             "--device-memory 20MiB --host-memory 9MiB --memory 70MiB --forbid disk-writes",
         ] {

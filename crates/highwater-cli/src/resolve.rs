@@ -118,6 +118,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         batch: args.batch.unwrap_or(defaults.batch),
         seq: args.seq.unwrap_or(model.max_length().min(defaults.seq)),
         accumulate: args.accumulate.unwrap_or(1),
+        precision: args.precision.unwrap_or_default(),
         seed: args.seed.unwrap_or(0),
     };
     let held_out = if args.data.is_none() {

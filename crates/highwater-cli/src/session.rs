@@ -4,7 +4,7 @@
 use highwater::optim::{
     AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_, grad_norm,
 };
-use highwater::{DiskRates, Engine, Parameter, Policy as PlanPolicy, Tensor, no_grad};
+use highwater::{DiskRates, Engine, Parameter, Policy as PlanPolicy, Tensor, autocast, no_grad};
 use highwater_models::{Architecture, CausalLm};
 
 use crate::config::{Forbid, Method, Policy, RunConfig};
@@ -162,7 +162,8 @@ impl Session {
         let shape = [tokens.len() / seq, seq];
         let tokens = self.engine.indices(tokens, shape)?;
         let targets = self.engine.indices(targets, shape)?;
-        Ok(self.model.loss(&tokens, &targets)?)
+        let dtype = self.config.training.precision.dtype();
+        Ok(autocast(dtype, || self.model.loss(&tokens, &targets))?)
     }
 
     /// Mean loss over some batches, without dropout and without gradients.

@@ -202,8 +202,9 @@ fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
     let by_constants = Planner::new(&config, &*model, &assumptions).forecast();
     let by_constants = by_constants.expect("a plan");
     let by_constants = by_constants.seconds_per_step;
+    // A machine may be faster or slower than the constants, and is never just as fast.
     assert!(
-        planned > 1.01 * by_constants,
+        (planned / by_constants - 1.0).abs() > 1e-4,
         "{planned} and {by_constants}"
     );
 }
@@ -504,9 +505,9 @@ fn a_profile_names_each_operation_and_what_limits_it() {
     let profile = &summary["profile"];
     let rows = profile["operations"].as_array().expect("rows");
     let row = |op| rows.iter().find(|row| row["op"] == op).expect(op);
-    // A plan's first run is left out; one update for each parameter and step.
+    // A plan's first run is left out; one update for each of 64 parameters and step.
     let updates = row("adamw")["runs"].as_u64().expect("a count");
-    assert!(updates > 0 && updates % 5 == 0, "{updates}");
+    assert!(updates > 0 && updates % 64 == 0, "{updates}");
     assert!(row("linear")["share_of_limit"].as_f64().expect("a share") > 0.0);
     assert!(profile["limits"]["f32_flops"].as_f64().expect("a rate") > 0.0);
     let resume = "resume run --steps 8 --profile";
@@ -516,4 +517,48 @@ fn a_profile_names_each_operation_and_what_limits_it() {
         results.contains("limits of this machine") && results.contains("\nadamw"),
         "{results}"
     );
+}
+
+#[test]
+fn half_precision_needs_less_and_learns_as_much() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = |precision: &str, steps: u64| {
+        let out = format!("{precision}-{steps}");
+        let train = format!("train --steps {steps} --precision {precision} --json --out {out}");
+        let (code, results, news) = highwater(dir.path(), &train);
+        assert_eq!(code, 0, "{news}");
+        serde_json::from_str::<Value>(&results).expect("JSON")
+    };
+    let number = |summary: &Value, name: &str| summary[name].as_f64().expect(name);
+    let (whole, half) = (run("f32", 40), run("bf16", 40));
+    for name in ["last_loss", "held_out_loss_after"] {
+        let (whole, half) = (number(&whole, name), number(&half, name));
+        assert!(
+            (whole - half).abs() < 0.01 * whole,
+            "{name}: {half} beside {whole}"
+        );
+        assert!(
+            whole.to_bits() != half.to_bits(),
+            "{name}: nothing was rounded"
+        );
+    }
+    let floor = |precision: &str| {
+        let line = format!("plan --precision {precision} --json");
+        let (code, results, news) = highwater(dir.path(), &line);
+        assert_eq!(code, 0, "{news}");
+        let plan: Value = serde_json::from_str(&results).expect("JSON");
+        (number(&plan, "floor_bytes"), number(&plan, "peak_bytes"))
+    };
+    let (whole, half) = (floor("f32"), floor("bf16"));
+    assert!(
+        half.0 < whole.0 && half.1 < whole.1,
+        "{half:?} beside {whole:?}"
+    );
+    // Stopped, and gone on with in the precision of the run.
+    run("bf16", 20);
+    let resume = "resume bf16-20 --steps 20 --json";
+    let (code, _, news) = highwater(dir.path(), resume);
+    assert_eq!(code, 0, "{news}");
+    let config = std::fs::read_to_string(dir.path().join("bf16-20/config.toml")).expect("settings");
+    assert!(config.contains("precision = \"bf16\""), "{config}");
 }

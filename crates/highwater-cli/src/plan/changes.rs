@@ -9,7 +9,7 @@ use highwater::Forecast;
 use highwater_models::Architecture;
 use serde::Serialize;
 
-use crate::config::{Method, Policy, RunConfig};
+use crate::config::{Method, Policy, Precision, RunConfig};
 use crate::dry::{Assumptions, Planner};
 use crate::error::Failure;
 
@@ -185,6 +185,12 @@ fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
             add(list, config, "--momentum 0", "no momentum", without_moments);
         }
         Method::Sgd { .. } => {}
+    }
+    if config.training.precision == Precision::F32 {
+        let effect = "products in half precision";
+        add(list, config, "--precision bf16", effect, |config| {
+            config.training.precision = Precision::Bf16;
+        });
     }
     if config.optimizer.clip.is_some() {
         let effect = "gradients are not clipped";

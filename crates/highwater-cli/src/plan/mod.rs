@@ -21,7 +21,7 @@ use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::args::{PlanArgs, RunArgs};
-use crate::config::{Method, Policy, RunConfig};
+use crate::config::{Method, Policy, Precision, RunConfig};
 use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
 use crate::phases::{self, Phase};
@@ -74,6 +74,8 @@ pub struct Settings {
     pub seq: usize,
     /// Batches of one step.
     pub accumulate: usize,
+    /// In which precision products are computed.
+    pub precision: Precision,
     /// The optimizer.
     pub optimizer: &'static str,
     /// The largest norm of all gradients; none where they are not clipped.
@@ -93,6 +95,7 @@ impl Settings {
             batch: config.training.batch,
             seq: config.training.seq,
             accumulate: config.training.accumulate,
+            precision: config.training.precision,
             optimizer: match config.optimizer.method {
                 Method::Adamw { .. } => "adamw",
                 Method::Sgd { .. } => "sgd",

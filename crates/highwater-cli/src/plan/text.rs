@@ -9,6 +9,7 @@ use highwater_memory::Bytes;
 
 use super::ladder::share;
 use super::{Change, Report, Rung};
+use crate::config::Precision;
 use crate::phases::Phase;
 use decisions::decisions;
 
@@ -47,9 +48,13 @@ fn headline(text: &mut String, report: &Report) {
         1 => String::new(),
         parts => format!(" x {parts} accumulated"),
     };
+    let precision = match s.precision {
+        Precision::F32 => "",
+        Precision::Bf16 => ", bf16",
+    };
     let _ = writeln!(
         text,
-        "{}: {} sequences of {} tokens{parts}, {}, {} threads\n",
+        "{}: {} sequences of {} tokens{parts}{precision}, {}, {} threads\n",
         s.model, s.batch, s.seq, s.optimizer, s.threads
     );
     let (budget, peak) = (Bytes(f.budget_bytes), Bytes(f.peak_bytes));

@@ -6,7 +6,7 @@ mod reference;
 mod tests;
 
 use crate::cross_entropy::check_labels;
-use crate::float::{Precise, rows_of_floats};
+use crate::float::{Precise, rows_of_floats, sums_in};
 use crate::matmul::{dense, is_column_major, one_float_dtype};
 use crate::{Entry, Fill, Reject, Sample, Scale};
 use highwater_graph::DType::{I64, U32};
@@ -23,7 +23,7 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// `chunk_rows` rows exist at a time.
 ///
 /// Inputs `x: [.., C]` and `w: [V, C]` of one float dtype and any strides, `labels: [..]` (I64 or
-/// U32). Outputs: the loss, a scalar; with `grad_x` its gradient in `x`, of `x`'s shape; with
+/// U32). Outputs: the loss, a scalar, at least `F32`; with `grad_x` its gradient in `x`, of `x`'s shape; with
 /// `grad_w` its gradient in `w`, in `w`'s shape and storage order. The gradients are made in the
 /// same pass, since they only want scaling by the gradient of the loss later; so logits are neither
 /// kept nor computed twice (as in Liger Kernel, arXiv:2410.10989). Rows whose label is
@@ -60,7 +60,7 @@ pub fn default_chunk_rows(n: usize, v: usize) -> usize {
 const ENTRY: Entry = Entry {
     name: "linear_cross_entropy",
     rows: rows_of_floats! {
-        T: [T, T, I64] -> [T], [T, T, U32] -> [T];
+        T: [T, T, I64] -> [Sums, T], [T, T, U32] -> [Sums, T];
         cpu::LossKernel::<T>(PhantomData);
         Precise::checked(reference::reference, cpu::check_labels)
     },
@@ -141,7 +141,7 @@ impl Op for LinearCrossEntropy {
                 got: self.chunk_rows.to_string(),
             });
         }
-        let mut outputs = smallvec![Spec::contiguous(dtype, [])];
+        let mut outputs = smallvec![Spec::contiguous(sums_in(dtype), [])];
         if self.grad_x {
             outputs.push(Spec::contiguous(dtype, x.shape().clone()));
         }

@@ -1,6 +1,6 @@
 //! A tensor times a number.
 
-use crate::float::{Float, Precise, rows_of_floats};
+use crate::float::{Float, Precise, rows_of_floats, sums_in};
 use crate::matmul::one_float_dtype;
 use crate::{
     Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Sample, blocks, pointwise,
@@ -14,8 +14,9 @@ use std::sync::Arc;
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
-/// `y = x * s` for a tensor `x` and a tensor `s` of one element, of one float dtype: how gradients
-/// that were made along with a loss take up the gradient of that loss. The output has the storage
+/// `y = x * s` for a tensor `x` of a float dtype and a tensor `s` of one element, at least `F32`: how
+/// gradients that were made along with a loss take up the gradient of that loss, which may be the scale
+/// of one. The output has the storage
 /// order of `x` where that is dense, and may lie over it. Differentiable in `x` alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale;
@@ -23,7 +24,7 @@ pub struct Scale;
 const ENTRY: Entry = Entry {
     name: "scale",
     rows: rows_of_floats! {
-        T: [T] -> [T]; ScaleKernel::<T>(PhantomData); Precise::new(reference)
+        T: [T, Sums] -> [T]; ScaleKernel::<T>(PhantomData); Precise::new(reference)
     },
     reference,
     samples,
@@ -45,7 +46,8 @@ impl Op for Scale {
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         OpError::check_arity(self.name(), inputs, 2)?;
         let (x, s) = (&inputs[0], &inputs[1]);
-        let dtype = one_float_dtype(self.name(), &[x, s])?;
+        let dtype = one_float_dtype(self.name(), &[x])?;
+        OpError::check_dtype(self.name(), s, sums_in(dtype))?;
         if s.layout.numel() != 1 {
             let got = s.shape().to_string();
             return Err(OpError::shape(self.name(), "a factor of one element", got));
@@ -84,7 +86,7 @@ impl<T: Float> Kernel for ScaleKernel<T> {
 
     fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         let factor = &args.inputs[1];
-        let factor = factor.storage::<T>()?[factor.layout().offset()].wide();
+        let factor = factor.storage::<f32>()?[factor.layout().offset()];
         let (x, output) = (&args.inputs[0], &mut args.outputs[0]);
         blocks::map_floats::<T, 1>(args.pool, [x], output, |_, [x], y| {
             for (y, &x) in y.iter_mut().zip(x) {

@@ -1,12 +1,13 @@
 //! What surrounds a call: grad mode, module path, checkpoint. Per thread, as in PyTorch.
 
 use highwater_graph::Location;
-use highwater_graph::{Checkpoint, CheckpointPolicy, Phase, Site};
+use highwater_graph::{Checkpoint, CheckpointPolicy, DType, Phase, Site};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 thread_local! {
     static GRAD_ENABLED: Cell<bool> = const { Cell::new(true) };
+    static AUTOCAST: Cell<Option<DType>> = const { Cell::new(None) };
     static CHECKPOINT: Cell<Option<u32>> = const { Cell::new(None) };
     static MODULE: RefCell<Arc<str>> = RefCell::new("".into());
 }
@@ -30,6 +31,41 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 /// Whether operations made now take part in backward, as `torch.is_grad_enabled`.
 pub fn is_grad_enabled() -> bool {
     GRAD_ENABLED.get()
+}
+
+/// Runs `f` with operations in half precision where that serves training, as `torch.autocast`: products
+/// read their inputs as `dtype`, `BF16` or `F16`; sums and losses read `F32`; what takes one dtype alone
+/// reads the widest of its inputs; others take what they are given. With any other dtype nothing is cast
+/// inside, so that `autocast(DType::F32, ..)` switches it off within another.
+///
+/// Casts are nodes of the graph: what is computed again sees the same ones. A tensor that is read twice in
+/// a dtype is cast once. Parameters stay what they are, and so are their gradients. Backward is not cast:
+/// call it inside or outside. With `F16` small gradients vanish unless the loss is scaled.
+///
+/// ```
+/// use highwater::{DType, autocast, nn::Linear, prelude::*};
+///
+/// # fn main() -> Result<()> {
+/// let engine = Engine::builder().memory(128 << 20).build()?;
+/// let layer = Linear::new(&engine, 4, 2, true)?;
+/// let x = Tensor::randn(&engine, [3, 4])?;
+/// let y = autocast(DType::BF16, || layer.forward(&x))?;
+/// assert_eq!(y.dtype(), DType::BF16);
+/// let loss = autocast(DType::BF16, || y.square()?.mean())?;
+/// assert_eq!(loss.dtype(), DType::F32);
+/// # Ok(())
+/// # }
+/// ```
+pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
+    let low = matches!(dtype, DType::BF16 | DType::F16).then_some(dtype);
+    let before = AUTOCAST.replace(low);
+    let _restore = Restore(|| AUTOCAST.set(before));
+    f()
+}
+
+/// The dtype of [`autocast`], where it is on: `torch.get_autocast_dtype`.
+pub fn autocast_dtype() -> Option<DType> {
+    AUTOCAST.get()
 }
 
 /// Runs `f` as part of the module `name`: nodes made inside carry the path in errors and reports.

@@ -1,5 +1,6 @@
 //! The pending graph: what is to be computed, how far it is, and who waits for it.
 
+pub(crate) mod casts;
 pub(crate) mod context;
 pub(crate) mod handle;
 
@@ -34,6 +35,8 @@ pub(crate) struct Pending {
     pub(crate) handles: Vec<Weak<Handle>>,
     /// Values given by handles whose history was consumed, or leaves that require gradients.
     pub(crate) leaves: BTreeMap<ValueId, Leaf>,
+    /// Casts that autocast made.
+    pub(crate) casts: casts::Casts,
     /// Parameters with a gradient that is not evaluated yet.
     pub(crate) grads: BTreeMap<CellId, Operand>,
     /// Of the random numbers.

@@ -1,5 +1,6 @@
 //! Tensors: handles on values that are pending, kept, cells, or gone.
 
+mod autocast;
 pub(crate) mod buffer;
 pub(crate) mod checkpoint;
 mod debug;
@@ -156,7 +157,9 @@ impl Tensor {
             .iter()
             .map(|input| input.operand(&mut state))
             .collect();
-        let outputs = engine.apply(&mut state, op, &operands?, &site(location, Phase::Forward))?;
+        let (mut operands, site) = (operands?, site(location, Phase::Forward));
+        autocast::cast_inputs(engine, &mut state, &*op, &mut operands, &site)?;
+        let outputs = engine.apply(&mut state, op, &operands, &site)?;
         let pending = |operand| Self::pending(engine, &mut state, operand, location);
         Ok(outputs.into_iter().map(pending).collect())
     }

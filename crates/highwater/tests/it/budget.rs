@@ -12,10 +12,15 @@ use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Engine, Error, Parameter, Policy, Result};
 use std::collections::BTreeSet;
 
-type Make<'a> = &'a dyn Fn(&Engine) -> Result<Box<dyn Model>>;
+pub(crate) type Make<'a> = &'a dyn Fn(&Engine) -> Result<Box<dyn Model>>;
 
 /// Trains in budgets from the floor to plenty; answers what each gave, least first.
-fn check_budgets(what: &str, make: Make<'_>, recipe: Recipe, budgets: u64) -> Vec<Trace> {
+pub(crate) fn check_budgets(
+    what: &str,
+    make: Make<'_>,
+    recipe: Recipe,
+    budgets: u64,
+) -> Vec<Trace> {
     let plenty = run(Engine::builder(), make, recipe).unwrap();
     let (least, most) = (floor(make, recipe, &plenty), plenty.peak_bytes());
     assert!(least < most, "{what}: {least} and {most}");

@@ -8,6 +8,7 @@
     reason = "helpers of tests fail and tell as tests do, and numbers are compared bit for bit"
 )]
 
+mod autocast;
 mod budget;
 mod checkpoints;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]

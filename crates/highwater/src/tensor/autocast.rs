@@ -1,0 +1,145 @@
+//! Autocast: which operations compute in half precision while others stay in `f32`.
+
+use crate::Result;
+use crate::engine::Engine;
+use crate::engine::state::State;
+use crate::pending::context::autocast_dtype;
+use highwater_graph::{DType, Op, Operand, Site};
+use highwater_ops::Cast;
+use std::sync::Arc;
+
+/// What becomes of an operation's inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// `F32` becomes the dtype of autocast: products, whose sums are in `f32` all the same.
+    Low,
+    /// Half precision becomes `F32`: what sums, or what grows or shrinks fast.
+    Full,
+    /// All become the widest of them: what takes one dtype alone.
+    Widest,
+}
+
+/// The classes of operations; all others take their inputs as they are. Of PyTorch's lists (`autocast_mode.h`)
+/// this follows the one for CUDA, but for norms and softmax: their kernels compute in `f32` whatever they read,
+/// and round once.
+const CLASSES: [(Class, &[&str]); 3] = [
+    (
+        Class::Low,
+        &[
+            "linear",
+            "matmul",
+            "scaled_dot_product_attention",
+            // Its logits are `f32` and so is its loss.
+            "linear_cross_entropy",
+        ],
+    ),
+    (
+        Class::Full,
+        &["cross_entropy", "exp", "log", "mean", "square", "sum"],
+    ),
+    (
+        Class::Widest,
+        &[
+            "add",
+            "cat",
+            "div",
+            "layer_norm",
+            "mul",
+            "rms_norm",
+            "sub",
+            "swiglu",
+        ],
+    ),
+];
+
+fn class(op: &str) -> Option<Class> {
+    let listed = CLASSES.iter().find(|(_, ops)| ops.contains(&op));
+    listed.map(|&(class, _)| class)
+}
+
+/// The dtype that inputs of a class are cast to, if any is.
+fn target(class: Class, low: DType, inputs: &[Operand]) -> Option<DType> {
+    let floats = || inputs.iter().map(|input| input.spec.dtype);
+    // Doubles are for checking gradients, and stay what they are.
+    if floats().any(|dtype| dtype == DType::F64) {
+        return None;
+    }
+    match class {
+        Class::Low => Some(low),
+        Class::Full => Some(DType::F32),
+        Class::Widest => {
+            let mut halves = floats().filter(|&dtype| is_half(dtype));
+            let first = halves.next()?;
+            let one = halves.all(|dtype| dtype == first) && !floats().any(|d| d == DType::F32);
+            (!one).then_some(DType::F32)
+        }
+    }
+}
+
+fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
+}
+
+/// Has the operation read its inputs as autocast says: by nodes that cast them, one for all who read the
+/// same tensor in the same dtype.
+pub(crate) fn cast_inputs(
+    engine: &Engine,
+    state: &mut State,
+    op: &dyn Op,
+    inputs: &mut [Operand],
+    site: &Site,
+) -> Result<()> {
+    let (Some(low), Some(class)) = (autocast_dtype(), class(op.name())) else {
+        return Ok(());
+    };
+    let Some(dtype) = target(class, low, inputs) else {
+        return Ok(());
+    };
+    for input in inputs {
+        let from = input.spec.dtype;
+        if from == dtype || !(from == DType::F32 || is_half(from)) {
+            continue;
+        }
+        if let Some(cast) = state
+            .pending
+            .casts
+            .get(state.pending.generation, input, dtype, site)
+        {
+            *input = cast;
+            continue;
+        }
+        let made = engine.apply(
+            state,
+            Arc::new(Cast { dtype }),
+            std::slice::from_ref(input),
+            site,
+        )?;
+        if let Some(cast) = made.into_iter().next() {
+            let generation = state.pending.generation;
+            state.pending.casts.note(generation, input, &cast);
+            *input = cast;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever renames an operation has to rename it here.
+    #[test]
+    fn listed_operations_exist_and_are_listed_once() {
+        let mut listed: Vec<&str> = CLASSES.iter().flat_map(|(_, ops)| *ops).copied().collect();
+        for name in &listed {
+            assert!(
+                highwater_ops::OPS.iter().any(|entry| entry.name == *name),
+                "{name}"
+            );
+        }
+        let count = listed.len();
+        listed.sort_unstable();
+        listed.dedup();
+        assert_eq!(listed.len(), count);
+    }
+}
