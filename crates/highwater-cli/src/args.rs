@@ -454,7 +454,7 @@ mod tests {
             parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
             tried += 1;
         }
-        assert_eq!(tried, 7);
+        assert_eq!(tried, 8);
     }
 
     #[test]

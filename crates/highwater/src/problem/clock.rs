@@ -343,7 +343,7 @@ mod tests {
         let timings = clock.timings();
         assert_eq!(timings.len(), 2);
         // What took longest comes first.
-        let [gelu, linear] = &clock.profile()[..] else {
+        let [linear, gelu] = &clock.profile()[..] else {
             panic!("two operations ran");
         };
         assert_eq!((gelu.op, gelu.runs), ("gelu", 9));
