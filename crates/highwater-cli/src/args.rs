@@ -199,8 +199,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub accumulate: Option<usize>,
 
-    /// Compute products in half precision: bf16 needs less memory for activations; weights, their gradients
-    /// and moments stay f32 [default: f32]
+    /// Compute products in half precision: bf16 or fp16 need less memory for activations; weights, their
+    /// gradients and moments stay f32, and with fp16 the loss is scaled [default: f32]
     #[arg(long, value_name = "TYPE", help_heading = "Training")]
     pub precision: Option<Precision>,
 

@@ -22,6 +22,12 @@ pub struct Record {
     pub lr: f64,
     /// Norm of all gradients, before clipping; none where nobody asked for it.
     pub grad_norm: Option<f32>,
+    /// What the loss of the next step is multiplied by for its gradients; none where it is not scaled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f64>,
+    /// How many steps were skipped so far because scaled gradients were not finite; none likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_steps: Option<u64>,
     /// How long the step took.
     pub seconds: f64,
     /// Tokens of the batch by the time that the step took.

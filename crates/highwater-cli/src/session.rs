@@ -2,12 +2,13 @@
 //! user's crate could not.
 
 use highwater::optim::{
-    AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_, grad_norm,
+    AdamW, AdamWOptions, GradScaler, GradScalerOptions, Optimizer, Sgd, SgdOptions,
+    clip_grad_norm_, grad_norm,
 };
 use highwater::{DiskRates, Engine, Parameter, Policy as PlanPolicy, Tensor, autocast, no_grad};
 use highwater_models::{Architecture, CausalLm};
 
-use crate::config::{Forbid, Method, Policy, RunConfig};
+use crate::config::{Forbid, Method, Policy, Precision, RunConfig};
 use crate::error::Failure;
 
 /// Something that trains.
@@ -19,6 +20,8 @@ pub struct Session {
     pub model: Box<dyn CausalLm>,
     /// The optimizer, with moments for every parameter.
     pub optimizer: Box<dyn Optimizer>,
+    /// What scales losses, in `fp16`.
+    pub scaler: Option<GradScaler>,
     config: RunConfig,
 }
 
@@ -99,10 +102,13 @@ impl Session {
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
         let model = model.build(&engine)?;
         let optimizer = optimizer(config, &*model)?;
+        let scaled = config.training.precision == Precision::Fp16;
+        let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
         Ok(Self {
             engine,
             model,
             optimizer,
+            scaler: scaler.transpose()?,
             config: config.clone(),
         })
     }
@@ -116,18 +122,30 @@ impl Session {
     ///
     /// # Errors
     /// [`Failure`] of the engine; [`Code::NonFinite`](crate::error::Code::NonFinite) if nothing was updated because the loss or a
-    /// gradient is not finite.
+    /// gradient is not finite. With a scaler a step whose gradients are not finite is skipped, unless no
+    /// scale is small enough.
     pub fn step(&mut self, step: u64, batches: &[Batch]) -> Result<StepResult, Failure> {
         let losses = batches.iter().map(|batch| self.backward(batch));
         let losses = losses.collect::<Result<Vec<_>, _>>()?;
         let parameters = self.optimizer.parameters();
+        if let Some(scaler) = &mut self.scaler {
+            scaler.unscale_(&parameters)?;
+        }
         let norm = match self.config.optimizer.clip {
             Some(max_norm) => clip_grad_norm_(&parameters, max_norm)?,
             None => grad_norm(&parameters)?,
         };
         self.optimizer
             .set_lr(self.config.learning_rate().at(step - 1))?;
-        self.optimizer.step()?;
+        match &mut self.scaler {
+            Some(scaler) => {
+                scaler.step(&mut *self.optimizer)?;
+                scaler.update()?;
+            }
+            None => {
+                self.optimizer.step()?;
+            }
+        }
         if self.engine.is_dry_run() {
             return Ok(StepResult {
                 loss: 0.0,
@@ -153,7 +171,10 @@ impl Session {
         } else {
             loss
         };
-        loss.backward()?;
+        match &self.scaler {
+            Some(scaler) => scaler.scale(&loss)?.backward()?,
+            None => loss.backward()?,
+        }
         Ok(loss)
     }
 

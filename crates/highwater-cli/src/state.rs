@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use highwater::Parameter;
+use highwater::optim::GradScaler;
 use highwater_memory::saved::{
     SaveWriter, Saved, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
 };
@@ -43,6 +44,9 @@ pub struct Counters {
     pub random_offset: u64,
     /// Where the next batch starts.
     pub cursor: Cursor,
+    /// The scale of the loss, the steps since it changed, and how many were skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaler: Option<(f64, u64, u64)>,
 }
 
 /// Saves the state after `step` steps, atomically, and drops all but the newest `keep`.
@@ -78,6 +82,7 @@ pub fn save(
         seed,
         random_offset,
         cursor,
+        scaler: session.scaler.as_ref().map(GradScaler::state),
     };
     let json = serde_json::to_vec_pretty(&counters)
         .map_err(|error| Failure::new(Code::Internal, error))?;
@@ -117,6 +122,9 @@ pub fn load(
     )?;
     let counters = counters(files, &saved)?;
     session.optimizer.set_steps(counters.optimizer_steps)?;
+    if let (Some(scaler), Some(state)) = (&mut session.scaler, counters.scaler) {
+        scaler.load_state(state)?;
+    }
     session
         .engine
         .set_rng_state(counters.seed, counters.random_offset);

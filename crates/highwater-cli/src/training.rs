@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use highwater::optim::GradScaler;
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
 use highwater_models::{BatchShape, Batches, Order, Sampling, Tokenizer, generate};
@@ -153,6 +154,7 @@ impl Run<'_> {
         let after = self.session.engine.totals();
         let (io, host) = (after.io - before.io, after.host_io - before.host_io);
         let peak_rss_bytes = self.phases.peak_rss_bytes();
+        let scaler = self.session.scaler.as_ref();
         Ok(Record {
             step,
             tokens: step * tokens as u64,
@@ -160,6 +162,8 @@ impl Run<'_> {
             loss,
             lr,
             grad_norm: Some(grad_norm),
+            loss_scale: scaler.map(GradScaler::get_scale),
+            skipped_steps: scaler.map(GradScaler::skipped_steps),
             seconds,
             tokens_per_second: tokens as f64 / seconds,
             predicted_seconds: after.predicted_seconds - before.predicted_seconds,

@@ -554,6 +554,25 @@ fn half_precision_needs_less_and_learns_as_much() {
         half.0 < whole.0 && half.1 < whole.1,
         "{half:?} beside {whole:?}"
     );
+    // In fp16 the scale is told, and goes on where it was.
+    run("fp16", 20);
+    let resume = "resume fp16-20 --steps 30 --json";
+    let (code, _, news) = highwater(dir.path(), resume);
+    assert_eq!(code, 0, "{news}");
+    let records = lines(&dir.path().join("fp16-20/metrics.jsonl"));
+    let last = records.last().expect("records");
+    assert_eq!(last["step"], 30);
+    let (scale, skipped) = (number(last, "loss_scale"), number(last, "skipped_steps"));
+    assert!(
+        (scale * 2.0_f64.powf(skipped) - 65_536.0).abs() < 1e-9,
+        "{scale}, {skipped}"
+    );
+    let whole_at_30 = number(&lines(&dir.path().join("f32-40/metrics.jsonl"))[29], "loss");
+    let half_at_30 = number(last, "loss");
+    assert!(
+        (half_at_30 - whole_at_30).abs() < 0.2 * whole_at_30,
+        "{half_at_30}"
+    );
     // Stopped, and gone on with in the precision of the run.
     run("bf16", 20);
     let resume = "resume bf16-20 --steps 20 --json";

@@ -14,6 +14,8 @@ pub enum Precision {
     F32,
     /// Products read and write `bf16`, as under `torch.autocast`.
     Bf16,
+    /// Products read and write `fp16`, and the loss is scaled so that small gradients do not vanish.
+    Fp16,
 }
 
 impl Precision {
@@ -22,6 +24,7 @@ impl Precision {
         match self {
             Self::F32 => DType::F32,
             Self::Bf16 => DType::BF16,
+            Self::Fp16 => DType::F16,
         }
     }
 

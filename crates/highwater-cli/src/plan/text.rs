@@ -51,6 +51,7 @@ fn headline(text: &mut String, report: &Report) {
     let precision = match s.precision {
         Precision::F32 => "",
         Precision::Bf16 => ", bf16",
+        Precision::Fp16 => ", fp16",
     };
     let _ = writeln!(
         text,

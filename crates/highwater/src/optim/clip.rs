@@ -1,6 +1,6 @@
 //! Clipping by global norm.
 
-use super::{common_engine, take_grad};
+use super::{adding_to_gradients, common_engine, take_grad};
 use crate::Result;
 use crate::engine::Engine;
 use crate::engine::state::State;
@@ -77,12 +77,7 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     let mut state = engine.lock();
     let state = &mut *state;
     // What is being added to gradients is added first: no write may come before the norm's guard.
-    let adding = |parameter: &Parameter| {
-        let cell = state.memory.grads.get(&parameter.id());
-        let cell = cell.and_then(|&cell| state.pending.graph.cell(cell));
-        cell.is_some_and(|cell| cell.evaluated < cell.version)
-    };
-    if parameters.iter().any(adding) {
+    if adding_to_gradients(state, parameters) {
         engine.evaluate_effects(state, None, location)?;
     }
     let (mut seen, mut ids, mut grads) = (BTreeSet::new(), Vec::new(), Vec::new());

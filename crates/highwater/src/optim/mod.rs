@@ -2,12 +2,14 @@
 
 mod adamw;
 mod clip;
+mod grad_scaler;
 mod groups;
 mod pieces;
 mod sgd;
 
 pub use adamw::{AdamW, AdamWOptions};
 pub use clip::{clip_grad_norm_, grad_norm};
+pub use grad_scaler::{GradScaler, GradScalerOptions};
 pub use groups::{Groups, Rule};
 pub use sgd::{Sgd, SgdOptions};
 
@@ -144,6 +146,15 @@ fn common_engine<'a>(
         return Err(Error::OtherEngine { what, location });
     }
     Ok(Some(first.engine().clone()))
+}
+
+/// Whether something pending is added to the gradient of one of the parameters, where it lies.
+fn adding_to_gradients(state: &State, parameters: &[Parameter]) -> bool {
+    parameters.iter().any(|parameter| {
+        let cell = state.memory.grads.get(&parameter.id());
+        let cell = cell.and_then(|&cell| state.pending.graph.cell(cell));
+        cell.is_some_and(|cell| cell.evaluated < cell.version)
+    })
 }
 
 /// Takes the gradient of a parameter out of the engine, as an operand of the pending graph. A

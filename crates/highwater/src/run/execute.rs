@@ -178,7 +178,12 @@ impl<'a> Run<'a> {
             &Error::Kernel {
                 source: KernelError::NonFinite { what },
                 ..
-            } => Err((error, Some(what))),
+            } if self.ran.skipped.is_none() => Err((error, Some(what))),
+            // There is nothing to stop: the updates are left out already.
+            Error::Kernel {
+                source: KernelError::NonFinite { .. },
+                ..
+            } => Ok(()),
             _ => Err((error, None)),
         }
     }

@@ -16,6 +16,7 @@ mod common;
 mod debug;
 mod dropped;
 mod forecast;
+mod grad_scaler;
 mod guards;
 mod halves;
 mod host;
