@@ -440,7 +440,9 @@ def check(seed: int) -> str:
         model.writes = False
         model.habits = trainer.habits = Habits(**{**vars(model.habits), "loop": "plain"})
         expected = trainer.run(model)
-    assert all(value.isfinite().all() for value in expected.values()), f"seed {seed} is not tame: {model.steps}"
+    # NaN is not equal to itself: such a program tells nothing.
+    if not all(value.isfinite().all() for value in expected.values()):
+        return "not finite"
     apart = model.habits.dynamic is not False
     # Sizes that are symbols break graphs too, and functions of one tensor twice.
     breaks = apart or not {"break", "function"}.isdisjoint(name for name, *_ in model.steps)
@@ -486,7 +488,7 @@ def check(seed: int) -> str:
 # copies all of it; in 20882 a piece writes to what the one before was given, and in 20336 sizes make other pieces.
 @pytest.mark.parametrize("seed", [*range(12), 1009, 20066, 20336, 20882, 21389])
 def test_random_modules_give_eagers_bits(seed: int) -> None:
-    check(seed)
+    assert check(seed) != "not finite"
 
 
 def attempt(seed: int) -> tuple[int, str]:
