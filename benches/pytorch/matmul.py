@@ -1,6 +1,6 @@
 """Times PyTorch's matrix products at GPT-2's shapes, to be set beside `cargo bench --bench gemm`.
 
-    python3 matmul.py [--threads 2] [--repeat 12]
+    python3 matmul.py [--threads 2] [--repeat 12] [--dtype bfloat16]
 
 Prints GFLOP/s, the median and the best of the repetitions: y = x w^T, dx = y w, dw = y^T x.
 """
@@ -28,10 +28,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=12)
+    parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
+    dtype = getattr(torch, options.dtype)
     torch.set_num_threads(options.threads)
     for rows, outs, width in SHAPES:
-        x, w, y = torch.randn(rows, width), torch.randn(outs, width), torch.randn(rows, outs)
+        x, w, y = (torch.randn(shape).to(dtype) for shape in [(rows, width), (outs, width), (rows, outs)])
         flops = 2 * rows * outs * width
         forward, to_x, to_w = torch.empty_like(y), torch.empty_like(x), torch.empty_like(w)
         rates = {

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use half::bf16;
 use highwater_graph::{DType, Layout, Op, Spec};
 use highwater_ops::{Args, Device, Kernels, Linear, LinearCrossEntropy, MatMul, Pool, View};
 use std::time::Duration;
@@ -27,11 +28,17 @@ impl Job {
         let scratch = kernel.scratch_bytes(&op, &inputs, &outputs, 2) as usize;
         let filled = |spec: Spec| {
             let mut memory = vec![0; (spec.bytes() as usize).div_ceil(8)];
-            if spec.dtype == DType::F32 {
-                let data: &mut [f32] = bytemuck::cast_slice_mut(&mut memory);
-                for (i, x) in data.iter_mut().enumerate() {
-                    *x = (i % 1000) as f32 / 1e5 - 0.005;
+            let number = |i: usize| (i % 1000) as f32 / 1e5 - 0.005;
+            match spec.dtype {
+                DType::F32 => {
+                    let data: &mut [f32] = bytemuck::cast_slice_mut(&mut memory);
+                    (data.iter_mut().enumerate()).for_each(|(i, x)| *x = number(i));
                 }
+                DType::BF16 => {
+                    let data: &mut [bf16] = bytemuck::cast_slice_mut(&mut memory);
+                    (data.iter_mut().enumerate()).for_each(|(i, x)| *x = bf16::from_f32(number(i)));
+                }
+                _ => {}
             }
             (spec, memory)
         };
@@ -74,21 +81,15 @@ impl Job {
     }
 }
 
-fn dense(shape: [usize; 2]) -> Spec {
-    Spec::contiguous(DType::F32, shape)
-}
-
-fn flipped([rows, cols]: [usize; 2]) -> Spec {
-    Spec {
-        dtype: DType::F32,
+fn jobs(dtype: DType) -> Vec<(String, Job)> {
+    let dense = |shape: [usize; 2]| Spec::contiguous(dtype, shape);
+    let flipped = |[rows, cols]: [usize; 2]| Spec {
+        dtype,
         layout: Layout::strided([rows, cols], &[1, rows], 0),
-    }
-}
-
-fn jobs() -> Vec<(String, Job)> {
+    };
     let mut jobs = Vec::new();
     for (n, k) in [(2304, 768), (768, 768), (3072, 768), (768, 3072)] {
-        let bias = Spec::contiguous(DType::F32, [n]);
+        let bias = Spec::contiguous(dtype, [n]);
         let forward = vec![dense([2048, k]), flipped([n, k]), bias];
         let linear = Job::new(Linear { bias: true }, forward);
         jobs.push((format!("y 2048x{n}x{k}"), linear));
@@ -124,12 +125,18 @@ fn jobs() -> Vec<(String, Job)> {
 }
 
 fn products(criterion: &mut Criterion) {
+    for (name, dtype) in [("gemm f32", DType::F32), ("gemm bf16", DType::BF16)] {
+        products_of(criterion, name, dtype);
+    }
+}
+
+fn products_of(criterion: &mut Criterion, name: &str, dtype: DType) {
     let kernels = Kernels::builtin();
-    let mut group = criterion.benchmark_group("gemm");
+    let mut group = criterion.benchmark_group(name);
     group.sample_size(10);
     group.warm_up_time(Duration::from_millis(100));
     group.measurement_time(Duration::from_millis(500));
-    for (name, mut job) in jobs() {
+    for (name, mut job) in jobs(dtype) {
         group.throughput(Throughput::Elements(job.flops()));
         for threads in [1, 2] {
             let pool = Pool::new(threads).expect("threads");

@@ -16,6 +16,7 @@ mod cat;
 mod cell;
 mod clip;
 mod copy;
+pub mod cpu;
 mod cross_entropy;
 mod dropout;
 mod embedding;

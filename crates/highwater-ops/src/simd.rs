@@ -3,8 +3,8 @@
 //! [`multiversion!`] compiles a function once for each instruction set and picks one when it is
 //! called. The body is ordinary Rust that LLVM vectorises; it may be generic over [`Isa`], whose
 //! only say is whether a multiplication and an addition are rounded once. A machine always picks
-//! the same version, so its results are the same bits every time; machines that differ in [`Level`]
-//! may differ in bits.
+//! the same version, so its results are the same bits every time; machines that differ in
+//! [`Level`](crate::cpu::Level) may differ in bits.
 
 #![expect(
     clippy::inline_always,
@@ -37,37 +37,6 @@ impl Isa for Plain {
     fn fma(a: f32, b: f32, c: f32) -> f32 {
         a * b + c
     }
-}
-
-/// The instruction sets that bodies are compiled for.
-#[cfg(target_arch = "x86_64")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
-    /// What every processor of the target has.
-    Baseline,
-    /// AVX2 and FMA.
-    Avx2,
-    /// The AVX-512 of servers since 2017.
-    Avx512,
-}
-
-/// The best level of this processor.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub(crate) fn level() -> Level {
-    static LEVEL: std::sync::OnceLock<Level> = std::sync::OnceLock::new();
-    *LEVEL.get_or_init(|| {
-        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        let avx512 = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl");
-        match (avx2, avx512) {
-            (true, true) => Level::Avx512,
-            (true, false) => Level::Avx2,
-            _ => Level::Baseline,
-        }
-    })
 }
 
 /// The arithmetic of the baseline.
@@ -148,16 +117,16 @@ macro_rules! multiversion {
                 fn avx2<$($generic: $bound),*>($($arg: $type),*) $(-> $result)? {
                     body::<$crate::simd::Fused $(, $generic)*>($($arg),*)
                 }
-                match $crate::simd::level() {
-                    $crate::simd::Level::Avx512 => {
+                match $crate::cpu::level() {
+                    $crate::cpu::Level::Avx512 | $crate::cpu::Level::Avx512Bf16 => {
                         // SAFETY: `level` says that the processor has these features.
                         return unsafe { avx512::<$($generic),*>($($arg),*) };
                     }
-                    $crate::simd::Level::Avx2 => {
+                    $crate::cpu::Level::Avx2 => {
                         // SAFETY: as above.
                         return unsafe { avx2::<$($generic),*>($($arg),*) };
                     }
-                    $crate::simd::Level::Baseline => {}
+                    $crate::cpu::Level::Portable => {}
                 }
             }
             body::<$crate::simd::BaselineIsa $(, $generic)*>($($arg),*)

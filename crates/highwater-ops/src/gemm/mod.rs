@@ -1,9 +1,14 @@
 //! Matrix products, summed in `f32`.
 //!
-//! The depth is cut into slices of equal length, as few as can be, of at most 384 elements. An
-//! element of a product is the sum, in order, of its slices, each of which is one chain of fused
+//! The depth is cut into slices of equal length, as few as can be, of at most 384 words. An element
+//! of a product is the sum, in order, of its slices, each of which is one chain of fused
 //! multiply-adds. Its bits depend on the numbers and the depth alone: not on the other extents,
 //! storage orders, threads, addresses or how the work is cut.
+//!
+//! A word is one number in `f32`. Where both factors are `bf16` and the processor multiplies pairs of
+//! them in one instruction ([`Level::Avx512Bf16`]), it is two of them, so that a slice has twice as many
+//! elements; the chain adds the second product of a pair first. Bits are others there than where
+//! `bf16` is widened.
 //!
 //! The right factor is packed, a slice of its depth and some columns at a time, into panels that
 //! all threads read. A task takes some rows of the left factor, which stay in the second cache, and
@@ -11,30 +16,38 @@
 //! Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). Rows of the left factor are
 //! read where they lie; one that is stored by columns is packed by the task.
 //!
-//! Factors of narrower types are widened as they are packed, both of them. An output of a narrower
-//! type is filled part by part: a part is summed in staging memory of the caller's and then rounded
-//! (`staged.rs`).
+//! Factors of narrower types are widened as they are packed, both of them, where they are not taken in
+//! pairs. An output of a narrower type is filled a strip of columns at a time: tasks sum it in staging
+//! memory of the caller's, and round what they have summed while it is in their caches (`round.rs`).
 //!
-//! `product.rs` cuts a product into tasks, `stages.rs` runs them, `pack.rs` packs, `tile.rs` is the
-//! innermost loop. Packed operands lie in buffers that the pool keeps (`buffers.rs`).
+//! `product.rs` cuts a product into tasks, `stages.rs` runs them, `pack.rs` and `pairs.rs` pack,
+//! `tile.rs` is the innermost loop. Packed operands lie in buffers that the pool keeps (`buffers.rs`).
 
 #![expect(unsafe_code, reason = "tasks write tiles of one output")]
 
 mod buffers;
 mod pack;
+mod pairs;
 mod product;
-mod staged;
+mod round;
 mod stages;
 pub(crate) mod tile;
 
 use crate::Pool;
-use crate::float::{Float, as_f32, as_f32_mut};
+#[cfg(doc)]
+use crate::cpu::Level;
+use crate::float::{Float, is_f32};
 use crate::vector::Version;
-use product::{At, Product};
+use half::bf16;
+use highwater_graph::DType;
+use product::{At, Pack, Product, Staged};
+use round::Target;
+use std::marker::PhantomData;
 use std::ops::Range;
+use tile::{Pairs, Singles};
 
 pub(crate) use buffers::Buffers;
-pub(crate) use staged::staging_len;
+pub(crate) use round::staging_len;
 
 /// Below this many multiplications a product runs on one thread.
 const PARALLEL: usize = 1 << 16;
@@ -116,6 +129,12 @@ impl<'a, T: Float> Mat<'a, T> {
     fn at(&self, row: usize, col: usize) -> f32 {
         self.data[row * self.row_stride + col * self.col_stride].wide()
     }
+
+    /// The matrix, if its elements are `bf16`.
+    fn of_bf16(self) -> Option<Mat<'a, bf16>> {
+        let (shape, strides) = ([self.rows, self.cols], [self.row_stride, self.col_stride]);
+        T::is(DType::BF16).then(|| Mat::new(bytemuck::cast_slice(self.data), shape, strides))
+    }
 }
 
 /// A matrix to fill, whose elements all lie apart.
@@ -152,11 +171,35 @@ impl<'a, T: Float> MatMut<'a, T> {
     pub(crate) fn dense(data: &'a mut [T], rows: usize, cols: usize) -> Self {
         Self::new(data, [rows, cols], [cols, 1])
     }
+}
 
-    /// The matrix, if its elements are `f32`.
-    fn of_f32(&mut self) -> Option<MatMut<'_>> {
-        let (shape, strides) = ([self.rows, self.cols], [self.row_stride, self.col_stride]);
-        as_f32_mut(self.data).map(|data| MatMut::new(data, shape, strides))
+impl<T: Float> MatMut<'_, T> {
+    /// Where a product goes, and what it is added to.
+    ///
+    /// # Panics
+    /// If a row is not as wide as the output.
+    fn target(&mut self, plus: Plus<'_, T>) -> Target<T> {
+        let to = At {
+            data: self.data.as_mut_ptr(),
+            row_stride: self.row_stride,
+            col_stride: self.col_stride,
+        };
+        let from = match plus {
+            Plus::Nothing => None,
+            Plus::Output => Some(to.read()),
+            Plus::Row(row) => {
+                assert!(
+                    row.len() == self.cols,
+                    "a row must be as wide as the output"
+                );
+                Some(At {
+                    data: row.as_ptr(),
+                    row_stride: 0,
+                    col_stride: 1,
+                })
+            }
+        };
+        Target { to, from }
     }
 }
 
@@ -176,15 +219,6 @@ impl<T: Float> Plus<'_, T> {
     pub(crate) fn output_if(yes: bool) -> Self {
         if yes { Self::Output } else { Self::Nothing }
     }
-
-    /// The same, for an output of `f32`.
-    fn of_f32(&self) -> Plus<'_> {
-        match self {
-            Plus::Nothing => Plus::Nothing,
-            Plus::Output => Plus::Output,
-            Plus::Row(row) => Plus::Row(as_f32(row).unwrap_or_default()),
-        }
-    }
 }
 
 /// `out = a · b`, plus what `plus` says, on the threads of `pool`. For an output of a narrower type
@@ -200,17 +234,22 @@ pub(crate) fn gemm<T: Float, A: Float, B: Float>(
     plus: Plus<'_, T>,
     staging: &mut [f32],
 ) {
-    let work = out.rows * out.cols * a.cols;
-    let parallel = pool.threads() > 1 && work >= PARALLEL;
-    if let Some(mut out) = out.of_f32() {
-        let plus = plus.of_f32();
-        if parallel {
-            pool.run(|| product(pool, Version::Best, &mut out, a, b, plus, true));
-        } else {
-            product(pool, Version::Best, &mut out, a, b, plus, false);
-        }
+    let parallel = pool.threads() > 1 && out.rows * out.cols * a.cols >= PARALLEL;
+    let mut run = || {
+        products(
+            pool,
+            Version::Best,
+            &mut out,
+            [(a, b)],
+            plus,
+            staging,
+            parallel,
+        )
+    };
+    if parallel {
+        pool.run(run);
     } else {
-        staged::gemm(pool, out, std::iter::once((a, b)), plus, staging, true);
+        run();
     }
 }
 
@@ -223,12 +262,15 @@ pub(crate) fn gemm_serial<T: Float, A: Float, B: Float>(
     plus: Plus<'_, T>,
     staging: &mut [f32],
 ) {
-    if let Some(mut out) = out.of_f32() {
-        let plus = plus.of_f32();
-        product(pool, Version::Best, &mut out, a, b, plus, false);
-    } else {
-        staged::gemm(pool, out, std::iter::once((a, b)), plus, staging, false);
-    }
+    products(
+        pool,
+        Version::Best,
+        &mut out,
+        [(a, b)],
+        plus,
+        staging,
+        false,
+    );
 }
 
 /// Adds up products, in their order, into `out`, which is zero everywhere; `staging` as for [`gemm`].
@@ -238,78 +280,180 @@ pub(crate) fn gemm_serial<T: Float, A: Float, B: Float>(
 pub(crate) fn gemm_sum<'a, T: Float>(
     pool: &Pool,
     mut out: MatMut<'_, T>,
-    factors: impl Iterator<Item = (Mat<'a, T>, Mat<'a, T>)> + Clone,
+    factors: impl Iterator<Item = (Mat<'a, T>, Mat<'a, T>)> + Clone + Sync,
     staging: &mut [f32],
 ) {
-    if out.of_f32().is_none() {
-        return staged::gemm(pool, out, factors, Plus::Nothing, staging, true);
-    }
-    for (a, b) in factors {
-        let out = MatMut {
-            data: &mut *out.data,
-            ..out
-        };
-        gemm(pool, out, a, b, Plus::Output, &mut []);
+    let all = factors.clone().map(|(a, _)| out.rows * out.cols * a.cols);
+    let parallel = pool.threads() > 1 && all.sum::<usize>() >= PARALLEL;
+    let plus = Plus::output_if(is_f32::<T>());
+    let mut run = || {
+        products(
+            pool,
+            Version::Best,
+            &mut out,
+            factors.clone(),
+            plus,
+            staging,
+            parallel,
+        );
+    };
+    if parallel {
+        pool.run(run);
+    } else {
+        run();
     }
 }
 
-fn product<A: Float, B: Float>(
+/// The sum of products, in their order, plus what `plus` says, into an output of either storage order.
+fn products<'a, T: Float, A: Float, B: Float>(
     pool: &Pool,
     version: Version,
-    out: &mut MatMut<'_>,
-    a: Mat<'_, A>,
-    b: Mat<'_, B>,
-    plus: Plus<'_>,
+    out: &mut MatMut<'_, T>,
+    factors: impl IntoIterator<Item = (Mat<'a, A>, Mat<'a, B>), IntoIter: Clone>,
+    plus: Plus<'_, T>,
+    staging: &mut [f32],
     parallel: bool,
 ) {
-    assert!(
-        out.rows == a.rows && out.cols == b.cols && a.cols == b.rows,
-        "the extents of a product must fit together"
-    );
-    let to = At {
-        data: out.data.as_mut_ptr(),
-        row_stride: out.row_stride,
-        col_stride: out.col_stride,
+    let (rows, cols) = (out.rows, out.cols);
+    let factors = factors.into_iter().inspect(|(a, b)| {
+        assert!(
+            rows == a.rows && cols == b.cols && a.cols == b.rows,
+            "the extents of a product must fit together"
+        );
+    });
+    let target = out.target(plus);
+    let sums = Sums {
+        pool,
+        version,
+        parallel,
+        staging,
     };
-    let from = match plus {
-        Plus::Nothing => None,
-        Plus::Output => Some(to.read()),
-        Plus::Row(row) => {
-            assert!(row.len() == out.cols, "a row must be as wide as the output");
-            Some(At {
-                data: row.as_ptr(),
-                row_stride: 0,
-                col_stride: 1,
-            })
-        }
-    };
-    if a.rows == 0 || b.cols == 0 {
+    if rows == 0 || cols == 0 {
         return;
     }
-    // SAFETY: the matrices were checked when they were made, and their extents above; `out` is
-    // borrowed mutably.
+    // SAFETY: the target is the output, which is borrowed mutably; factors are checked one by one.
     unsafe {
         if out.row_stride < out.col_stride {
             // A column-major output is a row-major output of the transposed product.
-            let (a, b, from, to) = (b.t(), a.t(), from.map(At::t), to.t());
-            let product = Product {
-                version,
-                a,
-                b,
-                from,
-                to,
-            };
-            product.run(pool, parallel);
+            let factors = factors.map(|(a, b)| (b.t(), a.t()));
+            sums.fill(target.t(), [cols, rows], factors);
         } else {
-            let product = Product {
-                version,
-                a,
-                b,
-                from,
-                to,
-            };
-            product.run(pool, parallel);
+            sums.fill(target, [rows, cols], factors);
         }
+    }
+}
+
+/// How sums of products are computed, and where.
+struct Sums<'a> {
+    pool: &'a Pool,
+    version: Version,
+    parallel: bool,
+    staging: &'a mut [f32],
+}
+
+impl Sums<'_> {
+    /// Fills a target of so many rows and columns.
+    ///
+    /// # Safety
+    /// The target must be valid for them, for writes by nobody else, and the factors must fit.
+    unsafe fn fill<'a, T: Float, A: Float, B: Float>(
+        self,
+        target: Target<T>,
+        [rows, cols]: [usize; 2],
+        factors: impl Iterator<Item = (Mat<'a, A>, Mat<'a, B>)> + Clone,
+    ) {
+        if is_f32::<T>() {
+            let (to, mut from) = (target.to.cast(), target.from.map(At::<*const T>::cast));
+            for (a, b) in factors {
+                // SAFETY: the caller's.
+                unsafe { self.product(a, b, from, to, None) }
+                from = Some(to.read());
+            }
+            return;
+        }
+        let (count, strip) = (factors.clone().count(), round::strip(rows));
+        // What several products add up to is finished strip by strip.
+        let width = if count == 1 { cols } else { strip };
+        for row in (0..rows).step_by(round::ROWS) {
+            for col in (0..cols).step_by(width) {
+                let (rows, cols) = (round::ROWS.min(rows - row), width.min(cols - col));
+                let target = target.skip(row, col);
+                let staging = &mut self.staging[..rows * cols.min(strip)];
+                if count == 0 {
+                    staging.fill(0.0);
+                }
+                let sums = At {
+                    data: staging.as_mut_ptr(),
+                    row_stride: cols.min(strip),
+                    col_stride: 1,
+                };
+                // SAFETY: blocks of the target and of the sums; each is of one task.
+                let round = |at, extents, sums| unsafe { target.round(at, extents, sums) };
+                if count == 0 {
+                    round([0, 0], [rows, cols], sums.read());
+                }
+                for (i, (a, b)) in factors.clone().enumerate() {
+                    let from = (i > 0).then(|| sums.read());
+                    let staged = Staged {
+                        cols: strip,
+                        round: (i + 1 == count).then_some(&round),
+                    };
+                    let depth = 0..a.cols;
+                    let a = a.part(row..row + rows, depth.clone());
+                    let b = b.part(depth, col..col + cols);
+                    // SAFETY: the sums are as many rows and, of a strip, columns.
+                    unsafe { self.product(a, b, from, sums, Some(staged)) }
+                }
+            }
+        }
+    }
+
+    /// One product in `f32`.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    unsafe fn product<A: Float, B: Float>(
+        &self,
+        a: Mat<'_, A>,
+        b: Mat<'_, B>,
+        from: Option<At<*const f32>>,
+        to: At<*mut f32>,
+        staged: Option<Staged<'_>>,
+    ) {
+        // SAFETY: the caller's.
+        unsafe {
+            match (a.of_bf16(), b.of_bf16()) {
+                (Some(a), Some(b)) if self.version.has_pairs() => {
+                    self.run::<Pairs, _, _>(a, b, from, to, staged);
+                }
+                _ => self.run::<Singles, _, _>(a, b, from, to, staged),
+            }
+        }
+    }
+
+    /// One product of words.
+    ///
+    /// # Safety
+    /// As for [`Product::run`].
+    unsafe fn run<W: Pack<A, B>, A: Float, B: Float>(
+        &self,
+        a: Mat<'_, A>,
+        b: Mat<'_, B>,
+        from: Option<At<*const f32>>,
+        to: At<*mut f32>,
+        staged: Option<Staged<'_>>,
+    ) {
+        let product = Product {
+            words: PhantomData::<fn() -> W>,
+            version: self.version,
+            a,
+            b,
+            from,
+            to,
+            staged,
+        };
+        // SAFETY: the caller's.
+        unsafe { product.run(self.pool, self.parallel) }
     }
 }
 
@@ -415,7 +559,8 @@ mod tests {
                     let rows = rows.min(m - row);
                     let mut c = MatMut::new(&mut c[row * strides[0]..], [rows, n], strides);
                     let a = whole_a.rows(row, rows);
-                    product(&pool, version, &mut c, a, b, Plus::Output, m % 2 == 0);
+                    let (plus, parallel) = (Plus::Output, m % 2 == 0);
+                    products(&pool, version, &mut c, [(a, b)], plus, &mut [], parallel);
                 }
                 let at = |i: usize| i / n * strides[0] + i % n * strides[1];
                 (0..m * n).map(|i| c[at(i)].to_bits()).collect::<Vec<_>>()
@@ -423,8 +568,7 @@ mod tests {
             let want = multiply(Version::Best, [n, 1], m);
             assert_eq!(want, multiply(Version::Best, [1, m], m), "{m} {n} {k}");
             assert_eq!(want, multiply(Version::Best, [n, 1], 5), "{m} {n} {k}");
-            #[cfg(target_arch = "x86_64")]
-            if crate::simd::level() != crate::simd::Level::Baseline {
+            if crate::cpu::level() >= crate::cpu::Level::Avx2 {
                 assert_eq!(want, multiply(Version::Avx2, [n, 1], m), "{m} {n} {k}");
             }
             let plain = multiply(Version::Portable, [n, 1], m).into_iter();

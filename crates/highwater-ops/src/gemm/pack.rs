@@ -7,13 +7,16 @@
 )]
 
 use super::Mat;
-use super::product::ROWS;
-use super::tile::groups;
+use super::product::{Pack, ROWS};
+use super::tile::{Singles, groups};
 use crate::float::{Float, as_f32, is_f32};
-use crate::vector::{Simd, Task, prefetch};
+use crate::vector::{Simd, Task, Version, dispatch, prefetch};
 
 /// Columns of a panel of the right factor: a multiple of every vector.
 pub(super) const PANEL: usize = 32;
+
+/// Bytes of a word.
+const WORD: usize = size_of::<f32>();
 
 /// Columns of a left factor that are packed at a time.
 const COLUMNS: usize = 16;
@@ -21,12 +24,28 @@ const COLUMNS: usize = 16;
 /// Elements of a row or column that are widened at a time: a multiple of every vector.
 const WIDENED: usize = 64;
 
-/// Packs a matrix into panels of [`PANEL`] columns, each dense and row-major; the last is filled up
-/// with zeros.
-pub(super) struct Panels<'a, T> {
-    pub(super) from: Mat<'a, T>,
-    /// Room for just that.
-    pub(super) to: &'a mut [f32],
+impl<A: Float, B: Float> Pack<A, B> for Singles {
+    fn is_ready(a: &Mat<'_, A>) -> bool {
+        is_f32::<A>() && a.col_stride == 1
+    }
+
+    fn rows<const R: usize>(from: Mat<'_, A>, to: &mut [f32]) {
+        if from.col_stride == 1 {
+            widen_rows(from, to);
+        } else {
+            pack_rows::<A, R>(from, to);
+        }
+    }
+
+    fn panels(version: Version, from: Mat<'_, B>, to: &mut [f32]) {
+        dispatch(version, Panels { from, to });
+    }
+}
+
+/// [`Pack::panels`] of single elements.
+struct Panels<'a, T> {
+    from: Mat<'a, T>,
+    to: &'a mut [f32],
 }
 
 impl<T: Float> Task for Panels<'_, T> {
@@ -113,7 +132,7 @@ impl<T: Float> Panels<'_, T> {
                     let source = wide[c][k..].as_ptr();
                     let target = to[k * PANEL + c..].as_mut_ptr();
                     // SAFETY: `LANES` columns of `LANES` elements in both.
-                    unsafe { s.transpose((source, WIDENED), (target, PANEL), s.splat(1.0)) }
+                    unsafe { s.transpose((source, WORD * WIDENED), (target, PANEL), None) }
                 }
             }
             return;
@@ -128,9 +147,9 @@ impl<T: Float> Panels<'_, T> {
             // `Mat::new` checked; as many rows in the panel.
             unsafe {
                 s.transpose(
-                    (source.as_ptr(), col_stride),
+                    (source.as_ptr(), WORD * col_stride),
                     (to[c..].as_mut_ptr(), PANEL),
-                    s.splat(1.0),
+                    None,
                 );
             }
         }
@@ -140,7 +159,7 @@ impl<T: Float> Panels<'_, T> {
 /// Packs rows of a matrix in groups ([`groups`]): the rows of a group side by side, an element of
 /// each for each column.
 #[inline(never)]
-pub(super) fn pack_rows<T: Float, const R: usize>(from: Mat<'_, T>, to: &mut [f32]) {
+fn pack_rows<T: Float, const R: usize>(from: Mat<'_, T>, to: &mut [f32]) {
     let (rows, depth) = (from.rows, from.cols);
     assert!(to.len() == rows * depth, "packed rows must fit");
     if !is_f32::<T>() && from.row_stride == 1 {
@@ -187,7 +206,7 @@ fn widen_columns<T: Float, const R: usize>(from: Mat<'_, T>, to: &mut [f32]) {
 }
 
 /// Widens rows that are dense, one after the other.
-pub(super) fn widen_rows<T: Float>(from: Mat<'_, T>, to: &mut [f32]) {
+fn widen_rows<T: Float>(from: Mat<'_, T>, to: &mut [f32]) {
     for (row, to) in to.chunks_exact_mut(from.cols.max(1)).enumerate() {
         T::widen(&from.from(row)[..from.cols], to);
     }

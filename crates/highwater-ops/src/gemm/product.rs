@@ -7,12 +7,13 @@
 )]
 
 use super::Mat;
-use super::pack::{PANEL, Panels, pack_rows, widen_rows};
+use super::pack::PANEL;
 use super::stages::Stages;
-use super::tile::{Left, Right, Rows, groups, tile, with_rows};
-use crate::float::{Float, is_f32};
+use super::tile::{Left, Right, Rows, Words, groups, tile, with_rows};
+use crate::float::Float;
 use crate::vector::{Simd, Task, Version, dispatch};
 use crate::{Disjoint, Pool};
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Elements of a block of the left factor.
@@ -51,7 +52,16 @@ impl<P> At<P> {
     }
 }
 
-impl At<*const f32> {
+impl<T> At<*const T> {
+    /// The same addresses, of another type: one of the same size.
+    pub(super) fn cast<U>(self) -> At<*const U> {
+        At {
+            data: self.data.cast(),
+            row_stride: self.row_stride,
+            col_stride: self.col_stride,
+        }
+    }
+
     /// The matrix from an element on.
     pub(super) fn skip(self, row: usize, col: usize) -> Self {
         let data = self.data.wrapping_add(self.offset(row, col));
@@ -59,7 +69,16 @@ impl At<*const f32> {
     }
 }
 
-impl At<*mut f32> {
+impl<T> At<*mut T> {
+    /// The same addresses, of another type: one of the same size.
+    pub(super) fn cast<U>(self) -> At<*mut U> {
+        At {
+            data: self.data.cast(),
+            row_stride: self.row_stride,
+            col_stride: self.col_stride,
+        }
+    }
+
     /// The matrix from an element on.
     pub(super) fn skip(self, row: usize, col: usize) -> Self {
         let data = self.data.wrapping_add(self.offset(row, col));
@@ -67,7 +86,7 @@ impl At<*mut f32> {
     }
 
     /// For reading.
-    pub(super) fn read(self) -> At<*const f32> {
+    pub(super) fn read(self) -> At<*const T> {
         At {
             data: self.data.cast_const(),
             row_stride: self.row_stride,
@@ -76,7 +95,7 @@ impl At<*mut f32> {
     }
 }
 
-/// Most elements of the depth that are summed in one chain. Bits depend on it.
+/// Most words of the depth that are summed in one chain. Bits depend on it.
 pub(super) const DEPTH: usize = 384;
 
 /// Most columns of the right factor that a stage packs.
@@ -91,24 +110,53 @@ pub(super) const ROWS: usize = 84;
 /// Tasks that a thread gets in each stage, if there are enough panels: for balance.
 const TASKS: usize = 8;
 
+/// How factors of two types become words.
+pub(super) trait Pack<A, B>: Words {
+    /// Whether tiles read the rows of a left factor where they lie.
+    fn is_ready(a: &Mat<'_, A>) -> bool;
+    /// Packs a left factor whose columns are dense, row by row; any other in groups of rows
+    /// ([`groups`]), the rows of a group side by side. `to` has a word for each that the rows have.
+    fn rows<const R: usize>(from: Mat<'_, A>, to: &mut [f32]);
+    /// Packs a right factor into panels of [`PANEL`] columns, each dense and step by step, the last
+    /// filled up with zeros. `to` is room for just that.
+    fn panels(version: Version, from: Mat<'_, B>, to: &mut [f32]);
+}
+
+/// Sums of a product that is rounded, of some columns at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Staged<'a> {
+    /// How many columns, all but the last time.
+    pub(super) cols: usize,
+    /// Told when sums are whole: the first of their rows and columns in the product, how many there
+    /// are, and where. None where others are added to them.
+    pub(super) round: Option<Round<'a>>,
+}
+
+/// See [`Staged::round`].
+pub(super) type Round<'a> = &'a (dyn Fn([usize; 2], [usize; 2], At<*const f32>) + Sync);
+
 /// `to = a · b`, or `to = from + a · b`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Product<'a, A, B> {
+#[derive(Clone, Copy)]
+pub(super) struct Product<'a, W, A, B> {
+    pub(super) words: PhantomData<fn() -> W>,
     pub(super) version: Version,
     pub(super) a: Mat<'a, A>,
     pub(super) b: Mat<'a, B>,
     pub(super) from: Option<At<*const f32>>,
     pub(super) to: At<*mut f32>,
+    /// If so, `from` and `to` are as wide as that, and hold one strip of columns after the other.
+    pub(super) staged: Option<Staged<'a>>,
 }
 
 // SAFETY: addresses of matrices that outlive the product; tasks write elements of their own.
-unsafe impl<A: Float, B: Float> Sync for Product<'_, A, B> {}
+unsafe impl<W, A: Float, B: Float> Sync for Product<'_, W, A, B> {}
 
 /// How a product is cut: into strips of columns, their depths into slices (each a stage), the rows
 /// of a stage into blocks and its panels into groups (each pair a task).
 struct Cuts {
     strip: usize,
     strips: usize,
+    /// Elements of the depth: whole words.
     slice: usize,
     slices: usize,
     height: usize,
@@ -118,23 +166,31 @@ struct Cuts {
     groups: usize,
 }
 
-impl Cuts {
-    /// For a product on a number of threads; only [`Cuts::slice`] may matter to the bits.
-    fn new<A: Float, B: Float>(a: &Mat<'_, A>, b: &Mat<'_, B>, threads: usize) -> Self {
+/// The `i`th piece of `len` of a range, which may be short or empty at the end.
+fn piece(of: &Range<usize>, len: usize, i: usize) -> Range<usize> {
+    (of.start + i * len).min(of.end)..(of.start + (i + 1) * len).min(of.end)
+}
+
+impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
+    /// For a number of threads; only [`Cuts::slice`] may matter to the bits.
+    fn cuts(&self, threads: usize) -> Cuts {
+        let (a, b) = (&self.a, &self.b);
         let most = if threads == 1 { SERIAL_COLS } else { COLS };
+        let most = self.staged.map_or(most, |staged| staged.cols.min(most));
         let strip = b.cols.min(most);
-        let slices = a.cols.div_ceil(DEPTH).max(1);
+        let words = a.cols.div_ceil(W::ELEMENTS);
+        let slices = words.div_ceil(DEPTH).max(1);
         let blocks = a.rows.div_ceil(ROWS);
         let panels = strip.div_ceil(PANEL);
         // Each task packs its rows anew, if they are not read where they lie.
-        let least = if is_read_in_place(a) { 4 } else { 8 };
+        let least = if W::is_ready(a) { 4 } else { 8 };
         let groups = (TASKS * threads).div_ceil(blocks);
         let groups = groups.min(panels.div_ceil(least));
         let group = panels.div_ceil(groups);
-        Self {
+        Cuts {
             strip,
             strips: b.cols.div_ceil(strip),
-            slice: a.cols.div_ceil(slices),
+            slice: words.div_ceil(slices) * W::ELEMENTS,
             slices,
             // Whole tiles of the widest instruction set.
             height: a.rows.div_ceil(blocks).next_multiple_of(14),
@@ -143,27 +199,15 @@ impl Cuts {
             groups: panels.div_ceil(group),
         }
     }
-}
 
-/// The `i`th piece of `len` of a range, which may be short or empty at the end.
-fn piece(of: &Range<usize>, len: usize, i: usize) -> Range<usize> {
-    (of.start + i * len).min(of.end)..(of.start + (i + 1) * len).min(of.end)
-}
-
-/// Whether tiles read rows of a left factor where they lie.
-fn is_read_in_place<T: Float>(a: &Mat<'_, T>) -> bool {
-    is_f32::<T>() && a.col_stride == 1
-}
-
-impl<A: Float, B: Float> Product<'_, A, B> {
     /// Computes it, on the threads of a pool or on the one that calls.
     ///
     /// # Safety
     /// The extents of `a` and `b` must fit together; `from` and `to` must be valid for all rows of
-    /// `a` and all columns of `b`, `to` for writes by nobody else; they do not overlap otherwise
-    /// than by being the same.
+    /// `a` and all columns of `b` (of a strip where sums are staged), `to` for writes by nobody else;
+    /// they do not overlap otherwise than by being the same.
     pub(super) unsafe fn run(&self, pool: &Pool, parallel: bool) {
-        let cuts = Cuts::new(&self.a, &self.b, if parallel { pool.threads() } else { 1 });
+        let cuts = self.cuts(if parallel { pool.threads() } else { 1 });
         let buffer = || {
             if cuts.strip <= SERIAL_COLS {
                 pool.buffers().small()
@@ -185,52 +229,68 @@ impl<A: Float, B: Float> Product<'_, A, B> {
         };
         let pack = |stage: usize, task: usize| {
             let (depth, cols, packed) = depth_and_columns(stage);
-            let (start, len) = (task * PACK * depth.len(), depth.len());
+            let words = depth.len().div_ceil(W::ELEMENTS);
             let from = self.b.part(depth, piece(&cols, PACK, task));
+            let len = from.cols.next_multiple_of(PANEL) * words;
             // SAFETY: panels of the task's own, which the stage that read them is done with.
-            let to = unsafe { packed.part(start, from.cols.next_multiple_of(PANEL) * len) };
-            dispatch(self.version, Panels { from, to });
+            let to = unsafe { packed.part(task * PACK * words, len) };
+            W::panels(self.version, from, to);
         };
         let multiply = |stage: usize, task: usize| {
             let (depth, cols, packed) = depth_and_columns(stage);
+            let words = depth.len().div_ceil(W::ELEMENTS);
             let rows = piece(&(0..self.a.rows), cuts.height, task / cuts.groups);
             let own = piece(&cols, cuts.group, task % cuts.groups);
             // SAFETY: the stage has packed, and the next but one waits for this task.
             let panels = unsafe {
-                let start = (own.start - cols.start) * depth.len();
-                packed.shared(start, own.len().next_multiple_of(PANEL) * depth.len())
+                let start = (own.start - cols.start) * words;
+                packed.shared(start, own.len().next_multiple_of(PANEL) * words)
             };
             let from = match depth.start {
                 0 => self.from,
                 _ => Some(self.to.read()),
             };
-            let mut buffer = (!is_read_in_place(&self.a)).then(|| pool.buffers().small());
-            let block = Block {
-                from: from.map(|from| from.skip(rows.start, own.start)),
-                to: self.to.skip(rows.start, own.start),
-                a: self.a.part(rows, depth),
+            // Strips take turns where sums are staged: each begins when the one before has ended.
+            let col = own.start - self.staged.map_or(0, |_| cols.start);
+            let (first, is_last) = (rows.start, depth.end == self.a.cols);
+            let a = self.a.part(rows, depth);
+            let mut buffer = (!W::is_ready(&a)).then(|| pool.buffers().small());
+            let to = self.to.skip(first, col);
+            let block = Block::<W, A, B> {
+                from: from.map(|from| from.skip(first, col)),
+                to,
+                a,
+                words,
                 panels,
                 cols: own.len(),
                 buffer: buffer.as_deref_mut(),
+                kind: PhantomData,
             };
             dispatch(self.version, block);
+            let round = self.staged.and_then(|staged| staged.round);
+            if let Some(round) = round.filter(|_| is_last) {
+                round([first, own.start], [a.rows, own.len()], to.read());
+            }
         };
         stages.run(parallel.then_some(pool), pack, multiply);
     }
 }
 
 /// Some rows times some panels.
-struct Block<'a, T> {
-    a: Mat<'a, T>,
+struct Block<'a, W, A, B> {
+    a: Mat<'a, A>,
+    /// Of the depth.
+    words: usize,
     panels: &'a [f32],
     cols: usize,
     from: Option<At<*const f32>>,
     to: At<*mut f32>,
     /// For packed rows, if they are not read where they lie.
     buffer: Option<&'a mut [f32]>,
+    kind: PhantomData<fn() -> (W, B)>,
 }
 
-impl<T: Float> Task for Block<'_, T> {
+impl<W: Pack<A, B>, A: Float, B: Float> Task for Block<'_, W, A, B> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         // As many sums as registers hold beside a row of the right factor and one of the left.
@@ -244,36 +304,25 @@ impl<T: Float> Task for Block<'_, T> {
 /// Vectors of columns of a tile.
 const VECTORS: usize = 2;
 
-impl<T: Float> Block<'_, T> {
+impl<W: Pack<A, B>, A: Float, B: Float> Block<'_, W, A, B> {
     #[inline(always)]
     fn multiply<S: Simd, const R: usize>(&mut self, s: S) {
-        let (a, depth) = (self.a, self.a.cols);
+        let (a, words) = (self.a, self.words);
         if let Some(buffer) = self.buffer.as_deref_mut() {
-            let buffer = &mut buffer[..a.rows * depth];
-            if a.col_stride == 1 {
-                widen_rows(a, buffer);
-            } else {
-                pack_rows::<T, R>(a, buffer);
-            }
+            W::rows::<R>(a, &mut buffer[..a.rows * words]);
         }
         let this = &*self;
         for col in (0..this.cols).step_by(PANEL) {
             for (row, size) in groups::<R>(a.rows) {
                 let left = match &this.buffer {
-                    Some(buffer) if a.col_stride == 1 => Left {
-                        data: buffer[row * depth..].as_ptr(),
-                        row: depth,
-                        step: 1,
-                    },
-                    Some(buffer) => Left {
-                        data: buffer[row * depth..].as_ptr(),
-                        row: 1,
-                        step: size,
-                    },
+                    Some(buffer) if a.col_stride == 1 => {
+                        Left::words(&buffer[row * words..], words, 1)
+                    }
+                    Some(buffer) => Left::words(&buffer[row * words..], 1, size),
                     None => Left {
                         data: a.from(row).as_ptr().cast(),
-                        row: a.row_stride,
-                        step: 1,
+                        row: a.row_stride * size_of::<A>(),
+                        step: size_of::<f32>(),
                     },
                 };
                 with_rows!(size, this.panel::<S, R>(s, left, row, col));
@@ -285,7 +334,7 @@ impl<T: Float> Block<'_, T> {
     #[inline(always)]
     fn panel<S: Simd, const R: usize>(&self, s: S, left: Left, row: usize, col: usize) {
         let end = self.cols.min(col + PANEL);
-        let panel = &self.panels[col * self.a.cols..];
+        let panel = &self.panels[col * self.words..];
         for col in (col..end).step_by(VECTORS * S::LANES) {
             let right = Right {
                 data: panel[col % PANEL..].as_ptr(),
@@ -310,7 +359,7 @@ impl<T: Float> Block<'_, T> {
         row: usize,
         cols: Range<usize>,
     ) {
-        let (depth, width) = (self.a.cols, cols.len().min(V * S::LANES));
+        let (words, width) = (self.words, cols.len().min(V * S::LANES));
         let to = self.to.skip(row, cols.start);
         let from = self.from.map(|from| from.skip(row, cols.start));
         let whole = width == V * S::LANES
@@ -319,8 +368,8 @@ impl<T: Float> Block<'_, T> {
         if whole {
             let (from, to) = (from.map(At::rows), to.rows());
             // SAFETY: a whole tile of the output; `multiply` and `panel` checked where the factors
-            // start, and both hold `depth` steps of the tile.
-            return unsafe { tile::<S, R, V>(s, left, right, depth, from, to) };
+            // start, and both hold as many words as the tile takes.
+            return unsafe { tile::<W, S, R, V>(s, left, right, words, from, to) };
         }
         let mut sums = [[0.0; PANEL]; R];
         let sums_at = Rows {
@@ -328,7 +377,7 @@ impl<T: Float> Block<'_, T> {
             row: PANEL,
         };
         // SAFETY: as above, into rows that are as wide as a panel.
-        unsafe { tile::<S, R, V>(s, left, right, depth, None, sums_at) };
+        unsafe { tile::<W, S, R, V>(s, left, right, words, None, sums_at) };
         // SAFETY: rows of the tile, columns of the output.
         unsafe { add_edge(&sums, width, from, to) };
     }

@@ -8,8 +8,9 @@
 
 use crate::vector::{Simd, Task, prefetch};
 use std::hint::black_box;
+use std::marker::PhantomData;
 
-/// The left factor: element (row, k) lies at `data + row * self.row + k * self.step`.
+/// The left factor: word (row, k) lies `row * self.row + k * self.step` bytes behind `data`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Left {
     pub(crate) data: *const f32,
@@ -17,7 +18,54 @@ pub(crate) struct Left {
     pub(crate) step: usize,
 }
 
-/// The right factor: row k lies at `data + k * self.step`, its columns side by side.
+impl Left {
+    /// Words of `f32`, rows and steps so many words apart.
+    #[inline(always)]
+    pub(crate) fn words(data: &[f32], row: usize, step: usize) -> Self {
+        const WORD: usize = size_of::<f32>();
+        Self {
+            data: data.as_ptr(),
+            row: WORD * row,
+            step: WORD * step,
+        }
+    }
+}
+
+/// What the words of factors are.
+pub(crate) trait Words {
+    /// Elements of the depth in a word.
+    const ELEMENTS: usize;
+    /// `sum` plus the products of the elements of two words, in each lane.
+    fn multiply<S: Simd>(s: S, a: S::V, b: S::V, sum: S::V) -> S::V;
+}
+
+/// A word is one number in `f32`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Singles;
+
+impl Words for Singles {
+    const ELEMENTS: usize = 1;
+
+    #[inline(always)]
+    fn multiply<S: Simd>(s: S, a: S::V, b: S::V, sum: S::V) -> S::V {
+        s.fma(a, b, sum)
+    }
+}
+
+/// A word is two numbers in `bf16`, the first in its lower half.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pairs;
+
+impl Words for Pairs {
+    const ELEMENTS: usize = 2;
+
+    #[inline(always)]
+    fn multiply<S: Simd>(s: S, a: S::V, b: S::V, sum: S::V) -> S::V {
+        s.dot(a, b, sum)
+    }
+}
+
+/// The right factor: words of step k lie at `data + k * self.step`, its columns side by side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Right {
     pub(crate) data: *const f32,
@@ -34,13 +82,13 @@ pub(crate) struct Rows<P> {
 /// `to = left right`, or `to = from + left right`, for `R` rows (at most 14) and `V` vectors of
 /// columns.
 ///
-/// An element of the product is one chain of fused multiply-adds in the order of the depth,
-/// starting from 0.
+/// An element of the product is one chain of [`Words::multiply`] in the order of the depth, starting
+/// from 0.
 ///
 /// # Safety
 /// Whatever the extents reach through the pointers must be valid; `from` may be `to`.
 #[inline(always)]
-pub(crate) unsafe fn tile<S: Simd, const R: usize, const V: usize>(
+pub(crate) unsafe fn tile<W: Words, S: Simd, const R: usize, const V: usize>(
     s: S,
     left: Left,
     right: Right,
@@ -48,26 +96,28 @@ pub(crate) unsafe fn tile<S: Simd, const R: usize, const V: usize>(
     from: Option<Rows<*const f32>>,
     to: Rows<*mut f32>,
 ) {
-    s.call(Tile::<R, V> {
+    s.call(Tile::<W, R, V> {
         left,
         right,
         depth,
         from,
         to,
+        words: PhantomData,
     });
 }
 
 /// What [`tile`] is asked for: a function of its own, so that all registers are free for it. Made
 /// there only.
-struct Tile<const R: usize, const V: usize> {
+struct Tile<W, const R: usize, const V: usize> {
     left: Left,
     right: Right,
     depth: usize,
     from: Option<Rows<*const f32>>,
     to: Rows<*mut f32>,
+    words: PhantomData<W>,
 }
 
-impl<const R: usize, const V: usize> Task for Tile<R, V> {
+impl<W: Words, const R: usize, const V: usize> Task for Tile<W, R, V> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self {
@@ -83,7 +133,7 @@ impl<const R: usize, const V: usize> Task for Tile<R, V> {
         // Each reaches three rows by scaled addressing. The compiler must not see how they are
         // related: it would step from row to row, one addition waiting for the other.
         let mut lefts: [*const f32; 5] =
-            std::array::from_fn(|i| black_box(left.data.wrapping_add(3 * i * left.row)));
+            std::array::from_fn(|i| black_box(left.data.wrapping_byte_add(3 * i * left.row)));
         let mut b = right.data;
         for _ in 0..self.depth {
             // SAFETY: inside the extents, which the caller of `tile` vouches for.
@@ -93,16 +143,17 @@ impl<const R: usize, const V: usize> Task for Tile<R, V> {
                 macro_rules! rows {
                     ($($r:literal)*) => {$(
                         if $r < R {
-                            let a = s.splat(*lefts[$r / 3].add($r % 3 * left.row));
+                            let word = lefts[$r / 3].byte_add($r % 3 * left.row);
+                            let a = s.splat(word.read_unaligned());
                             for (sum, &b) in sums[$r].iter_mut().zip(&row) {
-                                *sum = s.fma(a, b, *sum);
+                                *sum = W::multiply(s, a, b, *sum);
                             }
                         }
                     )*};
                 }
                 rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13);
             }
-            lefts = lefts.map(|l| l.wrapping_add(left.step));
+            lefts = lefts.map(|l| l.wrapping_byte_add(left.step));
             b = b.wrapping_add(right.step);
         }
         for (r, sums) in sums.iter().enumerate() {

@@ -66,11 +66,7 @@ pub(super) fn multiply<S: Simd>(
                 && (depth - 1) * right.1 + columns <= right.0.len());
     assert!(inside, "factors and result must lie in their slices");
     s.call(Product {
-        left: tile::Left {
-            data: left.data.as_ptr(),
-            row: left.row,
-            step: left.step,
-        },
+        left: tile::Left::words(left.data, left.row, left.step),
         right: tile::Right {
             data: right.0.as_ptr(),
             step: right.1,
@@ -124,7 +120,7 @@ impl Product {
     #[inline(always)]
     fn tile<S: Simd, const R: usize, const V: usize>(&self, s: S, row: usize, column: usize) {
         let mut left = self.left;
-        left.data = left.data.wrapping_add(row * left.row);
+        left.data = left.data.wrapping_byte_add(row * left.row);
         let mut right = self.right;
         right.data = right.data.wrapping_add(column);
         let mut to = self.to;
@@ -134,7 +130,7 @@ impl Product {
             row: to.row,
         });
         // SAFETY: a tile of the extent, which `multiply` checked.
-        unsafe { tile::tile::<S, R, V>(s, left, right, self.extent.depth, from, to) }
+        unsafe { tile::tile::<tile::Singles, S, R, V>(s, left, right, self.extent.depth, from, to) }
     }
 }
 
@@ -157,13 +153,19 @@ pub(super) fn transpose<S: Simd>(
         && (rows - 1) * from.1 + columns <= from.0.len()
         && (columns - 1) * to_row + rows <= to.len();
     assert!(inside, "both blocks must lie in their slices");
-    let factor = s.splat(factor);
+    let factor = Some(s.splat(factor));
     for row in (0..rows).step_by(S::LANES) {
         for column in (0..columns).step_by(S::LANES) {
             let source = from.0[row * from.1 + column..].as_ptr();
             let target = to[column * to_row + row..].as_mut_ptr();
             // SAFETY: asserted; whole vectors, since their length divides 16.
-            unsafe { s.transpose((source, from.1), (target, to_row), factor) }
+            unsafe {
+                s.transpose(
+                    (source, size_of::<f32>() * from.1),
+                    (target, to_row),
+                    factor,
+                )
+            }
         }
     }
 }

@@ -1,0 +1,269 @@
+//! Factors of `bf16` as pairs: two elements of the depth in a word, which the processor multiplies in
+//! one instruction.
+
+#![expect(unsafe_code, reason = "blocks are transposed by vectors")]
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+
+use super::Mat;
+use super::pack::PANEL;
+use super::product::{Pack, ROWS};
+use super::tile::{Pairs, groups};
+use crate::vector::{Simd, Task, Version, dispatch, prefetch};
+use half::bf16;
+
+/// Two elements in a word.
+#[inline(always)]
+fn word(first: bf16, second: bf16) -> u32 {
+    u32::from(first.to_bits()) | u32::from(second.to_bits()) << 16
+}
+
+/// Rows `k` and `k + 1` side by side: the second is left out behind the last row of a matrix.
+#[inline(always)]
+fn interleave(first: &[bf16], second: Option<&[bf16]>, to: &mut [u32]) {
+    match second {
+        Some(second) => {
+            for ((to, &first), &second) in to.iter_mut().zip(first).zip(second) {
+                *to = word(first, second);
+            }
+        }
+        None => {
+            for (to, &first) in to.iter_mut().zip(first) {
+                *to = word(first, bf16::ZERO);
+            }
+        }
+    }
+}
+
+impl Mat<'_, bf16> {
+    /// Elements `2 k` and `2 k + 1` of a row, or of a column if transposed.
+    #[inline(always)]
+    fn pair(&self, row: usize, k: usize) -> u32 {
+        let at = |k: usize| self.data[row * self.row_stride + k * self.col_stride];
+        let second = if 2 * k + 1 < self.cols {
+            at(2 * k + 1)
+        } else {
+            bf16::ZERO
+        };
+        word(at(2 * k), second)
+    }
+}
+
+impl Pack<bf16, bf16> for Pairs {
+    /// Where words lie whole: the last of an odd row would reach into what is behind it.
+    fn is_ready(a: &Mat<'_, bf16>) -> bool {
+        a.col_stride == 1 && a.cols.is_multiple_of(2)
+    }
+
+    fn rows<const R: usize>(from: Mat<'_, bf16>, to: &mut [f32]) {
+        pack_rows::<R>(from, bytemuck::cast_slice_mut(to));
+    }
+
+    fn panels(version: Version, from: Mat<'_, bf16>, to: &mut [f32]) {
+        dispatch(version, Panels { from, to });
+    }
+}
+
+/// [`Pack::rows`] of pairs.
+fn pack_rows<const R: usize>(from: Mat<'_, bf16>, to: &mut [u32]) {
+    let (rows, words) = (from.rows, from.cols.div_ceil(2));
+    assert!(to.len() == rows * words, "packed rows must fit");
+    if from.col_stride == 1 {
+        for (row, to) in to.chunks_exact_mut(words.max(1)).enumerate() {
+            (to.iter_mut().enumerate()).for_each(|(k, to)| *to = from.pair(row, k));
+        }
+        return;
+    }
+    let mut step = [0_u32; ROWS];
+    let step = &mut step[..rows];
+    for k in 0..words {
+        if from.row_stride == 1 {
+            let column = |k: usize| &from.data[k * from.col_stride..][..rows];
+            let second = (2 * k + 1 < from.cols).then(|| column(2 * k + 1));
+            interleave(column(2 * k), second, step);
+        } else {
+            (step.iter_mut().enumerate()).for_each(|(row, to)| *to = from.pair(row, k));
+        }
+        for (row, size) in groups::<R>(rows) {
+            to[row * words + k * size..][..size].copy_from_slice(&step[row..row + size]);
+        }
+    }
+}
+
+/// [`Pack::panels`] of pairs.
+struct Panels<'a> {
+    from: Mat<'a, bf16>,
+    to: &'a mut [f32],
+}
+
+impl Task for Panels<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let (words, cols) = (self.from.rows.div_ceil(2), self.from.cols);
+        if self.from.col_stride == 1 {
+            // A few rows at a time: as many streams as the processor follows.
+            for first in (0..words).step_by(4) {
+                for col in (0..cols).step_by(PANEL) {
+                    (first..words.min(first + 4)).for_each(|k| self.step(k, col));
+                }
+            }
+            return;
+        }
+        for col in (0..cols).step_by(PANEL) {
+            let mut done = 0;
+            if self.from.row_stride == 1 && col + PANEL <= cols {
+                while done + S::LANES <= self.from.rows / 2 {
+                    self.transpose(s, done, col);
+                    done += S::LANES;
+                }
+            }
+            (done..words).for_each(|k| self.step(k, col));
+        }
+    }
+}
+
+impl Panels<'_> {
+    /// Words from `k` on of the panel from column `col` on.
+    #[inline(always)]
+    fn part(&mut self, k: usize, words: usize, col: usize) -> &mut [f32] {
+        let depth = self.from.rows.div_ceil(2);
+        &mut self.to[col * depth + k * PANEL..][..words * PANEL]
+    }
+
+    #[inline(always)]
+    fn step(&mut self, k: usize, col: usize) {
+        let from = self.from;
+        let width = PANEL.min(from.cols - col);
+        let to: &mut [u32] = bytemuck::cast_slice_mut(self.part(k, 1, col));
+        if from.col_stride == 1 && width == PANEL {
+            let row = |k: usize| &from.data[k * from.row_stride + col..][..PANEL];
+            let second = (2 * k + 1 < from.rows).then(|| row(2 * k + 1));
+            return interleave(row(2 * k), second, to);
+        }
+        to[width..].fill(0);
+        let from = from.t();
+        (to[..width].iter_mut().enumerate()).for_each(|(c, to)| *to = from.pair(col + c, k));
+    }
+
+    /// As many words as a vector has, side by side in columns that are dense.
+    #[inline(always)]
+    fn transpose<S: Simd>(&mut self, s: S, k: usize, col: usize) {
+        let Mat {
+            data, col_stride, ..
+        } = self.from;
+        let to = self.part(k, S::LANES, col);
+        for c in (0..PANEL).step_by(S::LANES) {
+            let source = &data[(col + c) * col_stride + 2 * k..];
+            for c in 0..S::LANES {
+                // Two blocks ahead: there are more columns than the processor follows by itself.
+                let ahead = source.as_ptr().wrapping_add(c * col_stride + 4 * S::LANES);
+                prefetch(ahead.cast());
+            }
+            // SAFETY: `LANES` columns of as many whole words lie in the matrix, whose bounds
+            // `Mat::new` checked; as many steps in the panel.
+            unsafe {
+                s.transpose(
+                    (source.as_ptr().cast(), size_of::<bf16>() * col_stride),
+                    (to[c..].as_mut_ptr(), PANEL),
+                    None,
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{MatMut, Plus, Sums};
+    use super::*;
+    use crate::Pool;
+
+    fn numbers(len: usize, seed: u32) -> Vec<bf16> {
+        let mut state = seed;
+        let next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            bf16::from_f32((state >> 8) as f32 / (1 << 23) as f32 - 1.0)
+        };
+        std::iter::repeat_with(next).take(len).collect()
+    }
+
+    /// An element: slices of equal length, each a chain of pairs, the second of a pair first.
+    fn element(terms: &[(f32, f32)]) -> f32 {
+        let words = terms.len().div_ceil(2);
+        let slice = 2 * words.div_ceil(words.div_ceil(384).max(1)).max(1);
+        let chain = |terms: &[(f32, f32)]| {
+            terms.chunks(2).fold(0.0_f32, |sum, pair| {
+                pair.iter().rev().fold(sum, |sum, (a, b)| sum + a * b)
+            })
+        };
+        let mut slices = terms.chunks(slice).map(chain);
+        let first = slices.next().unwrap_or(0.0);
+        slices.fold(first, |sum, slice| sum + slice)
+    }
+
+    /// In every storage order, on each instruction set; with numbers behind rows that must not be read.
+    #[test]
+    fn products_of_pairs_have_the_bits_of_their_chains() {
+        let mut versions = vec![Version::Best, Version::Portable];
+        if crate::cpu::level() >= crate::cpu::Level::Avx2 {
+            versions.push(Version::Avx2);
+        }
+        let pool = Pool::new(2).unwrap();
+        let shapes = [
+            [1, 1, 1],
+            [3, 40, 7],
+            [37, 65, 131],
+            [17, 33, 1601],
+            [100, 300, 64],
+            [5, 3, 0],
+        ];
+        for [m, n, k] in shapes {
+            for orders in 0..8 {
+                let place = |bit: usize, rows: usize, cols: usize| match orders >> bit & 1 {
+                    0 => [cols + 1, 1],
+                    _ => [1, rows + 1],
+                };
+                let (sa, sb, sc) = (place(0, m, k), place(1, k, n), place(2, m, n));
+                let holes = |rows: usize, cols: usize, strides: [usize; 2], seed| {
+                    let len = (rows + 1) * (cols + 1);
+                    let mut data = vec![bf16::INFINITY; len];
+                    let numbers = numbers(rows * cols, seed);
+                    for i in 0..rows * cols {
+                        data[i / cols * strides[0] + i % cols * strides[1]] = numbers[i];
+                    }
+                    data
+                };
+                let (a, b) = (holes(m, k, sa, 1), holes(k, n, sb, 2));
+                let (ma, mb) = (Mat::new(&a, [m, k], sa), Mat::new(&b, [k, n], sb));
+                for &version in &versions {
+                    let mut c = vec![f32::NAN; (m + 1) * (n + 1)];
+                    let target = MatMut::new(&mut c, [m, n], sc).target(Plus::Nothing);
+                    let sums = Sums {
+                        pool: &pool,
+                        version,
+                        parallel: orders % 2 == 0,
+                        staging: &mut [],
+                    };
+                    // SAFETY: as large as the output.
+                    unsafe {
+                        if sc[0] < sc[1] {
+                            sums.run::<Pairs, _, _>(mb.t(), ma.t(), None, target.t().to, None);
+                        } else {
+                            sums.run::<Pairs, _, _>(ma, mb, None, target.to, None);
+                        }
+                    }
+                    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).step_by(5) {
+                        let a = |l: usize| a[i * sa[0] + l * sa[1]].to_f32();
+                        let b = |l: usize| b[l * sb[0] + j * sb[1]].to_f32();
+                        let terms: Vec<_> = (0..k).map(|l| (a(l), b(l))).collect();
+                        let (got, want) = (c[i * sc[0] + j * sc[1]], element(&terms));
+                        let place = format!("{m} {n} {k} {orders} {version:?} {i} {j}");
+                        assert!(got.to_bits() == want.to_bits(), "{place}: {got} for {want}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Products into types narrower than `f32`: a strip of columns at a time is summed in `f32`, and rounded by
+//! the tasks that sum it, as soon as sums are whole.
+
+#![expect(unsafe_code, reason = "tasks round blocks of one output")]
+
+use super::pack::PANEL;
+use super::product::At;
+use crate::float::{Float, is_f32};
+use crate::strided::PIECE;
+
+/// Most rows that are summed at once: for those behind them the right factor is packed anew.
+pub(super) const ROWS: usize = 2048;
+/// Most elements of staging, unless rows and the least columns are more.
+const STAGED: usize = 1 << 19;
+/// Least and most columns of a strip.
+const COLS: [usize; 2] = [256, 1024];
+
+/// Columns of a strip, for a product of so many rows.
+pub(super) fn strip(rows: usize) -> usize {
+    let cols = STAGED / rows.clamp(1, ROWS);
+    cols.clamp(COLS[0], COLS[1]) / PANEL * PANEL
+}
+
+/// Elements of staging that a product into a matrix of `T` needs.
+pub(crate) fn staging_len<T: Float>(rows: usize, cols: usize) -> usize {
+    // Outputs that are stored by columns are cut as their transposed.
+    let len = |rows: usize, cols: usize| rows.min(ROWS) * cols.min(strip(rows));
+    if is_f32::<T>() {
+        0
+    } else {
+        len(rows, cols).max(len(cols, rows))
+    }
+}
+
+/// Where sums are rounded to, and what is added to them before.
+#[derive(Clone, Copy)]
+pub(super) struct Target<T> {
+    pub(super) to: At<*mut T>,
+    pub(super) from: Option<At<*const T>>,
+}
+
+// SAFETY: addresses of an output that is borrowed as long as tasks round into it, each its own elements.
+unsafe impl<T: Float> Sync for Target<T> {}
+
+impl<T: Float> Target<T> {
+    /// The output from an element on.
+    pub(super) fn skip(self, row: usize, col: usize) -> Self {
+        Self {
+            to: self.to.skip(row, col),
+            from: self.from.map(|from| from.skip(row, col)),
+        }
+    }
+
+    /// The transposed output.
+    pub(super) fn t(self) -> Self {
+        Self {
+            to: self.to.t(),
+            from: self.from.map(At::t),
+        }
+    }
+
+    /// Rounds the sums of a block, whose first row and column are given, and how many there are.
+    ///
+    /// # Safety
+    /// The block must lie in the output, for writes by nobody else; the sums must be there.
+    pub(super) unsafe fn round(
+        &self,
+        [row, col]: [usize; 2],
+        [rows, cols]: [usize; 2],
+        sums: At<*const f32>,
+    ) {
+        for r in 0..rows {
+            for c in (0..cols).step_by(PIECE) {
+                let len = PIECE.min(cols - c);
+                let sums = sums.skip(r, c).data;
+                // SAFETY: a part of a row of the block, the caller's; sums lie side by side.
+                unsafe { self.line(row + r, col + c, std::slice::from_raw_parts(sums, len)) }
+            }
+        }
+    }
+
+    /// Rounds some sums of a row.
+    ///
+    /// # Safety
+    /// As for [`Target::round`].
+    unsafe fn line(&self, row: usize, col: usize, sums: &[f32]) {
+        let (mut buffer, mut rounded) = ([0.0; PIECE], [T::zeroed(); PIECE]);
+        let len = sums.len();
+        let (buffer, rounded) = (&mut buffer[..len], &mut rounded[..len]);
+        let sums = match self.from.map(|from| from.skip(row, col)) {
+            None => sums,
+            Some(from) => {
+                if from.col_stride == 1 {
+                    // SAFETY: as wide as the sums, the caller's.
+                    T::widen(
+                        unsafe { std::slice::from_raw_parts(from.data, len) },
+                        buffer,
+                    );
+                } else {
+                    for (c, x) in buffer.iter_mut().enumerate() {
+                        // SAFETY: as above.
+                        *x = unsafe { *from.data.add(c * from.col_stride) }.wide();
+                    }
+                }
+                buffer.iter_mut().zip(sums).for_each(|(x, sum)| *x += sum);
+                &*buffer
+            }
+        };
+        let to = self.to.skip(row, col);
+        if to.col_stride == 1 {
+            // SAFETY: as wide as the sums, and the task's own.
+            T::round(sums, unsafe {
+                std::slice::from_raw_parts_mut(to.data, len)
+            });
+        } else {
+            T::round(sums, rounded);
+            for (c, &x) in rounded.iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { *to.data.add(c * to.col_stride) = x }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Mat, MatMut, Plus, gemm, gemm_serial, gemm_sum};
+    use super::*;
+    use crate::Pool;
+    use crate::float::half_ulp;
+    use half::{bf16, f16};
+    use highwater_graph::DType;
+
+    fn numbers<T: Float>(len: usize, seed: u32) -> Vec<T> {
+        let mut state = seed;
+        let next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            T::nearest((state >> 8) as f32 / (1 << 23) as f32 - 1.0)
+        };
+        std::iter::repeat_with(next).take(len).collect()
+    }
+
+    /// Rows, columns, depth: more than a strip each way, in one slice of the depth and in several.
+    const SHAPES: [[usize; 3]; 7] = [
+        [2100, 300, 21],
+        [600, 1030, 20],
+        [1030, 600, 390],
+        [37, 65, 800],
+        [130, 40, 1601],
+        [1, 33, 5],
+        [5, 3, 0],
+    ];
+
+    /// The product, in every storage order: 1 for `a`, 2 for `b`, 4 for the output stored by columns.
+    fn product<T: Float>(
+        pool: &Pool,
+        [m, n, k]: [usize; 3],
+        orders: usize,
+        serial: bool,
+    ) -> Vec<T> {
+        let strides = |bit: usize, rows: usize, cols: usize| match orders >> bit & 1 {
+            0 => [cols, 1],
+            _ => [1, rows],
+        };
+        let (a, b) = (numbers::<T>(m * k, 1), numbers::<T>(k * n, 2));
+        let (sa, sb, sc) = (strides(0, m, k), strides(1, k, n), strides(2, m, n));
+        let (mut c, row) = (numbers::<T>(m * n, 3), numbers::<T>(n, 4));
+        let before = c.clone();
+        let mut staging = vec![f32::NAN; staging_len::<T>(m, n)];
+        let what = match orders % 3 {
+            0 => Plus::Nothing,
+            1 => Plus::Output,
+            _ => Plus::Row(&row),
+        };
+        let (ma, mb) = (Mat::new(&a, [m, k], sa), Mat::new(&b, [k, n], sb));
+        let out = MatMut::new(&mut c, [m, n], sc);
+        if serial {
+            gemm_serial(pool, out, ma, mb, what, &mut staging);
+        } else {
+            gemm(pool, out, ma, mb, what, &mut staging);
+        }
+        let most = half_ulp(if T::is(DType::BF16) {
+            DType::BF16
+        } else {
+            DType::F16
+        });
+        for i in (0..m).step_by(41) {
+            for j in (0..n).step_by(37) {
+                let term = |l: usize| {
+                    let a = f64::from(a[i * sa[0] + l * sa[1]].wide());
+                    a * f64::from(b[l * sb[0] + j * sb[1]].wide())
+                };
+                let at = i * sc[0] + j * sc[1];
+                let more = match orders % 3 {
+                    0 => 0.0,
+                    1 => f64::from(before[at].wide()),
+                    _ => f64::from(row[j].wide()),
+                };
+                let want = (0..k).map(term).sum::<f64>() + more;
+                let got = f64::from(c[at].wide());
+                let wrong = (got - want).abs();
+                assert!(
+                    wrong <= most * want.abs() + 1e-4,
+                    "{m} {n} {k} {orders}: {got} for {want}"
+                );
+            }
+        }
+        c
+    }
+
+    fn are_right<T: Float>() {
+        let pools = [1, 2, 3].map(|threads| Pool::new(threads).unwrap());
+        for shape in SHAPES {
+            for orders in 0..8 {
+                let want = product::<T>(&pools[1], shape, orders, false);
+                for (pool, serial) in [(&pools[0], false), (&pools[2], false), (&pools[1], true)] {
+                    let got = product::<T>(pool, shape, orders, serial);
+                    let (got, want): (&[u8], &[u8]) =
+                        (bytemuck::cast_slice(&got), bytemuck::cast_slice(&want));
+                    assert!(got == want, "{shape:?} {orders}: other bits");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_rounded_once_part_by_part() {
+        are_right::<bf16>();
+        are_right::<f16>();
+    }
+
+    #[test]
+    fn a_sum_of_products_is_rounded_once() {
+        let pool = Pool::new(2).unwrap();
+        let one = [bf16::ONE];
+        // A thousand times less than half a unit in the last place of 1.
+        let small = [bf16::from_f32(2.0_f32.powi(-18))];
+        let mat = |data| Mat::new(data, [1, 1], [1, 1]);
+        let factors = (0..=1 << 11).map(|i| (mat(&one), mat(if i == 0 { &one } else { &small })));
+        let (mut c, mut staging) = ([bf16::ZERO], [0.0]);
+        gemm_sum(&pool, MatMut::dense(&mut c, 1, 1), factors, &mut staging);
+        assert_eq!(
+            c[0].to_f32().to_bits(),
+            (1.0_f32 + 2.0_f32.powi(-7)).to_bits()
+        );
+        gemm_sum(
+            &pool,
+            MatMut::dense(&mut c, 1, 1),
+            std::iter::empty(),
+            &mut staging,
+        );
+        assert_eq!(c[0].to_bits(), 0);
+    }
+}
