@@ -1,16 +1,14 @@
 //! Memory for packed operands.
 
-use super::product::{BLOCK, COLS, DEPTH, SERIAL_COLS};
+use super::product::{COLS, DEPTH, ROWS, SERIAL_COLS};
+use super::round::COLS as MOST_STAGED;
 use crate::PoolError;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
-/// Elements of a buffer for a block of rows, or for the panels of a product on one thread.
-const SMALL: usize = if BLOCK > SERIAL_COLS * DEPTH {
-    BLOCK
-} else {
-    SERIAL_COLS * DEPTH
-};
+/// Elements of a buffer for a block of rows and its sums, or for the panels of a product on one thread.
+const SMALL: usize = SERIAL_COLS * DEPTH;
+const _: () = assert!(ROWS * (DEPTH + MOST_STAGED) <= SMALL);
 /// Elements of a buffer for the panels that all threads read.
 const LARGE: usize = COLS * DEPTH;
 

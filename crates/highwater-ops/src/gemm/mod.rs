@@ -371,12 +371,14 @@ impl Sums<'_> {
             }
             return;
         }
-        let (count, strip) = (factors.clone().count(), round::strip(rows));
+        let count = factors.clone().count();
+        let packs_rows = factors.clone().any(|(a, _)| a.col_stride != 1);
+        let [height, strip] = round::cut(rows, packs_rows);
         // What several products add up to is finished strip by strip.
         let width = if count == 1 { cols } else { strip };
-        for row in (0..rows).step_by(round::ROWS) {
+        for row in (0..rows).step_by(height) {
             for col in (0..cols).step_by(width) {
-                let (rows, cols) = (round::ROWS.min(rows - row), width.min(cols - col));
+                let (rows, cols) = (height.min(rows - row), width.min(cols - col));
                 let target = target.skip(row, col);
                 let staging = &mut self.staging[..rows * cols.min(strip)];
                 if count == 0 {

@@ -87,7 +87,12 @@ fn pack_rows<const R: usize>(from: Mat<'_, bf16>, to: &mut [u32]) {
             (step.iter_mut().enumerate()).for_each(|(row, to)| *to = from.pair(row, k));
         }
         for (row, size) in groups::<R>(rows) {
-            to[row * words + k * size..][..size].copy_from_slice(&step[row..row + size]);
+            let to = &mut to[row * words + k * size..][..size];
+            match (to.as_mut_array::<R>(), step[row..].first_chunk::<R>()) {
+                // A length that the compiler knows.
+                (Some(to), Some(step)) if size == R => *to = *step,
+                _ => to.copy_from_slice(&step[row..row + size]),
+            }
         }
     }
 }

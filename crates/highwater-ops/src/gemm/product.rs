@@ -16,9 +16,6 @@ use crate::{Disjoint, Pool};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Elements of a block of the left factor.
-pub(super) const BLOCK: usize = ROWS * DEPTH;
-
 /// Columns of the right factor that a task packs.
 const PACK: usize = 4 * PANEL;
 
@@ -254,8 +251,24 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
             let col = own.start - self.staged.map_or(0, |_| cols.start);
             let (first, is_last) = (rows.start, depth.end == self.a.cols);
             let a = self.a.part(rows, depth);
-            let mut buffer = (!W::is_ready(&a)).then(|| pool.buffers().small());
-            let to = self.to.skip(first, col);
+            let round = self.staged.and_then(|staged| staged.round);
+            let round = round.filter(|_| is_last);
+            // Sums that nothing is added to stay in the task's cache until they are rounded.
+            let alone = round.is_some() && from.is_none();
+            let is_packed = !W::is_ready(&a);
+            let mut buffer = (is_packed || alone).then(|| pool.buffers().small());
+            let buffer = buffer.as_deref_mut().unwrap_or_default();
+            let (packed, sums) = buffer.split_at_mut(if is_packed { a.rows * words } else { 0 });
+            let to = if alone {
+                let sums = &mut sums[..a.rows * own.len()];
+                At {
+                    data: sums.as_mut_ptr(),
+                    row_stride: own.len(),
+                    col_stride: 1,
+                }
+            } else {
+                self.to.skip(first, col)
+            };
             let block = Block::<W, A, B> {
                 from: from.map(|from| from.skip(first, col)),
                 to,
@@ -263,12 +276,11 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
                 words,
                 panels,
                 cols: own.len(),
-                buffer: buffer.as_deref_mut(),
+                buffer: is_packed.then_some(packed),
                 kind: PhantomData,
             };
             dispatch(self.version, block);
-            let round = self.staged.and_then(|staged| staged.round);
-            if let Some(round) = round.filter(|_| is_last) {
+            if let Some(round) = round {
                 round([first, own.start], [a.rows, own.len()], to.read());
             }
         };
@@ -309,7 +321,7 @@ impl<W: Pack<A, B>, A: Float, B: Float> Block<'_, W, A, B> {
     fn multiply<S: Simd, const R: usize>(&mut self, s: S) {
         let (a, words) = (self.a, self.words);
         if let Some(buffer) = self.buffer.as_deref_mut() {
-            W::rows::<R>(a, &mut buffer[..a.rows * words]);
+            W::rows::<R>(a, buffer);
         }
         let this = &*self;
         for col in (0..this.cols).step_by(PANEL) {

@@ -8,27 +8,29 @@ use super::product::At;
 use crate::float::{Float, is_f32};
 use crate::strided::PIECE;
 
-/// Most rows that are summed at once: for those behind them the right factor is packed anew.
-pub(super) const ROWS: usize = 2048;
-/// Most elements of staging, unless rows and the least columns are more.
+/// Most elements of staging: 2 MiB.
 const STAGED: usize = 1 << 19;
-/// Least and most columns of a strip.
-const COLS: [usize; 2] = [256, 1024];
+/// Most rows that are summed at once, where rows of the left factor are read in place: for those behind
+/// them the right factor is packed anew.
+const ROWS: usize = 2048;
+/// The same where each strip of columns packs the rows anew: whole blocks.
+const PACKED_ROWS: usize = 9 * super::product::ROWS;
+/// Most columns of a strip: a task's sums of them fit into a buffer beside its packed rows.
+pub(super) const COLS: usize = 768;
 
-/// Columns of a strip, for a product of so many rows.
-pub(super) fn strip(rows: usize) -> usize {
-    let cols = STAGED / rows.clamp(1, ROWS);
-    cols.clamp(COLS[0], COLS[1]) / PANEL * PANEL
+/// Rows that are summed at once, and the columns of a strip.
+pub(super) fn cut(rows: usize, packs_rows: bool) -> [usize; 2] {
+    let most = if packs_rows { PACKED_ROWS } else { ROWS };
+    let rows = rows.clamp(1, most);
+    [rows, (STAGED / rows).min(COLS) / PANEL * PANEL]
 }
 
 /// Elements of staging that a product into a matrix of `T` needs.
 pub(crate) fn staging_len<T: Float>(rows: usize, cols: usize) -> usize {
-    // Outputs that are stored by columns are cut as their transposed.
-    let len = |rows: usize, cols: usize| rows.min(ROWS) * cols.min(strip(rows));
     if is_f32::<T>() {
         0
     } else {
-        len(rows, cols).max(len(cols, rows))
+        rows.saturating_mul(cols).min(STAGED)
     }
 }
 
