@@ -4,8 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// The environment variable that names the most that kernels may use.
-pub const VARIABLE: &str = "HIGHWATER_CPU";
+/// The most that kernels of this build may use: for tests, by `RUSTFLAGS='--cfg highwater_cpu="avx2"'`.
+const MOST: Level = if cfg!(highwater_cpu = "portable") {
+    Level::Portable
+} else if cfg!(highwater_cpu = "avx2") {
+    Level::Avx2
+} else if cfg!(highwater_cpu = "avx512") {
+    Level::Avx512
+} else {
+    Level::Avx512Bf16
+};
 
 /// An instruction set that kernels are compiled for, the lesser first. Results depend on it, and on
 /// nothing else of a processor (PyTorch's `torch.backends.cpu.get_cpu_capability()`).
@@ -25,7 +33,7 @@ impl Level {
     /// All, the lesser first.
     pub const ALL: [Self; 4] = [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
 
-    /// The name, as [`VARIABLE`] and the program's `--cpu` have it.
+    /// The name, which is parsed too.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -36,8 +44,12 @@ impl Level {
         }
     }
 
-    /// The best that this processor has.
+    /// The best that this processor has and this build may use.
     fn of_processor() -> Self {
+        Self::found().min(MOST)
+    }
+
+    fn found() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
@@ -84,19 +96,15 @@ pub struct LevelIsFixed(pub Level);
 
 static LEVEL: OnceLock<Level> = OnceLock::new();
 
-/// What kernels use: the best that the processor has, but no more than [`VARIABLE`] or [`limit`] allow.
-/// Stays what it was when it was first asked for.
+/// What kernels use: the best that the processor has, but no more than [`limit`] allows. Stays what it was
+/// when it was first asked for.
 #[inline]
 #[must_use]
 pub fn level() -> Level {
-    *LEVEL.get_or_init(|| {
-        // A name that is none is refused where threads are made.
-        let most = of_environment().ok().flatten();
-        Level::of_processor().min(most.unwrap_or(Level::Avx512Bf16))
-    })
+    *LEVEL.get_or_init(Level::of_processor)
 }
 
-/// Lets kernels use no more than `most`, whatever the processor has and [`VARIABLE`] says.
+/// Lets kernels use no more than `most`, whatever the processor has.
 ///
 /// # Errors
 /// [`LevelIsFixed`] where they use something else already.
@@ -105,14 +113,6 @@ pub fn limit(most: Level) -> Result<(), LevelIsFixed> {
     match *LEVEL.get_or_init(|| wanted) {
         level if level == wanted => Ok(()),
         level => Err(LevelIsFixed(level)),
-    }
-}
-
-/// What [`VARIABLE`] asks for.
-pub(crate) fn of_environment() -> Result<Option<Level>, UnknownLevel> {
-    match std::env::var(VARIABLE) {
-        Ok(name) if !name.is_empty() => name.parse().map(Some),
-        _ => Ok(None),
     }
 }
 

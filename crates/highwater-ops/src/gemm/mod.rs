@@ -244,7 +244,7 @@ pub(crate) fn gemm<T: Float, A: Float, B: Float>(
             plus,
             staging,
             parallel,
-        )
+        );
     };
     if parallel {
         pool.run(run);
@@ -280,9 +280,10 @@ pub(crate) fn gemm_serial<T: Float, A: Float, B: Float>(
 pub(crate) fn gemm_sum<'a, T: Float>(
     pool: &Pool,
     mut out: MatMut<'_, T>,
-    factors: impl Iterator<Item = (Mat<'a, T>, Mat<'a, T>)> + Clone + Sync,
+    factors: impl IntoIterator<Item = (Mat<'a, T>, Mat<'a, T>), IntoIter: Clone + Sync>,
     staging: &mut [f32],
 ) {
+    let factors = factors.into_iter();
     let all = factors.clone().map(|(a, _)| out.rows * out.cols * a.cols);
     let parallel = pool.threads() > 1 && all.sum::<usize>() >= PARALLEL;
     let plus = Plus::output_if(is_f32::<T>());

@@ -243,48 +243,63 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
                 let start = (own.start - cols.start) * words;
                 packed.shared(start, own.len().next_multiple_of(PANEL) * words)
             };
-            let from = match depth.start {
-                0 => self.from,
-                _ => Some(self.to.read()),
-            };
-            // Strips take turns where sums are staged: each begins when the one before has ended.
-            let col = own.start - self.staged.map_or(0, |_| cols.start);
-            let (first, is_last) = (rows.start, depth.end == self.a.cols);
-            let a = self.a.part(rows, depth);
-            let round = self.staged.and_then(|staged| staged.round);
-            let round = round.filter(|_| is_last);
-            // Sums that nothing is added to stay in the task's cache until they are rounded.
-            let alone = round.is_some() && from.is_none();
-            let is_packed = !W::is_ready(&a);
-            let mut buffer = (is_packed || alone).then(|| pool.buffers().small());
-            let buffer = buffer.as_deref_mut().unwrap_or_default();
-            let (packed, sums) = buffer.split_at_mut(if is_packed { a.rows * words } else { 0 });
-            let to = if alone {
-                let sums = &mut sums[..a.rows * own.len()];
-                At {
-                    data: sums.as_mut_ptr(),
-                    row_stride: own.len(),
-                    col_stride: 1,
-                }
-            } else {
-                self.to.skip(first, col)
-            };
-            let block = Block::<W, A, B> {
-                from: from.map(|from| from.skip(first, col)),
-                to,
-                a,
-                words,
-                panels,
-                cols: own.len(),
-                buffer: is_packed.then_some(packed),
-                kind: PhantomData,
-            };
-            dispatch(self.version, block);
-            if let Some(round) = round {
-                round([first, own.start], [a.rows, own.len()], to.read());
-            }
+            self.block(pool, panels, depth, cols.start, rows, own);
         };
         stages.run(parallel.then_some(pool), pack, multiply);
+    }
+
+    /// Some rows times some panels, which are columns `own` of the strip from column `strip` on, for a
+    /// slice of the depth.
+    fn block(
+        &self,
+        pool: &Pool,
+        panels: &[f32],
+        depth: Range<usize>,
+        strip: usize,
+        rows: Range<usize>,
+        own: Range<usize>,
+    ) {
+        let words = depth.len().div_ceil(W::ELEMENTS);
+        let from = match depth.start {
+            0 => self.from,
+            _ => Some(self.to.read()),
+        };
+        // Strips take turns where sums are staged: each begins when the one before has ended.
+        let col = own.start - self.staged.map_or(0, |_| strip);
+        let (first, is_last) = (rows.start, depth.end == self.a.cols);
+        let a = self.a.part(rows, depth);
+        let round = self.staged.and_then(|staged| staged.round);
+        let round = round.filter(|_| is_last);
+        // Sums that nothing is added to stay in the task's cache until they are rounded.
+        let alone = round.is_some() && from.is_none();
+        let is_packed = !W::is_ready(&a);
+        let mut buffer = (is_packed || alone).then(|| pool.buffers().small());
+        let buffer = buffer.as_deref_mut().unwrap_or_default();
+        let (packed, sums) = buffer.split_at_mut(if is_packed { a.rows * words } else { 0 });
+        let to = if alone {
+            let sums = &mut sums[..a.rows * own.len()];
+            At {
+                data: sums.as_mut_ptr(),
+                row_stride: own.len(),
+                col_stride: 1,
+            }
+        } else {
+            self.to.skip(first, col)
+        };
+        let block = Block::<W, A, B> {
+            from: from.map(|from| from.skip(first, col)),
+            to,
+            a,
+            words,
+            panels,
+            cols: own.len(),
+            buffer: is_packed.then_some(packed),
+            kind: PhantomData,
+        };
+        dispatch(self.version, block);
+        if let Some(round) = round {
+            round([first, own.start], [a.rows, own.len()], to.read());
+        }
     }
 }
 

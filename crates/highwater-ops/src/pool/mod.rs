@@ -52,12 +52,6 @@ pub enum PoolError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The environment asks for instructions that nobody knows.
-    #[error("{}: {source}", crate::cpu::VARIABLE)]
-    Instructions {
-        /// What is wrong with it.
-        source: crate::cpu::UnknownLevel,
-    },
     /// There is no memory for the buffers of matrix products.
     #[error("no {bytes} bytes of memory for packing buffers of {threads} threads")]
     Buffers {
@@ -80,8 +74,7 @@ impl Pool {
     /// Starts `threads` threads (at least one), each with a stack of 2 MiB.
     ///
     /// # Errors
-    /// [`PoolError::Thread`] if the system refuses one, [`PoolError::Instructions`] if
-    /// [`VARIABLE`](crate::cpu::VARIABLE) has no sense.
+    /// [`PoolError::Thread`] if the system refuses one.
     pub fn new(threads: usize) -> Result<Self, PoolError> {
         Self::start(threads, &|thread, work| thread.spawn(work))
     }
@@ -91,7 +84,6 @@ impl Pool {
     /// # Errors
     /// As [`Pool::new`]; the threads that were started have ended then.
     pub fn start(threads: usize, spawn: Spawn<'_>) -> Result<Self, PoolError> {
-        crate::cpu::of_environment().map_err(|source| PoolError::Instructions { source })?;
         let threads = threads.max(1);
         let mut pool = Self {
             team: Arc::new(Team::default()),

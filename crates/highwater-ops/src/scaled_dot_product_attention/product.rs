@@ -164,7 +164,7 @@ pub(super) fn transpose<S: Simd>(
                     (source, size_of::<f32>() * from.1),
                     (target, to_row),
                     factor,
-                )
+                );
             }
         }
     }
