@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use highwater::op::cpu::Level;
 use highwater_memory::Bytes;
 use highwater_models::{Decay, Order, TokenWidth};
 
@@ -19,6 +20,12 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+
+    /// Instructions that kernels use at most, for numbers as a lesser processor has them [default: the best
+    /// that this one has]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(value_parser = PossibleValuesParser::new(Level::ALL.map(Level::name)).try_map(|name| name.parse::<Level>()))]
+    pub cpu: Option<Level>,
 }
 
 /// What to do.

@@ -34,11 +34,15 @@ pub mod training;
 
 use std::process::ExitCode;
 
-use args::Command;
+use args::{Cli, Command};
+use error::{Code, Failure};
 
 /// Does what the command line says, tells what went wrong, and says with which code to exit.
-pub fn run(command: &Command) -> ExitCode {
+pub fn run(Cli { command, cpu }: &Cli) -> ExitCode {
     signals::survive_file_limits();
+    if let Some(Err(error)) = cpu.map(highwater::op::cpu::limit) {
+        return fail(command, &Failure::new(Code::Internal, error));
+    }
     let done = match command {
         Command::Train(args) => train::train(args),
         Command::Doctor(args) => doctor::doctor(args).map(|()| ExitCode::SUCCESS),
@@ -48,13 +52,16 @@ pub fn run(command: &Command) -> ExitCode {
         Command::Tokenise(args) => tokenise::tokenise(args).map(|()| ExitCode::SUCCESS),
         Command::Generate(args) => generate::generate(args),
     };
-    done.unwrap_or_else(|failure| {
-        output::news(&failure.to_string());
-        if command.json() {
-            output::result(&failure.json().to_string());
-        }
-        ExitCode::from(failure.code())
-    })
+    done.unwrap_or_else(|failure| fail(command, &failure))
+}
+
+/// Tells of a failure, and says with which code to exit.
+fn fail(command: &Command, failure: &Failure) -> ExitCode {
+    output::news(&failure.to_string());
+    if command.json() {
+        output::result(&failure.json().to_string());
+    }
+    ExitCode::from(failure.code())
 }
 
 /// Tells of a command line that cannot be understood, or of help that was asked for, and says with which

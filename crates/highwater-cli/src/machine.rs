@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use highwater::Rates;
+use highwater::op::cpu::{self, Level};
 use highwater_memory::{Bytes, Files, FilesError, ProcessMemory, spill};
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +87,8 @@ impl Machine {
 
     /// The name of its file.
     fn file_name(&self) -> String {
-        let name = cache::words(&format!("{} {}", self.version, self.processor));
+        let level = cpu::level();
+        let name = cache::words(&format!("{} {} {level}", self.version, self.processor));
         format!("rates-{name}-{}-threads.json", self.threads)
     }
 
@@ -236,7 +238,7 @@ fn measure_in_child(threads: usize, bytes: u64) -> Option<Rates> {
     let program = std::env::current_exe().ok()?;
     let output = Command::new(program)
         .args(["measure", "--threads", &threads.to_string()])
-        .args(["--bytes", &bytes.to_string()])
+        .args(["--bytes", &bytes.to_string(), "--cpu", cpu::level().name()])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()
@@ -260,19 +262,16 @@ pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The instructions that kernels make use of, among those that this machine has.
+/// The instructions that kernels make use of, among those that this machine has and `--cpu` allows.
 pub(crate) fn instructions() -> Vec<&'static str> {
-    #[cfg(target_arch = "x86_64")]
     let all = [
-        ("avx2", std::is_x86_feature_detected!("avx2")),
-        ("fma", std::is_x86_feature_detected!("fma")),
-        ("avx512f", std::is_x86_feature_detected!("avx512f")),
-        ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
+        ("avx2", Level::Avx2),
+        ("fma", Level::Avx2),
+        ("avx512f", Level::Avx512),
+        ("avx512bf16", Level::Avx512Bf16),
     ];
-    #[cfg(not(target_arch = "x86_64"))]
-    let all: [(&str, bool); 0] = [];
-    let found = all.into_iter().filter(|&(_, found)| found);
-    found.map(|(name, _)| name).collect()
+    let used = all.into_iter().filter(|&(_, least)| cpu::level() >= least);
+    used.map(|(name, _)| name).collect()
 }
 
 /// The processor's name, as far as the system tells.

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::process::{Command, Stdio};
 
-use highwater::{Engine, OperationProfile, op::Limits, op::Pool};
+use highwater::op::{Limits, Pool, cpu};
+use highwater::{Engine, OperationProfile};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -30,7 +31,7 @@ impl Machine {
         let program = std::env::current_exe().ok()?;
         let output = Command::new(program)
             .args(["measure", "--limits", "--threads", &threads.to_string()])
-            .args(["--bytes", &bytes.to_string()])
+            .args(["--bytes", &bytes.to_string(), "--cpu", cpu::level().name()])
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .output()

@@ -235,6 +235,39 @@ fn doctor_speaks_json() {
     assert!(errors.contains("there is no such folder"), "{errors}");
 }
 
+/// Runs on lesser instructions learn the same: numbers differ in their last bits.
+#[test]
+fn kernels_use_no_more_than_they_are_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, json, _) = highwater(dir.path(), "doctor --json --cpu portable");
+    assert_eq!(code, 0);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["instructions"], Value::Array(Vec::new()));
+    let loss = |line: &str| {
+        let run = format!("--model gpt2-nano --steps 3 --batch 2 --seq 32 --json {line}");
+        let (code, lines, news) = highwater(dir.path(), &format!("train {run}"));
+        assert_eq!(code, 0, "{news}");
+        let steps = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let losses = steps.filter_map(|step| step["loss"].as_f64());
+        losses.last().expect("a loss")
+    };
+    for precision in ["f32", "bf16"] {
+        let of = |cpu: &str| {
+            loss(&format!(
+                "--precision {precision} --cpu {cpu} --out {precision}-{cpu}"
+            ))
+        };
+        let (plain, avx2, best) = (of("portable"), of("avx2"), of("avx512bf16"));
+        assert!((plain - avx2).abs() < 1e-2, "{precision}: {plain}, {avx2}");
+        assert!((plain - best).abs() < 1e-2, "{precision}: {plain}, {best}");
+    }
+    let (code, _, errors) = highwater(dir.path(), "doctor --cpu mmx");
+    assert_eq!(code, 2);
+    assert!(errors.contains("avx512bf16"), "{errors}");
+}
+
 #[test]
 fn data_that_will_not_do_is_told_and_no_folder_is_made() {
     let tokens: Vec<u8> = (0..400_u16).flat_map(u16::to_le_bytes).collect();
