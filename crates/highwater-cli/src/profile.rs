@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::{Command, Stdio};
 
 use highwater::op::{Limits, Pool, cpu};
-use highwater::{Engine, OperationProfile};
+use highwater::{DType, Engine, OperationProfile};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -17,6 +17,8 @@ use crate::machine;
 pub struct Machine {
     /// [`Limits::f32_flops`].
     f32_flops: f64,
+    /// [`Limits::bf16_flops`].
+    bf16_flops: f64,
     /// [`Limits::copy_bytes`].
     copy_bytes: f64,
     /// Bytes of the copy, what is read and what is written.
@@ -50,10 +52,12 @@ pub fn measure(args: &MeasureArgs) -> Result<String, Failure> {
     let pool = Pool::new(args.threads).map_err(|error| internal(&error))?;
     let Limits {
         f32_flops,
+        bf16_flops,
         copy_bytes,
     } = Limits::measure(&pool, args.bytes as usize);
     let machine = Machine {
         f32_flops,
+        bf16_flops,
         copy_bytes,
         measured_with_bytes: args.bytes,
     };
@@ -80,7 +84,11 @@ impl Profile {
     /// take longer.
     fn share(&self, row: &OperationProfile) -> Option<f64> {
         let machine = self.machine?;
-        let least = (row.flops / machine.f32_flops).max(row.bytes / machine.copy_bytes);
+        let flops = match row.dtype {
+            DType::BF16 => machine.bf16_flops,
+            _ => machine.f32_flops,
+        };
+        let least = (row.flops / flops).max(row.bytes / machine.copy_bytes);
         Some(least / row.seconds)
     }
 
@@ -106,8 +114,9 @@ impl Profile {
         let total: f64 = self.rows.iter().map(|row| row.seconds).sum();
         let mut text = match &self.machine {
             Some(machine) => format!(
-                "limits of this machine: {:.0} GFLOP/s in f32, {:.1} GB/s copying {}\n",
+                "limits of this machine: {:.0} GFLOP/s in f32, {:.0} in bf16, {:.1} GB/s copying {}\n",
                 machine.f32_flops / 1e9,
+                machine.bf16_flops / 1e9,
                 machine.copy_bytes / 1e9,
                 highwater_memory::Bytes(machine.measured_with_bytes),
             ),
@@ -154,16 +163,20 @@ mod tests {
     use highwater::DType;
 
     fn profile(machine: Option<Machine>) -> Profile {
-        let row = |op, seconds, flops, bytes| OperationProfile {
+        let row = |op, dtype, seconds, flops, bytes| OperationProfile {
             op,
-            dtype: DType::F32,
+            dtype,
             runs: 10,
             seconds,
             flops,
             bytes,
         };
         Profile {
-            rows: vec![row("linear", 3.0, 6e11, 3e9), row("gelu", 1.0, 1e9, 1e10)],
+            rows: vec![
+                row("linear", DType::F32, 3.0, 6e11, 3e9),
+                row("gelu", DType::F32, 1.0, 1e9, 1e10),
+                row("linear", DType::BF16, 1.0, 6e11, 3e9),
+            ],
             machine,
         }
     }
@@ -172,6 +185,7 @@ mod tests {
     fn shares_are_of_the_limit_that_binds() {
         let machine = Machine {
             f32_flops: 4e11,
+            bf16_flops: 8e11,
             copy_bytes: 2e10,
             measured_with_bytes: 1 << 20,
         };
@@ -179,12 +193,14 @@ mod tests {
         // 1.5 of 3 seconds by arithmetic, 0.5 of 1 by memory.
         assert_eq!(profile.share(&profile.rows[0]), Some(0.5));
         assert_eq!(profile.share(&profile.rows[1]), Some(0.5));
+        // 0.75 of 1 by products of pairs.
+        assert_eq!(profile.share(&profile.rows[2]), Some(0.75));
         let text = profile.to_text();
         assert!(
-            text.contains("400 GFLOP/s in f32, 20.0 GB/s copying 1 MiB"),
+            text.contains("400 GFLOP/s in f32, 800 in bf16, 20.0 GB/s copying 1 MiB"),
             "{text}"
         );
-        assert!(text.contains("75.0%") && text.contains("50.0%"), "{text}");
+        assert!(text.contains("60.0%") && text.contains("50.0%"), "{text}");
         assert_eq!(profile.to_json()["operations"][1]["share_of_limit"], 0.5);
     }
 

@@ -24,6 +24,9 @@ pub struct Limits {
     /// Floating-point operations in `f32`: fused multiply-adds from registers, two operations for each
     /// lane, with the widest vectors that kernels use.
     pub f32_flops: f64,
+    /// The same for products of `bf16`: of pairs, summed in `f32`, where kernels use such an instruction;
+    /// else that of `f32`, to which they are widened.
+    pub bf16_flops: f64,
     /// Bytes read and written together by a copy, each byte counted twice.
     pub copy_bytes: f64,
 }
@@ -36,9 +39,15 @@ impl Limits {
     pub fn measure(pool: &Pool, bytes: usize) -> Self {
         let threads = pool.threads();
         let flops = (CHAINS * LENGTH * threads) as f64 * 2.0 * lanes() as f64;
-        let f32_seconds = best(|| {
-            pool.for_each(threads, |_| dispatch(Version::Best, Chains));
-        });
+        let seconds = |pairs: bool| {
+            best(|| pool.for_each(threads, |_| dispatch(Version::Best, Chains { pairs })))
+        };
+        let f32_flops = flops / seconds(false);
+        let bf16_flops = if Version::Best.has_pairs() {
+            2.0 * flops / seconds(true)
+        } else {
+            f32_flops
+        };
         let len = (bytes / 2 / size_of::<f32>()).max(1);
         let (from, mut to) = (vec![1.0_f32; len], vec![0.0_f32; len]);
         let part = len.div_ceil(threads);
@@ -49,7 +58,8 @@ impl Limits {
             black_box(&mut to);
         });
         Self {
-            f32_flops: flops / f32_seconds,
+            f32_flops,
+            bf16_flops,
             copy_bytes: (2 * len * size_of::<f32>()) as f64 / copy_seconds,
         }
     }
@@ -80,16 +90,27 @@ fn lanes() -> usize {
 }
 
 /// Chains of multiply-adds that wait for nothing but themselves.
-struct Chains;
+struct Chains {
+    /// Of pairs of `bf16`.
+    pairs: bool,
+}
 
 impl Task for Chains {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (a, b) = (s.splat(black_box(0.5)), s.splat(black_box(1.0)));
         let mut sums: [S::V; CHAINS] = std::array::from_fn(|i| s.splat(i as f32));
-        for _ in 0..LENGTH {
-            for sum in &mut sums {
-                *sum = s.fma(*sum, a, b);
+        if self.pairs {
+            for _ in 0..LENGTH {
+                for sum in &mut sums {
+                    *sum = s.dot(a, b, *sum);
+                }
+            }
+        } else {
+            for _ in 0..LENGTH {
+                for sum in &mut sums {
+                    *sum = s.fma(*sum, a, b);
+                }
             }
         }
         let total = sums
@@ -111,6 +132,7 @@ mod tests {
         let limits = Limits::measure(&pool, 1 << 20);
         // Slower than any processor that runs this, and faster than any there is.
         assert!((1e6..1e15).contains(&limits.f32_flops), "{limits:?}");
+        assert!((1e6..1e15).contains(&limits.bf16_flops), "{limits:?}");
         assert!((1e6..1e14).contains(&limits.copy_bytes), "{limits:?}");
     }
 }
