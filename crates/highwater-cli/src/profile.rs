@@ -160,7 +160,6 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use highwater::DType;
 
     fn profile(machine: Option<Machine>) -> Profile {
         let row = |op, dtype, seconds, flops, bytes| OperationProfile {
