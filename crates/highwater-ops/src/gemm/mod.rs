@@ -93,6 +93,11 @@ impl<'a, T: Float> Mat<'a, T> {
         Self::new(data, [rows, cols], [cols, 1])
     }
 
+    /// Rows and columns.
+    pub(crate) fn extents(&self) -> [usize; 2] {
+        [self.rows, self.cols]
+    }
+
     /// The transposed matrix.
     pub(crate) fn t(self) -> Self {
         Self::new(

@@ -9,10 +9,27 @@ use crate::float::Float;
 use crate::gemm::{Mat, MatMut, Plus, gemm, staging_len};
 use crate::indices::Indices;
 use crate::matmul::Stack;
-use crate::strided::gather;
+use crate::strided::{PIECE, gather};
 use crate::{Args, Disjoint, Kernel, KernelError, Pool, Reduction, View, op_as};
-use highwater_graph::{Cost, Layout, Op, Spec};
+use highwater_graph::{Cost, DType, Layout, Op, Spec};
 use std::marker::PhantomData;
+
+/// Whether gradients of logits are rounded before products are made of them, as PyTorch's are. `F16` would
+/// lose those that are small: it is only later that they are scaled.
+fn is_narrowed<T: Float>() -> bool {
+    T::is(DType::BF16)
+}
+
+/// Rounds a row, into its front part.
+fn narrow<T: Float>(row: &mut [f32]) {
+    let mut piece = [0.0; PIECE];
+    for start in (0..row.len()).step_by(PIECE) {
+        let part = start..row.len().min(start + PIECE);
+        let piece = &mut piece[..part.len()];
+        piece.copy_from_slice(&row[part.clone()]);
+        T::round(piece, &mut bytemuck::cast_slice_mut::<f32, T>(row)[part]);
+    }
+}
 
 /// What all chunks share.
 struct Loss<'a, T> {
@@ -51,7 +68,11 @@ impl<T: Float> Loss<'_, T> {
             return 0.0;
         }
         if self.wants_gradient {
-            return softmax_minus_label(logits, label as usize, self.factor);
+            let loss = softmax_minus_label(logits, label as usize, self.factor);
+            if is_narrowed::<T>() {
+                narrow::<T>(logits);
+            }
+            return loss;
         }
         loss_of_row(
             logits,
@@ -83,6 +104,29 @@ impl<'a, T: Float> Gradients<'a, T> {
         };
         let x = of_x.map(View::slice_mut::<T>).transpose()?;
         Ok(Self { x, w })
+    }
+
+    /// What the gradients of a chunk of logits make, of rows from `first` on; `factors` are the chunk of
+    /// `x`, and `w`.
+    fn add<L: Float>(
+        &mut self,
+        pool: &Pool,
+        first: usize,
+        logits: Mat<'_, L>,
+        [x, w]: [Mat<'_, T>; 2],
+        staging: &mut [f32],
+    ) {
+        let (len, [classes, width]) = (x.extents()[0], w.extents());
+        if let Some(dx) = &mut self.x {
+            let dx = &mut dx[first * width..(first + len) * width];
+            let dx = MatMut::dense(dx, len, width);
+            gemm(pool, dx, logits, w, Plus::Nothing, staging);
+        }
+        if let Some((dw, strides)) = &mut self.w {
+            let dw = MatMut::new(dw, [classes, width], *strides);
+            let plus = Plus::output_if(first > 0);
+            gemm(pool, dw, logits.t(), x, plus, staging);
+        }
     }
 }
 
@@ -191,16 +235,16 @@ fn loss<T: Float>(op: &LinearCrossEntropy, args: &mut Args<'_>) -> Result<(), Ke
         };
         let logits = &mut logits[..len * classes];
         loss.chunk(first, x, logits, &mut losses[first..first + len]);
-        let logits = Mat::<f32>::dense(logits, len, classes);
-        if let Some(dx) = &mut gradients.x {
-            let dx = &mut dx[first * width..(first + len) * width];
-            let dx = MatMut::dense(dx, len, width);
-            gemm(pool, dx, logits, w, Plus::Nothing, staging);
+        if !loss.wants_gradient {
+            continue;
         }
-        if let Some((dw, strides)) = &mut gradients.w {
-            let dw = MatMut::new(dw, [classes, width], *strides);
-            let plus = Plus::output_if(first > 0);
-            gemm(pool, dw, logits.t(), x, plus, staging);
+        if is_narrowed::<T>() {
+            let strides = [classes * size_of::<f32>() / size_of::<T>(), 1];
+            let logits = Mat::<T>::new(bytemuck::cast_slice(logits), [len, classes], strides);
+            gradients.add(pool, first, logits, [x, w], staging);
+        } else {
+            let logits = Mat::<f32>::dense(logits, len, classes);
+            gradients.add(pool, first, logits, [x, w], staging);
         }
     }
     let loss = Reduction::Mean.reduce(losses, count) as f32;
