@@ -75,6 +75,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--chunked-loss", action="store_true", help="logits in chunks, computed twice")
     parser.add_argument("--checkpoint", action="store_true", help="recompute each block in backward")
     parser.add_argument("--optimizer-in-backward", action="store_true")
+    parser.add_argument("--autocast", action="store_true", help="forward in bfloat16, as torch.autocast has it")
     args = parser.parse_args()
     if args.steps < 2:
         parser.error("--steps must be at least 2: the first isn't counted")
@@ -110,7 +111,8 @@ def main() -> None:
     for step in range(args.steps):
         tokens = torch.randint(config.vocab_size, (args.batch, args.seq))
         start = time.perf_counter()
-        loss = compute_loss(model, tokens)
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast):
+            loss = compute_loss(model, tokens)
         loss.backward()
         if optimizer:
             optimizer.step()
