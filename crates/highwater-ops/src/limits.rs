@@ -6,8 +6,10 @@
 )]
 
 use crate::Pool;
+use crate::gemm::tile::{Pairs, Singles, Words};
 use crate::vector::{Simd, Task, Version, dispatch};
 use std::hint::black_box;
+use std::marker::PhantomData;
 use std::time::Instant;
 
 /// How often each limit is measured; the best counts.
@@ -39,12 +41,9 @@ impl Limits {
     pub fn measure(pool: &Pool, bytes: usize) -> Self {
         let threads = pool.threads();
         let flops = (CHAINS * LENGTH * threads) as f64 * 2.0 * lanes() as f64;
-        let seconds = |pairs: bool| {
-            best(|| pool.for_each(threads, |_| dispatch(Version::Best, Chains { pairs })))
-        };
-        let f32_flops = flops / seconds(false);
+        let f32_flops = flops / seconds_of::<Singles>(pool);
         let bf16_flops = if Version::Best.has_pairs() {
-            2.0 * flops / seconds(true)
+            2.0 * flops / seconds_of::<Pairs>(pool)
         } else {
             f32_flops
         };
@@ -89,28 +88,26 @@ fn lanes() -> usize {
     lanes
 }
 
-/// Chains of multiply-adds that wait for nothing but themselves.
-struct Chains {
-    /// Of pairs of `bf16`.
-    pairs: bool,
+/// The least seconds that each thread's chains of words take.
+fn seconds_of<W: Words>(pool: &Pool) -> f64 {
+    best(|| {
+        pool.for_each(pool.threads(), |_| {
+            dispatch(Version::Best, Chains::<W>(PhantomData));
+        });
+    })
 }
 
-impl Task for Chains {
+/// Chains of multiplied words that wait for nothing but themselves.
+struct Chains<W>(PhantomData<W>);
+
+impl<W: Words> Task for Chains<W> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (a, b) = (s.splat(black_box(0.5)), s.splat(black_box(1.0)));
         let mut sums: [S::V; CHAINS] = std::array::from_fn(|i| s.splat(i as f32));
-        if self.pairs {
-            for _ in 0..LENGTH {
-                for sum in &mut sums {
-                    *sum = s.dot(a, b, *sum);
-                }
-            }
-        } else {
-            for _ in 0..LENGTH {
-                for sum in &mut sums {
-                    *sum = s.fma(*sum, a, b);
-                }
+        for _ in 0..LENGTH {
+            for sum in &mut sums {
+                *sum = W::multiply(s, a, b, *sum);
             }
         }
         let total = sums

@@ -233,29 +233,13 @@ impl<T: Float> Plus<'_, T> {
 /// If the extents do not fit together.
 pub(crate) fn gemm<T: Float, A: Float, B: Float>(
     pool: &Pool,
-    mut out: MatMut<'_, T>,
+    out: MatMut<'_, T>,
     a: Mat<'_, A>,
     b: Mat<'_, B>,
     plus: Plus<'_, T>,
     staging: &mut [f32],
 ) {
-    let parallel = pool.threads() > 1 && out.rows * out.cols * a.cols >= PARALLEL;
-    let mut run = || {
-        products(
-            pool,
-            Version::Best,
-            &mut out,
-            [(a, b)],
-            plus,
-            staging,
-            parallel,
-        );
-    };
-    if parallel {
-        pool.run(run);
-    } else {
-        run();
-    }
+    on_threads(pool, out, [(a, b)], plus, staging);
 }
 
 /// [`gemm`] on the thread that calls, in the memory of `pool`.
@@ -284,20 +268,31 @@ pub(crate) fn gemm_serial<T: Float, A: Float, B: Float>(
 /// If the extents do not fit together.
 pub(crate) fn gemm_sum<'a, T: Float>(
     pool: &Pool,
-    mut out: MatMut<'_, T>,
+    out: MatMut<'_, T>,
     factors: impl IntoIterator<Item = (Mat<'a, T>, Mat<'a, T>), IntoIter: Clone + Sync>,
     staging: &mut [f32],
 ) {
+    on_threads(pool, out, factors, Plus::output_if(is_f32::<T>()), staging);
+}
+
+/// [`products`] by the best instructions, on all threads where that is worth it.
+fn on_threads<'a, T: Float, A: Float, B: Float>(
+    pool: &Pool,
+    mut out: MatMut<'_, T>,
+    factors: impl IntoIterator<Item = (Mat<'a, A>, Mat<'a, B>), IntoIter: Clone + Sync>,
+    plus: Plus<'_, T>,
+    staging: &mut [f32],
+) {
     let factors = factors.into_iter();
-    let all = factors.clone().map(|(a, _)| out.rows * out.cols * a.cols);
-    let parallel = pool.threads() > 1 && all.sum::<usize>() >= PARALLEL;
-    let plus = Plus::output_if(is_f32::<T>());
+    let work = factors.clone().map(|(a, _)| out.rows * out.cols * a.cols);
+    let parallel = pool.threads() > 1 && work.sum::<usize>() >= PARALLEL;
     let mut run = || {
+        let factors = factors.clone();
         products(
             pool,
             Version::Best,
             &mut out,
-            factors.clone(),
+            factors,
             plus,
             staging,
             parallel,

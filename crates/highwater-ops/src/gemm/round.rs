@@ -86,12 +86,13 @@ impl<T: Float> Target<T> {
     /// # Safety
     /// As for [`Target::round`].
     unsafe fn line(&self, row: usize, col: usize, sums: &[f32]) {
-        let (mut buffer, mut rounded) = ([0.0; PIECE], [T::zeroed(); PIECE]);
         let len = sums.len();
-        let (buffer, rounded) = (&mut buffer[..len], &mut rounded[..len]);
+        let mut buffer;
         let sums = match self.from.map(|from| from.skip(row, col)) {
             None => sums,
             Some(from) => {
+                buffer = [0.0; PIECE];
+                let buffer = &mut buffer[..len];
                 if from.col_stride == 1 {
                     // SAFETY: as wide as the sums, the caller's.
                     T::widen(
@@ -115,8 +116,9 @@ impl<T: Float> Target<T> {
                 std::slice::from_raw_parts_mut(to.data, len)
             });
         } else {
-            T::round(sums, rounded);
-            for (c, &x) in rounded.iter().enumerate() {
+            let mut rounded = [T::zeroed(); PIECE];
+            T::round(sums, &mut rounded[..len]);
+            for (c, &x) in rounded[..len].iter().enumerate() {
                 // SAFETY: as above.
                 unsafe { *to.data.add(c * to.col_stride) = x }
             }
