@@ -17,6 +17,8 @@ pub enum DType {
     F16,
     /// Signed 64-bit integer.
     I64,
+    /// Signed 16-bit integer.
+    I16,
     /// Unsigned 32-bit integer.
     U32,
     /// Unsigned byte.
@@ -49,7 +51,7 @@ impl DType {
         match self {
             Self::F64 | Self::I64 => Some(8),
             Self::F32 | Self::U32 => Some(4),
-            Self::BF16 | Self::F16 => Some(2),
+            Self::BF16 | Self::F16 | Self::I16 => Some(2),
             Self::U8 | Self::Bool => Some(1),
             Self::I8Block { .. } => None,
         }
@@ -68,6 +70,7 @@ impl DType {
             Self::BF16 => "bfloat16",
             Self::F16 => "float16",
             Self::I64 => "int64",
+            Self::I16 => "int16",
             Self::U32 => "uint32",
             Self::U8 => "uint8",
             Self::Bool => "bool",

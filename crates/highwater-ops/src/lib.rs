@@ -23,6 +23,7 @@ mod embedding;
 pub mod evaluate;
 mod finite;
 mod float;
+mod formats;
 mod full;
 mod gelu;
 mod gemm;
@@ -60,6 +61,7 @@ mod vector;
 mod view;
 mod warm_up;
 
+pub use formats::{Draws, Formats, Master, Moments, StateCell};
 pub use kernel::{Args, Kernel, KernelError, Pairs, op_as};
 pub use limits::Limits;
 pub use pool::{Disjoint, Engaged, Pool, PoolError, Spawn};

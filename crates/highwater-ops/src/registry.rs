@@ -153,6 +153,7 @@ macro_rules! rows_of_each_dtype {
             BF16: $module::$kernel::<bf16>,
             F16: $module::$kernel::<f16>,
             I64: $module::$kernel::<i64>,
+            I16: $module::$kernel::<i16>,
             U32: $module::$kernel::<u32>,
             U8: $module::$kernel::<u8>,
             Bool: $module::$kernel::<u8>,

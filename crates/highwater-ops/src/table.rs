@@ -158,14 +158,14 @@ macro_rules! operations {
         /// Every operation of this crate.
         pub const OPS: &[Entry] = {
             const FOLDERS: &[&[Entry]] = &[$($folder::ENTRIES),*];
-            &$crate::table::joined::<{ $crate::table::count(FOLDERS) }>(FOLDERS)
+            &$crate::table::joined::<_, { $crate::table::count(FOLDERS) }>(FOLDERS)
         };
     };
 }
 pub(crate) use operations;
 
 /// How many rows there are together.
-pub(crate) const fn count(mut folders: &[&[Entry]]) -> usize {
+pub(crate) const fn count<T>(mut folders: &[&[T]]) -> usize {
     let mut count = 0;
     while let Some((first, rest)) = folders.split_first() {
         count += first.len();
@@ -175,7 +175,7 @@ pub(crate) const fn count(mut folders: &[&[Entry]]) -> usize {
 }
 
 /// All rows, one folder after the other.
-pub(crate) const fn joined<const N: usize>(mut folders: &[&[Entry]]) -> [Entry; N] {
+pub(crate) const fn joined<T: Copy, const N: usize>(mut folders: &[&[T]]) -> [T; N] {
     let mut rows = [folders[0][0]; N];
     let mut row = 0;
     while let Some((folder, rest)) = folders.split_first() {

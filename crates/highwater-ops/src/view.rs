@@ -25,7 +25,7 @@ macro_rules! element {
     )*};
 }
 element!(f32: DType::F32, f64: DType::F64, half::bf16: DType::BF16, half::f16: DType::F16);
-element!(i64: DType::I64, u32: DType::U32, u8: DType::U8 | DType::Bool);
+element!(i64: DType::I64, i16: DType::I16, u32: DType::U32, u8: DType::U8 | DType::Bool);
 
 /// A tensor in memory: an input to read, or an output or cell to fill.
 ///

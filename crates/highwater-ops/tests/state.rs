@@ -5,7 +5,7 @@
 use highwater_graph::Location;
 use highwater_graph::{Category, DType, Graph, Op, Operand, Phase, Site, Spec};
 use highwater_ops::evaluate::{EvaluateError, Values};
-use highwater_ops::{AdamW, Array, Finite, OPS, Pool, Sgd};
+use highwater_ops::{AdamW, Array, Finite, Formats, OPS, Pool, Sgd};
 use std::sync::Arc;
 
 const LEN: usize = 40_000;
@@ -50,6 +50,7 @@ fn values_that_are_not_finite_are_refused() {
         eps: 1e-8,
         weight_decay: 0.1,
         step: 3,
+        formats: Formats::PLAIN,
     };
     let sgd = Sgd {
         lr: 0.1,
@@ -58,6 +59,7 @@ fn values_that_are_not_finite_are_refused() {
         weight_decay: 0.0,
         nesterov: false,
         first: true,
+        formats: Formats::PLAIN,
     };
     let plain = Sgd {
         momentum: 0.0,

@@ -11,7 +11,7 @@ use crate::finite::is_finite_magnitude;
 use crate::float::Float;
 use crate::simd::multiversion;
 use crate::strided::for_each_piece;
-use crate::{Args, Disjoint, KernelError, float, op_as};
+use crate::{Args, Disjoint, KernelError, float, formats, op_as};
 use highwater_graph::Op;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -58,7 +58,14 @@ multiversion! {
 }
 
 pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let constants = Constants::new(op_as(op)?);
+    let op: &AdamW = op_as(op)?;
+    let constants = Constants::new(op);
+    if !op.formats.is_plain() {
+        let signed = [true, false];
+        return formats::update::<2>(AdamW::NAME, args, &op.formats, signed, |p, [m, v], g| {
+            update(&constants, p, m, v, g)
+        });
+    }
     let [p, m, v, g] = args.inputs else {
         return Err(KernelError::WrongOp { op: op.name() });
     };

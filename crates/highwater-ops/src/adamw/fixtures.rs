@@ -2,7 +2,7 @@
 
 use crate::build::{Builder, Nodes};
 use highwater_graph::Operand;
-use highwater_ops::AdamW;
+use highwater_ops::{AdamW, Formats};
 
 pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
     let op = AdamW {
@@ -12,6 +12,7 @@ pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
         eps: builder.number("eps"),
         weight_decay: builder.number("weight_decay"),
         step: builder.number("step") as u64,
+        formats: Formats::PLAIN,
     };
     builder.update(op, &[&x[0], &x[2], &x[3]], &x[1])
 }

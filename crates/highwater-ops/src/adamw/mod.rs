@@ -5,9 +5,10 @@ mod reference;
 
 use crate::finite::check_gradient;
 use crate::float::{Precise, rows_of_floats};
-use crate::{Entry, Fill, Reject, Sample, cell};
+use crate::table::{count, joined};
+use crate::{Entry, Fill, Formats, Reject, Row, Sample, cell, formats};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -26,13 +27,15 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 ///
 /// Inputs: the parameter `p` and the moments `m` and `v`, cells that the step overwrites, or dense
 /// ranges of cells, and the gradient `g`; all of one float dtype and one shape, the gradient in any
-/// layout. No outputs. Moves 28 bytes for each parameter in `F32`.
+/// layout. No outputs. Moves 28 bytes for each parameter in `F32`. Other [formats](Formats) take other
+/// cells: the parameter, [`Formats::cells`] of `exp_avg` and `exp_avg_sq`, then the gradient, which is of
+/// the parameter's dtype or `F32`; they compute in `F32`.
 ///
 /// The kernel answers [`KernelError::NonFinite`](crate::KernelError::NonFinite) if an element of
 /// the gradient is not finite. It finds that out on the way, so parts of the cells may already be
 /// updated then: the engine they belong to is poisoned.
 ///
-/// Every attribute may change from step to step: none is part of a plan's structure.
+/// Every attribute but the formats may change from step to step: none is part of a plan's structure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamW {
     /// Learning rate.
@@ -47,6 +50,8 @@ pub struct AdamW {
     pub weight_decay: f64,
     /// Number of this step, from 1.
     pub step: u64,
+    /// How parameter and moments are held.
+    pub formats: Formats,
 }
 
 impl AdamW {
@@ -59,11 +64,12 @@ impl Op for AdamW {
         Self::NAME
     }
 
-    fn hash_attributes(&self, _hasher: &mut dyn Hasher) {}
+    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u8(self.formats.tag());
+    }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(Self::NAME, inputs, 4)?;
-        cell::check_cells_and_value(Self::NAME, inputs)?;
+        self.formats.check(Self::NAME, inputs, MOMENTS.len())?;
         Ok(SmallVec::new())
     }
 
@@ -76,15 +82,22 @@ impl Op for AdamW {
     }
 
     fn writes(&self) -> SmallVec<[usize; 4]> {
-        smallvec![0, 1, 2]
+        (0..self.formats.written(MOMENTS.len())).collect()
     }
 }
 
-const ENTRY: Entry = Entry {
-    name: AdamW::NAME,
-    rows: rows_of_floats! {
+const MOMENTS: [&str; 2] = ["exp_avg", "exp_avg_sq"];
+
+const ROWS: &[&[Row]] = &[
+    rows_of_floats! {
         T: [T] -> []; cpu::kernel::<T>; Precise::checked(reference::reference, check_gradient)
     },
+    formats::rows! { cpu::kernel; [F32, F32], [U8, F32, U8, F32] },
+];
+
+const ENTRY: Entry = Entry {
+    name: AdamW::NAME,
+    rows: &joined::<_, { count(ROWS) }>(ROWS),
     reference: reference::reference,
     samples,
     rejects,
@@ -97,7 +110,12 @@ const TYPICAL: AdamW = AdamW {
     eps: 1e-8,
     weight_decay: 0.1,
     step: 7,
+    formats: Formats::PLAIN,
 };
+
+fn in_formats(formats: Formats) -> Arc<dyn Op> {
+    Arc::new(AdamW { formats, ..TYPICAL })
+}
 
 fn sample(op: AdamW, gradient: Layout) -> Sample {
     let cell = Spec::contiguous(DType::F32, gradient.shape().clone());
@@ -131,7 +149,7 @@ fn samples() -> Vec<Sample> {
         step: 100_000,
         ..TYPICAL
     };
-    vec![
+    let mut samples = vec![
         sample(TYPICAL, Layout::contiguous([5, 37])),
         sample(first, Layout::contiguous([65])),
         sample(plain, Layout::contiguous([])),
@@ -141,9 +159,13 @@ fn samples() -> Vec<Sample> {
         sample(TYPICAL, Layout::strided([130, 150], &[0, 2], 1)),
         sample_of_rows(TYPICAL, Layout::contiguous([130, 131])),
         sample_of_rows(first, Layout::strided([37, 41], &[1, 40], 3)),
-    ]
+    ];
+    samples.extend(formats::samples(&MOMENTS, in_formats));
+    samples
 }
 
 fn rejects() -> Vec<Reject> {
-    cell::update_rejects(|| Arc::new(TYPICAL), 4)
+    let mut rejects = cell::update_rejects(|| Arc::new(TYPICAL), 4);
+    rejects.extend(formats::rejects(&MOMENTS, in_formats));
+    rejects
 }

@@ -160,6 +160,7 @@ fn samples() -> Vec<Sample> {
         DType::BF16,
         DType::F16,
         DType::I64,
+        DType::I16,
         DType::U32,
         DType::U8,
         DType::Bool,

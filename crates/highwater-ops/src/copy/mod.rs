@@ -80,6 +80,7 @@ fn samples() -> Vec<Sample> {
         sample(DType::BF16, Layout::strided([37, 65], &[1, 40], 0)),
         sample(DType::F16, Layout::strided([5, 7, 3], &[3, 15, 1], 0)),
         sample(DType::I64, Layout::strided([4, 0], &[1, 4], 0)),
+        sample(DType::I16, Layout::strided([9, 6], &[1, 9], 2)),
         sample(DType::U32, Layout::strided([], &[], 7)),
         sample(DType::U8, Layout::strided([70, 70], &[1, 70], 0)),
         sample(DType::Bool, Layout::strided([3, 5], &[0, 0], 1)),

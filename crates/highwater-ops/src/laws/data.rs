@@ -48,6 +48,7 @@ impl Numbers {
 pub(super) fn storage(spec: &Spec, fill: Fill, numbers: &mut Numbers) -> Vec<f64> {
     let canary = match spec.dtype {
         DType::I64 => -1e15,
+        DType::I16 => -32768.0,
         dtype if dtype.is_float() => f64::NAN,
         _ => 255.0,
     };
@@ -87,6 +88,7 @@ pub(crate) fn encode(dtype: DType, data: &[f64]) -> Vec<u8> {
         DType::BF16 => bytes(data, |x| bf16::from_f64(x).to_ne_bytes()),
         DType::F16 => bytes(data, |x| f16::from_f64(x).to_ne_bytes()),
         DType::I64 => bytes(data, |x| (x as i64).to_ne_bytes()),
+        DType::I16 => bytes(data, |x| (x as i16).to_ne_bytes()),
         DType::U32 => bytes(data, |x| (x as u32).to_ne_bytes()),
         DType::U8 | DType::Bool => bytes(data, |x| [x as u8]),
         _ => panic!("the laws cannot fill tensors of {dtype}"),
@@ -105,6 +107,7 @@ pub(crate) fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::BF16 => numbers(bytes, |x| bf16::from_ne_bytes(x).to_f64()),
         DType::F16 => numbers(bytes, |x| f16::from_ne_bytes(x).to_f64()),
         DType::I64 => numbers(bytes, |x| i64::from_ne_bytes(x) as f64),
+        DType::I16 => numbers(bytes, |x| f64::from(i16::from_ne_bytes(x))),
         DType::U32 => numbers(bytes, |x| f64::from(u32::from_ne_bytes(x))),
         DType::U8 | DType::Bool => numbers(bytes, |[x]| f64::from(x)),
         _ => panic!("the laws cannot read tensors of {dtype}"),

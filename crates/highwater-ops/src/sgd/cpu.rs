@@ -11,7 +11,7 @@ use crate::finite::is_finite_magnitude;
 use crate::float::{Float, update};
 use crate::simd::multiversion;
 use crate::strided::for_each_piece;
-use crate::{Args, Disjoint, KernelError, op_as};
+use crate::{Args, Disjoint, KernelError, formats, op_as};
 use highwater_graph::Op;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -74,6 +74,9 @@ multiversion! {
 pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let op: &Sgd = op_as(op)?;
     let constants = Constants::new(op);
+    if !op.formats.is_plain() {
+        return in_formats(op, &constants, args);
+    }
     let (p, buffer, g) = match args.inputs {
         [p, g] => (p, None, g),
         [p, b, g] => (p, Some(b), g),
@@ -123,4 +126,18 @@ pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), K
     } else {
         Err(KernelError::NonFinite { what: "gradient" })
     }
+}
+
+fn in_formats(op: &Sgd, constants: &Constants, args: &mut Args<'_>) -> Result<(), KernelError> {
+    if !op.has_buffer() {
+        return formats::update::<0>(Sgd::NAME, args, &op.formats, [], |p, [], g| {
+            plain(constants, p, g)
+        });
+    }
+    formats::update::<1>(Sgd::NAME, args, &op.formats, [true], |p, [b], g| {
+        if op.first {
+            b.fill(0.0);
+        }
+        with_buffer(constants, p, b, g)
+    })
 }

@@ -2,7 +2,7 @@
 
 use crate::build::{Builder, Nodes};
 use highwater_graph::Operand;
-use highwater_ops::Sgd;
+use highwater_ops::{Formats, Sgd};
 
 pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
     let op = Sgd {
@@ -12,6 +12,7 @@ pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
         weight_decay: builder.number("weight_decay"),
         nesterov: builder.flag("nesterov"),
         first: false,
+        formats: Formats::PLAIN,
     };
     let cells: Vec<&Operand> = x[..1].iter().chain(&x[2..]).collect();
     builder.update(op, &cells, &x[1])

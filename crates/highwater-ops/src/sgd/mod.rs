@@ -5,9 +5,10 @@ mod reference;
 
 use crate::finite::check_gradient;
 use crate::float::{Precise, rows_of_floats};
-use crate::{Entry, Fill, Reject, Sample, cell};
+use crate::table::{count, joined};
+use crate::{Entry, Fill, Formats, Reject, Row, Sample, cell, formats};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -28,10 +29,11 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// Inputs: the parameter `p` and, if `momentum` is not 0, the buffer `b`, cells that the step
 /// overwrites, or dense ranges of cells, then the gradient `g`; all of one float dtype and one shape,
 /// the gradient in any layout. No outputs. Moves 12 bytes for each parameter, 20 with momentum, in
-/// `F32`.
+/// `F32`. Other [formats](Formats) take other cells, as for [`AdamW`](crate::AdamW); the buffer is called
+/// `momentum_buffer`.
 ///
 /// Answers [`KernelError::NonFinite`](crate::KernelError::NonFinite) as
-/// [`AdamW`](crate::AdamW) does. Whether there is momentum, and whether it is Nesterov's, is
+/// [`AdamW`](crate::AdamW) does. Whether there is momentum, whether it is Nesterov's, and the formats are
 /// structure; all else may change from step to step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
@@ -47,6 +49,8 @@ pub struct Sgd {
     pub nesterov: bool,
     /// Whether this is the first step, which fills the buffer whatever it held.
     pub first: bool,
+    /// How parameter and buffer are held.
+    pub formats: Formats,
 }
 
 impl Sgd {
@@ -66,6 +70,7 @@ impl Op for Sgd {
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {
         hasher.write_u8(u8::from(self.has_buffer()));
         hasher.write_u8(u8::from(self.nesterov));
+        hasher.write_u8(self.formats.tag());
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
@@ -77,8 +82,7 @@ impl Op for Sgd {
                 got: self.momentum.to_string(),
             });
         }
-        OpError::check_arity(Self::NAME, inputs, if self.has_buffer() { 3 } else { 2 })?;
-        cell::check_cells_and_value(Self::NAME, inputs)?;
+        (self.formats).check(Self::NAME, inputs, usize::from(self.has_buffer()))?;
         Ok(SmallVec::new())
     }
 
@@ -91,19 +95,23 @@ impl Op for Sgd {
     }
 
     fn writes(&self) -> SmallVec<[usize; 4]> {
-        if self.has_buffer() {
-            smallvec![0, 1]
-        } else {
-            smallvec![0]
-        }
+        let written = self.formats.written(usize::from(self.has_buffer()));
+        (0..written).collect()
     }
 }
 
-const ENTRY: Entry = Entry {
-    name: Sgd::NAME,
-    rows: rows_of_floats! {
+const MOMENTS: [&str; 1] = ["momentum_buffer"];
+
+const ROWS: &[&[Row]] = &[
+    rows_of_floats! {
         T: [T] -> []; cpu::kernel::<T>; Precise::checked(reference::reference, check_gradient)
     },
+    formats::rows! { cpu::kernel; [], [F32], [U8, F32] },
+];
+
+const ENTRY: Entry = Entry {
+    name: Sgd::NAME,
+    rows: &joined::<_, { count(ROWS) }>(ROWS),
     reference: reference::reference,
     samples,
     rejects,
@@ -116,6 +124,7 @@ const PLAIN: Sgd = Sgd {
     weight_decay: 0.0,
     nesterov: false,
     first: false,
+    formats: Formats::PLAIN,
 };
 
 const MOMENTUM: Sgd = Sgd {
@@ -124,6 +133,28 @@ const MOMENTUM: Sgd = Sgd {
     weight_decay: 0.01,
     ..PLAIN
 };
+
+type InFormats = fn(Formats) -> Arc<dyn Op>;
+
+/// Updates in the formats that are asked for, and their moments.
+fn in_formats() -> [(InFormats, &'static [&'static str]); 3] {
+    let plain: InFormats = |formats| Arc::new(Sgd { formats, ..PLAIN });
+    let momentum: InFormats = |formats| {
+        Arc::new(Sgd {
+            formats,
+            ..MOMENTUM
+        })
+    };
+    let first: InFormats = |formats| {
+        Arc::new(Sgd {
+            formats,
+            first: true,
+            nesterov: true,
+            ..MOMENTUM
+        })
+    };
+    [(plain, &[]), (momentum, &MOMENTS), (first, &MOMENTS)]
+}
 
 fn sample(op: Sgd, gradient: Layout) -> Sample {
     let cell = Spec::contiguous(DType::F32, gradient.shape().clone());
@@ -160,7 +191,7 @@ fn samples() -> Vec<Sample> {
         weight_decay: 0.1,
         ..PLAIN
     };
-    vec![
+    let mut samples = vec![
         sample(PLAIN, Layout::contiguous([5, 37])),
         sample(decayed, Layout::strided([37, 65], &[1, 37], 0)),
         sample(MOMENTUM, Layout::contiguous([65])),
@@ -171,11 +202,18 @@ fn samples() -> Vec<Sample> {
         sample_of_rows(MOMENTUM, Layout::contiguous([130, 131])),
         sample(PLAIN, Layout::contiguous([])),
         sample(MOMENTUM, Layout::contiguous([0, 5])),
-    ]
+    ];
+    for (op, moments) in in_formats() {
+        samples.extend(formats::samples(moments, op));
+    }
+    samples
 }
 
 fn rejects() -> Vec<Reject> {
     let mut rejects = cell::update_rejects(|| Arc::new(MOMENTUM), 3);
+    for (op, moments) in in_formats() {
+        rejects.extend(formats::rejects(moments, op));
+    }
     rejects.push(Reject {
         op: Arc::new(Sgd {
             nesterov: true,

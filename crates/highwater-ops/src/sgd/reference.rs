@@ -1,11 +1,14 @@
 //! The plain reference.
 
 use super::Sgd;
-use crate::Array;
+use crate::{Array, formats};
 use highwater_graph::Op;
 
 pub(super) fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let op: &Sgd = op.downcast().expect("the row's own operation");
+    if !op.formats.is_plain() {
+        return in_formats(op, inputs);
+    }
     let mut cells = inputs[..inputs.len() - 1].to_vec();
     for (i, &g) in inputs[inputs.len() - 1].data.iter().enumerate() {
         let mut g = g + op.weight_decay * cells[0].data[i];
@@ -24,4 +27,25 @@ pub(super) fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
         cells[0].data[i] -= op.lr * g;
     }
     cells
+}
+
+fn in_formats(op: &Sgd, inputs: &[Array]) -> Vec<Array> {
+    let (lr, momentum) = (op.lr as f32, op.momentum as f32);
+    let signed = vec![true; usize::from(op.has_buffer())];
+    formats::reference::update(&op.formats, inputs, &signed, |p, moments, g| {
+        let mut g = g + op.weight_decay as f32 * *p;
+        if let Some(buffer) = moments.first_mut() {
+            *buffer = if op.first {
+                g
+            } else {
+                momentum * *buffer + (1.0 - op.dampening as f32) * g
+            };
+            g = if op.nesterov {
+                g + momentum * *buffer
+            } else {
+                *buffer
+            };
+        }
+        *p -= lr * g;
+    })
 }

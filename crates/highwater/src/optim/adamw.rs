@@ -55,6 +55,7 @@ impl Rule for AdamWOptions {
             eps: self.eps,
             weight_decay: self.weight_decay,
             step: steps + 1,
+            formats: highwater_ops::Formats::PLAIN,
         })
     }
 

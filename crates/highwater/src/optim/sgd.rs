@@ -66,6 +66,7 @@ impl Rule for SgdOptions {
             weight_decay: self.weight_decay,
             nesterov: self.nesterov,
             first: steps == 0,
+            formats: highwater_ops::Formats::PLAIN,
         })
     }
 

@@ -436,12 +436,13 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
 }
 
 fn dtype_of<T: Element>() -> DType {
-    const ALL: [DType; 7] = [
+    const ALL: [DType; 8] = [
         DType::F32,
         DType::F64,
         DType::BF16,
         DType::F16,
         DType::I64,
+        DType::I16,
         DType::U32,
         DType::U8,
     ];

@@ -1,0 +1,138 @@
+//! Updates in all forms, plainly: the whole of each tensor decoded, updated and put back, in `f32`, one
+//! element after the other. Kernels give the same bits.
+
+use super::{BLOCK, Draws, Formats, Master, Moments};
+use crate::{Array, philox};
+use half::{bf16, f16};
+use highwater_graph::DType;
+
+/// What a row of the table answers; `each` updates an element: what updates are added to, the moments,
+/// of which `signed` says which have a sign, and the gradient.
+pub(crate) fn update(
+    formats: &Formats,
+    inputs: &[Array],
+    signed: &[bool],
+    mut each: impl FnMut(&mut f32, &mut [f32], f32),
+) -> Vec<Array> {
+    let mut cells = inputs[..inputs.len() - 1].to_vec();
+    let gradient = &inputs[inputs.len() - 1];
+    let with_master = matches!(formats.master, Master::F32 | Master::Split);
+    let first = 1 + usize::from(with_master);
+    let parts = if formats.moments == Moments::Int8 {
+        2
+    } else {
+        1
+    };
+    let mut weights = load_weights(formats.master, &cells);
+    let mut moments: Vec<Vec<f32>> = (signed.iter().enumerate())
+        .map(|(k, &signed)| load_moment(&cells[first + k * parts..][..parts], signed))
+        .collect();
+    for (i, &g) in gradient.data.iter().enumerate() {
+        let mut values: Vec<f32> = moments.iter().map(|moment| moment[i]).collect();
+        each(&mut weights[i], &mut values, g as f32);
+        for (moment, value) in moments.iter_mut().zip(values) {
+            moment[i] = value;
+        }
+    }
+    store_weights(formats.master, &weights, &mut cells);
+    for (k, (moment, &signed)) in moments.iter().zip(signed).enumerate() {
+        store_moment(moment, signed, &mut cells[first + k * parts..][..parts]);
+    }
+    cells
+}
+
+fn load_weights(master: Master, cells: &[Array]) -> Vec<f32> {
+    let of = |cell: &Array| cell.data.iter().map(|&x| x as f32).collect::<Vec<_>>();
+    match master {
+        Master::None | Master::Stochastic(_) => of(&cells[0]),
+        Master::F32 => of(&cells[1]),
+        Master::Split => {
+            let both = cells[0].data.iter().zip(&cells[1].data);
+            both.map(|(&high, &low)| {
+                let high = i64::from((high as f32).to_bits());
+                f32::from_bits((high + low as i64) as u32)
+            })
+            .collect()
+        }
+    }
+}
+
+fn store_weights(master: Master, weights: &[f32], cells: &mut [Array]) {
+    let dtype = cells[0].dtype;
+    for (i, &x) in weights.iter().enumerate() {
+        let bits = i64::from(x.to_bits());
+        let high = (bits + 0x8000) / 0x10000;
+        let away = f32::from_bits((high as u32) << 16);
+        cells[0].data[i] = f64::from(match master {
+            Master::None => x,
+            Master::F32 if dtype == DType::F16 => f16::from_f32(x).to_f32(),
+            Master::F32 | Master::Split => away,
+            Master::Stochastic(draws) => at_random(x, draws, i),
+        });
+        match master {
+            Master::F32 => cells[1].data[i] = f64::from(x),
+            Master::Split => cells[1].data[i] = (bits - high * 0x10000) as f64,
+            Master::None | Master::Stochastic(_) => {}
+        }
+    }
+}
+
+fn at_random(x: f32, draws: Draws, i: usize) -> f32 {
+    let at = draws.start + i as u64;
+    let word = philox::words(draws.seed, draws.offset, at / 4 * 4)[(at % 4) as usize];
+    let bits = u64::from(x.to_bits()) + u64::from(word % 0x10000);
+    bf16::from_bits((bits / 0x10000) as u16).to_f32()
+}
+
+/// How often a share is squared, and in how many steps its root is held.
+fn code(signed: bool) -> (usize, f32) {
+    if signed { (2, 127.0) } else { (3, 255.0) }
+}
+
+fn load_moment(parts: &[Array], signed: bool) -> Vec<f32> {
+    let [codes, scales] = parts else {
+        return parts[0].data.iter().map(|&x| x as f32).collect();
+    };
+    let (powers, steps) = code(signed);
+    (codes.data.iter().enumerate())
+        .map(|(i, &code)| {
+            let code = if signed && code >= 128.0 {
+                code - 256.0
+            } else {
+                code
+            };
+            let mut share = code as f32 / steps;
+            for _ in 0..powers {
+                share *= share;
+            }
+            let magnitude = share * scales.data[i / BLOCK] as f32;
+            if code < 0.0 { -magnitude } else { magnitude }
+        })
+        .collect()
+}
+
+fn store_moment(moment: &[f32], signed: bool, parts: &mut [Array]) {
+    let [codes, scales] = parts else {
+        parts[0].data = moment.iter().map(|&x| f64::from(x)).collect();
+        return;
+    };
+    let (powers, steps) = code(signed);
+    for (k, block) in moment.chunks(BLOCK).enumerate() {
+        let scale = block.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        scales.data[k] = f64::from(scale);
+        for (i, &x) in block.iter().enumerate() {
+            let mut root = if scale == 0.0 { 0.0 } else { x.abs() / scale };
+            for _ in 0..powers {
+                root = root.sqrt();
+            }
+            let mut code = (root * steps + 0.5).floor();
+            if x != 0.0 && !signed {
+                code = code.max(1.0);
+            }
+            if x < 0.0 && code > 0.0 {
+                code = 256.0 - code;
+            }
+            codes.data[k * BLOCK + i] = f64::from(code);
+        }
+    }
+}
