@@ -15,7 +15,7 @@ use crate::simd::multiversion;
 use crate::{Args, Array, Element, Kernel, KernelError, ReferenceFn, View};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use highwater_graph::{DType, Op};
+use highwater_graph::{DType, Op, Spec};
 
 /// Elements that are staged on the stack at once.
 const PIECE: usize = crate::strided::PIECE;
@@ -185,6 +185,29 @@ pub(crate) fn update<T: Float, const N: usize>(
         for (data, piece) in data.iter_mut().zip(&pieces) {
             T::round(&piece[..part.len()], &mut data[part.clone()]);
         }
+    }
+}
+
+/// Writes numbers as elements of a float type, rounded to nearest even: the bytes of as many.
+///
+/// # Errors
+/// [`KernelError::Unsupported`] for another dtype, for bytes that are not aligned to it, and for another
+/// number of them.
+pub fn round_to(from: &[f32], dtype: DType, to: &mut [u8]) -> Result<(), KernelError> {
+    fn convert<T: Element>(from: &[f32], view: &mut View<'_>) -> Result<(), KernelError>
+    where
+        f32: Convert<T>,
+    {
+        f32::convert(from, view.slice_mut::<T>()?);
+        Ok(())
+    }
+    let spec = Spec::contiguous(dtype, [from.len()]);
+    let view = &mut View::write(to, &spec);
+    match dtype {
+        DType::F64 => convert::<f64>(from, view),
+        DType::BF16 => convert::<bf16>(from, view),
+        DType::F16 => convert::<f16>(from, view),
+        _ => convert::<f32>(from, view),
     }
 }
 

@@ -61,6 +61,7 @@ mod vector;
 mod view;
 mod warm_up;
 
+pub use float::round_to;
 pub use formats::{Draws, Formats, Master, Moments, StateCell};
 pub use kernel::{Args, Kernel, KernelError, Pairs, op_as};
 pub use limits::Limits;

@@ -58,13 +58,42 @@ pub(crate) fn words(seed: u64, offset: u64, start: u64) -> [u32; WORDS] {
 /// Fills `out` with uniform deviates of `[0, 1)`, multiples of `2^-24`: elements 0, 1, .. of the
 /// stream.
 pub fn fill_uniform(seed: u64, offset: u64, out: &mut [f32]) {
-    uniform(seed, offset, out);
+    uniform(seed, offset, 0, out);
 }
 
 /// Fills `out` with normal deviates of mean 0 and variance 1, by Box and Muller's transform: elements
 /// 0, 1, .. of the stream, of which pairs are made of pairs of words.
 pub fn fill_normal(seed: u64, offset: u64, out: &mut [f32]) {
-    normal(seed, offset, out);
+    normal(seed, offset, 0, out);
+}
+
+/// The deviates of [`fill_uniform`] or [`fill_normal`], a part after the other: what fills what is not of
+/// `f32`s.
+#[derive(Debug, Clone, Copy)]
+pub struct Deviates {
+    seed: u64,
+    offset: u64,
+    normal: bool,
+    at: u64,
+}
+
+impl Deviates {
+    /// Of a stream.
+    pub const fn new(seed: u64, offset: u64, normal: bool) -> Self {
+        Self {
+            seed,
+            offset,
+            normal,
+            at: 0,
+        }
+    }
+
+    /// The next ones. All parts but the last must be of a multiple of 4.
+    pub fn fill(&mut self, out: &mut [f32]) {
+        let fill = if self.normal { normal } else { uniform };
+        fill(self.seed, self.offset, self.at, out);
+        self.at += out.len() as u64;
+    }
 }
 
 /// A word as a multiple of `2^-24` in `[0, 1)`.
@@ -74,9 +103,9 @@ fn unit(word: u32) -> f32 {
 }
 
 multiversion! {
-    fn uniform[I](seed: u64, offset: u64, out: &mut [f32]) {
+    fn uniform[I](seed: u64, offset: u64, start: u64, out: &mut [f32]) {
         for (i, out) in out.chunks_mut(WORDS).enumerate() {
-            let words = words(seed, offset, (i * WORDS) as u64);
+            let words = words(seed, offset, start + (i * WORDS) as u64);
             for (out, word) in out.iter_mut().zip(words) {
                 *out = unit(word);
             }
@@ -85,9 +114,9 @@ multiversion! {
 }
 
 multiversion! {
-    fn normal[I](seed: u64, offset: u64, out: &mut [f32]) {
+    fn normal[I](seed: u64, offset: u64, start: u64, out: &mut [f32]) {
         for (i, out) in out.chunks_mut(WORDS).enumerate() {
-            let words = words(seed, offset, (i * WORDS) as u64);
+            let words = words(seed, offset, start + (i * WORDS) as u64);
             let mut deviates = [0.0; WORDS];
             let (pairs, _) = words.as_chunks::<2>();
             for (to, &[a, b]) in deviates.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {

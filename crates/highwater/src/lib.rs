@@ -78,7 +78,9 @@ pub use highwater_memory::Bytes;
 pub use highwater_ops::philox;
 pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
-pub use pending::context::{autocast, autocast_dtype, is_grad_enabled, no_grad, scope};
+pub use pending::context::{
+    autocast, autocast_dtype, is_grad_enabled, no_grad, scope, with_parameter_dtype,
+};
 pub use problem::profile::OperationProfile;
 pub use problem::rates::{Curve, Point, Rates};
 pub use report::decisions::Decision;

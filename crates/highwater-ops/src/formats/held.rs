@@ -33,14 +33,21 @@ enum Moment<'a> {
 
 impl Weights<'_> {
     /// # Safety
-    /// No part of `at..at + to.len()` may be in use.
+    /// No part of `at..at + to.len()`, at most a block, may be in use.
     unsafe fn load(&self, at: usize, to: &mut [f32]) {
         let len = to.len();
         // SAFETY: the caller's contract.
         unsafe {
             match self {
-                Self::Full(all) | Self::Bf16(_, all) | Self::F16(_, all) => {
+                Self::Full(all) => to.copy_from_slice(all.part(at, len)),
+                Self::Bf16(half, all) => master::current(half.part(at, len), all.part(at, len), to),
+                Self::F16(half, all) => {
                     to.copy_from_slice(all.part(at, len));
+                    let half = half.part(at, len);
+                    let (mut rounded, mut wide) = ([f16::ZERO; BLOCK], [0.0; BLOCK]);
+                    f16::round(to, &mut rounded[..len]);
+                    f16::widen(half, &mut wide[..len]);
+                    master::current_f16(half, &rounded[..len], &wide[..len], to);
                 }
                 Self::Split(high, low) => master::join(high.part(at, len), low.part(at, len), to),
                 Self::Stochastic(all, _) => bf16::widen(all.part(at, len), to),

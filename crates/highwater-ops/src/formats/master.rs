@@ -6,10 +6,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::Draws;
+use super::{BLOCK, Draws};
 use crate::philox;
 use crate::simd::multiversion;
-use half::bf16;
+use half::{bf16, f16};
 
 /// The nearest `bf16`, of two the one further from 0.
 #[inline(always)]
@@ -66,22 +66,51 @@ multiversion! {
 }
 
 multiversion! {
-    fn round_at_random_to(x: &[f32], seed: u64, offset: u64, start: u64, to: &mut [bf16]) {
+    /// The masters that rounded to the parameter; what it is itself where it is something else.
+    pub(super) fn current(parameter: &[bf16], master: &[f32], to: &mut [f32]) {
+        for ((to, &p), &x) in to.iter_mut().zip(parameter).zip(master) {
+            let same = nearest_or_away(x).to_bits() == p.to_bits();
+            *to = if same { x } else { joined(p, 0) };
+        }
+    }
+}
+
+multiversion! {
+    /// [`current`], of what both round to and are.
+    pub(super) fn current_f16(parameter: &[f16], rounded: &[f16], wide: &[f32], master: &mut [f32]) {
+        for (((x, &p), r), &wide) in master.iter_mut().zip(parameter).zip(rounded).zip(wide) {
+            *x = if r.to_bits() == p.to_bits() { *x } else { wide };
+        }
+    }
+}
+
+multiversion! {
+    fn round_at_random_to(x: &[f32], words: &[u32], to: &mut [bf16]) {
+        for ((to, &x), &word) in to.iter_mut().zip(x).zip(words) {
+            *to = at_random(x, word);
+        }
+    }
+}
+
+multiversion! {
+    /// Words from the `start`-th on, a multiple of 4.
+    fn draw(seed: u64, offset: u64, start: u64, words: &mut [u32]) {
         let mut at = start;
-        for (x, to) in x.chunks(philox::WORDS).zip(to.chunks_mut(philox::WORDS)) {
-            let words = philox::words(seed, offset, at);
-            for ((to, &x), word) in to.iter_mut().zip(x).zip(words) {
-                *to = at_random(x, word);
-            }
+        for words in words.chunks_mut(philox::WORDS) {
+            words.copy_from_slice(&philox::words(seed, offset, at)[..words.len()]);
             at += philox::WORDS as u64;
         }
     }
 }
 
-/// Rounds the elements from the `at`-th on of what is updated; `at` is a multiple of 4.
+/// Rounds the elements of a block, from the `at`-th on of what is updated.
 pub(super) fn round_at_random(x: &[f32], draws: &Draws, at: usize, to: &mut [bf16]) {
     let start = draws.start + at as u64;
-    round_at_random_to(x, draws.seed, draws.offset, start, to);
+    let before = (start % 4) as usize;
+    let mut words = [0; BLOCK + 4];
+    let words = &mut words[..before + x.len()];
+    draw(draws.seed, draws.offset, start - start % 4, words);
+    round_at_random_to(x, &words[before..], to);
 }
 
 #[cfg(test)]
@@ -130,7 +159,9 @@ mod tests {
         };
         for x in [1.0_f32 + 1.0 / 512.0, -3.0 - 1.0 / 1024.0, 1e-40, 2.5] {
             let mut rounded = vec![bf16::ZERO; 1 << 16];
-            round_at_random(&vec![x; 1 << 16], &draws, 0, &mut rounded);
+            for (i, block) in rounded.chunks_mut(BLOCK).enumerate() {
+                round_at_random(&[x; BLOCK], &draws, i * BLOCK, block);
+            }
             let sum: f64 = rounded.iter().map(|p| f64::from(p.to_f32())).sum();
             let mean = sum / f64::from(1 << 16);
             // Of numbers that are not normal it is no smaller.
@@ -151,11 +182,13 @@ mod tests {
             offset: 5,
             start,
         };
-        let x: Vec<f32> = (0..1000_u16).map(|i| 1.0 + f32::from(i) / 1e5).collect();
-        let (mut whole, mut parts) = ([bf16::ZERO; 1000], [bf16::ZERO; 1000]);
-        round_at_random(&x, &draws(0), 0, &mut whole);
-        round_at_random(&x[..300], &draws(0), 0, &mut parts[..300]);
-        round_at_random(&x[300..], &draws(200), 100, &mut parts[300..]);
-        assert_eq!(whole, parts);
+        let x: Vec<f32> = (0..250_u16).map(|i| 1.0 + f32::from(i) / 1e5).collect();
+        let mut whole = [bf16::ZERO; 250];
+        round_at_random(&x, &draws(9), 0, &mut whole);
+        for (start, at) in [(9, 121), (130, 0), (128, 2), (3, 127)] {
+            let mut part = [bf16::ZERO; 129];
+            round_at_random(&x[121..], &draws(start), at, &mut part);
+            assert_eq!(whole[121..], part);
+        }
     }
 }

@@ -34,11 +34,14 @@ pub enum Master {
     None,
     /// A cell of the same numbers in `F32`, of which the parameter is what they round to: for `F16` the
     /// nearest, of two the even one; for `BF16` the nearest, of two the one further from 0, so that the
-    /// parameter has the bits that [`Master::Split`] gives it.
+    /// parameter has the bits that [`Master::Split`] gives it. Where a parameter is not what its master
+    /// rounds to, something else has written it since (it was loaded, or is new), and the update starts
+    /// from what it is.
     F32,
     /// The parameter, in `BF16`, is the master rounded to the nearest, of two the one further from 0. A
     /// cell of `I16` holds the difference between the master's bits and the parameter's, shifted up by
-    /// 16: both together are the master, bit for bit.
+    /// 16: both together are the master, bit for bit. What something else writes to the parameter is
+    /// changed by what the cell still holds: by less than half of its last digit.
     Split,
     /// The parameter itself, in `BF16`: an update is rounded up or down at random, up the more likely the
     /// nearer that is, so that it is kept on average.
@@ -47,13 +50,13 @@ pub enum Master {
 
 /// Where the random bits of an update come from: word `start + i` of a stream of [`crate::philox`] for
 /// element `i`. Not part of a plan's structure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Draws {
     /// The generator's key.
     pub seed: u64,
     /// Which of its streams.
     pub offset: u64,
-    /// Elements of the parameter before the first that is updated; a multiple of 4.
+    /// Elements of the parameter before the first that is updated.
     pub start: u64,
 }
 

@@ -45,7 +45,19 @@ fn load_weights(master: Master, cells: &[Array]) -> Vec<f32> {
     let of = |cell: &Array| cell.data.iter().map(|&x| x as f32).collect::<Vec<_>>();
     match master {
         Master::None | Master::Stochastic(_) => of(&cells[0]),
-        Master::F32 => of(&cells[1]),
+        Master::F32 => {
+            let both = cells[0].data.iter().zip(&cells[1].data);
+            both.map(|(&half, &master)| {
+                let is_current =
+                    rounded(cells[0].dtype, master as f32).to_bits() == (half as f32).to_bits();
+                if is_current {
+                    master as f32
+                } else {
+                    half as f32
+                }
+            })
+            .collect()
+        }
         Master::Split => {
             let both = cells[0].data.iter().zip(&cells[1].data);
             both.map(|(&high, &low)| {
@@ -60,21 +72,28 @@ fn load_weights(master: Master, cells: &[Array]) -> Vec<f32> {
 fn store_weights(master: Master, weights: &[f32], cells: &mut [Array]) {
     let dtype = cells[0].dtype;
     for (i, &x) in weights.iter().enumerate() {
-        let bits = i64::from(x.to_bits());
-        let high = (bits + 0x8000) / 0x10000;
-        let away = f32::from_bits((high as u32) << 16);
         cells[0].data[i] = f64::from(match master {
             Master::None => x,
-            Master::F32 if dtype == DType::F16 => f16::from_f32(x).to_f32(),
-            Master::F32 | Master::Split => away,
+            Master::F32 | Master::Split => rounded(dtype, x),
             Master::Stochastic(draws) => at_random(x, draws, i),
         });
         match master {
             Master::F32 => cells[1].data[i] = f64::from(x),
-            Master::Split => cells[1].data[i] = (bits - high * 0x10000) as f64,
+            Master::Split => {
+                let bits = i64::from(x.to_bits());
+                cells[1].data[i] = (bits - (bits + 0x8000) / 0x10000 * 0x10000) as f64;
+            }
             Master::None | Master::Stochastic(_) => {}
         }
     }
+}
+
+/// What a master rounds to.
+fn rounded(dtype: DType, master: f32) -> f32 {
+    if dtype == DType::F16 {
+        return f16::from_f32(master).to_f32();
+    }
+    f32::from_bits((master.to_bits() + 0x8000) / 0x10000 * 0x10000)
 }
 
 fn at_random(x: f32, draws: Draws, i: usize) -> f32 {

@@ -1,7 +1,9 @@
 //! AdamW.
 
+use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
 use highwater_graph::Op;
+use highwater_ops::Formats;
 use std::sync::Arc;
 
 /// Settings of a parameter group, with PyTorch's defaults.
@@ -15,6 +17,11 @@ pub struct AdamWOptions {
     pub eps: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
+    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
+    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
+    pub master: Option<Master>,
+    /// How moments are held. Settled when the optimizer is made.
+    pub moments: Moments,
 }
 
 impl Default for AdamWOptions {
@@ -24,6 +31,8 @@ impl Default for AdamWOptions {
             betas: (0.9, 0.999),
             eps: 1e-8,
             weight_decay: 1e-2,
+            master: None,
+            moments: Moments::F32,
         }
     }
 }
@@ -47,7 +56,11 @@ impl Rule for AdamWOptions {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn update(&self, steps: u64) -> Arc<dyn Op> {
+    fn formats(&self) -> (Option<Master>, Moments) {
+        (self.master, self.moments)
+    }
+
+    fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
         Arc::new(highwater_ops::AdamW {
             lr: self.lr,
             beta1: self.betas.0,
@@ -55,7 +68,7 @@ impl Rule for AdamWOptions {
             eps: self.eps,
             weight_decay: self.weight_decay,
             step: steps + 1,
-            formats: highwater_ops::Formats::PLAIN,
+            formats,
         })
     }
 

@@ -6,8 +6,8 @@ use crate::error::usage_error;
 use crate::pending::context::site;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
-use highwater_graph::{CellId, Location, Phase};
-use highwater_ops::{Finite, MulScalar};
+use highwater_graph::{CellId, DType, Location, Op, Phase};
+use highwater_ops::{Cast, Finite, MulScalar};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -161,11 +161,16 @@ impl GradScaler {
             let grads: Vec<_> = of_one_dtype.iter().map(|(_, grad)| grad.clone()).collect();
             engine.apply(state, Arc::new(Finite::or_skip(WHAT)), &grads, &site)?;
         }
-        let back = Arc::new(MulScalar {
+        let back: Arc<dyn Op> = Arc::new(MulScalar {
             value: 1.0 / self.scale,
         });
-        for (id, grad) in scaled {
-            let unscaled = engine.apply(state, Arc::clone(&back) as _, &[grad], &site)?;
+        for (id, mut grad) in scaled {
+            // What the scale kept from vanishing must not vanish now.
+            if grad.spec.dtype == DType::F16 {
+                let cast = Arc::new(Cast { dtype: DType::F32 });
+                grad = engine.apply(state, cast, &[grad], &site)?[0].clone();
+            }
+            let unscaled = engine.apply(state, Arc::clone(&back), &[grad], &site)?;
             state.pending.grads.insert(id, unscaled[0].clone());
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Optimizers whose updates are one operation: groups of parameters, and the state of each.
 
+use super::formats::{self, Moments};
 use super::pieces::{pieces, suffix};
 use super::{Optimizer, Stepped, check_settings, common_engine, step, zero_grad};
 use crate::engine::state::State;
@@ -7,7 +8,8 @@ use crate::error::usage_error;
 use crate::pending::context::site;
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
-use highwater_graph::{Category, Location, Op, Operand, Phase};
+use highwater_graph::{Location, Op, Operand, Phase, Shape};
+use highwater_ops::{Formats, Master, StateCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,14 +20,20 @@ pub trait Rule: std::fmt::Debug + Send {
     /// Each setting with what it must be below; none may be negative.
     fn bounds(&self) -> Vec<(&'static str, f64, f64)>;
 
-    /// The names of the moments, each a tensor of zeros at first, of the parameter's shape. Asked once,
-    /// when the optimizer is made.
+    /// The names of the moments, each of zeros at first, of the parameter's shape. Asked once, when the
+    /// optimizer is made.
     fn moments(&self) -> &'static [&'static str];
 
-    /// The update after so many earlier ones of the same parameter. Its inputs are the parameter and
-    /// the moments, all of which it writes, and the gradient. It must go element by element: a large
-    /// parameter is updated some rows at a time.
-    fn update(&self, steps: u64) -> Arc<dyn Op>;
+    /// How parameters in half precision and moments are held. Asked once, like the moments.
+    fn formats(&self) -> (Option<super::Master>, Moments) {
+        (None, Moments::F32)
+    }
+
+    /// The update after so many earlier ones of the same parameter. Its inputs are the parameter, the cells
+    /// beside it ([`Formats::cells`]: the moments), all of which it writes, and the gradient. It must go
+    /// element by element, since a large parameter is updated some rows at a time; blocks of a format start
+    /// at the first row.
+    fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op>;
 
     /// What is wrong with settings that cannot be together, each of them being within its bounds.
     fn conflict(&self) -> Option<&'static str> {
@@ -39,8 +47,8 @@ pub trait Rule: std::fmt::Debug + Send {
 /// An optimizer over groups of parameters, each with settings of its own.
 ///
 /// The moments are made with the optimizer. Updates are nodes of the step's graph: each runs as soon
-/// as its gradient is final, so gradients do not pile up. The moments of a parameter of more than 64
-/// MiB lie in several tensors, each of some rows, and an update of its own belongs to each:
+/// as its gradient is final, so gradients do not pile up. The moments of a parameter of more than 16 M
+/// numbers lie in several tensors, each of some rows, and an update of its own belongs to each:
 /// [`Builder::piece_bytes`](crate::Builder::piece_bytes).
 pub struct Groups<R> {
     groups: Vec<R>,
@@ -51,8 +59,10 @@ pub struct Groups<R> {
 struct Slot {
     group: usize,
     parameter: Parameter,
-    /// Names of the moments of each piece.
+    /// Names of the moments.
     kinds: &'static [&'static str],
+    /// How parameter and moments are held.
+    formats: Formats,
     pieces: Vec<Piece>,
     /// Updates so far.
     steps: u64,
@@ -62,7 +72,8 @@ struct Slot {
 struct Piece {
     /// Rows of the parameter; all of it if `None`.
     rows: Option<Range<usize>>,
-    moments: Vec<Parameter>,
+    /// What is beside the parameter, by the names of the kinds.
+    cells: Vec<(String, Parameter)>,
 }
 
 /// Refuses settings of a group that cannot be meant.
@@ -70,6 +81,13 @@ fn check(rule: &impl Rule, location: Location) -> Result<()> {
     check_settings(&rule.bounds(), location)?;
     let conflict = rule.conflict();
     conflict.map_or(Ok(()), |message| Err(usage_error(message, location)))
+}
+
+/// How a parameter and its moments are held by a rule.
+fn formats_of(rule: &impl Rule, parameter: &Parameter, location: Location) -> Result<Formats> {
+    let (master, moments) = rule.formats();
+    formats::formats(parameter.dtype(), master, moments)
+        .map_err(|what| usage_error(format!("`{}`: {what}", parameter.name()), location))
 }
 
 impl<R: Rule> Groups<R> {
@@ -101,7 +119,7 @@ impl<R: Rule> Groups<R> {
             check(&options, location)?;
             for parameter in parameters {
                 if seen.insert(parameter.id()) {
-                    let slot = Slot::new(group, parameter, options.moments())?;
+                    let slot = Slot::new(group, parameter, &options, location)?;
                     all.slots.push(slot);
                 }
             }
@@ -121,22 +139,12 @@ impl<R: Rule> Groups<R> {
             check(group, location)?;
         }
         for slot in &self.slots {
-            if self.groups[slot.group].moments() != slot.kinds {
-                let message = format!(
-                    "the optimizer of `{}` was made with the moments {:?}, and its settings now ask for {:?}: \
-                     make another one",
-                    slot.parameter.name(),
-                    slot.kinds,
-                    self.groups[slot.group].moments()
-                );
-                return Err(usage_error(message, location));
-            }
+            slot.check(&self.groups[slot.group], location)?;
         }
         let parameters = self.parameters();
         let (updated, stepped) = step(&parameters, keep, location, &mut |state, index, grad| {
             let slot = &self.slots[index];
-            let op = self.groups[slot.group].update(slot.steps);
-            slot.emit(state, &op, &grad, location)
+            slot.emit(state, &self.groups[slot.group], &grad, location)
         })?;
         if stepped == Stepped::Updated {
             for (slot, updated) in self.slots.iter_mut().zip(updated) {
@@ -157,34 +165,60 @@ impl<R: std::fmt::Debug> std::fmt::Debug for Groups<R> {
 }
 
 impl Slot {
-    fn new(group: usize, parameter: Parameter, kinds: &'static [&'static str]) -> Result<Self> {
+    fn new(
+        group: usize,
+        parameter: Parameter,
+        rule: &impl Rule,
+        location: Location,
+    ) -> Result<Self> {
         let mut slot = Self {
             group,
+            kinds: rule.moments(),
+            formats: formats_of(rule, &parameter, location)?,
             parameter,
-            kinds,
             pieces: Vec::new(),
             steps: 0,
         };
-        let shape = slot.parameter.shape();
-        // Without moments an update needs nothing that pieces would spare.
-        let all = match kinds {
-            [] => vec![None],
-            _ => pieces(shape, slot.parameter.engine().0.piece_bytes),
+        let (shape, dtype) = (slot.parameter.shape(), slot.parameter.dtype());
+        let cells = |shape: &Shape| formats::cells(&slot.formats, dtype, shape, slot.kinds);
+        // With nothing beside it an update needs nothing that pieces would spare.
+        let all = if cells(shape).is_empty() {
+            vec![None]
+        } else {
+            pieces(shape, slot.parameter.engine().0.piece_bytes)
         };
         for rows in all {
             let mut dims = shape.to_vec();
             if let Some(rows) = &rows {
                 dims[0] = rows.len();
             }
-            let moment = |kind: &&str| {
-                let name = slot.name(kind, rows.as_ref());
-                let (engine, category) = (slot.parameter.engine(), Category::OptimizerState);
-                Parameter::cell(engine, &name, &dims[..], category, false, None)
+            let zeros = |cell: StateCell| {
+                let name = slot.name(&cell.kind, rows.as_ref());
+                let engine = slot.parameter.engine();
+                let zeros = Parameter::optimizer_state(engine, &name, cell.dtype, cell.shape)?;
+                Ok((cell.kind, zeros))
             };
-            let moments = kinds.iter().map(moment).collect::<Result<_>>()?;
-            slot.pieces.push(Piece { rows, moments });
+            let all = cells(&Shape::from(&dims[..])).into_iter().map(zeros);
+            let cells = all.collect::<Result<_>>()?;
+            slot.pieces.push(Piece { rows, cells });
         }
         Ok(slot)
+    }
+
+    /// Refuses settings that ask for another state than there is.
+    fn check(&self, rule: &impl Rule, location: Location) -> Result<()> {
+        let formats = formats_of(rule, &self.parameter, location)?;
+        let (was, asked) = (self.kinds, rule.moments());
+        if (was, self.formats) == (asked, formats) {
+            return Ok(());
+        }
+        let message = format!(
+            "the optimizer of `{}` was made with the moments {was:?} in {:?}, and its settings now ask for \
+             {asked:?} in {formats:?}: make another one",
+            self.parameter.name(),
+            self.formats,
+        );
+        Err(usage_error(message, location))
     }
 
     fn name(&self, kind: &str, rows: Option<&Range<usize>>) -> String {
@@ -195,19 +229,25 @@ impl Slot {
     fn emit(
         &self,
         state: &mut State,
-        op: &Arc<dyn Op>,
+        rule: &impl Rule,
         grad: &Operand,
         location: Location,
     ) -> Result<()> {
         let site = site(location, Phase::Update);
+        let draws = match self.formats.master {
+            Master::Stochastic(_) => state.pending.next_random(),
+            _ => (0, 0),
+        };
         for piece in &self.pieces {
             let mut inputs = vec![piece.of(&self.parameter.operand(state)?)?];
-            for moment in &piece.moments {
-                inputs.push(moment.operand(state)?);
+            for (_, cell) in &piece.cells {
+                inputs.push(cell.operand(state)?);
             }
             inputs.push(piece.of(grad)?);
+            let start = inputs[0].spec.layout.offset();
+            let formats = formats::drawing(self.formats, draws, start);
             let engine = self.parameter.engine();
-            engine.apply(state, Arc::clone(op), &inputs, &site)?;
+            engine.apply(state, rule.update(self.steps, formats), &inputs, &site)?;
         }
         Ok(())
     }
@@ -257,9 +297,9 @@ impl<R: Rule> Optimizer for Groups<R> {
     fn state_dict(&self) -> Vec<(String, Parameter)> {
         let mut named = Vec::new();
         for slot in &self.slots {
-            for Piece { rows, moments } in &slot.pieces {
-                for (kind, moment) in slot.kinds.iter().zip(moments) {
-                    named.push((slot.name(kind, rows.as_ref()), moment.clone()));
+            for Piece { rows, cells } in &slot.pieces {
+                for (kind, cell) in cells {
+                    named.push((slot.name(kind, rows.as_ref()), cell.clone()));
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 mod adamw;
 mod clip;
+mod formats;
 mod grad_scaler;
 mod groups;
 mod pieces;
@@ -9,6 +10,7 @@ mod sgd;
 
 pub use adamw::{AdamW, AdamWOptions};
 pub use clip::{clip_grad_norm_, grad_norm};
+pub use formats::{Master, Moments};
 pub use grad_scaler::{GradScaler, GradScalerOptions};
 pub use groups::{Groups, Rule};
 pub use sgd::{Sgd, SgdOptions};

@@ -1,7 +1,9 @@
 //! Stochastic gradient descent.
 
+use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
 use highwater_graph::Op;
+use highwater_ops::Formats;
 use std::sync::Arc;
 
 /// Settings of SGD, with PyTorch's defaults and names.
@@ -17,6 +19,11 @@ pub struct SgdOptions {
     pub weight_decay: f64,
     /// Nesterov's form of momentum.
     pub nesterov: bool,
+    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
+    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
+    pub master: Option<Master>,
+    /// How moments are held. Settled when the optimizer is made.
+    pub moments: Moments,
 }
 
 impl Default for SgdOptions {
@@ -27,6 +34,8 @@ impl Default for SgdOptions {
             dampening: 0.0,
             weight_decay: 0.0,
             nesterov: false,
+            master: None,
+            moments: Moments::F32,
         }
     }
 }
@@ -58,7 +67,11 @@ impl Rule for SgdOptions {
         }
     }
 
-    fn update(&self, steps: u64) -> Arc<dyn Op> {
+    fn formats(&self) -> (Option<Master>, Moments) {
+        (self.master, self.moments)
+    }
+
+    fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
         Arc::new(highwater_ops::Sgd {
             lr: self.lr,
             momentum: self.momentum,
@@ -66,7 +79,7 @@ impl Rule for SgdOptions {
             weight_decay: self.weight_decay,
             nesterov: self.nesterov,
             first: steps == 0,
-            formats: highwater_ops::Formats::PLAIN,
+            formats,
         })
     }
 

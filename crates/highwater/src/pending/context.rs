@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 thread_local! {
     static GRAD_ENABLED: Cell<bool> = const { Cell::new(true) };
+    static PARAMETER_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
     static AUTOCAST: Cell<Option<DType>> = const { Cell::new(None) };
     static CHECKPOINT: Cell<Option<u32>> = const { Cell::new(None) };
     static MODULE: RefCell<Arc<str>> = RefCell::new("".into());
@@ -66,6 +67,31 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
 /// The dtype of [`autocast`], where it is on: `torch.get_autocast_dtype`.
 pub fn autocast_dtype() -> Option<DType> {
     AUTOCAST.get()
+}
+
+/// Runs `f` with parameters that are made inside in `dtype`, as `torch.set_default_dtype` before a model is
+/// made: in `BF16` or `F16` they take half the memory, and so do their gradients. Optimizers add their updates
+/// to a [`Master`](crate::optim::Master). Buffers stay `F32`.
+///
+/// ```
+/// use highwater::{DType, nn::Linear, prelude::*, with_parameter_dtype};
+///
+/// # fn main() -> Result<()> {
+/// let engine = Engine::builder().memory(128 << 20).build()?;
+/// let layer = with_parameter_dtype(DType::BF16, || Linear::new(&engine, 4, 2, true))?;
+/// assert_eq!(layer.weight.dtype(), DType::BF16);
+/// # Ok(())
+/// # }
+/// ```
+pub fn with_parameter_dtype<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
+    let before = PARAMETER_DTYPE.replace(dtype);
+    let _restore = Restore(|| PARAMETER_DTYPE.set(before));
+    f()
+}
+
+/// The dtype of [`with_parameter_dtype`].
+pub(crate) fn parameter_dtype() -> DType {
+    PARAMETER_DTYPE.get()
 }
 
 /// Runs `f` as part of the module `name`: nodes made inside carry the path in errors and reports.

@@ -4,6 +4,7 @@ mod autocast;
 pub(crate) mod buffer;
 pub(crate) mod checkpoint;
 mod debug;
+mod init;
 mod operations;
 mod operators;
 pub(crate) mod parameter;

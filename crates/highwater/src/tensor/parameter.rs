@@ -28,56 +28,6 @@ impl Deref for Parameter {
 }
 
 impl Parameter {
-    /// A parameter of `F32`s, filled by `init`, that requires a gradient.
-    ///
-    /// # Errors
-    /// [`Error::State`] if there is no room.
-    #[track_caller]
-    pub fn new(
-        engine: &Engine,
-        shape: impl Into<Shape>,
-        init: impl FnOnce(&mut [f32]),
-    ) -> Result<Self> {
-        let mut init = Some(init);
-        let mut once = |data: &mut [f32]| {
-            if let Some(init) = init.take() {
-                init(data);
-            }
-        };
-        let category = Category::Parameter;
-        Self::cell(engine, "parameter", shape, category, true, Some(&mut once))
-    }
-
-    /// A parameter of normal deviates of mean 0 from the engine's random numbers.
-    ///
-    /// # Errors
-    /// As [`Parameter::new`].
-    #[track_caller]
-    pub fn normal(engine: &Engine, shape: impl Into<Shape>, std: f32) -> Result<Self> {
-        let (seed, offset) = engine.lock().pending.next_random();
-        Self::new(engine, shape, |data| {
-            highwater_ops::philox::fill_normal(seed, offset, data);
-            for x in data {
-                *x *= std;
-            }
-        })
-    }
-
-    /// A parameter of uniform deviates between `-bound` and `bound`.
-    ///
-    /// # Errors
-    /// As [`Parameter::new`].
-    #[track_caller]
-    pub fn uniform(engine: &Engine, shape: impl Into<Shape>, bound: f32) -> Result<Self> {
-        let (seed, offset) = engine.lock().pending.next_random();
-        Self::new(engine, shape, |data| {
-            highwater_ops::philox::fill_uniform(seed, offset, data);
-            for x in data {
-                *x = (2.0 * *x - 1.0) * bound;
-            }
-        })
-    }
-
     /// A tensor that is held in any element type and not trained: weights of a frozen model in `BF16` or
     /// `F16` take half the memory, half the disk and half of what is moved. `fill` gets its bytes, row
     /// after row. What computes in `F32` reads it through [`Tensor::to_dtype`], a node like others: its
@@ -125,7 +75,19 @@ impl Parameter {
         Self::of_spec(engine, name, spec, (category, requires_grad), fill)
     }
 
-    fn spec(dtype: DType, shape: &Shape, location: Location) -> Result<Spec> {
+    /// Zeros that an optimizer keeps beside a parameter.
+    #[track_caller]
+    pub(crate) fn optimizer_state(
+        engine: &Engine,
+        name: &str,
+        dtype: DType,
+        shape: Shape,
+    ) -> Result<Self> {
+        let spec = Spec::contiguous(dtype, shape);
+        Self::of_spec(engine, name, spec, (Category::OptimizerState, false), None)
+    }
+
+    pub(crate) fn spec(dtype: DType, shape: &Shape, location: Location) -> Result<Spec> {
         let absurd = || usage_error(format!("{shape} is no shape for a tensor"), location);
         Ok(Spec::contiguous(
             dtype,
@@ -134,7 +96,7 @@ impl Parameter {
     }
 
     #[track_caller]
-    fn of_spec(
+    pub(crate) fn of_spec(
         engine: &Engine,
         name: &str,
         spec: Spec,
@@ -261,31 +223,19 @@ impl Parameter {
     #[track_caller]
     pub fn with_values_mut<R>(&self, write: impl FnOnce(&mut [f32]) -> R) -> Result<R> {
         if self.dtype() != DType::F32 {
-            let message = format!(
-                "{} holds {}, not f32: with_bytes_mut() writes its bytes",
-                self.name(),
-                self.dtype()
-            );
-            return Err(usage_error(message, Location::caller()));
+            return Err(self.not_floats(Location::caller()));
         }
         self.with_bytes_mut(|bytes| write(bytemuck::cast_slice_mut(bytes)))
     }
 
-    /// Overwrites the values, as `param.copy_()` under `no_grad`.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for another count of elements, or while something pending uses it.
-    #[track_caller]
-    pub fn copy_from_slice(&self, values: &[f32]) -> Result<()> {
-        if values.len() != self.shape().numel() {
-            let message = format!(
-                "{} values for a parameter of {}",
-                values.len(),
-                self.shape()
-            );
-            return Err(usage_error(message, Location::caller()));
-        }
-        self.with_values_mut(|own| own.copy_from_slice(values))
+    /// What is wrong with calling for the floats of something else.
+    pub(crate) fn not_floats(&self, location: Location) -> Error {
+        let message = format!(
+            "{} holds {}, not f32: with_bytes_mut() writes its bytes",
+            self.name(),
+            self.dtype()
+        );
+        usage_error(message, location)
     }
 }
 

@@ -21,6 +21,7 @@ mod guards;
 mod halves;
 mod host;
 mod kernels;
+mod masters;
 mod mistakes;
 mod mistakes_told;
 mod misuse;

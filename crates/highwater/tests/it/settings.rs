@@ -87,6 +87,7 @@ fn adamw_refuses_settings_where_it_is_made() {
         betas: (0.0, 0.0),
         eps: 0.0,
         weight_decay: 0.0,
+        ..default()
     };
     make(zero).unwrap();
 }

@@ -12,6 +12,7 @@ mod room;
 mod two_threads;
 mod within;
 
+use crate::budget::Make;
 use crate::models::{Layers, Model, SKIPS, SMALL_GPT, TWO_OPTIMIZERS, UNET};
 use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run};
 use disks::Scripted;
@@ -40,9 +41,13 @@ fn on_disk(budget: u64) -> Builder {
 
 /// The least budget in which a recipe goes through with a disk.
 fn floor(recipe: Recipe) -> u64 {
+    floor_of(&make, recipe)
+}
+
+fn floor_of(make: Make<'_>, recipe: Recipe) -> u64 {
     let mut budget = 64 * PAGE;
     for _ in 0..200 {
-        match run(on_disk(budget), &make, recipe) {
+        match run(on_disk(budget), make, recipe) {
             Ok(_) => return budget,
             Err(Error::OverBudget { floor_bytes, .. }) => {
                 assert!(floor_bytes > budget, "{floor_bytes} of {budget}");
@@ -64,8 +69,13 @@ fn bytes_read(trace: &Trace) -> u64 {
 }
 
 fn check(recipe: Recipe) {
-    let plenty = run(Engine::builder(), &make, recipe).unwrap();
-    let (least, most) = (floor(recipe), plenty.peak_bytes() + (1 << 20));
+    check_of(&make, recipe);
+}
+
+/// The budget law with a disk.
+pub(crate) fn check_of(make: Make<'_>, recipe: Recipe) {
+    let plenty = run(Engine::builder(), make, recipe).unwrap();
+    let (least, most) = (floor_of(make, recipe), plenty.peak_bytes() + (1 << 20));
     assert!(
         least < plenty.peak_bytes() / 2,
         "{least} of {}",
@@ -75,7 +85,7 @@ fn check(recipe: Recipe) {
         let budget = least + (most - least) * part / 4;
         let what = format!("{recipe:?}, {budget}");
         let trace =
-            run(on_disk(budget), &make, recipe).unwrap_or_else(|error| panic!("{what}: {error}"));
+            run(on_disk(budget), make, recipe).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_same_bits(&what, &trace, &plenty);
         assert_within(&what, budget, &trace);
         assert!(

@@ -1,8 +1,9 @@
 //! A training run that notes every bit of what came out.
 
 use crate::models::Model;
-use highwater::optim::{AdamW, AdamWOptions, Optimizer, clip_grad_norm_};
-use highwater::{Builder, Engine, Error, Parameter, Result, StepReport, Tensor};
+use highwater::optim::{AdamW, AdamWOptions, Master, Moments, Optimizer, clip_grad_norm_};
+use highwater::{Builder, DType, Engine, Error, Parameter, Result, StepReport, Tensor};
+use highwater::{autocast, with_parameter_dtype};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -22,6 +23,16 @@ pub(crate) struct Recipe {
     pub(crate) keep_grads: bool,
     /// Bytes of a moment in one piece at most, if not as many as usual.
     pub(crate) piece_bytes: Option<u64>,
+    pub(crate) held: Held,
+}
+
+/// How parameters and moments are held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    /// Of parameters, and of what computes with them.
+    pub(crate) dtype: DType,
+    pub(crate) master: Option<Master>,
+    pub(crate) moments: Moments,
 }
 
 pub(crate) const PLAIN: Recipe = Recipe {
@@ -31,6 +42,11 @@ pub(crate) const PLAIN: Recipe = Recipe {
     read_early: false,
     keep_grads: false,
     piece_bytes: None,
+    held: Held {
+        dtype: DType::F32,
+        master: None,
+        moments: Moments::F32,
+    },
 };
 
 /// Most parameters of the sample models are updated in pieces.
@@ -58,7 +74,7 @@ impl Trace {
     }
 
     fn note_tensor(&mut self, name: String, tensor: &Tensor) -> Result<()> {
-        let values: Vec<f32> = tensor.to_vec()?;
+        let values: Vec<f32> = tensor.to_dtype(DType::F32)?.to_vec()?;
         let bytes: Vec<u8> = values
             .iter()
             .flat_map(|value| value.to_ne_bytes())
@@ -98,6 +114,8 @@ pub(crate) fn train(model: &dyn Model, engine: &Engine, recipe: Recipe) -> Resul
     let mut trace = Trace::default();
     let options = AdamWOptions {
         lr: 1e-2,
+        master: recipe.held.master,
+        moments: recipe.held.moments,
         ..AdamWOptions::default()
     };
     let sets = model.sets();
@@ -106,7 +124,9 @@ pub(crate) fn train(model: &dyn Model, engine: &Engine, recipe: Recipe) -> Resul
     for step in 0..STEPS {
         let mut losses = Vec::new();
         for micro in 0..recipe.accumulate {
-            for loss in model.losses(step * recipe.accumulate + micro, recipe.rows)? {
+            let index = step * recipe.accumulate + micro;
+            let losses_of = || model.losses(index, recipe.rows);
+            for loss in autocast(recipe.held.dtype, losses_of)? {
                 if recipe.read_early {
                     trace.note_tensor(format!("step {step}: loss {}", losses.len()), &loss)?;
                     trace.note_report(engine);
@@ -175,7 +195,8 @@ pub(crate) fn run(
         None => builder,
     };
     let engine = builder.seed(11).build()?;
-    train(&*make(&engine)?, &engine, recipe)
+    let model = with_parameter_dtype(recipe.held.dtype, || make(&engine))?;
+    train(&*model, &engine, recipe)
 }
 
 /// The least budget in which the run goes through: as the refusals say, one after the other.

@@ -41,6 +41,7 @@ pub(super) fn optimizer(
                 dampening,
                 weight_decay,
                 nesterov,
+                ..SgdOptions::default()
             },
         )?),
         Rule::AdamW {
@@ -55,6 +56,7 @@ pub(super) fn optimizer(
                 betas,
                 eps,
                 weight_decay,
+                ..AdamWOptions::default()
             },
         )?),
     })
