@@ -8,7 +8,7 @@ use highwater::op::cpu::Level;
 use highwater_memory::Bytes;
 use highwater_models::{Decay, Order, TokenWidth};
 
-use crate::config::{DiskConfig, Forbid, OptimizerKind, Policy, Precision};
+use crate::config::{DiskConfig, Forbid, Master, Moments, OptimizerKind, Policy, Precision};
 use crate::error::EXIT_CODES;
 use crate::schedule::Schedule;
 
@@ -206,8 +206,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub accumulate: Option<usize>,
 
-    /// Compute products in half precision: bf16 or fp16 need less memory for activations; weights, their
-    /// gradients and moments stay f32, and with fp16 the loss is scaled [default: f32]
+    /// Compute products in half precision: bf16 or fp16 need less memory for activations, and with fp16 the
+    /// loss is scaled; weights and their gradients stay f32 unless there is a --master [default: f32]
     #[arg(long, value_name = "TYPE", help_heading = "Training")]
     pub precision: Option<Precision>,
 
@@ -250,6 +250,15 @@ pub struct RunArgs {
     /// Momentum, for sgd [default: 0]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub momentum: Option<f64>,
+
+    /// Hold weights in the half precision of --precision and add their updates to this: what f32 has beyond
+    /// them (split, for bf16), all of f32, or nothing, rounded by chance (stochastic, for bf16)
+    #[arg(long, value_name = "FORM", help_heading = "Optimizer")]
+    pub master: Option<Master>,
+
+    /// Hold the optimizer's moments in f32, or in a byte each: int8 [default: f32]
+    #[arg(long, value_name = "TYPE", help_heading = "Optimizer")]
+    pub moments: Option<Moments>,
 
     /// Weight decay [default: 0.1 for nano presets with adamw, otherwise 0.01 for adamw, 0 for sgd]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]

@@ -5,7 +5,7 @@ mod precision;
 mod range;
 
 pub use disk::DiskConfig;
-pub use precision::Precision;
+pub use precision::{Master, Moments, Precision};
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -125,6 +125,12 @@ pub struct OptimizerConfig {
     pub weight_decay: f64,
     /// Which parameters decay.
     pub decay: Decay,
+    /// What the updates of weights in half precision are added to; weights are in `f32` without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<Master>,
+    /// How moments are held.
+    #[serde(default, skip_serializing_if = "Moments::is_whole")]
+    pub moments: Moments,
     /// The norm that gradients are clipped to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
@@ -461,6 +467,9 @@ impl RunConfig {
             &optimizer.warmup,
             || format!("at most {steps}, the number of steps"),
         )?;
+        if let Some(master) = optimizer.master {
+            master.check(self.training.precision)?;
+        }
         let decay = optimizer.weight_decay;
         require(
             (0.0..=100.0).contains(&decay),

@@ -80,6 +80,8 @@ impl RunArgs {
         set(&mut self.schedule, optimizer.schedule);
         set(&mut self.decay, optimizer.decay);
         self.clip = self.clip.or(optimizer.clip);
+        self.master = self.master.or(optimizer.master);
+        set(&mut self.moments, optimizer.moments);
     }
 }
 
@@ -131,6 +133,7 @@ mod tests {
             "--batch 3 --seq 20 --steps 40 --warmup 7 --lr 3e-4 --clip 2 --seed 9 --save-every 11 --keep 5",
             "--optimizer sgd --momentum 0.5 --decay all --schedule linear --dropout 0.25 --accumulate 3 \
              --precision bf16",
+            "--precision bf16 --master stochastic --moments int8",
             "--data /corpus.txt --held-out 0.2 --order sequential --memory 80MiB --threads 3 --policy keep",
             "--device-memory 20MiB --host-memory 9MiB --memory 70MiB --forbid disk-writes",
         ] {

@@ -314,6 +314,8 @@ fn optimizer(args: &RunArgs, steps: u64, defaults: &Defaults) -> Result<Optimize
         weight_decay: args.weight_decay.unwrap_or(weight_decay),
         decay: args.decay.unwrap_or_default(),
         clip: args.clip,
+        master: args.master,
+        moments: args.moments.unwrap_or_default(),
         method,
     })
 }

@@ -5,10 +5,13 @@ use highwater::optim::{
     AdamW, AdamWOptions, GradScaler, GradScalerOptions, Optimizer, Sgd, SgdOptions,
     clip_grad_norm_, grad_norm,
 };
-use highwater::{DiskRates, Engine, Parameter, Policy as PlanPolicy, Tensor, autocast, no_grad};
+use highwater::{
+    DType, DiskRates, Engine, Parameter, Policy as PlanPolicy, Tensor, autocast, no_grad,
+    with_parameter_dtype,
+};
 use highwater_models::{Architecture, CausalLm};
 
-use crate::config::{Forbid, Method, Policy, Precision, RunConfig};
+use crate::config::{Forbid, Master, Method, Policy, Precision, RunConfig};
 use crate::error::Failure;
 
 /// Something that trains.
@@ -100,7 +103,11 @@ impl Session {
             builder
         };
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
-        let model = model.build(&engine)?;
+        let held = match config.optimizer.master {
+            Some(_) => config.training.precision.dtype(),
+            None => DType::F32,
+        };
+        let model = with_parameter_dtype(held, || model.build(&engine))?;
         let optimizer = optimizer(config, &*model)?;
         let scaled = config.training.precision == Precision::Fp16;
         let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
@@ -202,6 +209,8 @@ impl Session {
 
 fn optimizer(config: &RunConfig, model: &dyn CausalLm) -> Result<Box<dyn Optimizer>, Failure> {
     let settings = &config.optimizer;
+    let master = settings.master.map(Master::option);
+    let moments = settings.moments.option();
     let decays = |parameter: &Parameter| settings.decay.applies_to(parameter.dims());
     Ok(match settings.method {
         Method::Adamw { beta1, beta2, eps } => {
@@ -210,6 +219,8 @@ fn optimizer(config: &RunConfig, model: &dyn CausalLm) -> Result<Box<dyn Optimiz
                 betas: (beta1, beta2),
                 eps,
                 weight_decay,
+                master,
+                moments,
             };
             let (decayed, plain) = model.parameters().into_iter().partition(decays);
             let groups = vec![
@@ -223,6 +234,8 @@ fn optimizer(config: &RunConfig, model: &dyn CausalLm) -> Result<Box<dyn Optimiz
                 lr: settings.lr,
                 momentum,
                 weight_decay: settings.weight_decay,
+                master,
+                moments,
                 ..SgdOptions::default()
             };
             let (decayed, plain) = model.parameters().into_iter().partition(decays);

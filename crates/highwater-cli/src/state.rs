@@ -10,7 +10,7 @@ use highwater_memory::saved::{
 };
 use highwater_memory::spill::free_bytes;
 use highwater_memory::{Bytes, FileWrite, Files};
-use highwater_models::module_file::write_tensors;
+use highwater_models::module_file::{read_tensor, write_tensors};
 use highwater_models::{Cursor, WeightsReader};
 use serde::{Deserialize, Serialize};
 
@@ -186,8 +186,7 @@ pub fn read_tensors(
         } else {
             short
         };
-        let read = |values: &mut [f32]| reader.read_f32(name, parameter.dims(), values);
-        parameter.with_values_mut(read)??;
+        read_tensor(&mut reader, name, parameter)??;
     }
     Ok(())
 }

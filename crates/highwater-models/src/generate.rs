@@ -1,7 +1,7 @@
 //! Sampling text from a model, for checking only: each token runs the whole window again.
 
 use crate::CausalLm;
-use highwater::{Error, Result, no_grad, philox};
+use highwater::{DType, Error, Result, no_grad, philox};
 
 /// How to choose tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +44,8 @@ pub fn generate(
         window.resize(length, 0);
         let logits = no_grad(|| {
             let window = engine.indices(&window, [1, length])?;
-            model.next_logits(&window, seen.len() - 1)?.to_vec::<f32>()
+            let logits = model.next_logits(&window, seen.len() - 1)?;
+            logits.to_dtype(DType::F32)?.to_vec::<f32>()
         })?;
         let token = choose(&logits, sampling, drawn);
         tokens.push(token);

@@ -70,7 +70,7 @@ fn load_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Re
             )));
         }
         let dtype = parameter.dtype();
-        if dtype != DType::F32 && info.dtype != file_dtype(dtype) {
+        if !dtype.is_float() && info.dtype != file_dtype(dtype) {
             return Err(wrong(format!(
                 "`{name}` holds {:?}, not {dtype}",
                 info.dtype
@@ -78,14 +78,28 @@ fn load_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Re
         }
     }
     for (name, parameter) in &named {
-        let read = if parameter.dtype() == DType::F32 {
-            parameter.with_values_mut(|own| reader.read_f32(name, parameter.dims(), own))?
-        } else {
-            parameter.with_bytes_mut(|own| reader.read_bytes(name, own))?
-        };
-        read.map_err(told)?;
+        read_tensor(&mut reader, name, parameter)?.map_err(told)?;
     }
     Ok(())
+}
+
+/// Reads a tensor of a file straight to where it lies: floats of any kind as what the parameter holds, rounded to
+/// nearest even, whole numbers as they are. Errors of the file are the inner ones.
+///
+/// # Errors
+/// [`Error::Usage`] while something pending uses the parameter; [`WeightsError`] for a tensor that is missing, of
+/// another shape, or of whole numbers where floats are needed.
+pub fn read_tensor(
+    reader: &mut WeightsReader,
+    name: &str,
+    parameter: &Parameter,
+) -> Result<Result<(), WeightsError>> {
+    let (dtype, dims) = (file_dtype(parameter.dtype()), parameter.dims());
+    if parameter.dtype().is_float() {
+        parameter.with_bytes_mut(|own| reader.read_floats(name, dims, dtype, own))
+    } else {
+        parameter.with_bytes_mut(|own| reader.read_bytes(name, own))
+    }
 }
 
 /// Writes tensors as a safetensors file that is open already, one after the other without a copy. Errors of
@@ -124,6 +138,7 @@ fn file_dtype(dtype: DType) -> Dtype {
         DType::BF16 => Dtype::BF16,
         DType::F16 => Dtype::F16,
         DType::I64 => Dtype::I64,
+        DType::I16 => Dtype::I16,
         DType::U32 => Dtype::U32,
         DType::U8 => Dtype::U8,
         DType::Bool => Dtype::BOOL,

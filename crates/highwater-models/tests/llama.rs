@@ -61,6 +61,7 @@ impl Fixture {
             betas: (number(&adamw["betas"][0]), number(&adamw["betas"][1])),
             eps: number(&adamw["eps"]),
             weight_decay: number(&adamw["weight_decay"]),
+            ..AdamWOptions::default()
         }
     }
 

@@ -9,7 +9,7 @@ use highwater::Forecast;
 use highwater_models::Architecture;
 use serde::Serialize;
 
-use crate::config::{Method, Policy, Precision, RunConfig};
+use crate::config::{Master, Method, Moments, Policy, Precision, RunConfig};
 use crate::dry::{Assumptions, Planner};
 use crate::error::Failure;
 
@@ -190,6 +190,24 @@ fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
         let effect = "products in half precision";
         add(list, config, "--precision bf16", effect, |config| {
             config.training.precision = Precision::Bf16;
+        });
+    }
+    if config.optimizer.master.is_none() && config.training.precision != Precision::Fp16 {
+        let flags = match config.training.precision {
+            Precision::F32 => "--precision bf16 --master split",
+            _ => "--master split",
+        };
+        let effect = "weights in half precision, updated in whole";
+        add(list, config, flags, effect, |config| {
+            config.training.precision = Precision::Bf16;
+            config.optimizer.master = Some(Master::Split);
+        });
+    }
+    let has_moments = config.optimizer.method != Method::Sgd { momentum: 0.0 };
+    if has_moments && config.optimizer.moments == Moments::F32 {
+        let effect = "moments in a byte each";
+        add(list, config, "--moments int8", effect, |config| {
+            config.optimizer.moments = Moments::Int8;
         });
     }
     if config.optimizer.clip.is_some() {

@@ -21,7 +21,7 @@ use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::args::{PlanArgs, RunArgs};
-use crate::config::{Method, Policy, Precision, RunConfig};
+use crate::config::{Master, Method, Moments, Policy, Precision, RunConfig};
 use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
 use crate::phases::{self, Phase};
@@ -76,6 +76,10 @@ pub struct Settings {
     pub accumulate: usize,
     /// In which precision products are computed.
     pub precision: Precision,
+    /// What the updates of weights in half precision are added to.
+    pub master: Option<Master>,
+    /// How moments are held.
+    pub moments: Moments,
     /// The optimizer.
     pub optimizer: &'static str,
     /// The largest norm of all gradients; none where they are not clipped.
@@ -96,6 +100,8 @@ impl Settings {
             seq: config.training.seq,
             accumulate: config.training.accumulate,
             precision: config.training.precision,
+            master: config.optimizer.master,
+            moments: config.optimizer.moments,
             optimizer: match config.optimizer.method {
                 Method::Adamw { .. } => "adamw",
                 Method::Sgd { .. } => "sgd",

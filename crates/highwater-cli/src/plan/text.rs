@@ -8,8 +8,8 @@ use highwater::{Forecast, Held, Holder, Layer};
 use highwater_memory::Bytes;
 
 use super::ladder::share;
-use super::{Change, Report, Rung};
-use crate::config::Precision;
+use super::{Change, Report, Rung, Settings};
+use crate::config::{Moments, Precision};
 use crate::phases::Phase;
 use decisions::decisions;
 
@@ -42,21 +42,37 @@ pub fn text(report: &Report, explain: bool) -> String {
     text.trim_end().to_owned()
 }
 
+/// In which precision, and with which optimizer.
+fn forms(settings: &Settings) -> String {
+    let mut forms = match settings.precision {
+        Precision::F32 => String::new(),
+        half => format!(", {}", half.name()),
+    };
+    if let Some(master) = settings.master {
+        let _ = write!(forms, ", --master {}", master.name());
+    }
+    let moments = match settings.moments {
+        Moments::F32 => "",
+        Moments::Int8 => " in int8",
+    };
+    let _ = write!(forms, ", {}{moments}", settings.optimizer);
+    forms
+}
+
 fn headline(text: &mut String, report: &Report) {
     let (f, s) = (&report.forecast, &report.settings);
     let parts = match s.accumulate {
         1 => String::new(),
         parts => format!(" x {parts} accumulated"),
     };
-    let precision = match s.precision {
-        Precision::F32 => "",
-        Precision::Bf16 => ", bf16",
-        Precision::Fp16 => ", fp16",
-    };
     let _ = writeln!(
         text,
-        "{}: {} sequences of {} tokens{parts}{precision}, {}, {} threads\n",
-        s.model, s.batch, s.seq, s.optimizer, s.threads
+        "{}: {} sequences of {} tokens{parts}{}, {} threads\n",
+        s.model,
+        s.batch,
+        s.seq,
+        forms(s),
+        s.threads
     );
     let (budget, peak) = (Bytes(f.budget_bytes), Bytes(f.peak_bytes));
     let at = place(&f.peak_at);

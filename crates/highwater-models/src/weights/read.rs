@@ -85,12 +85,65 @@ impl WeightsReader {
             .map_err(|problem| problem.at(&self.path))
     }
 
+    /// Reads a tensor of floats as elements of `dtype`, `F32`, `BF16` or `F16`: as they are, or rounded to nearest
+    /// even.
+    ///
+    /// # Errors
+    /// As [`WeightsReader::read_f32`].
+    pub fn read_floats(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        dtype: Dtype,
+        out: &mut [u8],
+    ) -> Result<(), WeightsError> {
+        self.read_floats_inner(name, shape, dtype, out)
+            .map_err(|problem| problem.at(&self.path))
+    }
+
+    fn read_floats_inner(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        dtype: Dtype,
+        out: &mut [u8],
+    ) -> Result<(), WeightsProblem> {
+        let (info, width) = self.floats(name, shape)?;
+        if info.dtype == dtype {
+            return self.read_bytes_inner(name, out);
+        }
+        let to = float_bytes(dtype).unwrap_or(width);
+        check_buffer(name, &info, (out.len() / to * width) as u64)?;
+        let (mut rest, mut wide) = (out, [0.0; 1024]);
+        self.windows(&info, |window| {
+            for piece in window.chunks(wide.len() * width) {
+                let wide = &mut wide[..piece.len() / width];
+                widen(info.dtype, piece, wide);
+                let (now, later) = std::mem::take(&mut rest).split_at_mut(wide.len() * to);
+                narrow(wide, dtype, now);
+                rest = later;
+            }
+        })
+    }
+
     fn read_f32_inner(
         &mut self,
         name: &str,
         shape: &[usize],
         out: &mut [f32],
     ) -> Result<(), WeightsProblem> {
+        let (info, width) = self.floats(name, shape)?;
+        check_buffer(name, &info, out.len() as u64 * width as u64)?;
+        let mut rest = out;
+        self.windows(&info, |window| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(window.len() / width);
+            widen(info.dtype, window, now);
+            rest = later;
+        })
+    }
+
+    /// A tensor of floats and the bytes of each.
+    fn floats(&self, name: &str, shape: &[usize]) -> Result<(TensorInfo, usize), WeightsProblem> {
         let info = find(&self.header, name)?;
         if info.shape != shape {
             return Err(WeightsProblem::Shape {
@@ -103,13 +156,7 @@ impl WeightsReader {
             tensor: name.to_owned(),
             dtype: info.dtype,
         })?;
-        check_buffer(name, &info, out.len() as u64 * width as u64)?;
-        let mut rest = out;
-        self.windows(&info, |window| {
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(window.len() / width);
-            widen(info.dtype, window, now);
-            rest = later;
-        })
+        Ok((info, width))
     }
 
     /// Reads a tensor's bytes as they are.
@@ -176,6 +223,22 @@ fn widen(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
         Dtype::BF16 => each(bytes, out, |b| bf16::from_le_bytes(b).to_f32()),
         Dtype::F16 => each(bytes, out, |b| f16::from_le_bytes(b).to_f32()),
         _ => each(bytes, out, f32::from_le_bytes),
+    }
+}
+
+/// Numbers as elements of `dtype`.
+fn narrow(wide: &[f32], dtype: Dtype, bytes: &mut [u8]) {
+    fn each<const N: usize>(wide: &[f32], bytes: &mut [u8], element: impl Fn(f32) -> [u8; N]) {
+        let (elements, _) = bytes.as_chunks_mut();
+        for (to, &x) in elements.iter_mut().zip(wide) {
+            *to = element(x);
+        }
+    }
+    match dtype {
+        Dtype::F64 => each(wide, bytes, |x| f64::from(x).to_le_bytes()),
+        Dtype::BF16 => each(wide, bytes, |x| bf16::from_f32(x).to_le_bytes()),
+        Dtype::F16 => each(wide, bytes, |x| f16::from_f32(x).to_le_bytes()),
+        _ => each(wide, bytes, f32::to_le_bytes),
     }
 }
 
