@@ -109,7 +109,7 @@ impl Moment<'_> {
 
     /// # Safety
     /// As [`Moment::load`].
-    unsafe fn store(&self, at: usize, from: &[f32]) {
+    unsafe fn store(&self, at: usize, step: u64, from: &[f32]) {
         let len = from.len();
         // SAFETY: the caller's contract.
         unsafe {
@@ -122,9 +122,9 @@ impl Moment<'_> {
                 } => {
                     let (codes, scale) = (codes.part(at, len), scales.part(at / BLOCK, 1));
                     scale[0] = if *signed {
-                        codes::encode_signed(from, codes)
+                        codes::encode_signed(from, step, codes)
                     } else {
-                        codes::encode_unsigned(from, codes)
+                        codes::encode_unsigned(from, step, codes)
                     };
                 }
             }
@@ -253,7 +253,7 @@ fn update_by<G: Float, const N: usize>(
             unsafe {
                 weights.store(at, p);
                 for (moment, from) in moments.iter().flatten().zip(&blocks) {
-                    moment.store(at, &from[..len]);
+                    moment.store(at, formats.step, &from[..len]);
                 }
             }
         }

@@ -68,10 +68,13 @@ pub enum Moments {
     Float,
     /// In blocks of 256 elements: a byte for each, and the largest magnitude of the block in `F32`. With
     /// `x` the share of the largest, the byte of a moment that has a sign holds `x^(1/4)` in steps of
-    /// 1/127, that of one that has none `x^(1/8)` in steps of 1/255; of two one further from 0 (Dettmers et
-    /// al., "8-bit Optimizers via Block-wise Quantization", 2022, have a table of numbers instead, whose
-    /// smallest, beside 0, are too large for second moments: what falls to 0 is divided by). A second
-    /// moment that is not 0 is never held as 0.
+    /// 1/127, that of one that has none `x^(1/8)` in steps of 1/255. Of two steps it is one by chance, so
+    /// that a moment is held on average, and what decays by less than a step does decay; the chance is a
+    /// function of the numbers and of [`Formats::step`]. A first moment of less than a step is 0, a second one that is not 0 never is.
+    ///
+    /// Dettmers et al. ("8-bit Optimizers via Block-wise Quantization", 2022) have a table of numbers, of
+    /// which they take the nearest. Its smallest beside 0 are too large for second moments, and 0 is divided
+    /// by.
     Int8,
 }
 
@@ -82,6 +85,8 @@ pub struct Formats {
     pub master: Master,
     /// How moments are held.
     pub moments: Moments,
+    /// Updates before this one, by which chance differs. Not part of a plan's structure.
+    pub step: u64,
 }
 
 /// A cell beside the parameter that an update keeps: what it is called after, its dtype and shape.
@@ -100,6 +105,7 @@ impl Formats {
     pub const PLAIN: Self = Self {
         master: Master::None,
         moments: Moments::Float,
+        step: 0,
     };
 
     /// The cells beside a parameter of this dtype and shape, in the order in which an update takes them.
@@ -132,7 +138,7 @@ impl Formats {
 
     /// Whether everything is of the parameter's dtype.
     pub(crate) fn is_plain(&self) -> bool {
-        *self == Self::PLAIN
+        (self.master, self.moments) == (Master::None, Moments::Float)
     }
 
     /// How many inputs an update of so many moments writes.

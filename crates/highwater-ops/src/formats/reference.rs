@@ -36,7 +36,12 @@ pub(crate) fn update(
     }
     store_weights(formats.master, &weights, &mut cells);
     for (k, (moment, &signed)) in moments.iter().zip(signed).enumerate() {
-        store_moment(moment, signed, &mut cells[first + k * parts..][..parts]);
+        store_moment(
+            moment,
+            signed,
+            formats.step,
+            &mut cells[first + k * parts..][..parts],
+        );
     }
     cells
 }
@@ -130,21 +135,31 @@ fn load_moment(parts: &[Array], signed: bool) -> Vec<f32> {
         .collect()
 }
 
-fn store_moment(moment: &[f32], signed: bool, parts: &mut [Array]) {
+fn store_moment(moment: &[f32], signed: bool, step: u64, parts: &mut [Array]) {
     let [codes, scales] = parts else {
         parts[0].data = moment.iter().map(|&x| f64::from(x)).collect();
         return;
     };
     let (powers, steps) = code(signed);
+    let power = |code: f32| (0..powers).fold(code / steps, |share, _| share * share);
     for (k, block) in moment.chunks(BLOCK).enumerate() {
         let scale = block.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
         scales.data[k] = f64::from(scale);
         for (i, &x) in block.iter().enumerate() {
-            let mut root = if scale == 0.0 { 0.0 } else { x.abs() / scale };
+            let share = if scale == 0.0 { 0.0 } else { x.abs() / scale };
+            let mut root = share;
             for _ in 0..powers {
                 root = root.sqrt();
             }
-            let mut code = (root * steps + 0.5).floor();
+            let below = (root * steps).floor();
+            let (low, high) = (power(below), power(below + 1.0));
+            let mut code = below;
+            if share - low > chance(x, scale, step, i) * (high - low) {
+                code += 1.0;
+            }
+            if signed && below == 0.0 {
+                code = 0.0;
+            }
             if x != 0.0 && !signed {
                 code = code.max(1.0);
             }
@@ -154,4 +169,17 @@ fn store_moment(moment: &[f32], signed: bool, parts: &mut [Array]) {
             codes.data[k * BLOCK + i] = f64::from(code);
         }
     }
+}
+
+/// A number from 0 to below 1.
+fn chance(x: f32, scale: f32, step: u64, i: usize) -> f32 {
+    let times = |number: u64, factor| (number % (1 << 32) * factor % (1 << 32)) as u32;
+    let mut bits = x.to_bits() ^ scale.to_bits().rotate_left(16);
+    bits ^= times(i as u64, 0x9e37_79b9) ^ times(step, 0x85eb_ca6b);
+    for factor in [0x7feb_352d_u64, 0x846c_a68b] {
+        bits ^= bits / (1 << 16);
+        bits = times(u64::from(bits), factor);
+        bits ^= bits / (1 << 15);
+    }
+    (bits / 256) as f32 / 16_777_216.0
 }

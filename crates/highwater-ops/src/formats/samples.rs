@@ -13,7 +13,11 @@ const DRAWS: Draws = Draws {
 
 /// Dtypes of parameters with the forms there are for them.
 fn forms() -> Vec<(DType, Formats)> {
-    let of = |master, moments| Formats { master, moments };
+    let of = |master, moments| Formats {
+        master,
+        moments,
+        step: 5,
+    };
     let mut forms = vec![(DType::F32, of(Master::None, Moments::Int8))];
     for moments in [Moments::Float, Moments::Int8] {
         forms.push((DType::F16, of(Master::F32, moments)));
@@ -117,7 +121,7 @@ pub(crate) fn rejects(kinds: &[&str], op: impl Fn(Formats) -> Arc<dyn Op>) -> Ve
     ] {
         let formats = Formats {
             master,
-            moments: Moments::Float,
+            ..Formats::PLAIN
         };
         let inputs = inputs(dtype, &formats, kinds, of(dtype));
         rejects.push(Reject {

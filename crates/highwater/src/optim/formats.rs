@@ -70,7 +70,11 @@ pub(super) fn formats(
         Moments::F32 => ops::Moments::Float,
         Moments::Int8 => ops::Moments::Int8,
     };
-    Ok(Formats { master, moments })
+    Ok(Formats {
+        master,
+        moments,
+        step: 0,
+    })
 }
 
 /// The cells beside a piece of a parameter; none of what is never trained.
@@ -86,8 +90,14 @@ pub(super) fn cells(
     formats.cells(dtype, shape, moments)
 }
 
-/// The same forms, with random bits from a stream of the engine's, behind so many elements.
-pub(super) fn drawing(formats: Formats, (seed, offset): (u64, u64), start: usize) -> Formats {
+/// The same forms after so many updates, with random bits from a stream of the engine's, behind so many
+/// elements.
+pub(super) fn drawing(
+    formats: Formats,
+    step: u64,
+    (seed, offset): (u64, u64),
+    start: usize,
+) -> Formats {
     let start = start as u64;
     let draws = ops::Draws {
         seed,
@@ -98,5 +108,9 @@ pub(super) fn drawing(formats: Formats, (seed, offset): (u64, u64), start: usize
         ops::Master::Stochastic(_) => ops::Master::Stochastic(draws),
         other => other,
     };
-    Formats { master, ..formats }
+    Formats {
+        master,
+        step,
+        ..formats
+    }
 }

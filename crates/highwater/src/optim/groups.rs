@@ -245,7 +245,7 @@ impl Slot {
             }
             inputs.push(piece.of(grad)?);
             let start = inputs[0].spec.layout.offset();
-            let formats = formats::drawing(self.formats, draws, start);
+            let formats = formats::drawing(self.formats, self.steps, draws, start);
             let engine = self.parameter.engine();
             engine.apply(state, rule.update(self.steps, formats), &inputs, &site)?;
         }
