@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use highwater::Curve;
+use highwater::{Curve, DType};
 use highwater_memory::process::HugePages;
 use highwater_memory::spill::free_bytes;
 use highwater_memory::{Bytes, DiskFiles, ProcessMemory};
@@ -168,11 +168,13 @@ fn disk_text(disk: &FoundDisk) -> String {
         .concat()
 }
 
-/// The operations whose largest work people are told the rate of, and whether it is arithmetic.
-const TOLD: [(&str, &str, bool); 3] = [
-    ("linear", "  matrix products", true),
-    ("adamw", "  updates", false),
-    ("add", "  sums of tensors", false),
+/// The operations whose largest work people are told the rate of, on which numbers, and whether it is
+/// arithmetic.
+const TOLD: [(&str, DType, &str, bool); 4] = [
+    ("linear", DType::F32, "  matrix products", true),
+    ("linear", DType::BF16, "    in bf16", true),
+    ("adamw", DType::F32, "  updates", false),
+    ("add", DType::F32, "  sums of tensors", false),
 ];
 
 /// Where the rates come from, and what some of them are.
@@ -180,8 +182,12 @@ fn rates_text(found: &Found) -> String {
     let rates = &found.rates;
     let origin = origin_text(found.origin, found.file.as_ref());
     let mut text = format!("{:<20}{origin}\n", "rates");
-    for (op, name, arithmetic) in TOLD {
-        let points = rates.operations.get(op).map_or(&[][..], Curve::points);
+    for (op, dtype, name, arithmetic) in TOLD {
+        let of_dtype = match dtype {
+            DType::BF16 => &rates.bf16,
+            _ => &rates.operations,
+        };
+        let points = of_dtype.get(op).map_or(&[][..], Curve::points);
         if let Some(largest) = points.last() {
             let speed = largest.roofline_seconds / largest.seconds;
             // Writing to a text cannot fail.

@@ -26,7 +26,7 @@ use cache::folder;
 pub use disk::{FoundDisk, disk_bandwidths, remember};
 
 /// Changes when rates come to mean something else.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Under a smaller budget nothing is measured: the process that measures takes up to this much.
 const MEASURE_BYTES: Bytes = Bytes(64 << 20);
 /// What measuring may take of a budget, for tensors.
@@ -122,6 +122,7 @@ impl Machine {
 fn is_sound(rates: &Rates) -> bool {
     let constants = Rates {
         operations: std::collections::BTreeMap::new(),
+        bf16: std::collections::BTreeMap::new(),
         others: highwater::Curve::default(),
         node_seconds: 0.0,
         ..rates.clone()

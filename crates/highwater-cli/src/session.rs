@@ -103,11 +103,7 @@ impl Session {
             builder
         };
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
-        let held = match config.optimizer.master {
-            Some(_) => config.training.precision.dtype(),
-            None => DType::F32,
-        };
-        let model = with_parameter_dtype(held, || model.build(&engine))?;
+        let model = with_parameter_dtype(weights_dtype(config), || model.build(&engine))?;
         let optimizer = optimizer(config, &*model)?;
         let scaled = config.training.precision == Precision::Fp16;
         let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
@@ -118,6 +114,11 @@ impl Session {
             scaler: scaler.transpose()?,
             config: config.clone(),
         })
+    }
+
+    /// What weights are held in.
+    pub fn weights_dtype(&self) -> DType {
+        weights_dtype(&self.config)
     }
 
     /// The settings.
@@ -204,6 +205,14 @@ impl Session {
         let total = no_grad(|| batches.iter().map(loss).sum::<Result<f64, _>>());
         self.model.train(true);
         Ok((total? / batches.len().max(1) as f64) as f32)
+    }
+}
+
+/// Without a master weights are whole, whatever computes with them.
+fn weights_dtype(config: &RunConfig) -> DType {
+    match config.optimizer.master {
+        Some(_) => config.training.precision.dtype(),
+        None => DType::F32,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use highwater::Parameter;
 use highwater::optim::GradScaler;
+use highwater::{DType, Parameter};
 use highwater_memory::saved::{
     SaveWriter, Saved, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
 };
@@ -233,12 +233,25 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
     write_atomic(
         files,
         &dir.join("config.json"),
-        session.model.architecture().to_json().as_bytes(),
+        config_json(session)?.as_bytes(),
     )?;
     if let Some(tokenizer) = &session.config().model.tokenizer {
         copy(files, tokenizer, &dir.join("tokenizer.json"))?;
     }
     Ok(files.sync_dir(dir)?)
+}
+
+/// The model's `config.json`, which says of what its weights are.
+fn config_json(session: &Session) -> Result<String, Failure> {
+    let json = session.model.architecture().to_json();
+    let dtype = session.weights_dtype();
+    if dtype == DType::F32 {
+        return Ok(json);
+    }
+    let told = |error| Failure::new(Code::Internal, error);
+    let mut config: serde_json::Value = serde_json::from_str(&json).map_err(told)?;
+    config["torch_dtype"] = dtype.name().into();
+    serde_json::to_string_pretty(&config).map_err(told)
 }
 
 /// Copies a file in pieces, all of it or nothing.

@@ -45,7 +45,10 @@ pub fn generate(
         let logits = no_grad(|| {
             let window = engine.indices(&window, [1, length])?;
             let logits = model.next_logits(&window, seen.len() - 1)?;
-            logits.to_dtype(DType::F32)?.to_vec::<f32>()
+            match logits.dtype() {
+                DType::F32 => logits.to_vec::<f32>(),
+                _ => logits.to_dtype(DType::F32)?.to_vec(),
+            }
         })?;
         let token = choose(&logits, sampling, drawn);
         tokens.push(token);

@@ -6,8 +6,8 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use highwater_graph::{DType, Layout, Op, Spec};
 use highwater_ops::{
-    Add, Args, Cast, Dropout, Exp, Gelu, GeluApproximate, Kernels, LayerNorm, Mul, Pool, Relu,
-    Softmax, Sum, Tanh, View, philox,
+    AdamW, Add, Args, Cast, Draws, Dropout, Exp, Formats, Gelu, GeluApproximate, Kernels,
+    LayerNorm, Master, Moments, Mul, Pool, Relu, Softmax, Sum, Tanh, View, philox,
 };
 use std::hint::black_box;
 use std::time::Duration;
@@ -49,14 +49,28 @@ fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec
         specs.iter().map(bytes).collect()
     };
     let (mut read, mut written) = (sizes(inputs), sizes(&outputs));
+    // Cells come first, and start as zeros.
+    let (cells, values) = inputs.split_at(op.writes().len());
+    let (changed, read) = read.split_at_mut(cells.len());
+    for cell in changed.iter_mut() {
+        cell.fill([0.0; 16]);
+    }
+    // Bytes of any numbers are none in half precision.
+    for (value, spec) in read.iter_mut().zip(values) {
+        if spec.dtype != DType::F32 {
+            value.fill([f32::from_ne_bytes([0x3c; 4]); 16]);
+        }
+    }
     let scratch_bytes = kernel.scratch_bytes(op, inputs, &outputs, pool.threads());
     let mut scratch = storage(scratch_bytes);
     let mut group = c.benchmark_group("elementwise");
     group.throughput(Throughput::Bytes(cost.read_bytes + cost.written_bytes));
     group.bench_function(label, |b| {
         b.iter(|| {
+            let mut all = views(changed, cells, View::write);
+            all.extend(views(read, values, |bytes, spec| View::read(bytes, spec)));
             let mut args = Args {
-                inputs: &mut views(&mut read, inputs, |bytes, spec| View::read(bytes, spec)),
+                inputs: &mut all,
                 outputs: &mut views(&mut written, &outputs, View::write),
                 scratch: &mut bytemuck::cast_slice_mut(&mut scratch)[..scratch_bytes as usize],
                 pool,
@@ -157,6 +171,49 @@ fn kernels(c: &mut Criterion) {
     time(c, &pool, "sum rows", &sum(1), one);
     time(c, &pool, "sum columns", &sum(0), one);
     time(c, &pool, "cast to bf16", &bf16, one);
+    updates(c, &pool, &x);
+}
+
+/// AdamW with parameters and moments in all formats.
+fn updates(c: &mut Criterion, pool: &Pool, x: &Spec) {
+    let stochastic = Master::Stochastic(Draws::default());
+    for (label, dtype, master) in [
+        ("f32", DType::F32, Master::None),
+        ("f16, f32 master", DType::F16, Master::F32),
+        ("bf16, f32 master", DType::BF16, Master::F32),
+        ("bf16, split master", DType::BF16, Master::Split),
+        ("bf16, stochastic", DType::BF16, stochastic),
+    ] {
+        for (moments, label) in [
+            (Moments::Float, format!("adamw {label}")),
+            (Moments::Int8, format!("adamw {label}, int8")),
+        ] {
+            let formats = Formats {
+                master,
+                moments,
+                step: 7,
+            };
+            let op = AdamW {
+                lr: 1e-4,
+                beta1: 0.9,
+                beta2: 0.999,
+                eps: 1e-8,
+                weight_decay: 0.01,
+                step: 8,
+                formats,
+            };
+            let own = Spec::contiguous(dtype, x.shape().clone());
+            let mut inputs = vec![own.clone()];
+            let cells = formats.cells(dtype, x.shape(), &["exp_avg", "exp_avg_sq"]);
+            inputs.extend(
+                cells
+                    .into_iter()
+                    .map(|cell| Spec::contiguous(cell.dtype, cell.shape)),
+            );
+            inputs.push(own);
+            time(c, pool, &label, &op, &inputs);
+        }
+    }
 }
 
 fn copy(c: &mut Criterion, pool: &Pool) {

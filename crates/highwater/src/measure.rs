@@ -3,7 +3,7 @@
 use crate::nn::{CausalSelfAttention, Dropout, LayerNorm, Linear, Module};
 use crate::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions, clip_grad_norm_};
 use crate::problem::rates::{Rates, Timing};
-use crate::{self as highwater, Engine, Parameter, Result, Tensor};
+use crate::{self as highwater, DType, Engine, Parameter, Result, Tensor, autocast};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ impl Rates {
     /// hold.
     pub const MEASURE_BYTES: u64 = 112 << 20;
 
-    /// Measures this machine with so many threads: for about a second, in at most 28 MiB for tensors
+    /// Measures this machine with so many threads: for about two seconds, in at most 28 MiB for tensors
     /// beside the threads and their packing buffers, or in [`Rates::MEASURE_BYTES`] if `memory_bytes`
     /// allow: what large tensors take is then measured too, and not concluded from small ones. All of it
     /// is given back.
@@ -33,10 +33,12 @@ impl Rates {
     /// # Errors
     /// As [`crate::Builder::build`].
     pub fn measure(threads: usize, memory_bytes: u64) -> Result<Self> {
-        let workloads: [(u64, Workload); 5] = [
+        let workloads: [(u64, Workload); 7] = [
             (ARENA_BYTES, |engine| transformer(engine, &TINY, adamw)),
             (ARENA_BYTES, |engine| transformer(engine, &SMALL, adamw)),
             (ARENA_BYTES, |engine| transformer(engine, &LARGE, sgd)),
+            (ARENA_BYTES, |engine| in_bf16(engine, &SMALL)),
+            (ARENA_BYTES, |engine| in_bf16(engine, &LARGE)),
             (ARENA_BYTES, passes),
             (Self::MEASURE_BYTES, streams),
         ];
@@ -195,6 +197,11 @@ impl Transformer {
         let x = x.add(&self.dropout.forward(&self.down.forward(&hidden)?)?)?;
         x.linear_cross_entropy(&self.words, labels)
     }
+}
+
+/// Training steps of a transformer with products in `BF16`.
+fn in_bf16(engine: &Engine, size: &Size) -> Result<f64> {
+    autocast(DType::BF16, || transformer(engine, size, sgd))
 }
 
 /// Training steps of a transformer.

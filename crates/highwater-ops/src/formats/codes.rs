@@ -65,10 +65,17 @@ fn by_chance(x: f32, seed: u32, i: usize) -> f32 {
     (bits >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
+/// Of a whole number from -127 to 255, in two's complement. Conversions of other numbers have more to do.
+#[inline(always)]
+fn low_byte(whole: f32) -> u8 {
+    const ONES: f32 = 12_582_912.0;
+    (whole + ONES).to_bits() as u8
+}
+
 /// One of the two steps around a root, the nearer its power is to the share the likelier.
 #[inline(always)]
 fn one_of_two(root: f32, share: f32, chance: f32, power: impl Fn(f32) -> f32) -> f32 {
-    let below = root as i32 as f32;
+    let below = root.floor();
     let (low, high) = (power(below), power(below + 1.0));
     let up = share - low > chance * (high - low);
     below + if up { 1.0 } else { 0.0 }
@@ -93,7 +100,7 @@ multiversion! {
             let steps = one_of_two(root, share, by_chance(x, seed, i), power);
             // What is below the least step by itself is 0, or it would be far above what it is.
             let steps = if root < 1.0 { 0.0 } else { steps };
-            *code = steps.copysign(x) as i32 as u8;
+            *code = low_byte(steps.copysign(x));
         }
         scale
     }
@@ -111,8 +118,8 @@ multiversion! {
             let power = |steps: f32| squared(squared(squared(steps / UNSIGNED)));
             let steps = one_of_two(root, share, by_chance(x, seed, i), power);
             // It is divided by.
-            let least = i32::from(x != 0.0);
-            *code = (steps as i32).max(least) as u8;
+            let least = if x == 0.0 { 0.0 } else { 1.0 };
+            *code = low_byte(steps.max(least));
         }
         scale
     }

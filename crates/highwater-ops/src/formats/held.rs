@@ -10,6 +10,7 @@ use crate::strided::widen;
 use crate::{Args, Disjoint, KernelError, View};
 use half::{bf16, f16};
 use highwater_graph::DType;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A parameter, and what updates are added to.
@@ -32,50 +33,60 @@ enum Moment<'a> {
 }
 
 impl Weights<'_> {
+    /// What a block's updates are added to: where it lies, or decoded to `block`.
+    ///
     /// # Safety
-    /// No part of `at..at + to.len()`, at most a block, may be in use.
-    unsafe fn load(&self, at: usize, to: &mut [f32]) {
-        let len = to.len();
+    /// No part of `at..at + block.len()`, at most [`BLOCK`], may be in use.
+    unsafe fn load<'b>(&'b self, at: usize, block: &'b mut [f32]) -> &'b mut [f32] {
+        let len = block.len();
         // SAFETY: the caller's contract.
         unsafe {
             match self {
-                Self::Full(all) => to.copy_from_slice(all.part(at, len)),
-                Self::Bf16(half, all) => master::current(half.part(at, len), all.part(at, len), to),
-                Self::F16(half, all) => {
-                    to.copy_from_slice(all.part(at, len));
-                    let half = half.part(at, len);
-                    let (mut rounded, mut wide) = ([f16::ZERO; BLOCK], [0.0; BLOCK]);
-                    f16::round(to, &mut rounded[..len]);
-                    f16::widen(half, &mut wide[..len]);
-                    master::current_f16(half, &rounded[..len], &wide[..len], to);
+                Self::Full(all) => all.part(at, len),
+                Self::Bf16(half, all) => {
+                    let master = all.part(at, len);
+                    master::make_current(half.part(at, len), master);
+                    master
                 }
-                Self::Split(high, low) => master::join(high.part(at, len), low.part(at, len), to),
-                Self::Stochastic(all, _) => bf16::widen(all.part(at, len), to),
+                Self::F16(half, all) => {
+                    let (half, master) = (half.part(at, len), all.part(at, len));
+                    let mut rounded = [f16::ZERO; BLOCK];
+                    f16::round(master, &mut rounded[..len]);
+                    f16::widen(half, block);
+                    master::make_current_f16(half, &rounded[..len], block, master);
+                    master
+                }
+                Self::Split(high, low) => {
+                    master::join(high.part(at, len), low.part(at, len), block);
+                    block
+                }
+                Self::Stochastic(all, _) => {
+                    bf16::widen(all.part(at, len), block);
+                    block
+                }
             }
         }
     }
 
+    /// Puts a block back, of which `block` was decoded.
+    ///
     /// # Safety
     /// As [`Weights::load`].
-    unsafe fn store(&self, at: usize, from: &[f32]) {
-        let len = from.len();
+    unsafe fn store(&self, at: usize, block: &[f32]) {
+        let len = block.len();
         // SAFETY: the caller's contract.
         unsafe {
             match self {
-                Self::Full(all) => all.part(at, len).copy_from_slice(from),
+                Self::Full(_) => {}
                 Self::Bf16(half, all) => {
-                    all.part(at, len).copy_from_slice(from);
-                    master::round_away(from, half.part(at, len));
+                    master::round_away(all.part(at, len), half.part(at, len));
                 }
-                Self::F16(half, all) => {
-                    all.part(at, len).copy_from_slice(from);
-                    f16::round(from, half.part(at, len));
-                }
+                Self::F16(half, all) => f16::round(all.part(at, len), half.part(at, len)),
                 Self::Split(high, low) => {
-                    master::split(from, high.part(at, len), low.part(at, len));
+                    master::split(block, high.part(at, len), low.part(at, len));
                 }
                 Self::Stochastic(all, draws) => {
-                    master::round_at_random(from, draws, at, all.part(at, len));
+                    master::round_at_random(block, draws, at, all.part(at, len));
                 }
             }
         }
@@ -83,14 +94,16 @@ impl Weights<'_> {
 }
 
 impl Moment<'_> {
+    /// A block: where it lies, or decoded to `block`.
+    ///
     /// # Safety
     /// As [`Weights::load`]; `at` is where a block starts.
-    unsafe fn load(&self, at: usize, to: &mut [f32]) {
-        let len = to.len();
+    unsafe fn load<'b>(&'b self, at: usize, block: &'b mut [f32]) -> &'b mut [f32] {
+        let len = block.len();
         // SAFETY: the caller's contract.
         unsafe {
             match self {
-                Self::Full(all) => to.copy_from_slice(all.part(at, len)),
+                Self::Full(all) => return all.part(at, len),
                 Self::Coded {
                     codes,
                     scales,
@@ -98,37 +111,36 @@ impl Moment<'_> {
                 } => {
                     let (codes, scale) = (codes.part(at, len), scales.part(at / BLOCK, 1)[0]);
                     if *signed {
-                        codes::decode_signed(codes, scale, to);
+                        codes::decode_signed(codes, scale, block);
                     } else {
-                        codes::decode_unsigned(codes, scale, to);
+                        codes::decode_unsigned(codes, scale, block);
                     }
                 }
             }
         }
+        block
     }
 
+    /// Puts a block back, of which `block` was decoded.
+    ///
     /// # Safety
     /// As [`Moment::load`].
-    unsafe fn store(&self, at: usize, step: u64, from: &[f32]) {
-        let len = from.len();
+    unsafe fn store(&self, at: usize, step: u64, block: &[f32]) {
+        let Self::Coded {
+            codes,
+            scales,
+            signed,
+        } = self
+        else {
+            return;
+        };
         // SAFETY: the caller's contract.
-        unsafe {
-            match self {
-                Self::Full(all) => all.part(at, len).copy_from_slice(from),
-                Self::Coded {
-                    codes,
-                    scales,
-                    signed,
-                } => {
-                    let (codes, scale) = (codes.part(at, len), scales.part(at / BLOCK, 1));
-                    scale[0] = if *signed {
-                        codes::encode_signed(from, step, codes)
-                    } else {
-                        codes::encode_unsigned(from, step, codes)
-                    };
-                }
-            }
-        }
+        let (codes, scale) = unsafe { (codes.part(at, block.len()), scales.part(at / BLOCK, 1)) };
+        scale[0] = if *signed {
+            codes::encode_signed(block, step, codes)
+        } else {
+            codes::encode_unsigned(block, step, codes)
+        };
     }
 }
 
@@ -222,10 +234,10 @@ fn update_by<G: Float, const N: usize>(
     let (gradient, layout) = (gradient.storage::<G>()?, gradient.layout());
     let len = cells.first().map_or(0, View::numel);
     let (weights, mut rest) = weights(formats, cells, &wrong)?;
-    let mut moments: [Option<Moment<'_>>; N] = [const { None }; N];
-    for (to, signed) in moments.iter_mut().zip(signed) {
+    let mut moments = SmallVec::<[Moment<'_>; 2]>::new();
+    for signed in signed {
         let (moment, more) = moment(formats, signed, rest, &wrong)?;
-        *to = Some(moment);
+        moments.push(moment);
         rest = more;
     }
     let finite = AtomicBool::new(true);
@@ -237,23 +249,24 @@ fn update_by<G: Float, const N: usize>(
             let len = BLOCK.min(end - at);
             let (p, g) = (&mut p[..len], &mut g[..len]);
             widen(gradient, layout, at, g);
-            let mut moved = blocks.each_mut().map(|block| &mut block[..len]);
+            let mut blocks = blocks.each_mut().map(|block| &mut block[..len]);
             // SAFETY: chunks of different tasks do not overlap, and neither do the blocks in one; a
             // chunk is whole blocks.
             unsafe {
-                weights.load(at, p);
-                for (moment, to) in moments.iter().flatten().zip(&mut moved) {
-                    moment.load(at, to);
+                let mut each_block = moments.iter().zip(&mut blocks);
+                let moved = std::array::from_fn(|_| match each_block.next() {
+                    Some((moment, block)) => moment.load(at, block),
+                    None => &mut [],
+                });
+                if !each(weights.load(at, p), moved, g) {
+                    finite.store(false, Ordering::Relaxed);
                 }
-            }
-            if !each(p, moved, g) {
-                finite.store(false, Ordering::Relaxed);
             }
             // SAFETY: as above.
             unsafe {
                 weights.store(at, p);
-                for (moment, from) in moments.iter().flatten().zip(&blocks) {
-                    moment.store(at, formats.step, &from[..len]);
+                for (moment, block) in moments.iter().zip(&blocks) {
+                    moment.store(at, formats.step, block);
                 }
             }
         }

@@ -66,18 +66,23 @@ multiversion! {
 }
 
 multiversion! {
-    /// The masters that rounded to the parameter; what it is itself where it is something else.
-    pub(super) fn current(parameter: &[bf16], master: &[f32], to: &mut [f32]) {
-        for ((to, &p), &x) in to.iter_mut().zip(parameter).zip(master) {
-            let same = nearest_or_away(x).to_bits() == p.to_bits();
-            *to = if same { x } else { joined(p, 0) };
+    /// Makes a master what the parameter is, where that is not what the master rounds to.
+    pub(super) fn make_current(parameter: &[bf16], master: &mut [f32]) {
+        for (x, &p) in master.iter_mut().zip(parameter) {
+            let same = nearest_or_away(*x).to_bits() == p.to_bits();
+            *x = if same { *x } else { joined(p, 0) };
         }
     }
 }
 
 multiversion! {
-    /// [`current`], of what both round to and are.
-    pub(super) fn current_f16(parameter: &[f16], rounded: &[f16], wide: &[f32], master: &mut [f32]) {
+    /// [`make_current`], by what the master rounds to, and what the parameter is in `f32`.
+    pub(super) fn make_current_f16(
+        parameter: &[f16],
+        rounded: &[f16],
+        wide: &[f32],
+        master: &mut [f32]
+    ) {
         for (((x, &p), r), &wide) in master.iter_mut().zip(parameter).zip(rounded).zip(wide) {
             *x = if r.to_bits() == p.to_bits() { *x } else { wide };
         }

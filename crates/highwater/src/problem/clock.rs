@@ -160,7 +160,7 @@ impl Clock {
     }
 
     fn by_rates(&self, work: &Work) -> f64 {
-        self.rates.seconds(work.op, &work.cost) + self.rates.node_seconds
+        self.rates.seconds(work.op, work.dtype, &work.cost) + self.rates.node_seconds
     }
 
     /// Seconds of one run that the planner is told.
@@ -248,6 +248,7 @@ impl Clock {
     pub(crate) fn timings(&self) -> Vec<Timing> {
         let timing = |times: &Times| Timing {
             op: times.work.op,
+            dtype: times.work.dtype,
             cost: times.work.cost,
             least_seconds: times.least,
         };

@@ -74,7 +74,10 @@ impl Trace {
     }
 
     fn note_tensor(&mut self, name: String, tensor: &Tensor) -> Result<()> {
-        let values: Vec<f32> = tensor.to_dtype(DType::F32)?.to_vec()?;
+        let values: Vec<f32> = match tensor.dtype() {
+            DType::F32 => tensor.to_vec()?,
+            _ => tensor.to_dtype(DType::F32)?.to_vec()?,
+        };
         let bytes: Vec<u8> = values
             .iter()
             .flat_map(|value| value.to_ne_bytes())

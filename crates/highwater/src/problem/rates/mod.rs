@@ -9,7 +9,7 @@ mod curve;
 
 pub use curve::{Curve, Point};
 
-use highwater_graph::Cost;
+use highwater_graph::{Cost, DType};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,6 +34,9 @@ pub struct Rates {
     /// What the roofline of these comes to where it was measured, by operation.
     #[serde(default)]
     pub operations: BTreeMap<String, Curve>,
+    /// The same of operations on `BF16`: some processors multiply pairs of these at once.
+    #[serde(default)]
+    pub bf16: BTreeMap<String, Curve>,
     /// The same for operations that were not measured; empty if none was.
     #[serde(default)]
     pub others: Curve,
@@ -49,15 +52,21 @@ impl Default for Rates {
             launch_seconds: 3e-6,
             node_seconds: 0.0,
             operations: BTreeMap::new(),
+            bf16: BTreeMap::new(),
             others: Curve::default(),
         }
     }
 }
 
 impl Rates {
-    /// Predicted seconds of one run of an operation, [`Rates::node_seconds`] not included.
-    pub fn seconds(&self, op: &str, cost: &Cost) -> f64 {
-        let curve = self.operations.get(op).unwrap_or(&self.others);
+    /// Predicted seconds of one run of an operation on numbers of a dtype, [`Rates::node_seconds`] not
+    /// included.
+    pub fn seconds(&self, op: &str, dtype: DType, cost: &Cost) -> f64 {
+        let own = match dtype {
+            DType::BF16 => self.bf16.get(op),
+            _ => None,
+        };
+        let curve = own.or(self.operations.get(op)).unwrap_or(&self.others);
         curve.at(self.roofline(cost))
     }
 
@@ -77,22 +86,30 @@ impl Rates {
     /// The constants with the curves through what was measured.
     pub(crate) fn fit(measured: &[Timing], node_seconds: f64) -> Self {
         let constants = Self::default();
-        let mut operations = BTreeMap::<String, Vec<Point>>::new();
+        let (mut operations, mut bf16) = (Points::new(), Points::new());
         for timing in measured {
             let point = Point {
                 roofline_seconds: constants.roofline(&timing.cost),
                 seconds: timing.least_seconds,
             };
-            let points = operations.entry(timing.op.to_owned()).or_default();
+            let of_dtype = match timing.dtype {
+                DType::BF16 => &mut bf16,
+                _ => &mut operations,
+            };
+            let points = of_dtype.entry(timing.op.to_owned()).or_default();
             points.push(point);
         }
         let passes = measured.iter().filter(|t| t.cost.matmul_flops == 0.0);
         let names: std::collections::BTreeSet<_> = passes.map(|t| t.op).collect();
         let passes = names.iter().filter_map(|&name| operations.get(name));
         let others = Curve::through(passes.flatten().copied().collect());
-        let curves = operations.into_iter();
+        let curves = |points: Points| {
+            let curves = points.into_iter();
+            curves.map(|(op, p)| (op, Curve::through(p))).collect()
+        };
         Self {
-            operations: curves.map(|(op, p)| (op, Curve::through(p))).collect(),
+            operations: curves(operations),
+            bf16: curves(bf16),
             others,
             node_seconds,
             ..constants
@@ -100,10 +117,14 @@ impl Rates {
     }
 }
 
+/// What was measured, by operation.
+type Points = BTreeMap<String, Vec<Point>>;
+
 /// What nodes of one kind took.
 #[derive(Debug, Clone)]
 pub(crate) struct Timing {
     pub(crate) op: &'static str,
+    pub(crate) dtype: DType,
     pub(crate) cost: Cost,
     /// Of one run, in the evaluation where they were fastest.
     pub(crate) least_seconds: f64,
@@ -124,14 +145,17 @@ mod tests {
     fn constants_are_a_roofline() {
         let rates = Rates::default();
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} and {b}");
-        close(rates.seconds("linear", &product(3.9e11)), 1.0 + 3e-6);
+        close(
+            rates.seconds("linear", DType::F32, &product(3.9e11)),
+            1.0 + 3e-6,
+        );
         let pass = Cost {
             read_bytes: 20_000_000_000,
             written_bytes: 10_000_000_000,
             vector_flops: 4e10,
             ..Cost::default()
         };
-        close(rates.seconds("add", &pass), 2.0 + 3e-6);
+        close(rates.seconds("add", DType::F32, &pass), 2.0 + 3e-6);
     }
 
     #[test]
@@ -142,6 +166,7 @@ mod tests {
         };
         let timing = |op, cost, least_seconds| Timing {
             op,
+            dtype: DType::F32,
             cost,
             least_seconds,
         };
@@ -150,19 +175,28 @@ mod tests {
                 timing("linear", product(3.9e9), 0.02),
                 timing("linear", product(3.9e7), 0.0004),
                 timing("gelu", pass, 0.003),
+                Timing {
+                    dtype: DType::BF16,
+                    ..timing("linear", product(3.9e9), 0.01)
+                },
             ],
             2e-6,
         );
-        let ratio = |op, cost: &Cost, seconds: f64| rates.seconds(op, cost) / seconds;
+        let ratio = |op, cost: &Cost, seconds: f64| rates.seconds(op, DType::F32, cost) / seconds;
         assert!((ratio("linear", &product(3.9e9), 0.02) - 1.0).abs() < 1e-9);
         assert!((ratio("linear", &product(3.9e7), 0.0004) - 1.0).abs() < 1e-9);
         assert!((ratio("linear", &product(3.9e11), 2.0) - 1.0).abs() < 1e-3);
         assert!((ratio("tanh", &pass, 0.003) - 1.0).abs() < 1e-9);
+        // Halves are as fast as was seen, or as whole numbers.
+        let half = |op, cost: &Cost| rates.seconds(op, DType::BF16, cost);
+        assert!((half("linear", &product(3.9e9)) / 0.01 - 1.0).abs() < 1e-9);
+        assert!((half("gelu", &pass) / 0.003 - 1.0).abs() < 1e-9);
         assert!(rates.is_measured() && !Rates::default().is_measured());
         let text = serde_json::to_string(&rates).unwrap();
         let read: Rates = serde_json::from_str(&text).unwrap();
         assert_eq!(read.operations.len(), 2);
-        let again = read.seconds("linear", &product(1e9)) / rates.seconds("linear", &product(1e9));
+        let again = read.seconds("linear", DType::F32, &product(1e9))
+            / rates.seconds("linear", DType::F32, &product(1e9));
         assert!((again - 1.0).abs() < 1e-9 && (read.node_seconds - 2e-6).abs() < 1e-15);
     }
 }

@@ -21,9 +21,13 @@ fn even_values_of_another_type_are_refused() {
 }
 
 #[test]
-fn copies_of_another_type_are_refused() {
+fn copies_are_rounded_to_other_floats_and_refused_by_whole_numbers() {
     let engine = Engine::builder().build().unwrap();
     let p = frozen(&engine, 4);
+    p.copy_from_slice(&[1.0 + 1.0 / 512.0; 4]).unwrap();
+    let ones = [half::bf16::ONE; 4];
+    assert_eq!(p.to_vec::<half::bf16>().unwrap(), ones);
+    let p = Parameter::frozen(&engine, DType::U32, [4], |own| own.fill(0)).unwrap();
     assert!(p.copy_from_slice(&[1.0; 4]).is_err());
 }
 
