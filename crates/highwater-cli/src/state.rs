@@ -273,7 +273,7 @@ fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
 /// Bytes of all files of a saved state, and of a trained model.
 pub fn saved_bytes(session: &Session) -> (u64, u64) {
     let bytes = |tensors: &[(String, Parameter)]| -> u64 {
-        let bytes = |parameter: &Parameter| 4 * parameter.dims().iter().product::<usize>() as u64;
+        let bytes = |parameter: &Parameter| parameter.dtype().bytes(parameter.shape());
         tensors.iter().map(|(_, parameter)| bytes(parameter)).sum()
     };
     let model = bytes(&session.model.named_parameters());
