@@ -82,6 +82,7 @@ fn attention(criterion: &mut Criterion) {
         let op = ScaledDotProductAttention {
             causal: true,
             window: None,
+            documents: false,
             scale,
         };
         let flops = (b * h * d * t * (t + 1)) as u64;
@@ -98,6 +99,7 @@ fn attention(criterion: &mut Criterion) {
         let op = ScaledDotProductAttentionBackward {
             causal: true,
             window: None,
+            documents: false,
             scale,
             output_grad: true,
             lse_grad: false,

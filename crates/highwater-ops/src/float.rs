@@ -319,6 +319,7 @@ fn array(view: &View<'_>) -> Result<Array, KernelError> {
         DType::F32 => numbers(view, |x: f32| f64::from(x)),
         DType::I64 => numbers(view, |x: i64| x as f64),
         DType::U32 => numbers(view, |x: u32| f64::from(x)),
+        DType::U8 => numbers(view, |x: u8| f64::from(x)),
         _ => numbers(view, |x: f64| x),
     };
     Ok(Array::new(dtype, view.spec().shape().clone(), data?))

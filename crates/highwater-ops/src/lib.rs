@@ -39,6 +39,7 @@ mod matmul;
 pub mod philox;
 mod pointwise;
 mod pool;
+mod quantized_linear;
 mod reference_math;
 mod registry;
 mod rms_norm;
@@ -90,6 +91,7 @@ table::operations! {
     linear,
     linear_cross_entropy,
     matmul,
+    quantized_linear,
     rms_norm,
     rotary,
     scalar,

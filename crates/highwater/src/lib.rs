@@ -102,7 +102,7 @@ pub mod op {
     pub use highwater_ops::laws;
     pub use highwater_ops::{
         Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Limits, Pairs, Pool, Reject, Row,
-        Sample, SharedWith, View, cpu, op_as,
+        Sample, SharedWith, View, WeightFormat, cpu, op_as,
     };
     pub use smallvec::{SmallVec, smallvec};
 }

@@ -1,14 +1,17 @@
 //! Memory for packed operands.
 
-use super::product::{COLS, DEPTH, ROWS, SERIAL_COLS};
+use super::product::{COLS, DEPTH, PACK, ROWS, SERIAL_COLS};
 use super::round::COLS as MOST_STAGED;
 use crate::PoolError;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
-/// Elements of a buffer for a block of rows and its sums, or for the panels of a product on one thread.
+/// Elements of a buffer for a block of rows and its sums, for the panels of a product on one thread, or for a
+/// part of a factor that is decoded.
 const SMALL: usize = SERIAL_COLS * DEPTH;
 const _: () = assert!(ROWS * (DEPTH + MOST_STAGED) <= SMALL);
+// What a task packs, decoded: a word holds as many numbers as it does in panels.
+const _: () = assert!(PACK * DEPTH <= SMALL);
 /// Elements of a buffer for the panels that all threads read.
 const LARGE: usize = COLS * DEPTH;
 

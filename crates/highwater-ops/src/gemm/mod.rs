@@ -26,6 +26,7 @@
 #![expect(unsafe_code, reason = "tasks write tiles of one output")]
 
 mod buffers;
+mod coded;
 mod pack;
 mod pairs;
 mod product;
@@ -38,6 +39,7 @@ use crate::Pool;
 use crate::cpu::Level;
 use crate::float::{Float, is_f32};
 use crate::vector::Version;
+use coded::Factor;
 use half::bf16;
 use highwater_graph::DType;
 use product::{At, Pack, Product, Staged};
@@ -47,6 +49,7 @@ use std::ops::Range;
 use tile::{Pairs, Singles};
 
 pub(crate) use buffers::Buffers;
+pub(crate) use coded::{Coded, Decode};
 pub(crate) use round::staging_len;
 
 /// Below this many multiplications a product runs on one thread.
@@ -239,7 +242,19 @@ pub(crate) fn gemm<T: Float, A: Float, B: Float>(
     plus: Plus<'_, T>,
     staging: &mut [f32],
 ) {
-    on_threads(pool, out, [(a, b)], plus, staging);
+    on_threads(pool, out, [(a, Factor::Plain(b))], plus, staging);
+}
+
+/// [`gemm`] by a right factor that is decoded as it is packed; the output is stored row by row.
+pub(crate) fn gemm_coded<T: Float, A: Float, B: Float>(
+    pool: &Pool,
+    out: MatMut<'_, T>,
+    a: Mat<'_, A>,
+    b: Coded<'_, B>,
+    plus: Plus<'_, T>,
+    staging: &mut [f32],
+) {
+    on_threads(pool, out, [(a, Factor::Coded(b))], plus, staging);
 }
 
 /// [`gemm`] on the thread that calls, in the memory of `pool`.
@@ -255,7 +270,7 @@ pub(crate) fn gemm_serial<T: Float, A: Float, B: Float>(
         pool,
         Version::Best,
         &mut out,
-        [(a, b)],
+        [(a, Factor::Plain(b))],
         plus,
         staging,
         false,
@@ -272,6 +287,7 @@ pub(crate) fn gemm_sum<'a, T: Float>(
     factors: impl IntoIterator<Item = (Mat<'a, T>, Mat<'a, T>), IntoIter: Clone + Sync>,
     staging: &mut [f32],
 ) {
+    let factors = factors.into_iter().map(|(a, b)| (a, Factor::Plain(b)));
     on_threads(pool, out, factors, Plus::output_if(is_f32::<T>()), staging);
 }
 
@@ -279,7 +295,7 @@ pub(crate) fn gemm_sum<'a, T: Float>(
 fn on_threads<'a, T: Float, A: Float, B: Float>(
     pool: &Pool,
     mut out: MatMut<'_, T>,
-    factors: impl IntoIterator<Item = (Mat<'a, A>, Mat<'a, B>), IntoIter: Clone + Sync>,
+    factors: impl IntoIterator<Item = (Mat<'a, A>, Factor<'a, B>), IntoIter: Clone + Sync>,
     plus: Plus<'_, T>,
     staging: &mut [f32],
 ) {
@@ -310,7 +326,7 @@ fn products<'a, T: Float, A: Float, B: Float>(
     pool: &Pool,
     version: Version,
     out: &mut MatMut<'_, T>,
-    factors: impl IntoIterator<Item = (Mat<'a, A>, Mat<'a, B>), IntoIter: Clone>,
+    factors: impl IntoIterator<Item = (Mat<'a, A>, Factor<'a, B>), IntoIter: Clone>,
     plus: Plus<'_, T>,
     staging: &mut [f32],
     parallel: bool,
@@ -318,7 +334,7 @@ fn products<'a, T: Float, A: Float, B: Float>(
     let (rows, cols) = (out.rows, out.cols);
     let factors = factors.into_iter().inspect(|(a, b)| {
         assert!(
-            rows == a.rows && cols == b.cols && a.cols == b.rows,
+            rows == a.rows && [a.cols, cols] == b.extents(),
             "the extents of a product must fit together"
         );
     });
@@ -336,7 +352,10 @@ fn products<'a, T: Float, A: Float, B: Float>(
     unsafe {
         if out.row_stride < out.col_stride {
             // A column-major output is a row-major output of the transposed product.
-            let factors = factors.map(|(a, b)| (b.t(), a.t()));
+            let factors = factors.map(|(a, b)| match b {
+                Factor::Plain(b) => (b.t(), Factor::Plain(a.t())),
+                Factor::Coded(_) => panic!("what is coded is no left factor"),
+            });
             sums.fill(target.t(), [cols, rows], factors);
         } else {
             sums.fill(target, [rows, cols], factors);
@@ -361,7 +380,7 @@ impl Sums<'_> {
         self,
         target: Target<T>,
         [rows, cols]: [usize; 2],
-        factors: impl Iterator<Item = (Mat<'a, A>, Mat<'a, B>)> + Clone,
+        factors: impl Iterator<Item = (Mat<'a, A>, Factor<'a, B>)> + Clone,
     ) {
         if is_f32::<T>() {
             let (to, mut from) = (target.to.cast(), target.from.map(At::<*const T>::cast));
@@ -418,7 +437,7 @@ impl Sums<'_> {
     unsafe fn product<A: Float, B: Float>(
         &self,
         a: Mat<'_, A>,
-        b: Mat<'_, B>,
+        b: Factor<'_, B>,
         from: Option<At<*const f32>>,
         to: At<*mut f32>,
         staged: Option<Staged<'_>>,
@@ -441,7 +460,7 @@ impl Sums<'_> {
     unsafe fn run<W: Pack<A, B>, A: Float, B: Float>(
         &self,
         a: Mat<'_, A>,
-        b: Mat<'_, B>,
+        b: Factor<'_, B>,
         from: Option<At<*const f32>>,
         to: At<*mut f32>,
         staged: Option<Staged<'_>>,
@@ -563,7 +582,15 @@ mod tests {
                     let mut c = MatMut::new(&mut c[row * strides[0]..], [rows, n], strides);
                     let a = whole_a.rows(row, rows);
                     let (plus, parallel) = (Plus::Output, m % 2 == 0);
-                    products(&pool, version, &mut c, [(a, b)], plus, &mut [], parallel);
+                    products(
+                        &pool,
+                        version,
+                        &mut c,
+                        [(a, Factor::Plain(b))],
+                        plus,
+                        &mut [],
+                        parallel,
+                    );
                 }
                 let at = |i: usize| i / n * strides[0] + i % n * strides[1];
                 (0..m * n).map(|i| c[at(i)].to_bits()).collect::<Vec<_>>()

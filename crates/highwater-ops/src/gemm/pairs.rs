@@ -181,7 +181,7 @@ impl Panels<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MatMut, Plus, Sums};
+    use super::super::{Factor, MatMut, Plus, Sums};
     use super::*;
     use crate::Pool;
 
@@ -254,9 +254,15 @@ mod tests {
                     // SAFETY: as large as the output.
                     unsafe {
                         if sc[0] < sc[1] {
-                            sums.run::<Pairs, _, _>(mb.t(), ma.t(), None, target.t().to, None);
+                            sums.run::<Pairs, _, _>(
+                                mb.t(),
+                                Factor::Plain(ma.t()),
+                                None,
+                                target.t().to,
+                                None,
+                            );
                         } else {
-                            sums.run::<Pairs, _, _>(ma, mb, None, target.to, None);
+                            sums.run::<Pairs, _, _>(ma, Factor::Plain(mb), None, target.to, None);
                         }
                     }
                     for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).step_by(5) {

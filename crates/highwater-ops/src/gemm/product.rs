@@ -7,6 +7,7 @@
 )]
 
 use super::Mat;
+use super::coded::Factor;
 use super::pack::PANEL;
 use super::stages::Stages;
 use super::tile::{Left, Right, Rows, Words, groups, tile, with_rows};
@@ -17,7 +18,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Columns of the right factor that a task packs.
-const PACK: usize = 4 * PANEL;
+pub(super) const PACK: usize = 4 * PANEL;
 
 /// Where a matrix starts, and its strides.
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +139,7 @@ pub(super) struct Product<'a, W, A, B> {
     pub(super) words: PhantomData<fn() -> W>,
     pub(super) version: Version,
     pub(super) a: Mat<'a, A>,
-    pub(super) b: Mat<'a, B>,
+    pub(super) b: Factor<'a, B>,
     pub(super) from: Option<At<*const f32>>,
     pub(super) to: At<*mut f32>,
     /// If so, `from` and `to` are as wide as that, and hold one strip of columns after the other.
@@ -171,10 +172,10 @@ fn piece(of: &Range<usize>, len: usize, i: usize) -> Range<usize> {
 impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
     /// For a number of threads; only [`Cuts::slice`] may matter to the bits.
     fn cuts(&self, threads: usize) -> Cuts {
-        let (a, b) = (&self.a, &self.b);
+        let (a, [_, cols]) = (&self.a, self.b.extents());
         let most = if threads == 1 { SERIAL_COLS } else { COLS };
         let most = self.staged.map_or(most, |staged| staged.cols.min(most));
-        let strip = b.cols.min(most);
+        let strip = cols.min(most);
         let words = a.cols.div_ceil(W::ELEMENTS);
         let slices = words.div_ceil(DEPTH).max(1);
         let blocks = a.rows.div_ceil(ROWS);
@@ -186,7 +187,7 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         let group = panels.div_ceil(groups);
         Cuts {
             strip,
-            strips: b.cols.div_ceil(strip),
+            strips: cols.div_ceil(strip),
             slice: words.div_ceil(slices) * W::ELEMENTS,
             slices,
             // Whole tiles of the widest instruction set.
@@ -221,17 +222,17 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         };
         let depth_and_columns = |stage: usize| {
             let depth = piece(&(0..self.a.cols), cuts.slice, stage % cuts.slices);
-            let cols = piece(&(0..self.b.cols), cuts.strip, stage / cuts.slices);
+            let cols = piece(&(0..self.b.extents()[1]), cuts.strip, stage / cuts.slices);
             (depth, cols, &packed[stage % 2])
         };
         let pack = |stage: usize, task: usize| {
             let (depth, cols, packed) = depth_and_columns(stage);
             let words = depth.len().div_ceil(W::ELEMENTS);
             let from = self.b.part(depth, piece(&cols, PACK, task));
-            let len = from.cols.next_multiple_of(PANEL) * words;
+            let len = from.extents()[1].next_multiple_of(PANEL) * words;
             // SAFETY: panels of the task's own, which the stage that read them is done with.
             let to = unsafe { packed.part(task * PACK * words, len) };
-            W::panels(self.version, from, to);
+            from.panels::<W, A>(self.version, pool, to);
         };
         let multiply = |stage: usize, task: usize| {
             let (depth, cols, packed) = depth_and_columns(stage);

@@ -1,8 +1,8 @@
 use crate::float::Float;
-use crate::gemm::{MatMut, Plus, gemm, staging_len};
+use crate::gemm::{Mat, MatMut, Plus, gemm, staging_len};
 use crate::matmul::Stack;
 use crate::strided::{gather, widen};
-use crate::{Args, Kernel, KernelError};
+use crate::{Args, Kernel, KernelError, View};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
 
@@ -31,7 +31,7 @@ impl<T: Float> Kernel for LinearKernel<T> {
 
 fn linear<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
     let w = &args.inputs[1];
-    let [outs, width] = *w.dims() else {
+    let [outs, _] = *w.dims() else {
         return Ok(());
     };
     let w = Stack::<T>::new(w, w.layout().clone())?.get(0).t();
@@ -58,26 +58,32 @@ fn linear<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
             Plus::Output
         }
     };
-    let x = &args.inputs[0];
-    let rows = x.numel() / width.max(1);
-    let rows = if width == 0 { out.len() / outs } else { rows };
-    if let Some(flat) = x.layout().reshape(&[rows, width].into()) {
-        let x = Stack::<T>::new(x, flat)?.get(0);
-        gemm(
-            args.pool,
-            MatMut::dense(out, rows, outs),
-            x,
-            w,
-            plus,
-            staging,
-        );
+    each_matrix(&args.inputs[0], out, outs, |out, x| {
+        gemm(args.pool, out, x, w, plus, staging);
+    })
+}
+
+/// Hands `multiply` the rows of a tensor as matrices, as few as can be, each with the rows of so many columns
+/// that it fills.
+pub(crate) fn each_matrix<T: Float>(
+    x: &View<'_>,
+    out: &mut [T],
+    cols: usize,
+    mut multiply: impl FnMut(MatMut<'_, T>, Mat<'_, T>),
+) -> Result<(), KernelError> {
+    if out.is_empty() {
         return Ok(());
     }
-    let stack = Stack::<T>::new(x, x.layout().clone())?;
+    let width = x.dims().last().copied().unwrap_or(1);
+    let rows = out.len() / cols;
+    if let Some(flat) = x.layout().reshape(&[rows, width].into()) {
+        multiply(MatMut::dense(out, rows, cols), Stack::new(x, flat)?.get(0));
+        return Ok(());
+    }
+    let stack = Stack::new(x, x.layout().clone())?;
     let rows = x.dims()[x.dims().len() - 2];
-    for (i, out) in out.chunks_mut(rows * outs).enumerate() {
-        let out = MatMut::dense(out, rows, outs);
-        gemm(args.pool, out, stack.get(i), w, plus, staging);
+    for (i, out) in out.chunks_mut(rows * cols).enumerate() {
+        multiply(MatMut::dense(out, rows, cols), stack.get(i));
     }
     Ok(())
 }

@@ -3,6 +3,8 @@
 mod cpu;
 mod reference;
 
+pub(crate) use cpu::each_matrix;
+
 use crate::float::{Precise, rows_of_floats};
 use crate::matmul::{dense, one_float_dtype, product_like, transposed};
 use crate::{Entry, Fill, Reject, Sample};

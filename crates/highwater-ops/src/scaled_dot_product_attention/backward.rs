@@ -11,9 +11,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
+use super::documents::Documents;
 use super::product::{Extent, Left, dot, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
-use super::sight::Sight;
+use super::sight::{Fresh, Seen, Sight};
 use super::{ScaledDotProductAttentionBackward, splits};
 use crate::float::{Float, is_f32};
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
@@ -89,15 +90,17 @@ pub(super) fn run<T: Float>(
         storages.push(Disjoint::new(output.storage_mut()?));
     }
     let target = |i: usize| RowsMut::new(&storages[i.min(storages.len() - 1)], &layouts[i]);
-    let lse_grad = 5 + usize::from(op.output_grad);
+    let documents = (op.documents.then(|| Documents::new(&inputs[3], queries))).transpose()?;
+    let rest = &inputs[3 + usize::from(op.documents)..];
+    let lse_grad = 2 + usize::from(op.output_grad);
     let backward = Backward {
         q: Rows::new(&inputs[0])?,
         k: Rows::new(&inputs[1])?,
         v: Rows::new(&inputs[2])?,
-        o: Rows::new(&inputs[3])?,
-        lse: Rows::new(&inputs[4])?,
-        grad: (op.output_grad.then(|| Rows::new(&inputs[5]))).transpose()?,
-        lse_grad: (op.lse_grad.then(|| Rows::new(&inputs[lse_grad]))).transpose()?,
+        o: Rows::new(&rest[0])?,
+        lse: Rows::new(&rest[1])?,
+        grad: (op.output_grad.then(|| Rows::new(&rest[2]))).transpose()?,
+        lse_grad: (op.lse_grad.then(|| Rows::new(&rest[lse_grad]))).transpose()?,
         dq: target(0),
         dk: target(1),
         dv: target(2),
@@ -110,6 +113,7 @@ pub(super) fn run<T: Float>(
         sums: sums::<T>(q, k, args.pool.threads()),
         version,
         sight: op.sight(),
+        documents,
         scale: op.scale as f32,
     };
     let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
@@ -145,6 +149,7 @@ struct Backward<'a, T> {
     sums: usize,
     version: Version,
     sight: Sight,
+    documents: Option<Documents<'a>>,
     scale: f32,
 }
 
@@ -287,7 +292,7 @@ impl<T: Float> Task for Part<'_, T> {
         let group = of.group.min(self.queries.len().div_ceil(BLOCK));
         let mut blocks: SmallVec<[Block<'_>; GROUP]> = SmallVec::new();
         blocks.extend((0..group).map(|_| Block::new(&mut self.scratch, wide)));
-        let seeing = of.sight.queries(&self.keys, self.queries.end);
+        let seeing = self.sight().queries(&self.keys, self.queries.end);
         let first = seeing.start.max(self.queries.start);
         for head in self.heads.clone() {
             for start in (first..seeing.end).step_by(BLOCK * group.max(1)) {
@@ -302,16 +307,12 @@ impl<T: Float> Task for Part<'_, T> {
     }
 }
 
-/// To which keys no query was a block before.
-#[derive(Clone, Copy)]
-enum Fresh {
-    All,
-    /// Where queries see no keys behind their own.
-    From(usize),
-    None,
-}
-
 impl<T: Float> Part<'_, T> {
+    /// Which keys queries see.
+    fn sight(&self) -> Seen<'_> {
+        Seen::new(self.of.sight, self.of.documents, self.batch)
+    }
+
     /// The head of keys and values.
     fn shared(&self) -> Head {
         Head(self.batch, self.heads.start / self.of.sharing)
@@ -335,7 +336,8 @@ impl<T: Float> Part<'_, T> {
             block.load(s, of, head);
         }
         let end = blocks.last().map_or(0, |block| block.rows.end);
-        let seen = of.sight.keys(&(start..end), self.keys.end);
+        let sight = self.sight();
+        let seen = sight.keys(&(start..end), self.keys.end);
         let seen = seen.start.max(self.keys.start)..seen.end.min(self.keys.end);
         let from = match fresh {
             Fresh::All if self.for_keys => self.keys.start,
@@ -351,7 +353,7 @@ impl<T: Float> Part<'_, T> {
             // SAFETY: where they are written, these keys are this task's.
             unsafe { tile.load(self, fresh) }
             for block in blocks.iter_mut() {
-                if of.sight.meets(&block.rows, &tile.rows) {
+                if sight.meets(&block.rows, &tile.rows) {
                     tile.meet(s, self, block);
                 }
             }
@@ -453,7 +455,7 @@ impl Tile<'_> {
         multiply(s, left, right, self.weights, BLOCK, extent, false);
         let (left, right) = (Left::rows(self.values, wide), (&*block.grad_t, BLOCK));
         multiply(s, left, right, self.grads, BLOCK, extent, false);
-        of.sight.mask(self.weights, &block.rows, &self.rows);
+        part.sight().mask(self.weights, &block.rows, &self.rows);
         self.weigh(s, block, of.scale);
         if part.for_keys {
             let extent = Extent {

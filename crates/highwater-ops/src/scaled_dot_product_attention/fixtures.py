@@ -1,6 +1,7 @@
 """`scaled_dot_product_attention` of q, k, v: [batch, heads, length, width].
 
 Attributes: `is_causal`, `scale` (null: 1/√width), `window` (absent: all). Keys and values may have fewer heads.
+A fourth input has the lengths of documents: [batch, count].
 """
 
 import torch
@@ -35,6 +36,24 @@ def scaled_dot_product_attention(op: Operation) -> None:
         add = op.halves if half else op.case
         add(forward, q, k, v, is_causal=True, scale=None, window=window)
 
+    def documents(
+        q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, causal: bool, window: int | None = None, half: bool = False
+    ) -> None:
+        def forward(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
+            position = torch.arange(q.shape[2])
+            # How many documents end at a position or before it.
+            document = (position[None, :, None] >= lengths.cumsum(1)[:, None, :]).sum(2)
+            mask = document[:, :, None] == document[:, None, :]
+            if causal:
+                mask = mask & (position[:, None] >= position[None, :])
+            if window is not None:
+                mask = mask & (position[:, None] - position[None, :] < window)
+            with sdpa_kernel(SDPBackend.MATH):
+                return F.scaled_dot_product_attention(q, k, v, mask[:, None], enable_gqa=True)
+
+        add = op.halves if half else op.case
+        add(forward, q, k, v, lengths, is_causal=causal, scale=None, window=window)
+
     n = op.normal
     for batch, heads, length, width, causal in [
         (1, 2, 1, 16, True),
@@ -61,6 +80,17 @@ def scaled_dot_product_attention(op: Operation) -> None:
     for heads, shared, length, window in [(4, 2, 33, None), (6, 1, 70, 9), (4, 4, 130, 65), (4, 2, 5, 1)]:
         windowed(n(2, heads, length, 16), n(2, shared, length, 16), n(2, shared, length, 16), window)
     windowed(n(1, 4, 70, 16), n(1, 2, 70, 16), n(1, 2, 70, 16), 33, half=True)
+    for heads, shared, causal, window, rows in [
+        (2, 2, True, None, [[3, 0, 4], [1, 1, 1]]),
+        (4, 2, True, None, [[64, 66], [0, 130]]),
+        (2, 1, False, None, [[20, 40, 5], [65, 0, 0]]),
+        (2, 2, True, 9, [[30, 7, 20, 8], [1, 2, 3, 4]]),
+    ]:
+        lengths = torch.tensor(rows)
+        length = max(33, int(lengths.sum(1).max()))
+        q, k, v = (n(2, count, length, 16) for count in (heads, shared, shared))
+        documents(q, k, v, lengths, causal, window)
+    documents(n(1, 2, 70, 16), n(1, 2, 70, 16), n(1, 2, 70, 16), torch.tensor([[30, 25]]), True, half=True)
 
 
 OPERATIONS = {"scaled_dot_product_attention": scaled_dot_product_attention}

@@ -10,6 +10,7 @@ pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
     let op = ScaledDotProductAttention {
         causal: builder.flag("is_causal"),
         window: builder.attrs["window"].as_u64().map(|n| n as usize),
+        documents: x.len() > 3,
         scale: scale.unwrap_or(width.sqrt().recip()),
     };
     Ok(vec![builder.add_one(op, x)?])

@@ -7,9 +7,10 @@
 )]
 
 use super::ScaledDotProductAttention;
+use super::documents::Documents;
 use super::product::{Extent, Left, multiply, transpose};
 use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
-use super::sight::Sight;
+use super::sight::{Seen, Sight};
 use crate::float::Float;
 use crate::vector::{Simd, Task, Version, dispatch, exp2};
 use crate::{Args, Disjoint, Kernel, KernelError, op_as};
@@ -76,6 +77,7 @@ pub(super) fn run<T: Float>(
         keys: inputs[1].dims()[2],
         width,
         sight: op.sight(),
+        documents: (op.documents.then(|| Documents::new(&inputs[3], queries))).transpose()?,
         scale: (op.scale * LOG2_E) as f32,
     };
     let len = scratch(inputs[0].spec().shape());
@@ -113,6 +115,7 @@ struct Forward<'a, T> {
     keys: usize,
     width: usize,
     sight: Sight,
+    documents: Option<Documents<'a>>,
     /// Makes scores exponents of 2.
     scale: f32,
 }
@@ -179,14 +182,15 @@ impl<T: Float> Task for Part<'_, T> {
             block.load(s, of, head);
         }
         let shared = Head(head.0, head.1 / of.sharing);
-        let seen = of.sight.keys(&self.queries, of.keys);
+        let sight = Seen::new(of.sight, of.documents, head.0);
+        let seen = sight.keys(&self.queries, of.keys);
         for start in (seen.start / BLOCK * BLOCK..seen.end).step_by(BLOCK) {
             tile.rows = start..seen.end.min(start + BLOCK);
             of.k.pack(shared, tile.rows.clone(), tile.keys);
             of.v.pack(shared, tile.rows.clone(), tile.values);
             for block in &mut blocks {
-                if of.sight.meets(&block.rows, &tile.rows) {
-                    block.attend(s, of, &mut tile);
+                if sight.meets(&block.rows, &tile.rows) {
+                    block.attend(s, of, &sight, &mut tile);
                 }
             }
         }
@@ -212,7 +216,13 @@ impl Block<'_> {
 
     /// Takes in a block of keys and values.
     #[inline(always)]
-    fn attend<S: Simd>(&mut self, s: S, of: &Forward<'_, impl Float>, tile: &mut Tile<'_>) {
+    fn attend<S: Simd>(
+        &mut self,
+        s: S,
+        of: &Forward<'_, impl Float>,
+        sight: &Seen<'_>,
+        tile: &mut Tile<'_>,
+    ) {
         let (n, wide) = (self.rows.len(), padded(of.width));
         let (keys, columns) = (tile.rows.len(), padded(n));
         // Scores lie transposed, queries side by side, so that nothing is summed across lanes.
@@ -224,7 +234,7 @@ impl Block<'_> {
         };
         let right = (&*self.queries, BLOCK);
         multiply(s, left, right, tile.scores, BLOCK, extent, false);
-        of.sight.mask(tile.scores, &self.rows, &tile.rows);
+        sight.mask(tile.scores, &self.rows, &tile.rows);
         self.softmax.update(s, tile.scores, keys, columns);
         scale_rows(s, self.out, &self.softmax.rescale[..n], wide);
         let left = Left::columns(tile.scores, BLOCK);

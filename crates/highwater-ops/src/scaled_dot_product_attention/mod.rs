@@ -1,6 +1,7 @@
 //! Scaled dot-product attention.
 
 mod backward;
+mod documents;
 mod forward;
 mod product;
 mod reference;
@@ -12,7 +13,8 @@ mod tests;
 
 use crate::Entry;
 use crate::float::{Precise, rows_of_floats, sums_in};
-use highwater_graph::{Backward, Cost, Layout, Op, OpError, Operand, Shape, Spec};
+use highwater_graph::DType::{I64, U32};
+use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use sight::Sight;
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -30,7 +32,7 @@ const WIDTH_MAX: usize = 256;
 pub(crate) const ENTRY: Entry = Entry {
     name: NAME,
     rows: rows_of_floats! {
-        T: [T] -> [T, Sums];
+        T: [T] -> [T, Sums], [T, T, T, I64] -> [T, Sums], [T, T, T, U32] -> [T, Sums];
         forward::ForwardKernel::<T>(PhantomData); Precise::new(reference::forward)
     },
     reference: reference::forward,
@@ -41,7 +43,9 @@ pub(crate) const ENTRY: Entry = Entry {
 pub(crate) const ENTRY_BACKWARD: Entry = Entry {
     name: BACKWARD,
     rows: rows_of_floats! {
-        T: [T, T, T, T, Sums, T, Sums] -> [T], [T, T, T, T, Sums, Sums] -> [T];
+        T: [T, T, T, T, Sums, T, Sums] -> [T], [T, T, T, T, Sums, Sums] -> [T],
+           [T, T, T, I64, T, Sums, T, Sums] -> [T], [T, T, T, I64, T, Sums, Sums] -> [T],
+           [T, T, T, U32, T, Sums, T, Sums] -> [T], [T, T, T, U32, T, Sums, Sums] -> [T];
         backward::BackwardKernel::<T>(PhantomData); Precise::new(reference::backward)
     },
     reference: reference::backward,
@@ -54,7 +58,8 @@ pub(crate) const ENTRY_BACKWARD: Entry = Entry {
 ///
 /// Inputs: `q` `[B, H, Tq, D]`, `k` and `v` `[B, G, Tk, D]`, in any layout, D at most 256; H is a multiple
 /// of G, and so many consecutive heads of `q` share one of `k` and `v` (grouped queries, Ainslie et al.
-/// 2023; PyTorch's `enable_gqa`), which is never repeated in memory. Outputs:
+/// 2023; PyTorch's `enable_gqa`), which is never repeated in memory; and with [`documents`](Self::documents)
+/// their lengths `[B, N]`, of `I64` or `U32`, in any layout. Outputs:
 /// `o`, seen as `[B, H, Tq, D]` and stored as `[B, Tq, H, D]`, so that merging the heads again is a
 /// view; and `lse` `[B, H, Tq]`, the logarithm of the sum of the exponentials of each query's
 /// scores, which backward reads. A query without any key has `o = 0` and `lse = -inf`.
@@ -71,6 +76,12 @@ pub struct ScaledDotProductAttention {
     /// Hugging Face: query `i` sees key `j` where `i - j < window`); needs `causal`. Blocks of keys that
     /// no query of a block sees are skipped.
     pub window: Option<usize>,
+    /// Whether sequences hold several documents, one after the other, and each query sees keys of its own
+    /// alone, as where FlashAttention is given `cu_seqlens`. Their lengths are an input, so that a plan holds
+    /// for any; what is left of a sequence behind them is one document more. Needs as many keys as queries.
+    /// The kernel answers [`KernelError::Unsupported`](crate::KernelError::Unsupported) for lengths below 0
+    /// or of more than a sequence. Costs are told as of one document.
+    pub documents: bool,
     /// What scores are multiplied by; PyTorch's default is `1 / sqrt(D)`.
     pub scale: f64,
 }
@@ -81,14 +92,14 @@ impl Op for ScaledDotProductAttention {
     }
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {
-        hasher.write_u8(u8::from(self.causal));
+        hasher.write(&[self.causal, self.documents].map(u8::from));
         hasher.write_usize(self.window.unwrap_or(0));
         hasher.write_u64(self.scale.to_bits());
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        OpError::check_arity(NAME, inputs, 3)?;
-        let [b, h, t, d] = check(NAME, inputs, self.sight())?;
+        OpError::check_arity(NAME, inputs, 3 + usize::from(self.documents))?;
+        let [b, h, t, d] = check(NAME, inputs, self.sight(), self.documents)?;
         let dtype = inputs[0].dtype;
         let o = Spec {
             dtype,
@@ -111,12 +122,14 @@ impl Op for ScaledDotProductAttention {
         let op = ScaledDotProductAttentionBackward {
             causal: self.causal,
             window: self.window,
+            documents: self.documents,
             scale: self.scale,
             output_grad: grad.is_some(),
             lse_grad: lse_grad.is_some(),
             packed: Packed::of(&inputs),
         };
-        let mut reads: SmallVec<[Operand; 7]> = inputs.iter().cloned().collect();
+        let mut reads: SmallVec<[Operand; 8]> = inputs.iter().cloned().collect();
+        reads.extend(self.documents.then(|| backward.input(3)));
         reads.extend([backward.output(0), backward.output(1)]);
         reads.extend(grad.into_iter().chain(lse_grad));
         let packed = op.packed.is_some();
@@ -137,8 +150,8 @@ impl Op for ScaledDotProductAttention {
 
 /// The gradients of [`ScaledDotProductAttention`].
 ///
-/// Inputs: `q`, `k`, `v`, `o`, `lse`, then the gradients of `o` and of `lse`, those of them that
-/// there are, in any layout. Outputs: with [`packed`](Self::packed) one flat tensor that holds all
+/// Inputs: `q`, `k`, `v`, the lengths of documents if there are any, `o`, `lse`, then the gradients of `o`
+/// and of `lse`, those of them that there are, in any layout. Outputs: with [`packed`](Self::packed) one flat tensor that holds all
 /// three gradients; else the gradients of `q`, `k` and `v`, each stored in the order of its input
 /// where that is dense, else row-major.
 ///
@@ -148,11 +161,17 @@ impl Op for ScaledDotProductAttention {
 /// `10 B H D` floating-point operations for each query and key that see each other (14 where there
 /// are fewer heads than threads, see the kernel).
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "which inputs there are, each by itself"
+)]
 pub struct ScaledDotProductAttentionBackward {
     /// As in the forward operation.
     pub causal: bool,
     /// As in the forward operation.
     pub window: Option<usize>,
+    /// As in the forward operation.
+    pub documents: bool,
     /// As in the forward operation.
     pub scale: f64,
     /// Whether the gradient of `o` is an input; it counts as 0 otherwise.
@@ -217,6 +236,7 @@ impl Op for ScaledDotProductAttentionBackward {
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {
         let flags = [
             self.causal,
+            self.documents,
             self.output_grad,
             self.lse_grad,
             self.packed.is_some(),
@@ -234,10 +254,11 @@ impl Op for ScaledDotProductAttentionBackward {
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         let grads = usize::from(self.output_grad) + usize::from(self.lse_grad);
-        OpError::check_arity(BACKWARD, inputs, 5 + grads)?;
-        let [b, h, t, _] = check(BACKWARD, inputs, self.sight())?;
-        let (q, o, lse) = (&inputs[0], &inputs[3], &inputs[4]);
-        let like_o = (self.output_grad).then(|| &inputs[5]);
+        let documents = usize::from(self.documents);
+        OpError::check_arity(BACKWARD, inputs, 5 + documents + grads)?;
+        let [b, h, t, _] = check(BACKWARD, inputs, self.sight(), self.documents)?;
+        let (q, o, lse) = (&inputs[0], &inputs[3 + documents], &inputs[4 + documents]);
+        let like_o = (self.output_grad).then(|| &inputs[5 + documents]);
         for input in std::iter::once(o).chain(like_o) {
             OpError::check_dtype(BACKWARD, input, q.dtype)?;
             same_shape(q.shape(), input)?;
@@ -310,8 +331,13 @@ impl ScaledDotProductAttentionBackward {
     }
 }
 
-/// Checks `q`, `k` and `v`; answers the extents of `q`.
-fn check(op: &'static str, inputs: &[Spec], sight: Sight) -> Result<[usize; 4], OpError> {
+/// Checks `q`, `k` and `v`, and lengths of documents; answers the extents of `q`.
+fn check(
+    op: &'static str,
+    inputs: &[Spec],
+    sight: Sight,
+    documents: bool,
+) -> Result<[usize; 4], OpError> {
     if let Some(window) = sight.window.filter(|&window| !sight.causal || window == 0) {
         return Err(OpError::Attribute {
             op,
@@ -339,11 +365,13 @@ fn check(op: &'static str, inputs: &[Spec], sight: Sight) -> Result<[usize; 4], 
     }
     match k.shape().dims() {
         &[kb, kh, kt, kd] if (kb, kd) == (b, d) && h.checked_rem(kh).unwrap_or(h) == 0 => {
-            if sight.causal && kt != t {
-                return error(
-                    format!("as many keys as queries, {t}, as they are causal"),
-                    k,
-                );
+            if (sight.causal || documents) && kt != t {
+                let why = if sight.causal {
+                    "they are causal"
+                } else {
+                    "there are documents"
+                };
+                return error(format!("as many keys as queries, {t}, as {why}"), k);
             }
         }
         _ => {
@@ -354,7 +382,27 @@ fn check(op: &'static str, inputs: &[Spec], sight: Sight) -> Result<[usize; 4], 
     if v.shape() != k.shape() {
         return error(format!("v of {}, as k", k.shape()), v);
     }
+    if documents {
+        check_lengths(op, &inputs[3], b)?;
+    }
     Ok([b, h, t, d])
+}
+
+fn check_lengths(op: &'static str, lengths: &Spec, batch: usize) -> Result<(), OpError> {
+    if !matches!(lengths.dtype, DType::I64 | DType::U32) {
+        return Err(OpError::DType {
+            op,
+            expected: "int64 or uint32 for the lengths of documents".into(),
+            got: lengths.dtype,
+        });
+    }
+    match lengths.shape().dims() {
+        &[b, _] if b == batch => Ok(()),
+        _ => {
+            let expected = format!("lengths of documents of [{batch}, N]");
+            Err(OpError::shape(op, expected, lengths.to_string()))
+        }
+    }
 }
 
 fn same_shape(shape: &Shape, input: &Spec) -> Result<(), OpError> {

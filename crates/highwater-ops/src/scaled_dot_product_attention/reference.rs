@@ -7,6 +7,8 @@ use highwater_graph::{DType, Op};
 /// Extents of a problem; everything is indexed by hand, one head after the other.
 struct Dims {
     heads: usize,
+    /// Heads of queries in each sequence of the batch.
+    per_batch: usize,
     /// Heads of queries that share one of keys and values.
     sharing: usize,
     queries: usize,
@@ -18,6 +20,7 @@ impl Dims {
     fn of(inputs: &[Array]) -> Self {
         Self {
             heads: inputs[0].shape[0] * inputs[0].shape[1],
+            per_batch: inputs[0].shape[1],
             sharing: inputs[0].shape[1] / inputs[1].shape[1].max(1),
             queries: inputs[0].shape[2],
             keys: inputs[1].shape[2],
@@ -29,19 +32,36 @@ impl Dims {
     fn pairs(
         &self,
         (causal, window): (bool, Option<usize>),
+        lengths: Option<&Array>,
     ) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
         let (queries, keys, sharing) = (self.queries, self.keys, self.sharing);
         (0..self.heads * queries).map(move |row| {
             let (first, i) = (row / queries / sharing * keys, row % queries);
-            let end = if causal { i + 1 } else { keys };
+            let batch = row / queries / self.per_batch;
+            let document = lengths.map_or(0..keys, |lengths| document(lengths, batch, i, keys));
+            let end = if causal { i + 1 } else { document.end };
             let start = window.map_or(0, |window| end.saturating_sub(window));
-            (row, first + start..first + end)
+            (row, first + start.max(document.start)..first + end)
         })
     }
 
     fn row<'a>(&self, of: &'a Array, row: usize) -> &'a [f64] {
         &of.data[row * self.width..][..self.width]
     }
+}
+
+/// The document of a position, by the lengths in a row.
+fn document(lengths: &Array, row: usize, position: usize, keys: usize) -> std::ops::Range<usize> {
+    let count = lengths.shape[1];
+    let mut start = 0;
+    for &length in &lengths.data[row * count..][..count] {
+        let end = start + length as usize;
+        if position < end {
+            return start..end;
+        }
+        start = end;
+    }
+    start..keys
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -59,14 +79,14 @@ pub(super) fn forward(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let op = op
         .downcast::<ScaledDotProductAttention>()
         .expect("registered for this operation");
-    let [q, k, v] = inputs else {
+    let [q, k, v, rest @ ..] = inputs else {
         panic!("three inputs")
     };
     let dims = Dims::of(inputs);
     let width = dims.width;
     let mut o = vec![0.0; q.data.len()];
     let mut lse = Vec::new();
-    for (i, seen) in dims.pairs((op.causal, op.window)) {
+    for (i, seen) in dims.pairs((op.causal, op.window), rest.first()) {
         let scores: Vec<f64> = seen
             .clone()
             .map(|j| dot(dims.row(q, i), dims.row(k, j)) * op.scale)
@@ -91,8 +111,11 @@ pub(super) fn backward(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let op = op
         .downcast::<ScaledDotProductAttentionBackward>()
         .expect("registered for this operation");
-    let (q, k, v, o, lse) = (&inputs[0], &inputs[1], &inputs[2], &inputs[3], &inputs[4]);
-    let mut rest = inputs[5..].iter();
+    let (q, k, v) = (&inputs[0], &inputs[1], &inputs[2]);
+    let lengths = op.documents.then(|| &inputs[3]);
+    let rest = &inputs[3 + usize::from(op.documents)..];
+    let (o, lse) = (&rest[0], &rest[1]);
+    let mut rest = rest[2..].iter();
     let zeros = Array::new(q.dtype, o.shape.clone(), vec![0.0; o.data.len()]);
     let grad = if op.output_grad { rest.next() } else { None }.unwrap_or(&zeros);
     let lse_grad = if op.lse_grad { rest.next() } else { None };
@@ -101,7 +124,7 @@ pub(super) fn backward(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let mut dq = vec![0.0; q.data.len()];
     let mut dk = vec![0.0; k.data.len()];
     let mut dv = vec![0.0; v.data.len()];
-    for (i, seen) in dims.pairs((op.causal, op.window)) {
+    for (i, seen) in dims.pairs((op.causal, op.window), lengths) {
         let delta = dot(dims.row(grad, i), dims.row(o, i)) - lse_grad.map_or(0.0, |g| g.data[i]);
         for j in seen {
             let score = dot(dims.row(q, i), dims.row(k, j)) * op.scale;

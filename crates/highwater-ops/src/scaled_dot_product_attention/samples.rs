@@ -33,6 +33,7 @@ fn attention(causal: bool, width: usize) -> ScaledDotProductAttention {
     ScaledDotProductAttention {
         causal,
         window: None,
+        documents: false,
         scale: 1.0 / (width as f64).sqrt(),
     }
 }
@@ -42,6 +43,7 @@ fn gradient(causal: bool, width: usize) -> ScaledDotProductAttentionBackward {
     ScaledDotProductAttentionBackward {
         causal,
         window: None,
+        documents: false,
         scale,
         output_grad: true,
         lse_grad: false,
@@ -115,6 +117,27 @@ const SHARED: [Shared; 9] = [
     (0, 4, 2, 5, 4, Some(2)),
 ];
 
+/// The same, causal or not, of so many documents of less than a length, as numbers of a dtype.
+type Several = (Shared, bool, usize, usize, DType);
+
+const DOCUMENTS: [Several; 8] = [
+    ((1, 2, 1, 9, 4, None), true, 3, 4, DType::I64),
+    ((2, 2, 1, 130, 16, None), true, 4, 33, DType::U32),
+    ((2, 4, 2, 200, 8, None), false, 3, 67, DType::I64),
+    ((1, 2, 2, 330, 8, Some(70)), true, 3, 110, DType::U32),
+    ((3, 2, 1, 70, 5, Some(3)), true, 5, 15, DType::I64),
+    ((1, 1, 1, 300, 8, None), true, 40, 8, DType::I64),
+    ((2, 2, 1, 65, 16, None), false, 0, 1, DType::U32),
+    ((0, 2, 1, 5, 4, None), true, 2, 3, DType::I64),
+];
+
+/// With lengths of documents after the values.
+fn with_documents(mut sample: Sample, (shared, _, count, below, dtype): Several) -> Sample {
+    let lengths = Spec::contiguous(dtype, [shared.0, count]);
+    sample.inputs.insert(3, (lengths, Fill::Indices(below)));
+    sample
+}
+
 /// With keys and values of fewer heads.
 fn sharing(mut sample: Sample, (b, h, sharing, t, d, _): Shared) -> Sample {
     let fill = Fill::Normal(1.0);
@@ -147,6 +170,17 @@ pub(super) fn forward() -> Vec<Sample> {
     let across = (2, 4, 2, 70, 16, None);
     let sample = sharing(forward_sample((2, 4, 5, 70, 16, false)), across);
     samples.push(sample);
+    for several in DOCUMENTS {
+        let (b, h, _, t, d, window) = several.0;
+        let op = ScaledDotProductAttention {
+            window,
+            documents: true,
+            ..attention(several.1, d)
+        };
+        let mut sample = sharing(forward_sample((b, h, t, t, d, several.1)), several.0);
+        sample.op = Arc::new(op);
+        samples.push(with_documents(sample, several));
+    }
     // Keys of one head for all, elements apart, and an offset.
     let shared = strided([2, 3, 5, 16], [80, 0, 16, 1], 0);
     let apart = strided([2, 3, 5, 16], [1, 160, 32, 2], 7);
@@ -186,6 +220,30 @@ pub(super) fn backward() -> Vec<Sample> {
         let sample = backward_sample(op, (b, h, t, t, d, true));
         samples.push(sharing(sample, shared));
     }
+    for (several, output_grad) in DOCUMENTS.into_iter().flat_map(|several| {
+        let small = several.0.3 < 10 || several.4 == DType::U32 && several.0.3 == 65;
+        let both: &[bool] = if small { &[true, false] } else { &[true] };
+        both.iter().map(move |&output_grad| (several, output_grad))
+    }) {
+        let (b, h, _, t, d, window) = several.0;
+        let op = ScaledDotProductAttentionBackward {
+            window,
+            documents: true,
+            output_grad,
+            lse_grad: !output_grad,
+            ..gradient(several.1, d)
+        };
+        let plain = ScaledDotProductAttentionBackward {
+            documents: false,
+            ..op
+        };
+        let mut sample = sharing(
+            backward_sample(plain, (b, h, t, t, d, several.1)),
+            several.0,
+        );
+        sample.op = Arc::new(op);
+        samples.push(with_documents(sample, several));
+    }
     let across = (2, 4, 2, 70, 16, None);
     let sample = backward_sample(gradient(false, 16), (2, 4, 5, 70, 16, false));
     samples.push(sharing(sample, across));
@@ -220,6 +278,20 @@ fn is_shape(error: &OpError) -> bool {
 
 fn is_attribute(error: &OpError) -> bool {
     matches!(error, OpError::Attribute { .. })
+}
+
+fn documents() -> ScaledDotProductAttention {
+    ScaledDotProductAttention {
+        documents: true,
+        ..attention(false, 16)
+    }
+}
+
+/// Specs, and one of lengths of documents.
+fn lengths(shapes: &[&[usize]], lengths: &[usize]) -> Vec<Spec> {
+    let mut specs = specs(shapes);
+    specs.push(Spec::contiguous(DType::I64, lengths));
+    specs
 }
 
 fn windowed(causal: bool, window: usize) -> ScaledDotProductAttention {
@@ -264,6 +336,11 @@ pub(super) fn forward_rejects() -> Vec<Reject> {
         reject(windowed(true, 0), specs(&[a, a, a]), is_attribute),
         reject(attention(false, 16), whole, is_dtype),
         reject(attention(false, 16), mixed, is_dtype),
+        reject(documents(), specs(&[a, a, a]), is_arity),
+        reject(documents(), specs(&[a, a, a, &[1, 3]]), is_dtype),
+        reject(documents(), lengths(&[a, a, a], &[2, 3]), is_shape),
+        reject(documents(), lengths(&[a, a, a], &[3]), is_shape),
+        reject(documents(), lengths(&[a, b, b], &[1, 3]), is_shape),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use super::formats::{self, Moments};
 use super::pieces::{pieces, suffix};
-use super::{Optimizer, Stepped, check_settings, common_engine, step, zero_grad};
+use super::{Optimizer, Stepped, check_settings, common_engine, has_grad, step, zero_grad};
 use crate::engine::state::State;
 use crate::error::usage_error;
 use crate::pending::context::site;
@@ -46,7 +46,8 @@ pub trait Rule: std::fmt::Debug + Send {
 
 /// An optimizer over groups of parameters, each with settings of its own.
 ///
-/// The moments are made with the optimizer. Updates are nodes of the step's graph: each runs as soon
+/// The moments of what is trained are made with the optimizer, those of what is frozen then when it first has a
+/// gradient. Updates are nodes of the step's graph: each runs as soon
 /// as its gradient is final, so gradients do not pile up. The moments of a parameter of more than 16 M
 /// numbers lie in several tensors, each of some rows, and an update of its own belongs to each:
 /// [`Builder::piece_bytes`](crate::Builder::piece_bytes).
@@ -63,6 +64,7 @@ struct Slot {
     kinds: &'static [&'static str],
     /// How parameter and moments are held.
     formats: Formats,
+    /// None of a parameter that is frozen, before its first gradient.
     pieces: Vec<Piece>,
     /// Updates so far.
     steps: u64,
@@ -138,6 +140,11 @@ impl<R: Rule> Groups<R> {
         for group in &self.groups {
             check(group, location)?;
         }
+        for slot in self.slots.iter_mut().filter(|slot| slot.pieces.is_empty()) {
+            if has_grad(&slot.parameter) {
+                slot.make_cells()?;
+            }
+        }
         for slot in &self.slots {
             slot.check(&self.groups[slot.group], location)?;
         }
@@ -179,30 +186,40 @@ impl Slot {
             pieces: Vec::new(),
             steps: 0,
         };
-        let (shape, dtype) = (slot.parameter.shape(), slot.parameter.dtype());
-        let cells = |shape: &Shape| formats::cells(&slot.formats, dtype, shape, slot.kinds);
+        if slot.parameter.requires_grad()? {
+            slot.make_cells()?;
+        }
+        Ok(slot)
+    }
+
+    /// Makes what is beside the parameter.
+    fn make_cells(&mut self) -> Result<()> {
+        let (shape, dtype) = (self.parameter.shape(), self.parameter.dtype());
+        let cells = |shape: &Shape| formats::cells(&self.formats, dtype, shape, self.kinds);
         // With nothing beside it an update needs nothing that pieces would spare.
         let all = if cells(shape).is_empty() {
             vec![None]
         } else {
-            pieces(shape, slot.parameter.engine().0.piece_bytes)
+            pieces(shape, self.parameter.engine().0.piece_bytes)
         };
+        let mut made = Vec::new();
         for rows in all {
             let mut dims = shape.to_vec();
             if let Some(rows) = &rows {
                 dims[0] = rows.len();
             }
             let zeros = |cell: StateCell| {
-                let name = slot.name(&cell.kind, rows.as_ref());
-                let engine = slot.parameter.engine();
+                let name = self.name(&cell.kind, rows.as_ref());
+                let engine = self.parameter.engine();
                 let zeros = Parameter::optimizer_state(engine, &name, cell.dtype, cell.shape)?;
                 Ok((cell.kind, zeros))
             };
             let all = cells(&Shape::from(&dims[..])).into_iter().map(zeros);
             let cells = all.collect::<Result<_>>()?;
-            slot.pieces.push(Piece { rows, cells });
+            made.push(Piece { rows, cells });
         }
-        Ok(slot)
+        self.pieces = made;
+        Ok(())
     }
 
     /// Refuses settings that ask for another state than there is.

@@ -159,6 +159,12 @@ fn adding_to_gradients(state: &State, parameters: &[Parameter]) -> bool {
     })
 }
 
+/// Whether a parameter has a gradient.
+fn has_grad(parameter: &Parameter) -> bool {
+    let (state, id) = (parameter.engine().lock(), parameter.id());
+    state.memory.grads.contains_key(&id) || state.pending.grads.contains_key(&id)
+}
+
 /// Takes the gradient of a parameter out of the engine, as an operand of the pending graph. A
 /// gradient that lives in a cell is dropped after the evaluation unless `keep`.
 fn take_grad(engine: &Engine, state: &mut State, parameter: CellId, keep: bool) -> Option<Operand> {

@@ -13,6 +13,8 @@ use std::sync::Arc;
 enum Class {
     /// `F32` becomes the dtype of autocast: products, whose sums are in `f32` all the same.
     Low,
+    /// As [`Class::Low`], of the first input alone: others are the scales of a weight in few bits.
+    LowFirst,
     /// Half precision becomes `F32`: what sums, or what grows or shrinks fast.
     Full,
     /// All become the widest of them: what takes one dtype alone.
@@ -22,7 +24,7 @@ enum Class {
 /// The classes of operations; all others take their inputs as they are. Of PyTorch's lists (`autocast_mode.h`)
 /// this follows the one for CUDA, but for norms and softmax: their kernels compute in `f32` whatever they read,
 /// and round once.
-const CLASSES: [(Class, &[&str]); 3] = [
+const CLASSES: [(Class, &[&str]); 4] = [
     (
         Class::Low,
         &[
@@ -33,6 +35,7 @@ const CLASSES: [(Class, &[&str]); 3] = [
             "linear_cross_entropy",
         ],
     ),
+    (Class::LowFirst, &["quantized_linear"]),
     (
         Class::Full,
         &["cross_entropy", "exp", "log", "mean", "square", "sum"],
@@ -65,7 +68,7 @@ fn target(class: Class, low: DType, inputs: &[Operand]) -> Option<DType> {
         return None;
     }
     match class {
-        Class::Low => Some(low),
+        Class::Low | Class::LowFirst => Some(low),
         Class::Full => Some(DType::F32),
         Class::Widest => {
             let mut halves = floats().filter(|&dtype| is_half(dtype));
@@ -95,7 +98,11 @@ pub(crate) fn cast_inputs(
     let Some(dtype) = target(class, low, inputs) else {
         return Ok(());
     };
-    for input in inputs {
+    let count = match class {
+        Class::LowFirst => 1,
+        _ => inputs.len(),
+    };
+    for input in &mut inputs[..count] {
         let from = input.spec.dtype;
         if from == dtype || !(from == DType::F32 || is_half(from)) {
             continue;

@@ -14,6 +14,7 @@ mod checkpoints;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
 mod debug;
+mod documents;
 mod dropped;
 mod forecast;
 mod grad_scaler;
@@ -29,6 +30,7 @@ mod models;
 mod operators;
 mod ownership;
 mod places;
+mod quantized;
 mod reads;
 mod refusals;
 mod semantics;

@@ -1,0 +1,134 @@
+//! Right factors that are decoded as they are packed: no more of one is ever there than a task packs.
+
+use super::Mat;
+use super::product::Pack;
+use crate::Pool;
+use crate::float::Float;
+use crate::vector::Version;
+use half::bf16;
+use highwater_graph::DType;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Writes elements of the stored rows and columns, row by row, as the bytes of their type.
+pub(crate) type Decode<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, &mut [u8]) + Sync);
+
+/// A matrix that is decoded to elements of `T`, some rows and columns at a time.
+#[derive(Clone, Copy)]
+pub(crate) struct Coded<'a, T> {
+    decode: Decode<'a>,
+    /// Where it starts in what is stored, and its extents: rows, then columns.
+    start: [usize; 2],
+    extents: [usize; 2],
+    /// Whether it is what is stored, transposed.
+    transposed: bool,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<'a, T: Float> Coded<'a, T> {
+    /// What is stored: of so many rows and columns.
+    pub(crate) fn new(decode: Decode<'a>, extents: [usize; 2]) -> Self {
+        Self {
+            decode,
+            start: [0, 0],
+            extents,
+            transposed: false,
+            kind: PhantomData,
+        }
+    }
+
+    /// The transposed matrix.
+    pub(crate) fn t(self) -> Self {
+        let [rows, cols] = self.extents;
+        Self {
+            extents: [cols, rows],
+            transposed: !self.transposed,
+            ..self
+        }
+    }
+
+    fn part(self, rows: Range<usize>, cols: Range<usize>) -> Self {
+        let [row, col] = if self.transposed {
+            [cols.start, rows.start]
+        } else {
+            [rows.start, cols.start]
+        };
+        Self {
+            start: [self.start[0] + row, self.start[1] + col],
+            extents: [rows.len(), cols.len()],
+            ..self
+        }
+    }
+
+    fn of_bf16(self) -> Option<Coded<'a, bf16>> {
+        T::is(DType::BF16).then_some(Coded {
+            decode: self.decode,
+            start: self.start,
+            extents: self.extents,
+            transposed: self.transposed,
+            kind: PhantomData,
+        })
+    }
+
+    /// All of it, in memory of which it takes a part.
+    fn decoded<'b>(&self, memory: &'b mut [f32]) -> Mat<'b, T> {
+        let ([row, col], [rows, cols]) = (self.start, self.extents);
+        let [rows, cols] = if self.transposed {
+            [cols, rows]
+        } else {
+            [rows, cols]
+        };
+        let memory: &mut [T] = bytemuck::cast_slice_mut(memory);
+        let memory = &mut memory[..rows * cols];
+        (self.decode)(
+            row..row + rows,
+            col..col + cols,
+            bytemuck::cast_slice_mut(memory),
+        );
+        let stored = Mat::dense(memory, rows, cols);
+        if self.transposed { stored.t() } else { stored }
+    }
+}
+
+/// The right factor of a product.
+#[derive(Clone, Copy)]
+pub(super) enum Factor<'a, T> {
+    Plain(Mat<'a, T>),
+    Coded(Coded<'a, T>),
+}
+
+impl<'a, T: Float> Factor<'a, T> {
+    pub(super) fn extents(&self) -> [usize; 2] {
+        match self {
+            Self::Plain(mat) => mat.extents(),
+            Self::Coded(coded) => coded.extents,
+        }
+    }
+
+    /// Some of the rows and columns.
+    pub(super) fn part(self, rows: Range<usize>, cols: Range<usize>) -> Self {
+        match self {
+            Self::Plain(mat) => Self::Plain(mat.part(rows, cols)),
+            Self::Coded(coded) => Self::Coded(coded.part(rows, cols)),
+        }
+    }
+
+    /// The factor, if its elements are `bf16`.
+    pub(super) fn of_bf16(self) -> Option<Factor<'a, bf16>> {
+        match self {
+            Self::Plain(mat) => mat.of_bf16().map(Factor::Plain),
+            Self::Coded(coded) => coded.of_bf16().map(Factor::Coded),
+        }
+    }
+
+    /// [`Pack::panels`] of all of it; what is coded is decoded to a buffer of the pool's.
+    pub(super) fn panels<W: Pack<A, T>, A>(self, version: Version, pool: &Pool, to: &mut [f32]) {
+        match self {
+            Self::Plain(mat) => W::panels(version, mat, to),
+            Self::Coded(coded) => {
+                let mut buffer = pool.buffers().small();
+                W::panels(version, coded.decoded(&mut buffer), to);
+            }
+        }
+    }
+}

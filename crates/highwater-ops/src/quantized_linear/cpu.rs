@@ -1,0 +1,112 @@
+//! The kernels: products by a factor that is decoded as it is packed.
+
+use super::{QuantizedLinear, QuantizedLinearBackward, WeightFormat};
+use crate::float::Float;
+use crate::gemm::{Coded, Decode, MatMut, Plus, gemm_coded, staging_len};
+use crate::linear::each_matrix;
+use crate::{Args, Kernel, KernelError, View, op_as};
+use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Codes and scales of a weight, row after row.
+struct Weight<'a> {
+    format: WeightFormat,
+    width: usize,
+    codes: &'a [u8],
+    scales: &'a [f32],
+}
+
+impl<'a> Weight<'a> {
+    fn new(
+        format: WeightFormat,
+        width: usize,
+        codes: &'a View<'_>,
+        scales: &'a View<'_>,
+    ) -> Result<Self, KernelError> {
+        Ok(Self {
+            format,
+            width,
+            codes: codes.slice()?,
+            scales: scales.slice()?,
+        })
+    }
+
+    /// Decodes some rows and columns to elements of `T`.
+    fn decode<T: Float>(&self, rows: Range<usize>, columns: Range<usize>, to: &mut [u8]) {
+        let to: &mut [T] = bytemuck::cast_slice_mut(to);
+        let (bytes, scales) = (
+            self.format.row_bytes(self.width),
+            WeightFormat::scales(self.width),
+        );
+        let mut block = [0.0; WeightFormat::BLOCK];
+        for (row, to) in rows.zip(to.chunks_exact_mut(columns.len().max(1))) {
+            let codes = &self.codes[row * bytes..][..bytes];
+            let scales = &self.scales[row * scales..][..scales];
+            let (mut at, mut to) = (columns.start, to);
+            while at < columns.end {
+                let i = at / WeightFormat::BLOCK;
+                let len = columns.end.min((i + 1) * WeightFormat::BLOCK) - at;
+                let (now, later) = to.split_at_mut(len);
+                self.format.decode(codes, scales[i], at, &mut block[..len]);
+                T::round(&block[..len], now);
+                (at, to) = (at + len, later);
+            }
+        }
+    }
+}
+
+fn staging<T: Float>(output: &Spec) -> u64 {
+    let shape = output.shape();
+    let width = shape.last().copied().unwrap_or(1);
+    let rows = shape.numel() / width.max(1);
+    (staging_len::<T>(rows, width) * size_of::<f32>()) as u64
+}
+
+/// Multiplies all rows of the first input by the weight, or by its transpose.
+fn multiply<T: Float>(
+    args: &mut Args<'_>,
+    (format, width): (WeightFormat, usize),
+    transposed: bool,
+) -> Result<(), KernelError> {
+    let inputs = &*args.inputs;
+    let weight = Weight::new(format, width, &inputs[1], &inputs[2])?;
+    let decode: Decode<'_> = &|rows, columns, to| weight.decode::<T>(rows, columns, to);
+    let outs = inputs[1].dims()[0];
+    let factor = Coded::<T>::new(decode, [outs, width]);
+    let factor = if transposed { factor.t() } else { factor };
+    let cols = if transposed { outs } else { width };
+    let out = args.outputs[0].slice_mut::<T>()?;
+    let staging: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+    each_matrix(&inputs[0], out, cols, |out: MatMut<'_, T>, x| {
+        gemm_coded(args.pool, out, x, factor, Plus::Nothing, staging);
+    })
+}
+
+/// `y = x wᵀ`.
+pub(super) struct Forward<T>(pub(super) PhantomData<fn() -> T>);
+
+impl<T: Float> Kernel for Forward<T> {
+    fn scratch_bytes(&self, _: &dyn Op, _: &[Spec], outputs: &[Spec], _threads: usize) -> u64 {
+        staging::<T>(&outputs[0])
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let QuantizedLinear { format, width } = *op_as(op)?;
+        multiply::<T>(args, (format, width), true)
+    }
+}
+
+/// `dx = g w`.
+pub(super) struct Backward<T>(pub(super) PhantomData<fn() -> T>);
+
+impl<T: Float> Kernel for Backward<T> {
+    fn scratch_bytes(&self, _: &dyn Op, _: &[Spec], outputs: &[Spec], _threads: usize) -> u64 {
+        staging::<T>(&outputs[0])
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let QuantizedLinearBackward { format, width } = *op_as(op)?;
+        multiply::<T>(args, (format, width), false)
+    }
+}

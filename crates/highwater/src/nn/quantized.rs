@@ -1,0 +1,130 @@
+//! Layers by weights in few bits.
+
+use super::{Linear, Module};
+use crate::engine::Engine;
+use crate::tensor::Tensor;
+use crate::tensor::parameter::Parameter;
+use crate::{self as highwater, Result};
+use half::{bf16, f16};
+use highwater_graph::DType;
+use highwater_ops::WeightFormat;
+
+/// `x · weightᵀ + bias` by a weight in few bits that is not trained, as `bitsandbytes.nn.Linear4bit` and
+/// `Linear8bitLt`: what a large model that adapters are trained beside is held in. The weight is decoded where
+/// products pack it, and never there as a whole; gradients flow to `x`.
+///
+/// ```
+/// use highwater::nn::{Linear, QuantizedLinear};
+/// use highwater::{op::WeightFormat, prelude::*};
+///
+/// # fn main() -> Result<()> {
+/// let engine = Engine::builder().memory(128 << 20).build()?;
+/// let linear = Linear::new(&engine, 128, 64, false)?;
+/// let held = QuantizedLinear::quantize(&linear, WeightFormat::Nf4)?;
+/// let x = Tensor::randn(&engine, [3, 128])?;
+/// assert_eq!(held.forward(&x)?.dims(), [3, 64]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Module)]
+pub struct QuantizedLinear {
+    /// Codes, `U8` `[out, row_bytes]`: see [`WeightFormat::row_bytes`].
+    pub weight: Parameter,
+    /// What they are shares of, `F32` `[out, scales]`: see [`WeightFormat::scales`].
+    pub weight_scale: Parameter,
+    /// `[out]`.
+    pub bias: Option<Parameter>,
+    #[module(skip)]
+    format: WeightFormat,
+}
+
+impl QuantizedLinear {
+    /// A weight `[out, in]`, of which `row` is asked for one row after the other: no more of it than that is
+    /// there in `F32`. Without a bias.
+    ///
+    /// # Errors
+    /// [`crate::Error::State`] if there is no room.
+    #[track_caller]
+    pub fn new(
+        engine: &Engine,
+        inputs: usize,
+        outputs: usize,
+        format: WeightFormat,
+        mut row: impl FnMut(usize, &mut [f32]),
+    ) -> Result<Self> {
+        let (bytes, per_row) = (format.row_bytes(inputs), WeightFormat::scales(inputs));
+        let mut scales = vec![0.0; outputs * per_row];
+        let weight = Parameter::frozen(engine, DType::U8, [outputs, bytes], |codes| {
+            let mut values = vec![0.0; inputs];
+            let rows = codes.chunks_exact_mut(bytes.max(1));
+            let rows = rows.zip(scales.chunks_exact_mut(per_row.max(1)));
+            for (i, (codes, scales)) in rows.enumerate() {
+                row(i, &mut values);
+                format.quantize(&values, codes, scales);
+            }
+        })?;
+        let weight_scale = Parameter::frozen(engine, DType::F32, [outputs, per_row], |own| {
+            own.copy_from_slice(bytemuck::cast_slice(&scales));
+        })?;
+        Ok(Self {
+            weight,
+            weight_scale,
+            bias: None,
+            format,
+        })
+    }
+
+    /// The weight of a layer in few bits, with its bias, which stays what it is.
+    ///
+    /// # Errors
+    /// As [`QuantizedLinear::new`] and [`Parameter::with_bytes`].
+    #[track_caller]
+    pub fn quantize(linear: &Linear, format: WeightFormat) -> Result<Self> {
+        let weight = &linear.weight;
+        let (outputs, inputs) = (weight.dims()[0], weight.dims()[1]);
+        let dtype = weight.dtype();
+        let mut held = weight.with_bytes(|bytes| {
+            Self::new(weight.engine(), inputs, outputs, format, |i, row| {
+                let width = bytes.len() / outputs.max(1);
+                widen(dtype, &bytes[i * width..][..width], row);
+            })
+        })??;
+        held.bias.clone_from(&linear.bias);
+        Ok(held)
+    }
+
+    /// How the weight is held.
+    pub fn format(&self) -> WeightFormat {
+        self.format
+    }
+
+    /// `[.., in]` to `[.., out]`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] if the width differs.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = x.quantized_linear(&self.weight, &self.weight_scale, self.format)?;
+        match &self.bias {
+            Some(bias) => y.add(bias),
+            None => Ok(y),
+        }
+    }
+}
+
+/// Floats of a dtype as `f32`.
+fn widen(dtype: DType, bytes: &[u8], to: &mut [f32]) {
+    match dtype {
+        DType::BF16 => each(bytes, to, |x| bf16::from_ne_bytes(x).to_f32()),
+        DType::F16 => each(bytes, to, |x| f16::from_ne_bytes(x).to_f32()),
+        DType::F64 => each(bytes, to, |x| f64::from_ne_bytes(x) as f32),
+        _ => each(bytes, to, f32::from_ne_bytes),
+    }
+}
+
+fn each<const N: usize>(bytes: &[u8], to: &mut [f32], number: impl Fn([u8; N]) -> f32) {
+    let (numbers, _) = bytes.as_chunks();
+    for (to, &bytes) in to.iter_mut().zip(numbers) {
+        *to = number(bytes);
+    }
+}
