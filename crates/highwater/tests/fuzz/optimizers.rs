@@ -15,25 +15,29 @@ pub(crate) struct Moments {
 
 #[derive(Debug, Clone)]
 struct Slot {
+    /// Whether its moments are there: from the start, or if it was frozen then, from its first update.
+    made: bool,
     steps: u64,
     moments: Vec<Array>,
 }
 
 impl Moments {
-    pub(crate) fn new(spec: &OptimizerSpec, shapes: Vec<Vec<usize>>) -> Self {
+    /// Of parameters of these shapes, and whether each is frozen.
+    pub(crate) fn new(spec: &OptimizerSpec, parameters: Vec<(Vec<usize>, bool)>) -> Self {
         let count = match spec.rule {
             Rule::Sgd { momentum: 0.0, .. } => 0,
             Rule::Sgd { .. } => 1,
             Rule::AdamW { .. } => 2,
         };
-        let slot = |shape: Vec<usize>| Slot {
+        let slot = |(shape, frozen): (Vec<usize>, bool)| Slot {
+            made: !frozen,
             steps: 0,
             moments: vec![Array::full(&shape, 0.0); count],
         };
         Self {
             parameters: spec.parameters.clone(),
             rule: spec.rule,
-            slots: shapes.into_iter().map(slot).collect(),
+            slots: parameters.into_iter().map(slot).collect(),
         }
     }
 
@@ -42,10 +46,8 @@ impl Moments {
     }
 
     pub(crate) fn all(&self) -> Vec<Array> {
-        self.slots
-            .iter()
-            .flat_map(|slot| slot.moments.clone())
-            .collect()
+        let made = self.slots.iter().filter(|slot| slot.made);
+        made.flat_map(|slot| slot.moments.clone()).collect()
     }
 
     pub(crate) fn steps(&self) -> Vec<u64> {
@@ -62,6 +64,7 @@ impl Moments {
     pub(crate) fn update(&mut self, slot: usize, value: &Array, grad: &Array) -> Array {
         let slot = &mut self.slots[slot];
         slot.steps += 1;
+        slot.made = true;
         match self.rule {
             Rule::Sgd {
                 lr,

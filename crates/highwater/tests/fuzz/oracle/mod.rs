@@ -135,10 +135,13 @@ impl Oracle {
             forgotten: false,
         };
         let parameters: Vec<_> = program.parameters.iter().map(parameter).collect();
-        let shape = |&p: &usize| parameters[p].value.shape.clone();
+        let of = |&p: &usize| {
+            let state: &ParameterState = &parameters[p];
+            (state.value.shape.clone(), !state.requires)
+        };
         let optimizers = program.optimizers.iter();
         let optimizers = optimizers
-            .map(|spec| Moments::new(spec, spec.parameters.iter().map(shape).collect()))
+            .map(|spec| Moments::new(spec, spec.parameters.iter().map(of).collect()))
             .collect();
         Self {
             tape: Tape::default(),
