@@ -138,6 +138,12 @@ impl<'a, T: Float> Mat<'a, T> {
         self.data[row * self.row_stride + col * self.col_stride].wide()
     }
 
+    /// Whether rows lie so far apart that all of a tile's fall into one set of a first cache, and drive each
+    /// other out: at a width of 3072 `f32` products took a fifth longer.
+    fn rows_collide(&self) -> bool {
+        (self.row_stride * size_of::<T>()).is_multiple_of(4096) && self.rows > 1
+    }
+
     /// The matrix, if its elements are `bf16`.
     fn of_bf16(self) -> Option<Mat<'a, bf16>> {
         let (shape, strides) = ([self.rows, self.cols], [self.row_stride, self.col_stride]);

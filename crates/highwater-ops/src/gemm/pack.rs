@@ -26,7 +26,7 @@ const WIDENED: usize = 64;
 
 impl<A: Float, B: Float> Pack<A, B> for Singles {
     fn is_ready(a: &Mat<'_, A>) -> bool {
-        is_f32::<A>() && a.col_stride == 1
+        is_f32::<A>() && a.col_stride == 1 && !a.rows_collide()
     }
 
     fn rows<const R: usize>(from: Mat<'_, A>, to: &mut [f32]) {

@@ -54,7 +54,7 @@ impl Mat<'_, bf16> {
 impl Pack<bf16, bf16> for Pairs {
     /// Where words lie whole: the last of an odd row would reach into what is behind it.
     fn is_ready(a: &Mat<'_, bf16>) -> bool {
-        a.col_stride == 1 && a.cols.is_multiple_of(2)
+        a.col_stride == 1 && a.cols.is_multiple_of(2) && !a.rows_collide()
     }
 
     fn rows<const R: usize>(from: Mat<'_, bf16>, to: &mut [f32]) {
@@ -72,7 +72,11 @@ fn pack_rows<const R: usize>(from: Mat<'_, bf16>, to: &mut [u32]) {
     assert!(to.len() == rows * words, "packed rows must fit");
     if from.col_stride == 1 {
         for (row, to) in to.chunks_exact_mut(words.max(1)).enumerate() {
-            (to.iter_mut().enumerate()).for_each(|(k, to)| *to = from.pair(row, k));
+            // An odd row ends with half a word.
+            let (whole, last) = to.split_at_mut(from.cols / 2);
+            let whole: &mut [bf16] = bytemuck::cast_slice_mut(whole);
+            whole.copy_from_slice(&from.from(row)[..whole.len()]);
+            (last.iter_mut()).for_each(|to| *to = from.pair(row, words - 1));
         }
         return;
     }
