@@ -76,7 +76,9 @@ fn pack_rows<const R: usize>(from: Mat<'_, bf16>, to: &mut [u32]) {
             let (whole, last) = to.split_at_mut(from.cols / 2);
             let whole: &mut [bf16] = bytemuck::cast_slice_mut(whole);
             whole.copy_from_slice(&from.from(row)[..whole.len()]);
-            (last.iter_mut()).for_each(|to| *to = from.pair(row, words - 1));
+            for to in last {
+                *to = from.pair(row, words - 1);
+            }
         }
         return;
     }
