@@ -470,7 +470,7 @@ mod tests {
             parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
             tried += 1;
         }
-        assert_eq!(tried, 8);
+        assert_eq!(tried, 9);
     }
 
     #[test]

@@ -114,14 +114,14 @@ pub fn load(
         &session.model.named_parameters(),
         session.model.architecture().base_prefix(),
     )?;
+    let counters = counters(files, &saved)?;
+    session.optimizer.set_steps(counters.optimizer_steps)?;
     read_tensors(
         files,
         &saved.path().join(OPTIMIZER),
         &session.optimizer.state_dict(),
         "",
     )?;
-    let counters = counters(files, &saved)?;
-    session.optimizer.set_steps(counters.optimizer_steps)?;
     if let (Some(scaler), Some(state)) = (&mut session.scaler, counters.scaler) {
         scaler.load_state(state)?;
     }

@@ -9,6 +9,7 @@ use safetensors::Dtype;
 
 use crate::weights::{
     TensorSpec, WeightsError, WeightsProblem, WeightsReader, WeightsSink, WeightsWriter,
+    float_bytes,
 };
 
 /// Saves the parameters and buffers of a module under their names, as `safetensors.torch.save_file(model.state_dict())`:
@@ -70,7 +71,12 @@ fn load_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Re
             )));
         }
         let dtype = parameter.dtype();
-        if !dtype.is_float() && info.dtype != file_dtype(dtype) {
+        let fits = if dtype.is_float() {
+            float_bytes(info.dtype).is_some()
+        } else {
+            info.dtype == file_dtype(dtype)
+        };
+        if !fits {
             return Err(wrong(format!(
                 "`{name}` holds {:?}, not {dtype}",
                 info.dtype

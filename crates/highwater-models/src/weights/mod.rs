@@ -171,7 +171,7 @@ impl WeightsProblem {
 }
 
 /// Bytes of one element, for the types of whole bytes that are read and written here.
-fn float_bytes(dtype: Dtype) -> Option<usize> {
+pub(crate) fn float_bytes(dtype: Dtype) -> Option<usize> {
     match dtype {
         Dtype::F64 => Some(8),
         Dtype::F32 => Some(4),

@@ -86,7 +86,7 @@ impl WeightsReader {
     }
 
     /// Reads a tensor of floats as elements of `dtype`, `F32`, `BF16` or `F16`: as they are, or rounded to nearest
-    /// even.
+    /// even (`F64` to `F32` first).
     ///
     /// # Errors
     /// As [`WeightsReader::read_f32`].

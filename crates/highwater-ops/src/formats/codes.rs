@@ -42,14 +42,14 @@ multiversion! {
     }
 }
 
-/// What a block's numbers are shares of.
+/// What a block's numbers are shares of: finite, as 0 times it must be 0.
 #[inline(always)]
 fn largest(block: &[f32]) -> f32 {
     // Bits of magnitudes are in the order of the magnitudes.
     let bits = block
         .iter()
         .fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
-    f32::from_bits(bits)
+    f32::from_bits(bits.min(f32::MAX.to_bits()))
 }
 
 /// A number from 0 to below 1 that nothing else depends on: mixed from the bits of what is held, and from a
@@ -94,7 +94,7 @@ multiversion! {
         let seed = seed(scale, step);
         let whole = if scale > 0.0 { scale } else { 1.0 };
         for (i, (code, &x)) in codes.iter_mut().zip(block).enumerate() {
-            let share = x.abs() / whole;
+            let share = (x.abs() / whole).min(1.0);
             let root = share.sqrt().sqrt() * SIGNED;
             let power = |steps: f32| squared(squared(steps / SIGNED));
             let steps = one_of_two(root, share, by_chance(x, seed, i), power);
@@ -113,7 +113,7 @@ multiversion! {
         let seed = seed(scale, step);
         let whole = if scale > 0.0 { scale } else { 1.0 };
         for (i, (code, &x)) in codes.iter_mut().zip(block).enumerate() {
-            let share = x.abs() / whole;
+            let share = (x.abs() / whole).min(1.0);
             let root = share.sqrt().sqrt().sqrt() * UNSIGNED;
             let power = |steps: f32| squared(squared(squared(steps / UNSIGNED)));
             let steps = one_of_two(root, share, by_chance(x, seed, i), power);

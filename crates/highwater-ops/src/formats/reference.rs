@@ -144,9 +144,14 @@ fn store_moment(moment: &[f32], signed: bool, step: u64, parts: &mut [Array]) {
     let power = |code: f32| (0..powers).fold(code / steps, |share, _| share * share);
     for (k, block) in moment.chunks(BLOCK).enumerate() {
         let scale = block.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        let scale = scale.min(f32::MAX);
         scales.data[k] = f64::from(scale);
         for (i, &x) in block.iter().enumerate() {
-            let share = if scale == 0.0 { 0.0 } else { x.abs() / scale };
+            let share = if scale == 0.0 {
+                0.0
+            } else {
+                (x.abs() / scale).min(1.0)
+            };
             let mut root = share;
             for _ in 0..powers {
                 root = root.sqrt();

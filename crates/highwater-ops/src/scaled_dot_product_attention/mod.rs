@@ -11,8 +11,9 @@ mod sight;
 #[cfg(test)]
 mod tests;
 
-use crate::Entry;
 use crate::float::{Precise, rows_of_floats, sums_in};
+use crate::{Entry, KernelError, View};
+use documents::Documents;
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use sight::Sight;
@@ -33,7 +34,8 @@ pub(crate) const ENTRY: Entry = Entry {
     name: NAME,
     rows: rows_of_floats! {
         T: [T] -> [T, Sums], [T, T, T, I64] -> [T, Sums], [T, T, T, U32] -> [T, Sums];
-        forward::ForwardKernel::<T>(PhantomData); Precise::new(reference::forward)
+        forward::ForwardKernel::<T>(PhantomData);
+        Precise::checked(reference::forward, check_documents)
     },
     reference: reference::forward,
     samples: samples::forward,
@@ -46,7 +48,8 @@ pub(crate) const ENTRY_BACKWARD: Entry = Entry {
         T: [T, T, T, T, Sums, T, Sums] -> [T], [T, T, T, T, Sums, Sums] -> [T],
            [T, T, T, I64, T, Sums, T, Sums] -> [T], [T, T, T, I64, T, Sums, Sums] -> [T],
            [T, T, T, U32, T, Sums, T, Sums] -> [T], [T, T, T, U32, T, Sums, Sums] -> [T];
-        backward::BackwardKernel::<T>(PhantomData); Precise::new(reference::backward)
+        backward::BackwardKernel::<T>(PhantomData);
+        Precise::checked(reference::backward, check_documents)
     },
     reference: reference::backward,
     samples: samples::backward,
@@ -294,6 +297,13 @@ impl Op for ScaledDotProductAttentionBackward {
         };
         cost(inputs, outputs, pairs(inputs, self.sight()), products)
     }
+}
+
+/// That lengths of documents, where there are any, fit into sequences.
+fn check_documents(_: &dyn Op, inputs: &[View<'_>]) -> Result<(), KernelError> {
+    let lengths = inputs.get(3).filter(|view| !view.spec().dtype.is_float());
+    let tokens = inputs[0].dims()[2];
+    lengths.map_or(Ok(()), |lengths| Documents::new(lengths, tokens).map(drop))
 }
 
 /// Whether each head is done twice, for keys and for queries, because whole heads would leave

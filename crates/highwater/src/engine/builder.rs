@@ -192,7 +192,8 @@ impl Builder {
     /// The most bytes of an optimizer's moment in one piece, by default 32 MiB. A parameter of more
     /// than twice as many is updated some rows at a time, and the moments of those rows are tensors of
     /// their own, so that no update needs all of a large moment at once. No bit of the results depends
-    /// on it, but the names of the moments do: a run goes on with what it was saved with.
+    /// on it unless moments are held in bytes, whose blocks begin with each piece; the names of the moments
+    /// do: a run goes on with what it was saved with.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
         self

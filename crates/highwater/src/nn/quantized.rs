@@ -2,11 +2,12 @@
 
 use super::{Linear, Module};
 use crate::engine::Engine;
+use crate::error::usage_error;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use crate::{self as highwater, Result};
 use half::{bf16, f16};
-use highwater_graph::DType;
+use highwater_graph::{DType, Location};
 use highwater_ops::WeightFormat;
 
 /// `x · weightᵀ + bias` by a weight in few bits that is not trained, as `bitsandbytes.nn.Linear4bit` and
@@ -36,6 +37,8 @@ pub struct QuantizedLinear {
     pub bias: Option<Parameter>,
     #[module(skip)]
     format: WeightFormat,
+    #[module(skip)]
+    inputs: usize,
 }
 
 impl QuantizedLinear {
@@ -43,7 +46,8 @@ impl QuantizedLinear {
     /// there in `F32`. Without a bias.
     ///
     /// # Errors
-    /// [`crate::Error::State`] if there is no room.
+    /// [`crate::Error::Usage`] for a shape that no memory could hold; [`crate::Error::State`] if there is no
+    /// room.
     #[track_caller]
     pub fn new(
         engine: &Engine,
@@ -53,36 +57,43 @@ impl QuantizedLinear {
         mut row: impl FnMut(usize, &mut [f32]),
     ) -> Result<Self> {
         let (bytes, per_row) = (format.row_bytes(inputs), WeightFormat::scales(inputs));
-        let mut scales = vec![0.0; outputs * per_row];
+        let weight_scale = Parameter::frozen(engine, DType::F32, [outputs, per_row], |_| {})?;
+        let mut scaled = Ok(());
         let weight = Parameter::frozen(engine, DType::U8, [outputs, bytes], |codes| {
             let mut values = vec![0.0; inputs];
-            let rows = codes.chunks_exact_mut(bytes.max(1));
-            let rows = rows.zip(scales.chunks_exact_mut(per_row.max(1)));
-            for (i, (codes, scales)) in rows.enumerate() {
-                row(i, &mut values);
-                format.quantize(&values, codes, scales);
-            }
+            scaled = weight_scale.with_values_mut(|scales| {
+                let rows = codes.chunks_exact_mut(bytes.max(1));
+                let rows = rows.zip(scales.chunks_exact_mut(per_row.max(1)));
+                for (i, (codes, scales)) in rows.enumerate() {
+                    row(i, &mut values);
+                    format.quantize(&values, codes, scales);
+                }
+            });
         })?;
-        let weight_scale = Parameter::frozen(engine, DType::F32, [outputs, per_row], |own| {
-            own.copy_from_slice(bytemuck::cast_slice(&scales));
-        })?;
+        scaled?;
         Ok(Self {
             weight,
             weight_scale,
             bias: None,
             format,
+            inputs,
         })
     }
 
     /// The weight of a layer in few bits, with its bias, which stays what it is.
     ///
     /// # Errors
-    /// As [`QuantizedLinear::new`] and [`Parameter::with_bytes`].
+    /// As [`QuantizedLinear::new`] and [`Parameter::with_bytes`]; [`crate::Error::Usage`] for a weight of another
+    /// rank than 2, or of whole numbers.
     #[track_caller]
     pub fn quantize(linear: &Linear, format: WeightFormat) -> Result<Self> {
         let weight = &linear.weight;
-        let (outputs, inputs) = (weight.dims()[0], weight.dims()[1]);
         let dtype = weight.dtype();
+        let (&[outputs, inputs], true) = (weight.dims(), dtype.is_float()) else {
+            let got = format!("{dtype} {}", weight.shape());
+            let message = format!("quantize: a weight is floats of [out, in], not {got}");
+            return Err(usage_error(message, Location::caller()));
+        };
         let mut held = weight.with_bytes(|bytes| {
             Self::new(weight.engine(), inputs, outputs, format, |i, row| {
                 let width = bytes.len() / outputs.max(1);
@@ -101,12 +112,22 @@ impl QuantizedLinear {
     /// `[.., in]` to `[.., out]`.
     ///
     /// # Errors
-    /// [`crate::Error::Op`] if the width differs.
+    /// [`crate::Error::Usage`] if the width differs.
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // Rows of odd widths in NF4 have the bytes of the next even ones.
+        if x.dims().last() != Some(&self.inputs) {
+            let message = format!(
+                "quantized_linear: an input [.., {}] is needed, not {}",
+                self.inputs,
+                x.shape()
+            );
+            return Err(usage_error(message, Location::caller()));
+        }
         let y = x.quantized_linear(&self.weight, &self.weight_scale, self.format)?;
         match &self.bias {
-            Some(bias) => y.add(bias),
+            Some(bias) if bias.dtype() == y.dtype() => y.add(bias),
+            Some(bias) => y.add(&bias.to_dtype(y.dtype())?),
             None => Ok(y),
         }
     }

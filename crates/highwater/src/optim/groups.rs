@@ -338,6 +338,11 @@ impl<R: Rule> Optimizer for Groups<R> {
             return Err(usage_error(message, Location::caller()));
         }
         for (slot, &steps) in self.slots.iter_mut().zip(counts) {
+            if steps > 0 && slot.pieces.is_empty() {
+                slot.make_cells()?;
+            }
+        }
+        for (slot, &steps) in self.slots.iter_mut().zip(counts) {
             slot.steps = steps;
         }
         Ok(())

@@ -93,7 +93,9 @@ pub trait Optimizer: std::fmt::Debug + Send {
     /// corrections count, as PyTorch's `state["step"]`.
     fn step_counts(&self) -> Vec<u64>;
 
-    /// Sets how often each parameter was updated: loading state.
+    /// Sets how often each parameter was updated: loading state. Makes what belongs to a parameter that was
+    /// frozen when the optimizer was made and has been updated since, so counts come before
+    /// [`Optimizer::state_dict`] is read and filled.
     ///
     /// # Errors
     /// [`Error::Usage`] unless there is a count for each of [`Optimizer::parameters`]; nothing is set then.

@@ -2,7 +2,8 @@
 //!
 //! An update needs the parameter, its gradient and its moments at once. For GPT-2's token embedding
 //! that is four times 154 MB, so a large parameter is updated some rows at a time, and the moments of
-//! each piece are tensors of their own. Updates go element by element: no bit depends on the pieces.
+//! each piece are tensors of their own. Updates go element by element: no bit depends on the pieces, but where
+//! moments are held in bytes, whose blocks begin with each piece.
 
 use highwater_graph::{DType, Shape};
 use std::ops::Range;

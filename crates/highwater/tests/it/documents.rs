@@ -118,6 +118,21 @@ fn documents_have_the_same_bits_in_any_arena_and_one_plan() {
 }
 
 #[test]
+fn lengths_that_cannot_be_are_refused_in_doubles_too() {
+    let engine = Engine::builder().build().unwrap();
+    let x = Tensor::from_slice(&engine, &[0.5_f64; 40], [1, 2, 5, 4]).unwrap();
+    for causal in [true, false] {
+        for (lengths, sound) in [([2_i64, 3], true), ([2, 4], false), ([-1, 3], false)] {
+            let lengths = Tensor::from_slice(&engine, &lengths, [1, 2]).unwrap();
+            let y = x
+                .document_attention(&x, &x, &lengths, causal, None)
+                .unwrap();
+            assert_eq!(y.to_vec::<f64>().is_ok(), sound, "{lengths:?}");
+        }
+    }
+}
+
+#[test]
 fn lengths_that_cannot_be_stop_the_step() {
     let engine = Engine::builder().build().unwrap();
     let weight = Parameter::normal(&engine, [2, 1, 5, 4], 1.0).unwrap();

@@ -500,3 +500,48 @@ fn drawn_parameters_are_those_of_f32_rounded() {
     let rounded: Vec<f32> = whole.iter().map(|&x| f16::from_f32(x).to_f32()).collect();
     assert_eq!(drawn(DType::F16), rounded);
 }
+
+/// What was scaled back and kept is added to, and a square that is too large for `f32` spoils one number.
+#[test]
+fn gradients_go_on_adding_up_after_they_were_scaled_back() {
+    let engine = Engine::builder().build().unwrap();
+    let weight = with_parameter_dtype(DType::F16, || Parameter::normal(&engine, [5], 1.0)).unwrap();
+    let mut adamw = AdamW::new(vec![weight.clone()], AdamWOptions::default()).unwrap();
+    let options = GradScalerOptions {
+        init_scale: 8.0,
+        ..GradScalerOptions::default()
+    };
+    let mut scaler = GradScaler::new(options).unwrap();
+    let loss = || weight.to_dtype(DType::F32).unwrap().sum().unwrap();
+    scaler.scale(&loss()).unwrap().backward().unwrap();
+    scaler.unscale_(&adamw.parameters()).unwrap();
+    adamw.step_keep_grads().unwrap();
+    loss().backward().unwrap();
+    let grad = weight.grad().unwrap().to_dtype(DType::F32).unwrap();
+    assert_eq!(grad.to_vec::<f32>().unwrap(), [2.0; 5]);
+}
+
+#[test]
+fn a_square_that_is_too_large_spoils_no_other_moment() {
+    let engine = Engine::builder().build().unwrap();
+    let weight = Parameter::normal(&engine, [64], 1.0).unwrap();
+    let options = AdamWOptions {
+        moments: Moments::Int8,
+        ..AdamWOptions::default()
+    };
+    let mut adamw = AdamW::new(vec![weight.clone()], options).unwrap();
+    let mut x = [0.0; 64];
+    x[3] = 1e30;
+    for _ in 0..3 {
+        let x = engine.tensor(&x, [64]).unwrap();
+        weight.mul(&x).unwrap().sum().unwrap().backward().unwrap();
+        adamw.step().unwrap();
+    }
+    assert!(
+        weight
+            .to_vec::<f32>()
+            .unwrap()
+            .iter()
+            .all(|x| x.is_finite())
+    );
+}

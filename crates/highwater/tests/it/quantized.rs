@@ -142,3 +142,78 @@ fn what_was_frozen_gets_moments_when_it_has_a_gradient() {
     assert_eq!(adamw.state_dict().len(), 2);
     assert_ne!(weight.to_vec::<f32>().unwrap(), before);
 }
+
+#[test]
+fn moments_of_what_was_unfrozen_are_loaded() {
+    let run = |resumed: bool| {
+        let engine = Engine::builder().seed(2).build().unwrap();
+        let weight = Parameter::normal(&engine, [3, 4], 1.0).unwrap();
+        weight.set_requires_grad(false);
+        let make = || AdamW::new(vec![weight.clone()], AdamWOptions::default()).unwrap();
+        let mut adamw = make();
+        weight.set_requires_grad(true);
+        let step = |adamw: &mut AdamW| {
+            weight.square().unwrap().sum().unwrap().backward().unwrap();
+            adamw.step().unwrap();
+        };
+        step(&mut adamw);
+        step(&mut adamw);
+        if resumed {
+            weight.set_requires_grad(false);
+            let mut other = make();
+            weight.set_requires_grad(true);
+            other.set_step_counts(&adamw.step_counts()).unwrap();
+            for ((_, to), (_, from)) in other.state_dict().iter().zip(adamw.state_dict()) {
+                to.copy_from_slice(&from.to_vec::<f32>().unwrap()).unwrap();
+            }
+            assert_eq!(other.state_dict().len(), 2);
+            adamw = other;
+        }
+        step(&mut adamw);
+        weight.to_vec::<f32>().unwrap()
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn weights_and_inputs_that_do_not_fit_are_refused() {
+    let engine = Engine::builder().build().unwrap();
+    let odd = QuantizedLinear::new(&engine, 7, 3, WeightFormat::Nf4, |_, row| row.fill(1.0));
+    let odd = odd.unwrap();
+    let x = |width: usize| engine.tensor(&vec![1.0; width], [1, width]).unwrap();
+    assert_eq!(
+        odd.forward(&x(7)).unwrap().to_vec::<f32>().unwrap(),
+        [7.0; 3]
+    );
+    // As many bytes.
+    assert!(odd.forward(&x(8)).is_err());
+    let half = usize::MAX / 2;
+    assert!(QuantizedLinear::new(&engine, half, half, WeightFormat::Int8, |_, _| ()).is_err());
+    for (inputs, outputs) in [(0, 3), (3, 0)] {
+        let empty = QuantizedLinear::new(&engine, inputs, outputs, WeightFormat::Nf4, |_, _| ());
+        let forward = empty.and_then(|empty| empty.forward(&x(inputs)));
+        assert!(forward.is_err());
+    }
+    let mut linear = Linear::new(&engine, 4, 3, false).unwrap();
+    linear.weight = Parameter::normal(&engine, [12], 1.0).unwrap();
+    assert!(QuantizedLinear::quantize(&linear, WeightFormat::Int8).is_err());
+    linear.weight = Parameter::frozen(&engine, DType::U8, [3, 4], |_| {}).unwrap();
+    assert!(QuantizedLinear::quantize(&linear, WeightFormat::Int8).is_err());
+}
+
+/// As a layer that is held whole.
+#[test]
+fn a_bias_is_added_in_what_the_product_is_in() {
+    let engine = Engine::builder().build().unwrap();
+    let linear = Linear::new(&engine, 8, 3, true).unwrap();
+    let held = QuantizedLinear::quantize(&linear, WeightFormat::Int8).unwrap();
+    let x = engine.tensor(&[0.5; 8], [1, 8]).unwrap();
+    let both = autocast(DType::BF16, || {
+        Ok::<_, highwater::Error>([linear.forward(&x)?, held.forward(&x)?])
+    });
+    for y in both.unwrap() {
+        assert_eq!(y.dtype(), DType::BF16);
+    }
+    let y = held.forward(&x.to_dtype(DType::F16).unwrap()).unwrap();
+    assert_eq!(y.dtype(), DType::F16);
+}
