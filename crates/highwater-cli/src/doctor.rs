@@ -183,11 +183,8 @@ fn rates_text(found: &Found) -> String {
     let origin = origin_text(found.origin, found.file.as_ref());
     let mut text = format!("{:<20}{origin}\n", "rates");
     for (op, dtype, name, arithmetic) in TOLD {
-        let of_dtype = match dtype {
-            DType::BF16 => &rates.bf16,
-            _ => &rates.operations,
-        };
-        let points = of_dtype.get(op).map_or(&[][..], Curve::points);
+        let measured = rates.measured(op, dtype);
+        let points = measured.map_or(&[][..], Curve::points);
         if let Some(largest) = points.last() {
             let speed = largest.roofline_seconds / largest.seconds;
             // Writing to a text cannot fail.

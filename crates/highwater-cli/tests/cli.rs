@@ -1,33 +1,19 @@
 //! The program as users start it: what it prints and how it exits.
 
 mod cache;
+mod started;
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use highwater_cli::args::RunArgs;
 use highwater_cli::dry::{Assumptions, Planner};
 use highwater_cli::resolve::{self, Resolved};
 use highwater_memory::DiskFiles;
 use serde_json::Value;
+use started::highwater;
 
 /// Settings under which a run takes no time.
 const SMALL: &str = "--batch 1 --seq 16 --threads 2";
-
-/// Starts the program in an empty folder; gives its exit code, results and news.
-fn highwater(dir: &Path, line: &str) -> (i32, String, String) {
-    let mut command = Command::cargo_bin("highwater").expect("the program");
-    let words = line.split_whitespace();
-    let output = command
-        .current_dir(dir)
-        .env("XDG_CACHE_HOME", cache::home())
-        .args(words)
-        .output()
-        .expect("a start");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    let code = output.status.code().expect("no signal");
-    (code, text(output.stdout), text(output.stderr))
-}
 
 fn assert_fails(line: &str, code: i32, expected: &str) {
     assert_fails_with(&[], line, code, expected);

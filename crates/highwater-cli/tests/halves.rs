@@ -1,26 +1,12 @@
 //! Half precision and what it is updated by, as users ask for it.
 
 mod cache;
+mod started;
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use serde_json::Value;
-
-/// Starts the program in an empty folder; gives its exit code, results and news.
-fn highwater(dir: &Path, line: &str) -> (i32, String, String) {
-    let mut command = Command::cargo_bin("highwater").expect("the program");
-    let words = line.split_whitespace();
-    let output = command
-        .current_dir(dir)
-        .env("XDG_CACHE_HOME", cache::home())
-        .args(words)
-        .output()
-        .expect("a start");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    let code = output.status.code().expect("no signal");
-    (code, text(output.stdout), text(output.stderr))
-}
+use started::highwater;
 
 /// The same, which must go well; gives its results.
 fn ok(dir: &Path, line: &str) -> String {

@@ -1,28 +1,15 @@
 //! Training with host memory apart from what kernels work in: the same bytes, and the bounds are told.
 
 mod cache;
+mod started;
 
 use std::path::Path;
 
-use assert_cmd::Command;
 use serde_json::Value;
+use started::highwater;
 
 /// Settings under which a run takes no time.
 const SMALL: &str = "--batch 2 --seq 32 --threads 2 --steps 3 --clip 1";
-
-/// Starts the program in a folder; gives its exit code, results and news.
-fn highwater(dir: &Path, line: &str) -> (i32, String, String) {
-    let mut command = Command::cargo_bin("highwater").expect("the program");
-    let output = command
-        .current_dir(dir)
-        .env("XDG_CACHE_HOME", cache::home())
-        .args(line.split_whitespace())
-        .output()
-        .expect("a start");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    let code = output.status.code().expect("no signal");
-    (code, text(output.stdout), text(output.stderr))
-}
 
 /// The results of a line that has to do.
 fn done(dir: &Path, line: &str) -> String {

@@ -13,10 +13,32 @@ pub(crate) fn position(dims: &[usize], strides: &[usize], mut flat: usize) -> us
     position
 }
 
+/// The storage of a tensor of whole numbers.
 #[derive(Debug, Clone, Copy)]
-enum Integers<'a> {
+pub(crate) enum Integers<'a> {
     I64(&'a [i64]),
     U32(&'a [u32]),
+}
+
+impl<'a> Integers<'a> {
+    /// The storage of a view.
+    ///
+    /// # Errors
+    /// [`KernelError::Unsupported`] for another dtype than I64 and U32.
+    pub(crate) fn of(view: &'a View<'_>) -> Result<Self, KernelError> {
+        Ok(match view.spec().dtype {
+            DType::U32 => Self::U32(view.storage()?),
+            _ => Self::I64(view.storage()?),
+        })
+    }
+
+    /// The number at a position.
+    pub(crate) fn at(&self, position: usize) -> i64 {
+        match self {
+            Self::I64(data) => data[position],
+            Self::U32(data) => i64::from(data[position]),
+        }
+    }
 }
 
 /// A tensor of indices or labels, as one list.
@@ -32,12 +54,10 @@ impl<'a> Indices<'a> {
     /// # Errors
     /// [`KernelError::Unsupported`] for another dtype than I64 and U32.
     pub(crate) fn of(view: &'a View<'_>) -> Result<Self, KernelError> {
-        let integers = match view.spec().dtype {
-            DType::U32 => Integers::U32(view.storage()?),
-            _ => Integers::I64(view.storage()?),
-        };
-        let layout = view.layout();
-        Ok(Self { integers, layout })
+        Ok(Self {
+            integers: Integers::of(view)?,
+            layout: view.layout(),
+        })
     }
 
     /// Number of indices.
@@ -49,10 +69,7 @@ impl<'a> Indices<'a> {
     pub(crate) fn get(&self, i: usize) -> i64 {
         let layout = self.layout;
         let at = layout.offset() + position(layout.shape().dims(), layout.strides(), i);
-        match self.integers {
-            Integers::I64(data) => data[at],
-            Integers::U32(data) => i64::from(data[at]),
-        }
+        self.integers.at(at)
     }
 
     /// Checks that every index is below `below`, but for those equal to `ignored`; gives the

@@ -27,10 +27,9 @@ use highwater_graph::{DType, Shape};
 
 /// What the updates of a parameter in half precision are added to. An update is often smaller than half
 /// of the last digit of what it is added to, and would be lost by rounding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Master {
     /// The parameter itself.
-    #[default]
     None,
     /// A cell of the same numbers in `F32`, of which the parameter is what they round to: for `F16` the
     /// nearest, of two the even one; for `BF16` the nearest, of two the one further from 0, so that the
@@ -61,16 +60,16 @@ pub struct Draws {
 }
 
 /// How moments are held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moments {
     /// In `F32`; without a master in the parameter's dtype.
-    #[default]
     Float,
     /// In blocks of 256 elements: a byte for each, and the largest magnitude of the block in `F32`. With
     /// `x` the share of the largest, the byte of a moment that has a sign holds `x^(1/4)` in steps of
     /// 1/127, that of one that has none `x^(1/8)` in steps of 1/255. Of two steps it is one by chance, so
     /// that a moment is held on average, and what decays by less than a step does decay; the chance is a
-    /// function of the numbers and of [`Formats::step`]. A first moment of less than a step is 0, a second one that is not 0 never is.
+    /// function of the numbers and of [`Formats::step`]. A first moment of less than a step is 0, a second
+    /// one that is not 0 never is.
     ///
     /// Dettmers et al. ("8-bit Optimizers via Block-wise Quantization", 2022) have a table of numbers, of
     /// which they take the nearest. Its smallest beside 0 are too large for second moments, and 0 is divided
@@ -79,7 +78,7 @@ pub enum Moments {
 }
 
 /// Forms of a parameter and of its moments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Formats {
     /// What updates are added to.
     pub master: Master,

@@ -1,7 +1,7 @@
 //! Updates in all forms, plainly: the whole of each tensor decoded, updated and put back, in `f32`, one
 //! element after the other. Kernels give the same bits.
 
-use super::{BLOCK, Draws, Formats, Master, Moments};
+use super::{BLOCK, Draws, Formats, Master};
 use crate::{Array, philox};
 use half::{bf16, f16};
 use highwater_graph::DType;
@@ -16,13 +16,8 @@ pub(crate) fn update(
 ) -> Vec<Array> {
     let mut cells = inputs[..inputs.len() - 1].to_vec();
     let gradient = &inputs[inputs.len() - 1];
-    let with_master = matches!(formats.master, Master::F32 | Master::Split);
-    let first = 1 + usize::from(with_master);
-    let parts = if formats.moments == Moments::Int8 {
-        2
-    } else {
-        1
-    };
+    let first = formats.written(0);
+    let parts = formats.written(1) - first;
     let mut weights = load_weights(formats.master, &cells);
     let mut moments: Vec<Vec<f32>> = (signed.iter().enumerate())
         .map(|(k, &signed)| load_moment(&cells[first + k * parts..][..parts], signed))

@@ -18,15 +18,20 @@ pub(super) struct LinearKernel<T>(pub(super) PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for LinearKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, _: &[Spec], outputs: &[Spec], _threads: usize) -> u64 {
-        let shape = outputs[0].shape();
-        let outs = shape.last().copied().unwrap_or(1);
-        let rows = shape.numel() / outs.max(1);
-        (staging_len::<T>(rows, outs) * size_of::<f32>()) as u64
+        staging_bytes::<T>(&outputs[0])
     }
 
     fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         linear::<T>(args)
     }
+}
+
+/// What a product that fills all of an output needs besides.
+pub(crate) fn staging_bytes<T: Float>(output: &Spec) -> u64 {
+    let shape = output.shape();
+    let outs = shape.last().copied().unwrap_or(1);
+    let rows = shape.numel() / outs.max(1);
+    (staging_len::<T>(rows, outs) * size_of::<f32>()) as u64
 }
 
 fn linear<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {

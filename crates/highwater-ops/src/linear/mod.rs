@@ -3,7 +3,7 @@
 mod cpu;
 mod reference;
 
-pub(crate) use cpu::each_matrix;
+pub(crate) use cpu::{each_matrix, staging_bytes};
 
 use crate::float::{Precise, rows_of_floats};
 use crate::matmul::{dense, one_float_dtype, product_like, transposed};

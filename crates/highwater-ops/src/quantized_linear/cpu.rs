@@ -2,8 +2,8 @@
 
 use super::{QuantizedLinear, QuantizedLinearBackward, WeightFormat};
 use crate::float::Float;
-use crate::gemm::{Coded, Decode, MatMut, Plus, gemm_coded, staging_len};
-use crate::linear::each_matrix;
+use crate::gemm::{Coded, Decode, MatMut, Plus, gemm_coded};
+use crate::linear::{each_matrix, staging_bytes};
 use crate::{Args, Kernel, KernelError, View, op_as};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
@@ -56,13 +56,6 @@ impl<'a> Weight<'a> {
     }
 }
 
-fn staging<T: Float>(output: &Spec) -> u64 {
-    let shape = output.shape();
-    let width = shape.last().copied().unwrap_or(1);
-    let rows = shape.numel() / width.max(1);
-    (staging_len::<T>(rows, width) * size_of::<f32>()) as u64
-}
-
 /// Multiplies all rows of the first input by the weight, or by its transpose.
 fn multiply<T: Float>(
     args: &mut Args<'_>,
@@ -88,7 +81,7 @@ pub(super) struct Forward<T>(pub(super) PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for Forward<T> {
     fn scratch_bytes(&self, _: &dyn Op, _: &[Spec], outputs: &[Spec], _threads: usize) -> u64 {
-        staging::<T>(&outputs[0])
+        staging_bytes::<T>(&outputs[0])
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
@@ -102,7 +95,7 @@ pub(super) struct Backward<T>(pub(super) PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for Backward<T> {
     fn scratch_bytes(&self, _: &dyn Op, _: &[Spec], outputs: &[Spec], _threads: usize) -> u64 {
-        staging::<T>(&outputs[0])
+        staging_bytes::<T>(&outputs[0])
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

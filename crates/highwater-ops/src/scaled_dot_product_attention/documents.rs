@@ -1,14 +1,8 @@
 //! Several documents in one sequence.
 
+use crate::indices::Integers;
 use crate::{KernelError, View};
-use highwater_graph::DType;
 use std::ops::Range;
-
-#[derive(Debug, Clone, Copy)]
-enum Integers<'a> {
-    I64(&'a [i64]),
-    U32(&'a [u32]),
-}
 
 /// The lengths of documents that lie one after the other, for each sequence of a batch: `[B, N]`, in any
 /// layout. What is left of a sequence behind them is one more.
@@ -35,14 +29,10 @@ impl<'a> Documents<'a> {
     /// # Errors
     /// [`KernelError::Unsupported`] for lengths below 0, or of more than a sequence together.
     pub(super) fn new(view: &'a View<'_>, tokens: usize) -> Result<Self, KernelError> {
-        let lengths = match view.spec().dtype {
-            DType::U32 => Integers::U32(view.storage()?),
-            _ => Integers::I64(view.storage()?),
-        };
         let (dims, layout) = (view.dims(), view.layout());
         let strides = layout.strides();
         let documents = Self {
-            lengths,
+            lengths: Integers::of(view)?,
             offset: layout.offset(),
             strides: [strides[0], strides[1]],
             count: dims[1],
@@ -85,29 +75,23 @@ impl Row<'_> {
     };
 
     fn length(&self, i: usize) -> i64 {
-        let at = self.offset + i * self.stride;
-        match self.lengths {
-            Integers::I64(lengths) => lengths[at],
-            Integers::U32(lengths) => i64::from(lengths[at]),
-        }
+        self.lengths.at(self.offset + i * self.stride)
     }
 
     /// The documents that have any of these positions.
     pub(super) fn over(&self, positions: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (first, end) = (positions.start, positions.end);
         let mut start = 0;
-        let listed = (0..self.count).map(move |i| {
-            let document = start..start + self.length(i) as usize;
+        let all = (0..=self.count).map(move |i| {
+            let document = if i < self.count {
+                start..start + self.length(i) as usize
+            } else {
+                start..usize::MAX
+            };
             start = document.end;
             document
         });
-        let tail = std::iter::once_with(move || {
-            let lengths = (0..self.count).map(|i| self.length(i) as usize);
-            lengths.sum()..usize::MAX
-        });
-        let all = listed
-            .chain(tail)
-            .skip_while(move |document| document.end <= first);
+        let all = all.skip_while(move |document| document.end <= first);
         all.take_while(move |document| document.start < end)
             .filter(|document| !document.is_empty())
     }

@@ -8,7 +8,7 @@ use crate::pending::context::site;
 use crate::pending::handle::Handle;
 use crate::{Error, Result};
 use highwater_graph::{CellId, Location, Operand, Phase, Source, ValueId};
-use highwater_ops::{Accumulate, Cast, Finite};
+use highwater_ops::{Accumulate, Finite};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -114,14 +114,8 @@ fn accumulate(
         .and_then(|&cell| state.pending.graph.read_cell(cell))
     {
         let site = site(location, Phase::Backward);
-        let dtype = cell.spec.dtype;
         // What was scaled back is wider than what comes.
-        let grad = if grad.spec.dtype == dtype {
-            grad
-        } else {
-            let cast = Arc::new(Cast { dtype });
-            engine.apply(state, cast, &[grad], &site)?[0].clone()
-        };
+        let grad = engine.in_dtype(state, grad, cell.spec.dtype, &site)?;
         engine.apply(state, Arc::new(Accumulate), &[cell, grad], &site)?;
         return Ok(());
     }

@@ -25,9 +25,9 @@ use crate::store::Store;
 use crate::store::limits::{Limits, Stated};
 use crate::store::tiers::{Below, TierUse, TierUses, Tiers};
 use crate::{Error, Result};
-use highwater_graph::{Category, CellId, Graph, Op, Operand, Phase, Site, Source};
+use highwater_graph::{Category, CellId, DType, Graph, Op, Operand, Phase, Site, Source};
 use highwater_memory::{Arena, System};
-use highwater_ops::{Kernels, Pool};
+use highwater_ops::{Cast, Kernels, Pool};
 use highwater_plan::{self as plan, Policy};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -237,6 +237,21 @@ impl Engine {
 
     pub(crate) fn drop_cell(&self, id: CellId) {
         self.0.dropped_cells.push(id);
+    }
+
+    /// An operand in a dtype: itself if it has that, else a node's result.
+    pub(crate) fn in_dtype(
+        &self,
+        state: &mut State,
+        operand: Operand,
+        dtype: DType,
+        site: &Site,
+    ) -> Result<Operand> {
+        if operand.spec.dtype == dtype {
+            return Ok(operand);
+        }
+        let cast = Arc::new(Cast { dtype });
+        Ok(self.apply(state, cast, &[operand], site)?[0].clone())
     }
 
     /// Adds a node to the pending graph; in eager mode runs it.

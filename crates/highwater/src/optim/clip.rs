@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use highwater_graph::Location;
 use highwater_graph::{Operand, Phase, Site};
-use highwater_ops::{Cast, ClipCoefficient, Finite, GradNorm, Mul};
+use highwater_ops::{ClipCoefficient, Finite, GradNorm, Mul};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -103,12 +103,7 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
     let coefficient = engine.apply(state, clip, std::slice::from_ref(&norm), &site)?[0].clone();
     for (id, grad) in ids.into_iter().zip(grads) {
         let dtype = grad.spec.dtype;
-        let factor = if coefficient.spec.dtype == dtype {
-            coefficient.clone()
-        } else {
-            let cast = Arc::new(Cast { dtype });
-            engine.apply(state, cast, std::slice::from_ref(&coefficient), &site)?[0].clone()
-        };
+        let factor = engine.in_dtype(state, coefficient.clone(), dtype, &site)?;
         let clipped = engine.apply(state, Arc::new(Mul), &[grad, factor], &site)?;
         state.pending.grads.insert(id, clipped[0].clone());
     }

@@ -7,7 +7,7 @@ use crate::pending::context::site;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use highwater_graph::{CellId, DType, Location, Op, Phase};
-use highwater_ops::{Cast, Finite, MulScalar};
+use highwater_ops::{Finite, MulScalar};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -167,8 +167,7 @@ impl GradScaler {
         for (id, mut grad) in scaled {
             // What the scale kept from vanishing must not vanish now.
             if grad.spec.dtype == DType::F16 {
-                let cast = Arc::new(Cast { dtype: DType::F32 });
-                grad = engine.apply(state, cast, &[grad], &site)?[0].clone();
+                grad = engine.in_dtype(state, grad, DType::F32, &site)?;
             }
             let unscaled = engine.apply(state, Arc::clone(&back), &[grad], &site)?;
             state.pending.grads.insert(id, unscaled[0].clone());

@@ -5,8 +5,6 @@ use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::pending::context::autocast_dtype;
 use highwater_graph::{DType, Op, Operand, Site};
-use highwater_ops::Cast;
-use std::sync::Arc;
 
 /// What becomes of an operation's inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,17 +113,10 @@ pub(crate) fn cast_inputs(
             *input = cast;
             continue;
         }
-        let made = engine.apply(
-            state,
-            Arc::new(Cast { dtype }),
-            std::slice::from_ref(input),
-            site,
-        )?;
-        if let Some(cast) = made.into_iter().next() {
-            let generation = state.pending.generation;
-            state.pending.casts.note(generation, input, &cast);
-            *input = cast;
-        }
+        let cast = engine.in_dtype(state, input.clone(), dtype, site)?;
+        let generation = state.pending.generation;
+        state.pending.casts.note(generation, input, &cast);
+        *input = cast;
     }
     Ok(())
 }

@@ -37,14 +37,8 @@ impl Buffer {
         shape: impl Into<Shape>,
         init: impl FnOnce(&mut [f32]),
     ) -> Result<Self> {
-        let mut init = Some(init);
-        let mut once = |data: &mut [f32]| {
-            if let Some(init) = init.take() {
-                init(data);
-            }
-        };
         let category = Category::Buffer;
-        let cell = Parameter::cell(engine, "buffer", shape, category, false, Some(&mut once))?;
+        let cell = Parameter::cell(engine, "buffer", shape, category, false, init)?;
         Ok(Self(cell))
     }
 

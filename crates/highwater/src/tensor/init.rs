@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::lent::Fill;
 use crate::error::usage_error;
 use crate::pending::context::parameter_dtype;
-use crate::tensor::parameter::{Init, Parameter};
+use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
 use highwater_graph::{Category, DType, Location, Shape};
 use highwater_ops::KernelError;
@@ -26,27 +26,14 @@ impl Parameter {
         shape: impl Into<Shape>,
         init: impl FnOnce(&mut [f32]),
     ) -> Result<Self> {
-        let mut init = Some(init);
-        let mut once = |data: &mut [f32]| {
-            if let Some(init) = init.take() {
-                init(data);
-            }
-        };
-        let init: Init<'_> = &mut once;
         let (shape, category) = (shape.into(), Category::Parameter);
         let dtype = float_dtype(Location::caller())?;
         if dtype == DType::F32 {
-            return Self::cell(engine, "parameter", shape, category, true, Some(init));
+            return Self::cell(engine, "parameter", shape, category, true, init);
         }
-        let values = Self::cell(
-            engine,
-            "initial values",
-            shape.clone(),
-            category,
-            false,
-            Some(init),
-        )?;
-        Self::rounded(engine, &shape, |to| {
+        let name = "initial values";
+        let values = Self::cell(engine, name, shape.clone(), category, false, init)?;
+        Self::rounded(engine, dtype, &shape, |to| {
             values.with_bytes(|from| write(bytemuck::cast_slice(from), dtype, to))?
         })
     }
@@ -81,7 +68,7 @@ impl Parameter {
         let (seed, offset) = engine.lock().pending.next_random();
         let mut deviates = Deviates::new(seed, offset, normal);
         let width = dtype.element_bytes().unwrap_or(1) as usize;
-        Self::rounded(engine, shape, |bytes| {
+        Self::rounded(engine, dtype, shape, |bytes| {
             let mut piece = [0.0; PIECE];
             for to in bytes.chunks_mut(PIECE * width) {
                 let piece = &mut piece[..to.len() / width];
@@ -95,14 +82,15 @@ impl Parameter {
         })
     }
 
-    /// A parameter of the float type that is asked for, whose bytes `fill` writes.
+    /// A parameter of a float type, whose bytes `fill` writes.
     #[track_caller]
     fn rounded(
         engine: &Engine,
+        dtype: DType,
         shape: &Shape,
         mut fill: impl FnMut(&mut [u8]) -> Result<()>,
     ) -> Result<Self> {
-        let spec = Self::spec(parameter_dtype(), shape, Location::caller())?;
+        let spec = Self::spec(dtype, shape, Location::caller())?;
         let mut filled = Ok(());
         let mut fill = |bytes: &mut [u8]| filled = fill(bytes);
         let fill: Fill<'_> = &mut fill;

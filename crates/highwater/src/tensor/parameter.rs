@@ -42,24 +42,13 @@ impl Parameter {
         shape: impl Into<Shape>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Self> {
-        let category = Category::Parameter;
+        let category = (Category::Parameter, false);
         let spec = Self::spec(dtype, &shape.into(), Location::caller())?;
-        let mut fill = Some(fill);
-        let mut fill = |bytes: &mut [u8]| {
-            if let Some(fill) = fill.take() {
-                fill(bytes);
-            }
-        };
-        Self::of_spec(
-            engine,
-            "parameter",
-            spec,
-            (category, false),
-            Some(&mut fill),
-        )
+        let fill: Fill<'_> = &mut once(fill);
+        Self::of_spec(engine, "parameter", spec, category, Some(fill))
     }
 
-    /// State that `init` fills; of zeros without it: moments, running statistics.
+    /// `F32`s that `init` fills: parameters, running statistics.
     #[track_caller]
     pub(crate) fn cell(
         engine: &Engine,
@@ -67,12 +56,11 @@ impl Parameter {
         shape: impl Into<Shape>,
         category: Category,
         requires_grad: bool,
-        init: Option<Init<'_>>,
+        init: impl FnOnce(&mut [f32]),
     ) -> Result<Self> {
         let spec = Self::spec(DType::F32, &shape.into(), Location::caller())?;
-        let mut fill = init.map(|init| |bytes: &mut [u8]| init(bytemuck::cast_slice_mut(bytes)));
-        let fill = fill.as_mut().map(|fill| fill as Fill<'_>);
-        Self::of_spec(engine, name, spec, (category, requires_grad), fill)
+        let fill: Fill<'_> = &mut once(|bytes| init(bytemuck::cast_slice_mut(bytes)));
+        Self::of_spec(engine, name, spec, (category, requires_grad), Some(fill))
     }
 
     /// Zeros that an optimizer keeps beside a parameter.
@@ -239,5 +227,12 @@ impl Parameter {
     }
 }
 
-/// Fills the elements of a new cell.
-pub(crate) type Init<'a> = &'a mut dyn FnMut(&mut [f32]);
+/// What is called at most once, as something that could be called again.
+fn once(fill: impl FnOnce(&mut [u8])) -> impl FnMut(&mut [u8]) {
+    let mut fill = Some(fill);
+    move |bytes| {
+        if let Some(fill) = fill.take() {
+            fill(bytes);
+        }
+    }
+}

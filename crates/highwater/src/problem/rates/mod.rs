@@ -62,12 +62,17 @@ impl Rates {
     /// Predicted seconds of one run of an operation on numbers of a dtype, [`Rates::node_seconds`] not
     /// included.
     pub fn seconds(&self, op: &str, dtype: DType, cost: &Cost) -> f64 {
-        let own = match dtype {
-            DType::BF16 => self.bf16.get(op),
-            _ => None,
-        };
+        let own = self.measured(op, dtype);
         let curve = own.or(self.operations.get(op)).unwrap_or(&self.others);
         curve.at(self.roofline(cost))
+    }
+
+    /// What was measured of an operation on numbers of a dtype.
+    pub fn measured(&self, op: &str, dtype: DType) -> Option<&Curve> {
+        match dtype {
+            DType::BF16 => self.bf16.get(op),
+            _ => self.operations.get(op),
+        }
     }
 
     /// Whether any operation was measured.
