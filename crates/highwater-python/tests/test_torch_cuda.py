@@ -252,12 +252,15 @@ def test_scratch_bytes_by_counters() -> None:
 
 def test_cublas_has_its_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    assert Cuda(GPU, Driver()).libraries(True, 2) == 2 * (32 << 20)
-    assert Cuda(GPU, Driver(capability=(8, 0))).libraries(True, 2) == 2 * 8_519_680
+    monkeypatch.delenv("CUBLASLT_WORKSPACE_SIZE", raising=False)
+    assert Cuda(GPU, Driver()).libraries(True, 2) == 2 * (33 << 20)
+    assert Cuda(GPU, Driver(capability=(8, 0))).libraries(True, 2) == 2 * (8_519_680 + (1 << 20))
     assert Cuda(GPU, Driver()).libraries(False, 2) == 0
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    assert Cuda(GPU, Driver()).libraries(True, 1) == 32 << 20
+    assert Cuda(GPU, Driver()).libraries(True, 1) == 33 << 20
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "many")
+    assert Cuda(GPU, Driver()).libraries(True, 1) == 33 << 20
+    monkeypatch.setenv("CUBLASLT_WORKSPACE_SIZE", "0")
     assert Cuda(GPU, Driver()).libraries(True, 1) == 32 << 20
 
 

@@ -168,8 +168,13 @@ class Cuda(Device):
         return float(free + cached - SPARE)
 
     def libraries(self, products: bool, threads: int) -> int:
-        """cuBLAS has a workspace for each thread that calls it: the user's, and the backward's own."""
-        return threads * self.rounded(self._workspace()) if products else 0
+        """cuBLAS has a workspace for each thread that calls it, the user's and the backward's own, and cuBLASLt,
+        which adds biases, another."""
+        return threads * (self.rounded(self._workspace()) + self.rounded(self._lt_workspace())) if products else 0
+
+    def _lt_workspace(self) -> int:
+        said = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
+        return (int(said) if said.isdecimal() else 1024) << 10
 
     def _workspace(self) -> int:
         said = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
