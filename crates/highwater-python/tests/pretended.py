@@ -37,6 +37,7 @@ class Driver:
         self.stats: dict[str, int] = {}
         self.capturing = False
         self.emptied = 0
+        self.slept: list[int] = []
 
     def count(self, **counters: int) -> None:
         for name, more in counters.items():
@@ -63,6 +64,9 @@ class Driver:
 
     def current_stream(self, device: torch.device) -> str:
         return "a stream"
+
+    def _sleep(self, cycles: int) -> None:
+        self.slept.append(cycles)
 
     def is_current_stream_capturing(self) -> bool:
         return self.capturing

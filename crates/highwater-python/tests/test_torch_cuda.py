@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -236,6 +237,20 @@ def test_the_same_numbers_twice() -> None:
     driver.capturing = True
     with pytest.raises(RuntimeError, match="cannot be captured in a CUDA graph"):
         device.run_and_save(torch.rand, 8)
+
+
+def test_the_host_is_ahead_of_what_is_timed() -> None:
+    device = Cuda(GPU, driver := Driver())
+    runs = []
+
+    def run() -> None:
+        time.sleep(0.001)
+        runs.append(len(driver.slept))
+
+    assert 0.001 <= device.seconds(run, 5, 1.0) < 0.1
+    # Once to wake it up and once alone; before the others it is kept busy for longer than asking for them takes.
+    assert runs == [0, 0, 1, 1, 1, 1]
+    assert 4 * 0.001 * 2e9 <= driver.slept[0] <= 0.05 * 2e9
 
 
 def test_scratch_bytes_by_counters() -> None:

@@ -30,10 +30,15 @@ PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.mv, aten.addmv, at
 # Measuring a kernel leaves so much of a GPU's memory alone.
 SPARE = 64 << 20
 
+# A GPU waits for what is timed so many seconds at most, and counts so many cycles in each.
+BUSY, CLOCK = 0.05, 2e9
+
 
 class Device:
     """The CPU."""
 
+    timed_numbers = 1 << 18
+    """An update is timed on a parameter of at most so many numbers: a large one takes as much longer as it is larger."""
     align = 1
     """What is allocated takes whole multiples of so many bytes."""
     caches = False
@@ -131,6 +136,7 @@ class Device:
 class Cuda(Device):
     """A GPU of NVIDIA's. `driver`: `torch.cuda`, or what answers like it."""
 
+    timed_numbers = 1 << 24  # less does not keep all of it busy
     align = 512
     caches = True
     state_bytes = 0
@@ -189,22 +195,27 @@ class Cuda(Device):
 
     def seconds(self, run: Callable[[], Any], runs: int, enough: float) -> float:
         """Once to wake it up (libraries load kernels when they are first called), once to see how long it takes,
-        and as often as there is time for: one after the other, as a step has them."""
+        and as often as there is time for: one after the other, as a step has them. The GPU is kept busy while the
+        host asks for those, so that what asking takes, which a step does meanwhile, does not count."""
 
-        def timed(count: int) -> float:
+        def timed(count: int, busy: float) -> tuple[float, float]:
             start, end = (self.driver.Event(enable_timing=True) for _ in range(2))
             stream = self.driver.current_stream(self.device)
+            if busy:
+                self.driver._sleep(int(min(busy, BUSY) * CLOCK))
             start.record(stream)
+            began = time.perf_counter()
             for _ in range(count):
                 run()
+            asked = time.perf_counter() - began
             end.record(stream)
             end.synchronize()
-            return float(start.elapsed_time(end)) / 1e3 / count
+            return float(start.elapsed_time(end)) / 1e3 / count, asked
 
         run()
-        once = timed(1)
+        once, asked = timed(1, 0.0)
         more = min(runs, int(enough / max(once, 1e-6))) - 1
-        return min(once, timed(more)) if more > 0 else once
+        return min(once, timed(more, 1.5 * more * asked)[0]) if more > 0 else once
 
     def allocated(self, run: Callable[[], Answer]) -> tuple[Answer, int, int]:
         """By counters that only grow: nothing that a user reads is reset. What is freed again on the way counts

@@ -33,9 +33,6 @@ PRODUCTS = (aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.
 # Kernels of the CPU have numbers among their arguments in tensors, which are not seen where there are no bytes.
 SCALARS = 16
 
-# An update is timed on a parameter of at most so many numbers.
-TIMED = 1 << 18
-
 
 class Updates:
     """What an optimizer does to parameters. `scratch`: who knows what a matrix product takes for a while."""
@@ -158,14 +155,15 @@ class Updates:
 
     def seconds(self, parameter: Tensor, costs: Costs) -> float:
         """What an update takes, in seconds, by one of a small parameter."""
-        count = min(parameter.numel(), TIMED)
+        device = device_of([parameter])
+        # With its gradient and state it has to have room, several times where it is computed from copies.
+        count = max(1, int(min(parameter.numel(), device.timed_numbers, device.room() / 64)))
 
         def measured() -> tuple[float, int]:
             with as_eager(), _disable_current_modes():
                 twin = self._twin(torch.zeros(count, 1, dtype=parameter.dtype, device=parameter.device))
                 return device.seconds(twin.step, 3, 1.0), 0
 
-        device = device_of([parameter])
         group = self.optimizer.param_groups[0]
         ways = {key: value for key, value in group.items() if value is None or isinstance(value, bool) or key == "momentum"}
         name = f"{type(self.optimizer).__name__}.step {ways} {parameter.device.type} {parameter.dtype} {count} {device.name}".rstrip()
