@@ -34,6 +34,11 @@ impl From<Error> for Failure {
                 source: KernelError::IndexOutOfRange { .. },
                 ..
             } => vec!["the data has a token that the model does not know".to_owned()],
+            Error::ScaleFloor { .. } => vec![
+                "what makes them so is in the data or the weights: start again with a lower --lr, or with \
+                 --precision bf16"
+                    .to_owned(),
+            ],
             Error::NonFinite { .. } | Error::Kernel { .. } => vec![
                 "a lower --lr or --clip 1 may prevent it; what was saved before is whole".to_owned(),
             ],
@@ -51,6 +56,7 @@ fn code(error: &Error) -> Code {
         | Error::Arena(_)
         | Error::Build(_) => Code::Budget,
         Error::NonFinite { .. }
+        | Error::ScaleFloor { .. }
         | Error::Kernel {
             source: KernelError::NonFinite { .. },
             ..

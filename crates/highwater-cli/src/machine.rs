@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(other.read(&files, &folder, BYTES), None);
         // Under the same name, from a processor with other instructions.
         let other = Machine {
-            instructions: vec![],
+            instructions: vec!["another".to_owned()],
             ..machine.clone()
         };
         assert_eq!(other.file_name(), machine.file_name());

@@ -29,12 +29,14 @@ pub struct Session {
 }
 
 /// What a step gave.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug, Default)]
 pub struct StepResult {
     /// Mean loss over the step's batches, before the update.
     pub loss: f32,
     /// Global norm of the gradients, before clipping.
     pub grad_norm: f32,
+    /// Why no step should follow: no scale of the loss is small enough. This one was skipped.
+    pub stop: Option<Failure>,
 }
 
 /// Tokens and what follows each of them.
@@ -130,8 +132,8 @@ impl Session {
     ///
     /// # Errors
     /// [`Failure`] of the engine; [`Code::NonFinite`](crate::error::Code::NonFinite) if nothing was updated because the loss or a
-    /// gradient is not finite. With a scaler a step whose gradients are not finite is skipped, unless no
-    /// scale is small enough.
+    /// gradient is not finite. With a scaler such a step is skipped, and where no scale is small enough
+    /// [`StepResult::stop`] says so.
     pub fn step(&mut self, step: u64, batches: &[Batch]) -> Result<StepResult, Failure> {
         let losses = batches.iter().map(|batch| self.backward(batch));
         let losses = losses.collect::<Result<Vec<_>, _>>()?;
@@ -145,20 +147,15 @@ impl Session {
         };
         self.optimizer
             .set_lr(self.config.learning_rate().at(step - 1))?;
-        match &mut self.scaler {
-            Some(scaler) => {
-                scaler.step(&mut *self.optimizer)?;
-                scaler.update()?;
-            }
-            None => {
-                self.optimizer.step()?;
-            }
-        }
+        let stop = if let Some(scaler) = &mut self.scaler {
+            scaler.step(&mut *self.optimizer)?;
+            scaler.update().err().map(Failure::from)
+        } else {
+            self.optimizer.step()?;
+            None
+        };
         if self.engine.is_dry_run() {
-            return Ok(StepResult {
-                loss: 0.0,
-                grad_norm: 0.0,
-            });
+            return Ok(StepResult::default());
         }
         let mut loss = 0.0;
         for part in &losses {
@@ -167,6 +164,7 @@ impl Session {
         Ok(StepResult {
             loss,
             grad_norm: norm.item()?,
+            stop,
         })
     }
 

@@ -83,7 +83,7 @@ impl Run<'_> {
         let mut progress = Progress::new(done, steps, config.machine.memory);
         let (mut losses, mut pace) = (Vec::new(), Pace::default());
         for step in done + 1..=steps {
-            let record = self.step(step, &mut batches)?;
+            let (record, failure) = self.step(step, &mut batches)?;
             self.phases.end("step", &self.session);
             self.log.at(step);
             metrics.write(&record)?;
@@ -95,10 +95,14 @@ impl Run<'_> {
             }
             let stop = signals.stop_code();
             let due = config.output.save_every > 0 && step % config.output.save_every == 0;
-            if due || step == steps || stop.is_some() {
+            if due || step == steps || stop.is_some() || failure.is_some() {
                 metrics.sync()?;
                 self.save(step, &batches)?;
                 self.phases.end("save", &self.session);
+            }
+            if let Some(failure) = failure {
+                progress.finish();
+                return Err(failure.hint("the state after this step is saved"));
             }
             if let Some(code) = stop.filter(|_| step < steps) {
                 progress.finish();
@@ -133,7 +137,12 @@ impl Run<'_> {
         )
     }
 
-    fn step(&mut self, step: u64, batches: &mut Batches) -> Result<Record, Failure> {
+    /// Takes a step; what it answers beside its record is why no other should follow.
+    fn step(
+        &mut self,
+        step: u64,
+        batches: &mut Batches,
+    ) -> Result<(Record, Option<Failure>), Failure> {
         let started = Instant::now();
         let before = self.session.engine.totals();
         let config = self.session.config();
@@ -145,17 +154,19 @@ impl Run<'_> {
         let parts = (0..count)
             .map(|_| next(batches))
             .collect::<Result<Vec<_>, _>>()?;
-        let StepResult { loss, grad_norm } = self
-            .session
-            .step(step, &parts)
-            .map_err(|failure| failure.at_step(step))?;
+        let taken = self.session.step(step, &parts);
+        let StepResult {
+            loss,
+            grad_norm,
+            stop,
+        } = taken.map_err(|failure| failure.at_step(step))?;
         let seconds = started.elapsed().as_secs_f64();
         let plan = self.session.engine.last_step();
         let after = self.session.engine.totals();
         let (io, host) = (after.io - before.io, after.host_io - before.host_io);
         let peak_rss_bytes = self.phases.peak_rss_bytes();
         let scaler = self.session.scaler.as_ref();
-        Ok(Record {
+        let record = Record {
             step,
             tokens: step * tokens as u64,
             epoch: report::epochs(self.session.config(), &self.data, step),
@@ -182,7 +193,8 @@ impl Run<'_> {
             host_bytes_read: host.bytes_read,
             host_bytes_written: host.bytes_written,
             host_wait_seconds: host.wait_seconds,
-        })
+        };
+        Ok((record, stop.map(|failure| failure.at_step(step))))
     }
 
     /// Tells later runs what the disk did in this one.

@@ -21,6 +21,10 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(parse).collect()
 }
 
+fn number(of: &Value, name: &str) -> f64 {
+    of[name].as_f64().expect(name)
+}
+
 #[test]
 fn half_precision_needs_less_and_learns_as_much() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -29,7 +33,6 @@ fn half_precision_needs_less_and_learns_as_much() {
         let train = format!("train --steps {steps} --precision {precision} --json --out {out}");
         serde_json::from_str::<Value>(&ok(dir.path(), &train)).expect("JSON")
     };
-    let number = |summary: &Value, name: &str| summary[name].as_f64().expect(name);
     let (whole, half) = (run("f32", 40), run("bf16", 40));
     for name in ["last_loss", "held_out_loss_after"] {
         let (whole, half) = (number(&whole, name), number(&half, name));
@@ -76,6 +79,34 @@ fn half_precision_needs_less_and_learns_as_much() {
     ok(dir.path(), resume);
     let config = std::fs::read_to_string(dir.path().join("bf16-20/config.toml")).expect("settings");
     assert!(config.contains("precision = \"bf16\""), "{config}");
+}
+
+/// Weights that a step made far too large: no scale helps, and after 30 steps that were skipped the run
+/// stops, with each of them in its metrics and its state saved.
+#[test]
+fn where_no_scale_helps_the_run_stops_with_its_state_saved() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let wild =
+        "--precision fp16 --lr 100 --schedule constant --warmup 0 --batch 1 --seq 16 --held-out 0";
+    let (code, _, news) = highwater(dir.path(), &format!("train --out run --steps 60 {wild}"));
+    assert_eq!(code, 5, "{news}");
+    let run = dir.path().join("run");
+    let records = lines(&run.join("metrics.jsonl"));
+    let last = records.last().expect("records");
+    let step = last["step"].as_u64().expect("a step");
+    assert!((30..60).contains(&step), "{step}");
+    assert_eq!(last["skipped_steps"], 30);
+    assert!(last["loss"].is_null(), "{last}");
+    let told =
+        format!("error[HW0205]: step {step}: gradients are not finite at a loss scale of 1.2");
+    assert!(news.contains(&told) && news.contains("is saved"), "{news}");
+    let saved = run.join(format!("checkpoints/step-{step:06}/model.safetensors"));
+    assert!(saved.exists(), "{news}");
+    // Going on meets the same at once.
+    let (code, _, news) = highwater(dir.path(), "resume run");
+    assert_eq!(code, 5, "{news}");
+    let told = format!("step {}: gradients are not finite", step + 1);
+    assert!(news.contains(&told), "{news}");
 }
 
 #[test]

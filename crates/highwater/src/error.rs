@@ -59,6 +59,18 @@ pub enum Error {
         /// Operation, module and source line of the first node with a non-finite result.
         node: String,
     },
+    /// Gradients are not finite at the least scale of a [`GradScaler`](crate::optim::GradScaler) either.
+    /// Steps with such gradients were skipped: parameters are the last good ones.
+    #[error(
+        "gradients are not finite at a loss scale of {scale:e} either, the least that is tried; the step was \
+         skipped\n  at {location}\n  hint: look for what makes them so, or compute in bf16 or f32"
+    )]
+    ScaleFloor {
+        /// The scale.
+        scale: f64,
+        /// The caller's source line.
+        location: Location,
+    },
     /// The step cannot run inside the budget, however much is recomputed. Nothing was run.
     #[error(
         "does not fit: needs at least {} of {tier}{}, has {}{}\n  largest at that point: {holder}\n  \
@@ -241,6 +253,7 @@ impl Error {
             Self::NonFinite { .. } => "HW0202",
             Self::Panic { .. } => "HW0203",
             Self::Poisoned(_) => "HW0204",
+            Self::ScaleFloor { .. } => "HW0205",
             Self::OverBudget { .. } => "HW0301",
             Self::State { .. } => "HW0302",
             Self::HostFull { .. } => "HW0303",
@@ -261,6 +274,7 @@ impl Error {
             | Self::Kernel { location, .. }
             | Self::Panic { location, .. }
             | Self::HistoryConsumed { location, .. }
+            | Self::ScaleFloor { location, .. }
             | Self::Usage { location, .. }
             | Self::OtherEngine { location, .. } => Some(*location),
             Self::Expired { made_at, .. } => Some(*made_at),

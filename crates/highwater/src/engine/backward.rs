@@ -46,9 +46,11 @@ pub(crate) fn backward(engine: &Engine, loss: &Arc<Handle>, location: Location) 
         state.compact(None);
         return Err(error);
     }
-    let guard = Arc::new(Finite::or_stop("the loss"));
-    let guarded = std::slice::from_ref(&root);
-    engine.apply(state, guard, guarded, &site(location, Phase::Backward))?;
+    if loss.is_guarded() {
+        let guard = Arc::new(Finite::or_stop("the loss"));
+        let guarded = std::slice::from_ref(&root);
+        engine.apply(state, guard, guarded, &site(location, Phase::Backward))?;
+    }
     let reached = gradients.iter().filter_map(|(source, _)| match source {
         Source::Cell(id, _) => state.memory.grads.get(id).copied(),
         Source::Value(_) => None,

@@ -1,11 +1,11 @@
 //! Loss scaling for half precision.
 
 use super::{Optimizer, Stepped, adding_to_gradients, common_engine, take_grad};
-use crate::Result;
 use crate::error::usage_error;
 use crate::pending::context::site;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
+use crate::{Error, Result};
 use highwater_graph::{CellId, DType, Location, Op, Phase};
 use highwater_ops::{Finite, MulScalar};
 use std::collections::BTreeSet;
@@ -112,13 +112,16 @@ impl GradScaler {
         })
     }
 
-    /// The loss times the scale: what to call `backward()` on.
+    /// The loss times the scale: what to call `backward()` on. That does not stop where the loss is not
+    /// finite: [`GradScaler::step`] skips the step then, as in PyTorch.
     ///
     /// # Errors
     /// As [`Tensor::mul_scalar`].
     #[track_caller]
     pub fn scale(&self, loss: &Tensor) -> Result<Tensor> {
-        loss.mul_scalar(self.scale)
+        let scaled = loss.mul_scalar(self.scale)?;
+        scaled.handle.leave_unguarded();
+        Ok(scaled)
     }
 
     /// Scales the gradients of parameters back, before they are clipped or looked at;
@@ -196,9 +199,9 @@ impl GradScaler {
     /// was for a while.
     ///
     /// # Errors
-    /// [`crate::Error::Usage`] before a step; where the scale falls below
+    /// [`crate::Error::Usage`] before a step; [`crate::Error::ScaleFloor`] where the scale would fall below
     /// [`min_scale`](GradScalerOptions::min_scale): gradients are not finite at any scale. Parameters and
-    /// moments are those of the last step that was taken.
+    /// moments are those of the last step that was taken, and the scale stays what it was.
     #[track_caller]
     pub fn update(&mut self) -> Result<()> {
         let Some(skipped) = self.stepped.take() else {
@@ -219,15 +222,14 @@ impl GradScaler {
         }
         self.skipped_steps += 1;
         self.growth_tracker = 0;
-        self.scale *= self.options.backoff_factor;
-        if self.scale < self.options.min_scale {
-            let message = format!(
-                "GradScaler: gradients are not finite at a scale of {:e} either, the least that is tried: look \
-                 for what makes them so, or compute in bf16 or f32",
-                self.scale / self.options.backoff_factor
-            );
-            return Err(usage_error(message, Location::caller()));
+        let lower = self.scale * self.options.backoff_factor;
+        if lower < self.options.min_scale {
+            return Err(Error::ScaleFloor {
+                scale: self.scale,
+                location: Location::caller(),
+            });
         }
+        self.scale = lower;
         Ok(())
     }
 

@@ -15,6 +15,8 @@ pub(crate) struct Handle {
     pub(crate) spec: Spec,
     pub(crate) made_at: Location,
     kept: AtomicBool,
+    /// Backward of it guards nothing: see [`Handle::leave_unguarded`].
+    unguarded: AtomicBool,
     state: Mutex<HandleState>,
 }
 
@@ -109,6 +111,7 @@ impl Handle {
             spec,
             made_at,
             kept: AtomicBool::new(false),
+            unguarded: AtomicBool::new(false),
             state: Mutex::new(state),
         })
     }
@@ -142,6 +145,15 @@ impl Handle {
     /// Has the value outlive the step, whatever its size.
     pub(crate) fn keep(&self) {
         self.kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Has backward go on where the value is not finite: whoever scaled it looks at the gradients.
+    pub(crate) fn leave_unguarded(&self) {
+        self.unguarded.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_guarded(&self) -> bool {
+        !self.unguarded.load(Ordering::Relaxed)
     }
 
     /// The gradient that backward left on a value that the user gave.

@@ -27,7 +27,10 @@ struct Model {
 
 impl Model {
     fn new() -> Result<Self> {
-        let engine = Engine::builder().arena(16 << 20).seed(1).build()?;
+        Self::on(Engine::builder().arena(16 << 20).seed(1).build()?)
+    }
+
+    fn on(engine: Engine) -> Result<Self> {
         let filled = |value: f32| {
             let make = |_| Parameter::new(&engine, [WIDTH], |to| to.fill(value));
             (0..COUNT).map(make).collect::<Result<Vec<_>>>()
@@ -185,9 +188,11 @@ fn at_the_floor_it_says_so_and_nothing_has_changed() {
         let updated = scaler.update();
         assert_eq!(updated.is_err(), scale == 1.0);
         if let Err(error) = updated {
+            assert!(matches!(error, Error::ScaleFloor { scale: 1.0, .. }));
             assert!(error.to_string().contains("1e0"), "{error}");
         }
     }
+    assert_eq!(scaler.state(), (1.0, 0, 4));
     assert_eq!(model.state(), before);
     assert!(scaler.update().is_err());
     let mut loaded = GradScaler::new(options).unwrap();
@@ -199,6 +204,50 @@ fn at_the_floor_it_says_so_and_nothing_has_changed() {
         ..OPTIONS
     };
     assert!(GradScaler::new(wrong).is_err());
+}
+
+/// As in PyTorch a loss that is not finite skips its step, in whichever part of an accumulated one it was;
+/// without a scaler it stops.
+#[test]
+fn a_loss_that_is_not_finite_skips_the_step() {
+    for (eager, wrong) in [(false, f32::INFINITY), (false, f32::NAN), (true, f32::NAN)] {
+        let builder = if eager {
+            Engine::eager()
+        } else {
+            Engine::builder()
+        };
+        let builder = builder.arena(16 << 20).seed(1);
+        let mut model = Model::on(builder.build().unwrap()).unwrap();
+        let mut scaler = GradScaler::new(OPTIONS).unwrap();
+        let mut skipped = 0;
+        for step in 0..9 {
+            let before = model.state();
+            for part in 0..3 {
+                let loss = model.loss(step, &[false; COUNT]).unwrap();
+                let bad = step % 3 == 1 && part == step / 3;
+                let factor = if bad { wrong } else { 1.0 };
+                let factor = model.engine.tensor(&[factor], [1]).unwrap().sum().unwrap();
+                let loss = loss.mul(&factor).unwrap();
+                scaler.scale(&loss).unwrap().backward().unwrap();
+                if step > 5 {
+                    assert_eq!(loss.item().unwrap().is_finite(), !bad);
+                }
+            }
+            let stepped = scaler.step(&mut model.adamw).unwrap();
+            scaler.update().unwrap();
+            assert_eq!(stepped == Stepped::Updated, step % 3 != 1, "step {step}");
+            skipped += u64::from(step % 3 == 1);
+            assert_eq!(scaler.skipped_steps(), skipped);
+            assert_eq!(model.state() == before, step % 3 == 1, "step {step}");
+        }
+        let loss = model.loss(0, &[false; COUNT]).unwrap();
+        let loss = loss.mul_scalar(f64::INFINITY).unwrap();
+        let stopped = loss.backward().and_then(|()| model.adamw.step());
+        assert!(
+            matches!(stopped, Err(Error::NonFinite { .. })),
+            "{stopped:?}"
+        );
+    }
 }
 
 /// Gradients too small for `F16` vanish without a scale, and arrive with one.
