@@ -119,7 +119,7 @@ def table(contenders: list[Contender]) -> str:
     for one in contenders:
         ratios = [theirs / ours for theirs, ours in zip(one.seconds, first.seconds)]
         lines.append(
-            f"| {one.name} | {statistics.median(one.seconds):.3f} | {spread(one.seconds, 3)} "
+            f"| {one.name} | {statistics.median(one.seconds):.4f} | {spread(one.seconds, 4)} "
             f"| {statistics.median(ratios):.2f} | {spread(ratios, 2)} | {max(one.peak_mib):.0f} |"
         )
     return "\n".join(lines)
@@ -156,10 +156,10 @@ def main() -> None:
             for one in contenders if number % 2 == 0 else reversed(contenders):
                 shutil.rmtree(folder / "out", ignore_errors=True)
                 one.run()
-                print(f"round {number + 1}: {one.name}: {one.seconds[-1]:.3f} s/step, "
+                print(f"round {number + 1}: {one.name}: {one.seconds[-1]:.4f} s/step, "
                       f"peak {one.peak_mib[-1]:.0f} MiB", flush=True)
     text = (
-        f"GPT-2 124M, f32, batch {args.batch} × {args.seq}, AdamW, {args.threads} threads; "
+        f"GPT-2, f32, batch {args.batch} × {args.seq}, AdamW, {args.threads} threads; "
         f"{args.rounds} rounds of {args.steps} steps, the first not counted.\n\n{table(contenders)}\n"
     )
     print(f"\n{text}", end="")

@@ -1,4 +1,4 @@
-"""Trains Hugging Face's GPT-2 (124M, f32, random weights) on random tokens, and times each step.
+"""Trains Hugging Face's GPT-2 (124M or the size of gpt2-nano, f32, random weights) on random tokens, and times each step.
 
 Prints JSON lines: the memory after importing PyTorch, each step's seconds and loss, and at the end
 the median of the steps after the first, with the peak memory.
@@ -17,6 +17,11 @@ import transformers
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+PRESETS = {
+    "gpt2": {},
+    "gpt2-nano": {"vocab_size": 256, "n_positions": 256, "n_embd": 128, "n_layer": 5, "n_head": 4,
+                  "initializer_range": 0.06, "bos_token_id": 0, "eos_token_id": 0},
+}
 CHUNK = 256  # rows of logits alive at once with --chunked-loss
 
 
@@ -65,7 +70,8 @@ def optimize_in_backward(params: list[Tensor], settings: dict) -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Times training steps of GPT-2 124M in PyTorch.")
+    parser = argparse.ArgumentParser(description="Times training steps of GPT-2 in PyTorch.")
+    parser.add_argument("--preset", choices=list(PRESETS), default="gpt2")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=512)
     parser.add_argument("--steps", type=int, default=4, help="the first warms up and isn't counted")
@@ -91,7 +97,7 @@ def main() -> None:
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
-        attn_implementation=args.attention,
+        attn_implementation=args.attention, **PRESETS[args.preset],
     )
     model = transformers.GPT2LMHeadModel(config).float().train()
     if args.checkpoint:
@@ -118,8 +124,8 @@ def main() -> None:
             optimizer.step()
             optimizer.zero_grad()
         times.append(time.perf_counter() - start)
-        report(step=step, seconds=round(times[-1], 4), loss=round(loss.item(), 5))
-    report(event="end", median_seconds=round(statistics.median(times[1:]), 4), peak_rss_mib=round(peak_mib(), 1))
+        report(step=step, seconds=round(times[-1], 6), loss=round(loss.item(), 5))
+    report(event="end", median_seconds=round(statistics.median(times[1:]), 6), peak_rss_mib=round(peak_mib(), 1))
 
 
 if __name__ == "__main__":
