@@ -1,4 +1,4 @@
-"""Trains Hugging Face's GPT-2 (124M or the size of gpt2-nano, f32, random weights) on random tokens, and times each step.
+"""Trains Hugging Face's GPT-2 (a preset's size, f32, random weights) on random tokens, and times each step.
 
 Prints JSON lines: the memory after importing PyTorch, each step's seconds and loss, and at the end
 the median of the steps after the first, with the peak memory.
