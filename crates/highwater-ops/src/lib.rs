@@ -22,6 +22,7 @@ mod dropout;
 mod embedding;
 pub mod evaluate;
 mod finite;
+mod flip;
 mod float;
 mod formats;
 mod full;
@@ -36,6 +37,7 @@ mod linear;
 mod linear_cross_entropy;
 mod math;
 mod matmul;
+mod one_hot;
 pub mod philox;
 mod pointwise;
 mod pool;
@@ -57,6 +59,7 @@ mod strided;
 mod sum;
 mod swiglu;
 mod table;
+mod triangle;
 mod unary;
 mod vector;
 mod view;
@@ -85,12 +88,14 @@ table::operations! {
     dropout,
     embedding,
     finite,
+    flip,
     full,
     gelu,
     layer_norm,
     linear,
     linear_cross_entropy,
     matmul,
+    one_hot,
     quantized_linear,
     rms_norm,
     rotary,
@@ -104,5 +109,6 @@ table::operations! {
     square,
     sum,
     swiglu,
+    triangle,
     unary,
 }

@@ -93,6 +93,7 @@ pub use store::io::Io;
 pub use store::tiers::{TierUse, TierUses};
 pub use tensor::buffer::Buffer;
 pub use tensor::checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
+pub use tensor::dim::Dim;
 pub use tensor::parameter::Parameter;
 pub use tensor::{Tensor, eval};
 

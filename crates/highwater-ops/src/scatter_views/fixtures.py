@@ -4,6 +4,7 @@ Attributes: `numel` of the storage; `views`: `shape`, `strides`, `offset` of eac
 """
 
 import torch
+from torch import Tensor
 
 from pytorch import Operation, widen
 
@@ -23,6 +24,16 @@ def as_strided(op: Operation) -> None:
         (grad,) = torch.autograd.grad(sum(of_views), storage)
         listed = [{"shape": shape, "strides": strides, "offset": offset} for shape, strides, offset in views]
         op.record(grads, [grad], {"numel": numel, "views": listed})
+    # The gradient of that gradient, which is a sum of each view's elements at their places.
+    views = [((4, 6), (8, 1), 3), ((5,), (2,), 1), ((3, 4), (0, 1), 2)]
+    places = [torch.arange(40).as_strided(*view).flatten() for view in views]
+
+    def scattered(*grads: Tensor) -> Tensor:
+        zeros = torch.zeros(40, dtype=torch.float64)
+        return zeros.index_add(0, torch.cat(places), torch.cat([grad.flatten() for grad in grads]))
+
+    listed = [{"shape": shape, "strides": strides, "offset": offset} for shape, strides, offset in views]
+    op.case(scattered, *(op.normal(*shape) for shape, _, _ in views), numel=40, views=listed)
 
 
 OPERATIONS = {"as_strided": as_strided}

@@ -5,8 +5,8 @@ mod reference;
 
 use crate::float::{Precise, rows_of_floats};
 use crate::matmul::one_float_dtype;
-use crate::{Entry, Fill, Reject, Sample};
-use highwater_graph::{Cost, DType, Layout, Op, OpError, Spec};
+use crate::{Copy, Entry, Fill, Reject, Sample};
+use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -72,6 +72,24 @@ impl Op for ScatterViews {
             vector_flops: elements as f64,
             ..Cost::elementwise(inputs, outputs, 0.0)
         }
+    }
+
+    /// What each view sees of the gradient.
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let Some(mut grad) = backward.grad(0) else {
+            return Ok(());
+        };
+        if !grad.spec.layout.is_contiguous() {
+            grad = backward.emit_one(Copy, &[grad])?;
+        }
+        for (i, layout) in self.layouts.iter().enumerate() {
+            if backward.needs(i) {
+                let offset = layout.offset().saturating_add(grad.spec.layout.offset());
+                let layout = Layout::strided(layout.shape().clone(), layout.strides(), offset);
+                backward.set(i, grad.with_layout(layout));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -72,6 +72,10 @@ fn plan_dims(
     input: &Shape,
 ) -> Result<(Mask, Shape), OpError> {
     let mut mask = Mask::from_elem(dims.is_empty(), input.rank());
+    if input.rank() == 0 && dims == [0] {
+        // As PyTorch has it, a scalar may be asked for its first dimension.
+        return Ok((mask, input.clone()));
+    }
     for &dim in dims {
         let seen = mask.get_mut(dim).map(|seen| std::mem::replace(seen, true));
         if seen != Some(false) {

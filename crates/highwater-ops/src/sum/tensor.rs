@@ -1,6 +1,6 @@
 //! The methods of `Tensor`, which the crate `highwater` compiles.
 
-use crate::{Result, Tensor};
+use crate::{Dim, Result, Tensor};
 use highwater_ops::{Mean, Sum};
 
 impl Tensor {
@@ -10,22 +10,17 @@ impl Tensor {
     /// [`crate::Error::Op`] for a dtype other than F32.
     #[track_caller]
     pub fn sum(&self) -> Result<Self> {
-        self.sum_dims(&[], false)
+        Self::apply_one(Sum::default(), &[self])
     }
 
     /// Sum over some dimensions (all if none is given), as `torch.sum(dim, keepdim)`.
     ///
     /// # Errors
-    /// [`crate::Error::Op`] for a dimension that is not there.
+    /// [`crate::Error::Usage`] for a dimension that is not there, or is named twice.
     #[track_caller]
-    pub fn sum_dims(&self, dims: &[usize], keepdim: bool) -> Result<Self> {
-        Self::apply_one(
-            Sum {
-                dims: dims.into(),
-                keepdim,
-            },
-            &[self],
-        )
+    pub fn sum_dims<D: Dim>(&self, dims: &[D], keepdim: bool) -> Result<Self> {
+        let dims = self.dims_of("sum", dims)?.to_vec();
+        Self::apply_one(Sum { dims, keepdim }, &[self])
     }
 
     /// Mean of all elements.
@@ -34,7 +29,7 @@ impl Tensor {
     /// As [`Tensor::sum`].
     #[track_caller]
     pub fn mean(&self) -> Result<Self> {
-        self.mean_dims(&[], false)
+        Self::apply_one(Mean::default(), &[self])
     }
 
     /// Mean over some dimensions (all if none is given), as `torch.mean(dim, keepdim)`.
@@ -42,13 +37,8 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::sum_dims`].
     #[track_caller]
-    pub fn mean_dims(&self, dims: &[usize], keepdim: bool) -> Result<Self> {
-        Self::apply_one(
-            Mean {
-                dims: dims.into(),
-                keepdim,
-            },
-            &[self],
-        )
+    pub fn mean_dims<D: Dim>(&self, dims: &[D], keepdim: bool) -> Result<Self> {
+        let dims = self.dims_of("mean", dims)?.to_vec();
+        Self::apply_one(Mean { dims, keepdim }, &[self])
     }
 }

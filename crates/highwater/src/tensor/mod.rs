@@ -4,6 +4,8 @@ mod autocast;
 pub(crate) mod buffer;
 pub(crate) mod checkpoint;
 mod debug;
+pub(crate) mod dim;
+mod einsum;
 mod init;
 mod operations;
 mod operators;

@@ -35,6 +35,7 @@ mod reads;
 mod refusals;
 mod semantics;
 mod settings;
+mod shapes;
 mod shared_grads;
 mod tampered;
 mod threads;
