@@ -14,7 +14,9 @@ mod blocks;
 mod cast;
 mod cat;
 mod cell;
+mod channel_norm;
 mod clip;
+mod conv;
 mod copy;
 pub mod cpu;
 mod cross_entropy;
@@ -82,7 +84,9 @@ table::operations! {
     cast,
     cat,
     cell,
+    channel_norm,
     clip,
+    conv,
     copy,
     cross_entropy,
     dropout,

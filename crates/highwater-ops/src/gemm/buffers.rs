@@ -10,6 +10,8 @@ use std::sync::{Mutex, PoisonError};
 /// part of a factor that is decoded.
 const SMALL: usize = SERIAL_COLS * DEPTH;
 const _: () = assert!(ROWS * (DEPTH + MOST_STAGED) <= SMALL);
+// Rows that are decoded, and the same packed.
+const _: () = assert!(2 * ROWS * DEPTH <= SMALL);
 // What a task packs, decoded: a word holds as many numbers as it does in panels.
 const _: () = assert!(PACK * DEPTH <= SMALL);
 /// Elements of a buffer for the panels that all threads read.

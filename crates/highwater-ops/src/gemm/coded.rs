@@ -1,4 +1,4 @@
-//! Right factors that are decoded as they are packed: no more of one is ever there than a task packs.
+//! Factors that are decoded as they are packed: no more of one is ever there than a task packs.
 
 use super::Mat;
 use super::product::Pack;
@@ -90,10 +90,12 @@ impl<'a, T: Float> Coded<'a, T> {
     }
 }
 
-/// The right factor of a product.
+/// A factor of a product.
 #[derive(Clone, Copy)]
-pub(super) enum Factor<'a, T> {
+pub(crate) enum Factor<'a, T> {
+    /// Read where it lies.
     Plain(Mat<'a, T>),
+    /// Decoded.
     Coded(Coded<'a, T>),
 }
 
@@ -102,6 +104,38 @@ impl<'a, T: Float> Factor<'a, T> {
         match self {
             Self::Plain(mat) => mat.extents(),
             Self::Coded(coded) => coded.extents,
+        }
+    }
+
+    /// The transposed matrix.
+    pub(super) fn t(self) -> Self {
+        match self {
+            Self::Plain(mat) => Self::Plain(mat.t()),
+            Self::Coded(coded) => Self::Coded(coded.t()),
+        }
+    }
+
+    /// Whether each task that takes rows of it packs them by columns.
+    pub(super) fn packs_rows(&self) -> bool {
+        match self {
+            Self::Plain(mat) => mat.col_stride != 1,
+            Self::Coded(coded) => coded.transposed,
+        }
+    }
+
+    /// Whether it is decoded.
+    pub(super) fn is_coded(&self) -> bool {
+        matches!(self, Self::Coded(_))
+    }
+
+    /// The matrix, decoded in memory of which it takes a part, if it must be.
+    pub(super) fn decoded<'b>(self, memory: &'b mut [f32]) -> Mat<'b, T>
+    where
+        'a: 'b,
+    {
+        match self {
+            Self::Plain(mat) => mat,
+            Self::Coded(coded) => coded.decoded(memory),
         }
     }
 

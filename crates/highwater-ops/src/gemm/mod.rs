@@ -27,6 +27,7 @@
 
 mod buffers;
 mod coded;
+mod grid;
 mod pack;
 mod pairs;
 mod product;
@@ -39,7 +40,6 @@ use crate::Pool;
 use crate::cpu::Level;
 use crate::float::{Float, is_f32};
 use crate::vector::Version;
-use coded::Factor;
 use half::bf16;
 use highwater_graph::DType;
 use product::{At, Pack, Product, Staged};
@@ -49,7 +49,8 @@ use std::ops::Range;
 use tile::{Pairs, Singles};
 
 pub(crate) use buffers::Buffers;
-pub(crate) use coded::{Coded, Decode};
+pub(crate) use coded::{Coded, Decode, Factor};
+pub(crate) use grid::{Grid, gemm_on_grid, grid_staging_len};
 pub(crate) use round::staging_len;
 
 /// Below this many multiplications a product runs on one thread.
@@ -213,7 +214,11 @@ impl<T: Float> MatMut<'_, T> {
                 })
             }
         };
-        Target { to, from }
+        Target {
+            to,
+            from,
+            grid: None,
+        }
     }
 }
 
@@ -248,19 +253,20 @@ pub(crate) fn gemm<T: Float, A: Float, B: Float>(
     plus: Plus<'_, T>,
     staging: &mut [f32],
 ) {
-    on_threads(pool, out, [(a, Factor::Plain(b))], plus, staging);
+    let factors = [(Factor::Plain(a), Factor::Plain(b))];
+    on_threads(pool, out, factors, plus, staging);
 }
 
-/// [`gemm`] by a right factor that is decoded as it is packed; the output is stored row by row.
+/// [`gemm`] of factors that may be decoded as they are packed.
 pub(crate) fn gemm_coded<T: Float, A: Float, B: Float>(
     pool: &Pool,
     out: MatMut<'_, T>,
-    a: Mat<'_, A>,
-    b: Coded<'_, B>,
+    a: Factor<'_, A>,
+    b: Factor<'_, B>,
     plus: Plus<'_, T>,
     staging: &mut [f32],
 ) {
-    on_threads(pool, out, [(a, Factor::Coded(b))], plus, staging);
+    on_threads(pool, out, [(a, b)], plus, staging);
 }
 
 /// [`gemm`] on the thread that calls, in the memory of `pool`.
@@ -276,7 +282,7 @@ pub(crate) fn gemm_serial<T: Float, A: Float, B: Float>(
         pool,
         Version::Best,
         &mut out,
-        [(a, Factor::Plain(b))],
+        [(Factor::Plain(a), Factor::Plain(b))],
         plus,
         staging,
         false,
@@ -293,7 +299,9 @@ pub(crate) fn gemm_sum<'a, T: Float>(
     factors: impl IntoIterator<Item = (Mat<'a, T>, Mat<'a, T>), IntoIter: Clone + Sync>,
     staging: &mut [f32],
 ) {
-    let factors = factors.into_iter().map(|(a, b)| (a, Factor::Plain(b)));
+    let factors = factors
+        .into_iter()
+        .map(|(a, b)| (Factor::Plain(a), Factor::Plain(b)));
     on_threads(pool, out, factors, Plus::output_if(is_f32::<T>()), staging);
 }
 
@@ -301,12 +309,14 @@ pub(crate) fn gemm_sum<'a, T: Float>(
 fn on_threads<'a, T: Float, A: Float, B: Float>(
     pool: &Pool,
     mut out: MatMut<'_, T>,
-    factors: impl IntoIterator<Item = (Mat<'a, A>, Factor<'a, B>), IntoIter: Clone + Sync>,
+    factors: impl IntoIterator<Item = (Factor<'a, A>, Factor<'a, B>), IntoIter: Clone + Sync>,
     plus: Plus<'_, T>,
     staging: &mut [f32],
 ) {
     let factors = factors.into_iter();
-    let work = factors.clone().map(|(a, _)| out.rows * out.cols * a.cols);
+    let work = factors
+        .clone()
+        .map(|(a, _)| out.rows * out.cols * a.extents()[1]);
     let parallel = pool.threads() > 1 && work.sum::<usize>() >= PARALLEL;
     let mut run = || {
         let factors = factors.clone();
@@ -332,7 +342,7 @@ fn products<'a, T: Float, A: Float, B: Float>(
     pool: &Pool,
     version: Version,
     out: &mut MatMut<'_, T>,
-    factors: impl IntoIterator<Item = (Mat<'a, A>, Factor<'a, B>), IntoIter: Clone>,
+    factors: impl IntoIterator<Item = (Factor<'a, A>, Factor<'a, B>), IntoIter: Clone>,
     plus: Plus<'_, T>,
     staging: &mut [f32],
     parallel: bool,
@@ -340,7 +350,7 @@ fn products<'a, T: Float, A: Float, B: Float>(
     let (rows, cols) = (out.rows, out.cols);
     let factors = factors.into_iter().inspect(|(a, b)| {
         assert!(
-            rows == a.rows && [a.cols, cols] == b.extents(),
+            a.extents()[0] == rows && b.extents() == [a.extents()[1], cols],
             "the extents of a product must fit together"
         );
     });
@@ -358,10 +368,7 @@ fn products<'a, T: Float, A: Float, B: Float>(
     unsafe {
         if out.row_stride < out.col_stride {
             // A column-major output is a row-major output of the transposed product.
-            let factors = factors.map(|(a, b)| match b {
-                Factor::Plain(b) => (b.t(), Factor::Plain(a.t())),
-                Factor::Coded(_) => panic!("what is coded is no left factor"),
-            });
+            let factors = factors.map(|(a, b)| (b.t(), a.t()));
             sums.fill(target.t(), [cols, rows], factors);
         } else {
             sums.fill(target, [rows, cols], factors);
@@ -386,9 +393,9 @@ impl Sums<'_> {
         self,
         target: Target<T>,
         [rows, cols]: [usize; 2],
-        factors: impl Iterator<Item = (Mat<'a, A>, Factor<'a, B>)> + Clone,
+        factors: impl Iterator<Item = (Factor<'a, A>, Factor<'a, B>)> + Clone,
     ) {
-        if is_f32::<T>() {
+        if is_f32::<T>() && target.grid.is_none() {
             let (to, mut from) = (target.to.cast(), target.from.map(At::<*const T>::cast));
             for (a, b) in factors {
                 // SAFETY: the caller's.
@@ -398,7 +405,7 @@ impl Sums<'_> {
             return;
         }
         let count = factors.clone().count();
-        let packs_rows = factors.clone().any(|(a, _)| a.col_stride != 1);
+        let packs_rows = factors.clone().any(|(a, _)| a.packs_rows());
         let [height, strip] = round::cut(rows, packs_rows);
         // What several products add up to is finished strip by strip.
         let width = if count == 1 { cols } else { strip };
@@ -426,7 +433,7 @@ impl Sums<'_> {
                         cols: strip,
                         round: (i + 1 == count).then_some(&round),
                     };
-                    let depth = 0..a.cols;
+                    let depth = 0..a.extents()[1];
                     let a = a.part(row..row + rows, depth.clone());
                     let b = b.part(depth, col..col + cols);
                     // SAFETY: the sums are as many rows and, of a strip, columns.
@@ -442,7 +449,7 @@ impl Sums<'_> {
     /// As for [`Product::run`].
     unsafe fn product<A: Float, B: Float>(
         &self,
-        a: Mat<'_, A>,
+        a: Factor<'_, A>,
         b: Factor<'_, B>,
         from: Option<At<*const f32>>,
         to: At<*mut f32>,
@@ -465,7 +472,7 @@ impl Sums<'_> {
     /// As for [`Product::run`].
     unsafe fn run<W: Pack<A, B>, A: Float, B: Float>(
         &self,
-        a: Mat<'_, A>,
+        a: Factor<'_, A>,
         b: Factor<'_, B>,
         from: Option<At<*const f32>>,
         to: At<*mut f32>,
@@ -592,7 +599,7 @@ mod tests {
                         &pool,
                         version,
                         &mut c,
-                        [(a, Factor::Plain(b))],
+                        [(Factor::Plain(a), Factor::Plain(b))],
                         plus,
                         &mut [],
                         parallel,

@@ -261,14 +261,15 @@ mod tests {
                     unsafe {
                         if sc[0] < sc[1] {
                             sums.run::<Pairs, _, _>(
-                                mb.t(),
+                                Factor::Plain(mb.t()),
                                 Factor::Plain(ma.t()),
                                 None,
                                 target.t().to,
                                 None,
                             );
                         } else {
-                            sums.run::<Pairs, _, _>(ma, Factor::Plain(mb), None, target.to, None);
+                            let (a, b) = (Factor::Plain(ma), Factor::Plain(mb));
+                            sums.run::<Pairs, _, _>(a, b, None, target.to, None);
                         }
                     }
                     for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).step_by(5) {

@@ -138,7 +138,7 @@ pub(super) type Round<'a> = &'a (dyn Fn([usize; 2], [usize; 2], At<*const f32>) 
 pub(super) struct Product<'a, W, A, B> {
     pub(super) words: PhantomData<fn() -> W>,
     pub(super) version: Version,
-    pub(super) a: Mat<'a, A>,
+    pub(super) a: Factor<'a, A>,
     pub(super) b: Factor<'a, B>,
     pub(super) from: Option<At<*const f32>>,
     pub(super) to: At<*mut f32>,
@@ -172,16 +172,17 @@ fn piece(of: &Range<usize>, len: usize, i: usize) -> Range<usize> {
 impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
     /// For a number of threads; only [`Cuts::slice`] may matter to the bits.
     fn cuts(&self, threads: usize) -> Cuts {
-        let (a, [_, cols]) = (&self.a, self.b.extents());
+        let ([rows, depth], [_, cols]) = (self.a.extents(), self.b.extents());
         let most = if threads == 1 { SERIAL_COLS } else { COLS };
         let most = self.staged.map_or(most, |staged| staged.cols.min(most));
         let strip = cols.min(most);
-        let words = a.cols.div_ceil(W::ELEMENTS);
+        let words = depth.div_ceil(W::ELEMENTS);
         let slices = words.div_ceil(DEPTH).max(1);
-        let blocks = a.rows.div_ceil(ROWS);
+        let blocks = rows.div_ceil(ROWS);
         let panels = strip.div_ceil(PANEL);
         // Each task packs its rows anew, if they are not read where they lie.
-        let least = if W::is_ready(a) { 4 } else { 8 };
+        let is_ready = matches!(&self.a, Factor::Plain(a) if W::is_ready(a));
+        let least = if is_ready { 4 } else { 8 };
         let groups = (TASKS * threads).div_ceil(blocks);
         let groups = groups.min(panels.div_ceil(least));
         let group = panels.div_ceil(groups);
@@ -191,7 +192,7 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
             slice: words.div_ceil(slices) * W::ELEMENTS,
             slices,
             // Whole tiles of the widest instruction set.
-            height: a.rows.div_ceil(blocks).next_multiple_of(14),
+            height: rows.div_ceil(blocks).next_multiple_of(14),
             blocks,
             group: group * PANEL,
             groups: panels.div_ceil(group),
@@ -221,7 +222,7 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
             products: cuts.blocks * cuts.groups,
         };
         let depth_and_columns = |stage: usize| {
-            let depth = piece(&(0..self.a.cols), cuts.slice, stage % cuts.slices);
+            let depth = piece(&(0..self.a.extents()[1]), cuts.slice, stage % cuts.slices);
             let cols = piece(&(0..self.b.extents()[1]), cuts.strip, stage / cuts.slices);
             (depth, cols, &packed[stage % 2])
         };
@@ -237,7 +238,7 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         let multiply = |stage: usize, task: usize| {
             let (depth, cols, packed) = depth_and_columns(stage);
             let words = depth.len().div_ceil(W::ELEMENTS);
-            let rows = piece(&(0..self.a.rows), cuts.height, task / cuts.groups);
+            let rows = piece(&(0..self.a.extents()[0]), cuts.height, task / cuts.groups);
             let own = piece(&cols, cuts.group, task % cuts.groups);
             // SAFETY: the stage has packed, and the next but one waits for this task.
             let panels = unsafe {
@@ -267,15 +268,19 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         };
         // Strips take turns where sums are staged: each begins when the one before has ended.
         let col = own.start - self.staged.map_or(0, |_| strip);
-        let (first, is_last) = (rows.start, depth.end == self.a.cols);
+        let (first, is_last) = (rows.start, depth.end == self.a.extents()[1]);
         let a = self.a.part(rows, depth);
+        let is_coded = a.is_coded();
         let round = self.staged.and_then(|staged| staged.round);
         let round = round.filter(|_| is_last);
         // Sums that nothing is added to stay in the task's cache until they are rounded.
-        let alone = round.is_some() && from.is_none();
-        let is_packed = !W::is_ready(&a);
-        let mut buffer = (is_packed || alone).then(|| pool.buffers().small());
+        let alone = round.is_some() && from.is_none() && !is_coded;
+        let in_place = matches!(&a, Factor::Plain(a) if W::is_ready(a)) && !alone;
+        let mut buffer = (!in_place).then(|| pool.buffers().small());
         let buffer = buffer.as_deref_mut().unwrap_or_default();
+        let (decoded, buffer) = buffer.split_at_mut(if is_coded { ROWS * DEPTH } else { 0 });
+        let a = a.decoded(decoded);
+        let is_packed = !W::is_ready(&a);
         let (packed, sums) = buffer.split_at_mut(if is_packed { a.rows * words } else { 0 });
         let to = if alone {
             let sums = &mut sums[..a.rows * own.len()];

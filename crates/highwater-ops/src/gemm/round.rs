@@ -3,13 +3,14 @@
 
 #![expect(unsafe_code, reason = "tasks round blocks of one output")]
 
+use super::grid::Grid;
 use super::pack::PANEL;
 use super::product::At;
 use crate::float::{Float, is_f32};
 use crate::strided::PIECE;
 
 /// Most elements of staging: 2 MiB.
-const STAGED: usize = 1 << 19;
+pub(super) const STAGED: usize = 1 << 19;
 /// Most rows that are summed at once, where rows of the left factor are read in place: for those behind
 /// them the right factor is packed anew.
 const ROWS: usize = 2048;
@@ -39,6 +40,8 @@ pub(crate) fn staging_len<T: Float>(rows: usize, cols: usize) -> usize {
 pub(super) struct Target<T> {
     pub(super) to: At<*mut T>,
     pub(super) from: Option<At<*const T>>,
+    /// Where columns lie, if not at a stride, and how many are skipped.
+    pub(super) grid: Option<(Grid, usize)>,
 }
 
 // SAFETY: addresses of an output that is borrowed as long as tasks round into it, each its own elements.
@@ -47,9 +50,11 @@ unsafe impl<T: Float> Sync for Target<T> {}
 impl<T: Float> Target<T> {
     /// The output from an element on.
     pub(super) fn skip(self, row: usize, col: usize) -> Self {
+        let on_grid = self.grid.is_some();
         Self {
-            to: self.to.skip(row, col),
+            to: self.to.skip(row, if on_grid { 0 } else { col }),
             from: self.from.map(|from| from.skip(row, col)),
+            grid: self.grid.map(|(grid, skipped)| (grid, skipped + col)),
         }
     }
 
@@ -58,6 +63,7 @@ impl<T: Float> Target<T> {
         Self {
             to: self.to.t(),
             from: self.from.map(At::t),
+            grid: None,
         }
     }
 
@@ -99,6 +105,9 @@ impl<T: Float> Target<T> {
                         unsafe { std::slice::from_raw_parts(from.data, len) },
                         buffer,
                     );
+                } else if from.col_stride == 0 {
+                    // SAFETY: one element for the row.
+                    buffer.fill(unsafe { *from.data }.wide());
                 } else {
                     for (c, x) in buffer.iter_mut().enumerate() {
                         // SAFETY: as above.
@@ -109,20 +118,37 @@ impl<T: Float> Target<T> {
                 &*buffer
             }
         };
-        let to = self.to.skip(row, col);
-        if to.col_stride == 1 {
+        let Some((grid, skipped)) = self.grid else {
+            let to = self.to.skip(row, col);
             // SAFETY: as wide as the sums, and the task's own.
-            T::round(sums, unsafe {
-                std::slice::from_raw_parts_mut(to.data, len)
-            });
-        } else {
-            let mut rounded = [T::zeroed(); PIECE];
-            T::round(sums, &mut rounded[..len]);
-            for (c, &x) in rounded[..len].iter().enumerate() {
-                // SAFETY: as above.
-                unsafe { *to.data.add(c * to.col_stride) = x }
-            }
-        }
+            return unsafe { store(to.data, to.col_stride, sums) };
+        };
+        let to = self.to.skip(row, 0).data;
+        grid.for_each_run(skipped + col, len, |part, at| {
+            // SAFETY: columns of the row, which lie in the output.
+            unsafe { store(to.add(at), grid.strides[2], &sums[part]) }
+        });
+    }
+}
+
+/// Rounds sums to elements at a stride.
+///
+/// # Safety
+/// They must be valid, for writes by nobody else; at most [`PIECE`] of them.
+unsafe fn store<T: Float>(to: *mut T, stride: usize, sums: &[f32]) {
+    if stride == 1 {
+        // SAFETY: the caller's.
+        T::round(sums, unsafe {
+            std::slice::from_raw_parts_mut(to, sums.len())
+        });
+        return;
+    }
+    let mut rounded = [T::zeroed(); PIECE];
+    let rounded = &mut rounded[..sums.len()];
+    T::round(sums, rounded);
+    for (c, &x) in rounded.iter().enumerate() {
+        // SAFETY: as above.
+        unsafe { *to.add(c * stride) = x }
     }
 }
 

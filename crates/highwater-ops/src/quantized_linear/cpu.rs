@@ -2,7 +2,7 @@
 
 use super::{QuantizedLinear, QuantizedLinearBackward, WeightFormat};
 use crate::float::Float;
-use crate::gemm::{Coded, Decode, MatMut, Plus, gemm_coded};
+use crate::gemm::{Coded, Decode, Factor, MatMut, Plus, gemm_coded};
 use crate::linear::{each_matrix, staging_bytes};
 use crate::{Args, Kernel, KernelError, View, op_as};
 use highwater_graph::{Op, Spec};
@@ -72,6 +72,7 @@ fn multiply<T: Float>(
     let out = args.outputs[0].slice_mut::<T>()?;
     let staging: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
     each_matrix(&inputs[0], out, cols, |out: MatMut<'_, T>, x| {
+        let (x, factor) = (Factor::Plain(x), Factor::Coded(factor));
         gemm_coded(args.pool, out, x, factor, Plus::Nothing, staging);
     })
 }

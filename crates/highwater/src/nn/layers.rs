@@ -111,7 +111,7 @@ impl LayerNorm {
 
 /// What every norm asks for.
 #[track_caller]
-fn check_norm(name: &str, width: usize, eps: f64) -> Result<()> {
+pub(super) fn check_norm(name: &str, width: usize, eps: f64) -> Result<()> {
     if width == 0 {
         let message = format!("{name}: the width must be at least 1, not 0");
         return Err(usage_error(message, Location::caller()));

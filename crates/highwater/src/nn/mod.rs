@@ -1,13 +1,18 @@
 //! Modules: what holds parameters and has a forward.
 
 mod attention;
+mod conv;
 mod layers;
 mod module;
+mod norm;
 mod quantized;
 
 pub use attention::{CausalSelfAttention, self_attention};
+pub use conv::{Conv, Conv1d, Conv2d, ConvTranspose, ConvTranspose1d, ConvTranspose2d};
 pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm};
 pub use module::{Mode, Module, Visitor, join};
+pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, GroupNorm, InstanceNorm2d};
 pub use quantized::QuantizedLinear;
 
 pub use highwater_derive::Module;
+pub use highwater_ops::ConvSettings;

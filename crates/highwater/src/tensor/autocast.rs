@@ -26,6 +26,8 @@ const CLASSES: [(Class, &[&str]); 4] = [
     (
         Class::Low,
         &[
+            "conv2d",
+            "conv_transpose2d",
             "linear",
             "matmul",
             "scaled_dot_product_attention",
@@ -42,8 +44,10 @@ const CLASSES: [(Class, &[&str]); 4] = [
         Class::Widest,
         &[
             "add",
+            "batch_norm",
             "cat",
             "div",
+            "group_norm",
             "layer_norm",
             "mul",
             "rms_norm",
