@@ -199,6 +199,9 @@ fn updates(c: &mut Criterion, pool: &Pool, x: &Spec) {
                 beta2: 0.999,
                 eps: 1e-8,
                 weight_decay: 0.01,
+                decoupled: true,
+                amsgrad: false,
+                maximize: false,
                 step: 8,
                 formats,
             };

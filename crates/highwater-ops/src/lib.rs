@@ -8,6 +8,7 @@
 //! included.
 
 mod abs;
+mod adagrad;
 mod adamw;
 mod binary;
 mod blocks;
@@ -23,6 +24,7 @@ mod cross_entropy;
 mod dropout;
 mod embedding;
 pub mod evaluate;
+mod factored;
 mod finite;
 mod flip;
 mod float;
@@ -37,6 +39,7 @@ mod layer_norm;
 mod limits;
 mod linear;
 mod linear_cross_entropy;
+mod lion;
 mod math;
 mod matmul;
 mod one_hot;
@@ -47,6 +50,7 @@ mod quantized_linear;
 mod reference_math;
 mod registry;
 mod rms_norm;
+mod rmsprop;
 mod rotary;
 mod scalar;
 mod scale;
@@ -79,6 +83,7 @@ pub use warm_up::{packing_bytes, warm_up};
 
 table::operations! {
     abs,
+    adagrad,
     adamw,
     binary,
     cast,
@@ -91,6 +96,7 @@ table::operations! {
     cross_entropy,
     dropout,
     embedding,
+    factored,
     finite,
     flip,
     full,
@@ -98,10 +104,12 @@ table::operations! {
     layer_norm,
     linear,
     linear_cross_entropy,
+    lion,
     matmul,
     one_hot,
     quantized_linear,
     rms_norm,
+    rmsprop,
     rotary,
     scalar,
     scale,

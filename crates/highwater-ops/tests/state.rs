@@ -49,6 +49,9 @@ fn values_that_are_not_finite_are_refused() {
         beta2: 0.95,
         eps: 1e-8,
         weight_decay: 0.1,
+        decoupled: true,
+        amsgrad: false,
+        maximize: false,
         step: 3,
         formats: Formats::PLAIN,
     };
@@ -58,6 +61,7 @@ fn values_that_are_not_finite_are_refused() {
         dampening: 0.0,
         weight_decay: 0.0,
         nesterov: false,
+        maximize: false,
         first: true,
         formats: Formats::PLAIN,
     };

@@ -1,23 +1,22 @@
 //! The fast kernel: one pass, in chunks of a fixed size.
 
-#![expect(
-    unsafe_code,
-    reason = "tasks update their own chunks of three cells; code for several processors"
-)]
+#![expect(unsafe_code, reason = "code for several processors")]
 
 use super::AdamW;
-use crate::cell::CHUNK;
 use crate::finite::is_finite_magnitude;
 use crate::float::Float;
 use crate::simd::multiversion;
-use crate::strided::for_each_piece;
-use crate::{Args, Disjoint, KernelError, float, formats, op_as};
+use crate::{Args, KernelError, formats, op_as};
 use highwater_graph::Op;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the inner loop multiplies by.
 struct Constants {
+    /// Of the parameter, what is left of it.
     keep: f32,
+    /// Of the parameter, what is added to the gradient.
+    coupled: f32,
+    /// 1, or -1 where the objective is to grow.
+    sign: f32,
     one_minus_beta1: f32,
     beta2: f32,
     one_minus_beta2: f32,
@@ -31,7 +30,9 @@ impl Constants {
         let correction1 = 1.0 - op.beta1.powf(op.step as f64);
         let correction2 = 1.0 - op.beta2.powf(op.step as f64);
         Self {
-            keep: (1.0 - op.lr * op.weight_decay) as f32,
+            keep: op.keep() as f32,
+            coupled: op.coupled() as f32,
+            sign: op.sign() as f32,
             one_minus_beta1: (1.0 - op.beta1) as f32,
             beta2: op.beta2 as f32,
             one_minus_beta2: (1.0 - op.beta2) as f32,
@@ -57,43 +58,72 @@ multiversion! {
     }
 }
 
+multiversion! {
+    /// The same with a gradient that the parameter is added to, or that is turned around.
+    fn update_coupled(
+        c: &Constants,
+        p: &mut [f32],
+        m: &mut [f32],
+        v: &mut [f32],
+        g: &[f32],
+    ) -> bool {
+        let mut largest = 0;
+        for (((p, m), v), &g) in p.iter_mut().zip(m).zip(v).zip(g) {
+            largest = largest.max(g.to_bits() << 1);
+            let g = c.sign * g + c.coupled * *p;
+            *m += c.one_minus_beta1 * (g - *m);
+            *v = c.beta2 * *v + c.one_minus_beta2 * (g * g);
+            let denominator = v.sqrt() * c.correction + c.eps;
+            *p = c.keep * *p - c.step_size * *m / denominator;
+        }
+        is_finite_magnitude(largest)
+    }
+}
+
+multiversion! {
+    /// The same, divided by the largest second moment so far.
+    fn update_largest(
+        c: &Constants,
+        p: &mut [f32],
+        m: &mut [f32],
+        v: &mut [f32],
+        most: &mut [f32],
+        g: &[f32],
+    ) -> bool {
+        let mut largest = 0;
+        for ((((p, m), v), most), &g) in p.iter_mut().zip(m).zip(v).zip(most).zip(g) {
+            largest = largest.max(g.to_bits() << 1);
+            let g = c.sign * g + c.coupled * *p;
+            *m += c.one_minus_beta1 * (g - *m);
+            *v = c.beta2 * *v + c.one_minus_beta2 * (g * g);
+            *most = most.max(*v);
+            let denominator = most.sqrt() * c.correction + c.eps;
+            *p = c.keep * *p - c.step_size * *m / denominator;
+        }
+        is_finite_magnitude(largest)
+    }
+}
+
 pub(super) fn kernel<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
     let op: &AdamW = op_as(op)?;
-    let constants = Constants::new(op);
-    if !op.formats.is_plain() {
-        let signed = [true, false];
-        return formats::update::<2>(AdamW::NAME, args, &op.formats, signed, |p, [m, v], g| {
-            update(&constants, p, m, v, g)
+    let c = Constants::new(op);
+    if op.amsgrad {
+        let signed = [true, false, false];
+        let name = AdamW::NAME;
+        return formats::update_any::<T, 3>(name, args, &op.formats, signed, |p, moments, g| {
+            let [m, v, most] = moments;
+            update_largest(&c, p, m, v, most, g)
         });
     }
-    let [p, m, v, g] = args.inputs else {
-        return Err(KernelError::WrongOp { op: op.name() });
-    };
-    let (gradient, layout) = (g.storage::<T>()?, g.layout());
-    let len = p.numel();
-    let p = Disjoint::new(p.slice_mut::<T>()?);
-    let m = Disjoint::new(m.slice_mut::<T>()?);
-    let v = Disjoint::new(v.slice_mut::<T>()?);
-    let finite = AtomicBool::new(true);
-    args.pool.for_each(len.div_ceil(CHUNK), |task| {
-        let start = task * CHUNK;
-        let chunk = CHUNK.min(len - start);
-        for_each_piece(gradient, layout, start, chunk, |at, g| {
-            let (at, len) = (start + at, g.len());
-            // SAFETY: chunks of different tasks, and pieces of a chunk, do not overlap.
-            let (p, m, v) = unsafe { (p.part(at, len), m.part(at, len), v.part(at, len)) };
-            float::update([p, m, v], |at, [p, m, v]| {
-                if !update(&constants, p, m, v, &g[at..at + p.len()]) {
-                    finite.store(false, Ordering::Relaxed);
-                }
-            });
-        });
-    });
-    if finite.into_inner() {
-        Ok(())
-    } else {
-        Err(KernelError::NonFinite { what: "gradient" })
-    }
+    let plain = !op.maximize && op.coupled() == 0.0;
+    let signed = [true, false];
+    formats::update_any::<T, 2>(AdamW::NAME, args, &op.formats, signed, |p, [m, v], g| {
+        if plain {
+            update(&c, p, m, v, g)
+        } else {
+            update_coupled(&c, p, m, v, g)
+        }
+    })
 }
 
 #[cfg(test)]

@@ -11,8 +11,12 @@ pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
         beta2: builder.attrs["betas"][1].as_f64().unwrap(),
         eps: builder.number("eps"),
         weight_decay: builder.number("weight_decay"),
+        decoupled: builder.name == "adamw",
+        amsgrad: builder.flag("amsgrad"),
+        maximize: builder.flag("maximize"),
         step: builder.number("step") as u64,
         formats: Formats::PLAIN,
     };
-    builder.update(op, &[&x[0], &x[2], &x[3]], &x[1])
+    let cells: Vec<&Operand> = x[..1].iter().chain(&x[2..]).collect();
+    builder.update(op, &cells, &x[1])
 }

@@ -2,17 +2,32 @@
 
 #![expect(unsafe_code, reason = "code for several processors")]
 
-use super::CHUNK;
+use super::{CHUNK, LerpCell};
 use crate::float::{Float, update};
 use crate::simd::multiversion;
 use crate::strided::{for_each_piece, gather};
-use crate::{Args, Element, KernelError, View};
+use crate::{Args, Element, KernelError, View, op_as};
 use highwater_graph::Op;
 
 multiversion! {
     fn add(cell: &mut [f32], value: &[f32]) {
         for (to, from) in cell.iter_mut().zip(value) {
             *to += from;
+        }
+    }
+}
+
+multiversion! {
+    /// The part that is near 0 is multiplied by the weight, as PyTorch does: both ends are exact.
+    fn lerp(weight: f32, cell: &mut [f32], value: &[f32]) {
+        if weight < 0.5 {
+            for (to, &from) in cell.iter_mut().zip(value) {
+                *to += weight * (from - *to);
+            }
+        } else {
+            for (to, &from) in cell.iter_mut().zip(value) {
+                *to = from - (from - *to) * (1.0 - weight);
+            }
         }
     }
 }
@@ -29,6 +44,20 @@ fn operands<'a, 'b>(
 }
 
 pub(super) fn accumulate<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    combine::<T>(op, args, add)
+}
+
+pub(super) fn lerp_cell<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let weight = op_as::<LerpCell>(op)?.weight as f32;
+    combine::<T>(op, args, |to, from| lerp(weight, to, from))
+}
+
+/// Writes what `each` makes of the cell and the value, as `f32`.
+fn combine<T: Float>(
+    op: &dyn Op,
+    args: &mut Args<'_>,
+    each: impl Fn(&mut [f32], &[f32]) + Sync,
+) -> Result<(), KernelError> {
     let (cell, value) = operands(op, args.inputs)?;
     let (from, layout) = (value.storage::<T>()?, value.layout());
     let cell = cell.slice_mut::<T>()?;
@@ -36,7 +65,7 @@ pub(super) fn accumulate<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(
         for_each_piece(from, layout, task * CHUNK, chunk.len(), |at, piece| {
             update([&mut chunk[at..at + piece.len()]], |at, [to]| {
                 let from = &piece[at..at + to.len()];
-                add(to, from);
+                each(to, from);
             });
         });
     });

@@ -1,7 +1,10 @@
 //! Adding to a cell and replacing what it holds; what all operations that write cells check.
 
 mod cpu;
+mod lerp;
 mod reference;
+
+pub use lerp::LerpCell;
 
 use crate::float::{Precise, rows_of_floats};
 use crate::matmul::one_float_dtype;
@@ -12,7 +15,7 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 /// The rows of the table.
-pub(crate) const ENTRIES: &[Entry] = &[ACCUMULATE, ASSIGN];
+pub(crate) const ENTRIES: &[Entry] = &[ACCUMULATE, ASSIGN, lerp::ENTRY];
 
 /// Elements that one task updates.
 pub(crate) const CHUNK: usize = 1 << 14;

@@ -14,14 +14,16 @@ mod check;
 mod codes;
 mod held;
 mod master;
+mod plain;
 pub(crate) mod reference;
 mod rows;
 mod samples;
 
 pub(crate) use codes::BLOCK;
 pub(crate) use held::update;
+pub(crate) use plain::update_any;
 pub(crate) use rows::rows;
-pub(crate) use samples::{rejects, samples};
+pub(crate) use samples::{plain_samples, rejects, samples};
 
 use highwater_graph::{DType, Shape};
 

@@ -45,6 +45,37 @@ fn inputs(dtype: DType, formats: &Formats, kinds: &[&str], gradient: Spec) -> Ve
     inputs
 }
 
+/// Applications of an update in the plain form, with what its moments are filled with.
+pub(crate) fn plain_samples(op: &Arc<dyn Op>, moments: &[Fill], tolerance: f64) -> Vec<Sample> {
+    let layouts = [
+        Layout::contiguous([5, 37]),
+        Layout::contiguous([]),
+        Layout::contiguous([0, 5]),
+        Layout::contiguous([3, 130, 131]),
+        Layout::strided([37, 41], &[1, 40], 3),
+        Layout::strided([130, 150], &[0, 2], 1),
+    ];
+    let sample = |(i, layout): (usize, Layout)| {
+        let cell = Spec::contiguous(DType::F32, layout.shape().clone());
+        // A dimension too few is no rows of a larger cell.
+        let parameter = if i % 2 == 0 && layout.shape().rank() > 1 {
+            cell::rows_of_cell(layout.shape())
+        } else {
+            cell.clone()
+        };
+        let mut inputs = vec![(parameter, Fill::Normal(1.0))];
+        inputs.extend(moments.iter().map(|&fill| (cell.clone(), fill)));
+        let dtype = DType::F32;
+        inputs.push((Spec { dtype, layout }, Fill::Normal(0.2)));
+        Sample {
+            op: Arc::clone(op),
+            inputs,
+            tolerance,
+        }
+    };
+    layouts.into_iter().enumerate().map(sample).collect()
+}
+
 /// Applications of the updates that `op` makes, with the moments of these names.
 pub(crate) fn samples(kinds: &[&str], op: impl Fn(Formats) -> Arc<dyn Op>) -> Vec<Sample> {
     let mut samples = Vec::new();

@@ -11,6 +11,7 @@ pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
         dampening: builder.number("dampening"),
         weight_decay: builder.number("weight_decay"),
         nesterov: builder.flag("nesterov"),
+        maximize: false,
         first: false,
         formats: Formats::PLAIN,
     };

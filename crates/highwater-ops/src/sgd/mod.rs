@@ -47,6 +47,8 @@ pub struct Sgd {
     pub weight_decay: f64,
     /// Whether the momentum is Nesterov's.
     pub nesterov: bool,
+    /// Whether the objective is to grow: the gradient is turned around.
+    pub maximize: bool,
     /// Whether this is the first step, which fills the buffer whatever it held.
     pub first: bool,
     /// How parameter and buffer are held.
@@ -59,6 +61,10 @@ impl Sgd {
 
     fn has_buffer(&self) -> bool {
         self.momentum != 0.0
+    }
+
+    fn sign(&self) -> f64 {
+        if self.maximize { -1.0 } else { 1.0 }
     }
 }
 
@@ -123,6 +129,7 @@ const PLAIN: Sgd = Sgd {
     dampening: 0.0,
     weight_decay: 0.0,
     nesterov: false,
+    maximize: false,
     first: false,
     formats: Formats::PLAIN,
 };
@@ -150,6 +157,7 @@ fn in_formats() -> [(InFormats, &'static [&'static str]); 3] {
             formats,
             first: true,
             nesterov: true,
+            maximize: true,
             ..MOMENTUM
         })
     };
@@ -189,6 +197,7 @@ fn samples() -> Vec<Sample> {
     };
     let decayed = Sgd {
         weight_decay: 0.1,
+        maximize: true,
         ..PLAIN
     };
     let mut samples = vec![

@@ -11,7 +11,7 @@ pub(super) fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     }
     let mut cells = inputs[..inputs.len() - 1].to_vec();
     for (i, &g) in inputs[inputs.len() - 1].data.iter().enumerate() {
-        let mut g = g + op.weight_decay * cells[0].data[i];
+        let mut g = op.sign() * g + op.weight_decay * cells[0].data[i];
         if let Some(buffer) = cells.get_mut(1) {
             buffer.data[i] = if op.first {
                 g
@@ -33,7 +33,7 @@ fn in_formats(op: &Sgd, inputs: &[Array]) -> Vec<Array> {
     let (lr, momentum) = (op.lr as f32, op.momentum as f32);
     let signed = vec![true; usize::from(op.has_buffer())];
     formats::reference::update(&op.formats, inputs, &signed, |p, moments, g| {
-        let mut g = g + op.weight_decay as f32 * *p;
+        let mut g = op.sign() as f32 * g + op.weight_decay as f32 * *p;
         if let Some(buffer) = moments.first_mut() {
             *buffer = if op.first {
                 g

@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+pub mod init;
 mod layers;
 mod module;
 mod norm;

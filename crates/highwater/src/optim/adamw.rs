@@ -1,5 +1,6 @@
 //! AdamW.
 
+use super::adam;
 use super::formats::{Master, Moments};
 use super::groups::{Groups, Rule};
 use highwater_graph::Op;
@@ -17,6 +18,11 @@ pub struct AdamWOptions {
     pub eps: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
+    /// Whether to divide by the largest second moment so far, which is a third moment. Settled when the
+    /// optimizer is made.
+    pub amsgrad: bool,
+    /// Whether the objective is to grow.
+    pub maximize: bool,
     /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
     /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
     pub master: Option<Master>,
@@ -31,6 +37,8 @@ impl Default for AdamWOptions {
             betas: (0.9, 0.999),
             eps: 1e-8,
             weight_decay: 1e-2,
+            amsgrad: false,
+            maximize: false,
             master: None,
             moments: Moments::F32,
         }
@@ -38,22 +46,17 @@ impl Default for AdamWOptions {
 }
 
 /// Adam with decoupled weight decay (Loshchilov & Hutter 2019), as `torch.optim.AdamW`. Each
-/// parameter has two moments of its own size.
+/// parameter has two moments of its own size, `exp_avg` and `exp_avg_sq`, with `amsgrad` a third one,
+/// `max_exp_avg_sq`.
 pub type AdamW = Groups<AdamWOptions>;
 
 impl Rule for AdamWOptions {
     fn bounds(&self) -> Vec<(&'static str, f64, f64)> {
-        vec![
-            ("lr", self.lr, f64::INFINITY),
-            ("beta1", self.betas.0, 1.0),
-            ("beta2", self.betas.1, 1.0),
-            ("eps", self.eps, f64::INFINITY),
-            ("weight_decay", self.weight_decay, f64::INFINITY),
-        ]
+        adam::bounds(&self.op())
     }
 
     fn moments(&self) -> &'static [&'static str] {
-        &["exp_avg", "exp_avg_sq"]
+        self.op().moments()
     }
 
     fn formats(&self) -> (Option<Master>, Moments) {
@@ -61,18 +64,40 @@ impl Rule for AdamWOptions {
     }
 
     fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
+        let step = steps + 1;
         Arc::new(highwater_ops::AdamW {
+            step,
+            formats,
+            ..self.op()
+        })
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn set_momentum(&mut self, momentum: f64) {
+        self.betas.0 = momentum;
+    }
+}
+
+impl AdamWOptions {
+    fn op(&self) -> highwater_ops::AdamW {
+        highwater_ops::AdamW {
             lr: self.lr,
             beta1: self.betas.0,
             beta2: self.betas.1,
             eps: self.eps,
             weight_decay: self.weight_decay,
-            step: steps + 1,
-            formats,
-        })
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
+            decoupled: true,
+            amsgrad: self.amsgrad,
+            maximize: self.maximize,
+            step: 1,
+            formats: Formats::PLAIN,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Optimizers whose updates are one operation: groups of parameters, and the state of each.
 
+use super::direction::Direction;
 use super::formats::{self, Moments};
 use super::pieces::{pieces, suffix};
 use super::{Optimizer, Stepped, check_settings, common_engine, has_grad, step, zero_grad};
@@ -35,13 +36,39 @@ pub trait Rule: std::fmt::Debug + Send {
     /// at the first row.
     fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op>;
 
+    /// What is kept beside the moments of a parameter of a shape: names and shapes of tensors of `F32`s, or of
+    /// `F64`s for such a parameter, of zeros at first. Of what has some, all is updated at once, by
+    /// [`Rule::direction`].
+    fn statistics(&self, _shape: &Shape) -> Vec<(&'static str, Shape)> {
+        Vec::new()
+    }
+
+    /// What the update goes by instead of the gradient, made by several nodes from it and the statistics.
+    ///
+    /// # Errors
+    /// What nodes refuse.
+    fn direction(&self, direction: &mut Direction<'_>) -> Result<Operand> {
+        Ok(direction.gradient().clone())
+    }
+
     /// What is wrong with settings that cannot be together, each of them being within its bounds.
     fn conflict(&self) -> Option<&'static str> {
         None
     }
 
+    /// What is wrong with a parameter of this shape, if it cannot be updated so.
+    fn refuses(&self, _shape: &Shape) -> Option<&'static str> {
+        None
+    }
+
+    /// The learning rate.
+    fn lr(&self) -> f64;
+
     /// Sets the learning rate.
     fn set_lr(&mut self, lr: f64);
+
+    /// Sets the momentum, or the first of the betas; nothing where there is neither.
+    fn set_momentum(&mut self, _momentum: f64) {}
 }
 
 /// An optimizer over groups of parameters, each with settings of its own.
@@ -68,6 +95,8 @@ struct Slot {
     pieces: Vec<Piece>,
     /// Updates so far.
     steps: u64,
+    /// Names and shapes of what else is kept.
+    statistics: Vec<(&'static str, Shape)>,
 }
 
 /// What one node updates.
@@ -76,6 +105,8 @@ struct Piece {
     rows: Option<Range<usize>>,
     /// What is beside the parameter, by the names of the kinds.
     cells: Vec<(String, Parameter)>,
+    /// What the direction is made from.
+    statistics: Vec<(String, Parameter)>,
 }
 
 /// Refuses settings of a group that cannot be meant.
@@ -178,10 +209,15 @@ impl Slot {
         rule: &impl Rule,
         location: Location,
     ) -> Result<Self> {
+        if let Some(why) = rule.refuses(parameter.shape()) {
+            let (name, shape) = (parameter.name(), parameter.shape());
+            return Err(usage_error(format!("`{name}` of {shape}: {why}"), location));
+        }
         let mut slot = Self {
             group,
             kinds: rule.moments(),
             formats: formats_of(rule, &parameter, location)?,
+            statistics: rule.statistics(parameter.shape()),
             parameter,
             pieces: Vec::new(),
             steps: 0,
@@ -197,7 +233,7 @@ impl Slot {
         let (shape, dtype) = (self.parameter.shape(), self.parameter.dtype());
         let cells = |shape: &Shape| formats::cells(&self.formats, dtype, shape, self.kinds);
         // With nothing beside it an update needs nothing that pieces would spare.
-        let all = if cells(shape).is_empty() {
+        let all = if cells(shape).is_empty() || !self.statistics.is_empty() {
             vec![None]
         } else {
             pieces(shape, self.parameter.engine().0.piece_bytes)
@@ -214,9 +250,20 @@ impl Slot {
                 let zeros = Parameter::optimizer_state(engine, &name, cell.dtype, cell.shape)?;
                 Ok((cell.kind, zeros))
             };
+            let statistic = |(kind, shape): &(&str, Shape)| StateCell {
+                kind: (*kind).to_owned(),
+                dtype: Direction::dtype(dtype),
+                shape: shape.clone(),
+            };
             let all = cells(&Shape::from(&dims[..])).into_iter().map(zeros);
             let cells = all.collect::<Result<_>>()?;
-            made.push(Piece { rows, cells });
+            let all = self.statistics.iter().map(statistic).map(zeros);
+            let statistics = all.collect::<Result<_>>()?;
+            made.push(Piece {
+                rows,
+                cells,
+                statistics,
+            });
         }
         self.pieces = made;
         Ok(())
@@ -260,10 +307,15 @@ impl Slot {
             for (_, cell) in &piece.cells {
                 inputs.push(cell.operand(state)?);
             }
-            inputs.push(piece.of(grad)?);
+            let engine = self.parameter.engine();
+            inputs.push(if piece.statistics.is_empty() {
+                piece.of(grad)?
+            } else {
+                let of = (&self.parameter, &piece.statistics[..], self.steps + 1);
+                rule.direction(&mut Direction::new(state, of, grad, &site)?)?
+            });
             let start = inputs[0].spec.layout.offset();
             let formats = formats::drawing(self.formats, self.steps, draws, start);
-            let engine = self.parameter.engine();
             engine.apply(state, rule.update(self.steps, formats), &inputs, &site)?;
         }
         Ok(())
@@ -311,11 +363,40 @@ impl<R: Rule> Optimizer for Groups<R> {
         Ok(())
     }
 
+    fn lrs(&self) -> Vec<f64> {
+        self.groups.iter().map(Rule::lr).collect()
+    }
+
+    #[track_caller]
+    fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
+        let location = Location::caller();
+        if lrs.len() != self.groups.len() {
+            let (got, expected) = (lrs.len(), self.groups.len());
+            let message = format!("set_lrs: {got} rates for {expected} groups");
+            return Err(usage_error(message, location));
+        }
+        for &lr in lrs {
+            check_settings(&[("lr", lr, f64::INFINITY)], location)?;
+        }
+        let groups = self.groups.iter_mut().zip(lrs);
+        groups.for_each(|(group, &lr)| group.set_lr(lr));
+        Ok(())
+    }
+
+    #[track_caller]
+    fn set_momentum(&mut self, momentum: f64) -> Result<()> {
+        check_settings(&[("momentum", momentum, 1.0)], Location::caller())?;
+        let groups = self.groups.iter_mut();
+        groups.for_each(|group| group.set_momentum(momentum));
+        Ok(())
+    }
+
     fn state_dict(&self) -> Vec<(String, Parameter)> {
         let mut named = Vec::new();
         for slot in &self.slots {
-            for Piece { rows, cells } in &slot.pieces {
-                for (kind, cell) in cells {
+            for piece in &slot.pieces {
+                let rows = &piece.rows;
+                for (kind, cell) in piece.cells.iter().chain(&piece.statistics) {
                     named.push((slot.name(kind, rows.as_ref()), cell.clone()));
                 }
             }

@@ -1,18 +1,35 @@
 //! Optimizers: parameter groups, `step()`, `zero_grad()`.
 
+mod adafactor;
+mod adagrad;
+mod adam;
 mod adamw;
 mod clip;
+mod direction;
+mod ema;
 mod formats;
 mod grad_scaler;
 mod groups;
+mod lion;
+pub mod lr_scheduler;
+mod muon;
 mod pieces;
+mod rmsprop;
 mod sgd;
 
+pub use adafactor::{Adafactor, AdafactorOptions};
+pub use adagrad::{Adagrad, AdagradOptions};
+pub use adam::{Adam, AdamOptions};
 pub use adamw::{AdamW, AdamWOptions};
 pub use clip::{clip_grad_norm_, grad_norm};
+pub use direction::Direction;
+pub use ema::Ema;
 pub use formats::{Master, Moments};
 pub use grad_scaler::{GradScaler, GradScalerOptions};
 pub use groups::{Groups, Rule};
+pub use lion::{Lion, LionOptions};
+pub use muon::{AdjustLr, Muon, MuonOptions};
+pub use rmsprop::{RmsProp, RmsPropOptions};
 pub use sgd::{Sgd, SgdOptions};
 
 use crate::engine::Engine;
@@ -83,6 +100,23 @@ pub trait Optimizer: std::fmt::Debug + Send {
     /// # Errors
     /// [`Error::Usage`] for a rate below 0 or none that an `f32` can hold; the old one stays.
     fn set_lr(&mut self, lr: f64) -> Result<()>;
+
+    /// The learning rate of each group.
+    fn lrs(&self) -> Vec<f64>;
+
+    /// Sets the learning rate of each group: what schedules do.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] as for [`Optimizer::set_lr`], or unless there is a rate for each group; the old ones
+    /// stay.
+    fn set_lrs(&mut self, lrs: &[f64]) -> Result<()>;
+
+    /// Sets the momentum of every group, or the first of its betas: what [`lr_scheduler::OneCycleLr`] does
+    /// beside rates. Nothing where there is neither.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] unless it is from 0 up and below 1; the old one stays.
+    fn set_momentum(&mut self, momentum: f64) -> Result<()>;
 
     /// Every tensor of the optimizer's own, by a name that follows the parameters' names, to be
     /// saved: `exp_avg.h.0.fc.weight`, or `exp_avg.wte.weight[0:10052]` where it belongs to some rows

@@ -19,6 +19,8 @@ pub struct SgdOptions {
     pub weight_decay: f64,
     /// Nesterov's form of momentum.
     pub nesterov: bool,
+    /// Whether the objective is to grow.
+    pub maximize: bool,
     /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
     /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
     pub master: Option<Master>,
@@ -34,6 +36,7 @@ impl Default for SgdOptions {
             dampening: 0.0,
             weight_decay: 0.0,
             nesterov: false,
+            maximize: false,
             master: None,
             moments: Moments::F32,
         }
@@ -78,12 +81,24 @@ impl Rule for SgdOptions {
             dampening: self.dampening,
             weight_decay: self.weight_decay,
             nesterov: self.nesterov,
+            maximize: self.maximize,
             first: steps == 0,
             formats,
         })
     }
 
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
+    }
+
+    fn set_momentum(&mut self, momentum: f64) {
+        // Whether there is any is settled.
+        if self.momentum != 0.0 {
+            self.momentum = momentum;
+        }
     }
 }

@@ -5,7 +5,8 @@ use super::parameter::Parameter;
 use crate::Result;
 use crate::pending::context::site;
 use highwater_graph::Location;
-use highwater_graph::{Category, Phase, Shape, Source};
+use highwater_graph::{Category, Op, Phase, Shape, Source};
+use highwater_ops::{Assign, LerpCell};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -54,9 +55,23 @@ impl Buffer {
     /// [`crate::Error::Expired`]; what stops an evaluation, where very many writes are pending.
     #[track_caller]
     pub fn assign(&self, value: &Tensor) -> Result<()> {
-        let location = Location::caller();
+        self.write(Arc::new(Assign), "assign", value, Location::caller())
+    }
+
+    /// Moves what it holds towards `value`: `buffer += weight (value - buffer)`, as
+    /// `buffer.lerp_(value, weight)`: running averages. Else as [`Buffer::assign`].
+    ///
+    /// # Errors
+    /// As [`Buffer::assign`].
+    #[track_caller]
+    pub fn lerp_(&self, value: &Tensor, weight: f64) -> Result<()> {
+        let op = Arc::new(LerpCell { weight });
+        self.write(op, "lerp_", value, Location::caller())
+    }
+
+    fn write(&self, op: Arc<dyn Op>, name: &str, value: &Tensor, location: Location) -> Result<()> {
         let engine = self.engine();
-        super::check_one_engine("assign", &[self, value], location)?;
+        super::check_one_engine(name, &[self, value], location)?;
         let mut state = engine.lock();
         let state = &mut *state;
         let cell = state.pending.graph.cell(self.id());
@@ -71,8 +86,7 @@ impl Buffer {
         if matches!(from.source, Source::Cell(id, _) if id == self.id()) {
             from = engine.own_copy(state, from, location)?;
         }
-        let assign = Arc::new(highwater_ops::Assign);
-        engine.apply(state, assign, &[to, from], &site(location, Phase::Forward))?;
+        engine.apply(state, op, &[to, from], &site(location, Phase::Forward))?;
         Ok(())
     }
 

@@ -67,19 +67,38 @@ impl Parameter {
         let dtype = float_dtype(Location::caller())?;
         let (seed, offset) = engine.lock().pending.next_random();
         let mut deviates = Deviates::new(seed, offset, normal);
-        let width = dtype.element_bytes().unwrap_or(1) as usize;
         Self::rounded(engine, dtype, shape, |bytes| {
-            let mut piece = [0.0; PIECE];
-            for to in bytes.chunks_mut(PIECE * width) {
-                let piece = &mut piece[..to.len() / width];
+            fill(dtype, bytes, |piece| {
                 deviates.fill(piece);
                 for x in piece.iter_mut() {
                     *x = scale(*x);
                 }
-                write(piece, dtype, to)?;
-            }
-            Ok(())
+            })
         })
+    }
+
+    /// Overwrites the values with deviates from the engine's random numbers, normal ones or uniform ones of
+    /// `[0, 1)`, each changed by `scale`.
+    #[track_caller]
+    pub(crate) fn redraw(&self, normal: bool, scale: impl Fn(f32) -> f32) -> Result<()> {
+        let (seed, offset) = self.engine().lock().pending.next_random();
+        let mut deviates = Deviates::new(seed, offset, normal);
+        self.refill(|piece| {
+            deviates.fill(piece);
+            for x in piece.iter_mut() {
+                *x = scale(*x);
+            }
+        })
+    }
+
+    /// Overwrites the values, some at a time, in their order.
+    #[track_caller]
+    pub(crate) fn refill(&self, next: impl FnMut(&mut [f32])) -> Result<()> {
+        let dtype = self.dtype();
+        if !dtype.is_float() {
+            return Err(self.not_floats(Location::caller()));
+        }
+        self.with_bytes_mut(|bytes| fill(dtype, bytes, next))?
     }
 
     /// A parameter of a float type, whose bytes `fill` writes.
@@ -120,6 +139,18 @@ impl Parameter {
         }
         self.with_bytes_mut(|own| write(values, dtype, own))?
     }
+}
+
+/// Fills bytes with numbers of a float type, some at a time.
+fn fill(dtype: DType, bytes: &mut [u8], mut next: impl FnMut(&mut [f32])) -> Result<()> {
+    let width = dtype.element_bytes().unwrap_or(1) as usize;
+    let mut piece = [0.0; PIECE];
+    for to in bytes.chunks_mut(PIECE * width) {
+        let piece = &mut piece[..to.len() / width];
+        next(piece);
+        write(piece, dtype, to)?;
+    }
+    Ok(())
 }
 
 /// The type of parameters that are made now.

@@ -1,0 +1,184 @@
+//! Adafactor.
+
+use super::direction::Direction;
+use super::formats::{Master, Moments};
+use super::groups::{Groups, Rule};
+use crate::Result;
+use highwater_graph::{DType, Op, Operand, Shape};
+use highwater_ops::{
+    DivAtLeast, DivRootAtLeast, FactoredScale, Formats, GradNorm, Mean, Mul, Neg, Sgd, Square,
+};
+use std::sync::Arc;
+
+/// Settings of a parameter group, with PyTorch's defaults and names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdafactorOptions {
+    /// Learning rate: the most that a relative step is.
+    pub lr: f64,
+    /// The power of the step's number that is the share of new squares: below 0.
+    pub beta2_decay: f64,
+    /// The least of variances (`None`: the difference of 1 and the next number of the parameter's dtype), and
+    /// the least root mean square of a parameter.
+    pub eps: (Option<f64>, f64),
+    /// The root mean square of a direction from which on it is clipped.
+    pub d: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Whether the objective is to grow.
+    pub maximize: bool,
+    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
+    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
+    pub master: Option<Master>,
+}
+
+impl Default for AdafactorOptions {
+    fn default() -> Self {
+        Self {
+            lr: 1e-2,
+            beta2_decay: -0.8,
+            eps: (None, 1e-3),
+            d: 1.0,
+            weight_decay: 0.0,
+            maximize: false,
+            master: None,
+        }
+    }
+}
+
+/// Adafactor (Shazeer & Stern 2018), as `torch.optim.Adafactor`: of the squares of a matrix's gradients only
+/// averages of rows and columns are kept, `row_var` and `col_var`, over the last two dimensions; of a vector
+/// all, `variance`. An update is several nodes, which take the gradient's size twice while it is made.
+///
+/// ```
+/// use highwater::optim::{Adafactor, AdafactorOptions};
+/// use highwater::{nn::Linear, prelude::*};
+///
+/// # fn main() -> Result<()> {
+/// let engine = Engine::builder().memory(128 << 20).build()?;
+/// let layer = Linear::new(&engine, 4, 2, true)?;
+/// let mut optimizer = Adafactor::new(layer.parameters(), AdafactorOptions::default())?;
+/// layer.forward(&Tensor::randn(&engine, [3, 4])?)?.square()?.mean()?.backward()?;
+/// optimizer.step()?;
+/// let state = optimizer.state_dict();
+/// let shapes: Vec<&[usize]> = state.iter().map(|(_, tensor)| tensor.dims()).collect();
+/// assert_eq!(shapes, [&[2, 1][..], &[1, 4], &[2]]);
+/// # Ok(())
+/// # }
+/// ```
+pub type Adafactor = Groups<AdafactorOptions>;
+
+impl AdafactorOptions {
+    /// The largest step that is relative to a parameter, at a step from 1.
+    fn rho(&self, step: u64) -> f64 {
+        self.lr.min(1.0 / (step as f64).sqrt())
+    }
+}
+
+impl Rule for AdafactorOptions {
+    fn bounds(&self) -> Vec<(&'static str, f64, f64)> {
+        vec![
+            ("lr", self.lr, f64::INFINITY),
+            ("-beta2_decay", -self.beta2_decay, f64::INFINITY),
+            ("eps[0]", self.eps.0.unwrap_or(0.0), f64::INFINITY),
+            ("eps[1]", self.eps.1, f64::INFINITY),
+            ("d", self.d, f64::INFINITY),
+            ("weight_decay", self.weight_decay, f64::INFINITY),
+        ]
+    }
+
+    fn conflict(&self) -> Option<&'static str> {
+        (self.d < 1.0).then_some("Adafactor's d is 1 at least")
+    }
+
+    fn moments(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn formats(&self) -> (Option<Master>, Moments) {
+        (self.master, Moments::F32)
+    }
+
+    fn statistics(&self, shape: &Shape) -> Vec<(&'static str, Shape)> {
+        let rank = shape.rank();
+        if rank < 2 {
+            return vec![("variance", shape.clone())];
+        }
+        let without = |dim: usize| -> Shape {
+            let extents = shape.iter().enumerate();
+            let extents = extents.map(|(i, &extent)| if i == dim { 1 } else { extent });
+            extents.collect()
+        };
+        vec![
+            ("row_var", without(rank - 1)),
+            ("col_var", without(rank - 2)),
+        ]
+    }
+
+    fn direction(&self, of: &mut Direction<'_>) -> Result<Operand> {
+        let least = self.eps.0.unwrap_or(match of.parameter().spec.dtype {
+            DType::F64 => f64::EPSILON,
+            DType::BF16 => f64::from(half::bf16::EPSILON),
+            DType::F16 => f64::from(half::f16::EPSILON),
+            _ => f64::from(f32::EPSILON),
+        });
+        let weight = (of.step() as f64).powf(self.beta2_decay);
+        let mut gradient = of.gradient().clone();
+        if self.maximize {
+            gradient = of.apply(Neg, &[&gradient])?;
+        }
+        let squares = of.apply(Square, &[&gradient])?;
+        let rank = gradient.shape().rank();
+        let variance = if rank < 2 {
+            of.lerp(0, &squares, weight)?
+        } else {
+            let mean = |dim: usize| Mean {
+                dims: [dim][..].into(),
+                keepdim: true,
+            };
+            let rows = of.apply(mean(rank - 1), &[&squares])?;
+            let cols = of.apply(mean(rank - 2), &[&squares])?;
+            let rows = of.lerp(0, &rows, weight)?;
+            let cols = of.lerp(1, &cols, weight)?;
+            let all = of.apply(mean(rank - 2), &[&rows])?;
+            let rows = of.apply(DivAtLeast { least }, &[&rows, &all])?;
+            of.apply(Mul, &[&rows, &cols])?
+        };
+        let direction = of.apply(DivRootAtLeast { least }, &[&gradient, &variance])?;
+        let parameter = of.parameter().clone();
+        let norms = [
+            of.apply(GradNorm, &[&parameter])?,
+            of.apply(GradNorm, &[&direction])?,
+        ];
+        let scale = FactoredScale {
+            elements: direction.shape().numel(),
+            eps: self.eps.1,
+            d: self.d,
+        };
+        let scale = of.apply(scale, &[&norms[0], &norms[1]])?;
+        of.apply(Mul, &[&direction, &scale])
+    }
+
+    fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
+        let rho = self.rho(steps + 1);
+        // As `p (1 - lr weight_decay) - rho direction`.
+        let share = if rho > 0.0 { self.lr / rho } else { 0.0 };
+        Arc::new(Sgd {
+            lr: rho,
+            momentum: 0.0,
+            dampening: 0.0,
+            weight_decay: self.weight_decay * share,
+            nesterov: false,
+            maximize: false,
+            first: false,
+            formats,
+        })
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+}

@@ -1,0 +1,113 @@
+//! Adam, with weight decay that is added to gradients.
+
+use super::formats::{Master, Moments};
+use super::groups::{Groups, Rule};
+use highwater_graph::Op;
+use highwater_ops::Formats;
+use std::sync::Arc;
+
+/// Settings of a parameter group, with PyTorch's defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdamOptions {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay rates of the two moments.
+    pub betas: (f64, f64),
+    /// Added to the denominator.
+    pub eps: f64,
+    /// L2 penalty: so much of the parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Whether to divide by the largest second moment so far, which is a third moment. Settled when the
+    /// optimizer is made.
+    pub amsgrad: bool,
+    /// Whether the objective is to grow.
+    pub maximize: bool,
+    /// What updates of parameters in half precision are added to; `None` is [`Master::Split`] for `BF16` and
+    /// [`Master::F32`] for `F16`. Settled when the optimizer is made; for parameters in `F32` it is nothing.
+    pub master: Option<Master>,
+    /// How moments are held. Settled when the optimizer is made.
+    pub moments: Moments,
+}
+
+impl Default for AdamOptions {
+    fn default() -> Self {
+        Self {
+            lr: 1e-3,
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            amsgrad: false,
+            maximize: false,
+            master: None,
+            moments: Moments::F32,
+        }
+    }
+}
+
+/// Adam (Kingma & Ba 2015), as `torch.optim.Adam`. Each
+/// parameter has two moments of its own size, `exp_avg` and `exp_avg_sq`, with `amsgrad` a third one,
+/// `max_exp_avg_sq`.
+pub type Adam = Groups<AdamOptions>;
+
+impl Rule for AdamOptions {
+    fn bounds(&self) -> Vec<(&'static str, f64, f64)> {
+        bounds(&self.op())
+    }
+
+    fn moments(&self) -> &'static [&'static str] {
+        self.op().moments()
+    }
+
+    fn formats(&self) -> (Option<Master>, Moments) {
+        (self.master, self.moments)
+    }
+
+    fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
+        let step = steps + 1;
+        Arc::new(highwater_ops::AdamW {
+            step,
+            formats,
+            ..self.op()
+        })
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn set_momentum(&mut self, momentum: f64) {
+        self.betas.0 = momentum;
+    }
+}
+
+impl AdamOptions {
+    fn op(&self) -> highwater_ops::AdamW {
+        highwater_ops::AdamW {
+            lr: self.lr,
+            beta1: self.betas.0,
+            beta2: self.betas.1,
+            eps: self.eps,
+            weight_decay: self.weight_decay,
+            decoupled: false,
+            amsgrad: self.amsgrad,
+            maximize: self.maximize,
+            step: 1,
+            formats: Formats::PLAIN,
+        }
+    }
+}
+
+/// The bounds of the settings of Adam in all its forms.
+pub(super) fn bounds(op: &highwater_ops::AdamW) -> Vec<(&'static str, f64, f64)> {
+    vec![
+        ("lr", op.lr, f64::INFINITY),
+        ("beta1", op.beta1, 1.0),
+        ("beta2", op.beta2, 1.0),
+        ("eps", op.eps, f64::INFINITY),
+        ("weight_decay", op.weight_decay, f64::INFINITY),
+    ]
+}
