@@ -385,7 +385,7 @@ mod tests {
         let gains = [
             (Nonlinearity::Linear, 1.0),
             (Nonlinearity::Tanh, 1.666_666_666_666_666_7),
-            (Nonlinearity::Relu, 1.414_213_562_373_095_1),
+            (Nonlinearity::Relu, 2.0_f64.sqrt()),
             (Nonlinearity::LeakyRelu(0.2), 1.386_750_490_563_073),
             (Nonlinearity::Selu, 0.75),
         ];

@@ -29,7 +29,7 @@ fn deviates_have_pytorchs_moments() {
     let check = |std: f64, bound: f64| {
         let [mean, got, low, high] = moments(&weight.to_vec::<f32>().unwrap());
         assert!(
-            mean.abs() < 0.01 * std && (got / std - 1.0).abs() < 0.01,
+            mean.abs() < 0.02 * std && (got / std - 1.0).abs() < 0.01,
             "{mean} {got} {std}"
         );
         assert!(
