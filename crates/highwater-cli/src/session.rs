@@ -228,6 +228,7 @@ fn optimizer(config: &RunConfig, model: &dyn CausalLm) -> Result<Box<dyn Optimiz
                 weight_decay,
                 master,
                 moments,
+                ..AdamWOptions::default()
             };
             let (decayed, plain) = model.parameters().into_iter().partition(decays);
             let groups = vec![
