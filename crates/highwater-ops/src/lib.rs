@@ -8,6 +8,7 @@
 //! included.
 
 mod abs;
+mod activations;
 mod adagrad;
 mod adamw;
 mod binary;
@@ -16,12 +17,14 @@ mod cast;
 mod cat;
 mod cell;
 mod channel_norm;
+mod clamp;
 mod clip;
 mod conv;
 mod copy;
 pub mod cpu;
 mod cross_entropy;
 mod dropout;
+mod elementary;
 mod embedding;
 pub mod evaluate;
 mod factored;
@@ -46,12 +49,14 @@ mod one_hot;
 pub mod philox;
 mod pointwise;
 mod pool;
+mod pow;
 mod quantized_linear;
 mod reference_math;
 mod registry;
 mod rms_norm;
 mod rmsprop;
 mod rotary;
+mod rounding;
 mod scalar;
 mod scale;
 mod scaled_dot_product_attention;
@@ -70,6 +75,7 @@ mod unary;
 mod vector;
 mod view;
 mod warm_up;
+mod wide_math;
 
 pub use float::round_to;
 pub use formats::{Draws, Formats, Master, Moments, StateCell};
@@ -83,6 +89,7 @@ pub use warm_up::{packing_bytes, warm_up};
 
 table::operations! {
     abs,
+    activations,
     adagrad,
     adamw,
     binary,
@@ -90,11 +97,13 @@ table::operations! {
     cat,
     cell,
     channel_norm,
+    clamp,
     clip,
     conv,
     copy,
     cross_entropy,
     dropout,
+    elementary,
     embedding,
     factored,
     finite,
@@ -107,10 +116,12 @@ table::operations! {
     lion,
     matmul,
     one_hot,
+    pow,
     quantized_linear,
     rms_norm,
     rmsprop,
     rotary,
+    rounding,
     scalar,
     scale,
     scaled_dot_product_attention,

@@ -63,6 +63,49 @@ fn from(backward: &mut Backward<'_>, op: impl Op, others: &[Operand]) -> Result<
     Ok(())
 }
 
+/// Sets the gradient of the `i`-th input, made by `emit` of the output's gradient in the output's shape, if
+/// it is wanted: summed over the copies of an input that was broadcast.
+pub(crate) fn set_reduced(
+    backward: &mut Backward<'_>,
+    i: usize,
+    emit: impl FnOnce(&mut Backward<'_>, Operand) -> Result<Operand, OpError>,
+) -> Result<(), OpError> {
+    let Some(grad) = backward.grad(0).filter(|_| backward.needs(i)) else {
+        return Ok(());
+    };
+    let grad = emit(backward, grad)?;
+    let shape = backward.input(i).shape().clone();
+    let grad = reduce_to(backward, grad, &shape)?;
+    backward.set(i, grad);
+    Ok(())
+}
+
+/// Says that the gradient of the `i`-th input is zero everywhere: one zero, seen in the input's shape.
+pub(crate) fn no_slope(backward: &mut Backward<'_>, i: usize) -> Result<(), OpError> {
+    if backward.grad(0).is_none() || !backward.needs(i) {
+        return Ok(());
+    }
+    let spec = backward.input(i).spec;
+    let zero = zero(backward, spec.dtype)?;
+    let layout = zero.spec.layout.expand(spec.shape());
+    backward.set(
+        i,
+        layout.map_or(zero.clone(), |layout| zero.with_layout(layout)),
+    );
+    Ok(())
+}
+
+/// A zero of no dimensions.
+pub(crate) fn zero(backward: &mut Backward<'_>, dtype: DType) -> Result<Operand, OpError> {
+    let (value, shape) = (0.0, Shape::scalar());
+    let zero = crate::Full {
+        value,
+        dtype,
+        shape,
+    };
+    backward.emit_one(zero, &[])
+}
+
 /// Implements [`Op`] by [`Pointwise`].
 macro_rules! pointwise_op {
     ($($type:ty: $arity:literal),* $(,)?) => {$(

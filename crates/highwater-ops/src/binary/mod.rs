@@ -10,7 +10,7 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op, reduce_to};
+use crate::pointwise::{self, Pointwise, pointwise_op, reduce_to, set_reduced};
 use crate::simd::Isa;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError, Operand};
@@ -35,22 +35,6 @@ pub struct Mul;
 pub struct Div;
 
 pointwise_op!(Add: 2, Sub: 2, Mul: 2, Div: 2);
-
-/// Sets the gradient of the `i`-th input, made by `emit` in the output's shape, if it is wanted.
-fn set_reduced(
-    backward: &mut Backward<'_>,
-    i: usize,
-    emit: impl FnOnce(&mut Backward<'_>, Operand) -> Result<Operand, OpError>,
-) -> Result<(), OpError> {
-    let Some(grad) = backward.grad(0).filter(|_| backward.needs(i)) else {
-        return Ok(());
-    };
-    let grad = emit(backward, grad)?;
-    let shape = backward.input(i).shape().clone();
-    let grad = reduce_to(backward, grad, &shape)?;
-    backward.set(i, grad);
-    Ok(())
-}
 
 /// The gradient times an input, in the output's shape.
 fn times_input(backward: &mut Backward<'_>, grad: &Operand, i: usize) -> Result<Operand, OpError> {

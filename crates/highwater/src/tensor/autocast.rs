@@ -38,7 +38,20 @@ const CLASSES: [(Class, &[&str]); 4] = [
     (Class::LowFirst, &["quantized_linear"]),
     (
         Class::Full,
-        &["cross_entropy", "exp", "log", "mean", "square", "sum"],
+        &[
+            "cross_entropy",
+            "exp",
+            "expm1",
+            "log",
+            "log1p",
+            "mean",
+            "pow_scalar",
+            "reciprocal",
+            "rsqrt",
+            "softplus",
+            "square",
+            "sum",
+        ],
     ),
     (
         Class::Widest,
