@@ -222,6 +222,9 @@ pub enum Error {
     /// A file could not be read or written.
     #[error(transparent)]
     Files(#[from] FilesError),
+    /// Samples, arrays or pictures that could not be loaded.
+    #[error("{0}\n  hint: look at the sample or file that is named; nothing of its batch was used")]
+    Data(#[from] highwater_data::DataError),
     /// Saved state does not fit what it is loaded into.
     #[error("saved state: {0}")]
     Saved(String),
@@ -263,6 +266,7 @@ impl Error {
             Self::Disk { .. } => "HW0401",
             Self::Files(_) => "HW0402",
             Self::Saved(_) => "HW0403",
+            Self::Data(_) => "HW0404",
             Self::Internal(_) => "HW0901",
         }
     }

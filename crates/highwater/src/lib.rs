@@ -56,6 +56,7 @@
 //! safetensors files by the same trait, whose version for the file system is [`memory::DiskFiles`].
 
 mod autograd;
+pub mod data;
 mod engine;
 mod error;
 mod measure;
@@ -70,6 +71,7 @@ mod store;
 mod tensor;
 
 pub use engine::builder::Builder;
+pub use engine::reserve::SetAside;
 pub use engine::{Engine, OnPlan};
 pub use error::{Error, Result};
 pub use highwater_graph::{Category, CheckpointPolicy, DType, Layout, Location, Shape};

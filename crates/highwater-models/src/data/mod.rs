@@ -13,7 +13,8 @@ use highwater_memory::FilesError;
 use crate::TokenizerError;
 
 pub use batches::{BatchShape, Batches};
-pub use order::{Cursor, Order, permute};
+pub use highwater::data::permute;
+pub use order::{Cursor, Order};
 pub use source::{DataOptions, Tokens};
 pub use text::is_token_file;
 pub use token_file::TokenWidth;

@@ -6,7 +6,7 @@ use highwater_memory::{FileRead, Files};
 use serde::{Deserialize, Serialize};
 
 use super::DataError;
-use crate::npy::Npy;
+use highwater::data::NpyHeader;
 
 /// Bytes of a file that are in memory at once.
 const WINDOW_BYTES: usize = 64 << 10;
@@ -261,7 +261,7 @@ fn bin_layout(file: &mut dyn FileRead, width: TokenWidth) -> Parsed {
 }
 
 fn npy_layout(file: &mut dyn FileRead) -> Parsed {
-    Ok(Npy::read(file)?.and_then(|npy| {
+    Ok(NpyHeader::read(file)?.and_then(|npy| {
         let element = match &*npy.descr {
             "<u2" => Element::U16,
             "<u4" => Element::U32,

@@ -11,7 +11,7 @@ mod homes;
 pub(crate) mod lent;
 mod lock;
 mod request;
-mod reserve;
+pub(crate) mod reserve;
 mod room;
 pub(crate) mod state;
 

@@ -1,5 +1,6 @@
 //! The reserve: what the process takes beside its arenas, and a budget has to leave for it.
 
+use crate::Result;
 use crate::engine::Engine;
 use crate::engine::state::State;
 use highwater_memory::{Arena, Reserve};
@@ -20,7 +21,51 @@ const GRAPH_BYTES: u64 = 4 << 20;
 /// must come to the same floor each time, whichever pages of its code it has touched.
 const LEAST_BYTES: u64 = 20 << 20;
 
+/// Bytes of the process that an engine leaves to somebody else, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the bytes are set aside for as long as this is held"]
+pub struct SetAside {
+    engine: Engine,
+    bytes: u64,
+}
+
+impl SetAside {
+    /// How many bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        let mut state = self.engine.lock();
+        let left = state.memory.reserve_bytes.saturating_sub(self.bytes);
+        // What is there all the same is noticed when the next step starts.
+        let left = left.max(state.memory.reserve_graph_bytes);
+        self.engine.set_reserve(&mut state, left);
+    }
+}
+
 impl Engine {
+    /// Leaves bytes of the budget of [`Builder::memory`](crate::Builder::memory) to what the program will
+    /// allocate itself, such as batches that are loaded ahead: plans are made without them from the next one on,
+    /// so that none has to be made anew when they are taken. Forecasts and refusals count them to the process.
+    /// Where the process is not bounded nothing is set aside.
+    ///
+    /// # Errors
+    /// [`Error::Build`](crate::Error::Build) if the budget has not so many beside the process.
+    pub fn set_aside(&self, bytes: u64) -> Result<SetAside> {
+        let mut state = self.lock();
+        let reserve = state.memory.reserve_bytes.saturating_add(bytes);
+        self.0.limits.check_reserve(reserve)?;
+        self.set_reserve(&mut state, reserve);
+        drop(state);
+        Ok(SetAside {
+            engine: self.clone(),
+            bytes,
+        })
+    }
+
     /// What a new engine reserves.
     pub(crate) fn first_reserve(&self) -> u64 {
         self.measure_reserve().max(LEAST_BYTES) + HEADROOM_BYTES

@@ -80,7 +80,7 @@ impl Tensor {
     }
 
     /// An input whose bytes are filled where they lie; not in a dry run.
-    fn filled(
+    pub(crate) fn filled(
         engine: &Engine,
         spec: Spec,
         location: Location,

@@ -1,0 +1,129 @@
+//! A folder for each class.
+
+use super::decode::decode;
+use super::picture::Picture;
+use super::transforms::Transform;
+use crate::{Array, BoxError, DataError, Dataset, Draws};
+use highwater_memory::{DiskFiles, Files};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Endings of names that are read.
+const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
+
+/// Pictures by class, as `torchvision.datasets.ImageFolder`: a folder for each class, sorted by name, which
+/// number them from 0; in it the files that end in `.jpg`, `.jpeg` or `.png`, whatever the case, also in folders
+/// below, sorted by path. Samples are what the transform makes of a picture, and the class as `i64`.
+pub struct ImageFolder {
+    files: Arc<dyn Files + Send + Sync>,
+    transform: Box<dyn Transform>,
+    classes: Vec<String>,
+    samples: Vec<(PathBuf, i64)>,
+}
+
+impl std::fmt::Debug for ImageFolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ImageFolder")
+            .field("classes", &self.classes)
+            .field("samples", &self.samples.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ImageFolder {
+    /// Lists a folder; pictures are read when they are asked for.
+    ///
+    /// # Errors
+    /// [`DataError::Files`] for a folder that cannot be listed; [`DataError::Format`] if there is no class, or
+    /// one without a picture.
+    pub fn new(
+        root: impl AsRef<Path>,
+        transform: impl Transform + 'static,
+    ) -> Result<Self, DataError> {
+        Self::new_in(Arc::new(DiskFiles), root.as_ref(), transform)
+    }
+
+    /// As [`ImageFolder::new`], through other files than those of the system.
+    ///
+    /// # Errors
+    /// As [`ImageFolder::new`].
+    pub fn new_in(
+        files: Arc<dyn Files + Send + Sync>,
+        root: &Path,
+        transform: impl Transform + 'static,
+    ) -> Result<Self, DataError> {
+        let listed = files.list_dir(root)?;
+        let folders = listed.into_iter().filter(|entry| entry.is_dir);
+        let mut classes: Vec<String> = folders.map(|entry| entry.name).collect();
+        classes.sort();
+        if classes.is_empty() {
+            return Err(DataError::format(root, "no folder of a class in it"));
+        }
+        let mut samples = Vec::new();
+        for (label, class) in (0..).zip(&classes) {
+            let mut found = Vec::new();
+            pictures(&*files, &root.join(class), &mut found)?;
+            if found.is_empty() {
+                let problem = format!("no .png, .jpg or .jpeg of the class {class}");
+                return Err(DataError::format(root, problem));
+            }
+            samples.extend(found.into_iter().map(|path| (path, label)));
+        }
+        Ok(Self {
+            files,
+            transform: Box::new(transform),
+            classes,
+            samples,
+        })
+    }
+
+    /// The classes' names, by their numbers.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The files, and the class of each.
+    pub fn samples(&self) -> &[(PathBuf, i64)] {
+        &self.samples
+    }
+}
+
+/// The pictures of a folder: its own, then those of each folder in it.
+fn pictures(files: &dyn Files, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), DataError> {
+    let mut entries = files.list_dir(folder)?;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    let (folders, own): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_dir);
+    let paths = own.into_iter().map(|entry| folder.join(entry.name));
+    found.extend(paths.filter(|path| {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        ending.is_some_and(|ending| {
+            ENDINGS
+                .iter()
+                .any(|known| ending.eq_ignore_ascii_case(known))
+        })
+    }));
+    for inside in folders {
+        pictures(files, &folder.join(inside.name), found)?;
+    }
+    Ok(())
+}
+
+impl Dataset for ImageFolder {
+    type Item = (Array, i64);
+
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn get(&self, index: usize, draws: &mut Draws) -> Result<Self::Item, BoxError> {
+        let (path, label) = self.samples.get(index).ok_or("no such sample")?;
+        let mut file = self.files.open(path)?;
+        let mut bytes = vec![0; file.bytes() as usize];
+        file.read_exact_at(0, &mut bytes)?;
+        let picture = Picture::Pixels(decode(path, &bytes)?);
+        drop(bytes);
+        let picture = self.transform.apply(picture, draws);
+        let named = |error: DataError| DataError::format(path, error.to_string());
+        Ok((picture.map_err(named)?.into_tensor(), *label))
+    }
+}

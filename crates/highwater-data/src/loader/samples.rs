@@ -1,0 +1,74 @@
+//! Which samples a batch has, and how they are loaded.
+
+use super::{Cursor, LoaderOptions};
+use crate::{Batch, BoxError, DataError, Dataset, Draws, permute};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Puts samples into a batch.
+pub(super) type CollateFn<T, B> = Box<dyn Fn(Vec<T>) -> Result<B, BoxError> + Send + Sync>;
+
+/// A dataset and what its batches are made by.
+pub(super) struct Samples<D: Dataset, B> {
+    pub(super) dataset: D,
+    pub(super) collate: CollateFn<D::Item, B>,
+    pub(super) options: LoaderOptions,
+}
+
+impl<D: Dataset, B: Batch> Samples<D, B> {
+    /// How many batches an epoch has.
+    pub(super) fn batches(&self) -> u64 {
+        let (samples, size) = (self.dataset.len(), self.options.batch_size);
+        let batches = if self.options.drop_last {
+            samples / size
+        } else {
+            samples.div_ceil(size)
+        };
+        batches as u64
+    }
+
+    /// The samples of a batch.
+    fn indices(&self, at: Cursor) -> Vec<usize> {
+        let (len, size) = (self.dataset.len() as u64, self.options.batch_size as u64);
+        let first = at.batch * size;
+        let index = |index: u64| {
+            if self.options.shuffle {
+                permute(index, len, self.options.seed, at.epoch) as usize
+            } else {
+                index as usize
+            }
+        };
+        (first..len.min(first + size)).map(index).collect()
+    }
+
+    /// Loads a batch. Nothing that a dataset does goes further than an error.
+    pub(super) fn load(&self, at: Cursor) -> Result<B, DataError> {
+        let indices = self.indices(at);
+        let mut samples = Vec::with_capacity(indices.len());
+        for &index in &indices {
+            let mut draws = Draws::new(self.options.seed, at.epoch, index as u64);
+            let get = || self.dataset.get(index, &mut draws);
+            match catch_unwind(AssertUnwindSafe(get)) {
+                Ok(Ok(sample)) => samples.push(sample),
+                Ok(Err(source)) => return Err(DataError::Sample { index, source }),
+                Err(panic) => {
+                    let message = said(&*panic);
+                    return Err(DataError::Panicked { index, message });
+                }
+            }
+        }
+        match catch_unwind(AssertUnwindSafe(|| (self.collate)(samples))) {
+            Ok(batch) => batch.map_err(|source| DataError::Collate { indices, source }),
+            Err(panic) => {
+                let source = format!("a panic: {}", said(&*panic)).into();
+                Err(DataError::Collate { indices, source })
+            }
+        }
+    }
+}
+
+/// The message of a panic.
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "no message".to_owned())
+}
