@@ -43,11 +43,30 @@ impl<'a, T: Element> Reader<'a, T> {
         })
     }
 
+    /// Reads `view`, broadcast to the shape of a dense output, in the order in which that lies in memory.
+    pub(crate) fn in_order_of(view: &'a View<'_>, output: &Layout) -> Result<Self, KernelError> {
+        let expanded = view.layout().expand(output.shape());
+        let through = expanded.and_then(|layout| layout.permute(&output.storage_order()));
+        match through {
+            Some(through) => Self::through(view, &through),
+            None => Err(unsupported("a broadcast", view.layout())),
+        }
+    }
+
     /// The `len` elements from the `start`-th, where they lie so.
     #[inline]
     pub(crate) fn direct(&self, start: usize, len: usize) -> Option<&'a [T]> {
         let from = self.offset + start;
         self.contiguous.then(|| &self.storage[from..from + len])
+    }
+
+    /// The elements from the `start`-th, as many as `buffer` holds: where they lie, or copied there.
+    pub(crate) fn piece<'b>(&'b self, start: usize, buffer: &'b mut [T]) -> &'b [T] {
+        if let Some(direct) = self.direct(start, buffer.len()) {
+            return direct;
+        }
+        self.copy(start, buffer);
+        buffer
     }
 
     /// Copies the elements from the `start`-th into `out`.
@@ -95,14 +114,9 @@ pub(crate) fn map<T: Element, U: Element, const N: usize>(
         return Ok(());
     }
     let layout = output.layout();
-    let order = layout.storage_order();
-    let unsupported = |expected, layout: &Layout| KernelError::Unsupported {
-        expected,
-        got: format!("{layout:?}"),
-    };
     // Dimensions in the order in which the output lies in memory.
-    let reorder = |layout: &Layout| layout.permute(&order);
-    let dense = reorder(layout).is_some_and(|layout| layout.is_contiguous());
+    let in_memory = layout.permute(&layout.storage_order());
+    let dense = in_memory.is_some_and(|layout| layout.is_contiguous());
     if !dense {
         return Err(unsupported("a dense output", layout));
     }
@@ -114,10 +128,7 @@ pub(crate) fn map<T: Element, U: Element, const N: usize>(
                 return Err(unsupported("one layout in place", input.layout()));
             }
         } else {
-            let expanded = input.layout().expand(layout.shape());
-            let through = expanded.and_then(|layout| reorder(&layout));
-            let through = through.ok_or_else(|| unsupported("a broadcast", input.layout()))?;
-            *reader = Some(Reader::through(input, &through)?);
+            *reader = Some(Reader::in_order_of(input, layout)?);
         }
     }
     let offset = layout.offset();
@@ -146,6 +157,14 @@ pub(crate) fn map<T: Element, U: Element, const N: usize>(
         }
     });
     Ok(())
+}
+
+/// The refusal of a layout.
+fn unsupported(expected: &'static str, layout: &Layout) -> KernelError {
+    KernelError::Unsupported {
+        expected,
+        got: format!("{layout:?}"),
+    }
 }
 
 /// Copies to `buffers` the pieces that cannot be read where they lie.

@@ -29,6 +29,7 @@ pub(crate) trait Convert<To>: Sized {
 macro_rules! convert {
     ($($from:ty => $to:ty: |$x:ident| $value:expr;)*) => {$(
         impl Convert<$to> for $from {
+            #[allow(clippy::cast_lossless, reason = "as others do that are not")]
             fn convert(from: &[Self], to: &mut [$to]) {
                 multiversion! {
                     fn all[I](from: &[$from], to: &mut [$to]) {
@@ -58,8 +59,32 @@ convert! {
     f16 => f16: |x| x;
     f16 => f64: |x| x.to_f64();
     f16 => bf16: |x| round_to_bf16(x.to_f32());
-    i64 => f32: |x| x as f32;
-    u32 => f32: |x| x as f32;
+}
+
+/// Whole numbers become floats by way of `f32`, but for `f64`; floats lose what stands behind the point, and
+/// what a whole type cannot hold wraps around.
+macro_rules! convert_whole {
+    ($($whole:ty: [$($other:ty),*];)*) => {
+        convert! {
+            $(
+                $whole => f32: |x| x as f32;
+                $whole => f64: |x| x as f64;
+                $whole => bf16: |x| round_to_bf16(x as f32);
+                $whole => f16: |x| f16::from_f32(x as f32);
+                f32 => $whole: |x| x as i64 as $whole;
+                f64 => $whole: |x| x as i64 as $whole;
+                bf16 => $whole: |x| widen(x) as i64 as $whole;
+                f16 => $whole: |x| x.to_f32() as i64 as $whole;
+                $($whole => $other: |x| x as $other;)*
+            )*
+        }
+    };
+}
+
+convert_whole! {
+    i64: [i64, u32, u8];
+    u32: [i64, u32, u8];
+    u8: [i64, u32, u8];
 }
 
 impl Convert<f16> for f32 {
@@ -208,6 +233,36 @@ pub fn round_to(from: &[f32], dtype: DType, to: &mut [u8]) -> Result<(), KernelE
         DType::BF16 => convert::<bf16>(from, view),
         DType::F16 => convert::<f16>(from, view),
         _ => convert::<f32>(from, view),
+    }
+}
+
+/// Writes numbers as elements of a type, as a cast of `F64` does: the bytes of as many.
+///
+/// # Errors
+/// As [`round_to`]; for a dtype without numbers of its own.
+pub fn numbers_to(from: &[f64], dtype: DType, to: &mut [u8]) -> Result<(), KernelError> {
+    fn convert<T: Element>(from: &[f64], view: &mut View<'_>) -> Result<(), KernelError>
+    where
+        f64: Convert<T>,
+    {
+        f64::convert(from, view.slice_mut::<T>()?);
+        Ok(())
+    }
+    let spec = Spec::contiguous(dtype, [from.len()]);
+    let view = &mut View::write(to, &spec);
+    match dtype {
+        DType::F32 => convert::<f32>(from, view),
+        DType::BF16 => convert::<bf16>(from, view),
+        DType::F16 => convert::<f16>(from, view),
+        DType::I64 => convert::<i64>(from, view),
+        DType::U32 => convert::<u32>(from, view),
+        DType::U8 => convert::<u8>(from, view),
+        DType::Bool => {
+            let truths = view.slice_mut::<u8>()?.iter_mut().zip(from);
+            truths.for_each(|(to, &x)| *to = (x != 0.0).into());
+            Ok(())
+        }
+        _ => convert::<f64>(from, view),
     }
 }
 

@@ -11,14 +11,18 @@ mod abs;
 mod activations;
 mod adagrad;
 mod adamw;
+mod bce_with_logits;
 mod binary;
 mod blocks;
 mod cast;
 mod cat;
 mod cell;
 mod channel_norm;
+mod choose;
 mod clamp;
+mod classify;
 mod clip;
+mod compare;
 mod conv;
 mod copy;
 pub mod cpu;
@@ -27,6 +31,7 @@ mod dropout;
 mod elementary;
 mod embedding;
 pub mod evaluate;
+mod extremes;
 mod factored;
 mod finite;
 mod flip;
@@ -35,6 +40,7 @@ mod formats;
 mod full;
 mod gelu;
 mod gemm;
+mod huber;
 mod indices;
 mod kernel;
 pub mod laws;
@@ -43,13 +49,16 @@ mod limits;
 mod linear;
 mod linear_cross_entropy;
 mod lion;
+mod logical;
 mod math;
 mod matmul;
+mod nll_loss;
 mod one_hot;
 pub mod philox;
 mod pointwise;
 mod pool;
 mod pow;
+mod predicate;
 mod quantized_linear;
 mod reference_math;
 mod registry;
@@ -76,8 +85,9 @@ mod vector;
 mod view;
 mod warm_up;
 mod wide_math;
+mod xlogy;
 
-pub use float::round_to;
+pub use float::{numbers_to, round_to};
 pub use formats::{Draws, Formats, Master, Moments, StateCell};
 pub use kernel::{Args, Kernel, KernelError, Pairs, op_as};
 pub use limits::Limits;
@@ -92,29 +102,37 @@ table::operations! {
     activations,
     adagrad,
     adamw,
+    bce_with_logits,
     binary,
     cast,
     cat,
     cell,
     channel_norm,
+    choose,
     clamp,
+    classify,
     clip,
+    compare,
     conv,
     copy,
     cross_entropy,
     dropout,
     elementary,
     embedding,
+    extremes,
     factored,
     finite,
     flip,
     full,
     gelu,
+    huber,
     layer_norm,
     linear,
     linear_cross_entropy,
     lion,
+    logical,
     matmul,
+    nll_loss,
     one_hot,
     pow,
     quantized_linear,
@@ -134,4 +152,5 @@ table::operations! {
     swiglu,
     triangle,
     unary,
+    xlogy,
 }

@@ -67,6 +67,21 @@ pub fn fill_normal(seed: u64, offset: u64, out: &mut [f32]) {
     normal(seed, offset, 0, out);
 }
 
+/// Fills `out` with the whole numbers below its length in a random order: the shuffle of Fisher and Yates,
+/// whose `i`-th step draws two words of the stream.
+pub fn fill_permutation(seed: u64, offset: u64, out: &mut [i64]) {
+    for (i, x) in out.iter_mut().enumerate() {
+        *x = i as i64;
+    }
+    let ([o0, o1], key) = (halves(offset), halves(seed));
+    for last in (1..out.len()).rev() {
+        let [c0, c1] = halves(last as u64);
+        let [low, high, ..] = block([c0, c1, o0, o1], key);
+        let word = u128::from(low) | u128::from(high) << 32;
+        out.swap(last, ((word * (last as u128 + 1)) >> 64) as usize);
+    }
+}
+
 /// The deviates of [`fill_uniform`] or [`fill_normal`], a part after the other: what fills what is not of
 /// `f32`s.
 #[derive(Debug, Clone, Copy)]
@@ -169,6 +184,25 @@ mod tests {
         let low = block([3, 1, 9, 2], [7, 5]);
         let start = 4 * (3 + (1_u64 << 32));
         assert_eq!(words(7 + (5 << 32), 9 + (2 << 32), start)[..4], low);
+    }
+
+    #[test]
+    fn permutations_hold_every_number_and_each_is_as_likely() {
+        let mut x = vec![0; 1000];
+        fill_permutation(1, 2, &mut x);
+        let mut sorted = x.clone();
+        sorted.sort_unstable();
+        assert!(sorted.iter().copied().eq(0..1000) && sorted != x);
+        let mut counts = [0; 6];
+        for offset in 0..6000 {
+            let mut x = [0; 3];
+            fill_permutation(1, offset, &mut x);
+            counts[(x[0] * 2 + i64::from(x[1] > x[2])) as usize] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (900..1100).contains(count)),
+            "{counts:?}"
+        );
     }
 
     #[test]

@@ -1,11 +1,18 @@
 //! What operations share whose every output element is a function of one element of each input.
 
+mod samples;
+
+pub(crate) use samples::{
+    binary_samples, of_many_nodes, rejects, ternary_samples, unary_samples, whole_samples,
+};
+
 use crate::blocks;
 use crate::float::{Float, rows_of_floats};
 use crate::matmul::one_float_dtype;
 use crate::simd::{Isa, multiversion};
+use crate::table::joined;
 use crate::{
-    Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, View, op_as,
+    Args, Array, DTypes, Entry, Kernel, KernelError, Pairs, Reject, Row, Sample, View, op_as,
 };
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -13,7 +20,7 @@ use std::hash::Hasher;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// An operation of `N` inputs that broadcast to one shape, all of one float dtype.
+/// An operation of `N` inputs that broadcast to one shape, all of one float dtype or, for some, of `I64`.
 pub(crate) trait Pointwise<const N: usize>: Op {
     /// [`Op::name`].
     const NAME: &'static str;
@@ -25,6 +32,14 @@ pub(crate) trait Pointwise<const N: usize>: Op {
 
     /// The plain reference's element.
     fn exact(&self, x: [f64; N]) -> f64;
+
+    /// Whether it takes `I64` as well.
+    const WHOLE: bool = false;
+
+    /// The element of whole numbers, which wrap around.
+    fn whole(&self, x: [i64; N]) -> i64 {
+        x[0]
+    }
 
     /// [`Op::hash_attributes`].
     fn hash(&self, _hasher: &mut dyn Hasher) {}
@@ -123,7 +138,7 @@ macro_rules! pointwise_op {
                 inputs: &[highwater_graph::Spec],
             ) -> Result<smallvec::SmallVec<[highwater_graph::Spec; 2]>, highwater_graph::OpError>
             {
-                $crate::pointwise::infer(self.name(), inputs, $arity)
+                $crate::pointwise::infer::<Self, $arity>(inputs)
             }
 
             fn cost(
@@ -168,30 +183,59 @@ pub(crate) const fn binary_entry<F: Pointwise<2>>(
 ) -> Entry {
     Entry {
         name: F::NAME,
-        rows: Binary::<F, f32>::ROWS,
+        rows: if F::WHOLE {
+            &Whole::<F>::ROWS
+        } else {
+            Binary::<F, f32>::ROWS
+        },
         reference: reference::<F, 2>,
         samples,
         rejects,
     }
 }
 
-/// `arity` inputs of one float dtype that broadcast; see [`dense_like`] for how the output lies.
-pub(crate) fn infer(
-    op: &'static str,
+/// The row of a pointwise operation of three inputs.
+pub(crate) const fn ternary_entry<F: Pointwise<3>>(
+    samples: fn() -> Vec<Sample>,
+    rejects: fn() -> Vec<Reject>,
+) -> Entry {
+    Entry {
+        name: F::NAME,
+        rows: Ternary::<F, f32>::ROWS,
+        reference: reference::<F, 3>,
+        samples,
+        rejects,
+    }
+}
+
+/// `N` inputs of one dtype that broadcast; see [`dense_like`] for how the output lies.
+pub(crate) fn infer<F: Pointwise<N>, const N: usize>(
     inputs: &[Spec],
-    arity: usize,
 ) -> Result<SmallVec<[Spec; 2]>, OpError> {
-    OpError::check_arity(op, inputs, arity)?;
-    let all: SmallVec<[&Spec; 2]> = inputs.iter().collect();
-    let dtype = one_float_dtype(op, &all)?;
-    let mut shape = inputs[0].shape().clone();
+    OpError::check_arity(F::NAME, inputs, N)?;
+    let dtype = if F::WHOLE && inputs[0].dtype == DType::I64 {
+        for input in inputs {
+            OpError::check_dtype(F::NAME, input, DType::I64)?;
+        }
+        DType::I64
+    } else {
+        let all: SmallVec<[&Spec; 3]> = inputs.iter().collect();
+        one_float_dtype(F::NAME, &all)?
+    };
+    let shape = broadcast(F::NAME, inputs)?;
+    Ok(smallvec![dense_like(inputs, dtype, shape)])
+}
+
+/// The shape to which all inputs broadcast.
+pub(crate) fn broadcast(op: &'static str, inputs: &[Spec]) -> Result<Shape, OpError> {
+    let mut shape = Shape::scalar();
     for input in inputs {
         shape = shape.broadcast(input.shape()).ok_or_else(|| {
             let shapes: Vec<_> = inputs.iter().map(|i| i.shape().to_string()).collect();
             OpError::shape(op, "shapes that broadcast", shapes.join(" and "))
         })?;
     }
-    Ok(smallvec![dense_like(inputs, dtype, shape)])
+    Ok(shape)
 }
 
 /// An output of the shape, laid out as the first of the inputs that covers a storage of its
@@ -292,6 +336,56 @@ impl<F: Pointwise<2>, T: Float> Kernel for Binary<F, T> {
     }
 }
 
+/// The same for three inputs.
+struct Ternary<F, T>(PhantomData<fn() -> (F, T)>);
+
+impl<F: Pointwise<3>> Ternary<F, f32> {
+    const ROWS: &'static [Row] = rows_of_floats! {
+        T: [T] -> [T]; Ternary::<F, T>(PhantomData); Exact::<F, 3>(PhantomData)
+    };
+}
+
+impl<F: Pointwise<3>, T: Float> Kernel for Ternary<F, T> {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        in_place(inputs, outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let f: &F = op_as(op)?;
+        let inputs = [&args.inputs[0], &args.inputs[1], &args.inputs[2]];
+        let output = &mut args.outputs[0];
+        blocks::map_floats::<T, 3>(args.pool, inputs, output, |_, [a, b, c], y| {
+            ternary(f, a, b, c, y);
+        })
+    }
+}
+
+/// The kernel for `I64`. Any input like the output may be overwritten.
+struct Whole<F>(PhantomData<fn() -> F>);
+
+impl<F: Pointwise<2>> Whole<F> {
+    const ROW: Row = Row::cpu(DTypes::new(&[DType::I64], &[DType::I64]), || {
+        Arc::new(Self(PhantomData))
+    });
+    const ROWS: [Row; 5] = joined(&[Binary::<F, f32>::ROWS, &[Self::ROW]]);
+}
+
+impl<F: Pointwise<2>> Kernel for Whole<F> {
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        in_place(inputs, outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let f: &F = op_as(op)?;
+        let inputs = [&args.inputs[0], &args.inputs[1]];
+        blocks::map::<i64, i64, 2>(args.pool, inputs, &mut args.outputs[0], |_, [a, b], y| {
+            for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+                *y = f.whole([a, b]);
+            }
+        })
+    }
+}
+
 /// The kernel for `F64`: the plain reference's element. Any input like the output may be overwritten.
 struct Exact<F, const N: usize>(PhantomData<fn() -> F>);
 
@@ -327,8 +421,21 @@ multiversion! {
     }
 }
 
+multiversion! {
+    fn ternary[I, F: Pointwise<3>](f: &F, a: &[f32], b: &[f32], c: &[f32], y: &mut [f32]) {
+        for (((y, &a), &b), &c) in y.iter_mut().zip(a).zip(b).zip(c) {
+            *y = f.value::<I>([a, b, c]);
+        }
+    }
+}
+
 fn reference<F: Pointwise<N>, const N: usize>(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let f: &F = op.downcast().expect("the reference of this operation");
+    vec![map_arrays(inputs, |x| f.exact(x))]
+}
+
+/// A function of one element of each array, which broadcast.
+pub(crate) fn map_arrays<const N: usize>(inputs: &[Array], f: impl Fn([f64; N]) -> f64) -> Array {
     let shape = inputs.iter().fold(Shape::scalar(), |shape, input| {
         shape
             .broadcast(&input.shape)
@@ -341,99 +448,7 @@ fn reference<F: Pointwise<N>, const N: usize>(op: &dyn Op, inputs: &[Array]) -> 
             layout.expect("a broadcast").positions().collect()
         })
         .collect();
-    vec![Array::from_fn(shape, |flat| {
-        f.exact(std::array::from_fn(|i| inputs[i].data[positions[i][flat]]))
-    })]
-}
-
-/// Samples that every operation of one input should pass, filled with `fill`.
-pub(crate) fn unary_samples(op: &(impl Op + Clone), fill: Fill) -> Vec<Sample> {
-    layouts()
-        .into_iter()
-        .map(|layout| sample(op, &[layout], &[fill]))
-        .collect()
-}
-
-/// Samples that every operation of two inputs should pass, filled with `fills`.
-pub(crate) fn binary_samples(op: &(impl Op + Clone), fills: [Fill; 2]) -> Vec<Sample> {
-    let mut samples: Vec<Sample> = layouts()
-        .into_iter()
-        .map(|layout| {
-            let other = Layout::contiguous(layout.shape().clone());
-            sample(op, &[layout, other], &fills)
-        })
-        .collect();
-    let broadcasts: [[&[usize]; 2]; 7] = [
-        [&[2, 5, 37], &[37]],
-        [&[37], &[2, 5, 37]],
-        [&[2, 1, 48], &[2, 5, 1]],
-        [&[40, 130], &[]],
-        [&[3, 1, 5, 1], &[4, 1, 7]],
-        [&[0, 5], &[5]],
-        [&[300, 1], &[1, 300]],
-    ];
-    samples.extend(broadcasts.map(|shapes| sample(op, &shapes.map(Layout::contiguous), &fills)));
-    samples
-}
-
-fn sample(op: &(impl Op + Clone), layouts: &[Layout], fills: &[Fill]) -> Sample {
-    let spec = |layout: &Layout| Spec {
-        dtype: DType::F32,
-        layout: layout.clone(),
-    };
-    let inputs = layouts.iter().map(spec).zip(fills.iter().copied());
-    Sample {
-        op: Arc::new(op.clone()),
-        inputs: inputs.collect(),
-        tolerance: 1e-6,
-    }
-}
-
-/// Odd sizes, more than a block, more than a task, views of every kind, a scalar and nothing.
-fn layouts() -> Vec<Layout> {
-    vec![
-        Layout::contiguous([65]),
-        Layout::contiguous([3, 5, 37]),
-        Layout::contiguous([130, 257]),
-        Layout::strided([37, 130], &[1, 37], 0),
-        Layout::strided([9, 4, 33], &[300, 33, 1], 7),
-        Layout::strided([4, 33, 9], &[9, 0, 1], 0),
-        Layout::strided([70, 31], &[64, 2], 1),
-        Layout::contiguous(Shape::scalar()),
-        Layout::contiguous([0, 5]),
-    ]
-}
-
-/// What an operation of `N` inputs must refuse.
-pub(crate) fn rejects<const N: usize>(op: &(impl Op + Clone)) -> Vec<Reject> {
-    let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
-    let reject = |inputs: Vec<Spec>, error| Reject {
-        op: Arc::new(op.clone()),
-        inputs,
-        error,
-    };
-    let mut rejects = vec![
-        reject(vec![f32s(&[3]); N + 1], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
-        reject(vec![f32s(&[3]); N - 1], |error| {
-            matches!(error, OpError::Arity { .. })
-        }),
-        reject(vec![Spec::contiguous(DType::I64, [3]); N], |error| {
-            matches!(
-                error,
-                OpError::DType {
-                    got: DType::I64,
-                    ..
-                }
-            )
-        }),
-    ];
-    if N == 2 {
-        let shapes = vec![f32s(&[2, 3]), f32s(&[2])];
-        rejects.push(reject(shapes, |error| {
-            matches!(error, OpError::Shape { .. })
-        }));
-    }
-    rejects
+    Array::from_fn(shape, |flat| {
+        f(std::array::from_fn(|i| inputs[i].data[positions[i][flat]]))
+    })
 }

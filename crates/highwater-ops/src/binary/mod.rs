@@ -1,7 +1,7 @@
 //! Arithmetic on two tensors: `add`, `sub`, `mul`, `div`.
 //!
-//! Inputs are `F32` of any layouts whose shapes broadcast by PyTorch's rule; results are correctly
-//! rounded, as `torch.add` and its sisters. Any input that is like the output may be overwritten.
+//! Inputs are of one float dtype, or of `I64` but for `div`, of any layouts whose shapes broadcast by PyTorch's
+//! rule; results are correctly rounded, whole ones wrap around, as `torch.add` and its sisters. Any input that is like the output may be overwritten.
 //! One pass, one operation per element. Backward sums gradients over repeated elements with
 //! [`SumTo`](crate::SumTo).
 
@@ -51,6 +51,7 @@ fn times_input(backward: &mut Backward<'_>, grad: &Operand, i: usize) -> Result<
 impl Pointwise<2> for Add {
     const NAME: &'static str = "add";
     const FLOPS: f64 = 1.0;
+    const WHOLE: bool = true;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
@@ -59,6 +60,10 @@ impl Pointwise<2> for Add {
 
     fn exact(&self, [a, b]: [f64; 2]) -> f64 {
         a + b
+    }
+
+    fn whole(&self, [a, b]: [i64; 2]) -> i64 {
+        a.wrapping_add(b)
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -70,6 +75,7 @@ impl Pointwise<2> for Add {
 impl Pointwise<2> for Sub {
     const NAME: &'static str = "sub";
     const FLOPS: f64 = 1.0;
+    const WHOLE: bool = true;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
@@ -78,6 +84,10 @@ impl Pointwise<2> for Sub {
 
     fn exact(&self, [a, b]: [f64; 2]) -> f64 {
         a - b
+    }
+
+    fn whole(&self, [a, b]: [i64; 2]) -> i64 {
+        a.wrapping_sub(b)
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -94,6 +104,7 @@ impl Pointwise<2> for Sub {
 impl Pointwise<2> for Mul {
     const NAME: &'static str = "mul";
     const FLOPS: f64 = 1.0;
+    const WHOLE: bool = true;
 
     #[inline(always)]
     fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
@@ -102,6 +113,10 @@ impl Pointwise<2> for Mul {
 
     fn exact(&self, [a, b]: [f64; 2]) -> f64 {
         a * b
+    }
+
+    fn whole(&self, [a, b]: [i64; 2]) -> i64 {
+        a.wrapping_mul(b)
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
@@ -145,7 +160,13 @@ impl Pointwise<2> for Div {
 macro_rules! entries {
     ($($entry:ident: $op:ident on $fill:expr),* $(,)?) => {$(
         const $entry: Entry = pointwise::binary_entry::<$op>(
-            || pointwise::binary_samples(&$op, [Fill::Normal(1.0), $fill]),
+            || {
+                let mut samples = pointwise::binary_samples(&$op, [Fill::Normal(1.0), $fill]);
+                if <$op as Pointwise<2>>::WHOLE {
+                    samples.extend(pointwise::whole_samples::<2>(&$op));
+                }
+                samples
+            },
             || pointwise::rejects::<2>(&$op),
         );
     )*};

@@ -13,10 +13,11 @@ use std::sync::Arc;
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
-/// The same numbers in another element type, rounded to nearest, ties to even.
+/// The same numbers in another element type.
 ///
-/// As `Tensor.to(dtype)`: between `F32`, `F64`, `BF16` and `F16`, and from `I64` and `U32` to `F32`.
-/// Too large numbers become infinite. One tensor of any shape and layout; one pass. Backward casts
+/// As `Tensor.to(dtype)`, between `F32`, `F64`, `BF16`, `F16`, `I64`, `U32`, `U8` and `Bool`. Floats are
+/// rounded to nearest, ties to even, and too large numbers become infinite; whole types take what stands
+/// before the point; `Bool` is true where the number is not 0. One tensor of any shape and layout; one pass. Backward casts
 /// the gradient back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cast {
@@ -28,9 +29,8 @@ impl Cast {
     const NAME: &'static str = "cast";
 
     fn takes(self, from: DType) -> bool {
-        let plain = |dtype| matches!(dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
-        let whole = matches!(from, DType::I64 | DType::U32) && self.dtype == DType::F32;
-        whole || (plain(from) && plain(self.dtype))
+        let plain = |dtype| FLOATS.contains(&dtype) || WHOLE.contains(&dtype);
+        plain(from) && plain(self.dtype)
     }
 }
 
@@ -91,14 +91,22 @@ const ENTRY: Entry = Entry {
     rejects,
 };
 
-/// The plain reference: the same numbers.
+/// The plain reference: the same numbers, but for what the type cannot hold at all.
 fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let op: &Cast = op.downcast().expect("cast");
-    let input = inputs[0].clone();
+    let mut input = inputs[0].clone();
+    for x in &mut input.data {
+        *x = match op.dtype {
+            DType::Bool => f64::from(u8::from(*x != 0.0)),
+            dtype if dtype.is_float() => *x,
+            _ => x.trunc(),
+        };
+    }
     vec![Array::new(op.dtype, input.shape, input.data)]
 }
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::BF16, DType::F16];
+const WHOLE: [DType; 4] = [DType::I64, DType::U32, DType::U8, DType::Bool];
 
 fn samples() -> Vec<Sample> {
     let sample = |from, to, layout: &Layout, fill| Sample {
@@ -131,6 +139,15 @@ fn samples() -> Vec<Sample> {
     for from in [DType::I64, DType::U32] {
         samples.push(sample(from, DType::F32, &dense, Fill::Indices(1 << 30)));
     }
+    for (whole, other) in WHOLE.iter().flat_map(|&a| FLOATS.map(|b| (a, b))) {
+        let below = if whole == DType::Bool { 2 } else { 200 };
+        samples.push(sample(whole, other, &dense, Fill::Indices(below)));
+        samples.push(sample(other, whole, &dense, Fill::Uniform(0.0, 3.0)));
+    }
+    for (from, to) in WHOLE.iter().flat_map(|&a| WHOLE.map(|b| (a, b))) {
+        samples.push(sample(from, to, &dense, Fill::Indices(2)));
+    }
+    samples.push(sample(DType::F32, DType::I64, &dense, Fill::Normal(1e6)));
     samples
 }
 
@@ -143,9 +160,8 @@ fn rejects() -> Vec<Reject> {
     let spec = |dtype| Spec::contiguous(dtype, [3]);
     let wrong: fn(&OpError) -> bool = |error| matches!(error, OpError::DType { .. });
     vec![
-        reject(DType::I64, vec![spec(DType::F32)], wrong),
-        reject(DType::BF16, vec![spec(DType::I64)], wrong),
-        reject(DType::F32, vec![spec(DType::Bool)], wrong),
+        reject(DType::I16, vec![spec(DType::F32)], wrong),
+        reject(DType::BF16, vec![spec(DType::I16)], wrong),
         reject(DType::F32, vec![spec(DType::F64); 2], |error| {
             matches!(error, OpError::Arity { .. })
         }),

@@ -4,7 +4,8 @@ use crate::{DType, Result, Tensor};
 use highwater_ops::Cast;
 
 impl Tensor {
-    /// The elements in another float dtype, rounded to nearest even, as `tensor.to(dtype)`.
+    /// The elements in another dtype, as `tensor.to(dtype)`: floats are rounded to nearest even, whole numbers
+    /// are what stands before the point, and `Bool` is true where a number is not 0.
     ///
     /// # Errors
     /// [`crate::Error::Op`] for dtypes that do not convert.

@@ -1,4 +1,4 @@
-//! Powers: `pow_scalar`.
+//! Powers: `pow` and `pow_scalar`.
 //!
 //! Float tensors of any shape and layout; one pass; in place. Powers are within 0.51 ulp, so that those are
 //! exact whose results are numbers of the dtype. Backward emits operations that exist, so that gradients have
@@ -12,12 +12,15 @@
 
 use crate::pointwise::{self, Pointwise, no_slope, pointwise_op, set_reduced};
 use crate::simd::Isa;
-use crate::{Entry, Fill, Mul, MulScalar, Reciprocal, Rsqrt, Sample, Sqrt, Square, wide_math};
+use crate::{
+    Entry, Equal, Fill, GreaterEqual, Log, LogicalAnd, Mul, MulScalar, Reciprocal, Rsqrt, Sample,
+    Sqrt, Square, SubScalar, Where, wide_math,
+};
 use highwater_graph::{Backward, OpError, Operand};
 use std::hash::Hasher;
 
 /// The rows of the table.
-pub(crate) const ENTRIES: &[Entry] = &[POW_SCALAR];
+pub(crate) const ENTRIES: &[Entry] = &[POW, POW_SCALAR];
 
 /// `x^exponent`: 1 where the exponent is 0; NaN where `x` is below 0 and the exponent no whole number. As
 /// `torch.pow(x, number)`.
@@ -27,7 +30,59 @@ pub struct PowScalar {
     pub exponent: f64,
 }
 
-pointwise_op!(PowScalar: 1);
+/// `a^b`: 1 where `b` is 0; NaN where `a` is below 0 and `b` no whole number. As `torch.pow(a, b)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pow;
+
+pointwise_op!(Pow: 2, PowScalar: 1);
+
+impl Pointwise<2> for Pow {
+    const NAME: &'static str = "pow";
+    const FLOPS: f64 = 30.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [a, b]: [f32; 2]) -> f32 {
+        wide_math::pow(a, b)
+    }
+
+    fn exact(&self, [a, b]: [f64; 2]) -> f64 {
+        a.powf(b)
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let (a, b) = (backward.input(0), backward.input(1));
+        // Where the exponent is 0 the base does not matter, and 0^-1 must not be made.
+        set_reduced(backward, 0, |backward, grad| {
+            let less = backward.emit_one(SubScalar { value: 1.0 }, std::slice::from_ref(&b))?;
+            let power = backward.emit_one(Self, &[a.clone(), less])?;
+            let slope = backward.emit_one(Mul, &[power, b.clone()])?;
+            let grad = backward.emit_one(Mul, &[grad, slope])?;
+            let zero = pointwise::zero(backward, b.spec.dtype)?;
+            let constant = backward.emit_one(Equal, &[b.clone(), zero.clone()])?;
+            backward.emit_one(Where, &[constant, zero, grad])
+        })?;
+        // The power of 0 stays 0 as long as the exponent is not below.
+        set_reduced(backward, 1, |backward, grad| {
+            let log = backward.emit_one(Log, std::slice::from_ref(&a))?;
+            let power = backward.output(0);
+            let slope = backward.emit_one(Mul, &[power, log])?;
+            let grad = backward.emit_one(Mul, &[grad, slope])?;
+            let zero = pointwise::zero(backward, a.spec.dtype)?;
+            let of_zero = backward.emit_one(Equal, &[a.clone(), zero.clone()])?;
+            let at_least = backward.emit_one(GreaterEqual, &[b.clone(), zero.clone()])?;
+            let constant = backward.emit_one(LogicalAnd, &[of_zero, at_least])?;
+            backward.emit_one(Where, &[constant, zero, grad])
+        })
+    }
+}
+
+const POW: Entry = pointwise::binary_entry::<Pow>(
+    || {
+        let fills = [Fill::Uniform(0.3, 3.0), Fill::Normal(1.5)];
+        pointwise::of_many_nodes(pointwise::binary_samples(&Pow, fills))
+    },
+    || pointwise::rejects::<2>(&Pow),
+);
 
 impl Pointwise<1> for PowScalar {
     const NAME: &'static str = "pow_scalar";

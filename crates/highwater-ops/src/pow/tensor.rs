@@ -1,9 +1,19 @@
 //! The methods of `Tensor`, which the crate `highwater` compiles.
 
 use crate::{Result, Tensor};
-use highwater_ops::{PowScalar, Reciprocal, Rsqrt, Sqrt, Square};
+use highwater_ops::{Pow, PowScalar, Reciprocal, Rsqrt, Sqrt, Square};
 
 impl Tensor {
+    /// Elementwise power, broadcast, as `torch.pow(a, b)`: 1 for exponent 0, NaN where the base is below 0 and
+    /// the exponent no whole number.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] if the shapes do not broadcast, or where both are of whole numbers.
+    #[track_caller]
+    pub fn pow(&self, exponent: &Self) -> Result<Self> {
+        Self::apply_one(Pow, &[self, exponent])
+    }
+
     /// Elementwise power to a number, as `torch.pow(x, number)`: 1 for exponent 0, NaN where the base is
     /// below 0 and the exponent no whole number. Exponents of 2, -1, 1/2 and -1/2 are squares, reciprocals
     /// and roots, as there.

@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+pub mod functional;
 pub mod init;
 mod layers;
 mod module;

@@ -45,6 +45,7 @@ const CLASSES: [(Class, &[&str]); 4] = [
             "log",
             "log1p",
             "mean",
+            "pow",
             "pow_scalar",
             "reciprocal",
             "rsqrt",
@@ -119,22 +120,33 @@ pub(crate) fn cast_inputs(
     };
     for input in &mut inputs[..count] {
         let from = input.spec.dtype;
-        if from == dtype || !(from == DType::F32 || is_half(from)) {
-            continue;
+        if from == DType::F32 || is_half(from) {
+            cast_input(engine, state, input, dtype, site)?;
         }
-        if let Some(cast) = state
-            .pending
-            .casts
-            .get(state.pending.generation, input, dtype, site)
-        {
-            *input = cast;
-            continue;
-        }
-        let cast = engine.in_dtype(state, input.clone(), dtype, site)?;
-        let generation = state.pending.generation;
-        state.pending.casts.note(generation, input, &cast);
-        *input = cast;
     }
+    Ok(())
+}
+
+/// Has an input read in a dtype, by a node that was made for that, or by a new one.
+pub(crate) fn cast_input(
+    engine: &Engine,
+    state: &mut State,
+    input: &mut Operand,
+    dtype: DType,
+    site: &Site,
+) -> Result<()> {
+    if input.spec.dtype == dtype {
+        return Ok(());
+    }
+    let generation = state.pending.generation;
+    if let Some(cast) = state.pending.casts.get(generation, input, dtype, site) {
+        *input = cast;
+        return Ok(());
+    }
+    let cast = engine.in_dtype(state, input.clone(), dtype, site)?;
+    let generation = state.pending.generation;
+    state.pending.casts.note(generation, input, &cast);
+    *input = cast;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod autocast;
 pub(crate) mod buffer;
 pub(crate) mod checkpoint;
+mod create;
 mod debug;
 pub(crate) mod dim;
 mod einsum;
@@ -10,6 +11,7 @@ mod init;
 mod operations;
 mod operators;
 pub(crate) mod parameter;
+mod promotion;
 mod views;
 
 use crate::engine::Engine;
@@ -127,7 +129,13 @@ impl Tensor {
     /// What the operation refuses; an expired input.
     #[track_caller]
     pub fn apply(op: impl Op, inputs: &[&Self]) -> Result<SmallVec<[Self; 2]>> {
-        Self::apply_at(Arc::new(op), inputs, Location::caller())
+        let location = Location::caller();
+        let Some(first) = inputs.first() else {
+            let message =
+                "an operation without inputs is for Tensor::generate(), which is told the engine";
+            return Err(usage_error(message, location));
+        };
+        Self::apply_at(&first.engine, Arc::new(op), inputs, location)
     }
 
     /// As [`Tensor::apply`] for an operation of one output.
@@ -137,24 +145,18 @@ impl Tensor {
     #[track_caller]
     pub fn apply_one(op: impl Op, inputs: &[&Self]) -> Result<Self> {
         let location = Location::caller();
-        let outputs = Self::apply_at(Arc::new(op), inputs, location)?;
+        let outputs = Self::apply(op, inputs)?;
         let none = || usage_error("the operation has no output", location);
         outputs.into_iter().next().ok_or_else(none)
     }
 
     fn apply_at(
+        engine: &Engine,
         op: Arc<dyn Op>,
         inputs: &[&Self],
         location: Location,
     ) -> Result<SmallVec<[Self; 2]>> {
-        let Some(first) = inputs.first() else {
-            return Err(usage_error(
-                "an operation needs at least one input",
-                location,
-            ));
-        };
         check_one_engine(op.name(), inputs, location)?;
-        let engine = &first.engine;
         let mut state = engine.lock();
         let operands: Result<SmallVec<[Operand; 4]>> = inputs
             .iter()
@@ -162,6 +164,7 @@ impl Tensor {
             .collect();
         let (mut operands, site) = (operands?, site(location, Phase::Forward));
         autocast::cast_inputs(engine, &mut state, &*op, &mut operands, &site)?;
+        promotion::promote_inputs(engine, &mut state, &*op, &mut operands, &site)?;
         let outputs = engine.apply(&mut state, op, &operands, &site)?;
         let pending = |operand| Self::pending(engine, &mut state, operand, location);
         Ok(outputs.into_iter().map(pending).collect())

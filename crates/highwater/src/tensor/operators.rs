@@ -1,4 +1,5 @@
-//! `+`, `-`, `*`, `/` of tensors and numbers, and `-x`: what the methods of the same meaning do.
+//! `+`, `-`, `*`, `/` of tensors and numbers, and `-x`; `&`, `|`, `^` and `!x` of tensors of `Bool`: what the
+//! methods of the same meaning do.
 //!
 //! An operator answers a `Result`, as its method does: shapes that do not broadcast are an error to be handled
 //! and never a panic. What an operator answered can be the operand of the next one, so that a `?` is wanted
@@ -7,20 +8,22 @@
 
 use super::Tensor;
 use crate::Result;
-use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 macro_rules! operator {
-    ($($trait:ident $name:ident $scalar:ident;)*) => {$(
-        operator!(@pair $trait $name, &Tensor, &Tensor, |a, b| Tensor::$name(a, b));
-        operator!(@pair $trait $name, &Tensor, Tensor, |a, b| Tensor::$name(a, &b));
-        operator!(@pair $trait $name, Tensor, &Tensor, |a, b| Tensor::$name(&a, b));
-        operator!(@pair $trait $name, Tensor, Tensor, |a, b| Tensor::$name(&a, &b));
-        operator!(@pair $trait $name, &Tensor, Result<Tensor>, |a, b| Tensor::$name(a, &b?));
-        operator!(@pair $trait $name, Tensor, Result<Tensor>, |a, b| Tensor::$name(&a, &b?));
-        operator!(@pair $trait $name, Result<Tensor>, &Tensor, |a, b| Tensor::$name(&a?, b));
-        operator!(@pair $trait $name, Result<Tensor>, Tensor, |a, b| Tensor::$name(&a?, &b));
-        operator!(@pair $trait $name, &Tensor, f64, |a, b| a.$scalar(b));
-        operator!(@pair $trait $name, Tensor, f64, |a, b| a.$scalar(b));
+    ($($trait:ident $name:ident $method:ident $($scalar:ident)?;)*) => {$(
+        operator!(@pair $trait $name, &Tensor, &Tensor, |a, b| Tensor::$method(a, b));
+        operator!(@pair $trait $name, &Tensor, Tensor, |a, b| Tensor::$method(a, &b));
+        operator!(@pair $trait $name, Tensor, &Tensor, |a, b| Tensor::$method(&a, b));
+        operator!(@pair $trait $name, Tensor, Tensor, |a, b| Tensor::$method(&a, &b));
+        operator!(@pair $trait $name, &Tensor, Result<Tensor>, |a, b| Tensor::$method(a, &b?));
+        operator!(@pair $trait $name, Tensor, Result<Tensor>, |a, b| Tensor::$method(&a, &b?));
+        operator!(@pair $trait $name, Result<Tensor>, &Tensor, |a, b| Tensor::$method(&a?, b));
+        operator!(@pair $trait $name, Result<Tensor>, Tensor, |a, b| Tensor::$method(&a?, &b));
+        $(
+            operator!(@pair $trait $name, &Tensor, f64, |a, b| a.$scalar(b));
+            operator!(@pair $trait $name, Tensor, f64, |a, b| a.$scalar(b));
+        )?
     )*};
     (@pair $trait:ident $name:ident, $left:ty, $right:ty, |$a:ident, $b:ident| $body:expr) => {
         impl $trait<$right> for $left {
@@ -36,10 +39,13 @@ macro_rules! operator {
 }
 
 operator! {
-    Add add add_scalar;
-    Sub sub sub_scalar;
-    Mul mul mul_scalar;
-    Div div div_scalar;
+    Add add add add_scalar;
+    Sub sub sub sub_scalar;
+    Mul mul mul mul_scalar;
+    Div div div div_scalar;
+    BitAnd bitand logical_and;
+    BitOr bitor logical_or;
+    BitXor bitxor logical_xor;
 }
 
 macro_rules! number_first {
@@ -71,25 +77,33 @@ number_first! {
     Sub sub, |number, tensor| Tensor::neg(tensor)?.add_scalar(number);
     Mul mul, |number, tensor| tensor.mul_scalar(number);
     Div div, |number, tensor| {
-        let dividend = tensor.engine().tensor(&[number as f32], [])?;
-        Tensor::div(&dividend, tensor)
+        Tensor::div(&tensor.number_beside(number)?, tensor)
     };
 }
 
-impl Neg for &Tensor {
-    type Output = Result<Tensor>;
+macro_rules! of_one {
+    ($($trait:ident $name:ident $method:ident;)*) => {$(
+        impl $trait for &Tensor {
+            type Output = Result<Tensor>;
 
-    #[track_caller]
-    fn neg(self) -> Result<Tensor> {
-        Tensor::neg(self)
-    }
+            #[track_caller]
+            fn $name(self) -> Result<Tensor> {
+                Tensor::$method(self)
+            }
+        }
+
+        impl $trait for Tensor {
+            type Output = Result<Tensor>;
+
+            #[track_caller]
+            fn $name(self) -> Result<Tensor> {
+                Tensor::$method(&self)
+            }
+        }
+    )*};
 }
 
-impl Neg for Tensor {
-    type Output = Result<Tensor>;
-
-    #[track_caller]
-    fn neg(self) -> Result<Tensor> {
-        Tensor::neg(&self)
-    }
+of_one! {
+    Neg neg neg;
+    Not not logical_not;
 }

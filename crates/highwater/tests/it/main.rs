@@ -30,6 +30,7 @@ mod models;
 mod operators;
 mod ownership;
 mod places;
+mod pointwise;
 mod quantized;
 mod reads;
 mod refusals;

@@ -1,0 +1,234 @@
+//! Losses and similarities as functions, with the names and the arithmetic of `torch.nn.functional`.
+//!
+//! Inputs broadcast. Under [`autocast`](crate::autocast) losses are computed in `F32`, as in PyTorch.
+//! [`Tensor::cross_entropy`] and [`Tensor::linear_cross_entropy`] are methods, and so are activations.
+//!
+//! ```
+//! use highwater::nn::functional::{Reduction, mse_loss};
+//! use highwater::prelude::*;
+//!
+//! fn main() -> Result<()> {
+//!     let engine = Engine::builder().arena(1 << 20).build()?;
+//!     let x = engine.tensor(&[1.0, 2.0], [2])?;
+//!     let y = engine.tensor(&[1.0, 4.0], [2])?;
+//!     assert_eq!(mse_loss(&x, &y, Reduction::Mean)?.item()?, 2.0);
+//!     Ok(())
+//! }
+//! ```
+
+use crate::error::usage_error;
+use crate::pending::context::autocast_dtype;
+use crate::tensor::Tensor;
+use crate::{DType, Dim, Result};
+use highwater_graph::Location;
+use highwater_ops::{BceWithLogits, Huber, NllLoss, Softplus};
+
+/// What becomes of the losses of elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Reduction {
+    /// Their mean; NaN of none.
+    #[default]
+    Mean,
+    /// Their sum.
+    Sum,
+    /// Their sum by the first extent, as `kl_div` has it.
+    BatchMean,
+    /// They stay as they are.
+    None,
+}
+
+impl Reduction {
+    #[track_caller]
+    fn of(self, losses: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Mean => losses.mean(),
+            Self::Sum => losses.sum(),
+            Self::BatchMean => {
+                let batch = losses.dims().first().copied().unwrap_or(1);
+                losses.sum()?.div_scalar(batch as f64)
+            }
+            Self::None => Ok(losses.clone()),
+        }
+    }
+}
+
+/// The tensor as losses read it: in `F32` under autocast.
+#[track_caller]
+fn wide(x: &Tensor) -> Result<Tensor> {
+    match x.dtype() {
+        DType::BF16 | DType::F16 if autocast_dtype().is_some() => x.to_dtype(DType::F32),
+        _ => Ok(x.clone()),
+    }
+}
+
+#[track_caller]
+fn difference(input: &Tensor, target: &Tensor) -> Result<Tensor> {
+    wide(input)?.sub(&wide(target)?)
+}
+
+/// The square of the difference, as `torch.nn.functional.mse_loss`.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast.
+#[track_caller]
+pub fn mse_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    reduction.of(&difference(input, target)?.square()?)
+}
+
+/// The size of the difference, as `torch.nn.functional.l1_loss`; its gradient at 0 is 0.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast.
+#[track_caller]
+pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    reduction.of(&difference(input, target)?.abs()?)
+}
+
+/// Half the square of a difference where it is below `delta`, else a line, as
+/// `torch.nn.functional.huber_loss(delta=..)`, where `delta` is 1 unless it is given.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast; [`crate::Error::Usage`] for a `delta` that is not above
+/// 0.
+#[track_caller]
+pub fn huber_loss(
+    input: &Tensor,
+    target: &Tensor,
+    delta: f64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    if delta.is_nan() || delta <= 0.0 {
+        let message = format!("huber_loss: delta must be above 0, got {delta}");
+        return Err(usage_error(message, Location::caller()));
+    }
+    let difference = difference(input, target)?;
+    reduction.of(&Tensor::apply_one(Huber { delta }, &[&difference])?)
+}
+
+/// [`huber_loss`] by `beta`, as `torch.nn.functional.smooth_l1_loss(beta=..)`, where `beta` is 1 unless it is
+/// given; [`l1_loss`] if it is 0.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast; [`crate::Error::Usage`] for a `beta` below 0.
+#[track_caller]
+pub fn smooth_l1_loss(
+    input: &Tensor,
+    target: &Tensor,
+    beta: f64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    if beta.is_nan() || beta < 0.0 {
+        let message = format!("smooth_l1_loss: beta must not be below 0, got {beta}");
+        return Err(usage_error(message, Location::caller()));
+    }
+    if beta == 0.0 {
+        return l1_loss(input, target, reduction);
+    }
+    huber_loss(input, target, beta, reduction)?.div_scalar(beta)
+}
+
+/// Cross-entropy of targets between 0 and 1 and the sigmoid of logits, as
+/// `torch.nn.functional.binary_cross_entropy_with_logits(weight, pos_weight)`: nothing overflows, and small
+/// losses keep their digits. `weight` is a factor of each loss, `pos_weight` one of what targets above 0 cost.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast.
+#[track_caller]
+pub fn binary_cross_entropy_with_logits(
+    input: &Tensor,
+    target: &Tensor,
+    weight: Option<&Tensor>,
+    pos_weight: Option<&Tensor>,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let (x, y) = (wide(input)?, wide(target)?);
+    let mut losses = Tensor::apply_one(BceWithLogits, &[&x, &y])?;
+    if let Some(pos_weight) = pos_weight {
+        let softplus = Softplus {
+            beta: 1.0,
+            threshold: f64::INFINITY,
+        };
+        let of_yes = Tensor::apply_one(softplus, &[&x.neg()?])?;
+        let more = pos_weight.sub_scalar(1.0)?.mul(&y)?;
+        losses = losses.add(&of_yes.mul(&more)?)?;
+    }
+    if let Some(weight) = weight {
+        losses = losses.mul(weight)?;
+    }
+    reduction.of(&losses)
+}
+
+/// The divergence of Kullback and Leibler of `input`, logarithms of probabilities, from `target`: `target
+/// (log(target) - input)`, as `torch.nn.functional.kl_div(log_target=..)`. With `log_target` the target is of
+/// logarithms as well; without, what is 0 there costs nothing. The mean over a batch is
+/// [`Reduction::BatchMean`].
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast.
+#[track_caller]
+pub fn kl_div(
+    input: &Tensor,
+    target: &Tensor,
+    log_target: bool,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let (input, target) = (wide(input)?, wide(target)?);
+    let losses = if log_target {
+        target.exp()?.mul(&target.sub(&input)?)?
+    } else {
+        target.xlogy(&target)?.sub(&target.mul(&input)?)?
+    };
+    reduction.of(&losses)
+}
+
+/// The negative of what each row of `[.., C]`, logarithms of probabilities, says of its label `[..]`, as
+/// `torch.nn.functional.nll_loss(ignore_index=..)`, where that is -100 unless it is given. The mean is over
+/// rows that are not ignored.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not fit; a label out of range stops the step.
+#[track_caller]
+pub fn nll_loss(
+    input: &Tensor,
+    labels: &Tensor,
+    ignore_index: i64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let input = wide(input)?;
+    let losses = Tensor::apply_one(NllLoss { ignore_index }, &[&input, labels])?;
+    if reduction != Reduction::Mean {
+        return reduction.of(&losses);
+    }
+    // Half precision could not count.
+    let counted = labels.ne_scalar(ignore_index as f64)?;
+    let count = counted.to_dtype(DType::F32)?.sum()?;
+    let mean = losses.sum()?.div(&count)?;
+    if mean.dtype() == input.dtype() {
+        return Ok(mean);
+    }
+    mean.to_dtype(input.dtype())
+}
+
+/// The cosine of the angle between vectors along a dimension of the shape that both broadcast to, as
+/// `torch.nn.functional.cosine_similarity(dim, eps)`: each length is `eps` at least, which is `1e-8` unless it
+/// is given.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast; [`crate::Error::Usage`] for a dimension that is not
+/// there.
+#[track_caller]
+pub fn cosine_similarity(a: &Tensor, b: &Tensor, dim: impl Dim, eps: f64) -> Result<Tensor> {
+    let (a, b) = (wide(a)?, wide(b)?);
+    let products = a.mul(&b)?;
+    let dim = [products.dim("cosine_similarity", dim)?];
+    let lengths = length(&a, &products, dim, eps)?.mul(&length(&b, &products, dim, eps)?)?;
+    products.sum_dims(&dim, false)?.div(&lengths)
+}
+
+/// The lengths of vectors, `eps` at least, of a tensor that is broadcast to another's shape. The bound stands
+/// under the root, so that the gradient of nothing is nothing.
+#[track_caller]
+fn length(x: &Tensor, like: &Tensor, dim: [usize; 1], eps: f64) -> Result<Tensor> {
+    let squares = x.expand(like.shape().clone())?.square()?;
+    squares.sum_dims(&dim, false)?.clamp_min(eps * eps)?.sqrt()
+}
