@@ -26,7 +26,8 @@ pub struct LoaderOptions {
     pub prefetch: usize,
     /// Bytes of what is loaded ahead at most; batches that are being put together count twice, for their
     /// samples are there beside them. Taken from the largest batch so far: the first is loaded alone, and a
-    /// batch that is larger than all before it, or than this, is loaded all the same.
+    /// batch that is larger than all before it, or than this, is loaded all the same. With room for few batches
+    /// few workers work at once.
     pub prefetch_bytes: u64,
 }
 
@@ -40,7 +41,7 @@ impl Default for LoaderOptions {
             drop_last: false,
             workers: 0,
             prefetch: 2,
-            prefetch_bytes: 64 << 20,
+            prefetch_bytes: 256 << 20,
         }
     }
 }
@@ -181,7 +182,7 @@ impl<D: Dataset, B: Batch> DataLoader<D, B> {
             return Ok(None);
         }
         let batch = match &self.workers {
-            None => self.samples.load(self.cursor),
+            None => self.samples.load(self.cursor).map(|(batch, _)| batch),
             Some(workers) => workers.take(self.cursor, self.len()),
         }?;
         self.cursor.batch += 1;

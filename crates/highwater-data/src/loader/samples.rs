@@ -40,8 +40,8 @@ impl<D: Dataset, B: Batch> Samples<D, B> {
         (first..len.min(first + size)).map(index).collect()
     }
 
-    /// Loads a batch. Nothing that a dataset does goes further than an error.
-    pub(super) fn load(&self, at: Cursor) -> Result<B, DataError> {
+    /// Loads a batch, and says how many bytes it holds. Nothing that a dataset does goes further than an error.
+    pub(super) fn load(&self, at: Cursor) -> Result<(B, u64), DataError> {
         let indices = self.indices(at);
         let mut samples = Vec::with_capacity(indices.len());
         for &index in &indices {
@@ -56,7 +56,12 @@ impl<D: Dataset, B: Batch> Samples<D, B> {
                 }
             }
         }
-        match catch_unwind(AssertUnwindSafe(|| (self.collate)(samples))) {
+        let collate = || {
+            let batch = (self.collate)(samples)?;
+            let bytes = batch.bytes();
+            Ok((batch, bytes))
+        };
+        match catch_unwind(AssertUnwindSafe(collate)) {
             Ok(batch) => batch.map_err(|source| DataError::Collate { indices, source }),
             Err(panic) => {
                 let source = format!("a panic: {}", said(&*panic)).into();

@@ -34,7 +34,7 @@ struct Board<B> {
     /// Where the epoch ends; 0 before anything is asked for.
     end: u64,
     /// What has come and was not asked for yet.
-    come: BTreeMap<u64, Result<B, DataError>>,
+    come: BTreeMap<u64, Result<(B, u64), DataError>>,
     come_bytes: u64,
     /// Batches that are being loaded.
     loading: u64,
@@ -124,17 +124,19 @@ impl<B: Batch> Workers<B> {
         }
         self.shared.work.notify_all();
         loop {
-            if let Some(batch) = board.come.remove(&at.batch) {
-                match &batch {
-                    Ok(batch) => {
-                        board.come_bytes -= batch.bytes();
-                        board.wanted += 1;
-                    }
-                    // Asked again, it is tried again.
-                    Err(_) => board.restart(at, 0),
+            match board.come.remove(&at.batch) {
+                None => {}
+                Some(Ok((batch, bytes))) => {
+                    board.come_bytes -= bytes;
+                    board.wanted += 1;
+                    self.shared.work.notify_all();
+                    return Ok(batch);
                 }
-                self.shared.work.notify_all();
-                return batch;
+                Some(Err(error)) => {
+                    // Asked again, it is tried again.
+                    board.restart(at, 0);
+                    return Err(error);
+                }
             }
             board = self
                 .shared
@@ -179,7 +181,7 @@ fn work<D: Dataset, B: Batch>(samples: &Samples<D, B>, shared: &Shared<B>) {
         let loaded = samples.load(Cursor { epoch, batch });
         board = shared.board();
         board.loading -= 1;
-        let bytes = loaded.as_ref().map_or(0, Batch::bytes);
+        let bytes = loaded.as_ref().map_or(0, |(_, bytes)| *bytes);
         board.largest = board.largest.max(Some(bytes));
         if board.turn == turn {
             board.come_bytes += bytes;

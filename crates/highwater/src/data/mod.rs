@@ -11,7 +11,13 @@
 //! let x: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
 //! let y: Vec<f32> = x.iter().map(|x| 2.0 * x + 1.0).collect();
 //! let dataset = TensorDataset::new([Array::from_slice(&x, [64, 1])?, Array::from_slice(&y, [64, 1])?])?;
-//! let options = LoaderOptions { batch_size: 16, shuffle: true, workers: 2, ..Default::default() };
+//! let options = LoaderOptions {
+//!     batch_size: 16,
+//!     shuffle: true,
+//!     workers: 2,
+//!     prefetch_bytes: 8 << 20,
+//!     ..Default::default()
+//! };
 //! let mut loader = DataLoader::new(dataset, options)?;
 //! // What is loaded ahead is memory of the process: plans leave it room from the start.
 //! let _room = engine.set_aside(loader.options().prefetch_bytes)?;

@@ -1,4 +1,4 @@
-//! Clipping by global norm.
+//! Clipping by global norm, and by value.
 
 use super::{adding_to_gradients, common_engine, take_grad};
 use crate::Result;
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use highwater_graph::Location;
 use highwater_graph::{Operand, Phase, Site};
-use highwater_ops::{ClipCoefficient, Finite, GradNorm, Mul};
+use highwater_ops::{Clamp, ClipCoefficient, Finite, GradNorm, Mul};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -108,4 +108,43 @@ pub fn clip_grad_norm_(parameters: &[Parameter], max_norm: f64) -> Result<Tensor
         state.pending.grads.insert(id, clipped[0].clone());
     }
     Ok(Tensor::pending(&engine, state, norm, location))
+}
+
+/// Holds every element of the gradients between `-clip_value` and `clip_value`, as
+/// `torch.nn.utils.clip_grad_value_`. Each gradient by itself: none has to wait for the others. What is not a
+/// number stays so.
+///
+/// # Errors
+/// [`crate::Error::Usage`] for a value below 0 or none, [`crate::Error::OtherEngine`] if the parameters are of
+/// several engines; gradients are as they were then.
+#[track_caller]
+pub fn clip_grad_value_(parameters: &[Parameter], clip_value: f64) -> Result<()> {
+    let location = Location::caller();
+    if clip_value.is_nan() || clip_value < 0.0 {
+        let message =
+            format!("clip_grad_value_: the value must be a number from 0 up, not {clip_value}");
+        return Err(usage_error(message, location));
+    }
+    let Some(engine) = common_engine("clip_grad_value_", parameters, location)? else {
+        return Ok(());
+    };
+    let mut state = engine.lock();
+    let state = &mut *state;
+    if adding_to_gradients(state, parameters) {
+        engine.evaluate_effects(state, None, location)?;
+    }
+    let site = site(location, Phase::Update);
+    let ids: BTreeSet<_> = parameters.iter().map(Parameter::id).collect();
+    for id in ids {
+        let Some(grad) = take_grad(&engine, state, id, false) else {
+            continue;
+        };
+        let clamp = Clamp {
+            min: Some(-clip_value),
+            max: Some(clip_value),
+        };
+        let clipped = engine.apply(state, Arc::new(clamp), &[grad], &site)?;
+        state.pending.grads.insert(id, clipped[0].clone());
+    }
+    Ok(())
 }

@@ -21,7 +21,7 @@ pub use adafactor::{Adafactor, AdafactorOptions};
 pub use adagrad::{Adagrad, AdagradOptions};
 pub use adam::{Adam, AdamOptions};
 pub use adamw::{AdamW, AdamWOptions};
-pub use clip::{clip_grad_norm_, grad_norm};
+pub use clip::{clip_grad_norm_, clip_grad_value_, grad_norm};
 pub use direction::Direction;
 pub use ema::Ema;
 pub use formats::{Master, Moments};

@@ -4,3 +4,4 @@
 
 mod initialisers;
 mod optimizers;
+mod steps;

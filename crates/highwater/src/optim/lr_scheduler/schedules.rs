@@ -324,7 +324,12 @@ impl OneCycleLr {
         let phases = ends.len() - 1;
         let phase = (1..phases).find(|&i| step <= ends[i]).unwrap_or(phases);
         let (start, end) = (ends[phase - 1], ends[phase]);
-        let share = (step - start) / (end - start);
+        // A phase without steps is over at once.
+        let share = if end > start {
+            (step - start) / (end - start)
+        } else {
+            1.0
+        };
         (self.anneal_strategy).between(values[phase - 1], values[phase], share)
     }
 }
