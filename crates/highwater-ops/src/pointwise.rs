@@ -95,6 +95,26 @@ pub(crate) fn set_reduced(
     Ok(())
 }
 
+/// Of a gradient of inputs `g` and another, its own gradient in `g`: the same operation, of the new gradient.
+pub(crate) fn in_grad(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    let other = backward.input(1);
+    set_reduced(backward, 0, |backward, grad| {
+        backward.emit_one(op, &[grad, other])
+    })
+}
+
+/// The gradient in the second input, made of the new gradient times `g`, and of that input.
+pub(crate) fn in_other(
+    backward: &mut Backward<'_>,
+    emit: impl FnOnce(&mut Backward<'_>, Operand, Operand) -> Result<Operand, OpError>,
+) -> Result<(), OpError> {
+    let (g, other) = (backward.input(0), backward.input(1));
+    set_reduced(backward, 1, |backward, grad| {
+        let product = backward.emit_one(crate::Mul, &[grad, g])?;
+        emit(backward, product, other)
+    })
+}
+
 /// Says that the gradient of the `i`-th input is zero everywhere: one zero, seen in the input's shape.
 pub(crate) fn no_slope(backward: &mut Backward<'_>, i: usize) -> Result<(), OpError> {
     if backward.grad(0).is_none() || !backward.needs(i) {

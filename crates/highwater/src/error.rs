@@ -325,7 +325,7 @@ fn next_of(source: &OpError) -> &'static str {
             "\n  hint: compare the shapes; reshape(), transpose() or expand() makes one fit the other"
         }
         OpError::DType { .. } => {
-            "\n  hint: to_dtype() converts between floats, Engine::indices() makes a tensor of indices"
+            "\n  hint: to_dtype() converts between dtypes, Engine::indices() makes a tensor of indices"
         }
         _ => "",
     }

@@ -8,7 +8,7 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op};
+use crate::pointwise::{self, Pointwise, in_grad, no_slope, pointwise_op};
 use crate::simd::Isa;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
@@ -55,6 +55,11 @@ impl Pointwise<2> for AbsBackward {
 
     fn exact(&self, [g, x]: [f64; 2]) -> f64 {
         if x == 0.0 { 0.0 } else { g * x.signum() }
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        in_grad(backward, *self)?;
+        no_slope(backward, 1)
     }
 }
 

@@ -5,9 +5,9 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op, set_reduced};
+use crate::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
 use crate::simd::Isa;
-use crate::{Entry, Fill, Mul, math, wide_math};
+use crate::{Entry, Fill, math, wide_math};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;
 
@@ -81,16 +81,12 @@ impl Pointwise<2> for EluBackward {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let (op, g, x) = (*self, backward.input(0), backward.input(1));
+        in_grad(backward, *self)?;
         let next = Self {
             order: self.order + 1,
-            ..op
+            ..*self
         };
-        set_reduced(backward, 0, |backward, grad| {
-            backward.emit_one(op, &[grad, x.clone()])
-        })?;
-        set_reduced(backward, 1, |backward, grad| {
-            let product = backward.emit_one(Mul, &[grad, g])?;
+        in_other(backward, |backward, product, x| {
             backward.emit_one(next, &[product, x])
         })
     }

@@ -5,7 +5,7 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op, set_reduced};
+use crate::pointwise::{self, Pointwise, in_grad, pointwise_op};
 use crate::simd::Isa;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
@@ -74,10 +74,7 @@ impl Pointwise<2> for LeakyReluBackward {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let (op, x) = (*self, backward.input(1));
-        set_reduced(backward, 0, |backward, grad| {
-            backward.emit_one(op, &[grad, x])
-        })?;
+        in_grad(backward, *self)?;
         pointwise::no_slope(backward, 1)
     }
 }

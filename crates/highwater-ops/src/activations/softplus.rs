@@ -5,10 +5,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op, set_reduced};
+use crate::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
 use crate::silu::sigmoid;
 use crate::simd::Isa;
-use crate::{Entry, Fill, Mul, math, wide_math};
+use crate::{Entry, Fill, math, wide_math};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;
 
@@ -106,13 +106,13 @@ impl Pointwise<2> for SoftplusBackward {
         if self.second && backward.needs(1) {
             return Err(OpError::NotDifferentiable { op: Self::NAME });
         }
-        let (op, g, x) = (*self, backward.input(0), backward.input(1));
-        set_reduced(backward, 0, |backward, grad| {
-            backward.emit_one(op, &[grad, x.clone()])
-        })?;
-        set_reduced(backward, 1, |backward, grad| {
-            let product = backward.emit_one(Mul, &[grad, g])?;
-            backward.emit_one(Self { second: true, ..op }, &[product, x])
+        in_grad(backward, *self)?;
+        let second = Self {
+            second: true,
+            ..*self
+        };
+        in_other(backward, |backward, product, x| {
+            backward.emit_one(second, &[product, x])
         })
     }
 }

@@ -19,12 +19,12 @@ macro_rules! methods {
 }
 
 methods! {
-    /// Elementwise sum, broadcast.
+    /// Elementwise sum, broadcast, as `torch.add`. Dtypes promote, as in the other operations of two tensors.
     add, Add;
-    /// Elementwise difference, broadcast.
+    /// Elementwise difference, broadcast, as `torch.sub`.
     sub, Sub;
-    /// Elementwise product, broadcast.
+    /// Elementwise product, broadcast, as `torch.mul`.
     mul, Mul;
-    /// Elementwise quotient, broadcast.
+    /// Elementwise quotient, broadcast, as `torch.div`: a float for whole numbers, too.
     div, Div;
 }

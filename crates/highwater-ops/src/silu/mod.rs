@@ -9,9 +9,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op};
+use crate::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
 use crate::simd::Isa;
-use crate::{Entry, Fill, math};
+use crate::unary::SigmoidBackward;
+use crate::{AddScalar, Entry, Fill, Mul, MulScalar, Sigmoid, math};
 use highwater_graph::{Backward, OpError};
 
 /// The rows of the table.
@@ -57,6 +58,20 @@ impl Pointwise<2> for SiluBackward {
     fn exact(&self, [g, x]: [f64; 2]) -> f64 {
         g * exact_slope(x)
     }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        in_grad(backward, *self)?;
+        // s (1 - s) (2 + x (1 - 2 s)), where s is the sigmoid.
+        in_other(backward, |backward, product, x| {
+            let s = backward.emit_one(Sigmoid, std::slice::from_ref(&x))?;
+            let twice = backward.emit_one(MulScalar { value: -2.0 }, std::slice::from_ref(&s))?;
+            let slope = backward.emit_one(AddScalar { value: 1.0 }, &[twice])?;
+            let slope = backward.emit_one(Mul, &[slope, x])?;
+            let slope = backward.emit_one(AddScalar { value: 2.0 }, &[slope])?;
+            let product = backward.emit_one(Mul, &[product, slope])?;
+            backward.emit_one(SigmoidBackward, &[product, s])
+        })
+    }
 }
 
 /// The derivative at `x`, whose sigmoid is given.
@@ -82,6 +97,9 @@ const SILU: Entry = pointwise::unary_entry::<Silu>(
 );
 
 const SILU_BACKWARD: Entry = pointwise::binary_entry::<SiluBackward>(
-    || pointwise::binary_samples(&SiluBackward, [Fill::Normal(1.0), Fill::Normal(3.0)]),
+    || {
+        let fills = [Fill::Normal(1.0), Fill::Normal(3.0)];
+        pointwise::of_many_nodes(pointwise::binary_samples(&SiluBackward, fills))
+    },
     || pointwise::rejects::<2>(&SiluBackward),
 );

@@ -8,7 +8,7 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op};
+use crate::pointwise::{self, Pointwise, in_grad, pointwise_op, set_reduced};
 use crate::simd::Isa;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
@@ -55,6 +55,14 @@ impl Pointwise<2> for SquareBackward {
 
     fn exact(&self, [g, x]: [f64; 2]) -> f64 {
         g * (2.0 * x)
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        in_grad(backward, *self)?;
+        let (op, g) = (*self, backward.input(0));
+        set_reduced(backward, 1, |backward, grad| {
+            backward.emit_one(op, &[grad, g])
+        })
     }
 }
 

@@ -1,14 +1,15 @@
 //! Gradients of functions whose derivative follows from their output `y`: inputs are the gradient
-//! `g` of the output, which may be overwritten, and `y`.
+//! `g` of the output, which may be overwritten, and `y`. They have gradients in both.
 
 #![expect(
     clippy::inline_always,
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op};
+use crate::pointwise::{self, Pointwise, in_grad, in_other, no_slope, pointwise_op};
 use crate::simd::Isa;
-use crate::{Entry, Fill};
+use crate::{AddScalar, Div, Entry, Fill, Mul, MulScalar, Neg};
+use highwater_graph::{Backward, OpError};
 
 /// `g` where `y > 0`, else 0. As PyTorch's `threshold_backward`.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +41,11 @@ impl Pointwise<2> for ReluBackward {
     fn exact(&self, [g, y]: [f64; 2]) -> f64 {
         if y <= 0.0 { 0.0 } else { g }
     }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        in_grad(backward, *self)?;
+        no_slope(backward, 1)
+    }
 }
 
 impl Pointwise<2> for TanhBackward {
@@ -53,6 +59,14 @@ impl Pointwise<2> for TanhBackward {
 
     fn exact(&self, [g, y]: [f64; 2]) -> f64 {
         g * (1.0 - y * y)
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        in_grad(backward, *self)?;
+        in_other(backward, |backward, product, y| {
+            let product = backward.emit_one(Mul, &[product, y])?;
+            backward.emit_one(MulScalar { value: -2.0 }, &[product])
+        })
     }
 }
 
@@ -68,6 +82,15 @@ impl Pointwise<2> for SqrtBackward {
     fn exact(&self, [g, y]: [f64; 2]) -> f64 {
         g / (2.0 * y)
     }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        in_grad(backward, *self)?;
+        in_other(backward, |backward, product, y| {
+            let slope = backward.emit_one(Self, &[product, y.clone()])?;
+            let slope = backward.emit_one(Div, &[slope, y])?;
+            backward.emit_one(Neg, &[slope])
+        })
+    }
 }
 
 impl Pointwise<2> for SigmoidBackward {
@@ -81,6 +104,15 @@ impl Pointwise<2> for SigmoidBackward {
 
     fn exact(&self, [g, y]: [f64; 2]) -> f64 {
         g * y * (1.0 - y)
+    }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        in_grad(backward, *self)?;
+        in_other(backward, |backward, product, y| {
+            let twice = backward.emit_one(MulScalar { value: -2.0 }, &[y])?;
+            let slope = backward.emit_one(AddScalar { value: 1.0 }, &[twice])?;
+            backward.emit_one(Mul, &[product, slope])
+        })
     }
 }
 

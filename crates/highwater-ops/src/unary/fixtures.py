@@ -1,4 +1,6 @@
-"""`relu`, `tanh`, `neg`, `sigmoid`, `exp`, `log`, `sqrt` of x."""
+"""`relu`, `tanh`, `neg`, `sigmoid`, `exp`, `log`, `sqrt` of x; the gradients `relu_backward`, `tanh_backward`,
+`sigmoid_backward`, `sqrt_backward` of g and of the output y, differentiated again.
+"""
 
 from collections.abc import Callable
 
@@ -22,9 +24,24 @@ def bounded(forward: Callable[[Tensor], Tensor], op: Operation, low: float, high
     op.halves(forward, op.normal(5, 37).clamp(max(low, 2**-10), high))
 
 
+def again(gradient: Callable[[Tensor, Tensor], Tensor], op: Operation) -> None:
+    op.tolerances = (1e-6, 1e-5)
+    for shape in [(5, 37), (0, 5), ()]:
+        op.case(gradient, op.normal(*shape), op.normal(*shape).abs() + 0.25)
+    op.case(gradient, op.normal(13, 7).t(), op.normal(7, 13).abs() + 0.25)
+
+
+def relu_backward(op: Operation) -> None:
+    again(lambda g, y: torch.where(y > 0, g, 0.0) + 0 * y, op)
+
+
 OPERATIONS = {
     "relu": relu,
     "tanh": lambda op: unary(torch.tanh, op),
+    "relu_backward": relu_backward,
+    "tanh_backward": lambda op: again(lambda g, y: g * (1 - y * y), op),
+    "sigmoid_backward": lambda op: again(lambda g, y: g * (1 - y) * y, op),
+    "sqrt_backward": lambda op: again(lambda g, y: g / (2 * y), op),
     "neg": lambda op: unary(torch.neg, op),
     "sigmoid": lambda op: unary(torch.sigmoid, op),
     "exp": lambda op: bounded(torch.exp, op, -30.0, 30.0),

@@ -11,12 +11,14 @@
 
 mod backward;
 
+pub(crate) use backward::SigmoidBackward;
+
 use crate::pointwise::{self, Pointwise, pointwise_op};
 use crate::simd::Isa;
 use crate::{Entry, Fill, math};
 use backward::{
-    RELU_BACKWARD, ReluBackward, SIGMOID_BACKWARD, SQRT_BACKWARD, SigmoidBackward, SqrtBackward,
-    TANH_BACKWARD, TanhBackward,
+    RELU_BACKWARD, ReluBackward, SIGMOID_BACKWARD, SQRT_BACKWARD, SqrtBackward, TANH_BACKWARD,
+    TanhBackward,
 };
 use highwater_graph::{Backward, OpError};
 

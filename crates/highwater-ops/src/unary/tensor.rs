@@ -9,7 +9,7 @@ macro_rules! unary {
             $(#[$doc])*
             ///
             /// # Errors
-            /// [`crate::Error::Op`] for a dtype other than F32.
+            /// [`crate::Error::Op`] for a dtype that is no float type.
             #[track_caller]
             pub fn $name(&self) -> Result<Self> {
                 Self::apply_one($op, &[self])
