@@ -382,15 +382,24 @@ fn array(view: &View<'_>) -> Result<Array, KernelError> {
 
 /// Writes what a reference answered.
 fn fill(view: &mut View<'_>, array: Option<Array>) -> Result<(), KernelError> {
-    let layout = view.layout();
-    let storage = view.storage_mut::<f64>()?;
-    for (at, x) in layout
-        .positions()
-        .zip(array.into_iter().flat_map(|array| array.data))
-    {
-        storage[at] = x;
+    fn write<T: Element>(
+        view: &mut View<'_>,
+        array: Option<Array>,
+        element: impl Fn(f64) -> T,
+    ) -> Result<(), KernelError> {
+        let layout = view.layout();
+        let storage = view.storage_mut::<T>()?;
+        let data = array.into_iter().flat_map(|array| array.data);
+        for (at, x) in layout.positions().zip(data) {
+            storage[at] = element(x);
+        }
+        Ok(())
     }
-    Ok(())
+    match view.spec().dtype {
+        DType::I64 => write(view, array, |x| x as i64),
+        DType::U8 => write(view, array, |x| x as u8),
+        _ => write(view, array, |x: f64| x),
+    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ mod gelu;
 mod gemm;
 mod huber;
 mod indices;
+mod interpolate;
 mod kernel;
 pub mod laws;
 mod layer_norm;
@@ -54,9 +55,11 @@ mod math;
 mod matmul;
 mod nll_loss;
 mod one_hot;
+mod pad;
 pub mod philox;
 mod pointwise;
 mod pool;
+mod pooling;
 mod pow;
 mod predicate;
 mod quantized_linear;
@@ -126,6 +129,7 @@ table::operations! {
     full,
     gelu,
     huber,
+    interpolate,
     layer_norm,
     linear,
     linear_cross_entropy,
@@ -134,6 +138,8 @@ table::operations! {
     matmul,
     nll_loss,
     one_hot,
+    pad,
+    pooling,
     pow,
     quantized_linear,
     rms_norm,

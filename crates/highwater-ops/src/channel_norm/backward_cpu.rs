@@ -5,7 +5,7 @@
 use super::cpu::{LANES, Rows, one};
 use super::{BACKWARD, ChannelNormBackward, Geometry, Kind};
 use crate::blocks::{Reader, Source};
-use crate::float::{Float, as_f32_mut};
+use crate::float::{Float, as_f32, as_f32_mut};
 use crate::simd::multiversion;
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as, pointwise};
 use highwater_graph::{Op, Spec};
@@ -195,6 +195,13 @@ impl<T: Float> Shared<'_, T> {
     }
 
     fn sum(&self, start: usize, len: usize, lanes: &Lanes, totals: &mut [[f64; LANES]; 2]) {
+        let [of_g, of_gx] = totals;
+        if let Source::Other(g) = &self.g
+            && let Some(g) = g.direct(start, len).and_then(as_f32)
+            && let Some(x) = self.x.direct(start, len).and_then(as_f32)
+        {
+            return accumulate(g, x, &lanes.mean, &lanes.rstd, of_g, of_gx);
+        }
         let [mut g_buffer, mut x_buffer] = [[0.0; LANES]; 2];
         let x = self.x.read(start, &mut x_buffer[..len]);
         let g = match (&self.g, &self.dx) {
@@ -207,13 +214,17 @@ impl<T: Float> Shared<'_, T> {
                 buffer
             }
         };
-        let [of_g, of_gx] = totals;
         accumulate(g, x, &lanes.mean, &lanes.rstd, of_g, of_gx);
     }
 
     fn write(&self, dx: &Disjoint<'_, T>, start: usize, len: usize, lanes: &Lanes) {
-        let mut x_buffer = [0.0; LANES];
-        let x = self.x.read(start, &mut x_buffer[..len]);
+        let mut x_buffer;
+        let x = if let Some(x) = self.x.direct(start, len).and_then(as_f32) {
+            x
+        } else {
+            x_buffer = [0.0; LANES];
+            self.x.read(start, &mut x_buffer[..len])
+        };
         // SAFETY: a piece of a row, which one task writes once.
         let dx = unsafe { dx.part(start, len) };
         let finish = |g: &mut [f32]| {

@@ -5,7 +5,7 @@
 
 use super::{BatchNorm, BatchNormInference, Geometry, GroupNorm, Kind};
 use crate::blocks::{Reader, Source};
-use crate::float::{Float, as_f32_mut};
+use crate::float::{Float, as_f32, as_f32_mut};
 use crate::simd::multiversion;
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, op_as, pointwise};
 use highwater_graph::{Op, Spec};
@@ -198,6 +198,11 @@ impl<T: Float> Forward<'_, T> {
 
     /// Hands `f` elements of `x`.
     fn read(&self, start: usize, len: usize, f: impl FnOnce(&[f32])) {
+        if let Source::Other(reader) = &self.x
+            && let Some(x) = reader.direct(start, len).and_then(as_f32)
+        {
+            return f(x);
+        }
         let mut buffer = [0.0; LANES];
         let buffer = &mut buffer[..len];
         match &self.x {

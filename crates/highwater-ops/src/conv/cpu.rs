@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "tasks write rows of one factor")]
 
+use super::depthwise::{self, Weights};
 use super::patches::{Patches, Side};
 use super::{Conv2d, Conv2dWeight, ConvSettings, ConvTranspose2d};
 use crate::blocks::Reader;
@@ -144,16 +145,25 @@ fn side_by_side<'a, T: Float>(
     Ok(Some(memory))
 }
 
+/// Whether each channel is a group by itself, with a kernel that is small enough to have at hand.
+fn is_depthwise(groups: usize, weight: &[usize]) -> bool {
+    groups > 1 && weight[1] == 1 && weight[2] * weight[3] <= depthwise::MOST
+}
+
 /// Elements of a bias.
 fn bias_len(inputs: &[Spec]) -> usize {
     inputs.get(2).map_or(0, |bias| bias.layout.numel())
 }
 
 impl<T: Float> Kernel for ConvKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec], _: usize) -> u64 {
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec], threads: usize) -> u64 {
         let groups = op.downcast().map_or(1, |op: &Conv2d| op.settings.groups);
         let y = outputs[0].shape();
-        let staging = grid_staging_len(y[1] / groups, y[0] * y[2] * y[3]);
+        let staging = if is_depthwise(groups, inputs[1].shape()) {
+            depthwise::scratch_len(&inputs[0], &outputs[0], threads)
+        } else {
+            grid_staging_len(y[1] / groups, y[0] * y[2] * y[3])
+        };
         let copies = lines::<T>(copied(&inputs[1])) + lines::<T>(bias_len(inputs));
         (copies + lines::<f32>(staging)) as u64
     }
@@ -165,15 +175,23 @@ impl<T: Float> Kernel for ConvKernel<T> {
         let [outs, columns, kh, kw] = dims(weight)?;
         let [_, _, rows, cols] = dims(&args.outputs[0])?;
         let (memory, rest) = split::<T>(args.scratch, copied(weight.spec()));
-        let weight = matrix(args.pool, weight, outs, memory)?;
-        let (memory, rest) = split::<T>(rest, if bias { outs } else { 0 });
-        let bias = side_by_side(args.inputs.get(2), memory)?;
+        let (own, rest) = split::<T>(rest, if bias { outs } else { 0 });
+        let bias = side_by_side(args.inputs.get(2), own)?;
         let staging: &mut [f32] = bytemuck::cast_slice_mut(rest);
+        let sides = settings.sides([height, width], [rows, cols], [kh, kw]);
+        if is_depthwise(settings.groups, weight.dims()) {
+            let weights = Weights {
+                kernels: weight,
+                bias,
+            };
+            let y = &mut args.outputs[0];
+            return depthwise::conv(args.pool, x, &weights, y, (sides, staging));
+        }
+        let weight = matrix(args.pool, weight, outs, memory)?;
         let out = args.outputs[0].slice_mut::<T>()?;
         if out.is_empty() {
             return Ok(());
         }
-        let sides = settings.sides([height, width], [rows, cols], [kh, kw]);
         let (per_group, pixels) = (outs / settings.groups, rows * cols);
         for group in 0..settings.groups {
             let channels = group * columns..(group + 1) * columns;
@@ -234,12 +252,16 @@ fn turn<T: Float>(
 }
 
 impl<T: Float> Kernel for TransposeKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec], _: usize) -> u64 {
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec], threads: usize) -> u64 {
         let groups = op
             .downcast()
             .map_or(1, |op: &ConvTranspose2d| op.settings.groups);
         let y = outputs[0].shape();
-        let staging = grid_staging_len(y[1] / groups, y[0] * y[2] * y[3]);
+        let staging = if is_depthwise(groups, inputs[1].shape()) {
+            depthwise::scratch_len(&inputs[0], &outputs[0], threads)
+        } else {
+            grid_staging_len(y[1] / groups, y[0] * y[2] * y[3])
+        };
         let weight = inputs[1].layout.numel() / groups;
         let copies = lines::<T>(weight) + lines::<T>(bias_len(inputs));
         (copies + lines::<f32>(staging)) as u64
@@ -256,6 +278,15 @@ impl<T: Float> Kernel for TransposeKernel<T> {
         let (memory, rest) = split::<T>(rest, if bias { outs } else { 0 });
         let bias = side_by_side(args.inputs.get(2), memory)?;
         let staging: &mut [f32] = bytemuck::cast_slice_mut(rest);
+        if is_depthwise(groups, weight.dims()) {
+            let sides = settings.sides([rows, cols], [height, width], [kh, kw]);
+            let weights = Weights {
+                kernels: weight,
+                bias,
+            };
+            let y = &mut args.outputs[0];
+            return depthwise::transpose(args.pool, x, &weights, y, (sides, staging));
+        }
         let out = args.outputs[0].slice_mut::<T>()?;
         let pixels = rows * cols;
         if out.is_empty() {
@@ -303,12 +334,17 @@ fn classes([rows, cols]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl<T: Float> Kernel for WeightKernel<T> {
-    fn scratch_bytes(&self, op: &dyn Op, _: &[Spec], outputs: &[Spec], _: usize) -> u64 {
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], outputs: &[Spec], threads: usize) -> u64 {
         let groups = op
             .downcast()
             .map_or(1, |op: &Conv2dWeight| op.settings.groups);
-        let (rows, cols) = rows_and_cols(outputs[0].shape().dims());
-        (size_of::<f32>() * staging_len::<T>(rows / groups, cols)) as u64
+        let staging = if is_depthwise(groups, outputs[0].shape()) {
+            depthwise::scratch_len(&inputs[0], &inputs[1], threads)
+        } else {
+            let (rows, cols) = rows_and_cols(outputs[0].shape().dims());
+            staging_len::<T>(rows / groups, cols)
+        };
+        (size_of::<f32>() * staging) as u64
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
@@ -318,6 +354,10 @@ impl<T: Float> Kernel for WeightKernel<T> {
         let [_, outs, rows, cols] = dims(g)?;
         let sides = settings.sides([height, width], [rows, cols], kernel);
         let staging: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+        if is_depthwise(settings.groups, args.outputs[0].dims()) {
+            let kernels = &mut args.outputs[0];
+            return depthwise::weight::<T>(args.pool, x, g, kernels, (sides, staging));
+        }
         let out = args.outputs[0].slice_mut::<T>()?;
         let (ins, outs) = (ins / settings.groups, outs / settings.groups);
         let width = ins * kernel[0] * kernel[1];

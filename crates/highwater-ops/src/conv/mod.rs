@@ -5,6 +5,7 @@
 //! factors are made of pixels as they are packed: no matrix of patches is ever there.
 
 mod cpu;
+mod depthwise;
 mod patches;
 mod reference;
 mod samples;

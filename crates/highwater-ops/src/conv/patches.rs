@@ -40,7 +40,7 @@ impl Side {
     }
 
     /// The pixel under an element at the first place.
-    fn start(&self, element: usize) -> isize {
+    pub(super) fn start(&self, element: usize) -> isize {
         self.first + element as isize * self.tap
     }
 }

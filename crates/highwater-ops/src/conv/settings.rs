@@ -30,6 +30,18 @@ impl<const D: usize> Default for ConvSettings<D> {
     }
 }
 
+impl<const D: usize> ConvSettings<D> {
+    /// Those by which a kernel of odd sides makes images as large as they were: PyTorch's
+    /// `padding="same"`. Of even sides, one pixel more is made; PyTorch then pads one side less.
+    #[must_use]
+    pub fn same(kernel: [usize; D]) -> Self {
+        Self {
+            padding: kernel.map(|side| side / 2),
+            ..Self::default()
+        }
+    }
+}
+
 impl ConvSettings<1> {
     /// Those of images of one row.
     #[must_use]

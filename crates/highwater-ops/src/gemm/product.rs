@@ -186,6 +186,13 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         let groups = (TASKS * threads).div_ceil(blocks);
         let groups = groups.min(panels.div_ceil(least));
         let group = panels.div_ceil(groups);
+        // Few rows and columns are cut finer, for threads to share.
+        let is_alone = threads > 1 && blocks * groups < 2 * threads;
+        let blocks = if is_alone {
+            rows.div_ceil(ROWS / 3)
+        } else {
+            blocks
+        };
         Cuts {
             strip,
             strips: cols.div_ceil(strip),

@@ -7,14 +7,18 @@ pub mod init;
 mod layers;
 mod module;
 mod norm;
+mod pooling;
 mod quantized;
+mod upsample;
 
 pub use attention::{CausalSelfAttention, self_attention};
 pub use conv::{Conv, Conv1d, Conv2d, ConvTranspose, ConvTranspose1d, ConvTranspose2d};
 pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm};
 pub use module::{Mode, Module, Visitor, join};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, GroupNorm, InstanceNorm2d};
+pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use quantized::QuantizedLinear;
+pub use upsample::Upsample;
 
 pub use highwater_derive::Module;
-pub use highwater_ops::ConvSettings;
+pub use highwater_ops::{ConvSettings, Interpolation, PadMode, PoolSettings};

@@ -21,6 +21,7 @@ mod grad_scaler;
 mod guards;
 mod halves;
 mod host;
+mod images;
 mod kernels;
 mod masters;
 mod mistakes;
