@@ -164,8 +164,14 @@ fn kernels(c: &mut Criterion) {
     time(c, &pool, "layer_norm", &norm, &norm_inputs);
     let (op, inputs) = backward(&norm, &norm_inputs);
     time(c, &pool, "layer_norm backward", &*op, &inputs);
-    time(c, &pool, "softmax", &Softmax, std::slice::from_ref(&scores));
-    let (op, inputs) = backward(&Softmax, &[scores]);
+    time(
+        c,
+        &pool,
+        "softmax",
+        &Softmax { dim: 1 },
+        std::slice::from_ref(&scores),
+    );
+    let (op, inputs) = backward(&Softmax { dim: 1 }, &[scores]);
     time(c, &pool, "softmax backward", &*op, &inputs);
     time(c, &pool, "dropout", &dropout, one);
     time(c, &pool, "sum rows", &sum(1), one);

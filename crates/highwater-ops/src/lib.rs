@@ -11,6 +11,7 @@ mod abs;
 mod activations;
 mod adagrad;
 mod adamw;
+mod any;
 mod bce_with_logits;
 mod binary;
 mod blocks;
@@ -27,17 +28,21 @@ mod conv;
 mod copy;
 pub mod cpu;
 mod cross_entropy;
+mod cumsum;
 mod dropout;
 mod elementary;
 mod embedding;
 pub mod evaluate;
 mod extremes;
+mod extremum;
 mod factored;
 mod finite;
 mod flip;
 mod float;
+mod fold;
 mod formats;
 mod full;
+mod gather;
 mod gelu;
 mod gemm;
 mod huber;
@@ -49,11 +54,15 @@ mod layer_norm;
 mod limits;
 mod linear;
 mod linear_cross_entropy;
+mod lines;
 mod lion;
+mod log_softmax;
 mod logical;
+mod logsumexp;
 mod math;
 mod matmul;
 mod nll_loss;
+mod norm;
 mod one_hot;
 mod pad;
 pub mod philox;
@@ -62,6 +71,7 @@ mod pool;
 mod pooling;
 mod pow;
 mod predicate;
+mod prod;
 mod quantized_linear;
 mod reference_math;
 mod registry;
@@ -77,6 +87,7 @@ mod sgd;
 mod silu;
 mod simd;
 mod softmax;
+mod sort;
 mod square;
 mod strided;
 mod sum;
@@ -84,6 +95,7 @@ mod swiglu;
 mod table;
 mod triangle;
 mod unary;
+mod var;
 mod vector;
 mod view;
 mod warm_up;
@@ -105,6 +117,7 @@ table::operations! {
     activations,
     adagrad,
     adamw,
+    any,
     bce_with_logits,
     binary,
     cast,
@@ -119,14 +132,17 @@ table::operations! {
     conv,
     copy,
     cross_entropy,
+    cumsum,
     dropout,
     elementary,
     embedding,
     extremes,
+    extremum,
     factored,
     finite,
     flip,
     full,
+    gather,
     gelu,
     huber,
     interpolate,
@@ -134,13 +150,17 @@ table::operations! {
     linear,
     linear_cross_entropy,
     lion,
+    log_softmax,
     logical,
+    logsumexp,
     matmul,
     nll_loss,
+    norm,
     one_hot,
     pad,
     pooling,
     pow,
+    prod,
     quantized_linear,
     rms_norm,
     rmsprop,
@@ -153,10 +173,12 @@ table::operations! {
     sgd,
     silu,
     softmax,
+    sort,
     square,
     sum,
     swiglu,
     triangle,
     unary,
+    var,
     xlogy,
 }

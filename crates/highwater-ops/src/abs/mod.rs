@@ -22,7 +22,7 @@ pub struct Abs;
 
 /// `g sgn(x)` of inputs `g` and `x`, where `sgn(0) = 0`.
 #[derive(Debug, Clone, Copy)]
-struct AbsBackward;
+pub(crate) struct AbsBackward;
 
 pointwise_op!(Abs: 1, AbsBackward: 2);
 

@@ -1,31 +1,45 @@
-//! The fast kernels: a row at a time.
+//! The fast kernels: a row at a time along the last dimension, a tile of lines along others.
 
 #![expect(unsafe_code, reason = "threads use scratch rows of their own")]
 
-use crate::blocks::{Reader, map_rows, row_bytes};
+use super::{Softmax, SoftmaxBackward};
+use crate::blocks::{BLOCK, Reader, map_rows, row_bytes};
 use crate::float::Float;
+use crate::lines::{Lines, map_lines};
 use crate::simd::{multiversion, sum_lanes};
-use crate::{Args, Disjoint, Kernel, KernelError, Pairs, math, pointwise};
+use crate::{Args, Disjoint, Kernel, KernelError, Pairs, math, op_as, pointwise};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
 
-const LANES: usize = 32;
+pub(crate) const LANES: usize = 32;
 
 /// May overwrite its input.
 pub(super) struct SoftmaxKernel<T>(pub(super) PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for SoftmaxKernel<T> {
-    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        row_bytes::<T>(width(inputs), threads)
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let dim = op.downcast().map_or(0, |op: &Softmax| op.dim);
+        let lines = Lines::new(inputs[0].shape(), dim);
+        match lines.inner {
+            1 => row_bytes::<T>(lines.extent, threads),
+            _ => lines.tile_bytes(1, threads),
+        }
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
         pointwise::in_place(inputs, outputs)
     }
 
-    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         let output = &mut args.outputs[0];
         let staging = bytemuck::cast_slice_mut(args.scratch);
+        let lines = Lines::new(output.spec().shape(), op_as::<Softmax>(op)?.dim);
+        if lines.inner != 1 {
+            let input = [&args.inputs[0]];
+            return map_lines::<T, 1>(args.pool, lines, input, output, staging, |[x], width| {
+                softmax_columns(x, width);
+            });
+        }
         map_rows::<T>(args.pool, &args.inputs[0], output, staging, |_, _, row| {
             softmax(row);
         })
@@ -35,13 +49,14 @@ impl<T: Float> Kernel for SoftmaxKernel<T> {
 /// May overwrite the gradient; keeps one row per thread in scratch memory.
 pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
-fn width(inputs: &[Spec]) -> usize {
-    inputs[0].shape().last().copied().unwrap_or(0)
-}
-
 impl<T: Float> Kernel for BackwardKernel<T> {
-    fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
-        let width = width(inputs);
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let dim = op.downcast().map_or(0, |op: &SoftmaxBackward| op.dim);
+        let lines = Lines::new(inputs[0].shape(), dim);
+        if lines.inner != 1 {
+            return lines.tile_bytes(2, threads);
+        }
+        let width = lines.extent;
         (width * threads * size_of::<f32>()) as u64 + row_bytes::<T>(width, threads)
     }
 
@@ -49,8 +64,17 @@ impl<T: Float> Kernel for BackwardKernel<T> {
         pointwise::in_place(&inputs[..1], outputs)
     }
 
-    fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        backward_rows::<T>(args)
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let output = &mut args.outputs[0];
+        let lines = Lines::new(output.spec().shape(), op_as::<SoftmaxBackward>(op)?.dim);
+        if lines.inner == 1 {
+            return backward_rows::<T>(args);
+        }
+        let inputs = [&args.inputs[0], &args.inputs[1]];
+        let tiles = bytemuck::cast_slice_mut(args.scratch);
+        map_lines::<T, 2>(args.pool, lines, inputs, output, tiles, |[g, y], width| {
+            backward_columns(g, y, width);
+        })
     }
 }
 
@@ -97,7 +121,7 @@ multiversion! {
     reason = "compiled for the instruction set of the caller"
 )]
 #[inline(always)]
-fn max(x: &[f32]) -> f32 {
+pub(crate) fn max(x: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = x.as_chunks::<LANES>();
     let larger = |lane: &mut f32, x: f32| *lane = if x > *lane { x } else { *lane };
@@ -129,6 +153,51 @@ multiversion! {
         let dot = sum_lanes(dots);
         for (g, &y) in g.iter_mut().zip(y) {
             *g = y * (*g - dot);
+        }
+    }
+}
+
+multiversion! {
+    /// [`softmax`] of each column of rows of `width`, at most [`BLOCK`].
+    fn softmax_columns[I](x: &mut [f32], width: usize) {
+        let (mut max, mut sums) = ([f32::NEG_INFINITY; BLOCK], [0.0_f32; BLOCK]);
+        let (max, sums) = (&mut max[..width], &mut sums[..width]);
+        for row in x.chunks_exact(width) {
+            for (max, &x) in max.iter_mut().zip(row) {
+                *max = if x > *max { x } else { *max };
+            }
+        }
+        for row in x.chunks_exact_mut(width) {
+            for ((x, &max), sum) in row.iter_mut().zip(&*max).zip(&mut *sums) {
+                *x = math::exp::<I>(*x - max);
+                *sum += *x;
+            }
+        }
+        for sum in &mut *sums {
+            *sum = 1.0 / *sum;
+        }
+        for row in x.chunks_exact_mut(width) {
+            for (x, &scale) in row.iter_mut().zip(&*sums) {
+                *x *= scale;
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// [`backward`] of each column of rows of `width`, at most [`BLOCK`].
+    fn backward_columns[I](g: &mut [f32], y: &[f32], width: usize) {
+        let mut dots = [0.0_f32; BLOCK];
+        let dots = &mut dots[..width];
+        for (g, y) in g.chunks_exact(width).zip(y.chunks_exact(width)) {
+            for ((dot, &g), &y) in dots.iter_mut().zip(g).zip(y) {
+                *dot = I::fma(g, y, *dot);
+            }
+        }
+        for (g, y) in g.chunks_exact_mut(width).zip(y.chunks_exact(width)) {
+            for ((g, &y), &dot) in g.iter_mut().zip(y).zip(&*dots) {
+                *g = y * (*g - dot);
+            }
         }
     }
 }

@@ -19,25 +19,26 @@ const ROW_SEGMENT: usize = 64 * BLOCK;
 const COLUMN_SEGMENT: usize = 64;
 const SEGMENTS_MAX: usize = 64;
 /// Elements that one task should add at least.
-const TASK: usize = 32 * BLOCK;
+pub(crate) const TASK: usize = 32 * BLOCK;
 /// Fewer sums than this are made along rows, however they lie.
 const COLUMNS_MIN: usize = 16;
 
 /// How a reduction runs: a function of the layout and the dimensions alone.
-struct Plan {
+pub(crate) struct Plan {
     /// The input with dimensions reordered: kept ones first for rows, summed ones for columns.
-    layout: Layout,
-    columns: bool,
+    pub(crate) layout: Layout,
+    pub(crate) columns: bool,
     /// Number of sums.
-    sums: usize,
+    pub(crate) sums: usize,
     /// Elements of each.
-    count: usize,
+    pub(crate) count: usize,
     /// Elements of one sum that one task adds.
     segment: usize,
 }
 
 impl Plan {
-    fn new(layout: &Layout, mask: &[bool]) -> Self {
+    /// How to reduce the dimensions that `mask` names.
+    pub(crate) fn new(layout: &Layout, mask: &[bool]) -> Self {
         let shape = layout.shape();
         let dims = |summed: bool| (0..shape.rank()).filter(move |&i| mask[i] == summed);
         let nearest = |summed| {
@@ -64,12 +65,13 @@ impl Plan {
         }
     }
 
-    fn segments(&self) -> usize {
+    /// Number of parts that each reduction is cut into.
+    pub(crate) fn segments(&self) -> usize {
         self.count.div_ceil(self.segment).max(1)
     }
 
     /// Bytes for the sums of segments, if there is more than one.
-    fn scratch_bytes(&self) -> u64 {
+    pub(crate) fn scratch_bytes(&self) -> u64 {
         match self.segments() {
             1 => 0,
             segments => (segments * self.sums * size_of::<f64>()) as u64,
@@ -77,7 +79,7 @@ impl Plan {
     }
 
     /// Elements of the `i`-th segment of each sum.
-    fn range(&self, segment: usize) -> std::ops::Range<usize> {
+    pub(crate) fn range(&self, segment: usize) -> std::ops::Range<usize> {
         let start = segment * self.segment;
         start..self.count.min(start + self.segment)
     }

@@ -9,7 +9,7 @@
 mod cpu;
 mod reference;
 
-pub(crate) use cpu::sum_block;
+pub(crate) use cpu::{Plan, TASK, sum_block};
 
 use crate::matmul::one_float_dtype;
 use crate::pointwise::held_bytes;
@@ -49,7 +49,7 @@ pub struct SumTo {
 }
 
 /// Whether each dimension of the input is summed over.
-type Mask = SmallVec<[bool; RANK_MAX]>;
+pub(crate) type Mask = SmallVec<[bool; RANK_MAX]>;
 
 /// What the three operations differ in.
 trait Reduction: Op {
@@ -65,7 +65,8 @@ trait Reduction: Op {
     }
 }
 
-fn plan_dims(
+/// Which dimensions go, and the shape of what stays.
+pub(crate) fn plan_dims(
     op: &'static str,
     dims: &[usize],
     keepdim: bool,
@@ -233,7 +234,7 @@ const fn entry<R: Reduction>(samples: fn() -> Vec<Sample>, rejects: fn() -> Vec<
 }
 
 /// Layouts and dimensions: few and many results, rows and columns, cut and uncut, empty.
-fn cases() -> Vec<(Layout, Vec<usize>)> {
+pub(crate) fn cases() -> Vec<(Layout, Vec<usize>)> {
     let view = Layout::contiguous([70, 9, 40]).permute(&[2, 0, 1]);
     let view = view
         .expect("a permutation")

@@ -34,6 +34,7 @@ mod places;
 mod pointwise;
 mod quantized;
 mod reads;
+mod reductions;
 mod refusals;
 mod semantics;
 mod settings;

@@ -1,0 +1,14 @@
+//! PyTorch's cases as nodes, for the test `fixtures`.
+
+use crate::build::{Builder, Nodes};
+use highwater_graph::Operand;
+use highwater_ops::Any;
+
+pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
+    let op = Any {
+        every: builder.name == "all",
+        dims: builder.dims(&x[0]),
+        keepdim: builder.flag("keepdim"),
+    };
+    builder.add(op, x)
+}

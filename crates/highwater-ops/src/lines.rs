@@ -1,0 +1,133 @@
+//! Work along one dimension, whichever it is: tiles of lines that lie side by side.
+
+#![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
+
+use crate::blocks::{BLOCK, Reader, Source};
+use crate::float::Float;
+use crate::{Disjoint, KernelError, Pool, View};
+use highwater_graph::{OpError, Shape};
+
+/// Elements of a tile, about: it stays in the cache nearest to the processor.
+const TILE: usize = 8 * BLOCK;
+/// Columns that a tile has at least, where there are as many: short pieces of rows are slow to fetch.
+const COLUMNS_MIN: usize = 16;
+/// Elements that one task works on at least.
+const TASK: usize = 32 * BLOCK;
+
+/// A row-major shape about one of its dimensions: what is before it, itself, what is behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lines {
+    /// Product of the extents before the dimension.
+    pub(crate) outer: usize,
+    /// Its extent: the length of a line.
+    pub(crate) extent: usize,
+    /// Product of the extents behind it: elements from one of a line to the next.
+    pub(crate) inner: usize,
+}
+
+impl Lines {
+    /// About a dimension that is there; a scalar has one of extent 1.
+    pub(crate) fn new(shape: &Shape, dim: usize) -> Self {
+        let Some((before, [extent, behind @ ..])) = shape.dims().split_at_checked(dim) else {
+            return Self {
+                outer: 1,
+                extent: 1,
+                inner: 1,
+            };
+        };
+        Self {
+            outer: before.iter().product(),
+            extent: *extent,
+            inner: behind.iter().product(),
+        }
+    }
+
+    /// Number of columns that are worked on at once: a function of the shape alone.
+    fn width(self) -> usize {
+        let width = TILE / self.extent.max(1);
+        width.clamp(COLUMNS_MIN, BLOCK).min(self.inner).max(1)
+    }
+
+    /// Bytes that [`map_lines`] wants for `tiles` inputs.
+    pub(crate) fn tile_bytes(self, tiles: usize, threads: usize) -> u64 {
+        (tiles * threads * self.extent * self.width() * size_of::<f32>()) as u64
+    }
+}
+
+/// Checks that a shape has a dimension; a scalar may be asked for its first.
+pub(crate) fn check_dim(op: &'static str, shape: &Shape, dim: usize) -> Result<(), OpError> {
+    if dim < shape.rank().max(1) {
+        return Ok(());
+    }
+    Err(OpError::Attribute {
+        op,
+        attribute: "dim",
+        expected: format!("below the rank of {shape}"),
+        got: dim.to_string(),
+    })
+}
+
+/// Fills a row-major `output` line by line from inputs of its shape; it may lie over the first of them.
+///
+/// `f(tiles, width)` finds each input's elements in a tile, as rows of `width` neighbours, one for each
+/// element of a line, and leaves the output's in the first. `scratch` is of [`Lines::tile_bytes`]. What is
+/// computed for a line must not depend on those beside it.
+pub(crate) fn map_lines<T: Float, const N: usize>(
+    pool: &Pool,
+    lines: Lines,
+    inputs: [&View<'_>; N],
+    output: &mut View<'_>,
+    scratch: &mut [f32],
+    f: impl Fn([&mut [f32]; N], usize) + Send + Sync,
+) -> Result<(), KernelError> {
+    let Lines {
+        outer,
+        extent,
+        inner,
+    } = lines;
+    let first = Source::<T>::new(inputs[0], output)?;
+    let mut others: [Option<Reader<'_, T>>; N] = [const { None }; N];
+    for (input, other) in inputs.iter().zip(&mut others).skip(1) {
+        *other = Some(Reader::new(input)?);
+    }
+    let output = output.slice_mut::<T>()?;
+    if output.is_empty() {
+        return Ok(());
+    }
+    let width = lines.width();
+    let (across, tile) = (inner.div_ceil(width), extent * width);
+    let (tiles, each) = (outer * across, (TASK / tile).max(1));
+    let (output, scratch) = (Disjoint::new(output), Disjoint::new(scratch));
+    pool.for_each_on_thread(tiles.div_ceil(each), |task, thread| {
+        for number in task * each..tiles.min((task + 1) * each) {
+            let column = number % across * width;
+            let width = width.min(inner - column);
+            let start = |row: usize| (number / across * extent + row) * inner + column;
+            // SAFETY: a thread works on one tile at a time, and has these parts to itself.
+            let mut tiles = std::array::from_fn(|i| unsafe {
+                scratch.part((thread * N + i) * tile, extent * width)
+            });
+            // Whole rows lie one behind the other.
+            let len = if width == inner {
+                extent * width
+            } else {
+                width
+            };
+            // SAFETY: every part of every row is visited once.
+            let out = |row: usize| unsafe { output.part(start(row), len) };
+            for (i, tile) in tiles.iter_mut().enumerate() {
+                for (row, to) in tile.chunks_exact_mut(len).enumerate() {
+                    match &others[i] {
+                        None => first.load(start(row), out(row), to),
+                        Some(reader) => reader.widen(start(row), to),
+                    }
+                }
+            }
+            f(tiles.each_mut().map(|tile| &mut **tile), width);
+            for (row, from) in tiles[0].chunks_exact(len).enumerate() {
+                T::round(from, out(row));
+            }
+        }
+    });
+    Ok(())
+}

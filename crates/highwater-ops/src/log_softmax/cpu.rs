@@ -1,0 +1,175 @@
+//! The fast kernels: a row at a time along the last dimension, a tile of lines along others.
+
+#![expect(unsafe_code, reason = "threads use scratch rows of their own")]
+
+use super::{LogSoftmax, LogSoftmaxBackward};
+use crate::blocks::{BLOCK, Reader, map_rows, row_bytes};
+use crate::float::Float;
+use crate::lines::{Lines, map_lines};
+use crate::simd::{multiversion, sum_lanes};
+use crate::softmax::cpu::{LANES, max};
+use crate::{Args, Disjoint, Kernel, KernelError, Pairs, math, op_as, pointwise};
+use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
+
+/// May overwrite its input.
+pub(super) struct LogSoftmaxKernel<T>(pub(super) PhantomData<fn() -> T>);
+
+impl<T: Float> Kernel for LogSoftmaxKernel<T> {
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let dim = op.downcast().map_or(0, |op: &LogSoftmax| op.dim);
+        let lines = Lines::new(inputs[0].shape(), dim);
+        match lines.inner {
+            1 => row_bytes::<T>(lines.extent, threads),
+            _ => lines.tile_bytes(1, threads),
+        }
+    }
+
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(inputs, outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let (input, output) = (&args.inputs[0], &mut args.outputs[0]);
+        let scratch = bytemuck::cast_slice_mut(args.scratch);
+        let lines = Lines::new(output.spec().shape(), op_as::<LogSoftmax>(op)?.dim);
+        if lines.inner == 1 {
+            return map_rows::<T>(args.pool, input, output, scratch, |_, _, row| {
+                log_softmax(row);
+            });
+        }
+        map_lines::<T, 1>(args.pool, lines, [input], output, scratch, |[x], width| {
+            log_softmax_columns(x, width);
+        })
+    }
+}
+
+/// May overwrite the gradient; along the last dimension it keeps one row per thread in scratch memory.
+pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
+
+impl<T: Float> Kernel for BackwardKernel<T> {
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let dim = op.downcast().map_or(0, |op: &LogSoftmaxBackward| op.dim);
+        let lines = Lines::new(inputs[0].shape(), dim);
+        if lines.inner != 1 {
+            return lines.tile_bytes(2, threads);
+        }
+        let width = lines.extent;
+        (width * threads * size_of::<f32>()) as u64 + row_bytes::<T>(width, threads)
+    }
+
+    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+        pointwise::in_place(&inputs[..1], outputs)
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let (inputs, output) = ([&args.inputs[0], &args.inputs[1]], &mut args.outputs[0]);
+        let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+        let lines = Lines::new(output.spec().shape(), op_as::<LogSoftmaxBackward>(op)?.dim);
+        if lines.inner != 1 {
+            return map_lines::<T, 2>(
+                args.pool,
+                lines,
+                inputs,
+                output,
+                scratch,
+                |[g, y], width| {
+                    backward_columns(g, y, width);
+                },
+            );
+        }
+        let width = lines.extent;
+        let (rows, staging) = scratch.split_at_mut(width * args.pool.threads());
+        let (rows, y) = (Disjoint::new(rows), Reader::<T>::new(inputs[1])?);
+        map_rows::<T>(args.pool, inputs[0], output, staging, |thread, row, g| {
+            // SAFETY: a thread works on one row at a time, and has this part to itself.
+            let buffer = unsafe { rows.part(thread * width, width) };
+            backward(g, y.read(row * width, buffer));
+        })
+    }
+}
+
+multiversion! {
+    /// Turns `x` into the logarithm of its softmax.
+    fn log_softmax[I](x: &mut [f32]) {
+        let max = max(x);
+        let mut sums = [0.0; LANES];
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (&x, sum) in chunk.iter().zip(&mut sums) {
+                *sum += math::exp::<I>(x - max);
+            }
+        }
+        for (&x, sum) in rest.iter().zip(&mut sums) {
+            *sum += math::exp::<I>(x - max);
+        }
+        let log = math::log::<I>(sum_lanes(sums));
+        for x in x {
+            *x = *x - max - log;
+        }
+    }
+}
+
+multiversion! {
+    /// [`log_softmax`] of each column of rows of `width`, at most [`BLOCK`].
+    fn log_softmax_columns[I](x: &mut [f32], width: usize) {
+        let (mut max, mut sums) = ([f32::NEG_INFINITY; BLOCK], [0.0_f32; BLOCK]);
+        let (max, sums) = (&mut max[..width], &mut sums[..width]);
+        for row in x.chunks_exact(width) {
+            for (max, &x) in max.iter_mut().zip(row) {
+                *max = if x > *max { x } else { *max };
+            }
+        }
+        for row in x.chunks_exact(width) {
+            for ((&x, &max), sum) in row.iter().zip(&*max).zip(&mut *sums) {
+                *sum += math::exp::<I>(x - max);
+            }
+        }
+        for sum in &mut *sums {
+            *sum = math::log::<I>(*sum);
+        }
+        for row in x.chunks_exact_mut(width) {
+            for ((x, &max), &log) in row.iter_mut().zip(&*max).zip(&*sums) {
+                *x = *x - max - log;
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Turns `g` into the gradient of the input.
+    fn backward[I](g: &mut [f32], y: &[f32]) {
+        let mut sums = [0.0; LANES];
+        let (chunks, rest) = g.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (sum, &g) in sums.iter_mut().zip(chunk) {
+                *sum += g;
+            }
+        }
+        for (sum, &g) in sums.iter_mut().zip(rest) {
+            *sum += g;
+        }
+        let sum = sum_lanes(sums);
+        for (g, &y) in g.iter_mut().zip(y) {
+            *g = I::fma(-math::exp::<I>(y), sum, *g);
+        }
+    }
+}
+
+multiversion! {
+    /// [`backward`] of each column of rows of `width`, at most [`BLOCK`].
+    fn backward_columns[I](g: &mut [f32], y: &[f32], width: usize) {
+        let mut sums = [0.0_f32; BLOCK];
+        let sums = &mut sums[..width];
+        for row in g.chunks_exact(width) {
+            for (sum, &g) in sums.iter_mut().zip(row) {
+                *sum += g;
+            }
+        }
+        for (g, y) in g.chunks_exact_mut(width).zip(y.chunks_exact(width)) {
+            for ((g, &y), &sum) in g.iter_mut().zip(y).zip(&*sums) {
+                *g = I::fma(-math::exp::<I>(y), sum, *g);
+            }
+        }
+    }
+}

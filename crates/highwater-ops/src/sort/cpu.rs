@@ -1,0 +1,100 @@
+//! The fast kernel: whole numbers that sort as the elements do, each with the element's index behind it.
+
+#![expect(unsafe_code, reason = "tasks write disjoint lines of two outputs")]
+
+use super::Ordering;
+use crate::blocks::{BLOCK, Reader};
+use crate::float::Float;
+use crate::lines::Lines;
+use crate::simd::multiversion;
+use crate::{Args, Disjoint, Kernel, KernelError, op_as};
+use highwater_graph::{Op, Spec};
+use std::marker::PhantomData;
+
+/// Elements that one task sorts at least.
+const TASK: usize = 1 << 13;
+
+/// Each thread keeps the numbers of one line in scratch memory.
+pub(super) struct OrderKernel<O, T>(pub(super) PhantomData<fn() -> (O, T)>);
+
+impl<O: Ordering, T: Float> Kernel for OrderKernel<O, T> {
+    fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
+        let dim = op.downcast().map_or(0, |op: &O| op.dim());
+        let extent = Lines::new(inputs[0].shape(), dim).extent;
+        (threads * extent * size_of::<u64>()) as u64
+    }
+
+    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+        let op: O = *op_as(op)?;
+        let input = &args.inputs[0];
+        let lines = Lines::new(input.spec().shape(), op.dim());
+        let (extent, inner) = (lines.extent, lines.inner);
+        // Lines as rows.
+        let rank = input.dims().len();
+        let order = (0..rank)
+            .filter(|&i| i != op.dim())
+            .chain((rank > 0).then(|| op.dim()));
+        let layout = input
+            .layout()
+            .permute(&order.collect::<smallvec::SmallVec<[usize; 8]>>());
+        let layout = layout.ok_or(KernelError::WrongOp { op: op.name() })?;
+        let reader = Reader::<T>::through(input, &layout)?;
+        let [values, places] = &mut *args.outputs else {
+            return Ok(());
+        };
+        let values = Disjoint::new(values.slice_mut::<T>()?);
+        let places = Disjoint::new(places.slice_mut::<i64>()?);
+        let scratch = Disjoint::new(bytemuck::cast_slice_mut::<u8, u64>(args.scratch));
+        let (taken, count) = (op.taken(extent), lines.outer * inner);
+        if taken == 0 {
+            return Ok(());
+        }
+        let each = TASK.div_ceil(extent);
+        args.pool
+            .for_each_on_thread(count.div_ceil(each), |task, thread| {
+                // SAFETY: a thread works on one line at a time, and has this part to itself.
+                let keys = unsafe { scratch.part(thread * extent, extent) };
+                for line in task * each..count.min((task + 1) * each) {
+                    fill(&reader, line * extent, op.descending(), keys);
+                    if taken < extent {
+                        keys.select_nth_unstable(taken - 1);
+                    }
+                    let keys = &mut keys[..taken];
+                    keys.sort_unstable();
+                    let first = line / inner * taken * inner + line % inner;
+                    for (i, &key) in keys.iter().enumerate() {
+                        let (from, to) = (key as u32 as usize, first + i * inner);
+                        // SAFETY: every element of every line is written once.
+                        let (value, place) = unsafe { (values.part(to, 1), places.part(to, 1)) };
+                        reader.copy(line * extent + from, value);
+                        place[0] = from as i64;
+                    }
+                }
+            });
+        Ok(())
+    }
+}
+
+/// Makes the numbers of a line.
+fn fill(reader: &Reader<'_, impl Float>, start: usize, descending: bool, keys: &mut [u64]) {
+    let mut buffer = [0.0; BLOCK];
+    for (i, keys) in keys.chunks_mut(BLOCK).enumerate() {
+        let at = i * BLOCK;
+        let x = reader.read(start + at, &mut buffer[..keys.len()]);
+        make_keys(x, at as u64, descending, keys);
+    }
+}
+
+multiversion! {
+    /// The elements as numbers that ascend in the order that is wanted, with their indices behind them.
+    fn make_keys[I](x: &[f32], first: u64, descending: bool, keys: &mut [u64]) {
+        let turn = if descending { u32::MAX } else { 0 };
+        for (i, (key, &x)) in keys.iter_mut().zip(x).enumerate() {
+            // Minus 0 is as large as 0.
+            let bits = (x + 0.0).to_bits();
+            let turned = bits ^ ((bits as i32 >> 31) as u32 | 0x8000_0000);
+            let ascending = if x.is_nan() { u32::MAX } else { turned };
+            *key = u64::from(ascending ^ turn) << 32 | (first + i as u64);
+        }
+    }
+}

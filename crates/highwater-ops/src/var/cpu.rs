@@ -1,0 +1,35 @@
+//! What the fast kernel does with a row and with a column of elements.
+
+use crate::simd::{multiversion, sum_lanes};
+
+multiversion! {
+    /// The sum of squared differences from a number.
+    pub(super) fn squares[I](x: &[f32], mean: f64) -> f64 {
+        const LANES: usize = 32;
+        let mut lanes = [0.0_f64; LANES];
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                let difference = f64::from(x) - mean;
+                *lane += difference * difference;
+            }
+        }
+        for (lane, &x) in lanes.iter_mut().zip(rest) {
+            let difference = f64::from(x) - mean;
+            *lane += difference * difference;
+        }
+        sum_lanes(lanes)
+    }
+}
+
+multiversion! {
+    /// Takes one more element into neighbouring means and sums of squares; `share` is one over how many
+    /// there are now.
+    pub(super) fn column[I](mean: &mut [f64], squares: &mut [f64], share: f64, x: &[f32]) {
+        for ((mean, squares), &x) in mean.iter_mut().zip(squares).zip(x) {
+            let before = f64::from(x) - *mean;
+            *mean += before * share;
+            *squares += before * (f64::from(x) - *mean);
+        }
+    }
+}
