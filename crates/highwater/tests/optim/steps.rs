@@ -76,7 +76,7 @@ fn a_budget_changes_no_bit() {
                 });
             fits.count()
         };
-        let kibs = [300, 400, 600, 800, 1000, 1500];
+        let kibs = [300, 400, 600, 800, 1200, 1500, 2000];
         let fits = fitting(&kibs, &|bytes| Engine::builder().arena(bytes));
         assert!((2..kibs.len()).contains(&fits), "{fits} fit");
         // State waits in other memory, where kernels have too little for all.
