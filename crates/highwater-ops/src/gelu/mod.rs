@@ -10,11 +10,11 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::pointwise::{self, Pointwise, pointwise_op};
+use crate::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
 use crate::reference_math;
 use crate::simd::Isa;
-use crate::{Entry, Fill, Sample, math};
-use highwater_graph::{Backward, OpError};
+use crate::{Add, AddScalar, Entry, Exp, Fill, Mul, MulScalar, Neg, Sample, Sigmoid, Square, math};
+use highwater_graph::{Backward, Op, OpError, Operand};
 use std::f32::consts::FRAC_1_SQRT_2;
 use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
 use std::hash::Hasher;
@@ -121,6 +121,76 @@ impl Pointwise<2> for GeluBackward {
     fn hash(&self, hasher: &mut dyn Hasher) {
         hasher.write_u8(self.approximate as u8);
     }
+
+    fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        in_grad(backward, *self)?;
+        let second = match self.approximate {
+            GeluApproximate::None => second_derivative,
+            GeluApproximate::Tanh => second_derivative_of_tanh,
+        };
+        in_other(backward, |backward, product, x| {
+            second(backward, product, &x)
+        })
+    }
+}
+
+/// A function of one operand.
+fn of(backward: &mut Backward<'_>, op: impl Op, x: &Operand) -> Result<Operand, OpError> {
+    backward.emit_one(op, std::slice::from_ref(x))
+}
+
+/// A number times an operand, plus a number.
+fn line(
+    backward: &mut Backward<'_>,
+    factor: f64,
+    x: &Operand,
+    offset: f64,
+) -> Result<Operand, OpError> {
+    let product = of(backward, MulScalar { value: factor }, x)?;
+    of(backward, AddScalar { value: offset }, &product)
+}
+
+/// `p phi(x) (2 - x^2)`, where `phi` is the density.
+fn second_derivative(
+    backward: &mut Backward<'_>,
+    p: Operand,
+    x: &Operand,
+) -> Result<Operand, OpError> {
+    let square = of(backward, Square, x)?;
+    let rest = line(backward, -1.0, &square, 2.0)?;
+    let exponent = of(backward, MulScalar { value: -0.5 }, &square)?;
+    let bell = of(backward, Exp, &exponent)?;
+    let value = f64::from(DENSITY_AT_0);
+    let density = of(backward, MulScalar { value }, &bell)?;
+    let slope = backward.emit_one(Mul, &[density, rest])?;
+    backward.emit_one(Mul, &[p, slope])
+}
+
+/// `p s (1 - s) (2 z' + x z'' + x z'^2 (1 - 2 s))`, where `s` is the sigmoid of `z = x (LINEAR + CUBIC x^2)`.
+fn second_derivative_of_tanh(
+    backward: &mut Backward<'_>,
+    p: Operand,
+    x: &Operand,
+) -> Result<Operand, OpError> {
+    let (linear, cubic) = (f64::from(LINEAR), f64::from(CUBIC));
+    let square = of(backward, Square, x)?;
+    let factor = line(backward, cubic, &square, linear)?;
+    let z = backward.emit_one(Mul, &[x.clone(), factor])?;
+    let s = of(backward, Sigmoid, &z)?;
+    let slope = line(backward, 3.0 * cubic, &square, linear)?;
+    let slope_squared = of(backward, Square, &slope)?;
+    let bend = backward.emit_one(Mul, &[x.clone(), slope_squared])?;
+    let turn = line(backward, -2.0, &s, 1.0)?;
+    let bend = backward.emit_one(Mul, &[bend, turn])?;
+    // 2 z' + x z'' is a line in x^2.
+    let rest = line(backward, 12.0 * cubic, &square, 2.0 * linear)?;
+    let sum = backward.emit_one(Add, &[bend, rest])?;
+    // 1 - s is a sigmoid too, of which nothing is lost.
+    let negative = of(backward, Neg, &z)?;
+    let rest_of_s = of(backward, Sigmoid, &negative)?;
+    let density = backward.emit_one(Mul, &[s, rest_of_s])?;
+    let slope = backward.emit_one(Mul, &[density, sum])?;
+    backward.emit_one(Mul, &[p, slope])
 }
 
 /// `Phi(x)`, exact or approximate.
@@ -149,7 +219,9 @@ const GELU_BACKWARD: Entry = pointwise::binary_entry::<GeluBackward>(
     || {
         let fills = [Fill::Normal(1.0), Fill::Normal(2.0)];
         let samples = |approximate| pointwise::binary_samples(&GeluBackward { approximate }, fills);
-        BOTH.into_iter().flat_map(samples).collect::<Vec<Sample>>()
+        let [exact, tanh] = BOTH.map(samples);
+        let some = tanh.into_iter().take(5);
+        pointwise::of_many_nodes(exact.into_iter().chain(some).collect())
     },
     || {
         let approximate = GeluApproximate::Tanh;

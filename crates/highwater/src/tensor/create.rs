@@ -111,6 +111,15 @@ impl Tensor {
         Self::numbers(engine, &shape, DType::Bool, location, number)
     }
 
+    /// Uniform deviates of `F32`, at least 0 and below 1, from the engine's random numbers, as `torch.rand`.
+    ///
+    /// # Errors
+    /// As [`Tensor::randn`].
+    #[track_caller]
+    pub fn rand(engine: &Engine, shape: impl Into<Shape>) -> Result<Self> {
+        Self::uniform(engine, shape, 0.0, 1.0)
+    }
+
     /// Uniform deviates of `F32`, at least `low` and below `high`, from the engine's random numbers, as
     /// `torch.rand(shape) * (high - low) + low`.
     ///
@@ -133,7 +142,8 @@ impl Tensor {
     }
 
     /// Ones with probability `p`, else zeros, of `F32`, from the engine's random numbers, as
-    /// `torch.bernoulli(torch.full(shape, p))`.
+    /// `torch.bernoulli(torch.full(shape, p))`. Where each element has a probability of its own, compare
+    /// [`Tensor::rand`] with them: `Tensor::rand(engine, p.shape().clone())?.lt(&p)?`.
     ///
     /// # Errors
     /// As [`Tensor::randn`]; [`crate::Error::Usage`] for a probability that is none.
