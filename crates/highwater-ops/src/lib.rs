@@ -33,7 +33,6 @@ mod dropout;
 mod elementary;
 mod embedding;
 pub mod evaluate;
-mod extremes;
 mod extremum;
 mod factored;
 mod finite;
@@ -61,6 +60,7 @@ mod logical;
 mod logsumexp;
 mod math;
 mod matmul;
+mod maximum;
 mod nll_loss;
 mod norm;
 mod one_hot;
@@ -136,7 +136,6 @@ table::operations! {
     dropout,
     elementary,
     embedding,
-    extremes,
     extremum,
     factored,
     finite,
@@ -154,6 +153,7 @@ table::operations! {
     logical,
     logsumexp,
     matmul,
+    maximum,
     nll_loss,
     norm,
     one_hot,
