@@ -6,18 +6,22 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use highwater_graph::{DType, Layout, Op, Spec};
 use highwater_ops::{
-    AdamW, Add, Args, Cast, Draws, Dropout, Exp, Formats, Gelu, GeluApproximate, Kernels,
-    LayerNorm, Master, Moments, Mul, Pool, Relu, Softmax, Sum, Tanh, View, philox,
+    AdamW, Add, Args, Cast, CrossEntropy, Draws, Dropout, Embedding, Exp, Formats, Gelu,
+    GeluApproximate, Kernels, LayerNorm, Master, Moments, Mul, Pool, Reduction, Relu, RmsNorm,
+    Rotary, Softmax, Sum, Swiglu, Tanh, View, philox,
 };
 use std::hint::black_box;
 use std::time::Duration;
 
-const ROWS: usize = 8192;
+/// 100 MB in `F32`: more than caches hold.
+const ROWS: usize = 32768;
 const WIDTH: usize = 768;
+/// Rows of the smallest table that indices point into.
+const SMALLEST_TABLE: i64 = 1024;
 
 /// Storages that 64-byte aligned views can be made of.
 fn storage(bytes: u64) -> Vec<[f32; 16]> {
-    let mut storage = vec![[0.0; 16]; bytes.div_ceil(64) as usize];
+    let mut storage = vec![[0.0; 16]; bytes.div_ceil(64).max(1) as usize];
     philox::fill_normal(1, 0, storage.as_flattened_mut());
     storage
 }
@@ -55,10 +59,18 @@ fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inputs: &[Spec
     for cell in changed.iter_mut() {
         cell.fill([0.0; 16]);
     }
-    // Bytes of any numbers are none in half precision.
     for (value, spec) in read.iter_mut().zip(values) {
-        if spec.dtype != DType::F32 {
-            value.fill([f32::from_ne_bytes([0x3c; 4]); 16]);
+        match spec.dtype {
+            DType::F32 => {}
+            // Row numbers and labels, spread over a small table's rows.
+            DType::I64 => {
+                let indices: &mut [i64] = bytemuck::cast_slice_mut(value);
+                for (i, index) in (0..).zip(indices) {
+                    *index = i * 7919 % SMALLEST_TABLE;
+                }
+            }
+            // Bytes of any numbers are none in half precision.
+            _ => value.fill([f32::from_ne_bytes([0x3c; 4]); 16]),
         }
     }
     let scratch_bytes = kernel.scratch_bytes(op, inputs, &outputs, pool.threads());
@@ -96,7 +108,7 @@ fn backward(op: &(impl Op + Clone), inputs: &[Spec]) -> (std::sync::Arc<dyn Op>,
     let give = |graph: &mut Graph, spec: &Spec| graph.add_input(spec.clone(), Category::Input);
     let mut operands: Vec<_> = inputs.iter().map(|spec| give(&mut graph, spec)).collect();
     for operand in &mut operands {
-        operand.requires_grad = true;
+        operand.requires_grad = operand.spec.dtype.is_float();
     }
     let forward = site(Phase::Forward);
     let outputs = graph.add(std::sync::Arc::new(op.clone()), &operands, &forward);
@@ -177,7 +189,58 @@ fn kernels(c: &mut Criterion) {
     time(c, &pool, "sum rows", &sum(1), one);
     time(c, &pool, "sum columns", &sum(0), one);
     time(c, &pool, "cast to bf16", &bf16, one);
+    language_model(c, &pool, &x);
     updates(c, &pool, &x);
+}
+
+/// What language models run besides products, with the gradients.
+fn language_model(c: &mut Criterion, pool: &Pool, x: &Spec) {
+    let mut both = |label: &str, op: &dyn Timed, inputs: &[Spec]| {
+        time(c, pool, label, op.op(), inputs);
+        let (op, inputs) = op.backward(inputs);
+        time(c, pool, &format!("{label} backward"), &*op, &inputs);
+    };
+    let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
+    both(
+        "rms_norm",
+        &RmsNorm { eps: 1e-5 },
+        &[x.clone(), f32s(&[WIDTH])],
+    );
+    both("swiglu", &Swiglu, &[x.clone(), x.clone()]);
+    // 12 heads of 64 at 1024 positions.
+    let heads = f32s(&[ROWS / 1024, 12, 1024, WIDTH / 12]);
+    let table = f32s(&[1024, WIDTH / 24]);
+    let rotary = Rotary {
+        interleaved: false,
+        inverse: false,
+    };
+    both("rotary", &rotary, &[heads, table.clone(), table]);
+    let classes = 8192;
+    let rows = ROWS * WIDTH / classes;
+    let loss = CrossEntropy {
+        reduction: Reduction::Mean,
+        ignore_index: -100,
+    };
+    let labels = Spec::contiguous(DType::I64, [rows]);
+    both("cross_entropy", &loss, &[f32s(&[rows, classes]), labels]);
+    let indices = Spec::contiguous(DType::I64, [ROWS]);
+    both("embedding", &Embedding, &[f32s(&[50257, WIDTH]), indices]);
+}
+
+/// An operation whose gradients are timed too.
+trait Timed {
+    fn op(&self) -> &dyn Op;
+    fn backward(&self, inputs: &[Spec]) -> (std::sync::Arc<dyn Op>, Vec<Spec>);
+}
+
+impl<T: Op + Clone> Timed for T {
+    fn op(&self) -> &dyn Op {
+        self
+    }
+
+    fn backward(&self, inputs: &[Spec]) -> (std::sync::Arc<dyn Op>, Vec<Spec>) {
+        backward(self, inputs)
+    }
 }
 
 /// AdamW with parameters and moments in all formats.

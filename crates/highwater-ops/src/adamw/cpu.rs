@@ -1,4 +1,8 @@
 //! The fast kernel: one pass, in chunks of a fixed size.
+//!
+//! All of an update is one loop over parameter, moments and gradient: each is read once and written at
+//! most once, at the pace of a copy or above (there are more readings than writings). The test for
+//! numbers that are not finite is a maximum of bits in the same loop.
 
 #![expect(unsafe_code, reason = "code for several processors")]
 

@@ -1,4 +1,7 @@
 //! The fast kernels: one conversion for each pair of element types, and one to truth from each.
+//!
+//! Conversions are integer arithmetic or the processor's own, on blocks of 1,024 elements, and keep to
+//! the pace of a copy.
 
 use crate::float::Convert;
 use crate::simd::multiversion;

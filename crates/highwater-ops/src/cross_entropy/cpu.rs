@@ -1,3 +1,9 @@
+//! The fast kernels: a row of logits at a time.
+//!
+//! Forward reads logits once from memory and keeps no probabilities; backward makes them again in
+//! place of the logits, so that the pair needs no memory of the logits' size. Losses of rows are kept
+//! apart and added in their order, whatever thread had which. `row.rs` has the loops.
+
 use super::{CrossEntropy, CrossEntropyBackward, loss_of_row, softmax_minus_label};
 use crate::blocks::{map_rows, row_bytes};
 use crate::float::Float;

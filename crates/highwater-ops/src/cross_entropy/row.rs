@@ -1,4 +1,8 @@
 //! Softmax of one row, vectorised.
+//!
+//! 64 lanes are four vectors of the widest processors, so that four sums are under way at once. Going
+//! over a row twice, for its maximum and for the exponentials, costs less than rescaling sums
+//! whenever the maximum grows: rows of a vocabulary are in the second cache the second time.
 
 use crate::float::Float;
 use crate::math::exp;

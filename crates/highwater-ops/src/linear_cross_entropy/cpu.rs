@@ -1,3 +1,12 @@
+//! The fast kernel: logits of some rows at a time, which become losses and gradients in place.
+//!
+//! 256 rows of a vocabulary of 50,257 are 51 MB instead of the 412 MB of 2,048 rows. Per chunk: one
+//! product makes logits, one walk over each row makes its loss and its logits' gradients in their
+//! place, and two products make the gradients of `x` and, added up over the chunks, of the weight.
+//! Each chunk reads the weight again, which leaves its products about four fifths of the pace of
+//! products as large as a block's. Where weights are `bf16`, gradients of logits are rounded to
+//! it, so that their products are of pairs too.
+
 #![expect(
     unsafe_code,
     reason = "tasks write rows of logits and their losses at once"

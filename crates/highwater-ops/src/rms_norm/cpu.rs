@@ -1,4 +1,7 @@
 //! The fast kernels: a row at a time, in place; backward is that of a norm without a mean.
+//!
+//! A row stays in the first cache between its squares and the scaling, so that memory sees one reading
+//! and one writing.
 
 #![expect(unsafe_code, reason = "tasks write statistics of their own rows")]
 

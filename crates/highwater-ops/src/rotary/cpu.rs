@@ -1,4 +1,7 @@
 //! The fast kernel: a row at a time, in place.
+//!
+//! A row reads its cosines and sines where they lie dense, which are in the second cache from the head
+//! before; both halves of a pair are made from registers, so that nothing is moved but `x` itself.
 
 #![expect(unsafe_code, reason = "threads have buffers of their own")]
 

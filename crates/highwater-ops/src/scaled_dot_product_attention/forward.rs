@@ -1,4 +1,11 @@
 //! The forward kernel.
+//!
+//! Blocks of 64 queries meet blocks of 64 keys (Dao, "FlashAttention-2", 2023): scores, 16 KiB, and
+//! what they are made of stay in the first two caches, and both products are tiles of `gemm`. Scores
+//! lie transposed, queries side by side, so that maxima and sums are one lane a query and nothing is
+//! summed across lanes. The scale takes base two in, so that an exponential is one polynomial. Up to
+//! four blocks of queries share the keys and values that one packed; blocks that the mask hides whole
+//! are never multiplied. Factors of narrow types are widened as they are packed: products are `f32`'s.
 
 #![expect(unsafe_code, reason = "tasks write disjoint rows of one output")]
 #![expect(
