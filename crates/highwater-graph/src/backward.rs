@@ -15,6 +15,8 @@ pub struct Backward<'a> {
     /// Gradient that each input has already, if one dense gradient of the whole source.
     existing: &'a [Option<Operand>],
     results: SmallVec<[Option<(Operand, bool)>; 4]>,
+    /// Which inputs want a gradient.
+    needed: SmallVec<[bool; 4]>,
 }
 
 impl<'a> Backward<'a> {
@@ -26,7 +28,9 @@ impl<'a> Backward<'a> {
         grads: &'a [Option<Operand>],
         existing: &'a [Option<Operand>],
     ) -> Self {
-        let results = SmallVec::from_elem(None, graph.node(node).inputs.len());
+        let inputs = &graph.node(node).inputs;
+        let results = SmallVec::from_elem(None, inputs.len());
+        let needed = inputs.iter().map(|input| input.requires_grad).collect();
         Self {
             graph,
             node,
@@ -34,7 +38,17 @@ impl<'a> Backward<'a> {
             grads,
             existing,
             results,
+            needed,
         }
+    }
+
+    /// Has only some of the inputs that require gradients want one.
+    #[must_use]
+    pub fn only(mut self, needed: &[bool]) -> Self {
+        for (wants, needed) in self.needed.iter_mut().zip(needed) {
+            *wants &= needed;
+        }
+        self
     }
 
     /// The node's `i`-th input, as it was read.
@@ -50,11 +64,11 @@ impl<'a> Backward<'a> {
     /// The node's `i`-th output.
     pub fn output(&self, i: usize) -> Operand {
         let id = self.graph.node(self.node).outputs[i];
-        let spec = self.graph.value(id).spec.clone();
+        let value = self.graph.value(id);
         Operand {
             source: Source::Value(id),
-            spec,
-            requires_grad: false,
+            spec: value.spec.clone(),
+            requires_grad: value.requires_grad,
         }
     }
 
@@ -65,7 +79,7 @@ impl<'a> Backward<'a> {
 
     /// Whether the `i`-th input wants a gradient.
     pub fn needs(&self, i: usize) -> bool {
-        self.graph.node(self.node).inputs[i].requires_grad
+        self.needed[i]
     }
 
     /// Whether an operand is known, when the graph is built, to be one everywhere: multiplying by
@@ -82,6 +96,11 @@ impl<'a> Backward<'a> {
     /// [`Backward::set_accumulated`].
     pub fn existing(&self, i: usize) -> Option<Operand> {
         self.existing[i].clone()
+    }
+
+    /// Whether gradients flow back through the nodes that it emits: `create_graph` of `torch.autograd.grad`.
+    pub fn is_recorded(&self) -> bool {
+        self.site.grad_enabled
     }
 
     /// Emits a node and gives its outputs.
@@ -113,6 +132,11 @@ impl<'a> Backward<'a> {
     /// Says what this node adds to the gradient of its `i`-th input (same shape as the input).
     pub fn set(&mut self, i: usize, grad: Operand) {
         self.results[i] = Some((grad, false));
+    }
+
+    /// What was said so far that this node adds to the gradient of its `i`-th input.
+    pub fn result(&self, i: usize) -> Option<Operand> {
+        self.results[i].as_ref().map(|(grad, _)| grad.clone())
     }
 
     /// Says what the whole gradient of the `i`-th input is now: [`Backward::existing`] included.

@@ -309,6 +309,45 @@ pub(crate) fn reduce_to(
     backward.emit_one(crate::SumTo { shape }, &[grad])
 }
 
+/// Sets the gradient of the `i`-th input, made by `emit` in the output's shape, if it is wanted.
+pub(crate) fn set_reduced(
+    backward: &mut Backward<'_>,
+    i: usize,
+    emit: impl FnOnce(&mut Backward<'_>, Operand) -> Result<Operand, OpError>,
+) -> Result<(), OpError> {
+    let Some(grad) = backward.grad(0).filter(|_| backward.needs(i)) else {
+        return Ok(());
+    };
+    let grad = emit(backward, grad)?;
+    let shape = backward.input(i).shape().clone();
+    let grad = reduce_to(backward, grad, &shape)?;
+    backward.set(i, grad);
+    Ok(())
+}
+
+/// The gradient in `g` of an operation that is a multiple of its first input `g`, by what depends on its
+/// second: the same multiple.
+pub(crate) fn same_multiple(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    let by = backward.input(1);
+    set_reduced(backward, 0, |backward, grad| {
+        backward.emit_one(op, &[grad, by])
+    })
+}
+
+/// Adds to what was set for the `i`-th input.
+pub(crate) fn add_result(
+    backward: &mut Backward<'_>,
+    i: usize,
+    grad: Operand,
+) -> Result<(), OpError> {
+    let sum = match backward.result(i) {
+        Some(so_far) => backward.emit_one(crate::Add, &[so_far, grad])?,
+        None => grad,
+    };
+    backward.set(i, sum);
+    Ok(())
+}
+
 /// The kernel of a pointwise operation of one input. Any input like the output may be overwritten.
 struct Unary<F, T>(PhantomData<fn() -> (F, T)>);
 

@@ -96,6 +96,8 @@ pub use store::tiers::{TierUse, TierUses};
 pub use tensor::buffer::Buffer;
 pub use tensor::checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use tensor::dim::Dim;
+pub use tensor::grad::{GradOptions, grad, grad_of_used, grad_with};
+pub use tensor::gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use tensor::parameter::Parameter;
 pub use tensor::{Tensor, eval};
 

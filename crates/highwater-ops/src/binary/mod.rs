@@ -42,7 +42,7 @@ fn times_input(backward: &mut Backward<'_>, grad: &Operand, i: usize) -> Result<
     if backward.is_one(grad)
         && let Some(layout) = input.spec.layout.expand(grad.shape())
     {
-        input.requires_grad = false;
+        input.requires_grad &= backward.is_recorded();
         return Ok(input.with_layout(layout));
     }
     backward.emit_one(Mul, &[grad.clone(), input])

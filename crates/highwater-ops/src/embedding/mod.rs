@@ -168,6 +168,22 @@ impl Op for EmbeddingBackward {
             ..Cost::default()
         }
     }
+
+    /// The rows of the table's gradient that `g` was added to.
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let Some(grad) = backward.grad(0) else {
+            return Ok(());
+        };
+        if backward.needs(0) {
+            let indices = backward.input(1);
+            let rows = backward.emit_one(Embedding, &[grad.clone(), indices])?;
+            backward.set(0, rows);
+        }
+        if self.accumulate && backward.needs(2) {
+            backward.set(2, grad);
+        }
+        Ok(())
+    }
 }
 
 fn samples() -> Vec<Sample> {

@@ -4,6 +4,7 @@ pub(crate) mod backward_cpu;
 pub(crate) mod cpu;
 mod reference;
 mod samples;
+pub(crate) mod second;
 
 use crate::Entry;
 use crate::float::{Precise, rows_of_floats, sums_in};
@@ -121,6 +122,14 @@ impl Op for LayerNorm {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        self.of_output(backward)?;
+        second::of_statistics(backward, Some(1), 2)
+    }
+}
+
+impl LayerNorm {
+    /// Sets the gradients that the first output's brings.
+    fn of_output(self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let Some(grad) = backward.grad(0) else {
             return Ok(());
         };
@@ -184,6 +193,19 @@ impl Op for LayerNormBackward {
             written_bytes: outputs.iter().map(Spec::bytes).sum(),
             ..Cost::default()
         }
+    }
+
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let second = second::Second {
+            mean: true,
+            affine: self.affine,
+            wanted: self.wanted,
+            linear: Self {
+                affine: false,
+                wanted: [true, false, false],
+            },
+        };
+        second.emit(backward)
     }
 }
 

@@ -144,6 +144,18 @@ impl Op for BiasBackward {
             ..Cost::elementwise(inputs, outputs, 0.0)
         }
     }
+
+    /// Repeats the gradient by a view.
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) else {
+            return Ok(());
+        };
+        let shape = backward.input(0).shape().clone();
+        let repeated = grad.spec.layout.expand(&shape);
+        let refused = || OpError::shape(self.name(), shape.to_string(), grad.spec.to_string());
+        backward.set(0, grad.with_layout(repeated.ok_or_else(refused)?));
+        Ok(())
+    }
 }
 
 /// A vector as a matrix of one row; other tensors as they are.

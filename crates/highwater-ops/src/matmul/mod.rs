@@ -171,16 +171,7 @@ impl Op for MatMul {
         let Some(grad) = backward.grad(0) else {
             return Ok(());
         };
-        let (a, b) = (backward.input(0), backward.input(1));
-        if backward.needs(0) {
-            let grad = product_like(backward, &a, &grad, &transposed(&b))?;
-            backward.set(0, grad);
-        }
-        if backward.needs(1) {
-            let grad = product_like(backward, &b, &transposed(&a), &grad)?;
-            backward.set(1, grad);
-        }
-        Ok(())
+        set_both(backward, &grad)
     }
 }
 
@@ -219,6 +210,34 @@ impl Op for MatMulSumBatches {
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         cost(self.name(), inputs, outputs)
     }
+
+    /// That of a product whose batches all have the one gradient.
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let Some(grad) = backward.grad(0) else {
+            return Ok(());
+        };
+        let (a, b) = (backward.input(0), backward.input(1));
+        let Extents { batch, m, n, .. } = extents(self.name(), &[a.spec.clone(), b.spec.clone()])?;
+        let all = stacked(&batch, m, n);
+        let repeated = grad.spec.layout.expand(&all);
+        let refused = || OpError::shape(self.name(), all.to_string(), grad.spec.to_string());
+        let grad = grad.with_layout(repeated.ok_or_else(refused)?);
+        set_both(backward, &grad)
+    }
+}
+
+/// Sets the gradients of both factors, of the product's.
+fn set_both(backward: &mut Backward<'_>, grad: &Operand) -> Result<(), OpError> {
+    let (a, b) = (backward.input(0), backward.input(1));
+    if backward.needs(0) {
+        let grad = product_like(backward, &a, grad, &transposed(&b))?;
+        backward.set(0, grad);
+    }
+    if backward.needs(1) {
+        let grad = product_like(backward, &b, &transposed(&a), grad)?;
+        backward.set(1, grad);
+    }
+    Ok(())
 }
 
 /// The operand with its last two dimensions swapped.

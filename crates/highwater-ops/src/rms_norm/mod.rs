@@ -8,7 +8,7 @@ mod samples;
 
 use crate::Entry;
 use crate::float::{Precise, rows_of_floats, sums_in};
-use crate::layer_norm::{check_shape, split};
+use crate::layer_norm::{check_shape, second, split};
 use crate::matmul::one_float_dtype;
 use crate::pointwise::held_bytes;
 use highwater_graph::{Backward, Cost, Op, OpError, Shape, Spec};
@@ -85,6 +85,14 @@ impl Op for RmsNorm {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        Self::of_output(backward)?;
+        second::of_statistics(backward, None, 1)
+    }
+}
+
+impl RmsNorm {
+    /// Sets the gradients that the first output's brings.
+    fn of_output(backward: &mut Backward<'_>) -> Result<(), OpError> {
         let Some(grad) = backward.grad(0) else {
             return Ok(());
         };
@@ -144,6 +152,20 @@ impl Op for RmsNormBackward {
             written_bytes: outputs.iter().map(Spec::bytes).sum(),
             ..Cost::default()
         }
+    }
+
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let [of_x, of_weight] = self.wanted;
+        let second = second::Second {
+            mean: false,
+            affine: self.affine,
+            wanted: [of_x, of_weight, false],
+            linear: Self {
+                affine: false,
+                wanted: [true, false],
+            },
+        };
+        second.emit(backward)
     }
 }
 

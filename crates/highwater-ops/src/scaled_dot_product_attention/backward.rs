@@ -4,10 +4,7 @@
 //! keys, each in ascending order, block product by block product. So it is one and the same sum
 //! whether one task does a whole head or, where there are too few heads for the threads, one task
 //! a block of keys and later another a block of queries.
-//!
-//! Probabilities are made again from the scores and `lse`, in blocks of 64 by 64 as in `forward.rs`,
-//! so that nothing of the extent queries x keys is ever in memory. A block makes five products from
-//! factors that are packed once for up to four blocks of queries.
+//! Blocks are those of `forward.rs`; probabilities are made again from the scores and `lse`.
 
 #![expect(unsafe_code, reason = "tasks write disjoint rows of the outputs")]
 #![expect(

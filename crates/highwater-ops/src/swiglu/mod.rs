@@ -9,6 +9,7 @@
 )]
 
 mod cpu;
+mod second;
 
 use crate::float::{Precise, rows_of_floats};
 use crate::matmul::one_float_dtype;
@@ -105,6 +106,10 @@ impl Op for SwigluBackward {
             written_bytes: outputs.iter().map(Spec::bytes).sum(),
             ..Cost::default()
         }
+    }
+
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        second::emit(backward)
     }
 }
 

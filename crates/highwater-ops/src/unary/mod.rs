@@ -16,6 +16,7 @@ pub(crate) use backward::SigmoidBackward;
 use crate::pointwise::{self, Pointwise, pointwise_op};
 use crate::simd::Isa;
 use crate::{Entry, Fill, math};
+pub(crate) use backward::SigmoidBackward;
 use backward::{
     RELU_BACKWARD, ReluBackward, SIGMOID_BACKWARD, SQRT_BACKWARD, SqrtBackward, TANH_BACKWARD,
     TanhBackward,

@@ -13,12 +13,12 @@
 
 use highwater_graph::Location;
 use highwater_graph::{
-    Backward, CellId, Graph, Layout, NodeId, OpError, Operand, Phase, Shape, Site, Source, ValueId,
-    Version,
+    Backward, CellId, Graph, Layout, NodeId, Op, OpError, Operand, Phase, Shape, Site, Source,
+    ValueId, Version,
 };
 use highwater_ops::{Add, Copy, Full, ScatterViews};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a use of a source adds to its gradient.
@@ -35,42 +35,94 @@ pub(crate) enum Stop {
 /// first, by their numbers.
 pub(crate) type Gradients = Vec<(Source, Operand)>;
 
-/// Emits the backward nodes of `root`, whose gradient is one everywhere. The leaves' gradients come
-/// in the leaves' own layouts.
-pub(crate) fn backward(
-    graph: &mut Graph,
-    root: &Operand,
-    location: Location,
-) -> Result<Gradients, Stop> {
-    let site = Site {
+/// What a walk is asked for.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// Where it begins: results, and the gradient of each, in its shape; one everywhere where none is given.
+    pub(crate) roots: &'a [(Operand, Option<Operand>)],
+    /// The sources whose gradients are wanted, results of nodes among them; all leaves where none are named.
+    pub(crate) wanted: Option<&'a BTreeSet<Source>>,
+    /// Of the nodes that it emits. With `grad_enabled`, gradients flow back through them in turn.
+    pub(crate) site: Site,
+}
+
+/// The site of nodes that `backward()` emits.
+pub(crate) fn backward_site(location: Location) -> Site {
+    Site {
         module: "".into(),
         location,
         phase: Phase::Backward,
         checkpoint: None,
         grad_enabled: false,
+    }
+}
+
+/// Emits the backward nodes of `root`, whose gradient is one everywhere unless it is given. The leaves'
+/// gradients come in the leaves' own layouts.
+pub(crate) fn backward(
+    graph: &mut Graph,
+    root: &(Operand, Option<Operand>),
+    location: Location,
+) -> Result<Gradients, Stop> {
+    let request = Request {
+        roots: std::slice::from_ref(root),
+        wanted: None,
+        site: backward_site(location),
     };
+    gradients(graph, &request)
+}
+
+/// Emits the nodes that make the gradients asked for.
+pub(crate) fn gradients(graph: &mut Graph, request: &Request<'_>) -> Result<Gradients, Stop> {
+    let reaching = request.wanted.map(|wanted| reaching(graph, wanted));
     let mut walk = Walk {
         values: vec![Vec::new(); graph.values().len()],
         cells: BTreeMap::new(),
         graph,
+        request,
+        reaching,
+        found: Vec::new(),
     };
-    let seed = Full {
-        value: 1.0,
-        dtype: root.spec.dtype,
-        shape: root.shape().clone(),
-    };
-    let seed = walk.emit(Arc::new(seed), &[], &site)?;
-    walk.contribute(root.source, root.spec.layout.clone(), seed);
-    let last = walk.graph.producer(root).map(|(node, _)| node);
-    let count = last.map_or(0, |last| last.index() + 1);
-    for node in NodeId::below(count).rev() {
-        walk.visit(node, location)?;
+    let mut count = 0;
+    for (root, seed) in request.roots {
+        let seed = match seed {
+            Some(seed) => seed.clone(),
+            None => walk.ones(root)?,
+        };
+        walk.contribute(root.source, root.spec.layout.clone(), seed);
+        let last = walk.graph.producer(root).map(|(node, _)| node);
+        count = count.max(last.map_or(0, |last| last.index() + 1));
     }
-    walk.leaves(&site)
+    for node in NodeId::below(count).rev() {
+        walk.visit(node)?;
+    }
+    walk.leaves()
+}
+
+/// Whether something of each node's inputs comes of one of `sources`, by nodes.
+fn reaching(graph: &Graph, sources: &BTreeSet<Source>) -> Vec<bool> {
+    let mut reaching = vec![false; graph.nodes().len()];
+    for (id, node) in graph.numbered() {
+        let mut inputs = node.inputs.iter();
+        reaching[id.index()] = inputs.any(|input| comes_of(graph, &reaching, sources, input));
+    }
+    reaching
+}
+
+fn comes_of(graph: &Graph, reaching: &[bool], sources: &BTreeSet<Source>, input: &Operand) -> bool {
+    sources.contains(&input.source)
+        || graph
+            .producer(input)
+            .is_some_and(|(node, _)| reaching[node.index()])
 }
 
 struct Walk<'a> {
     graph: &'a mut Graph,
+    request: &'a Request<'a>,
+    /// The nodes through which gradients reach what is wanted, where that is named.
+    reaching: Option<Vec<bool>>,
+    /// Gradients of results that are wanted.
+    found: Gradients,
     /// What uses add to the values that were there when the walk began.
     values: Vec<Vec<Contribution>>,
     /// What uses add to versions of cells.
@@ -78,12 +130,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn emit(
-        &mut self,
-        op: Arc<dyn highwater_graph::Op>,
-        inputs: &[Operand],
-        site: &Site,
-    ) -> Result<Operand, Stop> {
+    fn emit(&mut self, op: Arc<dyn Op>, inputs: &[Operand], site: &Site) -> Result<Operand, Stop> {
         let name = op.name();
         let outputs = self.graph.add(op, inputs, site);
         let one = outputs.and_then(|outputs| {
@@ -94,6 +141,17 @@ impl Walk<'_> {
             })
         });
         one.map_err(|error| Stop::Op(error, site.clone()))
+    }
+
+    /// A gradient that is one everywhere.
+    fn ones(&mut self, root: &Operand) -> Result<Operand, Stop> {
+        let ones = Full {
+            value: 1.0,
+            dtype: root.spec.dtype,
+            shape: root.shape().clone(),
+        };
+        let request = self.request;
+        self.emit(Arc::new(ones), &[], &request.site)
     }
 
     fn contribute(&mut self, source: Source, layout: Layout, grad: Operand) {
@@ -118,43 +176,71 @@ impl Walk<'_> {
         }
     }
 
-    fn visit(&mut self, id: NodeId, location: Location) -> Result<(), Stop> {
+    fn visit(&mut self, id: NodeId) -> Result<(), Stop> {
         let node = self.graph.node(id);
-        if !node.inputs.iter().any(|input| input.requires_grad) {
+        let wanted = |source: &Source| {
+            let wanted = self.request.wanted;
+            wanted.is_some_and(|wanted| wanted.contains(source))
+        };
+        let sources = node.outputs.iter().map(|&output| Source::Value(output));
+        let any_wanted = sources.clone().any(|source| wanted(&source));
+        let passes = node.inputs.iter().any(|input| input.requires_grad)
+            && self.reaching.as_ref().is_none_or(|nodes| nodes[id.index()]);
+        let is_reached = |source: Source| !self.contributions(source).is_empty();
+        if !(passes || any_wanted) || !sources.clone().any(is_reached) {
             return Ok(());
         }
         let (op, outputs) = (Arc::clone(&node.op), node.outputs.clone());
-        if outputs
-            .iter()
-            .all(|&output| self.values[output.index()].is_empty())
-        {
-            return Ok(());
-        }
-        // Emitted nodes belong to the module of the forward node, and to the user's line there.
-        let site = Site {
-            phase: Phase::Backward,
-            checkpoint: None,
-            grad_enabled: false,
-            location: if node.site.module.is_empty() {
-                location
-            } else {
-                node.site.location
-            },
-            ..node.site.clone()
-        };
+        let site = self.site_of(id);
         let mut grads: SmallVec<[Option<Operand>; 2]> = SmallVec::new();
         for output in outputs {
+            let source = Source::Value(output);
             let layout = self.graph.value(output).spec.layout.clone();
-            grads.push(self.finalize(Source::Value(output), &layout, &site)?);
+            let grad = self.finalize(source, &layout, &site)?;
+            let wanted = self.request.wanted.is_some_and(|all| all.contains(&source));
+            self.found
+                .extend(grad.clone().filter(|_| wanted).map(|grad| (source, grad)));
+            grads.push(grad);
         }
+        if passes {
+            self.pass_on(id, &*op, &site, &grads)?;
+        }
+        Ok(())
+    }
+
+    /// Emitted nodes belong to the module of the forward node, and to the user's line there.
+    fn site_of(&self, id: NodeId) -> Site {
+        let (asked, forward) = (&self.request.site, &self.graph.node(id).site);
+        Site {
+            phase: asked.phase,
+            checkpoint: None,
+            grad_enabled: asked.grad_enabled,
+            location: if forward.module.is_empty() {
+                asked.location
+            } else {
+                forward.location
+            },
+            ..forward.clone()
+        }
+    }
+
+    /// Has the operation say what its inputs get, given the gradients of its outputs.
+    fn pass_on(
+        &mut self,
+        id: NodeId,
+        op: &dyn Op,
+        site: &Site,
+        grads: &[Option<Operand>],
+    ) -> Result<(), Stop> {
         let existing = self.existing(id);
-        let mut turn = Backward::new(self.graph, id, site, &grads, &existing);
+        let needed = self.needed(id);
+        let mut turn = Backward::new(self.graph, id, site.clone(), grads, &existing).only(&needed);
         let emitted = op.backward(&mut turn);
         let results = turn.finish();
         emitted.map_err(|error| Stop::Op(error, self.graph.node(id).site.clone()))?;
         for (i, result) in results.into_iter().enumerate() {
             let input = &self.graph.node(id).inputs[i];
-            let Some((grad, accumulated)) = result.filter(|_| input.requires_grad) else {
+            let Some((grad, accumulated)) = result.filter(|_| needed[i]) else {
                 continue;
             };
             let (source, layout) = (input.source, input.spec.layout.clone());
@@ -166,9 +252,28 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Which inputs of a node a gradient is to reach.
+    fn needed(&self, node: NodeId) -> SmallVec<[bool; 4]> {
+        let reaches = |input: &Operand| match (&self.reaching, self.request.wanted) {
+            (Some(nodes), Some(wanted)) => {
+                // Nodes that the walk emits are behind those that it knows, and are nobody's inputs here.
+                comes_of(self.graph, nodes, wanted, input)
+            }
+            _ => true,
+        };
+        let inputs = self.graph.node(node).inputs.iter();
+        inputs
+            .map(|input| input.requires_grad && reaches(input))
+            .collect()
+    }
+
     /// For each input the dense gradient that its source has so far, where one view tells it.
     fn existing(&self, node: NodeId) -> SmallVec<[Option<Operand>; 4]> {
         let one = |input: &Operand| {
+            // A sum that is made in one go with a product has no gradient of its own.
+            if self.request.site.grad_enabled {
+                return None;
+            }
             let [(from, grad)] = self.contributions(input.source) else {
                 return None;
             };
@@ -277,7 +382,8 @@ impl Walk<'_> {
         Ok(flat.with_layout(to.clone()))
     }
 
-    fn leaves(mut self, site: &Site) -> Result<Gradients, Stop> {
+    fn leaves(mut self) -> Result<Gradients, Stop> {
+        let request = self.request;
         let values = self.values.iter().enumerate();
         let values = values.filter(|(_, contributions)| !contributions.is_empty());
         let cells = self
@@ -285,8 +391,9 @@ impl Walk<'_> {
             .keys()
             .map(|&(id, version)| Source::Cell(id, version));
         let values = values.map(|(index, _)| Source::Value(ValueId::new(index)));
-        let sources: Vec<Source> = values.chain(cells).collect();
-        let mut gradients = Gradients::with_capacity(sources.len());
+        let wanted = |source: &Source| request.wanted.is_none_or(|wanted| wanted.contains(source));
+        let sources: Vec<Source> = values.chain(cells).filter(wanted).collect();
+        let mut gradients = std::mem::take(&mut self.found);
         for source in sources {
             let layout = match source {
                 Source::Value(id) => self.graph.value(id).spec.layout.clone(),
@@ -295,7 +402,7 @@ impl Walk<'_> {
                     None => continue,
                 },
             };
-            if let Some(grad) = self.finalize(source, &layout, site)? {
+            if let Some(grad) = self.finalize(source, &layout, &request.site)? {
                 gradients.push((source, grad));
             }
         }

@@ -7,28 +7,22 @@ use crate::error::{located, usage_error};
 use crate::pending::context::site;
 use crate::pending::handle::Handle;
 use crate::{Error, Result};
-use highwater_graph::{CellId, Location, Operand, Phase, Source, ValueId};
+use highwater_graph::{CellId, Location, Operand, Phase, Site, Source, ValueId};
 use highwater_ops::{Accumulate, Finite};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(crate) fn backward(engine: &Engine, loss: &Arc<Handle>, location: Location) -> Result<()> {
+/// With `gradient`, that of the result instead of one.
+pub(crate) fn backward(
+    engine: &Engine,
+    loss: &Arc<Handle>,
+    gradient: Option<&Arc<Handle>>,
+    location: Location,
+) -> Result<()> {
     let mut state = engine.lock();
     let state = &mut *state;
     let mut root = state.operand(loss)?;
-    if !root.requires_grad {
-        let message = "backward() of a tensor that nothing with requires_grad went into: make it from a \
-                       Parameter, or call requires_grad_() on an input before its first use, and not under \
-                       no_grad()";
-        return Err(usage_error(message, location));
-    }
-    if root.shape().numel() != 1 {
-        let message = format!(
-            "backward(): expected one element, got the shape {}: reduce it with mean() or sum() first",
-            root.shape()
-        );
-        return Err(usage_error(message, location));
-    }
+    check_root("backward()", &root, gradient, location)?;
     // What the forward part writes waits for the guard, unless the loss comes of it; what is being
     // added to gradients is added first.
     let done = &state.pending.progress.done;
@@ -41,7 +35,11 @@ pub(crate) fn backward(engine: &Engine, loss: &Arc<Handle>, location: Location) 
     if adding || awaits || !state.pending.grads.is_empty() {
         root = engine.evaluate_grads(state, &root, location)?;
     }
-    let gradients = walk::backward(&mut state.pending.graph, &root, location).map_err(stopped)?;
+    let seed = gradient
+        .map(|gradient| state.operand(gradient))
+        .transpose()?;
+    let from = (root.clone(), seed);
+    let gradients = walk::backward(&mut state.pending.graph, &from, location).map_err(stopped)?;
     if let Err(error) = check_leaves(state, &gradients, location) {
         state.compact(None);
         return Err(error);
@@ -69,6 +67,102 @@ pub(crate) fn backward(engine: &Engine, loss: &Arc<Handle>, location: Location) 
         engine.evaluate_grads(state, &root, location)?;
     }
     Ok(())
+}
+
+/// That gradients flow back from a result, and that it is one number or its gradient is given.
+fn check_root(
+    what: &str,
+    root: &Operand,
+    gradient: Option<&Arc<Handle>>,
+    location: Location,
+) -> Result<()> {
+    if !root.requires_grad {
+        let message = format!(
+            "{what} of a tensor that nothing with requires_grad went into: make it from a Parameter, or call \
+             requires_grad_() on an input before its first use, and not under no_grad()"
+        );
+        return Err(usage_error(message, location));
+    }
+    let message = match gradient {
+        None if root.shape().numel() != 1 => format!(
+            "{what}: expected one element, got the shape {}: reduce it with mean() or sum() first, or give \
+             its gradient",
+            root.shape()
+        ),
+        Some(gradient) if gradient.spec.shape() != root.shape() => format!(
+            "{what}: a gradient of shape {} for a result of shape {}",
+            gradient.spec.shape(),
+            root.shape()
+        ),
+        Some(gradient) if gradient.spec.dtype != root.spec.dtype => format!(
+            "{what}: a gradient of {} for a result of {}: cast it with to_dtype()",
+            gradient.spec.dtype, root.spec.dtype
+        ),
+        _ => return Ok(()),
+    };
+    Err(usage_error(message, location))
+}
+
+/// The gradients of `inputs`, as nodes like those that the user makes: see [`crate::grad`].
+pub(crate) fn grad(
+    engine: &Engine,
+    outputs: &[(&Arc<Handle>, Option<&Arc<Handle>>)],
+    inputs: &[&Arc<Handle>],
+    create_graph: bool,
+    location: Location,
+) -> Result<Vec<Option<Arc<Handle>>>> {
+    let mut state = engine.lock();
+    let state = &mut *state;
+    let mut roots = Vec::with_capacity(outputs.len());
+    for (output, gradient) in outputs {
+        let root = state.operand(output)?;
+        check_root("grad()", &root, *gradient, location)?;
+        let seed = gradient
+            .map(|gradient| state.operand(gradient))
+            .transpose()?;
+        roots.push((root, seed));
+    }
+    let mut sources = Vec::with_capacity(inputs.len());
+    for (i, input) in inputs.iter().enumerate() {
+        let operand = state.operand(input)?;
+        check_input(state, i, &operand, location)?;
+        sources.push(operand.source);
+    }
+    let site = Site {
+        phase: Phase::Forward,
+        grad_enabled: create_graph,
+        ..walk::backward_site(location)
+    };
+    let wanted = sources.iter().copied().collect();
+    let request = walk::Request {
+        roots: &roots,
+        wanted: Some(&wanted),
+        site,
+    };
+    let found = walk::gradients(&mut state.pending.graph, &request).map_err(stopped)?;
+    let found: BTreeMap<Source, Operand> = found.into_iter().collect();
+    let mut handle = |source: &Source| {
+        let grad = found.get(source)?.clone();
+        Some(Handle::pending(&mut state.pending, grad, location))
+    };
+    Ok(sources.iter().map(&mut handle).collect())
+}
+
+/// That a gradient of the `i`-th input can be told apart from those of others: views are not.
+fn check_input(state: &State, i: usize, input: &Operand, location: Location) -> Result<()> {
+    let graph = &state.pending.graph;
+    let whole = match input.source {
+        Source::Value(id) => Some(&graph.value(id).spec.layout),
+        Source::Cell(id, _) => graph.cell(id).map(|cell| &cell.spec.layout),
+    };
+    let why = if !input.requires_grad {
+        "does not require gradients"
+    } else if whole != Some(&input.spec.layout) {
+        "is a view: ask for the gradient of what it is a view of, and take the same view of that"
+    } else {
+        return Ok(());
+    };
+    Err(usage_error(format!("grad(): input {i} {why}"), location))
 }
 
 /// That no gradient reaches a value whose history was consumed, whoever still holds that value.

@@ -142,7 +142,9 @@ impl Engine {
     fn extended(state: &State, root: &Operand) -> (Graph, walk::Gradients) {
         if root.requires_grad {
             let mut graph = state.pending.graph.clone();
-            if let Ok(gradients) = walk::backward(&mut graph, root, Location::caller()) {
+            if let Ok(gradients) =
+                walk::backward(&mut graph, &(root.clone(), None), Location::caller())
+            {
                 return (graph, gradients);
             }
         }

@@ -1,6 +1,7 @@
 //! Modules: what holds parameters and has a forward.
 
 mod attention;
+mod containers;
 mod conv;
 pub mod functional;
 pub mod init;
@@ -10,8 +11,12 @@ mod norm;
 mod pooling;
 mod quantized;
 mod upsample;
+mod packed;
+mod recurrent;
+mod transformer;
 
 pub use attention::{CausalSelfAttention, self_attention};
+pub use containers::{Forward, Sequential};
 pub use conv::{Conv, Conv1d, Conv2d, ConvTranspose, ConvTranspose1d, ConvTranspose2d};
 pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm};
 pub use module::{Mode, Module, Visitor, join};
@@ -19,6 +24,12 @@ pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, GroupNorm,
 pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use quantized::QuantizedLinear;
 pub use upsample::Upsample;
+pub use packed::PackedSequence;
+pub use recurrent::{Gru, Lstm, Nonlinearity, RecurrentOptions, Rnn};
+pub use transformer::{
+    Activation, MultiheadAttention, Sees, TransformerDecoderLayer, TransformerEncoderLayer,
+    TransformerOptions,
+};
 
 pub use highwater_derive::Module;
 pub use highwater_ops::{ConvSettings, Interpolation, PadMode, PoolSettings};

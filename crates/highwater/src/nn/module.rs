@@ -239,12 +239,13 @@ impl<M: Module + ?Sized> Module for Box<M> {
     }
 }
 
-/// Joins a path and a name by a dot. What the derive calls.
+/// Joins a path and a name by a dot; a part without a name stands at the path itself. What the derive calls.
 #[doc(hidden)]
 pub fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
+    let dot = if path.is_empty() || name.is_empty() {
+        ""
     } else {
-        format!("{path}.{name}")
-    }
+        "."
+    };
+    format!("{path}{dot}{name}")
 }

@@ -58,7 +58,9 @@ impl Addresses {
             return Ok(fit(arena, SPREAD));
         };
         let least = needed(0);
-        let most = left.saturating_sub(least) / arenas;
+        // Who states no budget asks for none in particular: an eighth stays for what the process does beside.
+        let spared = if stated.is_some() { 0 } else { left / 8 };
+        let most = left.saturating_sub(least + spared) / arenas;
         if needed(arena) > left && (stated.is_some() || most < LEAST) {
             return Err(Error::Build(format!(
                 "{} of address space are left to the process (ulimit -v), and the budget takes {}\n  hint: \
@@ -72,7 +74,7 @@ impl Addresses {
             )));
         }
         let arena = arena.min(most);
-        let spare = left.saturating_sub(needed(arena));
+        let spare = left.saturating_sub(needed(arena) + spared);
         let spreads = if tiers {
             arena.saturating_add(host)
         } else {

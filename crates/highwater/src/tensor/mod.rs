@@ -7,6 +7,8 @@ mod create;
 mod debug;
 pub(crate) mod dim;
 mod einsum;
+pub(crate) mod grad;
+pub(crate) mod gradcheck;
 mod init;
 mod operations;
 mod operators;
@@ -389,7 +391,19 @@ impl Tensor {
     /// [`Error::HistoryConsumed`]; an operation without a gradient.
     #[track_caller]
     pub fn backward(&self) -> Result<()> {
-        backward(&self.engine, &self.handle, Location::caller())
+        backward(&self.engine, &self.handle, None, Location::caller())
+    }
+
+    /// As [`Tensor::backward`] for a tensor of any shape, given the gradient of whatever is made of it: the
+    /// product of a vector with the Jacobian, as `Tensor.backward(gradient)`.
+    ///
+    /// # Errors
+    /// As [`Tensor::backward`]; [`Error::Usage`] for a gradient of another shape or dtype.
+    #[track_caller]
+    pub fn backward_with(&self, gradient: &Self) -> Result<()> {
+        let location = Location::caller();
+        check_one_engine("backward_with()", &[self, gradient], location)?;
+        backward(&self.engine, &self.handle, Some(&gradient.handle), location)
     }
 }
 
@@ -414,7 +428,7 @@ impl Engine {
 }
 
 /// That tensors that meet in an operation are of one engine.
-fn check_one_engine(what: &str, tensors: &[&Tensor], location: Location) -> Result<()> {
+pub(crate) fn check_one_engine(what: &str, tensors: &[&Tensor], location: Location) -> Result<()> {
     let other = |tensor: &&Tensor| !tensor.engine.same(&tensors[0].engine);
     match tensors.iter().position(other) {
         Some(index) => {

@@ -1,0 +1,285 @@
+//! Recurrent layers, attention and transformer blocks beside PyTorch's, and what holds modules.
+
+use crate::models::Random;
+use highwater::nn::{
+    Activation, Gru, Lstm, Module, MultiheadAttention, Nonlinearity, PackedSequence,
+    RecurrentOptions, Rnn, Sees, TransformerDecoderLayer, TransformerEncoderLayer,
+    TransformerOptions,
+};
+use highwater::prelude::*;
+use safetensors::SafeTensors;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What PyTorch made: see `fixtures/make_modules.py`.
+struct Fixture {
+    file: Vec<u8>,
+    case: String,
+    engine: Engine,
+}
+
+impl Fixture {
+    fn new(case: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/modules.safetensors");
+        Self {
+            file: std::fs::read(path).unwrap(),
+            case: case.to_owned(),
+            engine: Engine::builder().memory(256 << 20).build().unwrap(),
+        }
+    }
+
+    /// Shape and numbers of an entry, if there is one.
+    fn find(&self, what: &str, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
+        let tensors = SafeTensors::deserialize(&self.file).unwrap();
+        let view = tensors
+            .tensor(&format!("{}.{what}.{name}", self.case))
+            .ok()?;
+        let (chunks, _) = view.data().as_chunks();
+        let numbers = chunks.iter().map(|&chunk| f32::from_le_bytes(chunk));
+        Some((view.shape().to_vec(), numbers.collect()))
+    }
+
+    fn tensor(&self, what: &str, name: &str) -> Tensor {
+        let (shape, numbers) = self.find(what, name).unwrap();
+        self.engine.tensor(&numbers, shape).unwrap()
+    }
+
+    fn input(&self, name: &str) -> Tensor {
+        self.tensor("input", name).requires_grad_().unwrap()
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        let tensors = SafeTensors::deserialize(&self.file).unwrap();
+        let view = tensors.tensor("lengths").unwrap();
+        let (chunks, _) = view.data().as_chunks();
+        chunks
+            .iter()
+            .map(|&chunk| i64::from_le_bytes(chunk) as usize)
+            .collect()
+    }
+
+    /// Gives a module PyTorch's parameters, whose names must be the module's.
+    fn load(&self, module: &dyn Module) {
+        let names = module.state_dict();
+        let values: BTreeMap<String, Vec<f32>> = names
+            .keys()
+            .map(|name| (name.clone(), self.find("param", name).expect(name).1))
+            .collect();
+        module.load_state_dict(&values).unwrap();
+    }
+
+    /// Compares outputs, then all gradients.
+    fn check(&self, module: &dyn Module, inputs: &[(&str, &Tensor)], outputs: &[(&str, &Tensor)]) {
+        let mut total: Option<Tensor> = None;
+        for (name, output) in outputs {
+            self.close("output", name, output);
+            let part = output.mul(&self.tensor("factor", name)).unwrap();
+            let part = part.sum().unwrap();
+            total = Some(match total {
+                Some(total) => total.add(&part).unwrap(),
+                None => part,
+            });
+        }
+        total.unwrap().backward().unwrap();
+        for (name, input) in inputs {
+            self.close("grad_input", name, &input.grad().unwrap());
+        }
+        for (name, parameter) in module.named_parameters() {
+            self.close("grad", &name, &parameter.grad().unwrap());
+        }
+    }
+
+    fn close(&self, what: &str, name: &str, got: &Tensor) {
+        let (shape, expected) = self.find(what, name).unwrap();
+        assert_eq!(got.dims(), shape, "{}.{what}.{name}", self.case);
+        for (i, (got, expected)) in got
+            .to_vec::<f32>()
+            .unwrap()
+            .iter()
+            .zip(expected)
+            .enumerate()
+        {
+            let off = (got - expected).abs();
+            assert!(
+                off <= 2e-5 + 2e-5 * expected.abs(),
+                "{}.{what}.{name}[{i}]: {got} instead of {expected}",
+                self.case
+            );
+        }
+    }
+}
+
+const BOTH_WAYS: RecurrentOptions = RecurrentOptions {
+    num_layers: 2,
+    bias: true,
+    bidirectional: true,
+    dropout: 0.0,
+};
+
+#[test]
+fn rnn_is_pytorchs() {
+    let deep = RecurrentOptions {
+        num_layers: 2,
+        bias: false,
+        ..RecurrentOptions::default()
+    };
+    for (case, nonlinearity, options) in [
+        ("rnn_tanh", Nonlinearity::Tanh, RecurrentOptions::default()),
+        ("rnn_relu", Nonlinearity::Relu, deep),
+    ] {
+        let fixture = Fixture::new(case);
+        let rnn = Rnn::new(&fixture.engine, 7, 4, nonlinearity, options).unwrap();
+        fixture.load(&rnn);
+        let x = fixture.input("x");
+        let packed = PackedSequence::pack(&x, &fixture.lengths()).unwrap();
+        let (y, h) = rnn.forward(&packed, None).unwrap();
+        let y = y.pad().unwrap();
+        fixture.check(&rnn, &[("x", &x)], &[("y", &y), ("last_h", &h)]);
+    }
+}
+
+#[test]
+fn lstm_is_pytorchs() {
+    for (case, options) in [
+        ("lstm", RecurrentOptions::default()),
+        ("lstm_both_ways", BOTH_WAYS),
+    ] {
+        let fixture = Fixture::new(case);
+        let lstm = Lstm::new(&fixture.engine, 7, 4, options).unwrap();
+        fixture.load(&lstm);
+        let x = fixture.input("x");
+        let packed = PackedSequence::pack(&x, &fixture.lengths()).unwrap();
+        let mut inputs = vec![("x", &x)];
+        let first = fixture
+            .find("input", "h")
+            .map(|_| (fixture.input("h"), fixture.input("c")));
+        let states = first.as_ref().map(|(h, c)| (h, c));
+        inputs.extend(states.iter().flat_map(|&(h, c)| [("h", h), ("c", c)]));
+        let (y, (h, c)) = lstm.forward(&packed, states).unwrap();
+        let y = y.pad().unwrap();
+        fixture.check(&lstm, &inputs, &[("y", &y), ("last_h", &h), ("last_c", &c)]);
+    }
+}
+
+#[test]
+fn gru_is_pytorchs() {
+    for (case, options) in [
+        ("gru", RecurrentOptions::default()),
+        ("gru_both_ways", BOTH_WAYS),
+    ] {
+        let fixture = Fixture::new(case);
+        let gru = Gru::new(&fixture.engine, 7, 4, options).unwrap();
+        fixture.load(&gru);
+        let x = fixture.input("x");
+        let packed = PackedSequence::pack(&x, &fixture.lengths()).unwrap();
+        let first = fixture.find("input", "h").map(|_| fixture.input("h"));
+        let mut inputs = vec![("x", &x)];
+        inputs.extend(first.iter().map(|h| ("h", h)));
+        let (y, h) = gru.forward(&packed, first.as_ref()).unwrap();
+        let y = y.pad().unwrap();
+        fixture.check(&gru, &inputs, &[("y", &y), ("last_h", &h)]);
+    }
+}
+
+/// Any lengths: packed and padded again, sequences are what they were, and so are their lengths.
+#[test]
+fn packing_loses_nothing() {
+    let engine = Engine::builder().memory(256 << 20).build().unwrap();
+    let mut random = Random(5);
+    for _ in 0..50 {
+        let (batch, steps, width) = (
+            1 + random.below(5),
+            1 + random.below(6),
+            1 + random.below(3),
+        );
+        let lengths: Vec<usize> = (0..batch).map(|_| 1 + random.below(steps)).collect();
+        let longest = *lengths.iter().max().unwrap();
+        let count = batch * steps * width;
+        let numbers: Vec<f32> = (1..=count).map(|i| i as f32).collect();
+        let x = engine.tensor(&numbers, [batch, steps, width]).unwrap();
+        let packed = PackedSequence::pack(&x, &lengths).unwrap();
+        assert_eq!(packed.lengths(), lengths);
+        assert_eq!(packed.data.dims(), [lengths.iter().sum(), width]);
+        let padded = packed.pad().unwrap();
+        assert_eq!(padded.dims(), [batch, longest, width]);
+        let padded = padded.to_vec::<f32>().unwrap();
+        for (i, &got) in padded.iter().enumerate() {
+            let (row, step, column) = (i / (longest * width), i / width % longest, i % width);
+            let is_there = step < lengths[row];
+            let kept = numbers[(row * steps + step) * width + column];
+            assert_eq!(got, if is_there { kept } else { 0.0 });
+        }
+    }
+}
+
+#[test]
+fn lengths_that_do_not_fit_are_told() {
+    let engine = Engine::builder().memory(256 << 20).build().unwrap();
+    let x = Tensor::randn(&engine, [2, 3, 4]).unwrap();
+    for lengths in [&[1, 4][..], &[0, 2], &[3]] {
+        let error = PackedSequence::pack(&x, lengths).unwrap_err().to_string();
+        assert!(error.contains("2 lengths from 1 to 3"), "{error}");
+    }
+}
+
+#[test]
+fn attention_is_pytorchs() {
+    for (case, heads, bias) in [("attention", 3, true), ("attention_masked", 2, false)] {
+        let fixture = Fixture::new(case);
+        let attention = MultiheadAttention::new(&fixture.engine, 12, heads, bias).unwrap();
+        fixture.load(&attention);
+        let [q, k, v] = ["q", "k", "v"].map(|name| fixture.input(name));
+        let hidden = (0..5 * 7).map(|i| {
+            if i % 7 > i / 7 {
+                f32::NEG_INFINITY
+            } else {
+                0.0
+            }
+        });
+        let mask = fixture
+            .engine
+            .tensor(&hidden.collect::<Vec<_>>(), [5, 7])
+            .unwrap();
+        let sees = if bias { Sees::All } else { Sees::Mask(&mask) };
+        let y = attention.forward(&q, &k, &v, sees).unwrap();
+        fixture.check(&attention, &[("q", &q), ("k", &k), ("v", &v)], &[("y", &y)]);
+    }
+}
+
+fn block(norm_first: bool, activation: Activation) -> TransformerOptions {
+    TransformerOptions {
+        feedforward: 20,
+        dropout: 0.0,
+        activation,
+        norm_first,
+        ..TransformerOptions::new(12, 3)
+    }
+}
+
+#[test]
+fn encoder_layers_are_pytorchs() {
+    for (case, options) in [
+        ("encoder", block(false, Activation::Relu)),
+        ("encoder_norm_first", block(true, Activation::Gelu)),
+    ] {
+        let fixture = Fixture::new(case);
+        let layer = TransformerEncoderLayer::new(&fixture.engine, options).unwrap();
+        fixture.load(&layer);
+        let x = fixture.input("x");
+        let y = layer.forward(&x, Sees::Causal).unwrap();
+        fixture.check(&layer, &[("x", &x)], &[("y", &y)]);
+    }
+}
+
+#[test]
+fn decoder_layers_are_pytorchs() {
+    for (case, norm_first) in [("decoder", false), ("decoder_norm_first", true)] {
+        let fixture = Fixture::new(case);
+        let options = block(norm_first, Activation::Relu);
+        let layer = TransformerDecoderLayer::new(&fixture.engine, options).unwrap();
+        fixture.load(&layer);
+        let (x, memory) = (fixture.input("x"), fixture.input("memory"));
+        let y = layer.forward(&x, &memory, Sees::Causal, Sees::All).unwrap();
+        fixture.check(&layer, &[("x", &x), ("memory", &memory)], &[("y", &y)]);
+    }
+}
