@@ -13,7 +13,7 @@ pub(super) fn emit(
 ) -> Result<Operand, OpError> {
     match approximate {
         GeluApproximate::None => exact(backward, x),
-        GeluApproximate::Tanh => by_tanh(backward, x),
+        GeluApproximate::Tanh => by_tanh(backward, &x),
     }
 }
 
@@ -42,13 +42,13 @@ fn exact(backward: &mut Backward<'_>, x: Operand) -> Result<Operand, OpError> {
 
 /// With `f = x s(z)`, `z = x (L + C x^2)` and the sigmoid `s`: `s(z) s(-z) (2 z' + x z'' + x z'^2 (s(-z) -
 /// s(z)))`. Products of two sigmoids are right far from zero too, where one less the other is not.
-fn by_tanh(backward: &mut Backward<'_>, x: Operand) -> Result<Operand, OpError> {
+fn by_tanh(backward: &mut Backward<'_>, x: &Operand) -> Result<Operand, OpError> {
     const LINEAR: f64 = 2.0 * FRAC_2_SQRT_PI / SQRT_2;
     const CUBIC: f64 = 0.044_715 * LINEAR;
-    let square = backward.emit_one(Square, std::slice::from_ref(&x))?;
+    let square = backward.emit_one(Square, std::slice::from_ref(x))?;
     let z = scaled(backward, &square, CUBIC)?;
     let z = plus(backward, &z, LINEAR)?;
-    let z = times(backward, &z, &x)?;
+    let z = times(backward, &z, x)?;
     let right = backward.emit_one(Sigmoid, std::slice::from_ref(&z))?;
     let negative = backward.emit_one(Neg, &[z])?;
     let left = backward.emit_one(Sigmoid, &[negative])?;
@@ -59,7 +59,7 @@ fn by_tanh(backward: &mut Backward<'_>, x: Operand) -> Result<Operand, OpError> 
     let sum = plus(backward, &sum, 2.0 * LINEAR)?;
     let slope_square = backward.emit_one(Square, &[slope])?;
     let tilt = backward.emit_one(Sub, &[left.clone(), right.clone()])?;
-    let tilt = times(backward, &tilt, &x)?;
+    let tilt = times(backward, &tilt, x)?;
     let tilt = times(backward, &tilt, &slope_square)?;
     let inner = backward.emit_one(Add, &[sum, tilt])?;
     let bell = times(backward, &left, &right)?;

@@ -68,10 +68,12 @@ forward!(
     Sequential,
 );
 
+type Function = dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync;
+
 /// One step of a [`Sequential`].
 enum Step {
     Module(Box<dyn Forward + Send + Sync>),
-    Function(Box<dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync>),
+    Function(Box<Function>),
 }
 
 /// Modules and functions one after the other, as `torch.nn.Sequential`: names of parameters begin with the

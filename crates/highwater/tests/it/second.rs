@@ -36,7 +36,7 @@ fn program(random: &mut Random) -> impl Fn(&[Tensor]) -> Result<Tensor> + use<> 
             let (a, b) = (&values[a % values.len()], &values[b % values.len()]);
             values.push(applied(op, a, b)?);
         }
-        let last = values.pop().map_or_else(|| inputs[0].clone(), |last| last);
+        let last = values.pop().unwrap_or_else(|| inputs[0].clone());
         values[1..]
             .iter()
             .try_fold(last, |sum, value| sum.add(value))
