@@ -16,8 +16,6 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
 export PROPTEST_CASES=4 CARGO_INCREMENTAL=0
 
-# Stated here, so that engines reserve no more addresses: qemu keeps a table of all that are.
-ulimit -v $((64 << 20))
 run() { nice cargo test --target $target "$@"; }
 
 ops() {
