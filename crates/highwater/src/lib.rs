@@ -112,7 +112,25 @@ pub mod op {
     pub use smallvec::{SmallVec, smallvec};
 }
 
-/// Has the README's example compiled and run.
+/// Has the README's example and the guide's code compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/1-tensors.md")]
+    struct Tensors;
+    #[doc = include_str!("../../../docs/guide/2-gradients.md")]
+    struct Gradients;
+    #[doc = include_str!("../../../docs/guide/3-modules.md")]
+    struct Modules;
+    #[doc = include_str!("../../../docs/guide/4-training.md")]
+    struct Training;
+    #[doc = include_str!("../../../docs/guide/5-budget.md")]
+    struct Budget;
+    #[doc = include_str!("../../../docs/guide/6-operations.md")]
+    struct Operations;
+    #[doc = include_str!("../../../docs/guide/7-pitfalls.md")]
+    struct Pitfalls;
+    #[doc = include_str!("../../../docs/guide/checkpoint.md")]
+    struct Checkpoint;
+}

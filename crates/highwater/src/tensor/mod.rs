@@ -152,6 +152,15 @@ impl Tensor {
         outputs.into_iter().next().ok_or_else(none)
     }
 
+    /// As [`Tensor::apply`] for an operation whose type is not known: of a table, of a sample.
+    ///
+    /// # Errors
+    /// As [`Tensor::apply`].
+    #[track_caller]
+    pub fn apply_shared(op: Arc<dyn Op>, inputs: &[&Self]) -> Result<SmallVec<[Self; 2]>> {
+        Self::apply_at(op, inputs, Location::caller())
+    }
+
     fn apply_at(
         engine: &Engine,
         op: Arc<dyn Op>,
