@@ -18,7 +18,7 @@ mod run;
 
 use program::{Numbers, Program};
 
-/// Each program twice as long as there are chances for its operations to meet.
+/// How many programs are tried.
 const PROGRAMS: u64 = 400;
 
 #[test]
@@ -46,19 +46,19 @@ fn gradients_are_what_differences_say() {
 #[test]
 fn budgets_change_no_bit() {
     let mut ran = 0;
-    for seed in 0..PROGRAMS {
+    for seed in 0..PROGRAMS / 4 {
         let program = Program::random(&mut Numbers(2_000_000 + seed));
         ran += run::compare_budgets(&program)
             .unwrap_or_else(|what| panic!("{seed}: {what}\n{program:#?}"));
     }
-    assert!(ran > 400, "{ran} runs in budgets");
+    assert!(ran > 100, "{ran} runs in budgets");
 }
 
 /// Every operation that can be part of a program is, in some of these programs.
 #[test]
 fn no_operation_is_left_out() {
     let mut left: std::collections::BTreeSet<&str> = program::names();
-    for seed in 0..20 * PROGRAMS {
+    for seed in 0..50 * PROGRAMS {
         for name in Program::random(&mut Numbers(seed)).operations() {
             left.remove(name);
         }

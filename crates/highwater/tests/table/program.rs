@@ -87,7 +87,11 @@ impl std::fmt::Debug for Program {
 fn is_step(sample: &Sample) -> bool {
     let specs: Vec<_> = sample.inputs.iter().map(|(spec, _)| spec.clone()).collect();
     let numel = |spec: &highwater::op::Spec| spec.layout.numel();
-    let fits = |dtype: DType| !dtype.is_float() || dtype == DType::F32;
+    let fits = |dtype: DType| match dtype {
+        DType::F32 | DType::I64 | DType::U32 | DType::I16 | DType::U8 => true,
+        // No tensor of them is made of a slice.
+        _ => false,
+    };
     sample.op.effect().is_repeatable()
         && sample.op.writes().is_empty()
         && !specs.is_empty()
@@ -97,7 +101,9 @@ fn is_step(sample: &Sample) -> bool {
             .all(|spec| fits(spec.dtype) && spec.dtype.element_bytes().is_some())
         && sample.op.infer(&specs).is_ok_and(|outputs| {
             outputs.iter().map(numel).sum::<usize>() <= 4 * MOST
-                && outputs.iter().all(|spec| fits(spec.dtype))
+                && outputs
+                    .iter()
+                    .all(|spec| !spec.dtype.is_float() || fits(spec.dtype))
         })
 }
 
