@@ -309,22 +309,6 @@ pub(crate) fn reduce_to(
     backward.emit_one(crate::SumTo { shape }, &[grad])
 }
 
-/// Sets the gradient of the `i`-th input, made by `emit` in the output's shape, if it is wanted.
-pub(crate) fn set_reduced(
-    backward: &mut Backward<'_>,
-    i: usize,
-    emit: impl FnOnce(&mut Backward<'_>, Operand) -> Result<Operand, OpError>,
-) -> Result<(), OpError> {
-    let Some(grad) = backward.grad(0).filter(|_| backward.needs(i)) else {
-        return Ok(());
-    };
-    let grad = emit(backward, grad)?;
-    let shape = backward.input(i).shape().clone();
-    let grad = reduce_to(backward, grad, &shape)?;
-    backward.set(i, grad);
-    Ok(())
-}
-
 /// The gradient in `g` of an operation that is a multiple of its first input `g`, by what depends on its
 /// second: the same multiple.
 pub(crate) fn same_multiple(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
