@@ -72,6 +72,11 @@ impl<'a> Backward<'a> {
         }
     }
 
+    /// Number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.grads.len()
+    }
+
     /// Gradient of the `i`-th output; `None` where no loss depends on that output.
     pub fn grad(&self, i: usize) -> Option<Operand> {
         self.grads[i].clone()

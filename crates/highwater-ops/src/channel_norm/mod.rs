@@ -119,6 +119,14 @@ fn emit_backward(
     (mean, rstd): (Operand, Operand),
     parameters: usize,
 ) -> Result<(), OpError> {
+    if (1..backward.outputs()).any(|i| backward.grad(i).is_some()) {
+        let op = match kind {
+            Kind::Batch => BATCH.name,
+            Kind::Inference => INFERENCE.name,
+            Kind::Groups(_) => GROUP.name,
+        };
+        return Err(OpError::NotDifferentiable { op });
+    }
     let Some(grad) = backward.grad(0) else {
         return Ok(());
     };
