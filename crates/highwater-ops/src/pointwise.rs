@@ -309,15 +309,6 @@ pub(crate) fn reduce_to(
     backward.emit_one(crate::SumTo { shape }, &[grad])
 }
 
-/// The gradient in `g` of an operation that is a multiple of its first input `g`, by what depends on its
-/// second: the same multiple.
-pub(crate) fn same_multiple(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
-    let by = backward.input(1);
-    set_reduced(backward, 0, |backward, grad| {
-        backward.emit_one(op, &[grad, by])
-    })
-}
-
 /// Adds to what was set for the `i`-th input.
 pub(crate) fn add_result(
     backward: &mut Backward<'_>,

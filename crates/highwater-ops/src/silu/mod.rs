@@ -13,7 +13,7 @@ use crate::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
 use crate::simd::Isa;
 use crate::unary::SigmoidBackward;
 use crate::{AddScalar, Entry, Fill, Mul, MulScalar, Sigmoid, math};
-use highwater_graph::{Backward, OpError};
+use highwater_graph::{Backward, OpError, Operand};
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[SILU, SILU_BACKWARD];
@@ -24,7 +24,7 @@ pub struct Silu;
 
 /// `g d(x sigmoid(x)) / dx` of inputs `g` and `x`.
 #[derive(Debug, Clone, Copy)]
-struct SiluBackward;
+pub(crate) struct SiluBackward;
 
 pointwise_op!(Silu: 1, SiluBackward: 2);
 
@@ -61,17 +61,23 @@ impl Pointwise<2> for SiluBackward {
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         in_grad(backward, *self)?;
-        // s (1 - s) (2 + x (1 - 2 s)), where s is the sigmoid.
-        in_other(backward, |backward, product, x| {
-            let s = backward.emit_one(Sigmoid, std::slice::from_ref(&x))?;
-            let twice = backward.emit_one(MulScalar { value: -2.0 }, std::slice::from_ref(&s))?;
-            let slope = backward.emit_one(AddScalar { value: 1.0 }, &[twice])?;
-            let slope = backward.emit_one(Mul, &[slope, x])?;
-            let slope = backward.emit_one(AddScalar { value: 2.0 }, &[slope])?;
-            let product = backward.emit_one(Mul, &[product, slope])?;
-            backward.emit_one(SigmoidBackward, &[product, s])
-        })
+        in_other(backward, curved)
     }
+}
+
+/// Emits a factor times the second derivative at `x`: `s (1 - s) (2 + x (1 - 2 s))`, where `s` is the sigmoid.
+pub(crate) fn curved(
+    backward: &mut Backward<'_>,
+    factor: Operand,
+    x: Operand,
+) -> Result<Operand, OpError> {
+    let s = backward.emit_one(Sigmoid, std::slice::from_ref(&x))?;
+    let twice = backward.emit_one(MulScalar { value: -2.0 }, std::slice::from_ref(&s))?;
+    let slope = backward.emit_one(AddScalar { value: 1.0 }, &[twice])?;
+    let slope = backward.emit_one(Mul, &[slope, x])?;
+    let slope = backward.emit_one(AddScalar { value: 2.0 }, &[slope])?;
+    let product = backward.emit_one(Mul, &[factor, slope])?;
+    backward.emit_one(SigmoidBackward, &[product, s])
 }
 
 /// The derivative at `x`, whose sigmoid is given.

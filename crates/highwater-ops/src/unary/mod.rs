@@ -11,8 +11,6 @@
 
 mod backward;
 
-pub(crate) use backward::SigmoidBackward;
-
 use crate::pointwise::{self, Pointwise, pointwise_op};
 use crate::simd::Isa;
 use crate::{Entry, Fill, math};

@@ -131,13 +131,22 @@ impl Tensor {
     /// What the operation refuses; an expired input.
     #[track_caller]
     pub fn apply(op: impl Op, inputs: &[&Self]) -> Result<SmallVec<[Self; 2]>> {
+        Self::apply_shared(Arc::new(op), inputs)
+    }
+
+    /// As [`Tensor::apply`] for an operation whose type is not known: of a table, of a sample.
+    ///
+    /// # Errors
+    /// As [`Tensor::apply`].
+    #[track_caller]
+    pub fn apply_shared(op: Arc<dyn Op>, inputs: &[&Self]) -> Result<SmallVec<[Self; 2]>> {
         let location = Location::caller();
         let Some(first) = inputs.first() else {
             let message =
                 "an operation without inputs is for Tensor::generate(), which is told the engine";
             return Err(usage_error(message, location));
         };
-        Self::apply_at(&first.engine, Arc::new(op), inputs, location)
+        Self::apply_at(&first.engine, op, inputs, location)
     }
 
     /// As [`Tensor::apply`] for an operation of one output.
@@ -150,15 +159,6 @@ impl Tensor {
         let outputs = Self::apply(op, inputs)?;
         let none = || usage_error("the operation has no output", location);
         outputs.into_iter().next().ok_or_else(none)
-    }
-
-    /// As [`Tensor::apply`] for an operation whose type is not known: of a table, of a sample.
-    ///
-    /// # Errors
-    /// As [`Tensor::apply`].
-    #[track_caller]
-    pub fn apply_shared(op: Arc<dyn Op>, inputs: &[&Self]) -> Result<SmallVec<[Self; 2]>> {
-        Self::apply_at(op, inputs, Location::caller())
     }
 
     fn apply_at(

@@ -162,7 +162,8 @@ fn compare(got: &Tensor, expected: &Array, tolerance: f64) -> Told<usize> {
     for (i, (got, expected)) in got.iter().zip(&expected.data).enumerate() {
         let got = f64::from(*got);
         let is_close = (got - expected).abs() <= tolerance * (1.0 + expected.abs());
-        if !is_close && !(got.is_nan() && expected.is_nan()) && got != *expected {
+        let is_same = is_close || got == *expected || got.is_nan() && expected.is_nan();
+        if !is_same {
             return Err(format!(
                 "{got} instead of {expected} at {i}, within {tolerance}"
             ));
