@@ -81,7 +81,7 @@ pub use highwater_ops::philox;
 pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
 pub use pending::context::{
-    autocast, autocast_dtype, is_grad_enabled, no_grad, scope, with_parameter_dtype,
+    autocast, autocast_dtype, inference_mode, is_grad_enabled, no_grad, scope, with_parameter_dtype,
 };
 pub use problem::profile::OperationProfile;
 pub use problem::rates::{Curve, Point, Rates};
@@ -95,6 +95,7 @@ pub use store::io::Io;
 pub use store::tiers::{TierUse, TierUses};
 pub use tensor::buffer::Buffer;
 pub use tensor::checkpoint::{CheckpointedOp, checkpoint, checkpoint_sequential, checkpoint_with};
+pub use tensor::chunked::chunked;
 pub use tensor::dim::Dim;
 pub use tensor::grad::{GradOptions, grad, grad_of_used, grad_with};
 pub use tensor::gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};

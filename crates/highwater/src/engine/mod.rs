@@ -10,6 +10,7 @@ mod gradients;
 mod homes;
 pub(crate) mod lent;
 mod lock;
+mod memory_stats;
 mod request;
 pub(crate) mod reserve;
 mod room;

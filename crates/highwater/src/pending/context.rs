@@ -29,6 +29,12 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// As [`no_grad`]: `torch.inference_mode`. Tensors made inside are like others here, and may be used in a graph
+/// later as constants.
+pub fn inference_mode<R>(f: impl FnOnce() -> R) -> R {
+    no_grad(f)
+}
+
 /// Whether operations made now take part in backward, as `torch.is_grad_enabled`.
 pub fn is_grad_enabled() -> bool {
     GRAD_ENABLED.get()

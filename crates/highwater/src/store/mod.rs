@@ -159,6 +159,11 @@ impl Store {
         Ok(())
     }
 
+    /// The most bytes that were mapped since the peak was last taken.
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Acquire).max(self.mapped_bytes())
+    }
+
     /// The most bytes that were mapped since this was last asked.
     pub(crate) fn take_peak(&self) -> u64 {
         let now = self.mapped_bytes();

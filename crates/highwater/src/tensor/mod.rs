@@ -3,6 +3,7 @@
 mod autocast;
 pub(crate) mod buffer;
 pub(crate) mod checkpoint;
+pub(crate) mod chunked;
 mod create;
 mod debug;
 pub(crate) mod dim;
