@@ -12,6 +12,7 @@ pub mod npy;
 pub mod parameters;
 pub mod rope;
 pub mod tokenizer;
+pub mod vision;
 pub mod weights;
 
 pub use causal::{Architecture, CausalLm, preset, read_architecture};

@@ -23,7 +23,10 @@ impl Engine {
             ("allocated_bytes.all.peak", peak),
             ("reserved_bytes.all.current", current),
             ("reserved_bytes.all.peak", peak),
-            ("active_bytes.all.current", store.state_bytes() + store.kept()),
+            (
+                "active_bytes.all.current",
+                store.state_bytes() + store.kept(),
+            ),
             ("state_bytes", store.state_bytes()),
             ("kept_bytes", store.kept_bytes()),
             ("reserve_bytes", reserve),
@@ -63,16 +66,29 @@ impl Engine {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{name:<44} {bytes:>12}");
         };
-        row("mapped for tensors now", stats["allocated_bytes.all.current"]);
+        row(
+            "mapped for tensors now",
+            stats["allocated_bytes.all.current"],
+        );
         row("at most", stats["allocated_bytes.all.peak"]);
-        row("  parameters, moments, gradients, inputs", stats["state_bytes"]);
+        row(
+            "  parameters, moments, gradients, inputs",
+            stats["state_bytes"],
+        );
         row("  of these inputs and kept results", stats["kept_bytes"]);
         row("what the process takes beside", stats["reserve_bytes"]);
         row("budget for tensors", stats["budget_bytes"]);
-        row("arena of the last step, as planned", step.planned_arena_bytes);
+        row(
+            "arena of the last step, as planned",
+            step.planned_arena_bytes,
+        );
         row("arena of the last step, at most", step.peak_arena_bytes);
         let nodes = format!("{} of {}", step.recomputed_nodes, step.nodes);
-        let _ = writeln!(text, "{:<44} {nodes:>12}", "nodes run again in the last step");
+        let _ = writeln!(
+            text,
+            "{:<44} {nodes:>12}",
+            "nodes run again in the last step"
+        );
         text
     }
 }

@@ -1,8 +1,9 @@
 //! Modules of modules: `Sequential`, and what holds several of a kind.
 
 use super::{
-    CausalSelfAttention, Dropout, Embedding, LayerNorm, Linear, Module, QuantizedLinear, RmsNorm,
-    Visitor, join,
+    AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, CausalSelfAttention, Conv1d, Conv2d,
+    ConvTranspose1d, ConvTranspose2d, Dropout, Embedding, GroupNorm, InstanceNorm2d, LayerNorm,
+    Linear, MaxPool2d, Module, QuantizedLinear, RmsNorm, Upsample, Visitor, join,
 };
 use crate::Result;
 use crate::tensor::Tensor;
@@ -58,14 +59,26 @@ macro_rules! forward {
 }
 
 forward!(
+    AdaptiveAvgPool2d,
+    AvgPool2d,
+    BatchNorm1d,
+    BatchNorm2d,
     CausalSelfAttention,
+    Conv1d,
+    Conv2d,
+    ConvTranspose1d,
+    ConvTranspose2d,
     Dropout,
     Embedding,
+    GroupNorm,
+    InstanceNorm2d,
     LayerNorm,
     Linear,
+    MaxPool2d,
     QuantizedLinear,
     RmsNorm,
     Sequential,
+    Upsample,
 );
 
 type Function = dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync;

@@ -8,12 +8,12 @@ pub mod init;
 mod layers;
 mod module;
 mod norm;
+mod packed;
 mod pooling;
 mod quantized;
-mod upsample;
-mod packed;
 mod recurrent;
 mod transformer;
+mod upsample;
 
 pub use attention::{CausalSelfAttention, self_attention};
 pub use containers::{Forward, Sequential};
@@ -21,15 +21,15 @@ pub use conv::{Conv, Conv1d, Conv2d, ConvTranspose, ConvTranspose1d, ConvTranspo
 pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm};
 pub use module::{Mode, Module, Visitor, join};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, GroupNorm, InstanceNorm2d};
+pub use packed::PackedSequence;
 pub use pooling::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use quantized::QuantizedLinear;
-pub use upsample::Upsample;
-pub use packed::PackedSequence;
 pub use recurrent::{Gru, Lstm, Nonlinearity, RecurrentOptions, Rnn};
 pub use transformer::{
     Activation, MultiheadAttention, Sees, TransformerDecoderLayer, TransformerEncoderLayer,
     TransformerOptions,
 };
+pub use upsample::Upsample;
 
 pub use highwater_derive::Module;
 pub use highwater_ops::{ConvSettings, Interpolation, PadMode, PoolSettings};

@@ -1,0 +1,186 @@
+//! ResNets, DenseNet and vision transformers beside torchvision's: see `fixtures/make_vision.py`.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use highwater::optim::{Optimizer, Sgd, SgdOptions};
+use highwater::{Engine, Module, Parameter, Tensor};
+use highwater_models::vision::{
+    DenseNet, DenseNetConfig, ImageClassifier, ResNet, ResNetConfig, Vit, VitConfig,
+};
+use safetensors::SafeTensors;
+use std::path::Path;
+
+const BATCH: usize = 4;
+const CLASSES: usize = 10;
+const SHOWN: usize = 8;
+
+struct Fixture {
+    file: Vec<u8>,
+    case: &'static str,
+}
+
+impl Fixture {
+    fn new(case: &'static str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/vision.safetensors");
+        let file = std::fs::read(path).unwrap();
+        Self { file, case }
+    }
+
+    fn numbers(&self, name: &str) -> Vec<f32> {
+        let tensors = SafeTensors::deserialize(&self.file).unwrap();
+        let view = tensors
+            .tensor(&format!("{}.{name}", self.case))
+            .expect(name);
+        let (chunks, _) = view.data().as_chunks();
+        chunks
+            .iter()
+            .map(|&chunk| f32::from_le_bytes(chunk))
+            .collect()
+    }
+
+    /// Compares with what torchvision had, relative to the largest.
+    fn close(&self, name: &str, got: &[f32], tolerance: f32) {
+        let expected = self.numbers(name);
+        assert_eq!(got.len(), expected.len(), "{}.{name}", self.case);
+        let size = expected.iter().fold(0.0_f32, |size, x| size.max(x.abs()));
+        for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            let off = (got - expected).abs();
+            assert!(
+                off <= tolerance * (1.0 + size),
+                "{}.{name}[{i}]: {got} instead of {expected}",
+                self.case
+            );
+        }
+    }
+}
+
+/// Hashes of `(k, i)`, from -1 to below 1.
+fn numbers(k: u32, count: usize) -> Vec<f32> {
+    let one = |i: u32| {
+        let mut x = i
+            .wrapping_mul(2_654_435_761)
+            .wrapping_add(k.wrapping_mul(40503).wrapping_add(12345));
+        x ^= x >> 16;
+        x = x.wrapping_mul(0x85EB_CA6B);
+        x ^= x >> 13;
+        x = x.wrapping_mul(0xC2B2_AE35);
+        x ^= x >> 16;
+        (x >> 8) as f32 / (1_u32 << 23) as f32 - 1.0
+    };
+    (0..count as u32).map(one).collect()
+}
+
+fn fill(name: &str, k: u32, parameter: &Parameter) {
+    let dims = parameter.dims();
+    let mut values = numbers(k, parameter.shape().numel());
+    if dims.len() >= 2 && name.ends_with("weight") {
+        let fan = parameter.shape().numel() / dims[0];
+        let scale = (2.0 / (fan as f64).sqrt()) as f32;
+        values.iter_mut().for_each(|x| *x *= scale);
+    } else if name.ends_with("weight") {
+        values.iter_mut().for_each(|x| *x = 1.0 + 0.25 * *x);
+    } else {
+        values.iter_mut().for_each(|x| *x *= 0.125);
+    }
+    parameter.copy_from_slice(&values).unwrap();
+}
+
+/// Norm, a sum with weights of a pattern, and some elements.
+fn summary(tensor: &Tensor) -> Vec<f32> {
+    let flat: Vec<f64> = tensor
+        .to_vec::<f32>()
+        .unwrap()
+        .iter()
+        .map(|&x| x.into())
+        .collect();
+    let norm = flat.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let weighted = flat.iter().enumerate();
+    let sum: f64 = weighted.map(|(i, x)| x * ((i % 7) as f64 - 3.0)).sum();
+    let shown = flat.iter().step_by((flat.len() / SHOWN).max(1)).take(SHOWN);
+    let all = [norm, sum].into_iter().chain(shown.copied());
+    all.map(|x| x as f32).collect()
+}
+
+fn check<M: ImageClassifier>(
+    case: &'static str,
+    side: usize,
+    build: impl FnOnce(&Engine) -> highwater::Result<M>,
+) {
+    let fixture = Fixture::new(case);
+    let engine = Engine::builder().memory(6 << 30).build().unwrap();
+    let model = build(&engine).unwrap();
+    let mut named = model.named_parameters();
+    named.sort_by(|a, b| a.0.cmp(&b.0));
+    for (k, (name, parameter)) in named.iter().enumerate() {
+        fill(name, k as u32, parameter);
+    }
+    let images = numbers(99_991, BATCH * 3 * side * side);
+    let images = engine.tensor(&images, [BATCH, 3, side, side]).unwrap();
+    let labels = engine.indices(&[3, 7, 0, 3], [BATCH]).unwrap();
+    let options = SgdOptions {
+        lr: fixture.numbers("lr")[0].into(),
+        momentum: 0.9,
+        weight_decay: 1e-4,
+        ..SgdOptions::default()
+    };
+    let mut optimizer = Sgd::new(model.parameters(), options).unwrap();
+    let mut losses = Vec::new();
+    for step in 0..5 {
+        let logits = model.logits(&images).unwrap();
+        let loss = logits.cross_entropy(&labels).unwrap();
+        loss.backward().unwrap();
+        if step == 0 {
+            assert_eq!(logits.dims(), [BATCH, CLASSES]);
+            fixture.close("logits", &logits.to_vec::<f32>().unwrap(), 1e-4);
+            for (name, parameter) in &named {
+                let grad = parameter.grad().expect(name);
+                fixture.close(&format!("grad.{name}"), &summary(&grad), 1e-4);
+            }
+        }
+        losses.push(loss.item().unwrap());
+        optimizer.step().unwrap();
+        if step == 0 {
+            for (name, buffer) in model.named_buffers() {
+                if name.contains("running") {
+                    fixture.close(&format!("buffer.{name}"), &summary(&buffer), 1e-4);
+                }
+            }
+        }
+    }
+    fixture.close("losses", &losses, 1e-3);
+}
+
+#[test]
+fn resnet18_is_torchvisions() {
+    check("resnet18", 64, |engine| {
+        ResNet::new(engine, &ResNetConfig::resnet18(CLASSES))
+    });
+}
+
+#[test]
+fn resnet50_is_torchvisions() {
+    check("resnet50", 64, |engine| {
+        ResNet::new(engine, &ResNetConfig::resnet50(CLASSES))
+    });
+}
+
+#[test]
+fn densenet121_is_torchvisions() {
+    check("densenet121", 64, |engine| {
+        DenseNet::new(engine, &DenseNetConfig::densenet121(CLASSES))
+    });
+}
+
+#[test]
+fn vision_transformers_are_torchvisions() {
+    let config = VitConfig {
+        image: 32,
+        patch: 8,
+        layers: 3,
+        heads: 4,
+        width: 48,
+        mlp: 96,
+        classes: CLASSES,
+    };
+    check("vit", 32, |engine| Vit::new(engine, &config));
+}
