@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
-use highwater::{Engine, Module, Parameter, Tensor};
+use highwater::{Engine, Parameter, Tensor};
 use highwater_models::vision::{
     DenseNet, DenseNetConfig, ImageClassifier, ResNet, ResNetConfig, Vit, VitConfig,
 };
@@ -72,16 +72,16 @@ fn numbers(k: u32, count: usize) -> Vec<f32> {
 
 fn fill(name: &str, k: u32, parameter: &Parameter) {
     let dims = parameter.dims();
-    let mut values = numbers(k, parameter.shape().numel());
-    if dims.len() >= 2 && name.ends_with("weight") {
+    let numbers = numbers(k, parameter.shape().numel()).into_iter();
+    let values: Vec<f32> = if dims.len() >= 2 && name.ends_with("weight") {
         let fan = parameter.shape().numel() / dims[0];
         let scale = (2.0 / (fan as f64).sqrt()) as f32;
-        values.iter_mut().for_each(|x| *x *= scale);
+        numbers.map(|x| x * scale).collect()
     } else if name.ends_with("weight") {
-        values.iter_mut().for_each(|x| *x = 1.0 + 0.25 * *x);
+        numbers.map(|x| 1.0 + 0.25 * x).collect()
     } else {
-        values.iter_mut().for_each(|x| *x *= 0.125);
-    }
+        numbers.map(|x| 0.125 * x).collect()
+    };
     parameter.copy_from_slice(&values).unwrap();
 }
 
