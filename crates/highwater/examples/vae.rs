@@ -14,7 +14,7 @@ struct Vae {
 
 impl Vae {
     fn new(engine: &Engine) -> Result<Self> {
-        let mlp = |inputs, outputs| {
+        let mlp = |inputs, outputs| -> Result<Sequential> {
             let first = Linear::new(engine, inputs, 48, true)?;
             let last = Linear::new(engine, 48, outputs, true)?;
             Ok(Sequential::new()
