@@ -11,6 +11,7 @@
 mod autocast;
 mod budget;
 mod checkpoints;
+mod checkpoints_as_in_pytorch;
 #[path = "../../../highwater-plan/tests/common/mod.rs"]
 mod common;
 mod debug;
