@@ -4,6 +4,7 @@
 
 use super::average::AvgPool2dBackward;
 use super::maximum::windows_of;
+use super::row::{largest_by_rows, largest_by_windows};
 use super::windows::{Window, Windows};
 use super::{AvgPool2d, sides};
 use crate::blocks::Reader;
@@ -150,39 +151,22 @@ impl<T: Float> Kernel for MaxKernel<T> {
             let x = image(&x, (index, len), read);
             fill(y, written, |y| {
                 for (row, y) in y.chunks_exact_mut(to[1].max(1)).enumerate() {
-                    let rows = windows.at(0, row, from[0]);
-                    for (col, y) in y.iter_mut().enumerate() {
-                        let cols = windows.at(1, col, from[1]);
-                        let (value, place) = largest(x, [rows, cols], from[1], &windows);
-                        *y = value;
-                        // SAFETY: as above.
-                        unsafe { places.set(index * pooled + row * to[1] + col, place) }
+                    let first = index * pooled + row * to[1];
+                    // SAFETY: as above.
+                    let set = |col, place| unsafe { places.set(first + col, place) };
+                    match &windows {
+                        Windows::Fixed(settings) => {
+                            largest_by_rows(settings, (x, from), row, y, set);
+                        }
+                        Windows::Adaptive(_) => {
+                            largest_by_windows(&windows, (x, from), row, y, set);
+                        }
                     }
                 }
             });
         });
         Ok(())
     }
-}
-
-/// The largest element of a window, the first of equal ones, the last of NaNs; and its place.
-fn largest(x: &[f32], [rows, cols]: [Window; 2], width: usize, windows: &Windows) -> (f32, usize) {
-    let columns = windows.columns(cols);
-    let mut found = (f32::NEG_INFINITY, rows.skipped * columns + cols.skipped);
-    for (i, y) in rows.pixels().enumerate() {
-        let row = &x[y * width..][..width];
-        let first = (rows.skipped + i) * columns + cols.skipped;
-        for (j, &value) in row[cols.start..cols.end]
-            .iter()
-            .step_by(cols.step)
-            .enumerate()
-        {
-            if value > found.0 || value.is_nan() {
-                found = (value, first + j);
-            }
-        }
-    }
-    found
 }
 
 /// Hands `f` the positions in an image of the elements that were the largest of each window, with the number

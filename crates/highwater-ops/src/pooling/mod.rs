@@ -7,6 +7,7 @@ mod average;
 mod cpu;
 mod maximum;
 mod reference;
+mod row;
 mod samples;
 mod windows;
 
