@@ -155,8 +155,9 @@ macro_rules! operations {
     ($($folder:ident,)*) => {
         $(pub use $folder::*;)*
 
-        /// Every operation of this crate.
-        pub const OPS: &[Entry] = {
+        /// Every operation of this crate. A static: of a constant, every crate that names it would compile
+        /// all kernels again.
+        pub static OPS: &[Entry] = {
             const FOLDERS: &[&[Entry]] = &[$($folder::ENTRIES),*];
             &$crate::table::joined::<_, { $crate::table::count(FOLDERS) }>(FOLDERS)
         };
