@@ -27,6 +27,7 @@ pub fn save<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()
 /// # Errors
 /// [`Error::Files`] for a file that cannot be read; [`Error::Saved`] for one that is damaged, or has other
 /// names or shapes: nothing was loaded then; [`Error::Usage`] while something pending uses a parameter.
+/// The count of batches that PyTorch's batch norms keep as a whole number becomes a float here.
 pub fn load<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()> {
     load_in(&DiskFiles, module, path.as_ref())
 }
@@ -72,7 +73,7 @@ fn load_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Re
         }
         let dtype = parameter.dtype();
         let fits = if dtype.is_float() {
-            float_bytes(info.dtype).is_some()
+            float_bytes(info.dtype).is_some() || is_count(info.dtype, parameter)
         } else {
             info.dtype == file_dtype(dtype)
         };
@@ -101,11 +102,24 @@ pub fn read_tensor(
     parameter: &Parameter,
 ) -> Result<Result<(), WeightsError>> {
     let (dtype, dims) = (file_dtype(parameter.dtype()), parameter.dims());
+    let stored = reader.tensors().get(name).map(|info| info.dtype);
+    if stored.is_some_and(|stored| is_count(stored, parameter)) {
+        let mut count = [0; 8];
+        let read = reader.read_bytes(name, &mut count);
+        parameter.with_values_mut(|own| own.fill(i64::from_le_bytes(count) as f32))?;
+        return Ok(read);
+    }
     if parameter.dtype().is_float() {
         parameter.with_bytes_mut(|own| reader.read_floats(name, dims, dtype, own))
     } else {
         parameter.with_bytes_mut(|own| reader.read_bytes(name, own))
     }
+}
+
+/// Whether a file has a whole number where the module has a single float: the batches that PyTorch's batch norms
+/// count, `num_batches_tracked`.
+fn is_count(stored: Dtype, parameter: &Parameter) -> bool {
+    stored == Dtype::I64 && parameter.dtype() == DType::F32 && parameter.shape().rank() == 0
 }
 
 /// Writes tensors as a safetensors file that is open already, one after the other without a copy. Errors of

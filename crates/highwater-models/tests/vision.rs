@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use highwater::nn::{BatchNorm2d, BatchNormOptions};
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
-use highwater::{Engine, Parameter, Tensor};
+use highwater::{Engine, Module, Parameter, Tensor};
 use highwater_models::vision::{
     DenseNet, DenseNetConfig, ImageClassifier, ResNet, ResNetConfig, Vit, VitConfig,
 };
-use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
 
 const BATCH: usize = 4;
@@ -183,4 +185,37 @@ fn vision_transformers_are_torchvisions() {
         classes: CLASSES,
     };
     check("vit", 32, |engine| Vit::new(engine, &config));
+}
+
+/// As `safetensors.torch.save_file(model.state_dict())` has a batch norm: batches are counted in a whole number.
+#[test]
+fn counts_of_batches_are_loaded() {
+    let engine = Engine::builder().memory(256 << 20).build().unwrap();
+    let norm = BatchNorm2d::new(&engine, 2, BatchNormOptions::default()).unwrap();
+    let floats: Vec<u8> = [2.0_f32, 3.0]
+        .iter()
+        .flat_map(|x| x.to_le_bytes())
+        .collect();
+    let count = 7_i64.to_le_bytes();
+    let tensors = norm.state_dict().into_keys().map(|name| {
+        let view = if name == "num_batches_tracked" {
+            TensorView::new(Dtype::I64, Vec::new(), &count)
+        } else {
+            TensorView::new(Dtype::F32, vec![2], &floats)
+        };
+        (name, view.unwrap())
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("norm.safetensors");
+    safetensors::serialize_to_file(tensors, None, &path).unwrap();
+    highwater_models::load(&norm, &path).unwrap();
+    let buffers = norm.named_buffers();
+    let counted = buffers
+        .iter()
+        .find(|(name, _)| name == "num_batches_tracked");
+    assert_eq!(counted.unwrap().1.to_vec::<f32>().unwrap(), [7.0]);
+    assert_eq!(
+        norm.running_var.unwrap().to_vec::<f32>().unwrap(),
+        [2.0, 3.0]
+    );
 }
