@@ -39,9 +39,14 @@ pub fn chunked(
         let message = "chunked: there must be at least one chunk";
         return Err(usage_error(message, Location::caller()));
     }
-    let parts: Result<Vec<Tensor>> = x.chunk(chunks, dim)?.iter().map(&mut f).collect();
-    match &parts?[..] {
-        [one] => Ok(one.clone()),
-        parts => Tensor::cat(parts, dim),
+    let extent = x.dims().get(dim).copied().unwrap_or(1);
+    let size = extent.div_ceil(chunks).max(1);
+    if extent <= size {
+        return f(x);
     }
+    let mut parts = Vec::with_capacity(chunks);
+    for start in (0..extent).step_by(size) {
+        parts.push(f(&x.narrow(dim, start, size.min(extent - start))?)?);
+    }
+    Tensor::cat(&parts, dim)
 }
