@@ -126,8 +126,9 @@ fn check<M: ImageClassifier>(
         ..SgdOptions::default()
     };
     let mut optimizer = Sgd::new(model.parameters(), options).unwrap();
-    // Where PyTorch's own f32 is further off than that, no further than twice as far.
-    let tolerance = (2.0 * fixture.numbers("slack")[0]).max(1e-4);
+    // Where PyTorch's own f32 is further off than that, no further than four times as far.
+    let slack = fixture.numbers("slack");
+    let tolerance = (4.0 * slack[0]).max(1e-4);
     let mut losses = Vec::new();
     for step in 0..5 {
         let logits = model.logits(&images).unwrap();
@@ -151,7 +152,7 @@ fn check<M: ImageClassifier>(
             }
         }
     }
-    fixture.close("losses", &losses, 1e-3);
+    fixture.close("losses", &losses, (4.0 * slack[1]).max(1e-3));
 }
 
 #[test]
