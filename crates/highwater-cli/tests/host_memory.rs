@@ -70,7 +70,7 @@ fn bounds_that_do_not_go_together_are_told() {
     let both = "--device-memory 30MiB --host-memory 40MiB";
     refused(&format!("--memory 64MiB {both}"), 2, "more than 70 MiB");
     refused(
-        &format!("--memory 71MiB {both}"),
+        &format!("--memory 74MiB {both}"),
         3,
         "40 MiB of host memory",
     );
