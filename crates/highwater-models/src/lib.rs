@@ -1,5 +1,5 @@
-//! Causal language models for the Highwater training engine, GPT-2 among them: configurations, weights, tokens and data as Hugging
-//! Face keeps them.
+//! Models for the Highwater training engine: causal language models, with configurations, weights, tokens and
+//! data as Hugging Face keeps them, and classifiers of images as torchvision has them.
 
 pub mod causal;
 pub mod config;

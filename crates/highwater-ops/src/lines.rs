@@ -2,9 +2,9 @@
 
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
-use crate::blocks::{BLOCK, Reader, Source};
+use crate::blocks::{BLOCK, Reader, Source, map_rows, row_bytes};
 use crate::float::Float;
-use crate::{Disjoint, KernelError, Pool, View};
+use crate::{Args, Disjoint, KernelError, Pool, View};
 use highwater_graph::{OpError, Shape};
 
 /// Elements of a tile, about: it stays in the cache nearest to the processor.
@@ -48,8 +48,24 @@ impl Lines {
         width.clamp(COLUMNS_MIN, BLOCK).min(self.inner).max(1)
     }
 
+    /// Bytes of scratch memory that [`map_along`] wants.
+    pub(crate) fn bytes<T: Float>(self, threads: usize) -> u64 {
+        match self.inner {
+            1 => row_bytes::<T>(self.extent, threads),
+            _ => self.tile_bytes(1, threads),
+        }
+    }
+
+    /// Bytes of scratch memory that [`map_pairs_along`] wants: of rows one for each thread.
+    pub(crate) fn pair_bytes<T: Float>(self, threads: usize) -> u64 {
+        if self.inner != 1 {
+            return self.tile_bytes(2, threads);
+        }
+        (self.extent * threads * size_of::<f32>()) as u64 + row_bytes::<T>(self.extent, threads)
+    }
+
     /// Bytes that [`map_lines`] wants for `tiles` inputs.
-    pub(crate) fn tile_bytes(self, tiles: usize, threads: usize) -> u64 {
+    fn tile_bytes(self, tiles: usize, threads: usize) -> u64 {
         (tiles * threads * self.extent * self.width() * size_of::<f32>()) as u64
     }
 }
@@ -67,12 +83,65 @@ pub(crate) fn check_dim(op: &'static str, shape: &Shape, dim: usize) -> Result<(
     })
 }
 
+/// Makes the lines of the only output of those of the only input, along a dimension: `row` of each where it is the
+/// last, else `columns` of a tile of them (as in [`map_lines`]). The output may lie over the input; scratch
+/// memory is of [`Lines::bytes`].
+pub(crate) fn map_along<T: Float>(
+    args: &mut Args<'_>,
+    dim: usize,
+    row: impl Fn(&mut [f32]) + Send + Sync,
+    columns: impl Fn(&mut [f32], usize) + Send + Sync,
+) -> Result<(), KernelError> {
+    let (input, output) = (&args.inputs[0], &mut args.outputs[0]);
+    let scratch = bytemuck::cast_slice_mut(args.scratch);
+    let lines = Lines::new(output.spec().shape(), dim);
+    if lines.inner == 1 {
+        return map_rows::<T>(args.pool, input, output, scratch, |_, _, x| row(x));
+    }
+    map_lines::<T, 1>(args.pool, lines, [input], output, scratch, |[x], width| {
+        columns(x, width);
+    })
+}
+
+/// As [`map_along`], of the lines of two inputs, the first of which the output may lie over; scratch memory is of
+/// [`Lines::pair_bytes`].
+pub(crate) fn map_pairs_along<T: Float>(
+    args: &mut Args<'_>,
+    dim: usize,
+    row: impl Fn(&mut [f32], &[f32]) + Send + Sync,
+    columns: impl Fn(&mut [f32], &[f32], usize) + Send + Sync,
+) -> Result<(), KernelError> {
+    let (inputs, output) = ([&args.inputs[0], &args.inputs[1]], &mut args.outputs[0]);
+    let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
+    let lines = Lines::new(output.spec().shape(), dim);
+    if lines.inner != 1 {
+        return map_lines::<T, 2>(
+            args.pool,
+            lines,
+            inputs,
+            output,
+            scratch,
+            |[a, b], width| {
+                columns(a, b, width);
+            },
+        );
+    }
+    let width = lines.extent;
+    let (rows, staging) = scratch.split_at_mut(width * args.pool.threads());
+    let (rows, others) = (Disjoint::new(rows), Reader::<T>::new(inputs[1])?);
+    map_rows::<T>(args.pool, inputs[0], output, staging, |thread, line, x| {
+        // SAFETY: a thread works on one row at a time, and has this part to itself.
+        let buffer = unsafe { rows.part(thread * width, width) };
+        row(x, others.read(line * width, buffer));
+    })
+}
+
 /// Fills a row-major `output` line by line from inputs of its shape; it may lie over the first of them.
 ///
 /// `f(tiles, width)` finds each input's elements in a tile, as rows of `width` neighbours, one for each
 /// element of a line, and leaves the output's in the first. `scratch` is of [`Lines::tile_bytes`]. What is
 /// computed for a line must not depend on those beside it.
-pub(crate) fn map_lines<T: Float, const N: usize>(
+fn map_lines<T: Float, const N: usize>(
     pool: &Pool,
     lines: Lines,
     inputs: [&View<'_>; N],

@@ -309,6 +309,15 @@ pub(crate) fn reduce_to(
     backward.emit_one(crate::SumTo { shape }, &[grad])
 }
 
+/// Emits the product of two operands.
+pub(crate) fn times(
+    backward: &mut Backward<'_>,
+    a: &Operand,
+    b: &Operand,
+) -> Result<Operand, OpError> {
+    backward.emit_one(crate::Mul, &[a.clone(), b.clone()])
+}
+
 /// Adds to what was set for the `i`-th input.
 pub(crate) fn add_result(
     backward: &mut Backward<'_>,

@@ -148,13 +148,9 @@ impl Vit {
     /// # Errors
     /// [`highwater::Error`] if the images are not of the side that the model is for.
     pub fn forward(&self, images: &Tensor) -> Result<Tensor> {
-        let patches = self.conv_proj.forward(images)?;
-        let &[batch, width, rows, columns] = patches.dims() else {
-            return Ok(patches);
-        };
-        let patches = patches
-            .reshape([batch, width, rows * columns])?
-            .transpose(1, 2)?;
+        let patches = self.conv_proj.forward(images)?.flatten(2, 3)?;
+        let patches = patches.transpose(1, 2)?;
+        let (batch, width) = (patches.dims()[0], patches.dims()[2]);
         let class = self.class_token.expand([batch, 1, width])?;
         let mut x = Tensor::cat(&[&class, &patches], 1)?.add(&self.pos_embedding)?;
         for (i, block) in self.blocks.iter().enumerate() {

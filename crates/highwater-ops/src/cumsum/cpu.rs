@@ -1,9 +1,9 @@
 //! The fast kernel: a row at a time along the last dimension, a tile of lines along others.
 
 use super::CumSum;
-use crate::blocks::{BLOCK, map_rows, row_bytes};
+use crate::blocks::BLOCK;
 use crate::float::Float;
-use crate::lines::{Lines, map_lines};
+use crate::lines::{Lines, map_along};
 use crate::simd::multiversion;
 use crate::{Args, Kernel, KernelError, Pairs, op_as, pointwise};
 use highwater_graph::{Op, Spec};
@@ -15,11 +15,7 @@ pub(super) struct CumSumKernel<T>(pub(super) PhantomData<fn() -> T>);
 impl<T: Float> Kernel for CumSumKernel<T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         let dim = op.downcast().map_or(0, |op: &CumSum| op.dim);
-        let lines = Lines::new(inputs[0].shape(), dim);
-        match lines.inner {
-            1 => row_bytes::<T>(lines.extent, threads),
-            _ => lines.tile_bytes(1, threads),
-        }
+        Lines::new(inputs[0].shape(), dim).bytes::<T>(threads)
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
@@ -28,19 +24,14 @@ impl<T: Float> Kernel for CumSumKernel<T> {
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         let CumSum { dim, reverse } = *op_as(op)?;
-        let (input, output) = (&args.inputs[0], &mut args.outputs[0]);
-        let scratch = bytemuck::cast_slice_mut(args.scratch);
-        let lines = Lines::new(output.spec().shape(), dim);
-        if lines.inner == 1 {
-            return map_rows::<T>(args.pool, input, output, scratch, |_, _, row| {
-                if reverse {
-                    sum_along(row.iter_mut().rev());
-                } else {
-                    sum_along(row.iter_mut());
-                }
-            });
-        }
-        map_lines::<T, 1>(args.pool, lines, [input], output, scratch, |[x], width| {
+        let row = |x: &mut [f32]| {
+            if reverse {
+                sum_along(x.iter_mut().rev());
+            } else {
+                sum_along(x.iter_mut());
+            }
+        };
+        map_along::<T>(args, dim, row, |x, width| {
             let mut sums = [0.0; BLOCK];
             let sums = &mut sums[..width];
             if reverse {

@@ -9,8 +9,9 @@
 //! - in the input: `q rstd`; in the mean: the negative of its sum
 //! - in `rstd`: `sum(h L(a) + q n) / rstd`
 
-use crate::pointwise::{add_result as add, reduce_to};
-use crate::{Add, Cast, Div, DivScalar, Mean, Mul, Neg, Square, Sub, Sum};
+use crate::pointwise::{add_result as add, reduce_to, times};
+use crate::softmax::line_sum;
+use crate::{Add, Cast, Div, DivScalar, Mean, Neg, Square, Sub};
 use highwater_graph::{Backward, Op, OpError, Operand};
 use smallvec::SmallVec;
 
@@ -286,10 +287,6 @@ fn normalised(
     times(backward, &x, rstd)
 }
 
-fn times(backward: &mut Backward<'_>, a: &Operand, b: &Operand) -> Result<Operand, OpError> {
-    backward.emit_one(Mul, &[a.clone(), b.clone()])
-}
-
 /// The mean of a product along the last dimension, which stays.
 fn mean_of_product(
     backward: &mut Backward<'_>,
@@ -306,11 +303,8 @@ fn mean_of_product(
 
 /// Sums along the last dimension, which stays.
 fn sum_of_rows(backward: &mut Backward<'_>, rows: Operand) -> Result<Operand, OpError> {
-    let sum = Sum {
-        dims: vec![rows.shape().rank() - 1],
-        keepdim: true,
-    };
-    backward.emit_one(sum, &[rows])
+    let last = rows.shape().rank() - 1;
+    line_sum(backward, rows, last)
 }
 
 /// A statistic as a column, in the dtype of the rows.

@@ -1,14 +1,12 @@
 //! The fast kernels: a row at a time along the last dimension, a tile of lines along others.
 
-#![expect(unsafe_code, reason = "threads use scratch rows of their own")]
-
 use super::{LogSoftmax, LogSoftmaxBackward};
-use crate::blocks::{BLOCK, Reader, map_rows, row_bytes};
+use crate::blocks::BLOCK;
 use crate::float::Float;
-use crate::lines::{Lines, map_lines};
+use crate::lines::{Lines, map_along, map_pairs_along};
 use crate::simd::{multiversion, sum_lanes};
 use crate::softmax::cpu::{LANES, max};
-use crate::{Args, Disjoint, Kernel, KernelError, Pairs, math, op_as, pointwise};
+use crate::{Args, Kernel, KernelError, Pairs, math, op_as, pointwise};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
 
@@ -18,11 +16,7 @@ pub(super) struct LogSoftmaxKernel<T>(pub(super) PhantomData<fn() -> T>);
 impl<T: Float> Kernel for LogSoftmaxKernel<T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         let dim = op.downcast().map_or(0, |op: &LogSoftmax| op.dim);
-        let lines = Lines::new(inputs[0].shape(), dim);
-        match lines.inner {
-            1 => row_bytes::<T>(lines.extent, threads),
-            _ => lines.tile_bytes(1, threads),
-        }
+        Lines::new(inputs[0].shape(), dim).bytes::<T>(threads)
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
@@ -30,17 +24,8 @@ impl<T: Float> Kernel for LogSoftmaxKernel<T> {
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let (input, output) = (&args.inputs[0], &mut args.outputs[0]);
-        let scratch = bytemuck::cast_slice_mut(args.scratch);
-        let lines = Lines::new(output.spec().shape(), op_as::<LogSoftmax>(op)?.dim);
-        if lines.inner == 1 {
-            return map_rows::<T>(args.pool, input, output, scratch, |_, _, row| {
-                log_softmax(row);
-            });
-        }
-        map_lines::<T, 1>(args.pool, lines, [input], output, scratch, |[x], width| {
-            log_softmax_columns(x, width);
-        })
+        let dim = op_as::<LogSoftmax>(op)?.dim;
+        map_along::<T>(args, dim, log_softmax, log_softmax_columns)
     }
 }
 
@@ -50,12 +35,7 @@ pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 impl<T: Float> Kernel for BackwardKernel<T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         let dim = op.downcast().map_or(0, |op: &LogSoftmaxBackward| op.dim);
-        let lines = Lines::new(inputs[0].shape(), dim);
-        if lines.inner != 1 {
-            return lines.tile_bytes(2, threads);
-        }
-        let width = lines.extent;
-        (width * threads * size_of::<f32>()) as u64 + row_bytes::<T>(width, threads)
+        Lines::new(inputs[0].shape(), dim).pair_bytes::<T>(threads)
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
@@ -63,29 +43,8 @@ impl<T: Float> Kernel for BackwardKernel<T> {
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let (inputs, output) = ([&args.inputs[0], &args.inputs[1]], &mut args.outputs[0]);
-        let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
-        let lines = Lines::new(output.spec().shape(), op_as::<LogSoftmaxBackward>(op)?.dim);
-        if lines.inner != 1 {
-            return map_lines::<T, 2>(
-                args.pool,
-                lines,
-                inputs,
-                output,
-                scratch,
-                |[g, y], width| {
-                    backward_columns(g, y, width);
-                },
-            );
-        }
-        let width = lines.extent;
-        let (rows, staging) = scratch.split_at_mut(width * args.pool.threads());
-        let (rows, y) = (Disjoint::new(rows), Reader::<T>::new(inputs[1])?);
-        map_rows::<T>(args.pool, inputs[0], output, staging, |thread, row, g| {
-            // SAFETY: a thread works on one row at a time, and has this part to itself.
-            let buffer = unsafe { rows.part(thread * width, width) };
-            backward(g, y.read(row * width, buffer));
-        })
+        let dim = op_as::<LogSoftmaxBackward>(op)?.dim;
+        map_pairs_along::<T>(args, dim, backward, backward_columns)
     }
 }
 

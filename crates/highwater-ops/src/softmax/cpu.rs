@@ -6,14 +6,12 @@
 //! the exponential's polynomial (85% of the pace of a copy backward, where there is none, and half of
 //! it forward).
 
-#![expect(unsafe_code, reason = "threads use scratch rows of their own")]
-
 use super::{Softmax, SoftmaxBackward};
-use crate::blocks::{BLOCK, Reader, map_rows, row_bytes};
+use crate::blocks::BLOCK;
 use crate::float::Float;
-use crate::lines::{Lines, map_lines};
+use crate::lines::{Lines, map_along, map_pairs_along};
 use crate::simd::{multiversion, sum_lanes};
-use crate::{Args, Disjoint, Kernel, KernelError, Pairs, math, op_as, pointwise};
+use crate::{Args, Kernel, KernelError, Pairs, math, op_as, pointwise};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
 
@@ -25,11 +23,7 @@ pub(super) struct SoftmaxKernel<T>(pub(super) PhantomData<fn() -> T>);
 impl<T: Float> Kernel for SoftmaxKernel<T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         let dim = op.downcast().map_or(0, |op: &Softmax| op.dim);
-        let lines = Lines::new(inputs[0].shape(), dim);
-        match lines.inner {
-            1 => row_bytes::<T>(lines.extent, threads),
-            _ => lines.tile_bytes(1, threads),
-        }
+        Lines::new(inputs[0].shape(), dim).bytes::<T>(threads)
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
@@ -37,18 +31,8 @@ impl<T: Float> Kernel for SoftmaxKernel<T> {
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let output = &mut args.outputs[0];
-        let staging = bytemuck::cast_slice_mut(args.scratch);
-        let lines = Lines::new(output.spec().shape(), op_as::<Softmax>(op)?.dim);
-        if lines.inner != 1 {
-            let input = [&args.inputs[0]];
-            return map_lines::<T, 1>(args.pool, lines, input, output, staging, |[x], width| {
-                softmax_columns(x, width);
-            });
-        }
-        map_rows::<T>(args.pool, &args.inputs[0], output, staging, |_, _, row| {
-            softmax(row);
-        })
+        let dim = op_as::<Softmax>(op)?.dim;
+        map_along::<T>(args, dim, softmax, softmax_columns)
     }
 }
 
@@ -58,12 +42,7 @@ pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 impl<T: Float> Kernel for BackwardKernel<T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         let dim = op.downcast().map_or(0, |op: &SoftmaxBackward| op.dim);
-        let lines = Lines::new(inputs[0].shape(), dim);
-        if lines.inner != 1 {
-            return lines.tile_bytes(2, threads);
-        }
-        let width = lines.extent;
-        (width * threads * size_of::<f32>()) as u64 + row_bytes::<T>(width, threads)
+        Lines::new(inputs[0].shape(), dim).pair_bytes::<T>(threads)
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
@@ -71,31 +50,9 @@ impl<T: Float> Kernel for BackwardKernel<T> {
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let output = &mut args.outputs[0];
-        let lines = Lines::new(output.spec().shape(), op_as::<SoftmaxBackward>(op)?.dim);
-        if lines.inner == 1 {
-            return backward_rows::<T>(args);
-        }
-        let inputs = [&args.inputs[0], &args.inputs[1]];
-        let tiles = bytemuck::cast_slice_mut(args.scratch);
-        map_lines::<T, 2>(args.pool, lines, inputs, output, tiles, |[g, y], width| {
-            backward_columns(g, y, width);
-        })
+        let dim = op_as::<SoftmaxBackward>(op)?.dim;
+        map_pairs_along::<T>(args, dim, backward, backward_columns)
     }
-}
-
-fn backward_rows<T: Float>(args: &mut Args<'_>) -> Result<(), KernelError> {
-    let width = args.outputs[0].dims().last().copied().unwrap_or(1);
-    let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
-    let (scratch, staging) = scratch.split_at_mut(width * args.pool.threads());
-    let scratch = Disjoint::new(scratch);
-    let y = Reader::<T>::new(&args.inputs[1])?;
-    let (g, output) = (&args.inputs[0], &mut args.outputs[0]);
-    map_rows::<T>(args.pool, g, output, staging, |thread, row, g| {
-        // SAFETY: a thread works on one row at a time, and has this part to itself.
-        let buffer = unsafe { scratch.part(thread * width, width) };
-        backward(g, y.read(row * width, buffer));
-    })
 }
 
 multiversion! {

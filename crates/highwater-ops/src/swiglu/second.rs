@@ -1,9 +1,9 @@
 //! Gradients of the gradients, from other operations.
 
-use crate::pointwise::add_result as add;
+use crate::Silu;
+use crate::pointwise::{add_result as add, times};
 use crate::silu::{SiluBackward, curved};
-use crate::{Mul, Silu};
-use highwater_graph::{Backward, OpError, Operand};
+use highwater_graph::{Backward, OpError};
 
 /// Of `h`, the gradient of `g up silu'(gate)`, and `k`, that of `g silu(gate)`; either may be missing:
 /// - in `g`: `h up silu'(gate) + k silu(gate)`
@@ -42,8 +42,4 @@ pub(super) fn emit(backward: &mut Backward<'_>) -> Result<(), OpError> {
         add(backward, 1, grad)?;
     }
     Ok(())
-}
-
-fn times(backward: &mut Backward<'_>, a: &Operand, b: &Operand) -> Result<Operand, OpError> {
-    backward.emit_one(Mul, &[a.clone(), b.clone()])
 }

@@ -46,6 +46,13 @@ pub(crate) struct Request<'a> {
     pub(crate) site: Site,
 }
 
+impl Request<'_> {
+    /// Whether a source's gradient is asked for by name.
+    fn names(&self, source: Source) -> bool {
+        self.wanted.is_some_and(|wanted| wanted.contains(&source))
+    }
+}
+
 /// The site of nodes that `backward()` emits.
 pub(crate) fn backward_site(location: Location) -> Site {
     Site {
@@ -178,12 +185,8 @@ impl Walk<'_> {
 
     fn visit(&mut self, id: NodeId) -> Result<(), Stop> {
         let node = self.graph.node(id);
-        let wanted = |source: &Source| {
-            let wanted = self.request.wanted;
-            wanted.is_some_and(|wanted| wanted.contains(source))
-        };
         let sources = node.outputs.iter().map(|&output| Source::Value(output));
-        let any_wanted = sources.clone().any(|source| wanted(&source));
+        let any_wanted = sources.clone().any(|source| self.request.names(source));
         let passes = node.inputs.iter().any(|input| input.requires_grad)
             && self.reaching.as_ref().is_none_or(|nodes| nodes[id.index()]);
         let is_reached = |source: Source| !self.contributions(source).is_empty();
@@ -197,9 +200,9 @@ impl Walk<'_> {
             let source = Source::Value(output);
             let layout = self.graph.value(output).spec.layout.clone();
             let grad = self.finalize(source, &layout, &site)?;
-            let wanted = self.request.wanted.is_some_and(|all| all.contains(&source));
-            self.found
-                .extend(grad.clone().filter(|_| wanted).map(|grad| (source, grad)));
+            if let Some(grad) = grad.as_ref().filter(|_| self.request.names(source)) {
+                self.found.push((source, grad.clone()));
+            }
             grads.push(grad);
         }
         if passes {

@@ -49,9 +49,8 @@ impl Engine {
     /// Gives pages back to the system that the next step would only have used again, as
     /// `torch.cuda.empty_cache`. Nothing here needs it: they count towards the budget either way.
     pub fn empty_cache(&self) {
-        let state = self.lock();
+        let _state = self.lock();
         self.0.store.release_idle();
-        drop(state);
     }
 
     /// [`Engine::memory_stats`] as a table, as `torch.cuda.memory_summary`, with what the last step took.

@@ -1,7 +1,7 @@
 //! Adam, with weight decay that is added to gradients.
 
 use super::formats::{Master, Moments};
-use super::groups::{Groups, Rule};
+use super::groups::Groups;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
@@ -49,57 +49,65 @@ impl Default for AdamOptions {
 /// `max_exp_avg_sq`.
 pub type Adam = Groups<AdamOptions>;
 
-impl Rule for AdamOptions {
-    fn bounds(&self) -> Vec<(&'static str, f64, f64)> {
-        bounds(&self.op())
-    }
+/// What Adam and AdamW are but for their defaults: the rule of options whose fields have the same names.
+macro_rules! rule {
+    ($options:ty, decoupled: $decoupled:literal) => {
+        impl $crate::optim::groups::Rule for $options {
+            fn bounds(&self) -> Vec<(&'static str, f64, f64)> {
+                $crate::optim::adam::bounds(&self.op())
+            }
 
-    fn moments(&self) -> &'static [&'static str] {
-        self.op().moments()
-    }
+            fn moments(&self) -> &'static [&'static str] {
+                self.op().moments()
+            }
 
-    fn formats(&self) -> (Option<Master>, Moments) {
-        (self.master, self.moments)
-    }
+            fn formats(&self) -> (Option<Master>, Moments) {
+                (self.master, self.moments)
+            }
 
-    fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
-        let step = steps + 1;
-        Arc::new(highwater_ops::AdamW {
-            step,
-            formats,
-            ..self.op()
-        })
-    }
+            fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
+                let step = steps + 1;
+                Arc::new(highwater_ops::AdamW {
+                    step,
+                    formats,
+                    ..self.op()
+                })
+            }
 
-    fn lr(&self) -> f64 {
-        self.lr
-    }
+            fn lr(&self) -> f64 {
+                self.lr
+            }
 
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
-    }
+            fn set_lr(&mut self, lr: f64) {
+                self.lr = lr;
+            }
 
-    fn set_momentum(&mut self, momentum: f64) {
-        self.betas.0 = momentum;
-    }
-}
-
-impl AdamOptions {
-    fn op(&self) -> highwater_ops::AdamW {
-        highwater_ops::AdamW {
-            lr: self.lr,
-            beta1: self.betas.0,
-            beta2: self.betas.1,
-            eps: self.eps,
-            weight_decay: self.weight_decay,
-            decoupled: false,
-            amsgrad: self.amsgrad,
-            maximize: self.maximize,
-            step: 1,
-            formats: Formats::PLAIN,
+            fn set_momentum(&mut self, momentum: f64) {
+                self.betas.0 = momentum;
+            }
         }
-    }
+
+        impl $options {
+            fn op(&self) -> highwater_ops::AdamW {
+                highwater_ops::AdamW {
+                    lr: self.lr,
+                    beta1: self.betas.0,
+                    beta2: self.betas.1,
+                    eps: self.eps,
+                    weight_decay: self.weight_decay,
+                    decoupled: $decoupled,
+                    amsgrad: self.amsgrad,
+                    maximize: self.maximize,
+                    step: 1,
+                    formats: Formats::PLAIN,
+                }
+            }
+        }
+    };
 }
+pub(super) use rule;
+
+rule!(AdamOptions, decoupled: false);
 
 /// The bounds of the settings of Adam in all its forms.
 pub(super) fn bounds(op: &highwater_ops::AdamW) -> Vec<(&'static str, f64, f64)> {

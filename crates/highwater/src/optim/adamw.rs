@@ -2,7 +2,7 @@
 
 use super::adam;
 use super::formats::{Master, Moments};
-use super::groups::{Groups, Rule};
+use super::groups::Groups;
 use highwater_graph::Op;
 use highwater_ops::Formats;
 use std::sync::Arc;
@@ -50,54 +50,4 @@ impl Default for AdamWOptions {
 /// `max_exp_avg_sq`.
 pub type AdamW = Groups<AdamWOptions>;
 
-impl Rule for AdamWOptions {
-    fn bounds(&self) -> Vec<(&'static str, f64, f64)> {
-        adam::bounds(&self.op())
-    }
-
-    fn moments(&self) -> &'static [&'static str] {
-        self.op().moments()
-    }
-
-    fn formats(&self) -> (Option<Master>, Moments) {
-        (self.master, self.moments)
-    }
-
-    fn update(&self, steps: u64, formats: Formats) -> Arc<dyn Op> {
-        let step = steps + 1;
-        Arc::new(highwater_ops::AdamW {
-            step,
-            formats,
-            ..self.op()
-        })
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
-    }
-
-    fn set_momentum(&mut self, momentum: f64) {
-        self.betas.0 = momentum;
-    }
-}
-
-impl AdamWOptions {
-    fn op(&self) -> highwater_ops::AdamW {
-        highwater_ops::AdamW {
-            lr: self.lr,
-            beta1: self.betas.0,
-            beta2: self.betas.1,
-            eps: self.eps,
-            weight_decay: self.weight_decay,
-            decoupled: true,
-            amsgrad: self.amsgrad,
-            maximize: self.maximize,
-            step: 1,
-            formats: Formats::PLAIN,
-        }
-    }
-}
+adam::rule!(AdamWOptions, decoupled: true);

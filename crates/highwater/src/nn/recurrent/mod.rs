@@ -108,10 +108,7 @@ impl Rnn {
         input: &PackedSequence,
         first: Option<&Tensor>,
     ) -> Result<(PackedSequence, Tensor)> {
-        let first = first.map(|h| [h]);
-        let first = first.as_ref().map(|h| &h[..]);
-        let (output, mut last) = self.stack.run(self.nonlinearity, input, first)?;
-        Ok((output, last.remove(0)))
+        self.stack.run_hidden(self.nonlinearity, input, first)
     }
 }
 
@@ -142,10 +139,7 @@ impl Gru {
         input: &PackedSequence,
         first: Option<&Tensor>,
     ) -> Result<(PackedSequence, Tensor)> {
-        let first = first.map(|h| [h]);
-        let first = first.as_ref().map(|h| &h[..]);
-        let (output, mut last) = self.stack.run(self.cell, input, first)?;
-        Ok((output, last.remove(0)))
+        self.stack.run_hidden(self.cell, input, first)
     }
 }
 

@@ -90,6 +90,18 @@ impl Stack {
         })
     }
 
+    /// [`Stack::run`] of a cell that carries nothing but its hidden state.
+    pub(super) fn run_hidden<C: Cell>(
+        &self,
+        cell: C,
+        input: &PackedSequence,
+        first: Option<&Tensor>,
+    ) -> Result<(PackedSequence, Tensor)> {
+        let first = first.as_ref().map(std::slice::from_ref);
+        let (output, mut last) = self.run(cell, input, first)?;
+        Ok((output, last.remove(0)))
+    }
+
     /// The output of the last layer and, in the order of `weights`, each one's last states, in the order of
     /// the sequences as they were before packing: `[layers * directions, B, hidden]`.
     pub(super) fn run<C: Cell>(
