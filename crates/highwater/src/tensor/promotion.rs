@@ -92,6 +92,11 @@ pub(crate) fn promote_inputs(
     inputs: &mut [Operand],
     site: &Site,
 ) -> Result<()> {
+    // As nearly always: nothing is looked up then.
+    let is_same = |dtype: DType| dtype.is_float() && dtype == inputs[0].spec.dtype;
+    if inputs.iter().all(|input| is_same(input.spec.dtype)) {
+        return Ok(());
+    }
     let first = promoted(op.name());
     let Some(inputs) = first.and_then(|first| inputs.get_mut(first..)) else {
         return Ok(());
