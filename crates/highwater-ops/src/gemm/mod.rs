@@ -636,6 +636,23 @@ mod tests {
             &mut [],
         );
         assert!(c.iter().all(|x| x.to_bits() == 0));
+        for version in [Version::Best, Version::Portable] {
+            let mut wide = [7.0; 80];
+            let (a, b) = (
+                Mat::<f32>::dense(&[], 2, 0),
+                Mat::<f32>::dense(&[], 0, 40),
+            );
+            products(
+                &pool,
+                version,
+                &mut MatMut::dense(&mut wide, 2, 40),
+                [(Factor::Plain(a), Factor::Plain(b))],
+                Plus::Nothing,
+                &mut [],
+                false,
+            );
+            assert!(wide.iter().all(|x| x.to_bits() == 0), "{version:?}");
+        }
         gemm(
             &pool,
             MatMut::<f32>::dense(&mut [], 0, 3),

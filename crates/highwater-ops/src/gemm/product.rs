@@ -376,8 +376,10 @@ impl<W: Pack<A, B>, A: Float, B: Float> Block<'_, W, A, B> {
         let end = self.cols.min(col + PANEL);
         let panel = &self.panels[col * self.words..];
         for col in (col..end).step_by(VECTORS * S::LANES) {
+            // A panel of no depth has no elements, and none is read.
+            let first = (col % PANEL).min(panel.len());
             let right = Right {
-                data: panel[col % PANEL..].as_ptr(),
+                data: panel[first..].as_ptr(),
                 step: PANEL,
             };
             let cols = end - col;

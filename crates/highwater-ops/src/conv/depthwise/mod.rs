@@ -1,15 +1,24 @@
 //! Convolutions of which each channel knows nothing of the others: images by small kernels, without products
 //! of matrices.
 
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+
 mod cpu;
 
 pub(super) use cpu::{MOST, Weights, conv, scratch_len, transpose, weight};
 
 use super::patches::Side;
-use crate::simd::{multiversion, sum_lanes};
+use crate::simd::{Isa, multiversion, sum_lanes};
 
-/// Elements of a dot product that are summed side by side.
+/// Elements of a dot product that are summed side by side, and those of a vector of them.
 const LANES: usize = 32;
+const VECTOR: usize = 8;
+
+/// Rows of places that all elements of a kernel go over before the next: they stay in the nearest cache.
+const BAND: usize = 16;
 
 /// The places of a row whose pixels under an element of a kernel lie inside, and the first of these pixels.
 fn inside(side: &Side, element: usize) -> Option<(std::ops::Range<usize>, usize)> {
@@ -21,31 +30,57 @@ fn inside(side: &Side, element: usize) -> Option<(std::ops::Range<usize>, usize)
     (first < beyond).then_some((first..beyond, pixel as usize))
 }
 
-/// Hands `f`, for each element of a kernel and row of places that it reaches pixels from: the element, the row
-/// of places, the places in it, and the position of the first pixel.
-#[expect(
-    clippy::inline_always,
-    reason = "compiled for the instruction set of the caller"
-)]
+/// Rows of places over which an element of a kernel reaches pixels.
+struct Band {
+    /// The element.
+    element: usize,
+    rows: std::ops::Range<usize>,
+    /// The places in each.
+    places: std::ops::Range<usize>,
+    /// Where the pixel under the first place lies, and how far it is to that of the next row.
+    pixel: usize,
+    down: usize,
+}
+
+impl Band {
+    /// Each row of places, and where its first pixel lies.
+    #[inline(always)]
+    fn for_each_row(&self, width: usize, mut f: impl FnMut(std::ops::Range<usize>, usize)) {
+        for (i, row) in self.rows.clone().enumerate() {
+            let (start, end) = (self.places.start, self.places.end);
+            f(
+                row * width + start..row * width + end,
+                self.pixel + i * self.down,
+            );
+        }
+    }
+}
+
+/// Hands `f` all places that an element of a kernel reaches pixels from, some rows at a time: in these, one
+/// element after the other.
 #[inline(always)]
-fn for_each_row(sides: &[Side; 2], mut f: impl FnMut(usize, usize, std::ops::Range<usize>, usize)) {
+fn for_each_band(sides: &[Side; 2], mut f: impl FnMut(&Band)) {
     let [down, across] = sides;
-    for above in 0..down.elements {
-        let Some((rows, top)) = inside(down, above) else {
-            continue;
-        };
-        for left in 0..across.elements {
-            let Some((places, pixel)) = inside(across, left) else {
+    for first in (0..down.places).step_by(BAND) {
+        for above in 0..down.elements {
+            let Some((rows, top)) = inside(down, above) else {
                 continue;
             };
-            for row in rows.clone() {
-                let y = top + (row - rows.start) * down.step;
-                f(
-                    above * across.elements + left,
-                    row,
-                    places.clone(),
-                    y * across.extent + pixel,
-                );
+            let band = rows.start.max(first)..rows.end.min(first + BAND);
+            if band.is_empty() {
+                continue;
+            }
+            let y = top + (band.start - rows.start) * down.step;
+            for left in 0..across.elements {
+                if let Some((places, x)) = inside(across, left) {
+                    f(&Band {
+                        element: above * across.elements + left,
+                        rows: band.clone(),
+                        places,
+                        pixel: y * across.extent + x,
+                        down: down.step * across.extent,
+                    });
+                }
             }
         }
     }
@@ -55,22 +90,33 @@ multiversion! {
     /// Adds to the places of an image the pixels times the kernel.
     fn gather[I](x: &[f32], kernel: &[f32], y: &mut [f32], sides: &[Side; 2]) {
         let (width, step) = (sides[1].places, sides[1].step);
-        for_each_row(sides, |element, row, places, start| {
-            let factor = kernel[element];
-            let y = &mut y[row * width..][places];
-            let x = &x[start..];
-            match step {
-                1 => {
-                    for (y, &x) in y.iter_mut().zip(x) {
-                        *y = I::fma(factor, x, *y);
+        for_each_band(sides, |band| {
+            let factor = kernel[band.element];
+            band.for_each_row(width, |places, start| {
+                let (x, y) = (&x[start..], &mut y[places]);
+                match step {
+                    1 => {
+                        for (y, &x) in y.iter_mut().zip(x) {
+                            *y = I::fma(factor, x, *y);
+                        }
+                    }
+                    2 => {
+                        let (pairs, last) = x.as_chunks::<2>();
+                        let (paired, rest) = y.split_at_mut(y.len().min(pairs.len()));
+                        for (y, pair) in paired.iter_mut().zip(pairs) {
+                            *y = I::fma(factor, pair[0], *y);
+                        }
+                        for (y, &x) in rest.iter_mut().zip(last) {
+                            *y = I::fma(factor, x, *y);
+                        }
+                    }
+                    _ => {
+                        for (y, &x) in y.iter_mut().zip(x.iter().step_by(step)) {
+                            *y = I::fma(factor, x, *y);
+                        }
                     }
                 }
-                _ => {
-                    for (y, &x) in y.iter_mut().zip(x.iter().step_by(step)) {
-                        *y = I::fma(factor, x, *y);
-                    }
-                }
-            }
+            });
         });
     }
 }
@@ -79,23 +125,47 @@ multiversion! {
     /// Adds to the pixels of an image the places times the kernel.
     fn scatter[I](y: &[f32], kernel: &[f32], x: &mut [f32], sides: &[Side; 2]) {
         let (width, step) = (sides[1].places, sides[1].step);
-        for_each_row(sides, |element, row, places, start| {
-            let factor = kernel[element];
-            let y = &y[row * width..][places];
-            let x = &mut x[start..];
-            match step {
-                1 => {
-                    for (x, &y) in x.iter_mut().zip(y) {
-                        *x = I::fma(factor, y, *x);
+        for_each_band(sides, |band| {
+            let factor = kernel[band.element];
+            band.for_each_row(width, |places, start| {
+                let (x, y) = (&mut x[start..], &y[places]);
+                match step {
+                    1 => {
+                        for (x, &y) in x.iter_mut().zip(y) {
+                            *x = I::fma(factor, y, *x);
+                        }
+                    }
+                    _ => {
+                        for (x, &y) in x.iter_mut().step_by(step).zip(y) {
+                            *x = I::fma(factor, y, *x);
+                        }
                     }
                 }
-                _ => {
-                    for (x, &y) in x.iter_mut().step_by(step).zip(y) {
-                        *x = I::fma(factor, y, *x);
-                    }
-                }
-            }
+            });
         });
+    }
+}
+
+/// Adds the products of numbers `step` apart and those side by side to the sums of lanes.
+#[inline(always)]
+fn dot<I: Isa>(x: &[f32], step: usize, y: &[f32], lanes: &mut [f32; LANES]) {
+    let (chunks, rest) = y.as_chunks::<LANES>();
+    for (chunk, y) in chunks.iter().enumerate() {
+        let x = &x[chunk * LANES * step..][..(LANES - 1) * step + 1];
+        for i in 0..LANES {
+            lanes[i] = I::fma(x[i * step], y[i], lanes[i]);
+        }
+    }
+    let (vectors, tail) = rest.as_chunks::<VECTOR>();
+    let mut x = x.get(chunks.len() * LANES * step..).unwrap_or_default();
+    for (y, lanes) in vectors.iter().zip(lanes.as_chunks_mut::<VECTOR>().0) {
+        for i in 0..VECTOR {
+            lanes[i] = I::fma(x[i * step], y[i], lanes[i]);
+        }
+        x = x.get(VECTOR * step..).unwrap_or_default();
+    }
+    for ((&x, &y), lane) in x.iter().step_by(step).zip(tail).zip(&mut lanes[LANES - VECTOR..]) {
+        *lane = I::fma(x, y, *lane);
     }
 }
 
@@ -103,30 +173,18 @@ multiversion! {
     /// Adds to the kernel the products of pixels and places.
     fn correlate[I](x: &[f32], y: &[f32], kernel: &mut [f64], sides: &[Side; 2]) {
         let (width, step) = (sides[1].places, sides[1].step);
-        for_each_row(sides, |element, row, places, start| {
-            let y = &y[row * width..][places];
-            let x = &x[start..];
+        for_each_band(sides, |band| {
             let mut lanes = [0.0; LANES];
-            match step {
-                1 => {
-                    let (x, y) = (x[..y.len()].as_chunks::<LANES>(), y.as_chunks::<LANES>());
-                    for (x, y) in x.0.iter().zip(y.0) {
-                        for i in 0..LANES {
-                            lanes[i] = I::fma(x[i], y[i], lanes[i]);
-                        }
-                    }
-                    for ((lane, &x), &y) in lanes.iter_mut().zip(x.1).zip(y.1) {
-                        *lane = I::fma(x, y, *lane);
-                    }
+            band.for_each_row(width, |places, start| {
+                let (x, y) = (&x[start..], &y[places]);
+                // Of a step that is known, loads are vectors.
+                match step {
+                    1 => dot::<I>(x, 1, y, &mut lanes),
+                    2 => dot::<I>(x, 2, y, &mut lanes),
+                    _ => dot::<I>(x, step, y, &mut lanes),
                 }
-                _ => {
-                    for (i, (&x, &y)) in x.iter().step_by(step).zip(y).enumerate() {
-                        let lane = &mut lanes[i % LANES];
-                        *lane = I::fma(x, y, *lane);
-                    }
-                }
-            }
-            kernel[element] += f64::from(sum_lanes(lanes));
+            });
+            kernel[band.element] += f64::from(sum_lanes(lanes));
         });
     }
 }
