@@ -8,7 +8,7 @@ use super::{Conv2d, Conv2dWeight, ConvSettings, ConvTranspose2d};
 use crate::blocks::Reader;
 use crate::float::Float;
 use crate::gemm::{
-    Coded, Decode, Factor, Grid, Mat, MatMut, Plus, gemm_coded, gemm_on_grid, grid_staging_len,
+    Coded, Factor, Grid, Mat, MatMut, Plus, gemm_coded, gemm_on_grid, gemm_sum, grid_staging_len,
     staging_len,
 };
 use crate::{Args, Disjoint, Kernel, KernelError, Pool, View, op_as};
@@ -17,6 +17,9 @@ use std::marker::PhantomData;
 
 /// Channels of a weight that are turned by one task.
 const TURNED: usize = 16;
+
+/// Pixels of an image that are enough for a product of their own: its factors are read where they lie.
+const LONG: usize = 256;
 
 /// Keeps sums, and a weight that is not row-major, in scratch memory.
 pub(super) struct ConvKernel<T>(pub(super) PhantomData<fn() -> T>);
@@ -196,7 +199,6 @@ impl<T: Float> Kernel for ConvKernel<T> {
         for group in 0..settings.groups {
             let channels = group * columns..(group + 1) * columns;
             let patches = Patches::<T>::new(x, channels, sides)?;
-            let decode: Decode<'_> = &|rows, columns, to| patches.decode(rows, columns, to);
             let first = group * per_group;
             let out = &mut out[first * pixels..];
             let grid = Grid {
@@ -207,7 +209,7 @@ impl<T: Float> Kernel for ConvKernel<T> {
                 args.pool,
                 (out, pixels, grid),
                 Factor::Plain(weight.rows(first, per_group)),
-                Factor::Coded(Coded::new(decode, patches.extents())),
+                Factor::Coded(Coded::new(&patches, patches.extents())),
                 bias.map(|bias| &bias[first..first + per_group]),
                 staging,
             );
@@ -293,21 +295,29 @@ impl<T: Float> Kernel for TransposeKernel<T> {
             return Ok(());
         }
         let [stride_down, stride_across] = settings.stride;
+        let classes = || {
+            classes([stride_down.min(rows), stride_across.min(cols)]).map(|(y, x)| {
+                let down = settings.phase(0, y, rows, kh, height);
+                let across = settings.phase(1, x, cols, kw, width);
+                let elements = down.side.elements * across.side.elements;
+                ((y, x), [down, across], elements)
+            })
+        };
+        if classes().any(|(_, _, elements)| elements == 0) {
+            args.pool.for_each_chunk(out, pixels, |plane, to| {
+                to.fill(bias.map_or(T::zeroed(), |bias| bias[plane % outs]));
+            });
+        }
         for group in 0..groups {
             let inputs = ins / groups;
             let first = group * per_group;
-            for (y, x_) in classes([stride_down.min(rows), stride_across.min(cols)]) {
-                let phases = [
-                    settings.phase(0, y, rows, kh, height),
-                    settings.phase(1, x_, cols, kw, width),
-                ];
+            for ((y, x_), phases, elements) in classes().filter(|&(_, _, elements)| elements > 0) {
                 let sides = phases.map(|phase| phase.side);
-                let depth = inputs * sides[0].elements * sides[1].elements;
+                let depth = inputs * elements;
                 let turned = &mut turned[..per_group * depth];
                 turn(args.pool, weight, (group * inputs, inputs), phases, turned)?;
                 let channels = group * inputs..(group + 1) * inputs;
                 let patches = Patches::<T>::new(x, channels, sides)?;
-                let decode: Decode<'_> = &|rows, columns, to| patches.decode(rows, columns, to);
                 let strides = [outs * pixels, stride_down * cols, stride_across];
                 let extents = match settings.stride {
                     [1, 1] => [images, 1, pixels],
@@ -318,7 +328,7 @@ impl<T: Float> Kernel for TransposeKernel<T> {
                     args.pool,
                     (&mut out[first * pixels + y * cols + x_..], pixels, grid),
                     Factor::Plain(Mat::dense(turned, per_group, depth)),
-                    Factor::Coded(Coded::new(decode, patches.extents())),
+                    Factor::Coded(Coded::new(&patches, patches.extents())),
                     bias.map(|bias| &bias[first..first + per_group]),
                     staging,
                 );
@@ -350,7 +360,7 @@ impl<T: Float> Kernel for WeightKernel<T> {
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
         let Conv2dWeight { settings, kernel } = *op_as(op)?;
         let (x, g) = (&args.inputs[0], &args.inputs[1]);
-        let [_, ins, height, width] = dims(x)?;
+        let [images, ins, height, width] = dims(x)?;
         let [_, outs, rows, cols] = dims(g)?;
         let sides = settings.sides([height, width], [rows, cols], kernel);
         let staging: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
@@ -368,13 +378,19 @@ impl<T: Float> Kernel for WeightKernel<T> {
             let pixels = [Side::pixels(rows), Side::pixels(cols)];
             let grads = Patches::<T>::new(g, group * outs..(group + 1) * outs, pixels)?;
             let patches = Patches::<T>::new(x, group * ins..(group + 1) * ins, sides)?;
-            let left: Decode<'_> = &|rows, columns, to| grads.decode(rows, columns, to);
-            let right: Decode<'_> = &|rows, columns, to| patches.decode(rows, columns, to);
+            let planes = |image| grads.image(image).zip(patches.image(image));
+            if images > 0 && rows * cols >= LONG && planes(0).is_some() {
+                out.fill(T::zeroed());
+                let factors = (0..images).filter_map(planes).map(|(g, x)| (g, x.t()));
+                let out = MatMut::dense(out, outs, width);
+                gemm_sum(args.pool, out, factors, staging);
+                continue;
+            }
             gemm_coded(
                 args.pool,
                 MatMut::dense(out, outs, width),
-                Factor::Coded(Coded::<T>::new(left, grads.extents())),
-                Factor::Coded(Coded::<T>::new(right, patches.extents()).t()),
+                Factor::Coded(Coded::<T>::new(&grads, grads.extents())),
+                Factor::Coded(Coded::<T>::new(&patches, patches.extents()).t()),
                 Plus::Nothing,
                 staging,
             );

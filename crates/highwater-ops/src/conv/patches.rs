@@ -2,7 +2,8 @@
 //! place of the kernel, made of pixels where a product packs them.
 
 use crate::View;
-use crate::float::Float;
+use crate::float::{Float, as_f32};
+use crate::gemm::{Decode, Mat, PACK, PANEL};
 use crate::{Element, KernelError};
 use std::ops::Range;
 
@@ -97,39 +98,37 @@ impl<'a, T: Float> Patches<'a, T> {
         ]
     }
 
-    /// Writes some rows and columns, row by row.
-    pub(super) fn decode(&self, rows: Range<usize>, columns: Range<usize>, to: &mut [u8]) {
-        let to: &mut [T] = bytemuck::cast_slice_mut(to);
+    /// The channels and pixels of an image as a matrix, if places are pixels and in one row.
+    pub(super) fn image(&self, image: usize) -> Option<Mat<'a, T>> {
+        let ([rows, columns], [n, c, _, w]) = (self.sides, self.strides);
+        let is_plain = rows.is_pixels() && rows.extent == 1 && columns.is_pixels();
+        is_plain.then(|| {
+            let extents = [self.channels, columns.extent];
+            Mat::new(&self.data[image * n..], extents, [c, w])
+        })
+    }
+
+    /// Hands `f` some columns, as long as they lie in one row of places: the first of them and how many, the
+    /// image and the places.
+    fn for_each_run(&self, columns: Range<usize>, mut f: impl FnMut(Range<usize>, [usize; 3])) {
         let [down, across] = self.sides;
         let width = across.places.max(1);
-        let line = columns.start / width;
-        let at = [
-            line / down.places.max(1),
-            line % down.places.max(1),
-            columns.start % width,
-        ];
-        for (row, to) in rows.zip(to.chunks_exact_mut(columns.len().max(1))) {
-            let (element, rest) = (row % across.elements, row / across.elements);
-            let (channel, above) = (rest / down.elements, rest % down.elements);
-            let (top, left) = (down.start(above), across.start(element));
-            let [mut image, mut y, mut x] = at;
-            let mut to = to;
-            while !to.is_empty() {
-                let (run, later) = to.split_at_mut(to.len().min(width - x));
-                let source = top + (y * down.step) as isize;
-                if (0..down.extent as isize).contains(&source) {
-                    let [n, c, h, _] = self.strides;
-                    let start = image * n + channel * c + source as usize * h;
-                    self.line(start, left + (x * across.step) as isize, run);
-                } else {
-                    run.fill(T::zeroed());
-                }
-                (to, x, y) = (later, 0, y + 1);
-                if y == down.places {
-                    (image, y) = (image + 1, 0);
-                }
-            }
+        let mut start = columns.start;
+        let (mut line, mut x) = (start / width, start % width);
+        while start < columns.end {
+            let end = columns.end.min(start + width - x);
+            let (image, y) = (line / down.places.max(1), line % down.places.max(1));
+            f(start - columns.start..end - columns.start, [image, y, x]);
+            (start, line, x) = (end, line + 1, 0);
         }
+    }
+
+    /// The channel of a row, and the pixels under its element at the first place, from the first on.
+    fn row(&self, row: usize) -> (usize, [isize; 2]) {
+        let [down, across] = self.sides;
+        let (element, rest) = (row % across.elements, row / across.elements);
+        let (channel, above) = (rest / down.elements, rest % down.elements);
+        (channel, [down.start(above), across.start(element)])
     }
 
     /// Some places along a row of an image, which starts at `start`; the first of them over pixel `from`.
@@ -150,6 +149,139 @@ impl<'a, T: Float> Patches<'a, T> {
         let stride = self.strides[3];
         copy(&self.data[start + first * stride..], step * stride, to);
     }
+}
+
+impl<T: Float> Decode for Patches<'_, T> {
+    fn decode(&self, rows: Range<usize>, columns: Range<usize>, to: &mut [u8]) {
+        let to: &mut [T] = bytemuck::cast_slice_mut(to);
+        let ([down, across], [n, c, h, _]) = (self.sides, self.strides);
+        for (row, to) in rows.zip(to.chunks_exact_mut(columns.len().max(1))) {
+            let (channel, [top, left]) = self.row(row);
+            self.for_each_run(columns.clone(), |run, [image, y, x]| {
+                let (to, source) = (&mut to[run], top + (y * down.step) as isize);
+                if (0..down.extent as isize).contains(&source) {
+                    let start = image * n + channel * c + source as usize * h;
+                    self.line(start, left + (x * across.step) as isize, to);
+                } else {
+                    to.fill(T::zeroed());
+                }
+            });
+        }
+    }
+
+    fn panels(&self, rows: Range<usize>, columns: Range<usize>, to: &mut [f32]) -> bool {
+        // Panels side by side, so that as many elements of a row are read at once; where their runs lie is
+        // worked out once for all rows.
+        let (depth, mut runs) = (rows.len(), [Run::default(); PACK]);
+        for (part, to) in to.chunks_mut(PACK * depth.max(1)).enumerate() {
+            let first = columns.start + part * PACK;
+            let count = self.runs(first..columns.end.min(first + PACK), depth, &mut runs);
+            for (k, row) in rows.clone().enumerate() {
+                let row = self.row(row);
+                for run in &runs[..count] {
+                    self.copy_run(run, row, &mut to[run.to + k * PANEL..][..run.len]);
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Columns of a panel that lie side by side in a row of an image.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    /// Where they go in the first row of panels.
+    to: usize,
+    len: usize,
+    /// Where their image begins.
+    image: usize,
+    /// The pixel under the first of them of an element at 0; none if these columns are to be zeros.
+    pixel: Option<[isize; 2]>,
+}
+
+impl<T: Float> Patches<'_, T> {
+    /// The runs of at most [`PACK`] columns, in panels of so many rows. Answers how many there are.
+    fn runs(&self, columns: Range<usize>, depth: usize, runs: &mut [Run; PACK]) -> usize {
+        let ([down, across], len) = (self.sides, columns.len());
+        let mut count = 0;
+        let mut add = |column: usize, len, image, pixel| {
+            runs[count] = Run {
+                to: column / PANEL * PANEL * depth + column % PANEL,
+                len,
+                image,
+                pixel,
+            };
+            count += 1;
+        };
+        self.for_each_run(columns, |mut run, [image, y, mut x]| {
+            while !run.is_empty() {
+                let part = run.len().min(PANEL - run.start % PANEL);
+                let pixel = [y * down.step, x * across.step].map(|at| at as isize);
+                add(run.start, part, image * self.strides[0], Some(pixel));
+                (run.start, x) = (run.start + part, x + part);
+            }
+        });
+        if len % PANEL > 0 {
+            add(len, PANEL - len % PANEL, 0, None);
+        }
+        count
+    }
+
+    /// The elements of a run in one row of the factor.
+    fn copy_run(&self, run: &Run, (channel, first): (usize, [isize; 2]), to: &mut [f32]) {
+        let ([down, across], [_, c, h, w]) = (self.sides, self.strides);
+        let Some([y, x]) = run.pixel else {
+            return to.fill(0.0);
+        };
+        let [y, x] = [y + first[0], x + first[1]];
+        if !(0..down.extent as isize).contains(&y) {
+            return to.fill(0.0);
+        }
+        let start = run.image + channel * c + y as usize * h;
+        if across.step * w != 1 {
+            let mut buffer = [T::zeroed(); PANEL];
+            self.line(start, x, &mut buffer[..to.len()]);
+            return T::widen(&buffer[..to.len()], to);
+        }
+        // Zeros where places lie before or behind the pixels of the row.
+        let before = (-x).clamp(0, to.len() as isize) as usize;
+        let within =
+            (across.extent as isize - x).clamp(before as isize, to.len() as isize) as usize;
+        to[..before].fill(0.0);
+        to[within..].fill(0.0);
+        let to = &mut to[before..within];
+        if !to.is_empty() {
+            let first = start + (x + before as isize) as usize;
+            let from = &self.data[first..first + to.len()];
+            match as_f32(from) {
+                Some(from) => copy_short(from, to),
+                None => T::widen(from, to),
+            }
+        }
+    }
+}
+
+/// Copies at most [`PANEL`] elements: two copies of lengths that are known, which may overlap, are faster than
+/// a call.
+fn copy_short(from: &[f32], to: &mut [f32]) {
+    if !(copy_ends::<{ PANEL / 2 }>(from, to) || copy_ends::<8>(from, to)) {
+        to.iter_mut().zip(from).for_each(|(to, &x)| *to = x);
+    }
+}
+
+/// Copies the first and the last `N`, which are all if there are no more than twice as many. Answers whether
+/// there are as many.
+fn copy_ends<const N: usize>(from: &[f32], to: &mut [f32]) -> bool {
+    let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else {
+        return false;
+    };
+    if let Some(to) = to.first_chunk_mut::<N>() {
+        *to = *first;
+    }
+    if let Some(to) = to.last_chunk_mut::<N>() {
+        *to = *last;
+    }
+    true
 }
 
 /// Copies elements that lie `stride` apart.

@@ -10,13 +10,29 @@ use highwater_graph::DType;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Writes elements of the stored rows and columns, row by row, as the bytes of their type.
-pub(crate) type Decode<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, &mut [u8]) + Sync);
+/// A matrix that is stored in a form of its own.
+pub(crate) trait Decode: Sync {
+    /// Writes elements of the stored rows and columns, row by row, as the bytes of their type.
+    fn decode(&self, rows: Range<usize>, columns: Range<usize>, to: &mut [u8]);
+
+    /// Writes them in panels of [`PANEL`](super::PANEL) columns, each dense and row by row, the last one filled
+    /// up with zeros. Answers whether it knows how to: else it writes nothing.
+    fn panels(&self, rows: Range<usize>, columns: Range<usize>, to: &mut [f32]) -> bool {
+        let _ = (rows, columns, to);
+        false
+    }
+}
+
+impl<F: Fn(Range<usize>, Range<usize>, &mut [u8]) + Sync> Decode for F {
+    fn decode(&self, rows: Range<usize>, columns: Range<usize>, to: &mut [u8]) {
+        self(rows, columns, to);
+    }
+}
 
 /// A matrix that is decoded to elements of `T`, some rows and columns at a time.
 #[derive(Clone, Copy)]
 pub(crate) struct Coded<'a, T> {
-    decode: Decode<'a>,
+    decode: &'a dyn Decode,
     /// Where it starts in what is stored, and its extents: rows, then columns.
     start: [usize; 2],
     extents: [usize; 2],
@@ -27,7 +43,7 @@ pub(crate) struct Coded<'a, T> {
 
 impl<'a, T: Float> Coded<'a, T> {
     /// What is stored: of so many rows and columns.
-    pub(crate) fn new(decode: Decode<'a>, extents: [usize; 2]) -> Self {
+    pub(crate) fn new(decode: &'a dyn Decode, extents: [usize; 2]) -> Self {
         Self {
             decode,
             start: [0, 0],
@@ -70,6 +86,12 @@ impl<'a, T: Float> Coded<'a, T> {
         })
     }
 
+    /// [`Decode::panels`] of all of it.
+    fn in_panels(&self, to: &mut [f32]) -> bool {
+        let ([row, col], [rows, cols]) = (self.start, self.extents);
+        !self.transposed && (self.decode).panels(row..row + rows, col..col + cols, to)
+    }
+
     /// All of it, in memory of which it takes a part.
     fn decoded<'b>(&self, memory: &'b mut [f32]) -> Mat<'b, T> {
         let ([row, col], [rows, cols]) = (self.start, self.extents);
@@ -80,7 +102,7 @@ impl<'a, T: Float> Coded<'a, T> {
         };
         let memory: &mut [T] = bytemuck::cast_slice_mut(memory);
         let memory = &mut memory[..rows * cols];
-        (self.decode)(
+        self.decode.decode(
             row..row + rows,
             col..col + cols,
             bytemuck::cast_slice_mut(memory),
@@ -155,10 +177,12 @@ impl<'a, T: Float> Factor<'a, T> {
         }
     }
 
-    /// [`Pack::panels`] of all of it; what is coded is decoded to a buffer of the pool's.
+    /// [`Pack::panels`] of all of it; what is coded is decoded to a buffer of the pool's, if it cannot be to
+    /// panels.
     pub(super) fn panels<W: Pack<A, T>, A>(self, version: Version, pool: &Pool, to: &mut [f32]) {
         match self {
             Self::Plain(mat) => W::panels(version, mat, to),
+            Self::Coded(coded) if W::ELEMENTS == 1 && coded.in_panels(to) => {}
             Self::Coded(coded) => {
                 let mut buffer = pool.buffers().small();
                 W::panels(version, coded.decoded(&mut buffer), to);

@@ -31,6 +31,17 @@ impl Grid {
             + 1
     }
 
+    /// Where a column lies, and how many from it on lie at the last stride.
+    pub(super) fn run(&self, column: usize) -> (usize, usize) {
+        let [_, rows, width] = self.extents;
+        let [image, line, pixel] = self.strides;
+        let (row, x) = (column / width, column % width);
+        (
+            row / rows * image + row % rows * line + x * pixel,
+            width - x,
+        )
+    }
+
     /// Hands `f` columns that lie at the last stride, and where the first of them is.
     pub(super) fn for_each_run(
         &self,
@@ -38,17 +49,12 @@ impl Grid {
         len: usize,
         mut f: impl FnMut(Range<usize>, usize),
     ) {
-        let [_, rows, width] = self.extents;
-        let (mut row, mut x) = (start / width, start % width);
         let mut done = 0;
         while done < len {
-            let end = len.min(done + width - x);
-            let [image, line, pixel] = self.strides;
-            f(
-                done..end,
-                row / rows * image + row % rows * line + x * pixel,
-            );
-            (done, row, x) = (end, row + 1, 0);
+            let (at, left) = self.run(start + done);
+            let end = len.min(done + left);
+            f(done..end, at);
+            done = end;
         }
     }
 }

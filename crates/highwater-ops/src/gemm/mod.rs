@@ -51,6 +51,8 @@ use tile::{Pairs, Singles};
 pub(crate) use buffers::Buffers;
 pub(crate) use coded::{Coded, Decode, Factor};
 pub(crate) use grid::{Grid, gemm_on_grid, grid_staging_len};
+pub(crate) use pack::PANEL;
+pub(crate) use product::PACK;
 pub(crate) use round::staging_len;
 
 /// Below this many multiplications a product runs on one thread.
@@ -424,6 +426,7 @@ impl Sums<'_> {
                 };
                 // SAFETY: blocks of the target and of the sums; each is of one task.
                 let round = |at, extents, sums| unsafe { target.round(at, extents, sums) };
+                let place = |row, cols| target.place(row, cols);
                 if count == 0 {
                     round([0, 0], [rows, cols], sums.read());
                 }
@@ -432,6 +435,7 @@ impl Sums<'_> {
                     let staged = Staged {
                         cols: strip,
                         round: (i + 1 == count).then_some(&round),
+                        place: (count == 1).then_some(&place),
                     };
                     let depth = 0..a.extents()[1];
                     let a = a.part(row..row + rows, depth.clone());
@@ -638,10 +642,7 @@ mod tests {
         assert!(c.iter().all(|x| x.to_bits() == 0));
         for version in [Version::Best, Version::Portable] {
             let mut wide = [7.0; 80];
-            let (a, b) = (
-                Mat::<f32>::dense(&[], 2, 0),
-                Mat::<f32>::dense(&[], 0, 40),
-            );
+            let (a, b) = (Mat::<f32>::dense(&[], 2, 0), Mat::<f32>::dense(&[], 0, 40));
             products(
                 &pool,
                 version,

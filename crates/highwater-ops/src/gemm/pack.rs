@@ -13,7 +13,7 @@ use crate::float::{Float, as_f32, is_f32};
 use crate::vector::{Simd, Task, Version, dispatch, prefetch};
 
 /// Columns of a panel of the right factor: a multiple of every vector.
-pub(super) const PANEL: usize = 32;
+pub(crate) const PANEL: usize = 32;
 
 /// Bytes of a word.
 const WORD: usize = size_of::<f32>();

@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Columns of the right factor that a task packs.
-pub(super) const PACK: usize = 4 * PANEL;
+pub(crate) const PACK: usize = 4 * PANEL;
 
 /// Where a matrix starts, and its strides.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +128,14 @@ pub(super) struct Staged<'a> {
     /// Told when sums are whole: the first of their rows and columns in the product, how many there
     /// are, and where. None where others are added to them.
     pub(super) round: Option<Round<'a>>,
+    /// Asked for sums that need no rounding; see [`Place`].
+    pub(super) place: Option<Place<'a>>,
 }
+
+/// Of the sums of a row and of some columns from the first on: how many belong together, whole panels unless
+/// they are the last, and where they can be summed, if their place in the output will do.
+pub(super) type Place<'a> =
+    &'a (dyn Fn(usize, Range<usize>) -> (usize, Option<At<*mut f32>>) + Sync);
 
 /// See [`Staged::round`].
 pub(super) type Round<'a> = &'a (dyn Fn([usize; 2], [usize; 2], At<*const f32>) + Sync);
@@ -269,49 +276,62 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         own: Range<usize>,
     ) {
         let words = depth.len().div_ceil(W::ELEMENTS);
-        let from = match depth.start {
-            0 => self.from,
-            _ => Some(self.to.read()),
-        };
-        // Strips take turns where sums are staged: each begins when the one before has ended.
-        let col = own.start - self.staged.map_or(0, |_| strip);
-        let (first, is_last) = (rows.start, depth.end == self.a.extents()[1]);
+        let (first, is_first, is_last) = (
+            rows.start,
+            depth.start == 0,
+            depth.end == self.a.extents()[1],
+        );
         let a = self.a.part(rows, depth);
         let is_coded = a.is_coded();
         let round = self.staged.and_then(|staged| staged.round);
         let round = round.filter(|_| is_last);
         // Sums that nothing is added to stay in the task's cache until they are rounded.
-        let alone = round.is_some() && from.is_none() && !is_coded;
-        let in_place = matches!(&a, Factor::Plain(a) if W::is_ready(a)) && !alone;
-        let mut buffer = (!in_place).then(|| pool.buffers().small());
+        let alone = round.is_some() && is_first && self.from.is_none() && !is_coded;
+        let in_place = matches!(&a, Factor::Plain(a) if W::is_ready(a));
+        let mut buffer = (!in_place || alone).then(|| pool.buffers().small());
         let buffer = buffer.as_deref_mut().unwrap_or_default();
         let (decoded, buffer) = buffer.split_at_mut(if is_coded { ROWS * DEPTH } else { 0 });
         let a = a.decoded(decoded);
         let is_packed = !W::is_ready(&a);
         let (packed, sums) = buffer.split_at_mut(if is_packed { a.rows * words } else { 0 });
-        let to = if alone {
-            let sums = &mut sums[..a.rows * own.len()];
-            At {
-                data: sums.as_mut_ptr(),
-                row_stride: own.len(),
-                col_stride: 1,
+        // Rows that are packed are packed for all columns at once.
+        let place = self.staged.and_then(|staged| staged.place);
+        let place = place.filter(|_| in_place);
+        let mut done = own.start;
+        while done < own.end {
+            let (len, direct) =
+                place.map_or((own.end - done, None), |place| place(first, done..own.end));
+            // Strips take turns where sums are staged: each begins when the one before has ended.
+            let col = done - self.staged.map_or(0, |_| strip);
+            let to = match direct {
+                Some(to) => to,
+                None if alone => At {
+                    data: sums.as_mut_ptr(),
+                    row_stride: len,
+                    col_stride: 1,
+                },
+                None => self.to.skip(first, col),
+            };
+            let from = if is_first {
+                self.from.map(|from| from.skip(first, col))
+            } else {
+                Some(to.read())
+            };
+            let block = Block::<W, A, B> {
+                from,
+                to,
+                a,
+                words,
+                panels: &panels[(done - own.start) * words..],
+                cols: len,
+                buffer: is_packed.then_some(&mut *packed),
+                kind: PhantomData,
+            };
+            dispatch(self.version, block);
+            if let Some(round) = round.filter(|_| direct.is_none()) {
+                round([first, done], [a.rows, len], to.read());
             }
-        } else {
-            self.to.skip(first, col)
-        };
-        let block = Block::<W, A, B> {
-            from: from.map(|from| from.skip(first, col)),
-            to,
-            a,
-            words,
-            panels,
-            cols: own.len(),
-            buffer: is_packed.then_some(packed),
-            kind: PhantomData,
-        };
-        dispatch(self.version, block);
-        if let Some(round) = round {
-            round([first, own.start], [a.rows, own.len()], to.read());
+            done += len;
         }
     }
 }

@@ -8,6 +8,7 @@ use super::pack::PANEL;
 use super::product::At;
 use crate::float::{Float, is_f32};
 use crate::strided::PIECE;
+use std::ops::Range;
 
 /// Most elements of staging: 2 MiB.
 pub(super) const STAGED: usize = 1 << 19;
@@ -65,6 +66,28 @@ impl<T: Float> Target<T> {
             from: self.from.map(At::t),
             grid: None,
         }
+    }
+
+    /// See [`Place`](super::product::Place): columns of a grid that lie side by side, if nothing is added.
+    pub(super) fn place(&self, row: usize, cols: Range<usize>) -> (usize, Option<At<*mut f32>>) {
+        let grid = self.grid.filter(|(grid, _)| grid.strides[2] == 1);
+        let Some((grid, skipped)) = grid.filter(|_| is_f32::<T>() && self.from.is_none()) else {
+            return (cols.len(), None);
+        };
+        let (at, left) = grid.run(skipped + cols.start);
+        let len = if cols.len() <= left {
+            cols.len()
+        } else {
+            left / PANEL * PANEL
+        };
+        if len == 0 {
+            return (cols.len().min(PANEL), None);
+        }
+        let to = At {
+            data: self.to.skip(row, 0).data.wrapping_add(at),
+            ..self.to
+        };
+        (len, Some(to.cast()))
     }
 
     /// Rounds the sums of a block, whose first row and column are given, and how many there are.

@@ -4,6 +4,11 @@
 //! loop is over neighbouring places, by vectors: at ResNet's first pool a window at a time took fifteen times
 //! PyTorch's time.
 
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
+
 use super::windows::{PoolSettings, Window, Windows};
 use crate::simd::multiversion;
 
@@ -13,34 +18,45 @@ const COLUMNS: usize = 256;
 /// No element was above minus infinity.
 const NONE: u32 = u32::MAX;
 
+/// Places that are decided on at once.
+const LANES: usize = 16;
+
+/// Takes elements `stride` apart where they are larger than the best so far, or NaN.
+///
+/// A few at a time are copied and stored whole: of stores where elements are better, the compiler makes stores
+/// under a mask, for which the loads of the next element wait.
+#[inline(always)]
+fn keep(x: &[f32], stride: usize, best: &mut [f32], found: &mut [u32], element: u32) {
+    let (bests, last_best) = best.as_chunks_mut::<LANES>();
+    let (founds, last_found) = found.as_chunks_mut::<LANES>();
+    let done = LANES * bests.len();
+    for (chunk, (best, found)) in bests.iter_mut().zip(founds).enumerate() {
+        let (mut values, mut places) = (*best, *found);
+        let x = &x[LANES * chunk * stride..][..(LANES - 1) * stride + 1];
+        for i in 0..LANES {
+            let x = x[i * stride];
+            let is_better = x > values[i] || x.is_nan();
+            values[i] = if is_better { x } else { values[i] };
+            places[i] = if is_better { element } else { places[i] };
+        }
+        (*best, *found) = (values, places);
+    }
+    for (i, (best, found)) in last_best.iter_mut().zip(last_found).enumerate() {
+        let x = x[(done + i) * stride];
+        if x > *best || x.is_nan() {
+            (*best, *found) = (x, element);
+        }
+    }
+}
+
 multiversion! {
-    /// Takes elements `stride` apart where they are larger than the best so far, or NaN.
+    /// [`keep`] of elements `stride` apart, the last one included.
     fn take[I](x: &[f32], stride: usize, best: &mut [f32], found: &mut [u32], element: u32) {
-        let best = best.iter_mut().zip(found);
+        // Of a stride that is known, loads are vectors.
         match stride {
-            1 => {
-                for (&x, (best, found)) in x.iter().zip(best) {
-                    let is_better = x > *best || x.is_nan();
-                    *best = if is_better { x } else { *best };
-                    *found = if is_better { element } else { *found };
-                }
-            }
-            2 => {
-                let (pairs, last) = x.as_chunks::<2>();
-                let elements = pairs.iter().map(|pair| pair[0]).chain(last.iter().copied());
-                for (x, (best, found)) in elements.zip(best) {
-                    let is_better = x > *best || x.is_nan();
-                    *best = if is_better { x } else { *best };
-                    *found = if is_better { element } else { *found };
-                }
-            }
-            _ => {
-                for (&x, (best, found)) in x.iter().step_by(stride).zip(best) {
-                    let is_better = x > *best || x.is_nan();
-                    *best = if is_better { x } else { *best };
-                    *found = if is_better { element } else { *found };
-                }
-            }
+            1 => keep(x, 1, best, found, element),
+            2 => keep(x, 2, best, found, element),
+            _ => keep(x, stride, best, found, element),
         }
     }
 }

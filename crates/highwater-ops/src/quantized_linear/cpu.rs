@@ -2,7 +2,7 @@
 
 use super::{QuantizedLinear, QuantizedLinearBackward, WeightFormat};
 use crate::float::Float;
-use crate::gemm::{Coded, Decode, Factor, MatMut, Plus, gemm_coded};
+use crate::gemm::{Coded, Factor, MatMut, Plus, gemm_coded};
 use crate::linear::{each_matrix, staging_bytes};
 use crate::{Args, Kernel, KernelError, View, op_as};
 use highwater_graph::{Op, Spec};
@@ -64,9 +64,9 @@ fn multiply<T: Float>(
 ) -> Result<(), KernelError> {
     let inputs = &*args.inputs;
     let weight = Weight::new(format, width, &inputs[1], &inputs[2])?;
-    let decode: Decode<'_> = &|rows, columns, to| weight.decode::<T>(rows, columns, to);
+    let decode = |rows, columns, to: &mut [u8]| weight.decode::<T>(rows, columns, to);
     let outs = inputs[1].dims()[0];
-    let factor = Coded::<T>::new(decode, [outs, width]);
+    let factor = Coded::<T>::new(&decode, [outs, width]);
     let factor = if transposed { factor.t() } else { factor };
     let cols = if transposed { outs } else { width };
     let out = args.outputs[0].slice_mut::<T>()?;

@@ -12,6 +12,7 @@ pub(super) use cpu::{MOST, Weights, conv, scratch_len, transpose, weight};
 
 use super::patches::Side;
 use crate::simd::{Isa, multiversion, sum_lanes};
+use std::ops::Range;
 
 /// Elements of a dot product that are summed side by side, and those of a vector of them.
 const LANES: usize = 32;
@@ -21,7 +22,7 @@ const VECTOR: usize = 8;
 const BAND: usize = 16;
 
 /// The places of a row whose pixels under an element of a kernel lie inside, and the first of these pixels.
-fn inside(side: &Side, element: usize) -> Option<(std::ops::Range<usize>, usize)> {
+fn inside(side: &Side, element: usize) -> Option<(Range<usize>, usize)> {
     let start = side.start(element);
     let first = start.unsigned_abs().div_ceil(side.step) * usize::from(start < 0);
     let beyond = (side.extent as isize - start).max(0) as usize;
@@ -34,65 +35,65 @@ fn inside(side: &Side, element: usize) -> Option<(std::ops::Range<usize>, usize)
 struct Band {
     /// The element.
     element: usize,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     /// The places in each.
-    places: std::ops::Range<usize>,
+    places: Range<usize>,
+    /// Places of a row, whichever they are.
+    width: usize,
     /// Where the pixel under the first place lies, and how far it is to that of the next row.
     pixel: usize,
     down: usize,
 }
 
 impl Band {
-    /// Each row of places, and where its first pixel lies.
-    #[inline(always)]
-    fn for_each_row(&self, width: usize, mut f: impl FnMut(std::ops::Range<usize>, usize)) {
-        for (i, row) in self.rows.clone().enumerate() {
-            let (start, end) = (self.places.start, self.places.end);
-            f(
-                row * width + start..row * width + end,
-                self.pixel + i * self.down,
-            );
-        }
+    /// The places of each row, and where the first pixel of them lies.
+    fn lines(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let Range { start, end } = self.places;
+        self.rows.clone().enumerate().map(move |(i, row)| {
+            let places = row * self.width + start..row * self.width + end;
+            (places, self.pixel + i * self.down)
+        })
     }
 }
 
-/// Hands `f` all places that an element of a kernel reaches pixels from, some rows at a time: in these, one
-/// element after the other.
-#[inline(always)]
-fn for_each_band(sides: &[Side; 2], mut f: impl FnMut(&Band)) {
-    let [down, across] = sides;
-    for first in (0..down.places).step_by(BAND) {
-        for above in 0..down.elements {
-            let Some((rows, top)) = inside(down, above) else {
-                continue;
-            };
-            let band = rows.start.max(first)..rows.end.min(first + BAND);
-            if band.is_empty() {
-                continue;
-            }
-            let y = top + (band.start - rows.start) * down.step;
-            for left in 0..across.elements {
-                if let Some((places, x)) = inside(across, left) {
-                    f(&Band {
-                        element: above * across.elements + left,
-                        rows: band.clone(),
-                        places,
-                        pixel: y * across.extent + x,
-                        down: down.step * across.extent,
-                    });
-                }
-            }
-        }
-    }
+/// All places that an element of a kernel reaches pixels from, some rows at a time: in these, one element
+/// after the other.
+///
+/// An iterator, and no function that takes what is to be done: closures are compiled for the baseline.
+fn bands([down, across]: &[Side; 2]) -> impl Iterator<Item = Band> {
+    let elements = (0..down.elements).flat_map(move |above| {
+        let vertical = inside(down, above);
+        (0..across.elements).filter_map(move |left| {
+            let element = above * across.elements + left;
+            Some((element, vertical.clone()?, inside(across, left)?))
+        })
+    });
+    let firsts = (0..down.places).step_by(BAND);
+    firsts.flat_map(move |first| {
+        elements
+            .clone()
+            .filter_map(move |(element, (rows, top), (places, x))| {
+                let band = rows.start.max(first)..rows.end.min(first + BAND);
+                let y = top + band.start.saturating_sub(rows.start) * down.step;
+                (!band.is_empty()).then_some(Band {
+                    element,
+                    rows: band,
+                    places,
+                    width: across.places,
+                    pixel: y * across.extent + x,
+                    down: down.step * across.extent,
+                })
+            })
+    })
 }
 
 multiversion! {
     /// Adds to the places of an image the pixels times the kernel.
     fn gather[I](x: &[f32], kernel: &[f32], y: &mut [f32], sides: &[Side; 2]) {
-        let (width, step) = (sides[1].places, sides[1].step);
-        for_each_band(sides, |band| {
+        let step = sides[1].step;
+        for band in bands(sides) {
             let factor = kernel[band.element];
-            band.for_each_row(width, |places, start| {
+            for (places, start) in band.lines() {
                 let (x, y) = (&x[start..], &mut y[places]);
                 match step {
                     1 => {
@@ -116,18 +117,18 @@ multiversion! {
                         }
                     }
                 }
-            });
-        });
+            }
+        }
     }
 }
 
 multiversion! {
     /// Adds to the pixels of an image the places times the kernel.
     fn scatter[I](y: &[f32], kernel: &[f32], x: &mut [f32], sides: &[Side; 2]) {
-        let (width, step) = (sides[1].places, sides[1].step);
-        for_each_band(sides, |band| {
+        let step = sides[1].step;
+        for band in bands(sides) {
             let factor = kernel[band.element];
-            band.for_each_row(width, |places, start| {
+            for (places, start) in band.lines() {
                 let (x, y) = (&mut x[start..], &y[places]);
                 match step {
                     1 => {
@@ -141,8 +142,8 @@ multiversion! {
                         }
                     }
                 }
-            });
-        });
+            }
+        }
     }
 }
 
@@ -164,7 +165,12 @@ fn dot<I: Isa>(x: &[f32], step: usize, y: &[f32], lanes: &mut [f32; LANES]) {
         }
         x = x.get(VECTOR * step..).unwrap_or_default();
     }
-    for ((&x, &y), lane) in x.iter().step_by(step).zip(tail).zip(&mut lanes[LANES - VECTOR..]) {
+    for ((&x, &y), lane) in x
+        .iter()
+        .step_by(step)
+        .zip(tail)
+        .zip(&mut lanes[LANES - VECTOR..])
+    {
         *lane = I::fma(x, y, *lane);
     }
 }
@@ -172,10 +178,10 @@ fn dot<I: Isa>(x: &[f32], step: usize, y: &[f32], lanes: &mut [f32; LANES]) {
 multiversion! {
     /// Adds to the kernel the products of pixels and places.
     fn correlate[I](x: &[f32], y: &[f32], kernel: &mut [f64], sides: &[Side; 2]) {
-        let (width, step) = (sides[1].places, sides[1].step);
-        for_each_band(sides, |band| {
+        let step = sides[1].step;
+        for band in bands(sides) {
             let mut lanes = [0.0; LANES];
-            band.for_each_row(width, |places, start| {
+            for (places, start) in band.lines() {
                 let (x, y) = (&x[start..], &y[places]);
                 // Of a step that is known, loads are vectors.
                 match step {
@@ -183,8 +189,8 @@ multiversion! {
                     2 => dot::<I>(x, 2, y, &mut lanes),
                     _ => dot::<I>(x, step, y, &mut lanes),
                 }
-            });
+            }
             kernel[band.element] += f64::from(sum_lanes(lanes));
-        });
+        }
     }
 }
