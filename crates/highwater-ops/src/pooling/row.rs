@@ -32,7 +32,7 @@ fn keep(x: &[f32], stride: usize, best: &mut [f32], found: &mut [u32], element: 
     let done = LANES * bests.len();
     for (chunk, (best, found)) in bests.iter_mut().zip(founds).enumerate() {
         let (mut values, mut places) = (*best, *found);
-        let x = &x[LANES * chunk * stride..][..(LANES - 1) * stride + 1];
+        let x = &x[LANES * chunk * stride..][..=(LANES - 1) * stride];
         for i in 0..LANES {
             let x = x[i * stride];
             let is_better = x > values[i] || x.is_nan();

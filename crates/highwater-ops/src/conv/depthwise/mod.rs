@@ -152,7 +152,7 @@ multiversion! {
 fn dot<I: Isa>(x: &[f32], step: usize, y: &[f32], lanes: &mut [f32; LANES]) {
     let (chunks, rest) = y.as_chunks::<LANES>();
     for (chunk, y) in chunks.iter().enumerate() {
-        let x = &x[chunk * LANES * step..][..(LANES - 1) * step + 1];
+        let x = &x[chunk * LANES * step..][..=(LANES - 1) * step];
         for i in 0..LANES {
             lanes[i] = I::fma(x[i * step], y[i], lanes[i]);
         }
