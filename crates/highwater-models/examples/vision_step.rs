@@ -98,9 +98,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let loss = loss.item()?;
         let report = engine.last_step();
         println!(
-            "{{\"step\": {step}, \"loss\": {loss}, \"seconds\": {}, \"recomputed\": {}, \"arena\": {}, \
-             \"state\": {}, \"process\": {}}}",
+            "{{\"step\": {step}, \"loss\": {loss}, \"seconds\": {}, \"planning\": {}, \"recomputed\": {}, \
+             \"arena\": {}, \"state\": {}, \"process\": {}}}",
             start.elapsed().as_secs_f64(),
+            report.choose_seconds,
             report.recomputed_nodes,
             report.planned_arena_bytes,
             report.state_bytes,
