@@ -185,6 +185,59 @@ mod images {
     }
 
     #[test]
+    fn a_share_of_each_class_is_held_out() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = |counts: &[usize]| {
+            for (class, &count) in counts.iter().enumerate() {
+                let folder = root.path().join(format!("class{class}"));
+                std::fs::create_dir_all(&folder).unwrap();
+                for i in 0..count {
+                    std::fs::write(folder.join(format!("{i:03}.png")), "").unwrap();
+                }
+            }
+            ImageFolder::new(root.path(), ToTensor).unwrap()
+        };
+        let counts = [40, 7, 2];
+        let folder_of = folder(&counts);
+        for (share, expected) in [
+            (0.0, [0, 0, 0]),
+            (0.1, [4, 1, 1]),
+            (0.5, [20, 4, 1]),
+            (0.99, [39, 6, 1]),
+        ] {
+            let [train, held] = folder_of.split(share, 5).unwrap();
+            let of = |class: i64| {
+                held.iter()
+                    .filter(|&&i| folder_of.samples()[i].1 == class)
+                    .count()
+            };
+            assert_eq!([of(0), of(1), of(2)], expected, "{share}");
+            let mut all: Vec<usize> = train.iter().chain(&held).copied().collect();
+            assert!(train.is_sorted() && held.is_sorted());
+            all.sort_unstable();
+            assert_eq!(all, (0..49).collect::<Vec<_>>());
+        }
+        assert_eq!(
+            folder_of.split(0.5, 5).unwrap(),
+            folder_of.split(0.5, 5).unwrap()
+        );
+        assert_ne!(
+            folder_of.split(0.5, 5).unwrap(),
+            folder_of.split(0.5, 6).unwrap()
+        );
+        for share in [-0.1, 1.0, f64::NAN] {
+            assert!(
+                matches!(folder_of.split(share, 5), Err(DataError::Usage(_))),
+                "{share}"
+            );
+        }
+        let alone = folder(&[0, 0, 0, 1]);
+        assert!(alone.split(0.0, 5).is_ok());
+        let refused = alone.split(0.1, 5).unwrap_err().to_string();
+        assert!(refused.contains("class3"), "{refused}");
+    }
+
+    #[test]
     fn folders_are_classes() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, from: &str| {

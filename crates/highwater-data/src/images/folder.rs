@@ -3,6 +3,7 @@
 use super::decode::decode;
 use super::picture::Picture;
 use super::transforms::Transform;
+use crate::order::permute;
 use crate::{Array, BoxError, DataError, Dataset, Draws};
 use highwater_memory::{DiskFiles, Files};
 use std::path::{Path, PathBuf};
@@ -85,6 +86,40 @@ impl ImageFolder {
     /// The files, and the class of each.
     pub fn samples(&self) -> &[(PathBuf, i64)] {
         &self.samples
+    }
+
+    /// Indices of samples to train on, and of those to hold out: of each class this share, rounded, chosen by the
+    /// seed, but at least one of both where there are two. For [`Dataset::subset`].
+    ///
+    /// # Errors
+    /// [`DataError::Usage`] for a share that is not from 0 to below 1, or above 0 with a class of one sample.
+    pub fn split(&self, held_out: f64, seed: u64) -> Result<[Vec<usize>; 2], DataError> {
+        if !(0.0..1.0).contains(&held_out) {
+            let message = format!("held out: {held_out}, which is not from 0 to below 1");
+            return Err(DataError::Usage(message));
+        }
+        let (mut train, mut held) = (Vec::new(), Vec::new());
+        // Samples stand class by class.
+        for class in self.samples.chunk_by(|(_, a), (_, b)| a == b) {
+            let (first, count) = (train.len() + held.len(), class.len());
+            let out = match count {
+                _ if held_out <= 0.0 => 0,
+                0 | 1 => {
+                    let name = class
+                        .first()
+                        .map_or("", |(_, label)| &self.classes[*label as usize]);
+                    let message = format!("held out: the class {name} has one sample alone");
+                    return Err(DataError::Usage(message));
+                }
+                _ => ((count as f64 * held_out).round() as usize).clamp(1, count - 1),
+            };
+            for i in 0..count {
+                // Each class is drawn by itself: another one's pictures change nothing here.
+                let place = permute(i as u64, count as u64, seed, 0) as usize;
+                if place < out { &mut held } else { &mut train }.push(first + i);
+            }
+        }
+        Ok([train, held])
     }
 }
 
