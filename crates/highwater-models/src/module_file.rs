@@ -29,7 +29,8 @@ pub fn save<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()
 /// names or shapes: nothing was loaded then; [`Error::Usage`] while something pending uses a parameter.
 /// The count of batches that PyTorch's batch norms keep as a whole number becomes a float here.
 pub fn load<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()> {
-    load_in(&DiskFiles, module, path.as_ref())
+    load_in(&DiskFiles, module, path.as_ref(), None)?;
+    Ok(())
 }
 
 /// Parameters and buffers.
@@ -50,8 +51,15 @@ fn save_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Re
     Ok(files.sync_dir(folder.unwrap_or(Path::new(".")))?)
 }
 
-fn load_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Result<()> {
-    let named = named(module);
+/// Loads a file. Of names that begin with `head`, those that the file does not have, or has in another shape, keep
+/// what they hold and are answered.
+pub(crate) fn load_in<M: Module + ?Sized>(
+    files: &dyn Files,
+    module: &M,
+    path: &Path,
+    head: Option<&str>,
+) -> Result<Vec<String>> {
+    let mut named = named(module);
     let mut reader = WeightsReader::open(files, path).map_err(told)?;
     let names: Vec<&String> = named.iter().map(|(name, _)| name).collect();
     let wrong = |problem: String| Error::Saved(format!("{}: {problem}", path.display()));
@@ -60,6 +68,14 @@ fn load_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Re
             "`{name}` is unexpected: the model has no such parameter"
         )));
     }
+    let mut left = Vec::new();
+    named.retain(|(name, parameter)| {
+        let found = reader.tensors().get(name);
+        let same = found.is_some_and(|info| info.shape == parameter.dims());
+        let own = !same && head.is_some_and(|head| name.starts_with(head));
+        left.extend(own.then(|| name.clone()));
+        !own
+    });
     for (name, parameter) in &named {
         let Some(info) = reader.tensors().get(name) else {
             return Err(wrong(format!("`{name}` is missing")));
@@ -87,7 +103,7 @@ fn load_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Re
     for (name, parameter) in &named {
         read_tensor(&mut reader, name, parameter)?.map_err(told)?;
     }
-    Ok(())
+    Ok(left)
 }
 
 /// Reads a tensor of a file straight to where it lies: floats of any kind as what the parameter holds, rounded to

@@ -7,9 +7,11 @@ use highwater::optim::{Optimizer, Sgd, SgdOptions};
 use highwater::{Engine, Module, Parameter, Tensor};
 use highwater_models::vision::{
     DenseNet, DenseNetConfig, ImageClassifier, ResNet, ResNetConfig, Vit, VitConfig,
+    load_pretrained, top_k_accuracy,
 };
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 const BATCH: usize = 4;
@@ -221,4 +223,81 @@ fn counts_of_batches_are_loaded() {
         norm.running_var.unwrap().to_vec::<f32>().unwrap(),
         [2.0, 3.0]
     );
+}
+
+#[test]
+fn weights_for_other_classes_are_loaded_but_for_the_head() {
+    let engine = Engine::builder().arena(256 << 20).build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let resnet = |classes| {
+        let mut config = ResNetConfig::resnet18(classes);
+        config.width = 8;
+        ResNet::new(&engine, &config).unwrap()
+    };
+    let dense = |classes| {
+        let mut config = DenseNetConfig::densenet121(classes);
+        (config.blocks, config.growth, config.first) = (vec![2, 2], 8, 16);
+        DenseNet::new(&engine, &config).unwrap()
+    };
+    let vit = |classes| {
+        let mut config = VitConfig::vit_b_16(classes);
+        (config.layers, config.image, config.mlp) = (1, 32, 64);
+        Vit::new(&engine, &config).unwrap()
+    };
+    let models: [[Box<dyn ImageClassifier>; 3]; 3] = [
+        [5, 5, 3].map(|classes| Box::new(resnet(classes)) as Box<dyn ImageClassifier>),
+        [5, 5, 3].map(|classes| Box::new(dense(classes)) as Box<dyn ImageClassifier>),
+        [5, 5, 3].map(|classes| Box::new(vit(classes)) as Box<dyn ImageClassifier>),
+    ];
+    let values = |model: &dyn ImageClassifier| {
+        let values = |(name, own): (String, Parameter)| (name, own.to_vec::<f32>().unwrap());
+        let named = model.state_dict().into_iter().map(values);
+        named.collect::<BTreeMap<String, Vec<f32>>>()
+    };
+    for [from, same, other] in &models {
+        highwater_models::save(&**from, &path).unwrap();
+        assert_eq!(load_pretrained(&**same, &path).unwrap(), [""; 0]);
+        let there = values(&**from);
+        assert_eq!(values(&**same), there);
+        let before = values(&**other);
+        let head = from.head();
+        let left = load_pretrained(&**other, &path).unwrap();
+        assert_eq!(left, ["bias", "weight"].map(|end| format!("{head}{end}")));
+        for (name, own) in values(&**other) {
+            let loaded = if name.starts_with(head) {
+                &before
+            } else {
+                &there
+            };
+            assert_eq!(own, loaded[&name], "{name}");
+        }
+    }
+    // What is not of the head has to fit.
+    let refused = load_pretrained(&*models[0][2], &path)
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("unexpected"), "{refused}");
+}
+
+#[test]
+fn accuracy_counts_classes_among_the_highest_logits() {
+    let engine = Engine::builder().arena(1 << 20).build().unwrap();
+    let logits = [
+        0.1, 0.9, 0.5, 2.0, -1.0, 1.0, 0.0, 3.0, 1.0, -5.0, -4.0, -3.0,
+    ];
+    let logits = engine.tensor(&logits, [4, 3]).unwrap();
+    let classes = highwater::data::Array::from_slice(&[1_i64, 2, 0, 1], [4]).unwrap();
+    let classes = Tensor::from_array(&engine, &classes).unwrap();
+    for (k, share) in [(1, 0.25), (2, 0.75), (3, 1.0), (5, 1.0)] {
+        let told = top_k_accuracy(&logits, &classes, k).unwrap();
+        assert_eq!(
+            told.item().unwrap().to_bits(),
+            f32::to_bits(share),
+            "of {k}"
+        );
+    }
+    for (logits, classes) in [(&logits, &logits), (&classes, &classes)] {
+        assert!(top_k_accuracy(logits, classes, 1).is_err());
+    }
 }

@@ -190,4 +190,8 @@ impl ImageClassifier for DenseNet {
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         self.forward(images)
     }
+
+    fn head(&self) -> &'static str {
+        "classifier."
+    }
 }

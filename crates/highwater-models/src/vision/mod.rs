@@ -1,16 +1,23 @@
 //! Models of images, as torchvision has them: the same layers, names and numbers, so that a `state_dict` saved
 //! as safetensors loads by name.
 
+mod accuracy;
 mod densenet;
 mod resnet;
 mod vit;
 
+pub use accuracy::top_k_accuracy;
 pub use densenet::{DenseNet, DenseNetConfig};
 pub use resnet::{ResNet, ResNetBlock, ResNetConfig};
 pub use vit::{Vit, VitConfig};
 
+use std::path::Path;
+
 use highwater::nn::{BatchNorm2d, BatchNormOptions, Conv2d, ConvSettings, Module};
 use highwater::{Engine, Result, Tensor};
+use highwater_memory::DiskFiles;
+
+use crate::module_file::load_in;
 
 /// A model that tells the class of an image.
 pub trait ImageClassifier: Module {
@@ -19,6 +26,19 @@ pub trait ImageClassifier: Module {
     /// # Errors
     /// [`highwater::Error`] if the images do not fit.
     fn logits(&self, images: &Tensor) -> Result<Tensor>;
+
+    /// What the names of the last layer's parameters begin with: those that depend on the classes.
+    fn head(&self) -> &'static str;
+}
+
+/// Loads a file of weights in torchvision's names into a model for classes of its own, as fine-tuning begins: where
+/// the file's last layer is for another number of classes, or is not there, the model's keeps its initial weights.
+/// Answers the names of those; none where all was loaded.
+///
+/// # Errors
+/// As [`crate::load`]; nothing was loaded then.
+pub fn load_pretrained(model: &dyn ImageClassifier, path: impl AsRef<Path>) -> Result<Vec<String>> {
+    load_in(&DiskFiles, model, path.as_ref(), Some(model.head()))
 }
 
 /// The models that are known by name: `resnet18`, `resnet34`, `resnet50`, `densenet121`, `vit_b_16`.

@@ -203,4 +203,8 @@ impl ImageClassifier for ResNet {
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         self.forward(images)
     }
+
+    fn head(&self) -> &'static str {
+        "fc."
+    }
 }

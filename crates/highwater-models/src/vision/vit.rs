@@ -171,4 +171,8 @@ impl ImageClassifier for Vit {
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         self.forward(images)
     }
+
+    fn head(&self) -> &'static str {
+        "heads.head."
+    }
 }
