@@ -52,7 +52,7 @@ class DenseNet(nn.Module):
 def main() -> None:
     torch.manual_seed(0)
     model = DenseNet()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.AdamW(model.parameters())
     images, labels = torch.randn(BATCH, 3, SIDE, SIDE), torch.randint(CLASSES, (BATCH,))
 
     def step() -> None:

@@ -26,7 +26,7 @@ fn paint(root: &Path) {
             let pixel = |p: u32| {
                 let (x, y) = (p % SIDE, p / SIDE);
                 let inside = [
-                    x < 9 || x > 26,
+                    !(9..=26).contains(&x),
                     x.abs_diff(18) + y.abs_diff(18) < 14,
                     y < 14,
                 ];
@@ -76,6 +76,24 @@ struct Trained {
     accuracy: f32,
     peak_bytes: u64,
     saved: Saved,
+}
+
+/// The share of what is held out that a model tells right.
+fn accuracy(model: &DenseNet, engine: &Engine, root: &Path) -> f32 {
+    model.eval();
+    let all = LoaderOptions {
+        batch_size: 12,
+        ..LoaderOptions::default()
+    };
+    let mut held_out = DataLoader::new(pictures(root, true), all).unwrap();
+    let (images, classes) = held_out
+        .next_batch()
+        .unwrap()
+        .unwrap()
+        .to_tensors(engine)
+        .unwrap();
+    let share = no_grad(|| top_k_accuracy(&model.logits(&images)?, &classes, 1)?.item());
+    share.unwrap()
 }
 
 fn train(root: &Path, arena: u64, workers: usize, steps: usize, from: Option<Saved>) -> Trained {
@@ -137,22 +155,10 @@ fn train(root: &Path, arena: u64, workers: usize, steps: usize, from: Option<Sav
         rng: engine.rng_state(),
         cursor: loader.cursor(),
     };
-    model.eval();
-    let all = LoaderOptions {
-        batch_size: 12,
-        ..LoaderOptions::default()
-    };
-    let mut held_out = DataLoader::new(pictures(root, true), all).unwrap();
-    let (images, classes) = held_out
-        .next_batch()
-        .unwrap()
-        .unwrap()
-        .to_tensors(&engine)
-        .unwrap();
-    let accuracy = no_grad(|| top_k_accuracy(&model.logits(&images)?, &classes, 1)?.item());
+    let accuracy = accuracy(&model, &engine, root);
     Trained {
         losses,
-        accuracy: accuracy.unwrap(),
+        accuracy,
         peak_bytes,
         saved,
     }

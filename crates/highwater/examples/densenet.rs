@@ -1,11 +1,10 @@
 //! A densely connected network (Huang et al., 2017), each layer of which reads what all before it made. PyTorch's
-//! plain step of it takes 130 MiB (`benches/pytorch/densenet_example.py`); here it has 44.
+//! plain step of it takes 131 MiB (`benches/pytorch/densenet_example.py`); here it has 44.
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
-use highwater::nn::{
-    BatchNorm2d, BatchNormOptions, Conv2d, ConvSettings, PoolSettings, Sequential,
-};
-use highwater::{Engine, Result, Tensor, prelude::*};
+use highwater::nn::{BatchNorm2d, BatchNormOptions, Conv2d, ConvSettings};
+use highwater::nn::{PoolSettings, Sequential};
+use highwater::prelude::*;
 
 fn conv(e: &Engine, inputs: usize, outputs: usize, kernel: usize) -> Result<Conv2d> {
     let mut settings = ConvSettings::default();
@@ -59,8 +58,7 @@ impl DenseNet {
 fn train(arena: u64) -> Result<(Vec<f32>, f64)> {
     let e = Engine::builder().arena(arena).seed(1).build()?;
     let model = DenseNet::new(&e)?;
-    let mut optimizer = Sgd::new(model.parameters(), SgdOptions::default())?;
-    optimizer.set_lr(0.05)?;
+    let mut optimizer = AdamW::new(model.parameters(), AdamWOptions::default())?;
     let (images, mut losses) = (Tensor::randn(&e, [16, 3, 32, 32])?.keep(), Vec::new());
     let labels = e.indices(&[0, 1, 2, 3].repeat(4), [16])?;
     for _ in 0..4 {

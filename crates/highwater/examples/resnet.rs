@@ -5,7 +5,7 @@
 use highwater::data::images::{Compose, ImageFolder, RandomHorizontalFlip, ToTensor};
 use highwater::data::{DataLoader, Draws, LoaderOptions, ToTensors};
 use highwater::nn::{BatchNorm2d, BatchNormOptions, Conv2d, ConvSettings, Forward, Sequential};
-use highwater::{DType, Engine, Result, Tensor, prelude::*};
+use highwater::{DType, prelude::*};
 use std::{error::Error, fs, path::Path};
 
 fn conv(e: &Engine, [inputs, outputs, stride]: [usize; 3]) -> Result<Sequential> {
