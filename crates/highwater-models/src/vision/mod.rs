@@ -1,5 +1,41 @@
 //! Models of images, as torchvision has them: the same layers, names and numbers, so that a `state_dict` saved
 //! as safetensors loads by name.
+//!
+//! Fine-tuning on a folder of pictures, within 2 GiB for all of the process:
+//!
+//! ```no_run
+//! use highwater::data::images::{
+//!     Compose, ImageFolder, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToTensor,
+//! };
+//! use highwater::data::{DataLoader, Dataset, LoaderOptions, ToTensors};
+//! use highwater::optim::{AdamW, AdamWOptions, Optimizer};
+//! use highwater::Engine;
+//! use highwater_models::vision::{image_model, load_pretrained, top_k_accuracy};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let normal = Normalize::new([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])?;
+//! let cut = Compose::new().then(RandomResizedCrop::new(224)).then(RandomHorizontalFlip::default());
+//! let flowers = ImageFolder::new("flowers", cut.then(ToTensor).then(normal))?;
+//! let (classes, [train, _held_out]) = (flowers.classes().len(), flowers.split(0.1, 0)?);
+//! let options = LoaderOptions { batch_size: 32, shuffle: true, workers: 2, ..Default::default() };
+//! let mut loader = DataLoader::new(flowers.subset(train)?, options)?;
+//!
+//! let engine = Engine::builder().memory(2 << 30).build()?;
+//! let _room = engine.set_aside(loader.options().prefetch_bytes)?;
+//! let model = image_model(&engine, "resnet50", classes, 224)?.ok_or("no such model")?;
+//! println!("not loaded: {:?}", load_pretrained(&*model, "resnet50.safetensors")?);
+//! let mut optimizer = AdamW::new(model.parameters(), AdamWOptions::default())?;
+//! for batch in loader.epoch() {
+//!     let (images, labels) = batch?.to_tensors(&engine)?;
+//!     let logits = model.logits(&images)?;
+//!     let (loss, right) = (logits.cross_entropy(&labels)?, top_k_accuracy(&logits, &labels, 1)?);
+//!     loss.backward()?;
+//!     optimizer.step()?;
+//!     println!("loss {:.4}, {:.0}% right", loss.item()?, 100.0 * right.item()?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod accuracy;
 mod densenet;
