@@ -7,6 +7,11 @@
 //! `fixtures`). [`OPS`] lists them; the laws in `laws` hold for every row, those of other crates
 //! included.
 
+#![cfg_attr(
+    test,
+    expect(dead_code, reason = "the table of unit tests is a short one")
+)]
+
 mod abs;
 mod activations;
 mod adagrad;
