@@ -21,9 +21,9 @@ pub struct Elu {
 
 /// `g` times the derivative of [`Elu`] of some order at `x`, of inputs `g` and `x`.
 #[derive(Debug, Clone, Copy)]
-struct EluBackward {
-    alpha: f64,
-    order: u32,
+pub(crate) struct EluBackward {
+    pub(crate) alpha: f64,
+    pub(crate) order: u32,
 }
 
 pointwise_op!(Elu: 1, EluBackward: 2);
@@ -113,4 +113,41 @@ pub(super) const BACKWARD: Entry = pointwise::binary_entry::<EluBackward>(
         samples
     },
     || pointwise::rejects::<2>(&of_order(1)),
+);
+
+/// What [`Elu`] was given where it answered `y`; `y` above `-alpha`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct EluInverse {
+    pub(crate) alpha: f64,
+}
+
+pointwise_op!(EluInverse: 1);
+
+impl Pointwise<1> for EluInverse {
+    const NAME: &'static str = "elu_inverse";
+    const FLOPS: f64 = 20.0;
+
+    #[inline(always)]
+    fn value<I: Isa>(&self, [y]: [f32; 1]) -> f32 {
+        let below = wide_math::log1p(y / self.alpha as f32);
+        if y > 0.0 { y } else { below }
+    }
+
+    fn exact(&self, [y]: [f64; 1]) -> f64 {
+        if y > 0.0 { y } else { (y / self.alpha).ln_1p() }
+    }
+
+    fn hash(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u64(self.alpha.to_bits());
+    }
+
+    /// Only gradients read it.
+    fn emit(&self, _backward: &mut Backward<'_>) -> Result<(), OpError> {
+        Err(OpError::NotDifferentiable { op: Self::NAME })
+    }
+}
+
+pub(super) const INVERSE: Entry = pointwise::unary_entry::<EluInverse>(
+    || pointwise::unary_samples(&EluInverse { alpha: ALPHA }, Fill::Uniform(-0.7, 3.0)),
+    || pointwise::rejects::<1>(&EluInverse { alpha: ALPHA }),
 );

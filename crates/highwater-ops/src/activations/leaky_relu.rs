@@ -23,8 +23,8 @@ pub struct LeakyRelu {
 /// `g` where `x > 0`, else `slope g`, of inputs `g` and `x`. Differentiable in `g`; in `x` its gradient is
 /// zero.
 #[derive(Debug, Clone, Copy)]
-struct LeakyReluBackward {
-    slope: f64,
+pub(crate) struct LeakyReluBackward {
+    pub(crate) slope: f64,
 }
 
 pointwise_op!(LeakyRelu: 1, LeakyReluBackward: 2);

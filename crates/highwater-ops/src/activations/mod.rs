@@ -9,7 +9,9 @@ mod leaky_relu;
 mod softplus;
 
 pub use elu::Elu;
+pub(crate) use elu::{EluBackward, EluInverse};
 pub use leaky_relu::LeakyRelu;
+pub(crate) use leaky_relu::LeakyReluBackward;
 pub use softplus::Softplus;
 
 use crate::Entry;
@@ -20,6 +22,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     leaky_relu::BACKWARD,
     elu::FORWARD,
     elu::BACKWARD,
+    elu::INVERSE,
     softplus::FORWARD,
     softplus::BACKWARD,
 ];

@@ -2,6 +2,8 @@
 
 `running_average` of x, running mean and running variance, as `batch_norm` leaves them with `momentum`.
 
+`inplace_abn` is `batch_norm` with an `activation` behind it, whose `setting` is its slope or alpha.
+
 Further attributes: `eps`, and `groups` of the last, which is `instance_norm` where there are as many as channels.
 """
 
@@ -76,9 +78,24 @@ def running_average(op: Operation) -> None:
         op.record((x, mean, var), [y, *after], dict(eps=1e-5, affine=False, momentum=momentum))
 
 
+def inplace_abn(op: Operation) -> None:
+    activations = [("leaky_relu", 0.01), ("elu", 1.0), ("identity", 1.0), ("leaky_relu", 0.2), ("elu", 0.5)]
+    for shape, (activation, setting) in zip(SHAPES, activations):
+
+        def forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+            z = F.batch_norm(x, None, None, weight, bias, training=True, eps=1e-5)
+            if activation == "identity":
+                return z
+            return F.leaky_relu(z, setting) if activation == "leaky_relu" else F.elu(z, setting)
+
+        inputs = op.normal(*shape), op.normal(shape[1]).abs() + 0.5, op.normal(shape[1])
+        op.case(forward, *inputs, eps=1e-5, affine=True, activation=activation, setting=setting)
+
+
 OPERATIONS = {
     "batch_norm": batch_norm,
     "batch_norm_inference": batch_norm_inference,
     "group_norm": group_norm,
+    "inplace_abn": inplace_abn,
     "running_average": running_average,
 }

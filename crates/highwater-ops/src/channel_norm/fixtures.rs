@@ -2,12 +2,28 @@
 
 use crate::build::{Builder, Nodes};
 use highwater_graph::Operand;
-use highwater_ops::{BatchNorm, BatchNormInference, GroupNorm, RunningAverage};
+use highwater_ops::{
+    BatchNorm, BatchNormInference, GroupNorm, InPlaceAbn, Invertible, RunningAverage,
+};
 
 pub(crate) fn nodes(builder: &mut Builder<'_>, x: &[Operand]) -> Nodes {
     let (eps, affine) = (builder.number("eps"), builder.flag("affine"));
     let y = match builder.name {
         "batch_norm" => builder.add_one(BatchNorm { eps, affine }, x)?,
+        "inplace_abn" => {
+            let setting = builder.number("setting");
+            let activation = match builder.text("activation") {
+                "leaky_relu" => Invertible::LeakyRelu { slope: setting },
+                "elu" => Invertible::Elu { alpha: setting },
+                _ => Invertible::Identity,
+            };
+            let op = InPlaceAbn {
+                eps,
+                affine,
+                activation,
+            };
+            return Ok(vec![builder.add(op, x)?[0].clone()]);
+        }
         "running_average" => return running(builder, x),
         "batch_norm_inference" => builder.add_one(BatchNormInference { eps, affine }, x)?,
         _ => {

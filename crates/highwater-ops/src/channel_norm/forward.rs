@@ -1,6 +1,6 @@
 //! The norms themselves.
 
-use super::{BATCH, GROUP, Geometry, INFERENCE, Kind, cost, emit_backward};
+use super::{BATCH, GROUP, Geometry, INFERENCE, Kind, cost, emit_backward, emit_own};
 use super::{check_shape, one_float_dtype, sums_in};
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -13,8 +13,8 @@ use std::hash::Hasher;
 /// Inputs: `x [N, C, ..]` with more than one element of each channel; if `affine`, then `weight [C]` and
 /// `bias [C]`; all of one float dtype and any layout. Outputs: `y`, which may lie over `x`, and `mean`,
 /// `rstd` and the biased variance, `[C]` and at least `F32`: running statistics are made of them by nodes
-/// of their own. One pass over memory. Backward reads `x`, `mean`, `rstd` and `weight`; gradients flow
-/// through `y` alone.
+/// of their own. One pass over memory. Backward reads `x`, `mean`, `rstd` and `weight`; no gradient flows
+/// through the variance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchNorm {
     /// What is added to the variance; above 0.
@@ -135,8 +135,10 @@ impl Op for BatchNorm {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let statistics = (backward.output(1), backward.output(2));
-        emit_backward(backward, Kind::Batch, statistics, 1)
+        if backward.grad(3).is_some() {
+            return Err(OpError::NotDifferentiable { op: self.name() });
+        }
+        emit_own(backward, Kind::Batch)
     }
 }
 
@@ -202,7 +204,6 @@ impl Op for GroupNorm {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        let statistics = (backward.output(1), backward.output(2));
-        emit_backward(backward, Kind::Groups(self.groups), statistics, 1)
+        emit_own(backward, Kind::Groups(self.groups))
     }
 }

@@ -1,5 +1,5 @@
 //! Normalisation by channels: `batch_norm`, `batch_norm_inference`, `group_norm`, the gradients of
-//! all three, `channel_norm_backward`, and `running_average`.
+//! all three, `channel_norm_backward`, `inplace_abn`, and `running_average`.
 //!
 //! Inputs are `[N, C, ..]`: images, sequences, or rows of features. Statistics are over a channel of all
 //! samples, or over a group of channels of one. Mean and variance are sums in `f64`, two passes over what
@@ -8,16 +8,19 @@
 mod backward_cpu;
 mod cpu;
 mod forward;
+mod in_place;
 mod reference;
 mod running;
 mod samples;
 
 pub use forward::{BatchNorm, BatchNormInference, GroupNorm};
+pub use in_place::{InPlaceAbn, Invertible};
 pub use running::RunningAverage;
 
 use crate::Entry;
 use crate::float::{Precise, rows_of_floats, sums_in};
 use crate::layer_norm::check_shape;
+use crate::layer_norm::second::{Grid, Second, of_statistics};
 use crate::matmul::one_float_dtype;
 use crate::pointwise::held_bytes;
 use forward::channels;
@@ -27,7 +30,14 @@ use std::hash::Hasher;
 use std::marker::PhantomData;
 
 /// The rows of the table.
-pub(crate) const ENTRIES: &[Entry] = &[BATCH, INFERENCE, GROUP, BACKWARD, running::ENTRY];
+pub(crate) const ENTRIES: &[Entry] = &[
+    BATCH,
+    INFERENCE,
+    GROUP,
+    BACKWARD,
+    in_place::ENTRY,
+    running::ENTRY,
+];
 
 /// What statistics are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +51,7 @@ enum Kind {
 }
 
 /// The gradients of inputs `g`, `x`, `mean`, `rstd` and, if `affine`, `weight`. Outputs: of those asked
-/// for, the gradients of `x`, which may lie over `g`, of the weight, and of the bias. Has no gradient.
+/// for, the gradients of `x`, which may lie over `g`, of the weight, and of the bias.
 #[derive(Debug, Clone, Copy)]
 struct ChannelNormBackward {
     kind: Kind,
@@ -103,6 +113,21 @@ impl Kind {
         }
     }
 
+    /// How gradients see `x`: `[samples, channels, 1, pixels]`, or groups and the channels of each.
+    fn grid(self, x: &Shape) -> Grid {
+        let Geometry { parts, pixels, .. } = Geometry::new(self, x);
+        let (samples, groups, dims) = match self {
+            Self::Batch | Self::Inference => (1, x[1], vec![0, 3]),
+            Self::Groups(groups) => (x[0], groups, vec![2, 3]),
+        };
+        Grid {
+            full: [x[0], groups, parts, pixels].into(),
+            statistics: [samples, groups, 1, 1].into(),
+            weight: [1, groups, parts, 1].into(),
+            dims,
+        }
+    }
+
     fn hash(self, hasher: &mut dyn Hasher) {
         hasher.write_usize(match self {
             Self::Batch => 0,
@@ -112,21 +137,22 @@ impl Kind {
     }
 }
 
-/// Emits the gradients of a norm whose inputs are `x` and, from `parameters` on, weight and bias.
+/// Emits the gradients of a norm of its own statistics, the second and third output.
+fn emit_own(backward: &mut Backward<'_>, kind: Kind) -> Result<(), OpError> {
+    let statistics = (backward.output(1), backward.output(2));
+    emit_backward(backward, kind, statistics, 1)?;
+    let grid = kind.grid(backward.input(0).shape());
+    of_statistics(backward, &grid, Some(1), 2)
+}
+
+/// Emits the gradients that the first output's brings, of a norm whose inputs are `x` and, from `parameters`
+/// on, weight and bias.
 fn emit_backward(
     backward: &mut Backward<'_>,
     kind: Kind,
     (mean, rstd): (Operand, Operand),
     parameters: usize,
 ) -> Result<(), OpError> {
-    if (1..backward.outputs()).any(|i| backward.grad(i).is_some()) {
-        let op = match kind {
-            Kind::Batch => BATCH.name,
-            Kind::Inference => INFERENCE.name,
-            Kind::Groups(_) => GROUP.name,
-        };
-        return Err(OpError::NotDifferentiable { op });
-    }
     let Some(grad) = backward.grad(0) else {
         return Ok(());
     };
@@ -200,6 +226,22 @@ impl Op for ChannelNormBackward {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         cost(inputs, outputs, inputs[1].layout.numel(), 14.0)
+    }
+
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        let second = Second {
+            grid: self.kind.grid(backward.input(1).shape()),
+            own: self.kind != Kind::Inference,
+            mean: true,
+            affine: self.affine,
+            wanted: self.wanted,
+            linear: Self {
+                affine: false,
+                wanted: [true, false, false],
+                ..*self
+            },
+        };
+        second.emit(backward)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The methods of `Tensor`, which the crate `highwater` compiles.
 
 use crate::{Result, Tensor};
-use highwater_ops::{BatchNorm, BatchNormInference, GroupNorm};
+use highwater_ops::{BatchNorm, BatchNormInference, GroupNorm, InPlaceAbn, Invertible};
 
 impl Tensor {
     /// Batch normalisation by the statistics of the batch itself (Ioffe and Szegedy 2015), as
@@ -20,12 +20,33 @@ impl Tensor {
             Some((weight, bias)) => Self::apply(op, &[self, weight, bias])?,
             None => Self::apply(op, &[self])?,
         };
-        let [y, mean, _, var] = &*outputs else {
-            let location = highwater_graph::Location::caller();
-            let message = "batch_norm: an operation of another kind";
-            return Err(crate::error::usage_error(message, location));
+        with_statistics(&outputs)
+    }
+
+    /// [`Tensor::batch_norm`] and an activation, of which backward keeps the result alone (Rota Bulò et al.
+    /// 2018): `[N, C, ..]`, weight and bias `[C]`. No weight may be 0, which [`crate::nn::InPlaceAbn`] sees to.
+    /// Answers the result, and the mean and the biased variance of each channel, through which no gradient flows.
+    /// The gradient has no gradient.
+    ///
+    /// # Errors
+    /// As [`Tensor::batch_norm`], and for an activation that cannot be turned back.
+    #[track_caller]
+    pub fn inplace_abn(
+        &self,
+        affine: Option<(&Self, &Self)>,
+        eps: f64,
+        activation: Invertible,
+    ) -> Result<[Self; 3]> {
+        let op = InPlaceAbn {
+            eps,
+            affine: affine.is_some(),
+            activation,
         };
-        Ok([y.clone(), mean.detach()?, var.detach()?])
+        let outputs = match affine {
+            Some((weight, bias)) => Self::apply(op, &[self, weight, bias])?,
+            None => Self::apply(op, &[self])?,
+        };
+        with_statistics(&outputs)
     }
 
     /// Batch normalisation by given statistics `[C]`, as `torch.nn.functional.batch_norm` in evaluation:
@@ -83,4 +104,15 @@ impl Tensor {
         let channels = self.dims().get(1).copied().unwrap_or(0);
         self.group_norm(channels, affine, eps)
     }
+}
+
+/// The result of a norm, and the mean and the variance that come with it.
+#[track_caller]
+fn with_statistics(outputs: &[Tensor]) -> Result<[Tensor; 3]> {
+    let [y, mean, _, var] = outputs else {
+        let location = highwater_graph::Location::caller();
+        let message = "batch_norm: an operation of another kind";
+        return Err(crate::error::usage_error(message, location));
+    };
+    Ok([y.clone(), mean.detach()?, var.detach()?])
 }

@@ -3,6 +3,7 @@
 mod cpu;
 mod reference;
 mod row;
+mod second;
 
 pub(crate) use reference::loss_and_gradient;
 pub(crate) use row::{loss_of_row, softmax_minus_label};
@@ -181,6 +182,10 @@ impl Op for CrossEntropyBackward {
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
         Cost::elementwise(inputs, outputs, 16.0)
+    }
+
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        second::emit(*self, backward)
     }
 }
 

@@ -123,7 +123,8 @@ impl Op for LayerNorm {
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         self.of_output(backward)?;
-        second::of_statistics(backward, Some(1), 2)
+        let grid = second::Grid::of_rows(backward.input(0).shape());
+        second::of_statistics(backward, &grid, Some(1), 2)
     }
 }
 
@@ -197,6 +198,8 @@ impl Op for LayerNormBackward {
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let second = second::Second {
+            grid: second::Grid::of_rows(backward.input(1).shape()),
+            own: true,
             mean: true,
             affine: self.affine,
             wanted: self.wanted,

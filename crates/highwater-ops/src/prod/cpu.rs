@@ -29,23 +29,3 @@ multiversion! {
         }
     }
 }
-
-multiversion! {
-    /// Multiplies neighbouring products by an element each, unless it is 0: those are counted.
-    pub(super) fn multiply_others[I](products: &mut [f64], zeros: &mut [f64], x: &[f32]) {
-        for ((product, zeros), &x) in products.iter_mut().zip(zeros).zip(x) {
-            *product *= if x == 0.0 { 1.0 } else { f64::from(x) };
-            *zeros += f64::from(u8::from(x == 0.0));
-        }
-    }
-}
-
-/// The product of all but zeros, and how many of those there are.
-pub(super) fn product_of_others(x: &[f32]) -> (f64, f64) {
-    let (mut lanes, mut zeros) = ([1.0_f64; LANES], [0.0_f64; LANES]);
-    for piece in x.chunks(LANES) {
-        let len = piece.len();
-        multiply_others(&mut lanes[..len], &mut zeros[..len], piece);
-    }
-    (lanes.iter().product(), zeros.iter().sum())
-}

@@ -86,7 +86,8 @@ impl Op for RmsNorm {
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         Self::of_output(backward)?;
-        second::of_statistics(backward, None, 1)
+        let grid = second::Grid::of_rows(backward.input(0).shape());
+        second::of_statistics(backward, &grid, None, 1)
     }
 }
 
@@ -157,6 +158,8 @@ impl Op for RmsNormBackward {
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let [of_x, of_weight] = self.wanted;
         let second = second::Second {
+            grid: second::Grid::of_rows(backward.input(1).shape()),
+            own: true,
             mean: false,
             affine: self.affine,
             wanted: [of_x, of_weight, false],

@@ -7,6 +7,7 @@ mod product;
 mod reference;
 mod rows;
 mod samples;
+mod second;
 mod sight;
 #[cfg(test)]
 mod tests;
@@ -162,7 +163,8 @@ impl Op for ScaledDotProductAttention {
 /// `lse`): `dv = p^T do`, `ds = p * (do v^T - delta)`, `dq = scale ds k`, `dk = scale ds^T q`, block
 /// by block as in FlashAttention, summed in `f32` in ascending order of the blocks. Costs
 /// `10 B H D` floating-point operations for each query and key that see each other (14 where there
-/// are fewer heads than threads, see the kernel).
+/// are fewer heads than threads, see the kernel). Its own gradients are made by other operations, with matrices
+/// of scores in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -296,6 +298,10 @@ impl Op for ScaledDotProductAttentionBackward {
             5.0
         };
         cost(inputs, outputs, pairs(inputs, self.sight()), products)
+    }
+
+    fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
+        second::emit(self, backward)
     }
 }
 

@@ -4,6 +4,7 @@ mod attention;
 mod containers;
 mod conv;
 pub mod functional;
+mod in_place_abn;
 pub mod init;
 mod layers;
 mod module;
@@ -18,6 +19,7 @@ mod upsample;
 pub use attention::{CausalSelfAttention, self_attention};
 pub use containers::{Forward, Sequential};
 pub use conv::{Conv, Conv1d, Conv2d, ConvTranspose, ConvTranspose1d, ConvTranspose2d};
+pub use in_place_abn::{InPlaceAbn, InPlaceAbnOptions};
 pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm};
 pub use module::{Mode, Module, Visitor, join};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, GroupNorm, InstanceNorm2d};
@@ -32,4 +34,4 @@ pub use transformer::{
 pub use upsample::Upsample;
 
 pub use highwater_derive::Module;
-pub use highwater_ops::{ConvSettings, Interpolation, PadMode, PoolSettings};
+pub use highwater_ops::{ConvSettings, Interpolation, Invertible, PadMode, PoolSettings};
