@@ -21,7 +21,7 @@ use crate::pending::context::autocast_dtype;
 use crate::tensor::Tensor;
 use crate::{DType, Dim, Result};
 use highwater_graph::Location;
-use highwater_ops::{BceWithLogits, Huber, NllLoss, Softplus};
+use highwater_ops::{BceWithLogits, CrossEntropy, Huber, NllLoss, Softplus};
 
 /// What becomes of the losses of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -182,8 +182,9 @@ pub fn kl_div(
 }
 
 /// The negative of what each row of `[.., C]`, logarithms of probabilities, says of its label `[..]`, as
-/// `torch.nn.functional.nll_loss(ignore_index=..)`, where that is -100 unless it is given. The mean is over
-/// rows that are not ignored.
+/// `torch.nn.functional.nll_loss(weight=.., ignore_index=..)`, where `ignore_index` is -100 unless it is given.
+/// `weight` `[C]` is what rows of each class count, through which no gradient flows. The mean is over rows that
+/// are not ignored, by what they count.
 ///
 /// # Errors
 /// [`crate::Error::Op`] if the shapes do not fit; a label out of range stops the step.
@@ -191,22 +192,65 @@ pub fn kl_div(
 pub fn nll_loss(
     input: &Tensor,
     labels: &Tensor,
+    weight: Option<&Tensor>,
     ignore_index: i64,
     reduction: Reduction,
 ) -> Result<Tensor> {
     let input = wide(input)?;
-    let losses = Tensor::apply_one(NllLoss { ignore_index }, &[&input, labels])?;
+    let op = NllLoss { ignore_index };
+    let mut losses = Tensor::apply_one(op, &[&input, labels])?;
+    let counts = match weight {
+        Some(weight) => {
+            // The weight of each row's label, and 0 of one that is ignored.
+            let weight = weight.detach()?.to_dtype(input.dtype())?.neg()?;
+            let rows = weight.expand(input.shape().clone())?;
+            let counts = Tensor::apply_one(op, &[&rows, labels])?;
+            losses = losses.mul(&counts)?;
+            counts
+        }
+        None => labels.ne_scalar(ignore_index as f64)?,
+    };
     if reduction != Reduction::Mean {
         return reduction.of(&losses);
     }
     // Half precision could not count.
-    let counted = labels.ne_scalar(ignore_index as f64)?;
-    let count = counted.to_dtype(DType::F32)?.sum()?;
+    let count = counts.to_dtype(DType::F32)?.sum()?;
     let mean = losses.sum()?.div(&count)?;
     if mean.dtype() == input.dtype() {
         return Ok(mean);
     }
     mean.to_dtype(input.dtype())
+}
+
+/// `torch.nn.functional.cross_entropy(weight=.., ignore_index=..)` of logits `[.., C]` and labels `[..]`: classes
+/// are the last dimension. As [`nll_loss`] of logarithms of probabilities; in one pass, as
+/// [`Tensor::cross_entropy`], where there are no weights and one loss.
+///
+/// # Errors
+/// As [`nll_loss`].
+#[track_caller]
+pub fn cross_entropy(
+    input: &Tensor,
+    labels: &Tensor,
+    weight: Option<&Tensor>,
+    ignore_index: i64,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    let input = wide(input)?;
+    let as_one = match reduction {
+        Reduction::Mean => Some(highwater_ops::Reduction::Mean),
+        Reduction::Sum => Some(highwater_ops::Reduction::Sum),
+        Reduction::BatchMean | Reduction::None => None,
+    };
+    if let Some(reduction) = as_one.filter(|_| weight.is_none()) {
+        let op = CrossEntropy {
+            reduction,
+            ignore_index,
+        };
+        return Tensor::apply_one(op, &[&input, labels]);
+    }
+    let logarithms = input.log_softmax(-1)?;
+    nll_loss(&logarithms, labels, weight, ignore_index, reduction)
 }
 
 /// The cosine of the angle between vectors along a dimension of the shape that both broadcast to, as

@@ -142,8 +142,8 @@ impl Tensor {
     }
 
     /// Ones with probability `p`, else zeros, of `F32`, from the engine's random numbers, as
-    /// `torch.bernoulli(torch.full(shape, p))`. Where each element has a probability of its own, compare
-    /// [`Tensor::rand`] with them: `Tensor::rand(engine, p.shape().clone())?.lt(&p)?`.
+    /// `torch.bernoulli(torch.full(shape, p))`. Where each element has a probability of its own:
+    /// [`Tensor::bernoulli_of`].
     ///
     /// # Errors
     /// As [`Tensor::randn`]; [`crate::Error::Usage`] for a probability that is none.
@@ -155,6 +155,25 @@ impl Tensor {
         }
         let one = |x| if x < p { 1.0 } else { 0.0 };
         Self::drawn(engine, &shape.into(), false, one)
+    }
+
+    /// Ones, each with the probability that this tensor has for it, else zeros, of its dtype, from the engine's
+    /// random numbers, as `torch.bernoulli(p)`. What is not from 0 to 1 counts as the nearer of both, and NaN as
+    /// 0; PyTorch refuses them. No gradient flows to the probabilities.
+    ///
+    /// # Errors
+    /// As [`Tensor::randn`].
+    #[track_caller]
+    pub fn bernoulli_of(&self) -> Result<Self> {
+        let drawn = Self::rand(self.engine(), self.shape().clone())?;
+        let wide = match self.dtype() {
+            DType::F64 => self.detach()?,
+            _ => self.detach()?.to_dtype(DType::F32)?,
+        };
+        drawn
+            .to_dtype(wide.dtype())?
+            .lt(&wide)?
+            .to_dtype(self.dtype())
     }
 
     /// The whole numbers below `count`, of `I64`, in an order from the engine's random numbers, as

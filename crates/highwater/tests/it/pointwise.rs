@@ -1,8 +1,8 @@
 //! Promotion, constants, comparisons and losses as PyTorch has them.
 
 use highwater::nn::functional::{
-    Reduction, binary_cross_entropy_with_logits, cosine_similarity, huber_loss, kl_div, l1_loss,
-    mse_loss, nll_loss, smooth_l1_loss,
+    Reduction, binary_cross_entropy_with_logits, cosine_similarity, cross_entropy, huber_loss,
+    kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss,
 };
 use highwater::{DType, Engine, Error, Result, Tensor, autocast};
 
@@ -302,7 +302,7 @@ fn losses_of_logarithms_are_pytorchs() {
     );
     let labelled = |x: &Tensor, labels: &[i64], reduction| {
         let labels = Tensor::from_slice(x.engine(), labels, [2])?;
-        nll_loss(x, &labels, -100, reduction)
+        nll_loss(x, &labels, Option::None, -100, reduction)
     };
     assert_loss!(
         |x, _y| labelled(x, &[2, -100], Mean),
@@ -314,6 +314,99 @@ fn losses_of_logarithms_are_pytorchs() {
         [-2.0, -3.5],
         [0.0, 0.0, -1.0, 0.0, -1.0, 0.0]
     );
+}
+
+#[test]
+fn classes_count_by_their_weights() {
+    use Reduction::{Mean, None, Sum};
+    let (all, one) = ([2_i64, 1], [2_i64, -100]);
+    let labels = |x: &Tensor, labels: &[i64]| Tensor::from_slice(x.engine(), labels, [2]);
+    let weights = |x: &Tensor| x.engine().tensor(&[0.5, 2.0, 1.5], [3]);
+    let entropy = |x: &Tensor, of: &[i64], reduction| {
+        cross_entropy(x, &labels(x, of)?, Some(&weights(x)?), -100, reduction)
+    };
+    assert_loss!(
+        |x, _y| nll_loss(x, &labels(x, &all)?, Some(&weights(x)?), -100, Mean),
+        [-2.857_142_9],
+        [0.0, 0.0, -0.428_571_4, 0.0, -0.571_428_6, 0.0]
+    );
+    assert_loss!(
+        |x, _y| nll_loss(x, &labels(x, &one)?, Some(&weights(x)?), -100, None),
+        [-3.0, 0.0],
+        [0.0, 0.0, -1.5, 0.0, 0.0, 0.0]
+    );
+    assert_loss!(
+        |x, _y| entropy(x, &all, Mean),
+        [0.115_255_4],
+        [
+            0.075_780_1,
+            0.013_168_6,
+            -0.088_948_7,
+            0.013_077_7,
+            -0.015_350_3,
+            0.002_272_6
+        ]
+    );
+    assert_loss!(
+        |x, _y| entropy(x, &one, Mean),
+        [0.232_622],
+        [0.176_820_2, 0.030_726_7, -0.207_546_9, 0.0, 0.0, 0.0]
+    );
+    assert_loss!(
+        |x, _y| entropy(x, &all, Sum),
+        [0.403_393_7],
+        [
+            0.265_230_3,
+            0.046_090_1,
+            -0.311_320_4,
+            0.045_772,
+            -0.053_726,
+            0.007_954
+        ]
+    );
+    let plain =
+        |x: &Tensor, reduction| cross_entropy(x, &labels(x, &all)?, Option::None, -100, reduction);
+    assert_loss!(
+        |x, _y| plain(x, Mean),
+        [0.129_926_2],
+        [
+            0.088_410_1,
+            0.015_363_4,
+            -0.103_773_5,
+            0.011_443,
+            -0.013_431_5,
+            0.001_988_5
+        ]
+    );
+    assert_loss!(
+        |x, _y| plain(x, None),
+        [0.232_622, 0.027_230_4],
+        [
+            0.176_820_2,
+            0.030_726_7,
+            -0.207_546_9,
+            0.022_886,
+            -0.026_863,
+            0.003_977
+        ]
+    );
+}
+
+#[test]
+fn each_element_has_its_probability() {
+    let engine = engine();
+    for dtype in [DType::F32, DType::BF16, DType::F64] {
+        let p: Vec<f32> = (0..4000).map(|i| [0.0, 1.0, 0.25, 0.75][i % 4]).collect();
+        let p = engine.tensor(&p, [4000]).unwrap().to_dtype(dtype).unwrap();
+        let drawn = p.bernoulli_of().unwrap();
+        assert_eq!(drawn.dtype(), dtype);
+        let drawn = floats(drawn.to_dtype(DType::F32));
+        let ones = |k: usize| drawn.iter().skip(k).step_by(4).sum::<f32>();
+        assert!(drawn.iter().all(|&x| x == 0.0 || x == 1.0));
+        assert_eq!([ones(0), ones(1)], [0.0, 1000.0]);
+        assert!((200.0..300.0).contains(&ones(2)), "{}", ones(2));
+        assert!((700.0..800.0).contains(&ones(3)), "{}", ones(3));
+    }
 }
 
 #[test]
