@@ -1,13 +1,14 @@
-//! ResNets, DenseNet and vision transformers beside torchvision's: see `fixtures/make_vision.py`.
+//! ResNets, DenseNet and vision transformers beside torchvision's, U-Nets and diffusion transformers beside their
+//! authors': see `fixtures/make_vision.py`.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use highwater::nn::{BatchNorm2d, BatchNormOptions};
+use highwater::nn::{BatchNorm2d, BatchNormOptions, Visitor};
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
 use highwater::{Engine, Module, Parameter, Tensor};
 use highwater_models::vision::{
-    DenseNet, DenseNetConfig, ImageClassifier, ResNet, ResNetConfig, Vit, VitConfig,
-    load_pretrained, top_k_accuracy,
+    DenseNet, DenseNetConfig, Dit, DitConfig, ImageClassifier, ResNet, ResNetConfig, UNet,
+    UNetConfig, Vit, VitConfig, load_pretrained, top_k_accuracy,
 };
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -190,6 +191,93 @@ fn vision_transformers_are_torchvisions() {
         classes: CLASSES,
     };
     check("vit", 32, |engine| Vit::new(engine, &config));
+}
+
+/// Logits of a model that answers images: their pixels times a matrix of hashes.
+fn pooled(images: &Tensor) -> highwater::Result<Tensor> {
+    let x = images.flatten(1, 3)?;
+    let width = x.dims()[1];
+    let scale = 1.0 / (width as f64).sqrt();
+    let matrix = numbers(77_777, width * CLASSES).into_iter();
+    let matrix: Vec<f32> = matrix.map(|x| (f64::from(x) * scale) as f32).collect();
+    x.matmul(&x.engine().tensor(&matrix, [width, CLASSES])?)
+}
+
+#[derive(Debug)]
+struct PooledUNet(UNet);
+
+impl Module for PooledUNet {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        self.0.visit(path, visitor);
+    }
+}
+
+impl ImageClassifier for PooledUNet {
+    fn logits(&self, images: &Tensor) -> highwater::Result<Tensor> {
+        pooled(&self.0.forward(images)?)
+    }
+}
+
+/// Sides of 34 are padded on the way up.
+#[test]
+fn unets_are_as_in_pytorch() {
+    for (case, bilinear) in [("unet", false), ("unet_bilinear", true)] {
+        let config = UNetConfig {
+            width: 4,
+            ..UNetConfig::new(3, 5, bilinear)
+        };
+        check(case, 34, |engine| {
+            Ok(PooledUNet(UNet::new(engine, &config)?))
+        });
+    }
+}
+
+#[derive(Debug)]
+struct PooledDit(Dit);
+
+impl Module for PooledDit {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        self.0.visit(path, visitor);
+    }
+}
+
+impl ImageClassifier for PooledDit {
+    fn logits(&self, images: &Tensor) -> highwater::Result<Tensor> {
+        let engine = images.engine();
+        let times = engine.tensor(&[0.0, 17.0, 250.5, 999.0], [BATCH])?;
+        let classes = engine.indices(&[3, 10, 0, 3], [BATCH])?;
+        pooled(&self.0.forward(images, &times, &classes)?)
+    }
+}
+
+#[test]
+fn diffusion_transformers_are_as_in_pytorch() {
+    let config = DitConfig {
+        image: 16,
+        patch: 4,
+        channels: 3,
+        width: 48,
+        depth: 2,
+        heads: 4,
+        ..DitConfig::s_2(CLASSES)
+    };
+    check("dit", 16, |engine| {
+        Ok(PooledDit(Dit::new(engine, &config)?))
+    });
+}
+
+/// The parameters of the full models, as their authors count them.
+#[test]
+fn full_sizes_are_the_originals() {
+    let count = |module: &dyn Module| -> usize {
+        let parameters = module.parameters().into_iter();
+        parameters.map(|parameter| parameter.shape().numel()).sum()
+    };
+    let engine = Engine::builder().memory(2 << 30).build().unwrap();
+    let unet = UNet::new(&engine, &UNetConfig::new(3, 2, false)).unwrap();
+    assert_eq!(count(&unet), 31_037_698);
+    let unet = UNet::new(&engine, &UNetConfig::new(3, 2, true)).unwrap();
+    assert_eq!(count(&unet), 17_263_042);
 }
 
 /// As `safetensors.torch.save_file(model.state_dict())` has a batch norm: batches are counted in a whole number.

@@ -1,5 +1,5 @@
-//! Models of images, as torchvision has them: the same layers, names and numbers, so that a `state_dict` saved
-//! as safetensors loads by name.
+//! Models of images, as torchvision or their authors have them: the same layers, names and numbers, so that a
+//! `state_dict` saved as safetensors loads by name. [`UNet`] tells a class of each pixel; [`Dit`] makes images.
 //!
 //! Fine-tuning on a folder of pictures, within 2 GiB for all of the process:
 //!
@@ -36,15 +36,24 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Who trains a few parameters beside a frozen model (`Parameter::set_requires_grad(false)`) keeps no gradients
+//! or moments of the rest. With a disk below memory (`Builder::disk`), frozen weights are cells as others are: a
+//! plan fetches each before it is read, forward and backward, and drops it without writing it back, as no
+//! update made another version. A block is a scope, so that a forecast tells what each of them moves.
 
 mod accuracy;
 mod densenet;
+mod dit;
 mod resnet;
+mod unet;
 mod vit;
 
 pub use accuracy::top_k_accuracy;
 pub use densenet::{DenseNet, DenseNetConfig};
+pub use dit::{Dit, DitConfig};
 pub use resnet::{ResNet, ResNetBlock, ResNetConfig};
+pub use unet::{UNet, UNetConfig};
 pub use vit::{Vit, VitConfig};
 
 use std::path::Path;
