@@ -2,9 +2,8 @@
 //! `facebookresearch/DiT`.
 
 use highwater::nn::{
-    Conv2d, ConvSettings, Embedding, Linear, Module, Visitor,
-    init::{constant_, normal_, xavier_uniform_, zeros_},
-    join,
+    Conv2d, ConvSettings, Embedding, Linear, Module,
+    init::{constant_, normal_, uniform_, xavier_uniform_, zeros_},
 };
 use highwater::{self, Buffer, Engine, Result, Tensor, scope};
 
@@ -191,7 +190,7 @@ impl Dit {
         // As of a matrix, whose inputs are all of a patch.
         let fans = config.channels * patch * patch + width;
         let bound = (6.0 / fans as f64).sqrt();
-        highwater::nn::init::uniform_(&model.patches.weight, -bound, bound)?;
+        uniform_(&model.patches.weight, -bound, bound)?;
         if let Some(bias) = &model.patches.bias {
             constant_(bias, 0.0)?;
         }
