@@ -109,6 +109,23 @@ fn hash(hasher: &mut dyn Hasher, eps: f64, affine: bool) {
     hasher.write_u8(u8::from(affine));
 }
 
+/// [`Op::infer`] of a norm by the statistics of the batch.
+pub(super) fn infer_batch(
+    op: &'static str,
+    inputs: &[Spec],
+    eps: f64,
+    affine: bool,
+) -> Result<SmallVec<[Spec; 2]>, OpError> {
+    let (dtype, channels) = check(op, inputs, 0, (eps, affine))?;
+    let count = Geometry::new(Kind::Batch, inputs[0].shape()).count();
+    if count < 2 && channels > 0 {
+        let got = inputs[0].shape().to_string();
+        let expected = "more than one element of each channel";
+        return Err(OpError::shape(op, expected, got));
+    }
+    Ok(outputs(dtype, &inputs[0], [channels].into(), 3))
+}
+
 impl Op for BatchNorm {
     fn name(&self) -> &'static str {
         BATCH.name
@@ -119,15 +136,7 @@ impl Op for BatchNorm {
     }
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
-        let op = self.name();
-        let (dtype, channels) = check(op, inputs, 0, (self.eps, self.affine))?;
-        let count = Geometry::new(Kind::Batch, inputs[0].shape()).count();
-        if count < 2 && channels > 0 {
-            let got = inputs[0].shape().to_string();
-            let expected = "more than one element of each channel";
-            return Err(OpError::shape(op, expected, got));
-        }
-        Ok(outputs(dtype, &inputs[0], [channels].into(), 3))
+        infer_batch(self.name(), inputs, self.eps, self.affine)
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
