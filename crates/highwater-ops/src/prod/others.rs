@@ -311,6 +311,8 @@ fn samples<O: Op + Clone>(
     // The plain reference goes over each line as often as that has elements, or pairs of them.
     let most = if inputs == 1 { 1000 } else { 200 };
     samples.retain(|sample| sample.inputs[0].0.layout.numel() < most);
+    // Products of large numbers leave no digits to differences.
+    samples.retain(|sample| sample.inputs[0].1 != Fill::Normal(100.0));
     samples
 }
 
