@@ -99,12 +99,11 @@ impl Up {
 
     /// `x` enlarged to the size of `beside`: where that is odd, padded.
     fn forward(&self, x: &Tensor, beside: &Tensor) -> Result<Tensor> {
-        let x = match &self.up {
-            Some(up) => up.forward(x)?,
-            None => {
-                let align_corners = true;
-                x.interpolate_by([2.0; 2], Interpolation::Bilinear { align_corners })?
-            }
+        let x = if let Some(up) = &self.up {
+            up.forward(x)?
+        } else {
+            let align_corners = true;
+            x.interpolate_by([2.0; 2], Interpolation::Bilinear { align_corners })?
         };
         let missing = |dim: usize| beside.dims()[dim].saturating_sub(x.dims()[dim]);
         let [rows, columns] = [2, 3].map(missing);

@@ -269,6 +269,19 @@ pub fn cosine_similarity(a: &Tensor, b: &Tensor, dim: impl Dim, eps: f64) -> Res
     products.sum_dims(&dim, false)?.div(&lengths)
 }
 
+/// Vectors along a dimension, each divided by its `p`-norm, which is `eps` at least, as
+/// `torch.nn.functional.normalize(p, dim, eps)`; there `p` is 2 and `eps` is `1e-12` unless they are given.
+///
+/// # Errors
+/// [`crate::Error::Op`] for a dtype that is not of floats; [`crate::Error::Usage`] for a dimension that is not
+/// there.
+#[track_caller]
+pub fn normalize(x: &Tensor, p: f64, dim: impl Dim, eps: f64) -> Result<Tensor> {
+    let x = wide(x)?;
+    let dim = [x.dim("normalize", dim)?];
+    x.div(&x.norm_dims(p, &dim, true)?.clamp_min(eps)?)
+}
+
 /// The lengths of vectors, `eps` at least, of a tensor that is broadcast to another's shape. The bound stands
 /// under the root, so that the gradient of nothing is nothing.
 #[track_caller]

@@ -2,8 +2,9 @@
 
 use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
-use crate::{Error, Result};
+use crate::{DType, Error, Result};
 use highwater_graph::Location;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,28 +56,29 @@ pub trait Module {
         collect.parameters.into_iter().chain(buffers).collect()
     }
 
-    /// Copies values into the parameters and buffers of the same names, as `load_state_dict(strict=True)`.
+    /// Copies values into the parameters and buffers of the same names, as `load_state_dict(strict=True)`: those
+    /// of another module's [`Module::state_dict`], or vectors by name.
     ///
     /// # Errors
     /// [`Error::Saved`] for a missing or unexpected name, or another count of elements;
     /// [`Error::Usage`] while something pending uses a parameter. Nothing was loaded then.
     #[track_caller]
-    fn load_state_dict(&self, values: &BTreeMap<String, Vec<f32>>) -> Result<()> {
+    fn load_state_dict(&self, values: &dyn StateValues) -> Result<()> {
         let location = Location::caller();
         let own = self.state_dict();
-        if let Some(name) = own.keys().find(|name| !values.contains_key(*name)) {
-            let (got, expected) = (values.len(), own.len());
+        let lens = values.lens();
+        if let Some(name) = own.keys().find(|name| !lens.contains_key(name.as_str())) {
+            let (got, expected) = (lens.len(), own.len());
             let what = format!("{name} is missing: {got} names for a module of {expected}");
             return Err(refused(&what, location));
         }
-        for (name, values) in values {
-            let Some(parameter) = own.get(name) else {
+        for (name, &got) in &lens {
+            let Some(parameter) = own.get(*name) else {
                 let what = format!("{name} is unexpected: the module has no such name");
                 return Err(refused(&what, location));
             };
-            if parameter.shape().numel() != values.len() {
-                let (got, shape) = (values.len(), parameter.shape());
-                let expected = shape.numel();
+            let (shape, expected) = (parameter.shape(), parameter.shape().numel());
+            if expected != got {
                 let what =
                     format!("{name}: expected {expected} values for the shape {shape}, got {got}");
                 return Err(refused(&what, location));
@@ -85,8 +87,8 @@ pub trait Module {
         for parameter in own.values() {
             parameter.check_idle(&mut parameter.engine().lock())?;
         }
-        for (name, values) in values {
-            own[name].copy_from_slice(values)?;
+        for (name, parameter) in &own {
+            parameter.copy_from_slice(&values.values(name)?)?;
         }
         Ok(())
     }
@@ -122,6 +124,45 @@ fn refused(what: &str, location: Location) -> Error {
         "load_state_dict: {what}; nothing was loaded\n  at {location}\n  hint: load what the same module's \
          state_dict() has; state_dict().keys() lists the names"
     ))
+}
+
+/// What [`Module::load_state_dict`] reads: values in `f32`, in the order of their elements, by name.
+pub trait StateValues {
+    /// How many values there are of each name.
+    fn lens(&self) -> BTreeMap<&str, usize>;
+
+    /// The values of a name, which is there.
+    ///
+    /// # Errors
+    /// [`Error`] where they cannot be read.
+    fn values(&self, name: &str) -> Result<Cow<'_, [f32]>>;
+}
+
+impl StateValues for BTreeMap<String, Vec<f32>> {
+    fn lens(&self) -> BTreeMap<&str, usize> {
+        let lens = self.iter().map(|(name, values)| (&**name, values.len()));
+        lens.collect()
+    }
+
+    fn values(&self, name: &str) -> Result<Cow<'_, [f32]>> {
+        Ok(Cow::Borrowed(&self[name]))
+    }
+}
+
+/// Of another module, which may be on another engine.
+impl StateValues for BTreeMap<String, Parameter> {
+    fn lens(&self) -> BTreeMap<&str, usize> {
+        let len = |parameter: &Parameter| parameter.shape().numel();
+        let lens = self
+            .iter()
+            .map(|(name, parameter)| (&**name, len(parameter)));
+        lens.collect()
+    }
+
+    fn values(&self, name: &str) -> Result<Cow<'_, [f32]>> {
+        let values = self[name].to_dtype(DType::F32)?.to_vec()?;
+        Ok(Cow::Owned(values))
+    }
 }
 
 /// What [`Module::visit`] shows things to.

@@ -22,7 +22,7 @@ pub struct PackedSequence {
 
 impl PackedSequence {
     /// Packs sequences that are padded to one length: `padded` `[B, T, C]`, of which sequence `i` has
-    /// `lengths[i]` steps, at least one and at most T. As `pack_padded_sequence(batch_first=True,
+    /// `lengths[i]` steps, at least one and at most T; of any dtype. As `pack_padded_sequence(batch_first=True,
     /// enforce_sorted=False)`. One pass over what is kept.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl PackedSequence {
             rows.extend(first.map(|&i| (i * steps + step) as u32));
         }
         let rows = padded.engine().indices(&rows, [rows.len()])?;
-        let data = padded.reshape([batch * steps, width])?.embedding(&rows)?;
+        let data = rows_of(&padded.reshape([batch * steps, width])?, &rows)?;
         Ok(Self {
             data,
             batch_sizes,
@@ -111,8 +111,20 @@ impl PackedSequence {
             DType::F32 => zeros,
             dtype => zeros.to_dtype(dtype)?,
         };
-        Tensor::cat(&[&self.data, &zeros], 0)?.embedding(&rows)
+        rows_of(&Tensor::cat(&[&self.data, &zeros], 0)?, &rows)
     }
+}
+
+/// Some rows of a matrix, `[.., C]` for indices `[..]`.
+#[track_caller]
+fn rows_of(matrix: &Tensor, rows: &Tensor) -> Result<Tensor> {
+    if matrix.dtype().is_float() {
+        return matrix.embedding(rows);
+    }
+    let (count, width) = (rows.shape().numel(), matrix.dims()[1]);
+    let index = rows.reshape([count, 1])?.expand([count, width])?;
+    let shape = [rows.dims(), &[width]].concat();
+    matrix.gather(0, &index)?.reshape(shape)
 }
 
 /// How many of the sequences have each step.

@@ -87,11 +87,16 @@ impl Limits {
             bytes => format!(" and {} of {what}", Bytes(bytes)),
         };
         let told = and(device, "device memory") + &and(host, "host memory");
+        let (needs, budget) = (Bytes(reserve).to_string(), Bytes(memory).to_string());
+        // Rounded they may be the same.
+        let rest = if needs == budget {
+            ", all of which that takes"
+        } else {
+            ""
+        };
         Err(Error::Build(format!(
-            "the process needs {} beside its tensors{told}, and the budget is {}\n  hint: give it more; \
-             Builder::dry_run() tells the least for a step",
-            Bytes(reserve),
-            Bytes(memory)
+            "the process needs {needs} beside its tensors{told}, and the budget is {budget}{rest}\n  hint: \
+             give it more; Builder::dry_run() tells the least for a step"
         )))
     }
 

@@ -50,6 +50,64 @@ impl Tensor {
         Self::full(engine, shape, 1.0, dtype)
     }
 
+    /// `value` everywhere, of the shape, dtype and engine of this tensor, as `torch.full_like`.
+    ///
+    /// # Errors
+    /// As [`Tensor::full`].
+    #[track_caller]
+    pub fn full_like(&self, value: f64) -> Result<Self> {
+        Self::full(self.engine(), self.shape().clone(), value, self.dtype())
+    }
+
+    /// Zeros, as `torch.zeros_like`.
+    ///
+    /// # Errors
+    /// As [`Tensor::full`].
+    #[track_caller]
+    pub fn zeros_like(&self) -> Result<Self> {
+        self.full_like(0.0)
+    }
+
+    /// Ones, as `torch.ones_like`.
+    ///
+    /// # Errors
+    /// As [`Tensor::full`].
+    #[track_caller]
+    pub fn ones_like(&self) -> Result<Self> {
+        self.full_like(1.0)
+    }
+
+    /// Standard normal deviates of the shape, dtype and engine of this tensor, as `torch.randn_like`.
+    ///
+    /// # Errors
+    /// As [`Tensor::randn`]; [`crate::Error::Usage`] for a dtype that is not of floats.
+    #[track_caller]
+    pub fn randn_like(&self) -> Result<Self> {
+        self.of_floats(Self::randn(self.engine(), self.shape().clone())?)
+    }
+
+    /// Numbers from 0 to below 1, as `torch.rand_like`.
+    ///
+    /// # Errors
+    /// As [`Tensor::randn_like`].
+    #[track_caller]
+    pub fn rand_like(&self) -> Result<Self> {
+        self.of_floats(Self::rand(self.engine(), self.shape().clone())?)
+    }
+
+    /// Random numbers in this tensor's dtype.
+    #[track_caller]
+    fn of_floats(&self, numbers: Self) -> Result<Self> {
+        if !self.dtype().is_float() {
+            let what = format!(
+                "random numbers like {}: expected a float type",
+                self.dtype()
+            );
+            return Err(usage_error(what, Location::caller()));
+        }
+        numbers.to_dtype(self.dtype())
+    }
+
     /// The numbers `start`, `start + step`, .. before `end`, as `torch.arange(start, end, step)`.
     ///
     /// # Errors

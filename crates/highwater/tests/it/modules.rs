@@ -212,6 +212,22 @@ fn packing_loses_nothing() {
     }
 }
 
+/// Labels are packed beside what they belong to.
+#[test]
+fn whole_numbers_are_packed_and_padded() {
+    let engine = Engine::builder().memory(256 << 20).build().unwrap();
+    let labels: Vec<i64> = (0..24).map(|i| (1 << 40) + i).collect();
+    let x = Tensor::from_slice(&engine, &labels, [3, 4, 2]).unwrap();
+    let packed = PackedSequence::pack(&x, &[2, 4, 1]).unwrap();
+    assert_eq!(packed.data.dims(), [7, 2]);
+    let padded = packed.pad().unwrap().to_vec::<i64>().unwrap();
+    let want = |i: usize| {
+        let (row, step) = (i / 8, i / 2 % 4);
+        if step < [2, 4, 1][row] { labels[i] } else { 0 }
+    };
+    assert_eq!(padded, (0..24).map(want).collect::<Vec<_>>());
+}
+
 #[test]
 fn lengths_that_do_not_fit_are_told() {
     let engine = Engine::builder().memory(256 << 20).build().unwrap();

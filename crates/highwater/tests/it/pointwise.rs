@@ -2,7 +2,7 @@
 
 use highwater::nn::functional::{
     Reduction, binary_cross_entropy_with_logits, cosine_similarity, cross_entropy, huber_loss,
-    kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss,
+    kl_div, l1_loss, mse_loss, nll_loss, normalize, smooth_l1_loss,
 };
 use highwater::{DType, Engine, Error, Result, Tensor, autocast};
 
@@ -438,6 +438,71 @@ fn cosines_are_pytorchs() {
     let x = engine().tensor(&[1.0], [1]).unwrap();
     let error = cosine_similarity(&x, &x, 1, 1e-8).unwrap_err();
     assert!(error.to_string().contains("no dimension 1"), "{error}");
+}
+
+#[test]
+fn tensors_like_others() {
+    let engine = engine();
+    let x = Tensor::full(&engine, [2, 3], 7.0, DType::BF16).unwrap();
+    for (like, value) in [
+        (x.zeros_like(), 0.0),
+        (x.ones_like(), 1.0),
+        (x.full_like(2.5), 2.5),
+    ] {
+        let like = like.unwrap();
+        assert_eq!((like.dims(), like.dtype()), (&[2, 3][..], DType::BF16));
+        assert_eq!(floats(like.to_dtype(DType::F32)), [value; 6]);
+    }
+    engine.manual_seed(3);
+    let random = [x.randn_like().unwrap(), x.rand_like().unwrap()];
+    engine.manual_seed(3);
+    let again = [
+        Tensor::randn(&engine, [2, 3]).unwrap(),
+        Tensor::rand(&engine, [2, 3]).unwrap(),
+    ];
+    for (random, again) in random.iter().zip(&again) {
+        assert_eq!(random.dtype(), DType::BF16);
+        let rounded = again.to_dtype(DType::BF16).unwrap();
+        let wide = |x: &Tensor| floats(x.to_dtype(DType::F32));
+        assert_eq!(wide(random), wide(&rounded));
+    }
+    let whole = Tensor::zeros(&engine, [2], DType::I64).unwrap();
+    assert_eq!(whole.ones_like().unwrap().to_vec::<i64>().unwrap(), [1, 1]);
+    let error = whole.randn_like().unwrap_err().to_string();
+    assert!(error.contains("expected a float type"), "{error}");
+}
+
+#[test]
+fn vectors_are_normalized_as_in_pytorch() {
+    let engine = engine();
+    let values = [3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 1.0, -2.0, 2.0];
+    let x = engine.tensor(&values, [3, 3]).unwrap();
+    let x = x.requires_grad_().unwrap();
+    let y = normalize(&x, 2.0, 1, 1e-12).unwrap();
+    let (third, two) = (1.0 / 3.0, 2.0 / 3.0);
+    let want = [0.6, 0.8, 0.0, 0.0, 0.0, 0.0, third, -two, two];
+    assert_near(&y.to_vec().unwrap(), &want);
+    let columns = engine.tensor(&[1.0, -3.0, 2.0, 2.0], [2, 2]).unwrap();
+    let columns = floats(normalize(&columns, 1.0, 0, 1e-12));
+    assert_near(&columns, &[third, -0.6, two, 0.4]);
+    assert!(normalize(&x, 2.0, 2, 1e-12).is_err());
+    // The gradient that PyTorch has.
+    let weights = [1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 2.0, 0.0, 1.0];
+    let weights = engine.tensor(&weights, [3, 3]).unwrap();
+    y.mul(&weights).unwrap().sum().unwrap().backward().unwrap();
+    let grad = x.grad().unwrap().to_vec::<f32>().unwrap();
+    let want = [
+        -0.064,
+        0.048,
+        0.6,
+        0.0,
+        0.0,
+        0.0,
+        0.518_518_57,
+        0.296_296_3,
+        0.037_037_045,
+    ];
+    assert_near(&grad, &want);
 }
 
 #[test]

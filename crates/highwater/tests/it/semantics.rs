@@ -822,6 +822,11 @@ fn modules_name_their_parameters_and_load_them() {
         assert_eq!(values(&parameter), state[&name], "{name}");
     }
     assert_eq!(values(&other.shared), state["first.weight"]);
+    // What another module has.
+    one.load_state_dict(&other.state_dict()).unwrap();
+    for (name, parameter) in one.state_dict() {
+        assert_eq!(values(&parameter), state[&name], "{name}");
+    }
     let broken = |change: &dyn Fn(&mut Values)| {
         let mut state = state.clone();
         change(&mut state);

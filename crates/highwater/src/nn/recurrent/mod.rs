@@ -113,7 +113,23 @@ impl Rnn {
 }
 
 impl Gru {
-    /// As [`Rnn::new`].
+    /// As [`Rnn::new`]: `inputs` numbers a step, `hidden` in each state, layers as the options say.
+    ///
+    /// ```
+    /// use highwater::nn::{Gru, PackedSequence, RecurrentOptions};
+    /// use highwater::prelude::*;
+    ///
+    /// fn main() -> Result<()> {
+    ///     let engine = Engine::builder().arena(1 << 20).build()?;
+    ///     let gru = Gru::new(&engine, 3, 5, RecurrentOptions::default())?;
+    ///     // Two sequences, of four steps and of two; of one length they are packed all the same.
+    ///     let x = Tensor::randn(&engine, [2, 4, 3])?;
+    ///     let (steps, last) = gru.forward(&PackedSequence::pack(&x, &[4, 2])?, None)?;
+    ///     assert_eq!(steps.pad()?.dims(), [2, 4, 5]);
+    ///     assert_eq!(last.dims(), [1, 2, 5]);
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # Errors
     /// As [`Rnn::new`].
