@@ -216,6 +216,10 @@ impl ImageClassifier for PooledUNet {
     fn logits(&self, images: &Tensor) -> highwater::Result<Tensor> {
         pooled(&self.0.forward(images)?)
     }
+
+    fn head(&self) -> &'static str {
+        "outc.conv"
+    }
 }
 
 /// Sides of 34 are padded on the way up.
@@ -247,6 +251,10 @@ impl ImageClassifier for PooledDit {
         let times = engine.tensor(&[0.0, 17.0, 250.5, 999.0], [BATCH])?;
         let classes = engine.indices(&[3, 10, 0, 3], [BATCH])?;
         pooled(&self.0.forward(images, &times, &classes)?)
+    }
+
+    fn head(&self) -> &'static str {
+        "final_layer.linear"
     }
 }
 

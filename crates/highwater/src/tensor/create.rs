@@ -83,7 +83,7 @@ impl Tensor {
     /// As [`Tensor::randn`]; [`crate::Error::Usage`] for a dtype that is not of floats.
     #[track_caller]
     pub fn randn_like(&self) -> Result<Self> {
-        self.of_floats(Self::randn(self.engine(), self.shape().clone())?)
+        self.of_floats(&Self::randn(self.engine(), self.shape().clone())?)
     }
 
     /// Numbers from 0 to below 1, as `torch.rand_like`.
@@ -92,12 +92,12 @@ impl Tensor {
     /// As [`Tensor::randn_like`].
     #[track_caller]
     pub fn rand_like(&self) -> Result<Self> {
-        self.of_floats(Self::rand(self.engine(), self.shape().clone())?)
+        self.of_floats(&Self::rand(self.engine(), self.shape().clone())?)
     }
 
     /// Random numbers in this tensor's dtype.
     #[track_caller]
-    fn of_floats(&self, numbers: Self) -> Result<Self> {
+    fn of_floats(&self, numbers: &Self) -> Result<Self> {
         if !self.dtype().is_float() {
             let what = format!(
                 "random numbers like {}: expected a float type",
