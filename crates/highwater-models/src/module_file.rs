@@ -215,7 +215,7 @@ mod tests {
         let (one, other) = (linear(4, 1), linear(4, 2));
         save_in(&files, &one, path).unwrap();
         assert_ne!(values(&one), values(&other));
-        load_in(&files, &other, path).unwrap();
+        load_in(&files, &other, path, None).unwrap();
         assert_eq!(values(&one), values(&other));
         assert!(
             files
@@ -231,20 +231,22 @@ mod tests {
         save_in(&files, &linear(4, 1), path).unwrap();
         let wide = linear(5, 2);
         let before = values(&wide);
-        let refused = load_in(&files, &wide, path).unwrap_err().to_string();
+        let refused = load_in(&files, &wide, path, None).unwrap_err().to_string();
         assert!(
             refused.contains("/a.safetensors: `weight` has the shape [3, 4], not [3, 5]"),
             "{refused}"
         );
         assert_eq!(values(&wide), before);
         let both = vec![linear(4, 1), linear(4, 2)];
-        let refused = load_in(&files, &both, path).unwrap_err().to_string();
+        let refused = load_in(&files, &both, path, None).unwrap_err().to_string();
         assert!(refused.contains("is unexpected"), "{refused}");
         save_in(&files, &both, path).unwrap();
         let missing = vec![linear(4, 1), linear(4, 2), linear(4, 3)];
-        let refused = load_in(&files, &missing, path).unwrap_err().to_string();
+        let refused = load_in(&files, &missing, path, None)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("`2.bias` is missing"), "{refused}");
-        let nowhere = load_in(&files, &wide, Path::new("/none")).unwrap_err();
+        let nowhere = load_in(&files, &wide, Path::new("/none"), None).unwrap_err();
         assert!(matches!(nowhere, Error::Files(_)), "{nowhere}");
     }
 }
