@@ -3,7 +3,7 @@
 
 use highwater::nn::{BatchNorm2d, BatchNormOptions, Conv2d, ConvSettings, Linear, Module};
 use highwater::prelude::*;
-use highwater::{GradOptions, grad_of_used, grad_with, gradgradcheck};
+use highwater::{GradOptions, GradcheckOptions, grad_of_used, grad_with, gradgradcheck};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -108,7 +108,7 @@ fn differences(shapes: &[&[usize]], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
             Tensor::from_slice(&engine, &numbers, shape).unwrap()
         })
         .collect();
-    gradgradcheck(f, &inputs, Default::default()).unwrap();
+    gradgradcheck(f, &inputs, GradcheckOptions::default()).unwrap();
 }
 
 #[test]
