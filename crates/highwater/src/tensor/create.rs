@@ -83,7 +83,8 @@ impl Tensor {
     /// As [`Tensor::randn`]; [`crate::Error::Usage`] for a dtype that is not of floats.
     #[track_caller]
     pub fn randn_like(&self) -> Result<Self> {
-        self.of_floats(&Self::randn(self.engine(), self.shape().clone())?)
+        self.check_floats()?;
+        Self::randn(self.engine(), self.shape().clone())?.to_dtype(self.dtype())
     }
 
     /// Numbers from 0 to below 1, as `torch.rand_like`.
@@ -92,20 +93,21 @@ impl Tensor {
     /// As [`Tensor::randn_like`].
     #[track_caller]
     pub fn rand_like(&self) -> Result<Self> {
-        self.of_floats(&Self::rand(self.engine(), self.shape().clone())?)
+        self.check_floats()?;
+        Self::rand(self.engine(), self.shape().clone())?.to_dtype(self.dtype())
     }
 
-    /// Random numbers in this tensor's dtype.
+    /// That random numbers can be of this tensor's dtype; before any are drawn.
     #[track_caller]
-    fn of_floats(&self, numbers: &Self) -> Result<Self> {
-        if !self.dtype().is_float() {
-            let what = format!(
-                "random numbers like {}: expected a float type",
-                self.dtype()
-            );
-            return Err(usage_error(what, Location::caller()));
+    fn check_floats(&self) -> Result<()> {
+        if self.dtype().is_float() {
+            return Ok(());
         }
-        numbers.to_dtype(self.dtype())
+        let what = format!(
+            "random numbers like {}: expected a float type",
+            self.dtype()
+        );
+        Err(usage_error(what, Location::caller()))
     }
 
     /// The numbers `start`, `start + step`, .. before `end`, as `torch.arange(start, end, step)`.
