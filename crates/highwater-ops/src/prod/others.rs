@@ -270,13 +270,23 @@ fn product(x: &Array, line: &[usize], but: &[usize]) -> f64 {
     others.map(|&at| x.data[at]).product()
 }
 
-/// The plain reference.
+/// The plain reference: of each element, what stands before it times what stands behind it, so that long lines, as
+/// those that `prod` is tried on, take one pass each way.
 fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let op: &ProdOfOthers = op.downcast().expect("prod_of_others");
-    let mut y = inputs[0].clone();
+    let (x, mut y) = (&inputs[0], inputs[0].clone());
     for line in lines(&y.shape, op.dim) {
+        let mut before = 1.0;
         for &at in &line {
-            y.data[at] = product(&inputs[0], &line, &[at]);
+            y.data[at] = before;
+            before *= x.data[at];
+        }
+        let mut behind = 1.0;
+        for &at in line.iter().rev() {
+            // A zero on one side, where the other is too large for a number.
+            let is_zero = y.data[at] == 0.0 || behind == 0.0;
+            y.data[at] = if is_zero { 0.0 } else { y.data[at] * behind };
+            behind *= x.data[at];
         }
     }
     vec![y]
