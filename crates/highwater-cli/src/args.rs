@@ -11,8 +11,9 @@ use highwater_models::{Decay, Order, TokenWidth};
 use crate::config::{DiskConfig, Forbid, Master, Moments, OptimizerKind, Policy, Precision};
 use crate::error::EXIT_CODES;
 use crate::schedule::Schedule;
+use crate::task::Task;
 
-/// Trains language models inside a memory budget.
+/// Trains models of text and of pictures inside a memory budget.
 #[derive(Debug, Parser)]
 #[command(name = "highwater", version, about, after_help = EXIT_CODES)]
 #[command(arg_required_else_help = true, infer_subcommands = false)]
@@ -131,12 +132,18 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Model and data")]
     pub config: Option<PathBuf>,
 
-    /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-1b) or
-    /// a Hugging Face model folder [default: gpt2-nano]
+    /// What the model learns to do [default: what --model is for]
+    #[arg(long, value_name = "TASK", help_heading = "Model and data")]
+    pub task: Option<Task>,
+
+    /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-1b; of pictures
+    /// resnet18, resnet34, resnet50, densenet121, vit_b_16) or a model folder, as Hugging Face has them
+    /// [default: gpt2-nano; of pictures resnet18]
     #[arg(long, value_name = "PRESET|FOLDER", help_heading = "Model and data")]
     pub model: Option<String>,
 
-    /// A text file, a folder of them, or tokens as .npy or .bin [default: this program's guide]
+    /// A text file, a folder of them, or tokens as .npy or .bin [default: this program's guide]; of pictures a
+    /// folder, in which each folder has the .png and .jpg of one class
     #[arg(long, value_name = "PATH", help_heading = "Model and data")]
     pub data: Option<PathBuf>,
 
@@ -149,11 +156,11 @@ pub struct RunArgs {
     #[arg(value_parser = PossibleValuesParser::new(["u16", "u32"]).map(|text| token_width(&text)))]
     pub token_dtype: Option<TokenWidth>,
 
-    /// Share of the data, from its end, to measure the loss on [default: 0; the guide: 0.1]
+    /// Share of the data to measure the loss on, of text from its end [default: 0; the guide and pictures: 0.1]
     #[arg(long, value_name = "FRACTION", help_heading = "Model and data")]
     pub held_out: Option<f64>,
 
-    /// Order of the sequences [default: shuffled for nano presets, otherwise sequential]
+    /// Order of the data [default: shuffled for nano presets and pictures, otherwise sequential]
     #[arg(long, value_name = "ORDER", help_heading = "Model and data")]
     #[arg(value_parser = PossibleValuesParser::new(["sequential", "shuffled"]).map(|text| order(&text)))]
     pub order: Option<Order>,
@@ -189,18 +196,21 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Memory and machine")]
     pub threads: Option<usize>,
 
-    /// Steps of the optimizer; 0 writes the model as it is at the start [default: 800 for nano presets,
-    /// otherwise 200]
+    /// Steps of the optimizer; 0 writes the model as it is [default: 800 for nano presets, otherwise 200]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub steps: Option<u64>,
 
-    /// Sequences in a batch [default: 4 for nano presets, otherwise 8]
+    /// Sequences or pictures in a batch [default: 4 for nano presets, otherwise 8]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub batch: Option<usize>,
 
     /// Tokens in a sequence [default: 64 for nano presets, otherwise 128, or the model's most if that is less]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub seq: Option<usize>,
+
+    /// Side that pictures are cut to, in pixels [default: the model folder's, otherwise 224]
+    #[arg(long, value_name = "N", help_heading = "Training")]
+    pub size: Option<usize>,
 
     /// Batches whose gradients are added up for one step [default: 1]
     #[arg(long, value_name = "N", help_heading = "Training")]
@@ -223,7 +233,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
     pub optimizer: Option<OptimizerKind>,
 
-    /// Highest learning rate [default: 2e-3 for nano presets, otherwise 1e-4]
+    /// Highest learning rate [default: 2e-3 for nano presets, 1e-3 for presets of pictures, otherwise 1e-4]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub lr: Option<f64>,
 
@@ -470,7 +480,7 @@ mod tests {
             parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
             tried += 1;
         }
-        assert_eq!(tried, 9);
+        assert_eq!(tried, 10);
     }
 
     #[test]

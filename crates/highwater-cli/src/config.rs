@@ -15,14 +15,15 @@ use highwater::Rates;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{Bytes, Files, FilesError};
 use highwater_models::data::BatchShape;
-use highwater_models::{Architecture, Decay, Order, TokenWidth};
+use highwater_models::{Decay, Order, TokenWidth};
 use serde::{Deserialize, Serialize};
 
 use crate::from_config;
 use crate::origin::Origin;
 use crate::schedule::{LearningRate, Schedule};
 use crate::seal;
-use range::{count, fraction, positive, require};
+use crate::task::{Blueprint, Task};
+use range::{count, fraction, most, positive, require, side};
 
 /// The version of the file's format.
 const VERSION: u32 = 2;
@@ -37,6 +38,9 @@ const BYTES_MAX: u64 = 1 << 20;
 pub struct RunConfig {
     /// Version of this file's format.
     pub version: u32,
+    /// What the model learns to do.
+    #[serde(default, skip_serializing_if = "Task::is_text")]
+    pub task: Task,
     /// Which model.
     pub model: ModelConfig,
     /// On which data.
@@ -98,10 +102,13 @@ pub struct DataConfig {
 pub struct TrainingConfig {
     /// Steps of the optimizer.
     pub steps: u64,
-    /// Sequences in a batch.
+    /// Sequences or pictures in a batch.
     pub batch: usize,
-    /// Tokens in a sequence.
+    /// Tokens in a sequence; 1 of pictures.
     pub seq: usize,
+    /// Side of pictures, in pixels; none of text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<usize>,
     /// Batches of one step.
     pub accumulate: usize,
     /// In which precision products are computed.
@@ -397,23 +404,16 @@ impl RunConfig {
     ///
     /// # Errors
     /// [`SettingsError::Range`] for the first at fault.
-    pub fn validate(&self, model: &dyn Architecture) -> Result<(), SettingsError> {
-        let Self {
-            training, output, ..
-        } = self;
-        let steps_max = 1_000_000_000;
-        require(
-            training.steps <= steps_max,
-            "steps",
-            &training.steps,
-            || format!("0 to {steps_max}"),
-        )?;
+    pub fn validate(&self, model: &Blueprint) -> Result<(), SettingsError> {
+        let (training, output) = (&self.training, &self.output);
+        most("steps", training.steps, 1_000_000_000)?;
         count("batch", training.batch as u64, 1 << 16)?;
         count("accumulate", training.accumulate as u64, 1 << 16)?;
         count("threads", self.machine.threads as u64, 1024)?;
         self.validate_memory()?;
         count("save-every", output.save_every, u64::MAX)?;
         count("keep", output.keep as u64, u64::MAX)?;
+        training.size.map_or(Ok(()), side)?;
         let positions = model.max_length() as u64;
         require(
             (1..=positions).contains(&(training.seq as u64)),
@@ -422,10 +422,7 @@ impl RunConfig {
             || format!("1 to {positions}, the model's n_positions"),
         )?;
         // TOML has no larger numbers.
-        let seed_max = i64::MAX as u64;
-        require(training.seed <= seed_max, "seed", &training.seed, || {
-            format!("at most {seed_max}")
-        })?;
+        most("seed", training.seed, i64::MAX as u64)?;
         fraction("dropout", self.model.dropout)?;
         fraction("held-out", self.data.held_out)?;
         self.validate_optimizer()

@@ -1,11 +1,10 @@
 use super::*;
 use crate::args::RunArgs;
 use crate::resolve;
+use crate::task::Blueprint;
 use highwater_memory::files::MemoryFiles;
-use highwater_models::Architecture;
-use std::sync::Arc;
 
-fn default_config() -> (RunConfig, Arc<dyn Architecture>) {
+fn default_config() -> (RunConfig, Blueprint) {
     let resolved = resolve::run(&MemoryFiles::new(), &RunArgs::default()).unwrap();
     (resolved.config, resolved.model)
 }
@@ -56,7 +55,7 @@ type Change = fn(&mut RunConfig);
 #[test]
 fn absurd_settings_are_named() {
     let (good, model) = default_config();
-    good.validate(&*model).unwrap();
+    good.validate(&model).unwrap();
     let changes: [(&str, Change); 21] = [
         ("steps", |c| c.training.steps = 1_000_000_001),
         ("steps", |c| c.training.steps = u64::MAX),
@@ -85,12 +84,12 @@ fn absurd_settings_are_named() {
     for (setting, change) in changes {
         let mut config = good.clone();
         change(&mut config);
-        let error = config.validate(&*model).expect_err(setting).to_string();
+        let error = config.validate(&model).expect_err(setting).to_string();
         assert!(error.starts_with(&format!("`{setting}` is ")), "{error}");
     }
     for (beta1, beta2, eps) in [(1.0, 0.9, 1e-8), (0.9, -0.1, 1e-8), (0.9, 0.9, 0.0)] {
         let mut config = good.clone();
         config.optimizer.method = Method::Adamw { beta1, beta2, eps };
-        config.validate(&*model).unwrap_err();
+        config.validate(&model).unwrap_err();
     }
 }

@@ -1,15 +1,23 @@
-//! The data of a run: tokens to train on, and those held out.
+//! The data of a run: what it trains on, and what is held out.
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use highwater_memory::Files;
+use highwater_memory::saved::Digest;
 use highwater_models::data::is_token_file;
-use highwater_models::{Architecture, Batches, DataOptions, Tokenizer, Tokens};
+use highwater_models::{
+    Architecture, BatchShape, Batches, Cursor, DataOptions, Order, Tokenizer, Tokens,
+};
 
 use crate::config::RunConfig;
 use crate::error::Failure;
+use crate::pictures::{self, Loader, PictureData};
+use crate::task::{Batch, Blueprint};
+
+/// Tokens that the held-out loss is the mean of, at most: the first ones of what is held out.
+const HELD_OUT_TOKENS: usize = 1 << 14;
 
 /// What is trained on when nobody names data: this project's own documentation.
 pub const GUIDE: &str = concat!(
@@ -21,7 +29,7 @@ pub const GUIDE: &str = concat!(
 
 /// The tokens of a run, divided.
 #[derive(Debug)]
-pub struct RunData {
+pub struct TextData {
     /// All tokens.
     pub tokens: Tokens,
     /// Those to train on.
@@ -30,7 +38,7 @@ pub struct RunData {
     pub held_out: Range<u64>,
 }
 
-impl RunData {
+impl TextData {
     /// Opens the data. Where a `tokenizer.json` makes tokens of text, they are those in `spool`; if there
     /// are none yet they are made here, which [`tokenise`](crate::tokenise) does in less memory.
     ///
@@ -114,6 +122,155 @@ impl RunData {
             config.training.seed,
         )?)
     }
+
+    /// The sequences that the held-out loss is measured on, one by one: whatever the batch is, they are the
+    /// same, and so is the loss.
+    fn held_out(&self, config: &RunConfig) -> Result<Vec<Batch>, Failure> {
+        let range = self.held_out.clone();
+        let seq = config.training.seq;
+        let tokens = (range.end - range.start).saturating_sub(1);
+        let count = (tokens as usize / seq).min((HELD_OUT_TOKENS / seq).max(1));
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let shape = BatchShape { batch: 1, seq };
+        let mut batches = Batches::new(self.tokens.clone(), range, shape, Order::Sequential, 0)?;
+        (0..count).map(|_| next_tokens(&mut batches)).collect()
+    }
+}
+
+/// The data of a run, divided.
+#[derive(Debug)]
+pub enum RunData {
+    /// Tokens.
+    Text(TextData),
+    /// Pictures by class.
+    Pictures(PictureData),
+}
+
+impl RunData {
+    /// Opens the data: see [`TextData::open`] and [`PictureData::open`].
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read or used.
+    pub fn open(
+        files: &Arc<dyn Files>,
+        config: &RunConfig,
+        model: &Blueprint,
+        spool: &Path,
+    ) -> Result<Self, Failure> {
+        Ok(match model {
+            Blueprint::Text(model) => Self::Text(TextData::open(files, config, &**model, spool)?),
+            Blueprint::Images(model) => Self::Pictures(PictureData::open(files, config, model)?),
+        })
+    }
+
+    /// That there is data, as far as that can be told at once: for who only plans.
+    ///
+    /// # Errors
+    /// As [`RunData::open`].
+    pub fn check(
+        files: &Arc<dyn Files>,
+        config: &RunConfig,
+        model: &Blueprint,
+    ) -> Result<(), Failure> {
+        match model {
+            Blueprint::Text(model) => TextData::check(files, config, &**model),
+            Blueprint::Images(model) => PictureData::open(files, config, model).map(|_| ()),
+        }
+    }
+
+    /// Batches to train on, from the start.
+    ///
+    /// # Errors
+    /// [`Failure`] where there is too little for one.
+    pub fn batches(&self, config: &RunConfig) -> Result<Feed, Failure> {
+        Ok(match self {
+            Self::Text(data) => Feed::Text(data.batches(config)?),
+            Self::Pictures(data) => Feed::Pictures(Box::new(data.batches(config)?)),
+        })
+    }
+
+    /// What the held-out loss is measured on, batch by batch; the same each time.
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read.
+    pub fn held_out<'a>(
+        &'a self,
+        config: &RunConfig,
+    ) -> Result<Box<dyn Iterator<Item = Result<Batch, Failure>> + 'a>, Failure> {
+        Ok(match self {
+            Self::Text(data) => Box::new(data.held_out(config)?.into_iter().map(Ok)),
+            Self::Pictures(data) => Box::new(data.held_out(config)?),
+        })
+    }
+
+    /// Tokens or pictures to train on, and those held out.
+    pub fn counts(&self) -> [u64; 2] {
+        match self {
+            Self::Text(data) => [&data.train, &data.held_out].map(|part| part.end - part.start),
+            Self::Pictures(data) => data.counts(),
+        }
+    }
+
+    /// What tells whether it is other data: of pictures, the names and lengths of all files.
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read.
+    pub fn digest(&self) -> Result<Digest, Failure> {
+        match self {
+            Self::Text(data) => Ok(data.tokens.digest()?),
+            Self::Pictures(data) => Ok(data.digest()),
+        }
+    }
+}
+
+/// Batches to train on, one after the other.
+#[derive(Debug)]
+pub enum Feed {
+    /// Of tokens.
+    Text(Batches),
+    /// Of pictures.
+    Pictures(Box<Loader>),
+}
+
+impl Feed {
+    /// The next one.
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read.
+    pub fn next_batch(&mut self) -> Result<Batch, Failure> {
+        match self {
+            Self::Text(batches) => next_tokens(batches),
+            Self::Pictures(loader) => pictures::next(loader),
+        }
+    }
+
+    /// Where it is, to be saved.
+    pub fn cursor(&self) -> Cursor {
+        match self {
+            Self::Text(batches) => batches.cursor(),
+            Self::Pictures(loader) => pictures::cursor(loader),
+        }
+    }
+
+    /// Goes to where another one was.
+    ///
+    /// # Errors
+    /// [`Failure`] for a place that the data does not have.
+    pub fn seek(&mut self, at: Cursor) -> Result<(), Failure> {
+        match self {
+            Self::Text(batches) => Ok(batches.seek(at)?),
+            Self::Pictures(loader) => pictures::seek(loader, at),
+        }
+    }
+}
+
+fn next_tokens(batches: &mut Batches) -> Result<Batch, Failure> {
+    let tokens = batches.shape().tokens();
+    let mut batch = (vec![0; tokens], vec![0; tokens]);
+    batches.next_batch(&mut batch.0, &mut batch.1)?;
+    Ok(Batch::Tokens(batch.0, batch.1))
 }
 
 /// The text that a `tokenizer.json` makes tokens of, if there is one and it does.
@@ -167,10 +324,10 @@ mod tests {
     use crate::resolve::{self, Resolved};
     use highwater_memory::files::MemoryFiles;
 
-    fn open(args: &RunArgs) -> Result<(RunData, Batches), Failure> {
+    fn open(args: &RunArgs) -> Result<(TextData, Batches), Failure> {
         let files: Arc<dyn Files> = Arc::new(MemoryFiles::new());
         let Resolved { config, model, .. } = resolve::run(&*files, args)?;
-        let data = RunData::open(&files, &config, &*model, Path::new("/tokens.bin"))?;
+        let data = TextData::open(&files, &config, model.text()?, Path::new("/tokens.bin"))?;
         let batches = data.batches(&config)?;
         Ok((data, batches))
     }

@@ -2,11 +2,11 @@
 
 use highwater::{Engine, Forecast};
 use highwater_memory::{Bytes, Files};
-use highwater_models::Architecture;
 
 use crate::config::RunConfig;
 use crate::error::{Code, Failure};
-use crate::session::{Batch, Session};
+use crate::session::Session;
+use crate::task::Blueprint;
 use crate::tokenise;
 
 /// Batches of a step that are planned one by one. From the second on they pose the same problem, so
@@ -46,12 +46,12 @@ impl Assumptions {
     pub fn measure(
         files: &dyn Files,
         config: &RunConfig,
-        model: &dyn Architecture,
+        model: &Blueprint,
     ) -> Result<Self, Failure> {
         // Measured before there are batches, as when a run starts.
         let session = session(config, model, None, Like::Nothing)?;
         Ok(Self {
-            reserve_bytes: session.engine.reserve_bytes(),
+            reserve_bytes: session.engine.reserve_bytes() + model.loader_bytes(&config.training),
             prices: 0,
             tokenise_bytes: tokenise::needed_bytes(files, config)?,
         })
@@ -86,7 +86,7 @@ pub enum Like {
 /// [`Failure`] of the engine.
 pub fn session(
     config: &RunConfig,
-    model: &dyn Architecture,
+    model: &Blueprint,
     assumptions: Option<&Assumptions>,
     like: Like,
 ) -> Result<Session, Failure> {
@@ -118,7 +118,7 @@ pub struct NearFloor {
 #[derive(Debug)]
 pub struct Planner<'a> {
     config: &'a RunConfig,
-    model: &'a dyn Architecture,
+    model: &'a Blueprint,
     assumptions: &'a Assumptions,
     /// Planned last: its decisions serve other budgets too.
     engine: Option<Engine>,
@@ -126,11 +126,7 @@ pub struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     /// One for these settings.
-    pub fn new(
-        config: &'a RunConfig,
-        model: &'a dyn Architecture,
-        assumptions: &'a Assumptions,
-    ) -> Self {
+    pub fn new(config: &'a RunConfig, model: &'a Blueprint, assumptions: &'a Assumptions) -> Self {
         Self {
             config,
             model,
@@ -166,17 +162,16 @@ impl<'a> Planner<'a> {
         let mut config = self.config.clone();
         config.machine.memory = memory;
         let training = &config.training;
-        let tokens = training.batch * training.seq;
-        let batch: Batch = (vec![0; tokens], vec![0; tokens]);
+        let (batch, seq) = (training.batch, training.seq);
         let count = training.accumulate.min(BATCHES);
         let more = training.accumulate as f64 / count as f64;
         let assumptions = Some(self.assumptions);
         let mut session = session(&config, self.model, assumptions, like)?;
         let moves = config.moves_between_plans();
         let steps = if moves { STEPS } else { 1 };
-        let batches = vec![batch; count];
         for step in 1..=steps {
-            match session.step(step, &batches) {
+            let batches = (0..count).map(|_| Ok(self.model.blank(batch, seq)));
+            match session.step(step, batches) {
                 Ok(_) if session.engine.is_settled() => break,
                 Ok(_) => {}
                 Err(failure) if failure.code() == Code::Budget as u8 => break,

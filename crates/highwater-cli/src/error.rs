@@ -14,6 +14,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::ErrorKind;
 
+use highwater::data::DataError as PictureError;
 use highwater_memory::FilesError;
 use highwater_memory::saved::SavedError;
 use highwater_memory::spill::SpillError;
@@ -254,6 +255,16 @@ impl From<DataError> for Failure {
         match hint {
             Some(hint) => failure.hint(hint),
             None => failure,
+        }
+    }
+}
+
+impl From<PictureError> for Failure {
+    fn from(error: PictureError) -> Self {
+        match error {
+            PictureError::Files(error) => error.into(),
+            error @ PictureError::Usage(_) => Self::new(Code::Usage, error),
+            error => Self::new(Code::Files, error).id("HW1024"),
         }
     }
 }

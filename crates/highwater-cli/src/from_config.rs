@@ -26,6 +26,7 @@ impl RunArgs {
             let unnamed =
                 || Failure::usage("the model folder of --config has a name that is no UTF-8");
             self.model = Some(name.ok_or_else(unnamed)?);
+            set(&mut self.task, config.task);
             self.tokenizer = self.tokenizer.take().or_else(|| model.tokenizer.clone());
         }
         if self.data.is_none() {
@@ -37,7 +38,10 @@ impl RunArgs {
         set(&mut self.dropout, model.dropout);
         set(&mut self.steps, training.steps);
         set(&mut self.batch, training.batch);
-        set(&mut self.seq, training.seq);
+        if config.task.is_text() {
+            set(&mut self.seq, training.seq);
+        }
+        self.size = self.size.or(training.size);
         set(&mut self.accumulate, training.accumulate);
         set(&mut self.precision, training.precision);
         set(&mut self.seed, training.seed);

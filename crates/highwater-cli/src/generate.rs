@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use highwater::Engine;
 use highwater_memory::{Bytes, DiskFiles, Files};
-use highwater_models::{Architecture, Sampling, Tokenizer, generate as sample, read_architecture};
+use highwater_models::{Architecture, Sampling, Tokenizer, generate as sample};
 
 use crate::args::GenerateArgs;
 use crate::config::{DiskConfig, RunConfig};
 use crate::error::Failure;
+use crate::task::Blueprint;
 use crate::{output, state};
 
 /// What a model gets that no run's settings say anything about, beside its weights.
@@ -57,8 +58,9 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("--threads must be 1 to 1024"));
     }
     let place = place(&files, args)?;
-    let config = read_architecture(&files, &place.config)?;
-    let tokenizer = tokenizer(&files, &place, &*config)?;
+    let blueprint = Blueprint::read(&files, &place.config)?;
+    let config = blueprint.text()?;
+    let tokenizer = tokenizer(&files, &place, config)?;
     let weights = 4 * config.parameter_count();
     let memory = args
         .memory

@@ -1,4 +1,4 @@
-//! The `highwater` program: trains language models inside a memory budget.
+//! The `highwater` program: trains models of text and of pictures inside a memory budget.
 
 pub mod args;
 pub mod config;
@@ -16,6 +16,7 @@ pub mod origin;
 pub mod output;
 pub mod pace;
 pub mod phases;
+pub mod pictures;
 pub mod plan;
 pub mod profile;
 pub mod progress;
@@ -28,6 +29,7 @@ pub mod seal;
 pub mod session;
 pub mod signals;
 pub mod state;
+pub mod task;
 pub mod tokenise;
 pub mod train;
 pub mod training;

@@ -2,13 +2,13 @@
 
 use highwater::{Forecast, Parameter};
 use highwater_memory::process::{Usage, reset_peak};
-use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::config::RunConfig;
 use crate::dry::{Assumptions, Like, PLENTY, session};
 use crate::error::{Code, Failure};
-use crate::session::{Batch, Session};
+use crate::session::Session;
+use crate::task::{Blueprint, Task};
 
 /// What one part of a run takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -73,7 +73,7 @@ impl Phases {
 /// [`Failure`] of the engine.
 pub fn plan(
     config: &RunConfig,
-    model: &dyn Architecture,
+    model: &Blueprint,
     assumptions: &Assumptions,
     (forecast, like): (&Forecast, Option<&highwater::Engine>),
 ) -> Result<Vec<Phase>, Failure> {
@@ -86,19 +86,26 @@ pub fn plan(
     end("load", &session);
     touch(&session, |parameter| parameter.with_bytes_mut(|_| ()))?;
     end("resume", &session);
-    let tokens = config.training.batch * config.training.seq;
-    let batch: Batch = (vec![0; tokens], vec![0; tokens]);
-    let sequence = (vec![0; config.training.seq], vec![0; config.training.seq]);
-    session.evaluate(std::slice::from_ref(&sequence))?;
+    let training = &config.training;
+    let held_out = || {
+        let batch = match model.task() {
+            Task::TextGeneration => 1,
+            Task::ImageClassification => training.batch,
+        };
+        std::iter::once(Ok(model.blank(batch, training.seq)))
+    };
+    session.evaluate(held_out())?;
     end("evaluate", &session);
-    match session.step(1, &vec![batch.clone(); config.training.accumulate.min(2)]) {
+    let count = training.accumulate.min(2);
+    let batches = (0..count).map(|_| Ok(model.blank(training.batch, training.seq)));
+    match session.step(1, batches) {
         Ok(_) => end("step", &session),
         Err(failure) if failure.code() == Code::Budget as u8 => return Ok(Vec::new()),
         Err(failure) => return Err(failure),
     }
     touch(&session, |parameter| parameter.with_bytes(|_| ()))?;
     end("save", &session);
-    session.evaluate(&[sequence])?;
+    session.evaluate(held_out())?;
     end("evaluate", &session);
     // A run corrects what it knows of a disk's pace, and the plans that it then finds may put more of the
     // state into memory, as far as there is room.
@@ -129,7 +136,7 @@ fn touch(
     session: &Session,
     mut with: impl FnMut(&Parameter) -> highwater::Result<()>,
 ) -> Result<(), Failure> {
-    let model = session.model.named_parameters();
+    let model = session.model.saved();
     let moments = session.optimizer.state_dict();
     for (_, parameter) in model.iter().chain(&moments) {
         with(parameter)?;

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::metrics::Record;
 use crate::output;
+use crate::task::Task;
 
 /// Lines come no more often than this.
 const LINE_EVERY: Duration = Duration::from_secs(2);
@@ -17,6 +18,8 @@ const LINE_EVERY: Duration = Duration::from_secs(2);
 pub struct Progress {
     steps: u64,
     budget: Bytes,
+    /// What the data is counted in.
+    unit: &'static str,
     started: Instant,
     /// Steps that were done before this start of the program.
     before: u64,
@@ -31,7 +34,7 @@ enum Display {
 
 impl Progress {
     /// Begins behind step `done` of `steps`.
-    pub fn new(done: u64, steps: u64, budget: Bytes) -> Self {
+    pub fn new(done: u64, steps: u64, budget: Bytes, task: Task) -> Self {
         let display = if output::is_terminal() {
             let bar = ProgressBar::new(steps).with_position(done);
             // The template is a constant; were it wrong, the plain bar would do.
@@ -45,6 +48,7 @@ impl Progress {
         Self {
             steps,
             budget,
+            unit: task.unit(),
             started: Instant::now(),
             before: done,
             display,
@@ -56,7 +60,7 @@ impl Progress {
         let done = record.step.saturating_sub(self.before).max(1);
         let left = self.steps.saturating_sub(record.step);
         let remaining = self.started.elapsed().as_secs_f64() / done as f64 * left as f64;
-        let text = describe(record, self.budget, remaining);
+        let text = describe(record, self.budget, self.unit, remaining);
         match &mut self.display {
             Display::Bar(bar) => {
                 bar.set_position(record.step);
@@ -88,17 +92,23 @@ impl Progress {
     }
 }
 
-fn describe(record: &Record, budget: Bytes, remaining: f64) -> String {
+fn describe(record: &Record, budget: Bytes, unit: &str, remaining: f64) -> String {
     format!(
-        "loss {:.4}  lr {:.2e}  {:.0} tokens/s  {:.3} s ({:.3} predicted)  {} of {budget}  {} left",
+        "loss {:.4}  lr {:.2e}  {} {unit}/s  {:.3} s ({:.3} predicted)  {} of {budget}  {} left",
         record.loss,
         record.lr,
-        record.tokens_per_second,
+        per_second(record.tokens_per_second),
         record.seconds,
         record.predicted_seconds,
         Bytes(record.peak_rss_bytes),
         duration(remaining),
     )
+}
+
+/// So many in a second, with a digit behind the point where there are few.
+pub fn per_second(count: f64) -> String {
+    let digits = usize::from(count < 100.0);
+    format!("{count:.digits$}")
 }
 
 /// Seconds as people say them: `12 s`, `3 min 20 s`, `5 h 10 min`.
@@ -142,7 +152,7 @@ mod tests {
             ..Record::default()
         };
         assert_eq!(
-            describe(&record, Bytes(64 << 20), 12.0),
+            describe(&record, Bytes(64 << 20), "tokens", 12.0),
             "loss 2.3457  lr 1.00e-3  20346 tokens/s  0.050 s (0.049 predicted)  60 MiB of 64 MiB  \
              12 s left"
         );

@@ -112,5 +112,5 @@ fn data_digest(
     if data::text_to_tokenise(files, config)?.is_some() {
         return Ok(Digest::of_file(files, tokens)?);
     }
-    Ok(data.tokens.digest()?)
+    data.digest()
 }

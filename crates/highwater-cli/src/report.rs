@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use highwater::Forecast;
 use highwater_memory::{Bytes, ProcessMemory};
-use highwater_models::Architecture;
 use serde_json::json;
 
 use crate::config::{MachineConfig, RunConfig};
@@ -16,7 +15,8 @@ use crate::phases::Phases;
 use crate::profile::Profile;
 use crate::progress::duration;
 use crate::run_dir::RunDir;
-use crate::session::Session;
+use crate::session::{HeldOut, Session};
+use crate::task::{Blueprint, Task};
 
 /// The losses of a run.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Losses {
     /// Each step's.
     pub train: Vec<f32>,
     /// What is held out: before and after.
-    pub held_out: Option<(f32, f32)>,
+    pub held_out: Option<(HeldOut, HeldOut)>,
 }
 
 /// Says how a run went.
@@ -48,12 +48,14 @@ pub fn finished(
             "out": dir.path(),
             "steps": session.config().training.steps,
             "tokens_per_step": tokens_per_step(session.config()),
-            "train_tokens": data.train.end - data.train.start,
+            "train_tokens": data.counts()[0],
             "epochs": epochs(session.config(), data, session.config().training.steps),
             "first_loss": first,
             "last_loss": last,
-            "held_out_loss_before": losses.held_out.map(|losses| losses.0),
-            "held_out_loss_after": losses.held_out.map(|losses| losses.1),
+            "held_out_loss_before": losses.held_out.map(|held_out| held_out.0.loss),
+            "held_out_loss_after": losses.held_out.map(|held_out| held_out.1.loss),
+            "held_out_accuracy_before": losses.held_out.and_then(|held_out| held_out.0.accuracy),
+            "held_out_accuracy_after": losses.held_out.and_then(|held_out| held_out.1.accuracy),
             "budget_bytes": budget.0,
             "peak_rss_bytes": peak,
             "planned_process_bytes": plan.planned_process_bytes,
@@ -71,7 +73,12 @@ pub fn finished(
         lines.push(format!("loss {first:.4} -> {last:.4}"));
     }
     if let Some((before, after)) = losses.held_out {
-        lines.push(format!("held-out loss {before:.4} -> {after:.4}"));
+        let (first, last) = (before.loss, after.loss);
+        lines.push(format!("held-out loss {first:.4} -> {last:.4}"));
+        if let (Some(first), Some(last)) = (before.accuracy, after.accuracy) {
+            let [first, last] = [first, last].map(|share| 100.0 * share);
+            lines.push(format!("held-out accuracy {first:.1}% -> {last:.1}%"));
+        }
     }
     lines.extend(pace.line());
     lines.push(format!(
@@ -107,7 +114,7 @@ pub fn warn_of_budget(config: &RunConfig) {
 ///
 /// # Errors
 /// [`Failure`] where what is left is not enough for the settings.
-pub fn keep_to_bound(config: &mut RunConfig, model: &dyn Architecture) -> Result<(), Failure> {
+pub fn keep_to_bound(config: &mut RunConfig, model: &Blueprint) -> Result<(), Failure> {
     if let Some(bound) = bound_below(config) {
         let budget = std::mem::replace(&mut config.machine.memory, bound);
         output::news(&format!(
@@ -130,7 +137,8 @@ pub fn keep_to_planned(config: &mut RunConfig, forecast: &Forecast) {
 }
 
 /// Says that a step does not fit: the floor, and what sets it.
-pub fn refused(forecast: &Forecast, machine: &MachineConfig) -> Failure {
+pub fn refused(forecast: &Forecast, config: &RunConfig) -> Failure {
+    let machine = &config.machine;
     let (floor, budget) =
         Bytes::needed_of(Bytes(forecast.floor_bytes), Bytes(forecast.budget_bytes));
     let largest = forecast.floor_held.operations.first();
@@ -146,8 +154,12 @@ pub fn refused(forecast: &Forecast, machine: &MachineConfig) -> Failure {
         forecast.floor_bytes, forecast.floor_at
     );
     let mut failure = Failure::new(Code::Budget, message).hint(format!(
-        "give it {} or more; a smaller --batch or --seq needs less",
-        more(forecast, machine)
+        "give it {} or more; a smaller --batch or {} needs less",
+        more(forecast, machine),
+        match config.task {
+            Task::TextGeneration => "--seq",
+            Task::ImageClassification => "--size",
+        }
     ));
     // A disk with room for all that the step holds anywhere would not lower the floor by being larger.
     let held = forecast.floor_bytes + forecast.disk_bytes;
@@ -179,8 +191,8 @@ fn more(forecast: &Forecast, machine: &MachineConfig) -> String {
 
 /// What a run reads, for people: its data, and how often it goes through it.
 pub fn portions(config: &RunConfig, data: &RunData) -> String {
-    let count = |range: &std::ops::Range<u64>| range.end - range.start;
-    let (train, held_out) = (count(&data.train), count(&data.held_out));
+    let [train, held_out] = data.counts();
+    let unit = config.task.unit();
     let per_step = tokens_per_step(config);
     let held_out = match held_out {
         0 => String::new(),
@@ -188,19 +200,29 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
     };
     let epochs = epochs(config, data, config.training.steps);
     format!(
-        "{train} tokens to train on{held_out}; {per_step} tokens a step; {} steps are {epochs:.1} epochs",
+        "{train} {unit} to train on{held_out}; {per_step} {unit} a step; {} steps are {epochs:.1} epochs",
         config.training.steps
     )
 }
 
-/// Tokens that each step reads.
+/// Says what a model comes to on what is held out.
+pub fn held_out(found: &HeldOut, task: Task, when: &str) -> String {
+    let HeldOut { loss, units, .. } = found;
+    let accuracy = found.accuracy.map_or_else(String::new, |share| {
+        format!(", accuracy {:.1}%", 100.0 * share)
+    });
+    let unit = task.unit();
+    format!("held-out loss {when}: {loss:.4}{accuracy} (of {units} {unit})")
+}
+
+/// Tokens or pictures that each step reads.
 pub fn tokens_per_step(config: &RunConfig) -> u64 {
     (config.batch_shape().tokens() * config.training.accumulate) as u64
 }
 
 /// How often so many steps go through the data.
 pub fn epochs(config: &RunConfig, data: &RunData, steps: u64) -> f64 {
-    let train = (data.train.end - data.train.start).max(1);
+    let train = data.counts()[0].max(1);
     (steps * tokens_per_step(config)) as f64 / train as f64
 }
 

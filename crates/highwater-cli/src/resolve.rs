@@ -1,10 +1,10 @@
 //! From flags to settings: defaults, and what depends on the model.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use highwater_memory::{Bytes, Files, ProcessMemory};
-use highwater_models::{Architecture, ConfigError, Order, preset, read_architecture};
+use highwater_models::vision::PRESETS as PICTURE_PRESETS;
+use highwater_models::{ConfigError, Order, preset};
 
 use crate::args::{ResumeArgs, RunArgs, TrainArgs};
 use crate::config::{
@@ -12,8 +12,10 @@ use crate::config::{
     OutputConfig, RunConfig, SettingsError, TrainingConfig,
 };
 use crate::error::{Code, Failure};
+use crate::pictures::{self, Classifier};
 use crate::run_dir::RunDir;
 use crate::schedule::Schedule;
+use crate::task::{Blueprint, Task};
 
 /// The preset that is taken when nobody names a model.
 pub const DEFAULT_MODEL: &str = "gpt2-nano";
@@ -21,8 +23,10 @@ pub const DEFAULT_MODEL: &str = "gpt2-nano";
 const NANO: [&str; 2] = [DEFAULT_MODEL, "llama-nano"];
 /// The budget for them when nobody names one.
 const DEFAULT_MEMORY: Bytes = Bytes(64 << 20);
-/// Share of the built-in guide that is held out.
-const GUIDE_HELD_OUT: f64 = 0.1;
+/// What is taken of pictures when nobody names a model.
+const DEFAULT_CLASSIFIER: &str = "resnet18";
+/// Share of the built-in guide, and of pictures, that is held out.
+const HELD_OUT: f64 = 0.1;
 
 /// What is taken where nobody says anything.
 struct Defaults {
@@ -57,13 +61,25 @@ const LARGE: Defaults = Defaults {
     weight_decay: 0.01,
 };
 
+/// For classifiers of pictures that are drawn anew.
+const PICTURES: Defaults = Defaults {
+    order: Order::Shuffled,
+    lr: 1e-3,
+    ..LARGE
+};
+/// For those that bring weights.
+const TUNED_PICTURES: Defaults = Defaults {
+    lr: 1e-4,
+    ..PICTURES
+};
+
 /// The settings of a run with the configuration of its model.
 #[derive(Debug)]
 pub struct Resolved {
     /// The settings.
     pub config: RunConfig,
     /// The model's configuration, dropout included.
-    pub model: Arc<dyn Architecture>,
+    pub model: Blueprint,
     /// What people may not expect of it.
     pub notes: Vec<String>,
 }
@@ -93,7 +109,7 @@ pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
     }
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
-    resolved.config.validate(&*resolved.model)?;
+    resolved.config.validate(&resolved.model)?;
     Ok(resolved)
 }
 
@@ -108,26 +124,26 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         args.config = None;
         return run(files, &args);
     }
-    let name = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
-    let (source, model) = model(files, name)?;
+    let (source, model) = model(files, args)?;
+    let task = model.task();
+    check_task(args, task)?;
     let is_nano = matches!(&source, ModelSource::Preset(name) if NANO.contains(&name.as_str()));
-    let defaults = if is_nano { &SMALL } else { &LARGE };
-    let dropout = args.dropout.unwrap_or(0.0);
-    let training = TrainingConfig {
-        steps: args.steps.unwrap_or(defaults.steps),
-        batch: args.batch.unwrap_or(defaults.batch),
-        seq: args.seq.unwrap_or(model.max_length().min(defaults.seq)),
-        accumulate: args.accumulate.unwrap_or(1),
-        precision: args.precision.unwrap_or_default(),
-        seed: args.seed.unwrap_or(0),
+    let defaults = match (task, &source) {
+        (Task::TextGeneration, _) if is_nano => &SMALL,
+        (Task::TextGeneration, _) => &LARGE,
+        (Task::ImageClassification, ModelSource::Preset(_)) => &PICTURES,
+        (Task::ImageClassification, ModelSource::Folder(_)) => &TUNED_PICTURES,
     };
-    let held_out = if args.data.is_none() {
-        GUIDE_HELD_OUT
+    let dropout = args.dropout.unwrap_or(0.0);
+    let training = training(args, &model, defaults);
+    let held_out = if args.data.is_none() || task == Task::ImageClassification {
+        HELD_OUT
     } else {
         0.0
     };
     let config = RunConfig {
         version: RunConfig::VERSION,
+        task,
         data: DataConfig {
             path: args.data.as_deref().map(absolute).transpose()?,
             token_dtype: args.token_dtype.unwrap_or_default(),
@@ -150,15 +166,18 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             keep: 3,
         },
         model: ModelConfig {
-            tokenizer: tokenizer(files, args.tokenizer.as_deref(), &source)?,
+            tokenizer: match task {
+                Task::TextGeneration => tokenizer(files, args.tokenizer.as_deref(), &source)?,
+                Task::ImageClassification => None,
+            },
             source,
             dropout,
         },
         training,
         origin: None,
     };
-    config.validate(&*model)?;
-    let notes = notes(args, &*model);
+    config.validate(&model)?;
+    let notes = notes(args, &model);
     let model = model.with_dropout(dropout);
     Ok(Resolved {
         config,
@@ -167,8 +186,23 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     })
 }
 
+fn training(args: &RunArgs, model: &Blueprint, defaults: &Defaults) -> TrainingConfig {
+    TrainingConfig {
+        steps: args.steps.unwrap_or(defaults.steps),
+        batch: args.batch.unwrap_or(defaults.batch),
+        seq: args.seq.unwrap_or(model.max_length().min(defaults.seq)),
+        size: match model {
+            Blueprint::Text(_) => None,
+            Blueprint::Images(classifier) => Some(classifier.size),
+        },
+        accumulate: args.accumulate.unwrap_or(1),
+        precision: args.precision.unwrap_or_default(),
+        seed: args.seed.unwrap_or(0),
+    }
+}
+
 /// What people may not expect of these settings.
-fn notes(args: &RunArgs, model: &dyn Architecture) -> Vec<String> {
+fn notes(args: &RunArgs, model: &Blueprint) -> Vec<String> {
     let mut notes = Vec::new();
     let most = model.dropout();
     if args.dropout.is_none() && most > 0.0 {
@@ -197,7 +231,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     if let Some(origin) = &config.origin {
         origin.check_model(files, dir)?;
     }
-    let model = read_architecture(files, &dir.model())?;
+    let model = Blueprint::read(files, &dir.model())?;
     let RunConfig {
         machine,
         training,
@@ -217,7 +251,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     training.steps = args.steps.unwrap_or(training.steps);
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
-    config.validate(&*model)?;
+    config.validate(&model)?;
     Ok(Resolved {
         config,
         model,
@@ -225,21 +259,82 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     })
 }
 
-/// A preset's or folder's configuration.
-fn model(files: &dyn Files, name: &str) -> Result<(ModelSource, Arc<dyn Architecture>), Failure> {
+/// A preset's or folder's configuration; of pictures, for the classes of the data and pictures of the size that was
+/// asked for.
+fn model(files: &dyn Files, args: &RunArgs) -> Result<(ModelSource, Blueprint), Failure> {
+    let name = match (args.model.as_deref(), args.task) {
+        (Some(name), _) => name,
+        (None, Some(Task::ImageClassification)) => DEFAULT_CLASSIFIER,
+        (None, _) => DEFAULT_MODEL,
+    };
     let path = Path::new(name);
-    if files.metadata(path)?.is_some_and(|found| found.is_dir) {
-        let config = read_architecture(files, &path.join("config.json"))?;
-        return Ok((ModelSource::Folder(absolute(path)?), config));
+    let (source, mut model) = if files.metadata(path)?.is_some_and(|found| found.is_dir) {
+        let model = Blueprint::read(files, &path.join("config.json"))?;
+        (ModelSource::Folder(absolute(path)?), model)
+    } else {
+        (ModelSource::Preset(name.to_owned()), preset_of(name)?)
+    };
+    if let Blueprint::Images(classifier) = &mut model {
+        let data = args.data.as_deref().ok_or_else(|| {
+            let hint = "--data takes a folder in which each folder has the pictures of one class";
+            Failure::usage(format!("{name} needs --data, a folder of pictures")).hint(hint)
+        })?;
+        classifier.classes = pictures::classes(files, data)?;
+        classifier.size = args.size.unwrap_or(classifier.size);
+    }
+    Ok((source, model))
+}
+
+/// A preset's configuration, of pictures without classes yet.
+fn preset_of(name: &str) -> Result<Blueprint, Failure> {
+    if Classifier::is_known(name) {
+        return Ok(Blueprint::Images(Classifier {
+            name: name.to_owned(),
+            size: pictures::default_size(),
+            classes: std::collections::BTreeMap::new(),
+        }));
     }
     match preset(name) {
-        Ok(config) => Ok((ModelSource::Preset(name.to_owned()), config)),
+        Ok(config) => Ok(Blueprint::Text(config)),
         Err(ConfigError::UnknownPreset { .. }) if name.contains(['/', '\\', '.']) => {
             Err(Failure::usage(format!("there is no folder `{name}`"))
                 .hint("--model takes a Hugging Face model folder or the name of a preset"))
         }
         Err(error) => Err(Failure::from(error)
+            .hint(format!(
+                "of pictures there are {}",
+                PICTURE_PRESETS.join(", ")
+            ))
             .hint("--model takes the name of a preset or a Hugging Face model folder")),
+    }
+}
+
+/// That the model is for the task that was named, and no flag is for the other.
+fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
+    let of = |task: Task| match task {
+        Task::TextGeneration => "text-generation",
+        Task::ImageClassification => "image-classification",
+    };
+    if let Some(named) = args.task.filter(|&named| named != task) {
+        let model = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
+        let message = format!("{model} is a model for {}, not for {}", of(task), of(named));
+        return Err(Failure::usage(message).hint("leave out --task, or name another --model"));
+    }
+    let foreign = match task {
+        Task::TextGeneration => vec![("size", args.size.is_some())],
+        Task::ImageClassification => vec![
+            ("seq", args.seq.is_some()),
+            ("tokenizer", args.tokenizer.is_some()),
+            ("token-dtype", args.token_dtype.is_some()),
+            ("dropout", args.dropout.is_some_and(|dropout| dropout > 0.0)),
+        ],
+    };
+    match foreign.into_iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((flag, _)) => {
+            let message = format!("--{flag} means nothing to {}", of(task));
+            Err(Failure::usage(message).hint("leave it out"))
+        }
     }
 }
 

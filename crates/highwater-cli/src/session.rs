@@ -6,13 +6,13 @@ use highwater::optim::{
     clip_grad_norm_, grad_norm,
 };
 use highwater::{
-    DType, DiskRates, Engine, Parameter, Policy as PlanPolicy, Tensor, autocast, no_grad,
+    DType, DiskRates, Engine, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad,
     with_parameter_dtype,
 };
-use highwater_models::{Architecture, CausalLm};
 
 use crate::config::{Forbid, Master, Method, Policy, Precision, RunConfig};
 use crate::error::Failure;
+use crate::task::{Batch, Blueprint, Model};
 
 /// Something that trains.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Session {
     /// The engine.
     pub engine: Engine,
     /// The model.
-    pub model: Box<dyn CausalLm>,
+    pub model: Model,
     /// The optimizer, with moments for every parameter.
     pub optimizer: Box<dyn Optimizer>,
     /// What scales losses, in `fp16`.
@@ -39,8 +39,16 @@ pub struct StepResult {
     pub stop: Option<Failure>,
 }
 
-/// Tokens and what follows each of them.
-pub type Batch = (Vec<u32>, Vec<u32>);
+/// What a model comes to on what is held out.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldOut {
+    /// The mean loss.
+    pub loss: f32,
+    /// The share of pictures whose class it tells; none of text.
+    pub accuracy: Option<f32>,
+    /// Tokens or pictures that this is of.
+    pub units: usize,
+}
 
 impl Session {
     /// Builds model and optimizer within the budget. `reserve` is what an earlier engine of the
@@ -50,7 +58,7 @@ impl Session {
     /// [`Failure`] where the budget has no room for them.
     pub fn new(
         config: &RunConfig,
-        model: &dyn Architecture,
+        model: &Blueprint,
         reserve: Option<u64>,
     ) -> Result<Self, Failure> {
         let builder = Engine::builder().memory(config.machine.memory.0);
@@ -72,7 +80,7 @@ impl Session {
     pub fn on(
         builder: highwater::Builder,
         config: &RunConfig,
-        model: &dyn Architecture,
+        model: &Blueprint,
     ) -> Result<Self, Failure> {
         let policy = match config.machine.policy {
             Policy::Auto => PlanPolicy::Auto,
@@ -106,7 +114,7 @@ impl Session {
         };
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
         let model = with_parameter_dtype(weights_dtype(config), || model.build(&engine))?;
-        let optimizer = optimizer(config, &*model)?;
+        let optimizer = optimizer(config, model.module())?;
         let scaled = config.training.precision == Precision::Fp16;
         let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
         Ok(Self {
@@ -128,14 +136,20 @@ impl Session {
         &self.config
     }
 
-    /// Takes step number `step` (from 1) on so many batches as the settings say.
+    /// Takes step number `step` (from 1) on so many batches as the settings say, each asked for when the one
+    /// before is done with.
     ///
     /// # Errors
-    /// [`Failure`] of the engine; [`Code::NonFinite`](crate::error::Code::NonFinite) if nothing was updated because the loss or a
+    /// [`Failure`] of the engine and of the batches; [`Code::NonFinite`](crate::error::Code::NonFinite) if nothing was updated because the loss or a
     /// gradient is not finite. With a scaler such a step is skipped, and where no scale is small enough
     /// [`StepResult::stop`] says so.
-    pub fn step(&mut self, step: u64, batches: &[Batch]) -> Result<StepResult, Failure> {
-        let losses = batches.iter().map(|batch| self.backward(batch));
+    pub fn step(
+        &mut self,
+        step: u64,
+        batches: impl IntoIterator<Item = Result<Batch, Failure>>,
+    ) -> Result<StepResult, Failure> {
+        let batches = batches.into_iter();
+        let losses = batches.map(|batch| self.backward(&batch?));
         let losses = losses.collect::<Result<Vec<_>, _>>()?;
         let parameters = self.optimizer.parameters();
         if let Some(scaler) = &mut self.scaler {
@@ -170,7 +184,7 @@ impl Session {
 
     /// Adds a batch's share to the gradients. The losses of a step add up to their mean.
     fn backward(&self, batch: &Batch) -> Result<Tensor, Failure> {
-        let loss = self.loss(batch)?;
+        let (loss, _) = self.loss(batch)?;
         let accumulate = self.config.training.accumulate;
         let loss = if accumulate > 1 {
             loss.mul_scalar(1.0 / accumulate as f64)?
@@ -184,25 +198,50 @@ impl Session {
         Ok(loss)
     }
 
-    fn loss(&self, (tokens, targets): &Batch) -> Result<Tensor, Failure> {
-        let seq = self.config.training.seq;
-        let shape = [tokens.len() / seq, seq];
-        let tokens = self.engine.indices(tokens, shape)?;
-        let targets = self.engine.indices(targets, shape)?;
-        let dtype = self.config.training.precision.dtype();
-        Ok(autocast(dtype, || self.model.loss(&tokens, &targets))?)
+    fn loss(&self, batch: &Batch) -> Result<(Tensor, Option<Tensor>), Failure> {
+        let training = &self.config.training;
+        let how = (training.seq, training.precision.dtype());
+        self.model.loss(&self.engine, batch, how)
     }
 
-    /// Mean loss over some batches, without dropout and without gradients.
+    /// What the model comes to over some batches, without dropout and without gradients; none of no batch.
     ///
     /// # Errors
-    /// [`Failure`] of the engine.
-    pub fn evaluate(&self, batches: &[Batch]) -> Result<f32, Failure> {
-        self.model.eval();
-        let loss = |batch| Ok::<_, Failure>(f64::from(self.loss(batch)?.item()?));
-        let total = no_grad(|| batches.iter().map(loss).sum::<Result<f64, _>>());
-        self.model.train(true);
-        Ok((total? / batches.len().max(1) as f64) as f32)
+    /// [`Failure`] of the engine and of the batches.
+    pub fn evaluate(
+        &self,
+        batches: impl IntoIterator<Item = Result<Batch, Failure>>,
+    ) -> Result<Option<HeldOut>, Failure> {
+        self.model.module().eval();
+        let found = no_grad(|| self.mean(batches));
+        self.model.module().train(true);
+        found
+    }
+
+    fn mean(
+        &self,
+        batches: impl IntoIterator<Item = Result<Batch, Failure>>,
+    ) -> Result<Option<HeldOut>, Failure> {
+        let (mut units, mut first, mut weights) = (0, 0, 0.0);
+        let (mut loss, mut right) = (0.0, None);
+        for batch in batches {
+            let batch = batch?;
+            units += batch.units();
+            first = if first == 0 { batch.units() } else { first };
+            // A last batch may be smaller.
+            let weight = batch.units() as f64 / first as f64;
+            weights += weight;
+            let (part, told) = self.loss(&batch)?;
+            loss += f64::from(part.item()?) * weight;
+            if let Some(told) = told {
+                *right.get_or_insert(0.0) += f64::from(told.item()?) * weight;
+            }
+        }
+        Ok((units > 0).then(|| HeldOut {
+            loss: (loss / weights) as f32,
+            accuracy: right.map(|right| (right / weights) as f32),
+            units,
+        }))
     }
 }
 
@@ -214,7 +253,7 @@ fn weights_dtype(config: &RunConfig) -> DType {
     }
 }
 
-fn optimizer(config: &RunConfig, model: &dyn CausalLm) -> Result<Box<dyn Optimizer>, Failure> {
+fn optimizer(config: &RunConfig, model: &dyn Module) -> Result<Box<dyn Optimizer>, Failure> {
     let settings = &config.optimizer;
     let master = settings.master.map(Master::option);
     let moments = settings.moments.option();

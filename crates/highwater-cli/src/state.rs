@@ -19,7 +19,7 @@ use crate::output;
 use crate::run_dir::RunDir;
 use crate::session::Session;
 
-/// File of the parameters, with Hugging Face's names.
+/// File of the parameters, with Hugging Face's or torchvision's names.
 pub const MODEL: &str = "model.safetensors";
 /// File of the optimizer's moments.
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -66,7 +66,7 @@ pub fn save(
         Err(SavedError::AlreadySaved(_)) => return Ok(()),
         other => other?,
     };
-    let model = session.model.named_parameters();
+    let model = session.model.saved();
     write_tensors(writer.file(MODEL)?, &dir.join(&name).join(MODEL), &model)??;
     let moments = session.optimizer.state_dict();
     write_tensors(
@@ -111,8 +111,8 @@ pub fn load(
     read_tensors(
         files,
         &saved.path().join(MODEL),
-        &session.model.named_parameters(),
-        session.model.architecture().base_prefix(),
+        &session.model.saved(),
+        session.model.base_prefix(),
     )?;
     let counters = counters(files, &saved)?;
     session.optimizer.set_steps(counters.optimizer_steps)?;
@@ -216,7 +216,7 @@ pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
 }
 
 /// Writes the model as `transformers` loads it: `config.json`, `model.safetensors`, and the
-/// tokenizer if there is one.
+/// tokenizer if there is one. The weights of a classifier have torchvision's names.
 ///
 /// # Errors
 /// [`Failure`] if a file cannot be written.
@@ -224,11 +224,7 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
     files.create_dir_all(dir)?;
     let path = dir.join(MODEL);
     let part = dir.join("model.safetensors.tmp");
-    write_tensors(
-        files.create(&part)?,
-        &path,
-        &session.model.named_parameters(),
-    )??;
+    write_tensors(files.create(&part)?, &path, &session.model.saved())??;
     files.rename(&part, &path)?;
     write_atomic(
         files,
@@ -243,7 +239,7 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
 
 /// The model's `config.json`, which says of what its weights are.
 fn config_json(session: &Session) -> Result<String, Failure> {
-    let json = session.model.architecture().to_json();
+    let json = session.model.to_json();
     let dtype = session.weights_dtype();
     if dtype == DType::F32 {
         return Ok(json);
@@ -276,7 +272,7 @@ pub fn saved_bytes(session: &Session) -> (u64, u64) {
         let bytes = |parameter: &Parameter| parameter.dtype().bytes(parameter.shape());
         tensors.iter().map(|(_, parameter)| bytes(parameter)).sum()
     };
-    let model = bytes(&session.model.named_parameters());
+    let model = bytes(&session.model.saved());
     (model + bytes(&session.optimizer.state_dict()), model)
 }
 

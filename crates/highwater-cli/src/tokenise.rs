@@ -7,13 +7,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use highwater_memory::{DiskFiles, Files};
+use highwater_models::Tokenizer;
 use highwater_models::data::{DataOptions, Tokens};
-use highwater_models::{Architecture, Tokenizer};
 
 use crate::args::TokeniseArgs;
 use crate::config::RunConfig;
 use crate::data::text_to_tokenise;
 use crate::error::{Code, Failure};
+use crate::task::Blueprint;
 
 /// What making tokens takes at most, in bytes: so much, and so many times the tokenizer's file.
 const LEAST_BYTES: u64 = 16 << 20;
@@ -42,7 +43,7 @@ pub fn needed_bytes(files: &dyn Files, config: &RunConfig) -> Result<u64, Failur
 pub fn spool(
     files: &dyn Files,
     config: &RunConfig,
-    model: &dyn Architecture,
+    model: &Blueprint,
     spool: &Path,
 ) -> Result<bool, Failure> {
     let text = text_to_tokenise(files, config)?;
@@ -57,7 +58,7 @@ pub fn spool(
     let output = Command::new(program)
         .args(["tokenise", "--"])
         .args([tokenizer, text, spool])
-        .arg(model.vocab_size().to_string())
+        .arg(model.text()?.vocab_size().to_string())
         .stdin(Stdio::null())
         .output()
         .map_err(failed)?;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::spill;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::{Architecture, DataError};
+use highwater_models::DataError;
+use highwater_models::vision::load_pretrained;
 
 use crate::args::{ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
@@ -21,6 +22,7 @@ use crate::phases::Phases;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::Session;
+use crate::task::{Blueprint, Model};
 use crate::training::Run;
 use crate::{machine, output, plan, profile, report, state, tokenise};
 
@@ -42,9 +44,9 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         for note in &notes {
             output::news(note);
         }
-        return dry_run(&files, args, config, &*model);
+        return dry_run(&files, args, config, &model);
     }
-    report::keep_to_bound(&mut config, &*model)?;
+    report::keep_to_bound(&mut config, &model)?;
     machine::find_rates(&*files, &mut config.machine)?;
     let limits = limits(args.profile, &config);
     if let Some(path) = &config.data.path
@@ -52,9 +54,9 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     {
         return Err(DataError::Missing { path: path.clone() }.into());
     }
-    let (forecast, reserve) = fitting(&*files, &mut config, &*model)?;
+    let (forecast, reserve) = fitting(&*files, &mut config, &model)?;
     let dir = make_dir(&*files, args, &config)?;
-    let (session, data) = match begin(&files, &dir, &mut config, (&*model, reserve)) {
+    let (session, data, loaded) = match begin(&files, &dir, &mut config, (&model, reserve)) {
         Ok(begun) => begun,
         Err(failure) => {
             dir.abandon(&*files);
@@ -64,7 +66,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     let mut phases = Phases::default();
     phases.end("load", &session);
     let mut log = Log::open(&*files, &dir.log(), 0)?;
-    for note in &notes {
+    for note in notes.iter().chain(&loaded) {
         log.say(note)?;
     }
     log.say(&report::portions(&config, &data))?;
@@ -96,14 +98,14 @@ fn begin(
     files: &Arc<dyn Files>,
     dir: &RunDir,
     config: &mut RunConfig,
-    (model, reserve): (&dyn Architecture, u64),
-) -> Result<(Session, RunData), Failure> {
+    (model, reserve): (&Blueprint, u64),
+) -> Result<(Session, RunData, Option<String>), Failure> {
     let (json, spool) = (model.to_json(), dir.tokens_draft());
     tokenise::spool(&**files, config, model, &spool)?;
     let session = Session::new(config, model, Some(reserve))?;
     let data = RunData::open(files, config, model, &spool)?;
     data.batches(config)?;
-    load_weights(&**files, config, &session)?;
+    let notes = load_weights(&**files, config, &session)?;
     state::check_space(&**files, dir, &session, config.training.steps)?;
     let origin = Origin::of(&**files, config, &json, (&data, &spool), false)?;
     config.origin = Some(origin);
@@ -111,7 +113,7 @@ fn begin(
     write_atomic(&**files, &dir.model(), json.as_bytes())?;
     // The settings come last: with them the folder holds a run.
     config.write(&**files, &dir.config())?;
-    Ok((session, data))
+    Ok((session, data, notes))
 }
 
 /// Says what the settings are and what they come to.
@@ -119,7 +121,7 @@ fn dry_run(
     files: &Arc<dyn Files>,
     args: &TrainArgs,
     mut config: RunConfig,
-    model: &dyn Architecture,
+    model: &Blueprint,
 ) -> Result<ExitCode, Failure> {
     machine::find_rates(&**files, &mut config.machine)?;
     report::warn_of_budget(&config);
@@ -143,17 +145,17 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let Resolved {
         mut config, model, ..
     } = resolve::resume(&*files, &dir, args)?;
-    report::keep_to_bound(&mut config, &*model)?;
+    report::keep_to_bound(&mut config, &model)?;
     machine::find_rates(&*files, &mut config.machine)?;
     let limits = limits(args.profile, &config);
     let changed = args.data_changed.is_some();
     if let Some(origin) = &config.origin {
         origin.check_tokens(&*files, &dir, changed)?;
     }
-    let (forecast, reserve) = fitting(&*files, &mut config, &*model)?;
-    let made = tokenise::spool(&*files, &config, &*model, &dir.tokens())?;
-    let mut session = Session::new(&config, &*model, Some(reserve))?;
-    let data = RunData::open(&files, &config, &*model, &dir.tokens())?;
+    let (forecast, reserve) = fitting(&*files, &mut config, &model)?;
+    let made = tokenise::spool(&*files, &config, &model, &dir.tokens())?;
+    let mut session = Session::new(&config, &model, Some(reserve))?;
+    let data = RunData::open(&files, &config, &model, &dir.tokens())?;
     let counters = state::load(&*files, &dir.checkpoints(), &mut session)?;
     let json = model.to_json();
     let tokens = dir.tokens();
@@ -179,7 +181,8 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     if counters.is_some() {
         log.say(&format!("going on after step {done}"))?;
     } else {
-        load_weights(&*files, &config, &session)?;
+        let loaded = load_weights(&*files, &config, &session)?;
+        loaded.map_or(Ok(()), |note| log.say(&note))?;
         log.say("no saved state yet: starting at the first step")?;
     }
     let mut phases = Phases::default();
@@ -223,7 +226,7 @@ fn left(forecast: &highwater::Forecast, done: u64, steps: u64) -> String {
 fn fitting(
     files: &dyn Files,
     config: &mut RunConfig,
-    model: &dyn Architecture,
+    model: &Blueprint,
 ) -> Result<(highwater::Forecast, u64), Failure> {
     if let Some(disk) = &config.machine.disk {
         // A full disk is told before anything is planned; its space is given back at once.
@@ -238,24 +241,43 @@ fn fitting(
     // What planning took is not there while the run plans and computes.
     drop(planner);
     if !forecast.fits {
-        return Err(report::refused(&forecast, &config.machine));
+        return Err(report::refused(&forecast, config));
     }
     report::keep_to_planned(config, &forecast);
     highwater_memory::heap::release_unused();
     Ok((forecast, assumptions.reserve_bytes))
 }
 
-/// Loads the weights of a model folder; a preset keeps the ones that were drawn.
-fn load_weights(files: &dyn Files, config: &RunConfig, session: &Session) -> Result<(), Failure> {
-    match &config.model.source {
-        ModelSource::Preset(_) => Ok(()),
-        ModelSource::Folder(path) => {
-            let path = path.join(state::MODEL);
-            let prefix = session.model.architecture().base_prefix();
-            state::read_tensors(files, &path, &session.model.named_parameters(), prefix)
+/// Loads the weights of a model folder; a preset keeps the ones that were drawn. Says which of a classifier's were
+/// not loaded, as their last layer is for other classes.
+fn load_weights(
+    files: &dyn Files,
+    config: &RunConfig,
+    session: &Session,
+) -> Result<Option<String>, Failure> {
+    let ModelSource::Folder(folder) = &config.model.source else {
+        return Ok(None);
+    };
+    let path = folder.join(state::MODEL);
+    match &session.model {
+        Model::Text(model) => {
+            let prefix = model.architecture().base_prefix();
+            state::read_tensors(files, &path, &model.named_parameters(), prefix)?;
+            Ok(None)
+        }
+        Model::Images(model, _) => {
+            let left = load_pretrained(&**model, &path)?;
+            let note = || {
+                format!(
+                    "note: for other classes, and drawn anew: {}",
+                    left.join(", ")
+                )
+            };
+            Ok((!left.is_empty()).then(note))
         }
     }
 }
+
 /// The folder that was named, or one of the model's name under `runs`.
 fn make_dir(files: &dyn Files, args: &TrainArgs, config: &RunConfig) -> Result<RunDir, Failure> {
     if let Some(path) = &args.out {

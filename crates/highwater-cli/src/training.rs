@@ -7,9 +7,9 @@ use std::time::Instant;
 use highwater::optim::GradScaler;
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
-use highwater_models::{BatchShape, Batches, Order, Sampling, Tokenizer, generate};
+use highwater_models::{CausalLm, Sampling, Tokenizer, generate};
 
-use crate::data::RunData;
+use crate::data::{Feed, RunData};
 use crate::error::{Code, Failure};
 use crate::log::Log;
 use crate::machine;
@@ -19,13 +19,12 @@ use crate::phases::Phases;
 use crate::profile::{Machine, Profile};
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
-use crate::session::{Batch, Session, StepResult};
+use crate::session::{HeldOut, Session, StepResult};
 use crate::signals::Signals;
 use crate::state::{self, Counters};
+use crate::task::Model;
 use crate::{data, report};
 
-/// Tokens that the held-out loss is the mean of, at most: the first ones of what is held out.
-const HELD_OUT_TOKENS: usize = 1 << 14;
 /// Tokens of the samples before and after.
 const SAMPLE_TOKENS: usize = 120;
 /// What the samples go on from.
@@ -76,11 +75,10 @@ impl Run<'_> {
         if let Some(counters) = &self.counters {
             batches.seek(counters.cursor)?;
         }
-        let held_out = self.held_out()?;
-        let before = self.look(&held_out, "before")?;
+        let before = self.look("before")?;
         let mut metrics = Metrics::open(&**self.files, &self.dir.metrics(), done)?;
         let steps = config.training.steps;
-        let mut progress = Progress::new(done, steps, config.machine.memory);
+        let mut progress = Progress::new(done, steps, config.machine.memory, config.task);
         let (mut losses, mut pace) = (Vec::new(), Pace::default());
         for step in done + 1..=steps {
             let (record, failure) = self.step(step, &mut batches)?;
@@ -121,7 +119,7 @@ impl Run<'_> {
         state::export(&**self.files, &self.dir.final_model(), &self.session)?;
         self.phases.end("save", &self.session);
         let profile = (self.profile).map(|machine| Profile::of(&self.session.engine, machine));
-        let after = self.look(&held_out, "after")?;
+        let after = self.look("after")?;
         self.remember_disk();
         let losses = report::Losses {
             train: losses,
@@ -141,7 +139,7 @@ impl Run<'_> {
     fn step(
         &mut self,
         step: u64,
-        batches: &mut Batches,
+        batches: &mut Feed,
     ) -> Result<(Record, Option<Failure>), Failure> {
         let started = Instant::now();
         let before = self.session.engine.totals();
@@ -151,10 +149,8 @@ impl Run<'_> {
             config.learning_rate().at(step - 1),
         );
         let tokens = config.batch_shape().tokens() * count;
-        let parts = (0..count)
-            .map(|_| next(batches))
-            .collect::<Result<Vec<_>, _>>()?;
-        let taken = self.session.step(step, &parts);
+        let parts = (0..count).map(|_| batches.next_batch());
+        let taken = self.session.step(step, parts);
         let StepResult {
             loss,
             grad_norm,
@@ -209,7 +205,7 @@ impl Run<'_> {
         }
     }
 
-    fn save(&self, step: u64, batches: &Batches) -> Result<(), Failure> {
+    fn save(&self, step: u64, batches: &Feed) -> Result<(), Failure> {
         let dir = self.dir.checkpoints();
         state::save(&**self.files, &dir, &self.session, step, batches.cursor())
     }
@@ -224,37 +220,20 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The sequences that the held-out loss is measured on, one by one: whatever the batch is, they are the
-    /// same, and so is the loss.
-    fn held_out(&self) -> Result<Vec<Batch>, Failure> {
-        let range = self.data.held_out.clone();
-        let seq = self.session.config().training.seq;
-        let tokens = (range.end - range.start).saturating_sub(1);
-        let count = (tokens as usize / seq).min((HELD_OUT_TOKENS / seq).max(1));
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let tokens = self.data.tokens.clone();
-        let shape = BatchShape { batch: 1, seq };
-        let mut batches = Batches::new(tokens, range, shape, Order::Sequential, 0)?;
-        (0..count).map(|_| next(&mut batches)).collect()
-    }
-
-    /// The held-out loss, and a sample if text is trained on.
-    fn look(&mut self, held_out: &[Batch], when: &str) -> Result<Option<f32>, Failure> {
+    /// What the model comes to on what is held out, and a sample if text is trained on.
+    fn look(&mut self, when: &str) -> Result<Option<HeldOut>, Failure> {
         let config = self.session.config().clone();
-        if held_out.is_empty() {
+        let held_out = self.data.held_out(&config)?;
+        let Some(found) = self.session.evaluate(held_out)? else {
             return Ok(None);
-        }
-        let loss = self.session.evaluate(held_out)?;
-        let tokens: usize = held_out.iter().map(|(tokens, _)| tokens.len()).sum();
-        self.log.say(&format!(
-            "held-out loss {when}: {loss:.4} (of {tokens} tokens)"
-        ))?;
+        };
+        self.log.say(&report::held_out(&found, config.task, when))?;
         let bytes = config.model.tokenizer.is_none() && config.data.path.is_none();
-        if bytes {
+        if let Model::Text(model) = &self.session.model
+            && bytes
+        {
             let tokenizer = data::tokenizer(&**self.files, &config)?;
-            let sample = match self.sample(&tokenizer) {
+            let sample = match self.sample(&**model, &tokenizer) {
                 // Longer than what is trained on, it may need more than a step: no reason to end a run.
                 Err(failure) if failure.code() == Code::Budget as u8 => {
                     format!("none, it needs more than {}", config.machine.memory)
@@ -264,30 +243,17 @@ impl Run<'_> {
             self.log.say(&format!("sample {when}: {sample}"))?;
         }
         self.phases.end("evaluate", &self.session);
-        Ok(Some(loss))
+        Ok(Some(found))
     }
 
-    fn sample(&self, tokenizer: &Tokenizer) -> Result<String, Failure> {
+    fn sample(&self, model: &dyn CausalLm, tokenizer: &Tokenizer) -> Result<String, Failure> {
         let prompt = tokenizer.encode(SAMPLE_PROMPT)?;
         let sampling = Sampling {
             temperature: 0.7,
             seed: self.session.config().training.seed,
             context: self.session.config().context(),
         };
-        let tokens = generate(
-            &*self.session.model,
-            &prompt,
-            SAMPLE_TOKENS,
-            sampling,
-            |_| {},
-        )?;
+        let tokens = generate(model, &prompt, SAMPLE_TOKENS, sampling, |_| {})?;
         Ok(format!("{:?}", tokenizer.decode(&tokens)?))
     }
-}
-
-fn next(batches: &mut Batches) -> Result<Batch, Failure> {
-    let tokens = batches.shape().tokens();
-    let mut batch = (vec![0; tokens], vec![0; tokens]);
-    batches.next_batch(&mut batch.0, &mut batch.1)?;
-    Ok(batch)
 }

@@ -184,8 +184,8 @@ fn plan_predicts_what_a_run_would_by_the_rates_of_this_machine() {
         mut config, model, ..
     } = resolved;
     config.machine.rates = highwater::Rates::default();
-    let assumptions = Assumptions::measure(&DiskFiles, &config, &*model).expect("a reserve");
-    let by_constants = Planner::new(&config, &*model, &assumptions).forecast();
+    let assumptions = Assumptions::measure(&DiskFiles, &config, &model).expect("a reserve");
+    let by_constants = Planner::new(&config, &model, &assumptions).forecast();
     let by_constants = by_constants.expect("a plan");
     let by_constants = by_constants.seconds_per_step;
     // A machine may be faster or slower than the constants, and is never just as fast.

@@ -27,6 +27,7 @@ use highwater_cli::metrics::{Metrics, Record};
 use highwater_cli::resolve::{self, Resolved};
 use highwater_cli::session::Session;
 use highwater_cli::state;
+use highwater_cli::task::Blueprint;
 use highwater_memory::files::{Fault, FaultKind, MemoryFiles, ScriptedFiles};
 use highwater_memory::saved::latest_complete;
 use highwater_memory::{DiskFiles, Files};
@@ -43,7 +44,7 @@ const FILES: u8 = 4;
 /// A small run whose tensors do not all fit into memory.
 struct Trial {
     config: RunConfig,
-    model: Gpt2Config,
+    model: Blueprint,
     data: RunData,
     /// About the least arena that does with a disk, also to resume, in bytes.
     budget: u64,
@@ -70,7 +71,7 @@ impl Trial {
             n_head: 2,
             ..Gpt2Config::preset("gpt2-nano").unwrap()
         };
-        let model = model.with_dropout(config.model.dropout);
+        let model = Blueprint::Text(Arc::new(model.with_dropout(config.model.dropout)));
         let files: Arc<dyn Files> = Arc::new(MemoryFiles::new());
         let data = RunData::open(&files, &config, &model, Path::new("none")).unwrap();
         let mut trial = Self {
@@ -112,11 +113,8 @@ impl Trial {
             first = counters.step + 1;
         }
         let mut metrics = Metrics::open(files, Path::new(METRICS), first - 1)?;
-        let tokens = self.config.batch_shape().tokens();
         for step in first..=STEPS {
-            let mut batch = (vec![0; tokens], vec![0; tokens]);
-            batches.next_batch(&mut batch.0, &mut batch.1)?;
-            let result = session.step(step, &[batch])?;
+            let result = session.step(step, [batches.next_batch()])?;
             metrics.write(&Record {
                 step,
                 loss: result.loss,

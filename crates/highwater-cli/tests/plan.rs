@@ -16,11 +16,11 @@ fn a_plan_for_a_larger_model_is_made_in_little_memory() {
         ..RunArgs::default()
     };
     let resolved = resolve::run(&DiskFiles, &args).unwrap();
-    let assumptions = Assumptions::measure(&DiskFiles, &resolved.config, &*resolved.model).unwrap();
-    let plan = Planner::new(&resolved.config, &*resolved.model, &assumptions).forecast();
+    let assumptions = Assumptions::measure(&DiskFiles, &resolved.config, &resolved.model).unwrap();
+    let plan = Planner::new(&resolved.config, &resolved.model, &assumptions).forecast();
     let plan = plan.unwrap();
     assert!(plan.fits && plan.floor_bytes < plan.peak_bytes);
-    assert!(plan.state_bytes > 4 * 3 * resolved.model.parameter_count());
+    assert!(plan.state_bytes > 4 * 3 * resolved.model.text().unwrap().parameter_count());
     let peak = Usage::read().unwrap().peak;
     assert!(peak < 200 << 20, "{}", Bytes(peak));
 }

@@ -35,12 +35,12 @@ fn settings(memory: u64, change: impl FnOnce(&mut RunArgs)) -> Resolved {
 }
 
 fn report(of: &Resolved, time: Duration) -> Report {
-    Report::new(&of.config, &*of.model, &assumptions(), time).expect("a plan")
+    Report::new(&of.config, &of.model, &assumptions(), time).expect("a plan")
 }
 
 fn forecast(of: &Resolved) -> Forecast {
     let assumptions = assumptions();
-    let told = Planner::new(&of.config, &*of.model, &assumptions).forecast();
+    let told = Planner::new(&of.config, &of.model, &assumptions).forecast();
     told.expect("a plan")
 }
 
@@ -145,7 +145,7 @@ fn the_floor_that_is_told_works_and_less_does_not() {
             (args.accumulate, args.clip) = (Some(accumulate), clip);
         });
         let assumptions = assumptions();
-        let mut planner = Planner::new(&resolved.config, &*resolved.model, &assumptions);
+        let mut planner = Planner::new(&resolved.config, &resolved.model, &assumptions);
         let floor = planner.with_floor().unwrap().floor_bytes;
         for (bytes, fits) in [(floor, true), (floor - (2 << 20), false)] {
             resolved.config.machine.memory = Bytes(bytes);

@@ -22,6 +22,10 @@ pub(super) fn count(setting: &'static str, value: u64, max: u64) -> Result<(), S
     })
 }
 
+pub(super) fn most(setting: &'static str, value: u64, max: u64) -> Result<(), SettingsError> {
+    require(value <= max, setting, &value, || format!("0 to {max}"))
+}
+
 pub(super) fn fraction(setting: &'static str, value: f64) -> Result<(), SettingsError> {
     require((0.0..1.0).contains(&value), setting, &value, || {
         "a number from 0 to below 1".to_owned()
@@ -37,5 +41,12 @@ pub(super) fn positive(setting: &'static str, value: f64, max: f64) -> Result<()
             String::new()
         };
         format!("a number above 0{most}")
+    })
+}
+
+/// Of pictures, in pixels.
+pub(super) fn side(size: usize) -> Result<(), SettingsError> {
+    require((16..=4096).contains(&size), "size", &size, || {
+        "16 to 4096".to_owned()
     })
 }

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use highwater::Forecast;
-use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::config::{Master, Method, Moments, Policy, Precision, RunConfig};
 use crate::dry::{Assumptions, Planner};
 use crate::error::Failure;
+use crate::task::{Blueprint, Task};
 
 /// How many changes are told.
 const TOLD: usize = 5;
@@ -55,7 +55,6 @@ pub struct Change {
 }
 
 const ROUNDING: &str = "the same batch in more parts; sums round differently";
-const FEWER: &str = "a step learns from fewer tokens";
 
 /// Flags, what they change about what is trained, and the settings with them.
 type Candidate = (String, &'static str, RunConfig);
@@ -64,7 +63,7 @@ impl Changes {
     /// Plans each change that the settings allow, for as long as there is time for one more.
     pub(super) fn plan(
         config: &RunConfig,
-        model: &dyn Architecture,
+        model: &Blueprint,
         assumptions: &Assumptions,
         forecast: &Forecast,
         (time, one): (Duration, Duration),
@@ -81,7 +80,7 @@ impl Changes {
                 && let Some((flags, effect, config)) = candidates.get(at)
             {
                 let model = model.with_dropout(config.model.dropout);
-                let mut planner = Planner::new(config, &*model, assumptions);
+                let mut planner = Planner::new(config, &model, assumptions);
                 let near = planner.near_floor(TRIES)?;
                 let change = Change::of(flags, effect, tokens(config), &near.forecast);
                 planned.push(Change {
@@ -236,6 +235,16 @@ fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
 
 /// Other sequences, batches and parts of batches.
 fn other_portions(config: &RunConfig, list: &mut Vec<Candidate>) {
+    let [fewer, more] = match config.task {
+        Task::TextGeneration => [
+            "a step learns from fewer tokens",
+            "a step learns from more tokens",
+        ],
+        Task::ImageClassification => [
+            "a step learns from fewer pictures",
+            "a step learns from more pictures",
+        ],
+    };
     let training = &config.training;
     let (batch, seq, accumulate) = (training.batch, training.seq, training.accumulate);
     if seq > 1 {
@@ -252,20 +261,17 @@ fn other_portions(config: &RunConfig, list: &mut Vec<Candidate>) {
     }
     if batch > 1 {
         let flags = format!("--batch {}", batch / 2);
-        add(list, config, flags, FEWER, |config| {
+        add(list, config, flags, fewer, |config| {
             config.training.batch = batch / 2;
         });
     }
     if accumulate > 1 {
-        add(list, config, "--accumulate 1", FEWER, |config| {
+        add(list, config, "--accumulate 1", fewer, |config| {
             config.training.accumulate = 1;
         });
     }
-    let (flags, effect) = (
-        format!("--batch {}", batch * 2),
-        "a step learns from more tokens",
-    );
-    add(list, config, flags, effect, |config| {
+    let flags = format!("--batch {}", batch * 2);
+    add(list, config, flags, more, |config| {
         config.training.batch = batch * 2;
     });
     for parts in [2, 4] {

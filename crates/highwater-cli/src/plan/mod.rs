@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use highwater::Forecast;
 use highwater_memory::DiskFiles;
-use highwater_models::Architecture;
 use serde::Serialize;
 
 use crate::args::{PlanArgs, RunArgs};
@@ -26,6 +25,7 @@ use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
 use crate::phases::{self, Phase};
 use crate::resolve::{self, Resolved};
+use crate::task::{Blueprint, Task};
 use crate::{machine, output, report};
 
 /// How long settings and changes of them are planned before the rest of the changes is left out.
@@ -47,9 +47,9 @@ pub struct Report {
     pub format: u32,
     /// The settings that decide.
     pub settings: Settings,
-    /// Tokens that a step learns from.
+    /// Tokens or pictures that a step learns from.
     pub tokens_per_step: u64,
-    /// Predicted tokens per second.
+    /// Predicted tokens or pictures per second.
     pub tokens_per_second: f64,
     /// The step as planned.
     #[serde(flatten)]
@@ -66,12 +66,17 @@ pub struct Report {
 /// The settings that decide about memory and time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
+    /// What the model learns to do.
+    pub task: Task,
     /// Name of the preset, or the model's folder.
     pub model: String,
-    /// Sequences in a batch.
+    /// Sequences or pictures in a batch.
     pub batch: usize,
-    /// Tokens in a sequence.
+    /// Tokens in a sequence; 1 of pictures.
     pub seq: usize,
+    /// Side of pictures, in pixels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<usize>,
     /// Batches of one step.
     pub accumulate: usize,
     /// In which precision products are computed.
@@ -95,9 +100,11 @@ pub struct Settings {
 impl Settings {
     fn new(config: &RunConfig) -> Self {
         Self {
+            task: config.task,
             model: config.model.source.to_string(),
             batch: config.training.batch,
             seq: config.training.seq,
+            size: config.training.size,
             accumulate: config.training.accumulate,
             precision: config.training.precision,
             master: config.optimizer.master,
@@ -121,7 +128,7 @@ impl Report {
     /// [`Failure`] of the engine; a step that does not fit is an answer, not an error.
     pub fn new(
         config: &RunConfig,
-        model: &dyn Architecture,
+        model: &Blueprint,
         assumptions: &Assumptions,
         time: Duration,
     ) -> Result<Self, Failure> {
@@ -192,8 +199,8 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     }
     machine::find_rates(&DiskFiles, &mut config.machine)?;
     report::warn_of_budget(&config);
-    let assumptions = Assumptions::measure(&DiskFiles, &config, &*model)?;
-    let report = Report::new(&config, &*model, &assumptions, CHANGES_TIME)?;
+    let assumptions = Assumptions::measure(&DiskFiles, &config, &model)?;
+    let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;
     report::keep_to_planned(&mut config, &report.forecast);
     show(&report, args.explain, args.json)
 }

@@ -11,6 +11,7 @@ use super::ladder::share;
 use super::{Change, Report, Rung, Settings};
 use crate::config::{Moments, Precision};
 use crate::phases::Phase;
+use crate::progress::per_second;
 use decisions::decisions;
 
 /// Rows of a list that are shown.
@@ -65,12 +66,15 @@ fn headline(text: &mut String, report: &Report) {
         1 => String::new(),
         parts => format!(" x {parts} accumulated"),
     };
+    let what = match s.size {
+        Some(size) => format!("pictures of {size} x {size}"),
+        None => format!("sequences of {} tokens", s.seq),
+    };
     let _ = writeln!(
         text,
-        "{}: {} sequences of {} tokens{parts}{}, {} threads\n",
+        "{}: {} {what}{parts}{}, {} threads\n",
         s.model,
         s.batch,
-        s.seq,
         forms(s),
         s.threads
     );
@@ -96,9 +100,10 @@ fn headline(text: &mut String, report: &Report) {
     let (seconds, again) = (f.seconds_per_step, f.recompute_seconds);
     let _ = writeln!(
         text,
-        "  time        {} per step, {:.0} tokens per second (predicted)",
+        "  time        {} per step, {} {} per second (predicted)",
         time(seconds),
-        report.tokens_per_second
+        per_second(report.tokens_per_second),
+        s.task.unit()
     );
     let _ = writeln!(
         text,
@@ -403,10 +408,11 @@ fn changes(text: &mut String, report: &Report) {
         text.push_str("\nwhat other settings would bring, each planned for this budget\n");
         let wide = changes.changes.iter().map(|change| change.flags.len());
         let wide = wide.max().unwrap_or(0).max(10);
+        let each = format!("a {}", report.settings.task.unit().trim_end_matches('s'));
         let _ = writeln!(
             text,
             "    {:<wide$}  {:>10}  {:>10}  {:>10}",
-            "", "floor", "peak", "a token"
+            "", "floor", "peak", each
         );
         let given = Change::of("as given", "", report.tokens_per_step, &report.forecast);
         for change in std::iter::once(&given).chain(&changes.changes) {

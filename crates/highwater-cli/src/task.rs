@@ -1,0 +1,259 @@
+//! What is trained, by its task: a model of text, or one that tells the classes of pictures.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use highwater::data::{Array, ToTensors};
+use highwater::{DType, Engine, Module, Parameter, Tensor, autocast};
+use highwater_memory::Files;
+use highwater_models::vision::{ImageClassifier, top_k_accuracy};
+use highwater_models::{Architecture, CausalLm, read_architecture};
+use serde::{Deserialize, Serialize};
+
+use crate::config::TrainingConfig;
+use crate::error::{Code, Failure};
+use crate::pictures::Classifier;
+
+/// What a model learns to do; the names are Hugging Face's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// To go on with text.
+    #[default]
+    TextGeneration,
+    /// To tell the classes of pictures.
+    ImageClassification,
+}
+
+impl Task {
+    /// Whether it is the one of settings that name none.
+    pub fn is_text(&self) -> bool {
+        *self == Self::TextGeneration
+    }
+
+    /// What its data is counted in.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::TextGeneration => "tokens",
+            Self::ImageClassification => "pictures",
+        }
+    }
+}
+
+/// What a model is built from.
+#[derive(Clone, Debug)]
+pub enum Blueprint {
+    /// A model of text.
+    Text(Arc<dyn Architecture>),
+    /// A classifier of pictures.
+    Images(Classifier),
+}
+
+impl Blueprint {
+    /// Reads a `config.json`, of text or of pictures.
+    ///
+    /// # Errors
+    /// [`Failure`], naming the file and the field.
+    pub fn read(files: &dyn Files, path: &Path) -> Result<Self, Failure> {
+        match Classifier::read(files, path)? {
+            Some(classifier) => Ok(Self::Images(classifier)),
+            None => Ok(Self::Text(read_architecture(files, path)?)),
+        }
+    }
+
+    /// What it is for.
+    pub fn task(&self) -> Task {
+        match self {
+            Self::Text(_) => Task::TextGeneration,
+            Self::Images(_) => Task::ImageClassification,
+        }
+    }
+
+    /// The model of text.
+    ///
+    /// # Errors
+    /// [`Failure`] where it is none.
+    pub fn text(&self) -> Result<&dyn Architecture, Failure> {
+        match self {
+            Self::Text(model) => Ok(&**model),
+            Self::Images(model) => Err(Failure::usage(format!(
+                "{} tells the classes of pictures: it has nothing to do with text",
+                model.name
+            ))),
+        }
+    }
+
+    /// Number of layers, one after the other.
+    pub fn depth(&self) -> usize {
+        match self {
+            Self::Text(model) => model.depth(),
+            Self::Images(model) => model.depth(),
+        }
+    }
+
+    /// The largest `seq`: of pictures each is by itself.
+    pub fn max_length(&self) -> usize {
+        match self {
+            Self::Text(model) => model.max_length(),
+            Self::Images(_) => 1,
+        }
+    }
+
+    /// The largest probability of dropout that it was made for.
+    pub fn dropout(&self) -> f64 {
+        match self {
+            Self::Text(model) => model.dropout(),
+            Self::Images(_) => 0.0,
+        }
+    }
+
+    /// The same with one probability for every dropout; classifiers have none.
+    #[must_use]
+    pub fn with_dropout(&self, probability: f64) -> Self {
+        match self {
+            Self::Text(model) => Self::Text(model.with_dropout(probability)),
+            Self::Images(model) => Self::Images(model.clone()),
+        }
+    }
+
+    /// The `config.json`.
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::Text(model) => model.to_json(),
+            Self::Images(model) => model.to_json(),
+        }
+    }
+
+    /// A model with initial weights.
+    ///
+    /// # Errors
+    /// [`highwater::Error::State`] if there is no room.
+    pub fn build(&self, engine: &Engine) -> highwater::Result<Model> {
+        Ok(match self {
+            Self::Text(model) => Model::Text(model.build(engine)?),
+            Self::Images(model) => Model::Images(model.build(engine)?, model.clone()),
+        })
+    }
+
+    /// Bytes on the heap of what is loaded ahead of a run.
+    pub fn loader_bytes(&self, training: &TrainingConfig) -> u64 {
+        match self {
+            Self::Text(_) => 0,
+            Self::Images(model) => model.loader_bytes(training.batch),
+        }
+    }
+
+    /// A batch of nothing, to plan with: of so many sequences or pictures.
+    pub fn blank(&self, batch: usize, seq: usize) -> Batch {
+        match self {
+            Self::Text(_) => Batch::Tokens(vec![0; batch * seq], vec![0; batch * seq]),
+            Self::Images(model) => model.blank(batch),
+        }
+    }
+}
+
+/// What a step learns from at once.
+#[derive(Clone, Debug)]
+pub enum Batch {
+    /// Tokens and what follows each of them.
+    Tokens(Vec<u32>, Vec<u32>),
+    /// Pictures `[N, 3, H, W]` and the class of each `[N]`.
+    Pictures(Array, Array),
+}
+
+impl Batch {
+    /// How many tokens or pictures.
+    pub fn units(&self) -> usize {
+        match self {
+            Self::Tokens(tokens, _) => tokens.len(),
+            Self::Pictures(_, classes) => classes.dims()[0],
+        }
+    }
+}
+
+/// A model that trains.
+pub enum Model {
+    /// One of text.
+    Text(Box<dyn CausalLm>),
+    /// One of pictures, and what it was built from.
+    Images(Box<dyn ImageClassifier>, Classifier),
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(model) => model.fmt(f),
+            Self::Images(_, classifier) => classifier.fmt(f),
+        }
+    }
+}
+
+impl Model {
+    /// Its parts.
+    pub fn module(&self) -> &dyn Module {
+        match self {
+            Self::Text(model) => &**model,
+            Self::Images(model, _) => &**model,
+        }
+    }
+
+    /// What is saved of it, by name: of text its parameters, of pictures what is counted besides too.
+    pub fn saved(&self) -> Vec<(String, Parameter)> {
+        match self {
+            Self::Text(model) => model.named_parameters(),
+            Self::Images(model, _) => model.state_dict().into_iter().collect(),
+        }
+    }
+
+    /// What names begin with in files of the whole model, and not in files without the head.
+    pub fn base_prefix(&self) -> &'static str {
+        match self {
+            Self::Text(model) => model.architecture().base_prefix(),
+            Self::Images(..) => "",
+        }
+    }
+
+    /// The `config.json`.
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::Text(model) => model.architecture().to_json(),
+            Self::Images(_, classifier) => classifier.to_json(),
+        }
+    }
+
+    /// Mean loss of a batch of sequences of `seq`, computed in `dtype`; of pictures, the share whose class was told
+    /// as well.
+    ///
+    /// # Errors
+    /// [`Failure`] of the engine.
+    pub fn loss(
+        &self,
+        engine: &Engine,
+        batch: &Batch,
+        (seq, dtype): (usize, DType),
+    ) -> Result<(Tensor, Option<Tensor>), Failure> {
+        match (self, batch) {
+            (Self::Text(model), Batch::Tokens(tokens, targets)) => {
+                let shape = [tokens.len() / seq, seq];
+                let tokens = engine.indices(tokens, shape)?;
+                let targets = engine.indices(targets, shape)?;
+                Ok((autocast(dtype, || model.loss(&tokens, &targets))?, None))
+            }
+            (Self::Images(model, _), Batch::Pictures(images, classes)) => {
+                let (images, classes) = (images.to_tensors(engine)?, classes.to_tensors(engine)?);
+                let told = autocast(dtype, || {
+                    let logits = model.logits(&images)?;
+                    let right = top_k_accuracy(&logits, &classes, 1)?;
+                    Ok::<_, highwater::Error>((logits.cross_entropy(&classes)?, Some(right)))
+                });
+                Ok(told?)
+            }
+            _ => {
+                let message = "a batch of another task than the model's";
+                Err(Failure::new(Code::Internal, message))
+            }
+        }
+    }
+}
