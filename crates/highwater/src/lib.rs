@@ -99,6 +99,7 @@ pub use tensor::chunked::chunked;
 pub use tensor::dim::Dim;
 pub use tensor::grad::{GradOptions, grad, grad_of_used, grad_with};
 pub use tensor::gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
+pub use tensor::hooks::HookHandle;
 pub use tensor::parameter::Parameter;
 pub use tensor::{Tensor, eval};
 

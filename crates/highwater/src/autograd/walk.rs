@@ -1,28 +1,22 @@
 //! The backward walk: emits, for every pending node from which gradients can reach something that
-//! requires them, the nodes that its operation's `backward` says.
-//!
-//! There is no tape of views: a view is a layout, so what a use adds to a gradient is the pair
-//! (layout through which the source was read, gradient in that layout's shape). When a source's
-//! turn comes,
-//! 1. contributions through the wanted layout are used as they are;
-//! 2. those through another layout that covers the storage are permuted and reshaped to it, which
-//!    is a view, or else a copy;
-//! 3. the rest (parts, repeats) go through one `ScatterViews` node, unless they already lie in one
-//!    storage exactly as the source's views do;
-//! 4. the results are added up in the order in which they came.
+//! requires them, the nodes that its operation's `backward` says. When a source's turn comes, what its
+//! uses added becomes one gradient (`sums.rs`), which hooks may see before it is passed on: there the walk
+//! stops, for what they do is the user's, and goes on with what they answer.
 
+use super::sums::rebase;
+use crate::pending::hooks::Hooked;
 use highwater_graph::Location;
 use highwater_graph::{
-    Backward, CellId, Graph, Layout, NodeId, Op, OpError, Operand, Phase, Shape, Site, Source,
-    ValueId, Version,
+    Backward, CellId, Graph, Layout, NodeId, Op, OpError, Operand, Phase, Site, Source, ValueId,
+    Version,
 };
-use highwater_ops::{Add, Copy, Full, ScatterViews};
+use highwater_ops::Full;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a use of a source adds to its gradient.
-type Contribution = (Layout, Operand);
+pub(super) type Contribution = (Layout, Operand);
 
 /// Why backward stopped.
 #[derive(Debug)]
@@ -35,6 +29,15 @@ pub(crate) enum Stop {
 /// first, by their numbers.
 pub(crate) type Gradients = Vec<(Source, Operand)>;
 
+/// Where a walk has come to.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// To its end.
+    Done(Gradients),
+    /// To the whole gradient of a source that is hooked: [`Course::advance`] wants it back, or another.
+    Hooked(Source, Operand),
+}
+
 /// What a walk is asked for.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
@@ -44,6 +47,8 @@ pub(crate) struct Request<'a> {
     pub(crate) wanted: Option<&'a BTreeSet<Source>>,
     /// Of the nodes that it emits. With `grad_enabled`, gradients flow back through them in turn.
     pub(crate) site: Site,
+    /// The sources whose gradients the walk stops at.
+    pub(crate) hooked: Hooked,
 }
 
 impl Request<'_> {
@@ -64,8 +69,7 @@ pub(crate) fn backward_site(location: Location) -> Site {
     }
 }
 
-/// Emits the backward nodes of `root`, whose gradient is one everywhere unless it is given. The leaves'
-/// gradients come in the leaves' own layouts.
+/// Emits the backward nodes of `root`, whose gradient is one everywhere unless it is given, without hooks.
 pub(crate) fn backward(
     graph: &mut Graph,
     root: &(Operand, Option<Operand>),
@@ -75,35 +79,80 @@ pub(crate) fn backward(
         roots: std::slice::from_ref(root),
         wanted: None,
         site: backward_site(location),
+        hooked: Hooked::default(),
     };
-    gradients(graph, &request)
+    let mut course = Course::begin(graph, &request)?;
+    let mut seen = None;
+    loop {
+        match course.advance(graph, &request, seen)? {
+            Turn::Done(gradients) => return Ok(gradients),
+            Turn::Hooked(_, grad) => seen = Some(grad),
+        }
+    }
 }
 
-/// Emits the nodes that make the gradients asked for.
-pub(crate) fn gradients(graph: &mut Graph, request: &Request<'_>) -> Result<Gradients, Stop> {
-    let reaching = request.wanted.map(|wanted| reaching(graph, wanted));
-    let mut walk = Walk {
-        values: vec![Vec::new(); graph.values().len()],
-        cells: BTreeMap::new(),
-        graph,
-        request,
-        reaching,
-        found: Vec::new(),
-    };
-    let mut count = 0;
-    for (root, seed) in request.roots {
-        let seed = match seed {
-            Some(seed) => seed.clone(),
-            None => walk.ones(root)?,
+impl Course {
+    /// Begins to emit the nodes that make the gradients asked for. Those of leaves come in the leaves' own
+    /// layouts.
+    pub(crate) fn begin(graph: &mut Graph, request: &Request<'_>) -> Result<Self, Stop> {
+        let mut course = Self {
+            values: vec![Vec::new(); graph.values().len()],
+            cells: BTreeMap::new(),
+            reaching: request.wanted.map(|wanted| reaching(graph, wanted)),
+            found: Vec::new(),
+            left: 0,
+            open: None,
+            leaves: None,
         };
-        walk.contribute(root.source, root.spec.layout.clone(), seed);
-        let last = walk.graph.producer(root).map(|(node, _)| node);
-        count = count.max(last.map_or(0, |last| last.index() + 1));
+        for (root, seed) in request.roots {
+            let mut walk = course.walk(graph, request);
+            let seed = match seed {
+                Some(seed) => seed.clone(),
+                None => walk.ones(root)?,
+            };
+            walk.contribute(root.source, root.spec.layout.clone(), seed);
+            let last = graph.producer(root).map(|(node, _)| node);
+            let count = last.map_or(0, |last| last.index() + 1);
+            course.left = course.left.max(count);
+        }
+        Ok(course)
     }
-    for node in NodeId::below(count).rev() {
-        walk.visit(node)?;
+
+    /// Goes on to the next gradient that is hooked, or to the end. `seen` is the last of those again, or what
+    /// came in its place.
+    pub(crate) fn advance(
+        &mut self,
+        graph: &mut Graph,
+        request: &Request<'_>,
+        seen: Option<Operand>,
+    ) -> Result<Turn, Stop> {
+        let mut walk = self.walk(graph, request);
+        if let Some(seen) = seen {
+            walk.see(seen);
+        }
+        loop {
+            if let Some((source, grad)) = walk.next_hooked() {
+                return Ok(Turn::Hooked(source, grad));
+            }
+            if let Some(open) = walk.course.open.take() {
+                walk.close(open)?;
+            }
+            if walk.course.left > 0 {
+                walk.course.left -= 1;
+                walk.visit(NodeId::new(walk.course.left))?;
+            } else if !walk.leaf()? {
+                return Ok(Turn::Done(std::mem::take(&mut walk.course.found)));
+            }
+        }
     }
-    walk.leaves()
+
+    fn walk<'a>(&'a mut self, graph: &'a mut Graph, request: &'a Request<'a>) -> Walk<'a> {
+        Walk {
+            graph,
+            request,
+            course: self,
+        }
+    }
 }
 
 /// Whether something of each node's inputs comes of one of `sources`, by nodes.
@@ -123,9 +172,9 @@ fn comes_of(graph: &Graph, reaching: &[bool], sources: &BTreeSet<Source>, input:
             .is_some_and(|(node, _)| reaching[node.index()])
 }
 
-struct Walk<'a> {
-    graph: &'a mut Graph,
-    request: &'a Request<'a>,
+/// How far a walk is: it may stop at each gradient, and go on when others have added to the graph.
+#[derive(Debug)]
+pub(crate) struct Course {
     /// The nodes through which gradients reach what is wanted, where that is named.
     reaching: Option<Vec<bool>>,
     /// Gradients of results that are wanted.
@@ -134,10 +183,39 @@ struct Walk<'a> {
     values: Vec<Vec<Contribution>>,
     /// What uses add to versions of cells.
     cells: BTreeMap<(CellId, Version), Vec<Contribution>>,
+    /// How many nodes are before the one that was visited last.
+    left: usize,
+    /// Whose gradients are being looked at.
+    open: Option<Open>,
+    /// The leaves that are left, the last first, when all nodes were visited.
+    leaves: Option<Vec<Source>>,
+}
+
+/// The whole gradients of a node's outputs, or of a leaf.
+#[derive(Debug)]
+struct Open {
+    /// The node that they are passed on by.
+    node: Option<NodeId>,
+    grads: SmallVec<[(Source, Option<Operand>); 2]>,
+    /// How many of them have been looked at.
+    seen: usize,
+    /// Whether they are asked for, whoever asks.
+    wanted: bool,
+}
+
+pub(super) struct Walk<'a> {
+    graph: &'a mut Graph,
+    request: &'a Request<'a>,
+    course: &'a mut Course,
 }
 
 impl Walk<'_> {
-    fn emit(&mut self, op: Arc<dyn Op>, inputs: &[Operand], site: &Site) -> Result<Operand, Stop> {
+    pub(super) fn emit(
+        &mut self,
+        op: Arc<dyn Op>,
+        inputs: &[Operand],
+        site: &Site,
+    ) -> Result<Operand, Stop> {
         let name = op.name();
         let outputs = self.graph.add(op, inputs, site);
         let one = outputs.and_then(|outputs| {
@@ -163,23 +241,29 @@ impl Walk<'_> {
 
     fn contribute(&mut self, source: Source, layout: Layout, grad: Operand) {
         let contributions = match source {
-            Source::Value(id) => &mut self.values[id.index()],
-            Source::Cell(id, version) => self.cells.entry((id, version)).or_default(),
+            Source::Value(id) => &mut self.course.values[id.index()],
+            Source::Cell(id, version) => self.course.cells.entry((id, version)).or_default(),
         };
         contributions.push((layout, grad));
     }
 
-    fn take(&mut self, source: Source) -> Vec<Contribution> {
+    pub(super) fn take(&mut self, source: Source) -> Vec<Contribution> {
         match source {
-            Source::Value(id) => std::mem::take(&mut self.values[id.index()]),
-            Source::Cell(id, version) => self.cells.remove(&(id, version)).unwrap_or_default(),
+            Source::Value(id) => std::mem::take(&mut self.course.values[id.index()]),
+            Source::Cell(id, version) => {
+                self.course.cells.remove(&(id, version)).unwrap_or_default()
+            }
         }
     }
 
     fn contributions(&self, source: Source) -> &[Contribution] {
         match source {
-            Source::Value(id) => &self.values[id.index()],
-            Source::Cell(id, version) => self.cells.get(&(id, version)).map_or(&[], Vec::as_slice),
+            Source::Value(id) => &self.course.values[id.index()],
+            Source::Cell(id, version) => self
+                .course
+                .cells
+                .get(&(id, version))
+                .map_or(&[], Vec::as_slice),
         }
     }
 
@@ -188,27 +272,68 @@ impl Walk<'_> {
         let sources = node.outputs.iter().map(|&output| Source::Value(output));
         let any_wanted = sources.clone().any(|source| self.request.names(source));
         let passes = node.inputs.iter().any(|input| input.requires_grad)
-            && self.reaching.as_ref().is_none_or(|nodes| nodes[id.index()]);
+            && self
+                .course
+                .reaching
+                .as_ref()
+                .is_none_or(|nodes| nodes[id.index()]);
         let is_reached = |source: Source| !self.contributions(source).is_empty();
         if !(passes || any_wanted) || !sources.clone().any(is_reached) {
             return Ok(());
         }
-        let (op, outputs) = (Arc::clone(&node.op), node.outputs.clone());
+        let outputs = node.outputs.clone();
         let site = self.site_of(id);
-        let mut grads: SmallVec<[Option<Operand>; 2]> = SmallVec::new();
+        let mut grads = SmallVec::new();
         for output in outputs {
             let source = Source::Value(output);
             let layout = self.graph.value(output).spec.layout.clone();
-            let grad = self.finalize(source, &layout, &site)?;
-            if let Some(grad) = grad.as_ref().filter(|_| self.request.names(source)) {
-                self.found.push((source, grad.clone()));
-            }
-            grads.push(grad);
+            grads.push((source, self.finalize(source, &layout, &site)?));
         }
-        if passes {
-            self.pass_on(id, &*op, &site, &grads)?;
-        }
+        self.course.open = Some(Open {
+            node: passes.then_some(id),
+            grads,
+            seen: 0,
+            wanted: false,
+        });
         Ok(())
+    }
+
+    /// The next of the open gradients that is hooked.
+    fn next_hooked(&mut self) -> Option<(Source, Operand)> {
+        let open = self.course.open.as_mut()?;
+        while let Some((source, grad)) = open.grads.get(open.seen) {
+            open.seen += 1;
+            if let Some(grad) = grad.as_ref().filter(|_| self.request.hooked.has(*source)) {
+                return Some((*source, grad.clone()));
+            }
+        }
+        None
+    }
+
+    /// Takes what came of the gradient that was looked at last.
+    fn see(&mut self, grad: Operand) {
+        if let Some(open) = &mut self.course.open
+            && let Some((_, place)) = open.seen.checked_sub(1).map(|i| &mut open.grads[i])
+        {
+            *place = Some(grad);
+        }
+    }
+
+    /// Notes gradients that are asked for, and passes those of a node on.
+    fn close(&mut self, open: Open) -> Result<(), Stop> {
+        for (source, grad) in &open.grads {
+            let is_wanted = open.wanted || self.request.names(*source);
+            if let Some(grad) = grad.as_ref().filter(|_| is_wanted) {
+                self.course.found.push((*source, grad.clone()));
+            }
+        }
+        let Some(id) = open.node else {
+            return Ok(());
+        };
+        let op = Arc::clone(&self.graph.node(id).op);
+        let grads = open.grads.into_iter().map(|(_, grad)| grad);
+        let grads: SmallVec<[Option<Operand>; 2]> = grads.collect();
+        self.pass_on(id, &*op, &self.site_of(id), &grads)
     }
 
     /// Emitted nodes belong to the module of the forward node, and to the user's line there.
@@ -257,7 +382,7 @@ impl Walk<'_> {
 
     /// Which inputs of a node a gradient is to reach.
     fn needed(&self, node: NodeId) -> SmallVec<[bool; 4]> {
-        let reaches = |input: &Operand| match (&self.reaching, self.request.wanted) {
+        let reaches = |input: &Operand| match (&self.course.reaching, self.request.wanted) {
             (Some(nodes), Some(wanted)) => {
                 // Nodes that the walk emits are behind those that it knows, and are nobody's inputs here.
                 comes_of(self.graph, nodes, wanted, input)
@@ -289,181 +414,53 @@ impl Walk<'_> {
         self.graph.node(node).inputs.iter().map(one).collect()
     }
 
-    fn numel(&self, source: Source) -> Option<usize> {
+    pub(super) fn numel(&self, source: Source) -> Option<usize> {
         Some(match source {
             Source::Value(id) => self.graph.value(id).spec.layout.numel(),
             Source::Cell(id, _) => self.graph.cell(id)?.spec.layout.numel(),
         })
     }
 
-    /// The whole gradient of a source, seen through `to`.
-    fn finalize(
-        &mut self,
-        source: Source,
-        to: &Layout,
-        site: &Site,
-    ) -> Result<Option<Operand>, Stop> {
-        let mut contributions = self.take(source);
-        if contributions.len() == 1
-            && let Some((_, grad)) = contributions.pop_if(|(from, _)| from == to)
-        {
-            return Ok(Some(grad));
-        }
-        let numel = to.numel();
-        let mut dense: SmallVec<[Operand; 2]> = SmallVec::new();
-        let mut parts: SmallVec<[Contribution; 3]> = SmallVec::new();
-        for (from, grad) in contributions {
-            if from == *to {
-                dense.push(grad);
-            } else if from.covers(numel) && to.covers(numel) {
-                dense.push(self.rebase_or_copy(&grad, &from, to, site)?);
-            } else {
-                parts.push((from, grad));
-            }
-        }
-        if !parts.is_empty() {
-            dense.push(self.assemble(parts, to, site)?);
-        }
-        let mut dense = dense.into_iter();
-        let Some(mut sum) = dense.next() else {
-            return Ok(None);
+    /// Opens the gradient of the next leaf, if one is left.
+    fn leaf(&mut self) -> Result<bool, Stop> {
+        let left = self.course.leaves.take();
+        let mut sources = left.unwrap_or_else(|| self.leaves());
+        let next = sources.pop();
+        self.course.leaves = Some(sources);
+        let Some(source) = next else {
+            return Ok(false);
         };
-        for grad in dense {
-            sum = self.emit(Arc::new(Add), &[sum, grad], site)?;
-        }
-        Ok(Some(sum))
-    }
-
-    fn rebase_or_copy(
-        &mut self,
-        grad: &Operand,
-        from: &Layout,
-        to: &Layout,
-        site: &Site,
-    ) -> Result<Operand, Stop> {
-        if let Some(view) = rebase(grad, from, to) {
-            return Ok(view);
-        }
-        let internal = || {
-            Stop::Op(
-                OpError::shape("backward", "a view", "no view"),
-                site.clone(),
-            )
+        let layout = match source {
+            Source::Value(id) => Some(self.graph.value(id).spec.layout.clone()),
+            Source::Cell(id, _) => self.graph.cell(id).map(|cell| cell.spec.layout.clone()),
         };
-        let ordered = grad
-            .spec
-            .layout
-            .permute(&from.storage_order())
-            .ok_or_else(internal)?;
-        let dense = self.emit(Arc::new(Copy), &[grad.with_layout(ordered)], site)?;
-        let ordered = Layout::contiguous(dense.shape().clone());
-        rebase(&dense, &ordered, to).ok_or_else(internal)
-    }
-
-    /// The gradient of a source of which only parts were read.
-    fn assemble(
-        &mut self,
-        parts: SmallVec<[Contribution; 3]>,
-        to: &Layout,
-        site: &Site,
-    ) -> Result<Operand, Stop> {
-        let numel = to.numel();
-        let first = &parts[0].1;
-        let in_place = parts.iter().all(|(from, grad)| {
-            grad.source == first.source && grad.spec.layout == *from && from.is_injective()
-        });
-        let whole = in_place
-            && self.numel(first.source) == Some(numel)
-            && parts.iter().map(|(from, _)| from.numel()).sum::<usize>() == numel
-            && disjoint(&parts);
-        if whole {
-            return Ok(first.with_layout(to.clone()));
+        if let Some(layout) = layout {
+            let request = self.request;
+            let grad = self.finalize(source, &layout, &request.site)?;
+            self.course.open = Some(Open {
+                node: None,
+                grads: SmallVec::from_iter([(source, grad)]),
+                seen: 0,
+                wanted: true,
+            });
         }
-        let layouts = parts.iter().map(|(from, _)| from.clone()).collect();
-        let grads: SmallVec<[Operand; 3]> = parts.into_iter().map(|(_, grad)| grad).collect();
-        let flat = self.emit(Arc::new(ScatterViews { layouts, numel }), &grads, site)?;
-        Ok(flat.with_layout(to.clone()))
+        Ok(true)
     }
 
-    fn leaves(mut self) -> Result<Gradients, Stop> {
+    /// What gradients have reached and no node made, the last first.
+    fn leaves(&self) -> Vec<Source> {
         let request = self.request;
-        let values = self.values.iter().enumerate();
+        let values = self.course.values.iter().enumerate();
         let values = values.filter(|(_, contributions)| !contributions.is_empty());
         let cells = self
+            .course
             .cells
             .keys()
             .map(|&(id, version)| Source::Cell(id, version));
         let values = values.map(|(index, _)| Source::Value(ValueId::new(index)));
         let wanted = |source: &Source| request.wanted.is_none_or(|wanted| wanted.contains(source));
-        let sources: Vec<Source> = values.chain(cells).filter(wanted).collect();
-        let mut gradients = std::mem::take(&mut self.found);
-        for source in sources {
-            let layout = match source {
-                Source::Value(id) => self.graph.value(id).spec.layout.clone(),
-                Source::Cell(id, _) => match self.graph.cell(id) {
-                    Some(cell) => cell.spec.layout.clone(),
-                    None => continue,
-                },
-            };
-            if let Some(grad) = self.finalize(source, &layout, &request.site)? {
-                gradients.push((source, grad));
-            }
-        }
-        Ok(gradients)
+        let mut sources: Vec<Source> = values.chain(cells).filter(wanted).collect();
+        sources.reverse();
+        sources
     }
-}
-
-/// `grad`, which belongs to elements in the order of `from`, as a view in the order of `to`. Both
-/// cover the same storage. `None` if that takes a copy.
-fn rebase(grad: &Operand, from: &Layout, to: &Layout) -> Option<Operand> {
-    if from == to {
-        return Some(grad.clone());
-    }
-    let order = to.storage_order();
-    let stored: Shape = order.iter().map(|&i| to.shape()[i]).collect();
-    let flat = grad
-        .spec
-        .layout
-        .permute(&from.storage_order())?
-        .reshape(&stored)?;
-    let mut inverse: SmallVec<[usize; 5]> = SmallVec::from_elem(0, order.len());
-    for (i, &dim) in order.iter().enumerate() {
-        inverse[dim] = i;
-    }
-    Some(grad.with_layout(flat.permute(&inverse)?))
-}
-
-/// Whether injective layouts of equal strides, shifted against each other, never meet. Decided for
-/// slices of one tensor along one dimension (what `narrow`, `chunk` and `split` make); anything else
-/// is answered by no, which only costs a copy.
-fn disjoint(parts: &[Contribution]) -> bool {
-    let mut offsets: SmallVec<[usize; 4]> = parts.iter().map(|(l, _)| l.offset()).collect();
-    offsets.sort_unstable();
-    let first = &parts[0].0;
-    let same = parts
-        .iter()
-        .all(|(l, _)| l.strides() == first.strides() && l.shape() == first.shape());
-    // The span of the dimensions that lie inside one step of the slices.
-    let step = offsets
-        .windows(2)
-        .map(|w| w[1] - w[0])
-        .min()
-        .unwrap_or(usize::MAX);
-    let dims = first
-        .shape()
-        .iter()
-        .zip(first.strides())
-        .filter(|&(&n, _)| n > 1);
-    let inner: usize = dims
-        .clone()
-        .filter(|&(_, &s)| s < step)
-        .map(|(&n, &s)| (n - 1) * s)
-        .sum::<usize>();
-    let outer = dims
-        .filter(|&(_, &s)| s >= step)
-        .map(|(_, &s)| s)
-        .min()
-        .unwrap_or(usize::MAX);
-    let spread = offsets[offsets.len() - 1] - offsets[0];
-    same && inner < step && spread.saturating_add(inner) < outer
 }

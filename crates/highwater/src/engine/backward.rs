@@ -1,9 +1,9 @@
 //! `backward()`: from a loss to gradients on parameters and leaves.
 
-use crate::autograd::walk::{self, Stop};
-use crate::engine::Engine;
+use crate::autograd::walk;
 use crate::engine::state::State;
-use crate::error::{located, usage_error};
+use crate::engine::{Engine, hooks};
+use crate::error::usage_error;
 use crate::pending::context::site;
 use crate::pending::handle::Handle;
 use crate::{Error, Result};
@@ -19,8 +19,8 @@ pub(crate) fn backward(
     gradient: Option<&Arc<Handle>>,
     location: Location,
 ) -> Result<()> {
-    let mut state = engine.lock();
-    let state = &mut *state;
+    let mut locked = engine.lock();
+    let state = &mut *locked;
     let mut root = state.operand(loss)?;
     check_root("backward()", &root, gradient, location)?;
     // What the forward part writes waits for the guard, unless the loss comes of it; what is being
@@ -38,8 +38,14 @@ pub(crate) fn backward(
     let seed = gradient
         .map(|gradient| state.operand(gradient))
         .transpose()?;
-    let from = (root.clone(), seed);
-    let gradients = walk::backward(&mut state.pending.graph, &from, location).map_err(stopped)?;
+    let request = walk::Request {
+        roots: &[(root.clone(), seed)],
+        wanted: None,
+        site: walk::backward_site(location),
+        hooked: state.pending.hooks.hooked(),
+    };
+    let (mut locked, gradients) = hooks::walk(engine, locked, &request, location)?;
+    let state = &mut *locked;
     if let Err(error) = check_leaves(state, &gradients, location) {
         state.compact(None);
         return Err(error);
@@ -111,8 +117,8 @@ pub(crate) fn grad(
     create_graph: bool,
     location: Location,
 ) -> Result<Vec<Option<Arc<Handle>>>> {
-    let mut state = engine.lock();
-    let state = &mut *state;
+    let mut locked = engine.lock();
+    let state = &mut *locked;
     let mut roots = Vec::with_capacity(outputs.len());
     for (output, gradient) in outputs {
         let root = state.operand(output)?;
@@ -125,7 +131,7 @@ pub(crate) fn grad(
     let mut sources = Vec::with_capacity(inputs.len());
     for (i, input) in inputs.iter().enumerate() {
         let operand = state.operand(input)?;
-        check_input(state, i, &operand, location)?;
+        check_whole(&format!("grad(): input {i}"), state, &operand, location)?;
         sources.push(operand.source);
     }
     let site = Site {
@@ -138,8 +144,10 @@ pub(crate) fn grad(
         roots: &roots,
         wanted: Some(&wanted),
         site,
+        hooked: state.pending.hooks.hooked(),
     };
-    let found = walk::gradients(&mut state.pending.graph, &request).map_err(stopped)?;
+    let (mut locked, found) = hooks::walk(engine, locked, &request, location)?;
+    let state = &mut *locked;
     let found: BTreeMap<Source, Operand> = found.into_iter().collect();
     let mut handle = |source: &Source| {
         let grad = found.get(source)?.clone();
@@ -148,8 +156,13 @@ pub(crate) fn grad(
     Ok(sources.iter().map(&mut handle).collect())
 }
 
-/// That a gradient of the `i`-th input can be told apart from those of others: views are not.
-fn check_input(state: &State, i: usize, input: &Operand, location: Location) -> Result<()> {
+/// That a gradient of a tensor can be told apart from those of others: views are not.
+pub(crate) fn check_whole(
+    what: &str,
+    state: &State,
+    input: &Operand,
+    location: Location,
+) -> Result<()> {
     let graph = &state.pending.graph;
     let whole = match input.source {
         Source::Value(id) => Some(&graph.value(id).spec.layout),
@@ -162,7 +175,7 @@ fn check_input(state: &State, i: usize, input: &Operand, location: Location) -> 
     } else {
         return Ok(());
     };
-    Err(usage_error(format!("grad(): input {i} {why}"), location))
+    Err(usage_error(format!("{what} {why}"), location))
 }
 
 /// That no gradient reaches a value whose history was consumed, whoever still holds that value.
@@ -242,11 +255,4 @@ fn leaf(
     sum.keep();
     handle.set_grad(sum);
     Ok(())
-}
-
-/// The engine's error for a stopped backward walk.
-fn stopped(stop: Stop) -> Error {
-    match stop {
-        Stop::Op(error, site) => located(error, &site),
-    }
 }

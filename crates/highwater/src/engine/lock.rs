@@ -67,6 +67,9 @@ impl Engine {
                 for id in read {
                     self.drop_cell(id);
                 }
+                for &id in &unread {
+                    state.pending.hooks.forget_cell(id);
+                }
                 state.forget(&unread);
             }
         }

@@ -8,6 +8,7 @@ pub(crate) mod evaluate;
 mod forecast;
 mod gradients;
 mod homes;
+mod hooks;
 pub(crate) mod lent;
 mod lock;
 mod memory_stats;

@@ -196,53 +196,99 @@ pub fn nll_loss(
     ignore_index: i64,
     reduction: Reduction,
 ) -> Result<Tensor> {
-    let input = wide(input)?;
-    let op = NllLoss { ignore_index };
-    let mut losses = Tensor::apply_one(op, &[&input, labels])?;
-    let counts = match weight {
-        Some(weight) => {
-            // The weight of each row's label, and 0 of one that is ignored.
-            let weight = weight.detach()?.to_dtype(input.dtype())?.neg()?;
-            let rows = weight.expand(input.shape().clone())?;
-            let counts = Tensor::apply_one(op, &[&rows, labels])?;
-            losses = losses.mul(&counts)?;
-            counts
-        }
-        None => labels.ne_scalar(ignore_index as f64)?,
-    };
-    if reduction != Reduction::Mean {
-        return reduction.of(&losses);
-    }
-    // Half precision could not count.
-    let count = counts.to_dtype(DType::F32)?.sum()?;
-    let mean = losses.sum()?.div(&count)?;
-    if mean.dtype() == input.dtype() {
-        return Ok(mean);
-    }
-    mean.to_dtype(input.dtype())
+    let (losses, counts) = label_losses(&wide(input)?, labels, weight, ignore_index)?;
+    of_counted(&losses, &counts, reduction)
 }
 
-/// `torch.nn.functional.cross_entropy(weight=.., ignore_index=..)` of logits `[.., C]` and labels `[..]`: classes
-/// are the last dimension. As [`nll_loss`] of logarithms of probabilities; in one pass, as
-/// [`Tensor::cross_entropy`], where there are no weights and one loss.
-///
-/// # Errors
-/// As [`nll_loss`].
+/// The loss of each row, and what it counts.
 #[track_caller]
-pub fn cross_entropy(
+fn label_losses(
     input: &Tensor,
     labels: &Tensor,
     weight: Option<&Tensor>,
     ignore_index: i64,
-    reduction: Reduction,
+) -> Result<(Tensor, Tensor)> {
+    let op = NllLoss { ignore_index };
+    let losses = Tensor::apply_one(op, &[input, labels])?;
+    let Some(weight) = weight else {
+        return Ok((losses, labels.ne_scalar(ignore_index as f64)?));
+    };
+    // The weight of each row's label, and 0 of one that is ignored.
+    let weight = weight.detach()?.to_dtype(input.dtype())?.neg()?;
+    let rows = weight.expand(input.shape().clone())?;
+    let counts = Tensor::apply_one(op, &[&rows, labels])?;
+    Ok((losses.mul(&counts)?, counts))
+}
+
+/// Losses of rows that count differently, reduced.
+#[track_caller]
+fn of_counted(losses: &Tensor, counts: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    if reduction != Reduction::Mean {
+        return reduction.of(losses);
+    }
+    // Half precision could not count.
+    let count = counts.to_dtype(DType::F32)?.sum()?;
+    let mean = losses.sum()?.div(&count)?;
+    if mean.dtype() == losses.dtype() {
+        return Ok(mean);
+    }
+    mean.to_dtype(losses.dtype())
+}
+
+/// What [`cross_entropy`] may be told beside logits and labels, with PyTorch's names and defaults.
+#[derive(Debug, Clone, Copy)]
+pub struct CrossEntropyOptions<'a> {
+    /// `[C]`: what rows of each class count, through which no gradient flows.
+    pub weight: Option<&'a Tensor>,
+    /// The label of rows that are left out.
+    pub ignore_index: i64,
+    /// What becomes of the losses of rows.
+    pub reduction: Reduction,
+    /// The share of each label's probability that all classes have alike, from 0 to 1 (Szegedy et al., 2016).
+    pub label_smoothing: f64,
+}
+
+impl Default for CrossEntropyOptions<'_> {
+    fn default() -> Self {
+        Self {
+            weight: None,
+            ignore_index: -100,
+            reduction: Reduction::Mean,
+            label_smoothing: 0.0,
+        }
+    }
+}
+
+/// `torch.nn.functional.cross_entropy` of logits `[.., C]` and labels `[..]`: classes are the last dimension. As
+/// [`nll_loss`] of logarithms of probabilities; in one pass, as [`Tensor::cross_entropy`], where there are no
+/// weights, no smoothing and one loss.
+///
+/// # Errors
+/// As [`nll_loss`]; [`crate::Error::Usage`] for a smoothing that is not from 0 to 1.
+#[track_caller]
+pub fn cross_entropy(
+    input: &Tensor,
+    labels: &Tensor,
+    options: CrossEntropyOptions<'_>,
 ) -> Result<Tensor> {
+    let CrossEntropyOptions {
+        weight,
+        ignore_index,
+        reduction,
+        label_smoothing: smoothing,
+    } = options;
+    if !(0.0..=1.0).contains(&smoothing) {
+        let message = format!("label_smoothing is {smoothing}; expected a number from 0 to 1");
+        return Err(usage_error(message, Location::caller()));
+    }
     let input = wide(input)?;
     let as_one = match reduction {
         Reduction::Mean => Some(highwater_ops::Reduction::Mean),
         Reduction::Sum => Some(highwater_ops::Reduction::Sum),
         Reduction::BatchMean | Reduction::None => None,
     };
-    if let Some(reduction) = as_one.filter(|_| weight.is_none()) {
+    let plain = weight.is_none() && smoothing <= 0.0;
+    if let Some(reduction) = as_one.filter(|_| plain) {
         let op = CrossEntropy {
             reduction,
             ignore_index,
@@ -250,7 +296,22 @@ pub fn cross_entropy(
         return Tensor::apply_one(op, &[&input, labels]);
     }
     let logarithms = input.log_softmax(-1)?;
-    nll_loss(&logarithms, labels, weight, ignore_index, reduction)
+    let (losses, counts) = label_losses(&logarithms, labels, weight, ignore_index)?;
+    if smoothing <= 0.0 {
+        return of_counted(&losses, &counts, reduction);
+    }
+    let weighted = match weight {
+        Some(weight) => logarithms.mul(&weight.detach()?.to_dtype(input.dtype())?)?,
+        None => logarithms,
+    };
+    let classes = input.dims().last().copied().unwrap_or(1);
+    let even = weighted.sum_dims(&[-1], false)?;
+    let even = even.mul_scalar(-smoothing / classes as f64)?;
+    // What is ignored costs nothing, also where a class is impossible.
+    let ignored = labels.eq_scalar(ignore_index as f64)?;
+    let even = even.masked_fill(&ignored, 0.0)?;
+    let losses = losses.mul_scalar(1.0 - smoothing)?.add(&even)?;
+    of_counted(&losses, &counts, reduction)
 }
 
 /// The cosine of the angle between vectors along a dimension of the shape that both broadcast to, as
@@ -280,6 +341,66 @@ pub fn normalize(x: &Tensor, p: f64, dim: impl Dim, eps: f64) -> Result<Tensor> 
     let x = wide(x)?;
     let dim = [x.dim("normalize", dim)?];
     x.div(&x.norm_dims(p, &dim, true)?.clamp_min(eps)?)
+}
+
+/// The distance of vectors along the last dimension, as `torch.nn.functional.pairwise_distance(p, eps)`: the
+/// `p`-norm of `a - b + eps`; there `p` is 2 and `eps` is `1e-6` unless they are given.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast.
+#[track_caller]
+pub fn pairwise_distance(a: &Tensor, b: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
+    let apart = wide(a)?.sub(&wide(b)?)?.add_scalar(eps)?;
+    apart.norm_dims(p, &[-1], false)
+}
+
+/// What [`triplet_margin_loss`] may be told, with PyTorch's names and defaults.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TripletMarginOptions {
+    /// By how much the negative is to be farther away.
+    pub margin: f64,
+    /// Of the norm that is the distance.
+    pub p: f64,
+    /// What is added to each difference.
+    pub eps: f64,
+    /// Whether the negative's distance from the positive counts where it is less (Balntas et al., 2016).
+    pub swap: bool,
+    /// What becomes of the losses of triplets.
+    pub reduction: Reduction,
+}
+
+impl Default for TripletMarginOptions {
+    fn default() -> Self {
+        Self {
+            margin: 1.0,
+            p: 2.0,
+            eps: 1e-6,
+            swap: false,
+            reduction: Reduction::Mean,
+        }
+    }
+}
+
+/// By how much `positive` is not nearer to `anchor` than `negative` less a margin, as
+/// `torch.nn.functional.triplet_margin_loss`: vectors lie along the last dimension.
+///
+/// # Errors
+/// [`crate::Error::Op`] if the shapes do not broadcast.
+#[track_caller]
+pub fn triplet_margin_loss(
+    anchor: &Tensor,
+    positive: &Tensor,
+    negative: &Tensor,
+    options: TripletMarginOptions,
+) -> Result<Tensor> {
+    let apart = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, options.p, options.eps);
+    let mut far = apart(anchor, negative)?;
+    if options.swap {
+        far = far.minimum(&apart(positive, negative)?)?;
+    }
+    let losses = apart(anchor, positive)?.sub(&far)?;
+    let losses = losses.add_scalar(options.margin)?.clamp_min(0.0)?;
+    options.reduction.of(&losses)
 }
 
 /// The lengths of vectors, `eps` at least, of a tensor that is broadcast to another's shape. The bound stands

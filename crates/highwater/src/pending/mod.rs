@@ -3,6 +3,7 @@
 pub(crate) mod casts;
 pub(crate) mod context;
 pub(crate) mod handle;
+pub(crate) mod hooks;
 
 use crate::store::memory::Storages;
 use handle::{Handle, HandleState, Leaf};
@@ -35,6 +36,10 @@ pub(crate) struct Pending {
     pub(crate) handles: Vec<Weak<Handle>>,
     /// Values given by handles whose history was consumed, or leaves that require gradients.
     pub(crate) leaves: BTreeMap<ValueId, Leaf>,
+    /// What users do with gradients on their way.
+    pub(crate) hooks: hooks::Hooks,
+    /// How often values were numbered anew.
+    pub(crate) renumbered: u64,
     /// Casts that autocast made.
     pub(crate) casts: casts::Casts,
     /// Parameters with a gradient that is not evaluated yet.
@@ -233,6 +238,8 @@ impl Pending {
         renumber_keys(&mut self.progress.residents, new_value);
         renumber_keys(storages, new_value);
         renumber_keys(&mut self.leaves, new_value);
+        self.hooks.renumber(new_value);
+        self.renumbered += 1;
         let renumber = |operand: &mut Operand| {
             if let Source::Value(id) = operand.source
                 && let Some(id) = new_value(id)
@@ -314,6 +321,8 @@ impl Pending {
         self.graph.clear();
         self.progress = Progress::default();
         self.leaves.clear();
+        self.hooks.end();
+        self.renumbered += 1;
         storages.clear();
         self.skip = None;
         self.generation += 1;

@@ -10,6 +10,7 @@ pub(crate) mod dim;
 mod einsum;
 pub(crate) mod grad;
 pub(crate) mod gradcheck;
+pub(crate) mod hooks;
 mod init;
 mod operations;
 mod operators;

@@ -21,6 +21,7 @@ mod forecast;
 mod grad_scaler;
 mod guards;
 mod halves;
+mod hooks;
 mod host;
 mod images;
 mod in_place_abn;

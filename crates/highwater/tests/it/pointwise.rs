@@ -1,8 +1,9 @@
 //! Promotion, constants, comparisons and losses as PyTorch has them.
 
 use highwater::nn::functional::{
-    Reduction, binary_cross_entropy_with_logits, cosine_similarity, cross_entropy, huber_loss,
-    kl_div, l1_loss, mse_loss, nll_loss, normalize, smooth_l1_loss,
+    CrossEntropyOptions, Reduction, TripletMarginOptions, binary_cross_entropy_with_logits,
+    cosine_similarity, cross_entropy, huber_loss, kl_div, l1_loss, mse_loss, nll_loss, normalize,
+    pairwise_distance, smooth_l1_loss, triplet_margin_loss,
 };
 use highwater::{DType, Engine, Error, Result, Tensor, autocast};
 
@@ -323,7 +324,12 @@ fn classes_count_by_their_weights() {
     let labels = |x: &Tensor, labels: &[i64]| Tensor::from_slice(x.engine(), labels, [2]);
     let weights = |x: &Tensor| x.engine().tensor(&[0.5, 2.0, 1.5], [3]);
     let entropy = |x: &Tensor, of: &[i64], reduction| {
-        cross_entropy(x, &labels(x, of)?, Some(&weights(x)?), -100, reduction)
+        let options = CrossEntropyOptions {
+            weight: Some(&weights(x)?),
+            reduction,
+            ..CrossEntropyOptions::default()
+        };
+        cross_entropy(x, &labels(x, of)?, options)
     };
     assert_loss!(
         |x, _y| nll_loss(x, &labels(x, &all)?, Some(&weights(x)?), -100, Mean),
@@ -371,7 +377,11 @@ fn classes_without_weights_count_alike() {
     use Reduction::{Mean, None};
     let plain = |x: &Tensor, reduction| {
         let labels = Tensor::from_slice(x.engine(), &[2_i64, 1], [2])?;
-        cross_entropy(x, &labels, Option::None, -100, reduction)
+        let options = CrossEntropyOptions {
+            reduction,
+            ..CrossEntropyOptions::default()
+        };
+        cross_entropy(x, &labels, options)
     };
     assert_loss!(
         |x, _y| plain(x, Mean),
@@ -518,4 +528,123 @@ fn losses_are_computed_in_f32_under_autocast() {
     let x = Tensor::ones(&engine, [3], DType::BF16).unwrap();
     let loss = autocast(DType::BF16, || mse_loss(&x, &x, Reduction::Mean)).unwrap();
     assert_eq!(loss.dtype(), DType::F32);
+}
+
+#[test]
+fn smoothed_labels_are_pytorchs() {
+    use Reduction::{Mean, None, Sum};
+    let smoothed = |x: &Tensor, of: &[i64], weighted: bool, label_smoothing, reduction| {
+        let labels = Tensor::from_slice(x.engine(), of, [2])?;
+        let weight = x.engine().tensor(&[0.5, 2.0, 1.5], [3])?;
+        let options = CrossEntropyOptions {
+            weight: weighted.then_some(&weight),
+            reduction,
+            label_smoothing,
+            ..CrossEntropyOptions::default()
+        };
+        cross_entropy(x, &labels, options)
+    };
+    let (all, one) = ([2_i64, 1], [2_i64, -100]);
+    assert_loss!(
+        |x, _y| smoothed(x, &all, false, 0.1, Mean),
+        [0.363_259_5],
+        [
+            0.071_743_4,
+            -0.001_303_3,
+            -0.070_440_1,
+            -0.005_223_7,
+            0.019_901_9,
+            -0.014_678_2
+        ]
+    );
+    assert_loss!(
+        |x, _y| smoothed(x, &one, false, 0.25, None),
+        [0.628_455_3, 0.0],
+        [0.093_486_8, -0.052_606_6, -0.040_880_3, 0.0, 0.0, 0.0]
+    );
+    assert_loss!(
+        |x, _y| smoothed(x, &all, true, 0.1, Mean),
+        [0.279_105_1],
+        [
+            0.070_176_2,
+            -0.006_025_3,
+            -0.064_150_8,
+            0.007_879_9,
+            0.004_209_1,
+            -0.012_088_9
+        ]
+    );
+    assert_loss!(
+        |x, _y| smoothed(x, &one, true, 0.5, Mean),
+        [1.025_254_1],
+        [0.111_441_3, -0.193_202_5, 0.081_761_2, 0.0, 0.0, 0.0]
+    );
+    assert_loss!(
+        |x, _y| smoothed(x, &all, true, 0.1, Sum),
+        [0.976_867_9],
+        [
+            0.245_616_6,
+            -0.021_088_7,
+            -0.224_527_9,
+            0.027_579_6,
+            0.014_731_6,
+            -0.042_311_2
+        ]
+    );
+    let x = engine().tensor(&[1.0], [1, 1]).unwrap();
+    assert!(smoothed(&x, &[0], false, 1.5, Mean).is_err());
+}
+
+#[test]
+fn distances_of_triplets_are_pytorchs() {
+    use Reduction::{Mean, None, Sum};
+    let apart = |y: &Tensor| y.mul_scalar(2.0)?.sub_scalar(1.0);
+    let with = |p, margin, swap, reduction| TripletMarginOptions {
+        margin,
+        p,
+        swap,
+        reduction,
+        ..TripletMarginOptions::default()
+    };
+    assert_loss!(
+        |x, y| triplet_margin_loss(x, y, &apart(y)?, with(2.0, 1.0, false, Mean)),
+        [0.821_950_8],
+        [
+            -0.118_178_4,
+            -0.141_225_3,
+            -0.069_312_6,
+            -0.144_202_1,
+            -0.050_411_4,
+            -0.097_620_2
+        ]
+    );
+    assert_loss!(
+        |x, y| triplet_margin_loss(x, y, &apart(y)?, with(1.0, 2.0, false, None)),
+        [1.0, 1.999_998_1],
+        [0.0, 0.0, 0.0, -2.0, 0.0, 0.0]
+    );
+    assert_loss!(
+        |x, y| triplet_margin_loss(x, y, &apart(y)?, with(2.0, 2.0, true, Sum)),
+        [7.602_058_4],
+        [
+            0.100_504_2,
+            -0.703_526_1,
+            0.703_526_8,
+            -0.070_186,
+            0.772_048_9,
+            -0.631_675_8
+        ]
+    );
+    assert_loss!(
+        |x, y| pairwise_distance(x, y, 2.0, 1e-6),
+        [2.487_468_7, 3.561_951_9],
+        [
+            0.100_504_2,
+            -0.703_526_1,
+            0.703_526_8,
+            -0.070_186,
+            0.772_048_9,
+            -0.631_675_8
+        ]
+    );
 }

@@ -1,0 +1,104 @@
+//! What users have done with gradients on their way: hooks, by the values and cells whose gradients they see.
+
+use super::handle::Handle;
+use super::renumber_keys;
+use crate::Result;
+use highwater_graph::{CellId, Source, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Given a gradient, answers another in its place, or none.
+pub(crate) type Replace = dyn Fn(Arc<Handle>) -> Result<Option<Arc<Handle>>> + Send + Sync;
+
+/// One of them, with its number.
+#[derive(Clone)]
+struct Hook {
+    number: u64,
+    replace: Arc<Replace>,
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Hook").field(&self.number).finish()
+    }
+}
+
+/// All of an engine: those of values go with the graph, those of cells stay.
+#[derive(Debug, Default)]
+pub(crate) struct Hooks {
+    values: BTreeMap<ValueId, Vec<Hook>>,
+    cells: BTreeMap<CellId, Vec<Hook>>,
+    made: u64,
+}
+
+impl Hooks {
+    /// Adds one, and answers its number.
+    pub(crate) fn add(&mut self, source: Source, replace: Arc<Replace>) -> u64 {
+        self.made += 1;
+        let number = self.made;
+        let hook = Hook { number, replace };
+        match source {
+            Source::Value(id) => self.values.entry(id).or_default().push(hook),
+            Source::Cell(id, _) => self.cells.entry(id).or_default().push(hook),
+        }
+        number
+    }
+
+    /// Takes one away, if it is still there.
+    pub(crate) fn remove(&mut self, number: u64) {
+        let rest = |hooks: &mut Vec<Hook>| {
+            hooks.retain(|hook| hook.number != number);
+            !hooks.is_empty()
+        };
+        self.values.retain(|_, hooks| rest(hooks));
+        self.cells.retain(|_, hooks| rest(hooks));
+    }
+
+    /// Those of a source, in the order in which they came.
+    pub(crate) fn of(&self, source: Source) -> Vec<Arc<Replace>> {
+        let hooks = match source {
+            Source::Value(id) => self.values.get(&id),
+            Source::Cell(id, _) => self.cells.get(&id),
+        };
+        let hooks = hooks.into_iter().flatten();
+        hooks.map(|hook| Arc::clone(&hook.replace)).collect()
+    }
+
+    /// Which sources have any.
+    pub(crate) fn hooked(&self) -> Hooked {
+        Hooked {
+            values: self.values.keys().copied().collect(),
+            cells: self.cells.keys().copied().collect(),
+        }
+    }
+
+    pub(crate) fn renumber(&mut self, new: impl Fn(ValueId) -> Option<ValueId>) {
+        renumber_keys(&mut self.values, new);
+    }
+
+    /// The graph has ended.
+    pub(crate) fn end(&mut self) {
+        self.values.clear();
+    }
+
+    pub(crate) fn forget_cell(&mut self, id: CellId) {
+        self.cells.remove(&id);
+    }
+}
+
+/// Sources whose gradients somebody wants to see.
+#[derive(Debug, Default)]
+pub(crate) struct Hooked {
+    values: BTreeSet<ValueId>,
+    cells: BTreeSet<CellId>,
+}
+
+impl Hooked {
+    pub(crate) fn has(&self, source: Source) -> bool {
+        match source {
+            Source::Value(id) => self.values.contains(&id),
+            Source::Cell(id, _) => self.cells.contains(&id),
+        }
+    }
+}
