@@ -32,6 +32,8 @@ pub(crate) const PLENTY: Bytes = Bytes(1 << 50);
 pub struct Assumptions {
     /// What the process takes beside its tensors, in bytes.
     pub reserve_bytes: u64,
+    /// What decoding the largest picture of the data takes, in bytes; 0 of text.
+    pub decoding_bytes: u64,
     /// How many budgets' prices are told at most, for the curve of a forecast.
     pub prices: usize,
     /// What making tokens takes before the run starts, in bytes; 0 where there is nothing to make.
@@ -51,10 +53,16 @@ impl Assumptions {
         // Measured before there are batches, as when a run starts.
         let session = session(config, model, None, Like::Nothing)?;
         Ok(Self {
-            reserve_bytes: session.engine.reserve_bytes() + model.loader_bytes(&config.training),
+            reserve_bytes: session.engine.reserve_bytes(),
+            decoding_bytes: model.decoding_bytes(files, config.data.path.as_deref())?,
             prices: 0,
             tokenise_bytes: tokenise::needed_bytes(files, config)?,
         })
+    }
+
+    /// What a run takes beside its tensors, in bytes, with what it loads ahead.
+    pub fn reserve(&self, config: &RunConfig, model: &Blueprint) -> u64 {
+        self.reserve_bytes + model.loader_bytes(&config.training, self.decoding_bytes)
     }
 
     /// Has a forecast tell what making tokens takes, where that is more than a step.
@@ -92,7 +100,7 @@ pub fn session(
 ) -> Result<Session, Failure> {
     let mut builder = Engine::builder().memory(config.machine.memory.0).dry_run();
     if let Some(assumptions) = assumptions {
-        let (reserve, prices) = (assumptions.reserve_bytes, assumptions.prices);
+        let (reserve, prices) = (assumptions.reserve(config, model), assumptions.prices);
         builder = builder.reserve(reserve).prices(prices);
     }
     builder = match like {

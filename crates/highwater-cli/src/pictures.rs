@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use highwater::data::images::{
     CenterCrop, Compose, ImageFolder, Normalize, RandomHorizontalFlip, RandomResizedCrop, Resize,
-    Size, ToTensor,
+    Size, ToTensor, dimensions,
 };
 use highwater::data::{Array, Cursor as LoaderCursor, DataLoader, Dataset, LoaderOptions, Subset};
 use highwater::{DType, Engine, Error};
@@ -31,8 +31,15 @@ const CUT: [usize; 2] = [7, 8];
 const WORKERS: usize = 2;
 /// Batches that are loaded ahead: those that are put together count twice.
 const AHEAD: u64 = 4;
-/// What a worker takes for the picture that it decodes, in bytes.
-const DECODED_BYTES: u64 = 16 << 20;
+/// What a worker takes for each pixel of the picture that it decodes, in bytes: three colours, and as many numbers of
+/// two bytes where a JPEG file comes in several scans.
+const PIXEL_BYTES: u64 = 9;
+/// What it takes beside that and the file.
+const DECODER_BYTES: u64 = 1 << 20;
+/// Of so many pictures, spread over the data, the size is looked at before a run is planned.
+const LOOKED_AT: usize = 4096;
+/// As much of a file tells its size, mostly.
+const HEADER_BYTES: u64 = 64 << 10;
 /// Pictures that the held-out loss is the mean of, at most: drawn by the seed.
 const HELD_OUT_PICTURES: usize = 1024;
 
@@ -109,10 +116,10 @@ impl Classifier {
         Ok(model)
     }
 
-    /// Bytes on the heap of what is loaded ahead: beside it the batch that a step takes, and pictures as they are
-    /// decoded.
-    pub fn loader_bytes(&self, batch: usize) -> u64 {
-        (AHEAD + 1) * batch_bytes(batch, self.size) + WORKERS as u64 * DECODED_BYTES
+    /// Bytes on the heap of what is loaded ahead, and at the same time of a batch that is held out, with the
+    /// pictures that it is put together of; and of pictures as they are decoded.
+    pub fn loader_bytes(&self, batch: usize, decoding_bytes: u64) -> u64 {
+        (AHEAD + 2) * batch_bytes(batch, self.size) + WORKERS as u64 * decoding_bytes
     }
 
     /// A batch of black pictures of the first class.
@@ -151,6 +158,33 @@ pub fn classes(files: &dyn Files, path: &Path) -> Result<BTreeMap<usize, String>
         return Err(Failure::new(Code::Files, message).id("HW1020").hint(hint));
     }
     Ok(names.into_iter().enumerate().collect())
+}
+
+/// What decoding the largest picture of a folder takes at most, in bytes; where there are very many, the largest of
+/// those that are looked at.
+///
+/// # Errors
+/// [`Failure`] for a folder that cannot be read. What is no picture is told when its turn comes.
+pub fn decoding_bytes(files: &dyn Files, path: &Path) -> Result<u64, Failure> {
+    let (_, samples) = ImageFolder::find(files, path)?;
+    let step = samples.len().div_ceil(LOOKED_AT).max(1);
+    let mut most = 0;
+    for (picture, _) in samples.iter().step_by(step) {
+        let mut file = files.open(picture)?;
+        let length = file.bytes();
+        let mut sides = None;
+        for part in [HEADER_BYTES.min(length), length] {
+            let mut beginning = vec![0; part as usize];
+            file.read_exact_at(0, &mut beginning)?;
+            sides = dimensions(picture, &beginning).ok();
+            if sides.is_some() {
+                break;
+            }
+        }
+        let pixels = sides.map_or(0, |[width, height]| (width * height) as u64);
+        most = most.max(PIXEL_BYTES * pixels + length);
+    }
+    Ok(most + DECODER_BYTES)
 }
 
 /// Batches of pictures.

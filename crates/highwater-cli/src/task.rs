@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TrainingConfig;
 use crate::error::{Code, Failure};
-use crate::pictures::Classifier;
+use crate::pictures::{self, Classifier};
 
 /// What a model learns to do; the names are Hugging Face's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -137,11 +137,22 @@ impl Blueprint {
         })
     }
 
-    /// Bytes on the heap of what is loaded ahead of a run.
-    pub fn loader_bytes(&self, training: &TrainingConfig) -> u64 {
+    /// Bytes on the heap of what is loaded ahead of a run, where decoding a picture takes so many.
+    pub fn loader_bytes(&self, training: &TrainingConfig, decoding_bytes: u64) -> u64 {
         match self {
             Self::Text(_) => 0,
-            Self::Images(model) => model.loader_bytes(training.batch),
+            Self::Images(model) => model.loader_bytes(training.batch, decoding_bytes),
+        }
+    }
+
+    /// What decoding the largest picture of the data takes, in bytes; nothing of text.
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read.
+    pub fn decoding_bytes(&self, files: &dyn Files, data: Option<&Path>) -> Result<u64, Failure> {
+        match (self, data) {
+            (Self::Images(_), Some(data)) => pictures::decoding_bytes(files, data),
+            _ => Ok(0),
         }
     }
 

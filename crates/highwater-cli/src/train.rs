@@ -245,7 +245,8 @@ fn fitting(
     }
     report::keep_to_planned(config, &forecast);
     highwater_memory::heap::release_unused();
-    Ok((forecast, assumptions.reserve_bytes))
+    let reserve = assumptions.reserve(config, model);
+    Ok((forecast, reserve))
 }
 
 /// Loads the weights of a model folder; a preset keeps the ones that were drawn. Says which of a classifier's were

@@ -101,6 +101,33 @@ fn budgets_threads_and_stops_change_no_bit() {
     assert!(!dir.join("refused").exists());
 }
 
+/// Photographs of a camera take a hundred times what the pictures that are cut of them do.
+#[test]
+fn large_pictures_are_decoded_within_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    paint(&dir.join("shapes"));
+    let small = floor(dir, SETTINGS);
+    for i in 0..6_u32 {
+        let noise = |k: u32| (k.wrapping_mul(2_654_435_761) >> 13) as u8;
+        let pixels: Vec<u8> = (0..3 * 2400 * 1800).map(|k| noise(k + i)).collect();
+        let file = File::create(dir.join(format!("shapes/level/{i}.png"))).unwrap();
+        let mut png = png::Encoder::new(file, 2400, 1800);
+        png.set_color(png::ColorType::Rgb);
+        png.set_compression(png::Compression::Fast);
+        let mut png = png.write_header().unwrap();
+        png.write_image_data(&pixels).unwrap();
+    }
+    let least = floor(dir, SETTINGS);
+    // Two workers, and three bytes for each pixel at least.
+    assert!(least > small + 2 * 3 * 2400 * 1800, "{small} {least}");
+    let budget = least + 2 * MIB;
+    let line = format!("train {SETTINGS} --out run --memory {budget} --steps 8 --json");
+    let told: Value = serde_json::from_str(&run(dir, &line, 0)).unwrap();
+    let peak = told["peak_rss_bytes"].as_u64().unwrap();
+    assert!(peak <= budget, "{peak} of {budget}");
+}
+
 #[test]
 fn a_run_goes_on_from_another_ones_weights() {
     let folder = tempfile::tempdir().unwrap();

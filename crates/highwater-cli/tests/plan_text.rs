@@ -17,6 +17,7 @@ const ALL_THE_TIME: Duration = Duration::from_hours(1);
 fn assumptions() -> Assumptions {
     Assumptions {
         reserve_bytes: 24 << 20,
+        decoding_bytes: 0,
         prices: 0,
         tokenise_bytes: 0,
     }

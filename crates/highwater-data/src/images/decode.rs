@@ -34,6 +34,32 @@ pub fn decode(path: &Path, bytes: &[u8]) -> Result<Pixels, DataError> {
     decoded.map_err(|problem| DataError::format(path, problem))
 }
 
+/// Width and height of a PNG or JPEG file, of which the beginning does: as [`decode`] would find them.
+///
+/// # Errors
+/// [`DataError::Format`] with the path, for what is none of both, damaged, or cut off before its size is told.
+pub fn dimensions(path: &Path, beginning: &[u8]) -> Result<[usize; 2], DataError> {
+    let read = || -> Result<[usize; 2], String> {
+        if beginning.starts_with(b"\x89PNG\r\n\x1a\n") {
+            let decoder = png::Decoder::new(Cursor::new(beginning));
+            let reader = decoder.read_info().map_err(|error| error.to_string())?;
+            let info = reader.info();
+            return Ok([info.width as usize, info.height as usize]);
+        }
+        if !beginning.starts_with(b"\xff\xd8\xff") {
+            return Err("neither PNG nor JPEG".to_owned());
+        }
+        let mut decoder = JpegDecoder::new(ZCursor::new(beginning));
+        decoder
+            .decode_headers()
+            .map_err(|error| error.to_string())?;
+        let info = decoder.info().ok_or("no header")?;
+        Ok([usize::from(info.width), usize::from(info.height)])
+    };
+    let read = catch_unwind(read).unwrap_or_else(|_| Err("damaged".to_owned()));
+    read.map_err(|problem| DataError::format(path, problem))
+}
+
 fn png(bytes: &[u8]) -> Result<Pixels, String> {
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::normalize_to_color8());

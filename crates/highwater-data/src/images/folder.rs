@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Endings of names that are read.
 const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 
+/// Files, and the class of each.
+pub type Labelled = Vec<(PathBuf, i64)>;
+
 /// Pictures by class, as `torchvision.datasets.ImageFolder`: a folder for each class, sorted by name, which
 /// number them from 0; in it the files that end in `.jpg`, `.jpeg` or `.png`, whatever the case, also in folders
 /// below, sorted by path. Samples are what the transform makes of a picture, and the class as `i64`.
@@ -19,7 +22,7 @@ pub struct ImageFolder {
     files: Arc<dyn Files + Send + Sync>,
     transform: Box<dyn Transform>,
     classes: Vec<String>,
-    samples: Vec<(PathBuf, i64)>,
+    samples: Labelled,
 }
 
 impl std::fmt::Debug for ImageFolder {
@@ -53,6 +56,20 @@ impl ImageFolder {
         root: &Path,
         transform: impl Transform + 'static,
     ) -> Result<Self, DataError> {
+        let (classes, samples) = Self::find(&*files, root)?;
+        Ok(Self {
+            files,
+            transform: Box::new(transform),
+            classes,
+            samples,
+        })
+    }
+
+    /// The classes of a folder, and its files with the class of each, as [`ImageFolder::new`] finds them.
+    ///
+    /// # Errors
+    /// As [`ImageFolder::new`].
+    pub fn find(files: &dyn Files, root: &Path) -> Result<(Vec<String>, Labelled), DataError> {
         let listed = files.list_dir(root)?;
         let folders = listed.into_iter().filter(|entry| entry.is_dir);
         let mut classes: Vec<String> = folders.map(|entry| entry.name).collect();
@@ -63,19 +80,14 @@ impl ImageFolder {
         let mut samples = Vec::new();
         for (label, class) in (0..).zip(&classes) {
             let mut found = Vec::new();
-            pictures(&*files, &root.join(class), &mut found)?;
+            pictures(files, &root.join(class), &mut found)?;
             if found.is_empty() {
                 let problem = format!("no .png, .jpg or .jpeg of the class {class}");
                 return Err(DataError::format(root, problem));
             }
             samples.extend(found.into_iter().map(|path| (path, label)));
         }
-        Ok(Self {
-            files,
-            transform: Box::new(transform),
-            classes,
-            samples,
-        })
+        Ok((classes, samples))
     }
 
     /// The classes' names, by their numbers.

@@ -32,8 +32,8 @@ mod random;
 mod resize;
 mod transforms;
 
-pub use decode::decode;
-pub use folder::ImageFolder;
+pub use decode::{decode, dimensions};
+pub use folder::{ImageFolder, Labelled};
 pub use picture::{Picture, Pixels};
 pub use random::{RandomCrop, RandomHorizontalFlip, RandomResizedCrop};
 pub use transforms::{CenterCrop, Compose, Normalize, Resize, Size, ToTensor, Transform};
