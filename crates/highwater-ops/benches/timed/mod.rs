@@ -56,6 +56,7 @@ pub(crate) fn time(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Op, inp
     for (value, spec) in read.iter_mut().zip(values) {
         match spec.dtype {
             DType::F32 => {}
+            DType::Bool => value.fill([f32::from_ne_bytes([1, 0, 0, 1]); 16]),
             // Row numbers and labels, spread over a small table's rows.
             DType::I64 => {
                 let indices: &mut [i64] = bytemuck::cast_slice_mut(value);
