@@ -29,16 +29,20 @@ impl RunArgs {
             set(&mut self.task, config.task);
             self.tokenizer = self.tokenizer.take().or_else(|| model.tokenizer.clone());
         }
+        // What the other task has no flag for stays behind.
+        let is_text = config.task.is_text();
         if self.data.is_none() {
             self.data.clone_from(&data.path);
-            set(&mut self.token_dtype, data.token_dtype);
+            if is_text {
+                set(&mut self.token_dtype, data.token_dtype);
+            }
             set(&mut self.held_out, data.held_out);
         }
         set(&mut self.order, data.order);
         set(&mut self.dropout, model.dropout);
         set(&mut self.steps, training.steps);
         set(&mut self.batch, training.batch);
-        if config.task.is_text() {
+        if is_text {
             set(&mut self.seq, training.seq);
         }
         self.size = self.size.or(training.size);

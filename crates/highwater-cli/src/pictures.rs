@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use highwater::data::images::{
@@ -193,8 +193,7 @@ pub type Loader = DataLoader<Subset<ImageFolder>, (Array, Array)>;
 /// The pictures of a run, divided.
 #[derive(Debug)]
 pub struct PictureData {
-    files: Arc<dyn Files>,
-    path: PathBuf,
+    folder: ImageFolder,
     size: usize,
     /// Those to train on, and those to measure the loss on.
     parts: [Vec<usize>; 2],
@@ -212,8 +211,8 @@ impl PictureData {
         config: &RunConfig,
         model: &Classifier,
     ) -> Result<Self, Failure> {
-        let path = config.data.path.clone().unwrap_or_default();
-        let folder = ImageFolder::new_in(files.clone(), &path, ToTensor)?;
+        let path = config.data.path.as_deref().unwrap_or(Path::new(""));
+        let folder = ImageFolder::new_in(files.clone(), path, ToTensor)?;
         let known = model.classes.values();
         if !known.eq(folder.classes()) {
             let (own, found) = (model.classes.len(), folder.classes().len());
@@ -227,7 +226,7 @@ impl PictureData {
         let mut listed = String::new();
         for (picture, class) in folder.samples() {
             let bytes = files.metadata(picture)?.map_or(0, |found| found.bytes);
-            let name = picture.strip_prefix(&path).unwrap_or(picture).display();
+            let name = picture.strip_prefix(path).unwrap_or(picture).display();
             // A string takes all that is written to it.
             let _ = writeln!(listed, "{class} {bytes} {name}");
         }
@@ -241,8 +240,7 @@ impl PictureData {
             return Err(failure.hint("use a smaller --batch, or more pictures"));
         }
         Ok(Self {
-            files: files.clone(),
-            path,
+            folder,
             size: model.size,
             parts,
             digest: Digest::of(listed.as_bytes()),
@@ -262,7 +260,7 @@ impl PictureData {
     /// Batches to train on, from the start: cut and mirrored at random.
     ///
     /// # Errors
-    /// [`Failure`] for a folder that cannot be read.
+    /// [`Failure`] where the system gives no thread.
     pub fn batches(&self, config: &RunConfig) -> Result<Loader, Failure> {
         let cut = Compose::new()
             .then(RandomResizedCrop::new(self.size))
@@ -297,8 +295,10 @@ impl PictureData {
 
     fn load(&self, part: usize, cut: Compose, options: LoaderOptions) -> Result<Loader, Failure> {
         let whole = cut.then(ToTensor).then(Normalize::new(MEAN, STD)?);
-        let folder = ImageFolder::new_in(self.files.clone(), &self.path, whole)?;
-        let part = folder.subset(self.parts[part].clone())?;
+        let part = self
+            .folder
+            .with_transform(whole)
+            .subset(self.parts[part].clone())?;
         Ok(DataLoader::new(part, options)?)
     }
 }

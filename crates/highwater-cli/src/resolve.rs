@@ -311,13 +311,13 @@ fn preset_of(name: &str) -> Result<Blueprint, Failure> {
 
 /// That the model is for the task that was named, and no flag is for the other.
 fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
-    let of = |task: Task| match task {
-        Task::TextGeneration => "text-generation",
-        Task::ImageClassification => "image-classification",
-    };
     if let Some(named) = args.task.filter(|&named| named != task) {
         let model = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
-        let message = format!("{model} is a model for {}, not for {}", of(task), of(named));
+        let message = format!(
+            "{model} is a model for {}, not for {}",
+            task.name(),
+            named.name()
+        );
         return Err(Failure::usage(message).hint("leave out --task, or name another --model"));
     }
     let foreign = match task {
@@ -332,7 +332,7 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
     match foreign.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
         Some((flag, _)) => {
-            let message = format!("--{flag} means nothing to {}", of(task));
+            let message = format!("--{flag} means nothing to {}", task.name());
             Err(Failure::usage(message).hint("leave it out"))
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use highwater::data::{Array, ToTensors};
-use highwater::{DType, Engine, Module, Parameter, Tensor, autocast};
+use highwater::{DType, Engine, Module, Parameter, Tensor, autocast, is_grad_enabled};
 use highwater_memory::Files;
 use highwater_models::vision::{ImageClassifier, top_k_accuracy};
 use highwater_models::{Architecture, CausalLm, read_architecture};
@@ -31,6 +31,14 @@ impl Task {
     /// Whether it is the one of settings that name none.
     pub fn is_text(&self) -> bool {
         *self == Self::TextGeneration
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TextGeneration => "text-generation",
+            Self::ImageClassification => "image-classification",
+        }
     }
 
     /// What its data is counted in.
@@ -235,7 +243,7 @@ impl Model {
     }
 
     /// Mean loss of a batch of sequences of `seq`, computed in `dtype`; of pictures, the share whose class was told
-    /// as well.
+    /// as well, where the model is looked at and not trained.
     ///
     /// # Errors
     /// [`Failure`] of the engine.
@@ -256,8 +264,8 @@ impl Model {
                 let (images, classes) = (images.to_tensors(engine)?, classes.to_tensors(engine)?);
                 let told = autocast(dtype, || {
                     let logits = model.logits(&images)?;
-                    let right = top_k_accuracy(&logits, &classes, 1)?;
-                    Ok::<_, highwater::Error>((logits.cross_entropy(&classes)?, Some(right)))
+                    let right = (!is_grad_enabled()).then(|| top_k_accuracy(&logits, &classes, 1));
+                    Ok::<_, highwater::Error>((logits.cross_entropy(&classes)?, right.transpose()?))
                 });
                 Ok(told?)
             }

@@ -74,6 +74,13 @@ fn budgets_threads_and_stops_change_no_bit() {
     );
     let accuracy = whole["held_out_accuracy_after"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&accuracy));
+    // The settings that it wrote begin the same run again.
+    run(dir, "train --config whole/config.toml --out again", 0);
+    assert_same(
+        &outcome(&dir.join("again"), 6),
+        &expected,
+        "by its settings",
+    );
 
     let few = format!("--memory {} --threads 1 --steps 6", least + 2 * MIB);
     train("few", &few);

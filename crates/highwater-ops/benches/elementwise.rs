@@ -12,8 +12,7 @@ use highwater_ops::{
     LayerNorm, Master, Moments, Mul, Pool, Reduction, Relu, RmsNorm, Rotary, Softmax, Sum, Swiglu,
     Tanh,
 };
-use std::time::Duration;
-use timed::{ROWS, Timed, WIDTH, backward, copy, time};
+use timed::{ROWS, Timed, WIDTH, backward, both, copy, time};
 
 fn kernels(c: &mut Criterion) {
     let pool = Pool::new(2).expect("threads");
@@ -76,11 +75,7 @@ fn kernels(c: &mut Criterion) {
 
 /// What language models run besides products, with the gradients.
 fn language_model(c: &mut Criterion, pool: &Pool, x: &Spec) {
-    let mut both = |label: &str, op: &dyn Timed, inputs: &[Spec]| {
-        time(c, pool, label, op.op(), inputs);
-        let (op, inputs) = op.backward(inputs);
-        time(c, pool, &format!("{label} backward"), &*op, &inputs);
-    };
+    let mut both = |label: &str, op: &dyn Timed, inputs: &[Spec]| both(c, pool, label, op, inputs);
     let f32s = |shape: &[usize]| Spec::contiguous(DType::F32, shape);
     both(
         "rms_norm",
@@ -155,10 +150,7 @@ fn updates(c: &mut Criterion, pool: &Pool, x: &Spec) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(100))
-        .measurement_time(Duration::from_millis(400));
+    config = timed::config();
     targets = kernels
 }
 criterion_main!(benches);

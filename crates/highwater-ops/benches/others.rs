@@ -12,14 +12,7 @@ use highwater_ops::{
     LogSoftmax, LogSumExp, Maximum, Norm, Pool, PowScalar, Prod, Rsqrt, ScatterAdd, Sigmoid, Sin,
     Softplus, Sort, Sqrt, Square, TopK, Triangle, Var, Where,
 };
-use std::time::Duration;
-use timed::{ROWS, Timed, WIDTH, copy, time};
-
-fn both(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Timed, inputs: &[Spec]) {
-    time(c, pool, label, op.op(), inputs);
-    let (op, inputs) = op.backward(inputs);
-    time(c, pool, &format!("{label} backward"), &*op, &inputs);
-}
+use timed::{ROWS, Timed, WIDTH, both, copy, time};
 
 fn kernels(c: &mut Criterion) {
     let pool = Pool::new(2).expect("threads");
@@ -167,10 +160,7 @@ fn moves(c: &mut Criterion, pool: &Pool, x: &Spec) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default()
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(100))
-        .measurement_time(Duration::from_millis(400));
+    config = timed::config();
     targets = kernels
 }
 criterion_main!(benches);

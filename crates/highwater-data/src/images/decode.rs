@@ -21,17 +21,23 @@ const MOST_BYTES: usize = 512 << 20;
 /// # Errors
 /// [`DataError::Format`] with the path, for what is none of both, damaged, or too large: more than 512 MiB.
 pub fn decode(path: &Path, bytes: &[u8]) -> Result<Pixels, DataError> {
-    let decode = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+    read(path, bytes, [png, jpeg])
+}
+
+/// What reads files of one format.
+type Reader<T> = fn(&[u8]) -> Result<T, String>;
+
+/// Reads a file by the function for its format, of PNG and JPEG. One that panics has met a damaged file as well.
+fn read<T>(path: &Path, bytes: &[u8], [png, jpeg]: [Reader<T>; 2]) -> Result<T, DataError> {
+    let of = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         png
     } else if bytes.starts_with(b"\xff\xd8\xff") {
         jpeg
     } else {
         return Err(DataError::format(path, "neither PNG nor JPEG"));
     };
-    // A decoder that panics has met a damaged file as well.
-    let decoded = catch_unwind(|| decode(bytes));
-    let decoded = decoded.unwrap_or_else(|_| Err("damaged".to_owned()));
-    decoded.map_err(|problem| DataError::format(path, problem))
+    let read = catch_unwind(|| of(bytes)).unwrap_or_else(|_| Err("damaged".to_owned()));
+    read.map_err(|problem| DataError::format(path, problem))
 }
 
 /// Width and height of a PNG or JPEG file, of which the beginning does: as [`decode`] would find them.
@@ -39,25 +45,23 @@ pub fn decode(path: &Path, bytes: &[u8]) -> Result<Pixels, DataError> {
 /// # Errors
 /// [`DataError::Format`] with the path, for what is none of both, damaged, or cut off before its size is told.
 pub fn dimensions(path: &Path, beginning: &[u8]) -> Result<[usize; 2], DataError> {
-    let read = || -> Result<[usize; 2], String> {
-        if beginning.starts_with(b"\x89PNG\r\n\x1a\n") {
-            let decoder = png::Decoder::new(Cursor::new(beginning));
-            let reader = decoder.read_info().map_err(|error| error.to_string())?;
-            let info = reader.info();
-            return Ok([info.width as usize, info.height as usize]);
-        }
-        if !beginning.starts_with(b"\xff\xd8\xff") {
-            return Err("neither PNG nor JPEG".to_owned());
-        }
-        let mut decoder = JpegDecoder::new(ZCursor::new(beginning));
-        decoder
-            .decode_headers()
-            .map_err(|error| error.to_string())?;
-        let info = decoder.info().ok_or("no header")?;
-        Ok([usize::from(info.width), usize::from(info.height)])
-    };
-    let read = catch_unwind(read).unwrap_or_else(|_| Err("damaged".to_owned()));
-    read.map_err(|problem| DataError::format(path, problem))
+    read(path, beginning, [png_sides, jpeg_sides])
+}
+
+fn png_sides(beginning: &[u8]) -> Result<[usize; 2], String> {
+    let decoder = png::Decoder::new(Cursor::new(beginning));
+    let reader = decoder.read_info().map_err(|error| error.to_string())?;
+    let info = reader.info();
+    Ok([info.width as usize, info.height as usize])
+}
+
+fn jpeg_sides(beginning: &[u8]) -> Result<[usize; 2], String> {
+    let mut decoder = JpegDecoder::new(ZCursor::new(beginning));
+    decoder
+        .decode_headers()
+        .map_err(|error| error.to_string())?;
+    let info = decoder.info().ok_or("no header")?;
+    Ok([usize::from(info.width), usize::from(info.height)])
 }
 
 fn png(bytes: &[u8]) -> Result<Pixels, String> {

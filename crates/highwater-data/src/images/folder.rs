@@ -65,6 +65,17 @@ impl ImageFolder {
         })
     }
 
+    /// The same pictures under another transform: nothing is listed again.
+    #[must_use]
+    pub fn with_transform(&self, transform: impl Transform + 'static) -> Self {
+        Self {
+            files: Arc::clone(&self.files),
+            transform: Box::new(transform),
+            classes: self.classes.clone(),
+            samples: self.samples.clone(),
+        }
+    }
+
     /// The classes of a folder, and its files with the class of each, as [`ImageFolder::new`] finds them.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use criterion::{Criterion, Throughput};
 use highwater_graph::{DType, Op, Spec};
 use highwater_ops::{Args, Kernels, Pool, View, philox};
 use std::hint::black_box;
+use std::time::Duration;
 
 /// 100 MB in `F32`: more than caches hold.
 pub(crate) const ROWS: usize = 32768;
@@ -146,6 +147,21 @@ impl<T: Op + Clone> Timed for T {
     fn backward(&self, inputs: &[Spec]) -> (std::sync::Arc<dyn Op>, Vec<Spec>) {
         backward(self, inputs)
     }
+}
+
+/// Times an operation and the last that its backward emits.
+pub(crate) fn both(c: &mut Criterion, pool: &Pool, label: &str, op: &dyn Timed, inputs: &[Spec]) {
+    time(c, pool, label, op.op(), inputs);
+    let (op, inputs) = op.backward(inputs);
+    time(c, pool, &format!("{label} backward"), &*op, &inputs);
+}
+
+/// How long each is timed.
+pub(crate) fn config() -> Criterion {
+    Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(400))
 }
 
 /// A copy of as much, to compare with.
