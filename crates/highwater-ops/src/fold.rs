@@ -9,9 +9,9 @@
 
 use crate::blocks::{BLOCK, Reader};
 use crate::float::Float;
-use crate::matmul::one_float_dtype;
 use crate::pointwise::held_bytes;
 use crate::sum::{Mask, Plan, TASK, plan_dims};
+use crate::whole::Wholes;
 use crate::{Args, Array, Disjoint, Kernel, KernelError, Reject, Sample, op_as};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -29,6 +29,8 @@ pub(crate) trait Fold: Op {
     const PLACE: bool = false;
     /// Whether nothing at all has a result.
     const OF_NOTHING: bool = true;
+    /// What is made of whole numbers.
+    const WHOLES: Wholes = Wholes::Refused;
     /// Operations for each element, about.
     const FLOPS: f64 = 1.0;
 
@@ -59,7 +61,7 @@ pub(crate) fn hash_over(op: &impl Fold, mut hasher: &mut dyn Hasher) {
     op.over().hash(&mut hasher);
 }
 
-fn plan<F: Fold>(op: &F, input: &Shape) -> Result<(Mask, Shape), OpError> {
+pub(crate) fn plan<F: Fold>(op: &F, input: &Shape) -> Result<(Mask, Shape), OpError> {
     let (dims, keepdim) = op.over();
     plan_dims(op.name(), dims, keepdim, input)
 }
@@ -67,7 +69,7 @@ fn plan<F: Fold>(op: &F, input: &Shape) -> Result<(Mask, Shape), OpError> {
 /// [`Op::infer`].
 pub(crate) fn infer<F: Fold>(op: &F, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
     OpError::check_arity(op.name(), inputs, 1)?;
-    let dtype = one_float_dtype(op.name(), &[&inputs[0]])?;
+    let dtype = F::WHOLES.dtype_of(op.name(), &inputs[0])?;
     let (mask, shape) = plan(op, inputs[0].shape())?;
     let mut reduced = inputs[0].shape().iter().zip(&mask);
     if !F::OF_NOTHING && reduced.any(|(&extent, &goes)| goes && extent == 0) {
@@ -301,7 +303,8 @@ pub(crate) fn reference<F: Fold>(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     }
     let results: Vec<[f64; 2]> = elements.iter().map(|x| op.exact(x)).collect();
     let values = results.iter().map(|[value, _]| *value).collect();
-    let mut outputs = vec![Array::new(input.dtype, shape.clone(), values)];
+    let dtype = F::WHOLES.made_of(input.dtype);
+    let mut outputs = vec![Array::new(dtype, shape.clone(), values)];
     if F::PLACE {
         let places = results.iter().map(|[_, place]| *place).collect();
         outputs.push(Array::new(DType::I64, shape, places));
@@ -358,9 +361,11 @@ pub(crate) fn rejects<F: Fold>(op: impl Fn(Vec<usize>, bool) -> F) -> Vec<Reject
         reject(&[2], f32s([3, 4]), is_dims),
         reject(&[1, 1], f32s([3, 4]), is_dims),
         reject(&[], vec![], |error| matches!(error, OpError::Arity { .. })),
-        reject(&[], vec![Spec::contiguous(DType::I64, [3])], |error| {
-            matches!(error, OpError::DType { .. })
-        }),
+        reject(
+            &[],
+            vec![Spec::contiguous(F::WHOLES.refused(), [3])],
+            |error| matches!(error, OpError::DType { .. }),
+        ),
     ];
     if !F::OF_NOTHING {
         rejects.push(reject(&[0], f32s([0, 4]), |error| {

@@ -104,6 +104,7 @@ mod var;
 mod vector;
 mod view;
 mod warm_up;
+mod whole;
 mod wide_math;
 mod xlogy;
 

@@ -73,13 +73,32 @@ pub fn fill_permutation(seed: u64, offset: u64, out: &mut [i64]) {
     for (i, x) in out.iter_mut().enumerate() {
         *x = i as i64;
     }
-    let ([o0, o1], key) = (halves(offset), halves(seed));
     for last in (1..out.len()).rev() {
-        let [c0, c1] = halves(last as u64);
-        let [low, high, ..] = block([c0, c1, o0, o1], key);
-        let word = u128::from(low) | u128::from(high) << 32;
-        out.swap(last, ((word * (last as u128 + 1)) >> 64) as usize);
+        let other = below(seed, offset, last as u64, last as u64 + 1);
+        out.swap(last, other as usize);
     }
+}
+
+/// Fills `out` with whole numbers from `low` to below `high`, all as likely; the `i`-th draws two words of the
+/// stream. `low` everywhere where `high` is not above it.
+pub fn fill_integers(seed: u64, offset: u64, (low, high): (i64, i64), out: &mut [i64]) {
+    // The difference of any two fits.
+    let count = if high > low {
+        high.wrapping_sub(low) as u64
+    } else {
+        0
+    };
+    for (i, x) in out.iter_mut().enumerate() {
+        *x = low.wrapping_add(below(seed, offset, i as u64, count) as i64);
+    }
+}
+
+/// A whole number below `count`, of the 64 bits at a position.
+fn below(seed: u64, offset: u64, at: u64, count: u64) -> u64 {
+    let ([c0, c1], [o0, o1]) = (halves(at), halves(offset));
+    let [low, high, ..] = block([c0, c1, o0, o1], halves(seed));
+    let word = u128::from(low) | u128::from(high) << 32;
+    ((word * u128::from(count)) >> 64) as u64
 }
 
 /// The deviates of [`fill_uniform`] or [`fill_normal`], a part after the other: what fills what is not of

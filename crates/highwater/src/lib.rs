@@ -71,6 +71,7 @@ mod store;
 mod tensor;
 
 pub use engine::builder::Builder;
+pub use engine::mem_cache::{Freed, MemCache};
 pub use engine::reserve::SetAside;
 pub use engine::{Engine, OnPlan};
 pub use error::{Error, Result};
@@ -101,6 +102,7 @@ pub use tensor::grad::{GradOptions, grad, grad_of_used, grad_with};
 pub use tensor::gradcheck::{GradcheckOptions, gradcheck, gradgradcheck};
 pub use tensor::hooks::HookHandle;
 pub use tensor::parameter::Parameter;
+pub use tensor::tier::Tier;
 pub use tensor::{Tensor, eval};
 
 /// What an operation of another crate is declared with.

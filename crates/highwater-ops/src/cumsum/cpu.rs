@@ -1,10 +1,11 @@
-//! The fast kernel: a row at a time along the last dimension, a tile of lines along others.
+//! The kernels. That of floats: a row at a time along the last dimension, a tile of lines along others.
 
 use super::CumSum;
-use crate::blocks::BLOCK;
+use crate::blocks::{BLOCK, Reader};
 use crate::float::Float;
 use crate::lines::{Lines, map_along};
 use crate::simd::multiversion;
+use crate::whole::Whole;
 use crate::{Args, Kernel, KernelError, Pairs, op_as, pointwise};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
@@ -60,4 +61,34 @@ multiversion! {
             *x = *sum as f32;
         }
     }
+}
+
+/// Running sums of whole numbers: those in front of a dimension are one task each.
+pub(super) fn sum_wholes<T: Whole>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    let CumSum { dim, reverse } = *op_as(op)?;
+    let Lines { extent, inner, .. } = Lines::new(args.outputs[0].spec().shape(), dim);
+    let reader = Reader::<T>::new(&args.inputs[0])?;
+    let output = args.outputs[0].slice_mut::<i64>()?;
+    let each = extent * inner;
+    if each == 0 {
+        return Ok(());
+    }
+    args.pool.for_each_chunk(output, each, |task, sums| {
+        let mut buffer = [T::zeroed(); BLOCK];
+        for (i, sums) in sums.chunks_mut(BLOCK).enumerate() {
+            let x = reader.piece(task * each + i * BLOCK, &mut buffer[..sums.len()]);
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = x.wide();
+            }
+        }
+        for i in inner..each {
+            let (from, to) = if reverse {
+                (each - 1 - (i - inner), each - 1 - i)
+            } else {
+                (i - inner, i)
+            };
+            sums[to] = sums[to].wrapping_add(sums[from]);
+        }
+    });
+    Ok(())
 }

@@ -2,13 +2,16 @@
 
 mod cpu;
 
-use crate::float::{Precise, rows_of_floats};
+use crate::float::Precise;
+use crate::lines::check_dim;
 use crate::pointwise::{cost, from_grad};
 use crate::softmax::reference::by_lines;
-use crate::softmax::{line_rejects, line_samples, lines_of};
+use crate::softmax::{line_rejects, line_samples};
+use crate::whole::{Wholes, lines_of_wholes, rows_of_numbers};
 use crate::{Array, Entry, Fill};
+use highwater_graph::DType::I64;
 use highwater_graph::{Backward, Cost, Op, OpError, Spec};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
 
@@ -17,8 +20,8 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 
 /// `y_i = x_0 + .. + x_i` along a dimension, as `torch.cumsum`; from the other end if `reverse`.
 ///
-/// One float tensor of any layout; the result is row-major. Sums are in `f64`, each rounded once. In
-/// place; lines are summed side by side, each from its start. The gradient is the running sum of the
+/// One float tensor of any layout, or one of `I64`, `U8` or `Bool`, whose sums are `I64` and wrap around; the
+/// result is row-major. Sums of floats are in `f64`, each rounded once, and made in place; lines are summed side by side, each from its start. The gradient is the running sum of the
 /// gradient from the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CumSum {
@@ -30,14 +33,18 @@ pub struct CumSum {
 
 const ENTRY: Entry = Entry {
     name: "cumsum",
-    rows: rows_of_floats! {
-        T: [T] -> [T]; cpu::CumSumKernel::<T>(PhantomData); Precise::new(reference)
+    rows: rows_of_numbers! {
+        T: [T] -> [T]; cpu::CumSumKernel::<T>(PhantomData); Precise::new(reference);
+        [T] -> [I64]; cpu::sum_wholes::<T>
     },
     reference,
     samples: || {
         let of = |reverse| line_samples(move |dim| CumSum { dim, reverse }, &[Fill::Normal(1.0)]);
         let mut samples = of(false);
         samples.extend(of(true));
+        for reverse in [false, true] {
+            samples.extend(lines_of_wholes(|dim| CumSum { dim, reverse }));
+        }
         samples
     },
     rejects: || {
@@ -63,7 +70,10 @@ impl Op for CumSum {
 
     fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
         OpError::check_arity(self.name(), inputs, 1)?;
-        lines_of(self.name(), inputs, self.dim)
+        let dtype = Wholes::Counted.dtype_of(self.name(), &inputs[0])?;
+        let shape = inputs[0].shape();
+        check_dim(self.name(), shape, self.dim)?;
+        Ok(smallvec![Spec::contiguous(dtype, shape.clone())])
     }
 
     fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
@@ -79,7 +89,7 @@ impl Op for CumSum {
 /// The plain reference.
 fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let op: &CumSum = op.downcast().expect("the reference of this operation");
-    by_lines(inputs, op.dim, |lines| {
+    let mut sums = by_lines(inputs, op.dim, |lines| {
         let mut sum = 0.0;
         let add = |x: &f64| {
             sum += x;
@@ -92,5 +102,7 @@ fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
         } else {
             lines[0].iter().map(add).collect()
         }
-    })
+    });
+    sums[0].dtype = Wholes::Counted.made_of(inputs[0].dtype);
+    sums
 }

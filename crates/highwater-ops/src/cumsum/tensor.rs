@@ -7,8 +7,8 @@ impl Tensor {
     /// Running sums along a dimension, as `torch.cumsum`.
     ///
     /// # Errors
-    /// [`crate::Error::Op`] for a dtype that is no float; [`crate::Error::Usage`] for a dimension that is
-    /// not there.
+    /// [`crate::Error::Op`] for a dtype other than floats, `I64`, `U8` and `Bool`; [`crate::Error::Usage`] for a
+    /// dimension that is not there.
     #[track_caller]
     pub fn cumsum(&self, dim: impl Dim) -> Result<Self> {
         let (dim, reverse) = (self.dim("cumsum", dim)?, false);

@@ -40,6 +40,9 @@ def extremum(forward: Callable[..., Tensor]) -> Callable[[Operation], None]:
         case(tied(op, 5, 40), [1], False)
         case(tied(op, 40, 20), [0], True)
         case(op.normal(13, 7).t(), [0], False)
+        x = op.numbers.integers(-9, 10, 6, 40)
+        for dim in ([0], [1], [0, 1]):
+            op.record((x.clone(),), [forward(x, dim=dim)], {"dim": dim, "keepdim": False})
         op.halves(lambda x: forward(x, dim=1), tied(op, 5, 37), dim=[1], keepdim=False)
 
     return cases
@@ -57,6 +60,10 @@ def at(forward: Callable) -> Callable[[Operation], None]:
             x[3, 3:7] = math.nan
             values, places = forward(x, dim)
             op.record((x,), [values, places], {"dim": [dim], "keepdim": False})
+        # PyTorch does not say which of equal whole numbers it takes: these are all different.
+        x = op.numbers.integers(-(1 << 40), 1 << 40, 6, 40)
+        for dim in (0, 1):
+            op.record((x.clone(),), list(forward(x, dim)), {"dim": [dim], "keepdim": False})
 
     return cases
 

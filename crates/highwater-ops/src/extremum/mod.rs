@@ -2,12 +2,14 @@
 
 mod cpu;
 
-use crate::float::{Precise, rows_of_floats};
+use crate::float::Precise;
 use crate::fold::{self, Fold, FoldKernel, State, Turn, fold_op};
 use crate::pointwise::{self, Pointwise, pointwise_op};
 use crate::simd::Isa;
+use crate::sum::Mask;
+use crate::whole::{self, WholeFold, WholeKernel, Wholes, rows_of_numbers};
 use crate::{Div, Entry, Fill, Mul, ScatterAdd, Sum};
-use highwater_graph::{Backward, OpError, Operand};
+use highwater_graph::{Backward, OpError, Operand, Shape};
 use std::marker::PhantomData;
 
 /// The rows of the table.
@@ -15,7 +17,7 @@ pub(crate) const ENTRIES: &[Entry] = &[AMAX, AMIN, MAX, MIN, IS_EXTREMUM];
 
 /// The largest or smallest element over dimensions, as `torch.amax` and `torch.amin`.
 ///
-/// One float tensor of any layout; the result is row-major. NaN is larger than all and smaller than all.
+/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the result is row-major. NaN is larger than all and smaller than all.
 /// Nothing at all has no result. The gradient is shared evenly among those that are equal to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extremum {
@@ -67,6 +69,7 @@ macro_rules! extremum {
         impl Fold for $type {
             const PLACE: bool = $place;
             const OF_NOTHING: bool = false;
+            const WHOLES: Wholes = Wholes::Kept;
 
             fn over(&self) -> (&[usize], bool) {
                 (&self.dims, self.keepdim)
@@ -107,6 +110,26 @@ macro_rules! extremum {
                     }
                 }
                 [x[best], best as f64]
+            }
+        }
+
+        impl WholeFold for $type {
+            fn plan_of(&self, input: &Shape) -> Result<(Mask, Shape), OpError> {
+                fold::plan(self, input)
+            }
+
+            fn nothing(&self) -> [i64; 2] {
+                [if self.largest { i64::MIN } else { i64::MAX }, 0]
+            }
+
+            fn take(&self, state: &mut [i64; 2], at: i64, x: i64) {
+                if if self.largest {
+                    x > state[0]
+                } else {
+                    x < state[0]
+                } {
+                    *state = [x, at];
+                }
             }
         }
     };
@@ -192,15 +215,19 @@ macro_rules! entries {
     ($($entry:ident $name:literal: $type:ident, $largest:literal, [$($out:ident),*];)*) => {$(
         const $entry: Entry = Entry {
             name: $name,
-            rows: rows_of_floats! {
+            rows: rows_of_numbers! {
                 T: [T] -> [$($out),*];
                 FoldKernel::<$type, T>(PhantomData);
-                Precise::new(fold::reference::<$type>)
+                Precise::new(fold::reference::<$type>);
+                [T] -> [$($out),*];
+                WholeKernel::<$type, T, T>(PhantomData)
             },
             reference: fold::reference::<$type>,
             samples: || {
                 let op = |dims, keepdim| $type { largest: $largest, dims, keepdim };
-                fold::without_repeats(fold::samples(op, Fill::Normal(1.0)))
+                let mut samples = fold::without_repeats(fold::samples(op, Fill::Normal(1.0)));
+                samples.extend(whole::samples(op, 50, usize::MAX));
+                samples
             },
             rejects: || fold::rejects(|dims, keepdim| $type { largest: $largest, dims, keepdim }),
         };

@@ -11,7 +11,7 @@ macro_rules! methods {
             /// gradient is shared evenly among those that are equal to it.
             ///
             /// # Errors
-            /// [`crate::Error::Op`] for no elements, or a dtype that is no float.
+            /// [`crate::Error::Op`] for no elements, or a dtype other than floats, `I64`, `U8` and `Bool`.
             #[track_caller]
             pub fn $all(&self) -> Result<Self> {
                 let (largest, dims, keepdim) = ($largest, Vec::new(), false);

@@ -29,6 +29,10 @@ def prod(op: Operation) -> None:
     case(zeros, 1)
     case(zeros.clone(), 0)
     case(zeros.clone())
+    for dtype in (torch.int64, torch.uint8):
+        x = op.numbers.integers(1, 9, 7, 10).to(dtype)
+        op.record((x.clone(),), [x.prod()], {"dim": None, "keepdim": False})
+        op.record((x.clone(),), [x.prod(1, True)], {"dim": [1], "keepdim": True})
     op.halves(lambda x: x.prod(1), op.numbers.away_from_zero(5, 6), dim=[1], keepdim=False)
 
 

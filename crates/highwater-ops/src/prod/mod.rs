@@ -3,10 +3,13 @@
 mod cpu;
 mod others;
 
-use crate::float::{Precise, rows_of_floats};
+use crate::float::Precise;
 use crate::fold::{self, Fold, FoldKernel, State, Turn, fold_op};
+use crate::sum::Mask;
+use crate::whole::{self, WholeFold, WholeKernel, Wholes, rows_of_numbers};
 use crate::{Entry, Fill, Mul};
-use highwater_graph::{Backward, OpError};
+use highwater_graph::DType::I64;
+use highwater_graph::{Backward, OpError, Shape};
 use std::marker::PhantomData;
 
 /// The rows of the table.
@@ -14,8 +17,8 @@ pub(crate) const ENTRIES: &[Entry] = &[PROD, others::OTHERS, others::BACKWARD];
 
 /// The product over dimensions, as `torch.prod`.
 ///
-/// One float tensor of any layout; the result is row-major. Products are in `f64`, rounded once; that of
-/// nothing is 1. The gradient of an element is the product of the others, whether there are zeros among
+/// One float tensor of any layout, or one of `I64`, `U8` or `Bool`, whose products are `I64` and wrap around; the
+/// result is row-major. Products of floats are in `f64`, rounded once; that of nothing is 1. The gradient of an element is the product of the others, whether there are zeros among
 /// them or not, and has a gradient in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prod {
@@ -26,6 +29,8 @@ pub struct Prod {
 }
 
 impl Fold for Prod {
+    const WHOLES: Wholes = Wholes::Counted;
+
     fn over(&self) -> (&[usize], bool) {
         (&self.dims, self.keepdim)
     }
@@ -55,6 +60,20 @@ impl Fold for Prod {
     }
 }
 
+impl WholeFold for Prod {
+    fn plan_of(&self, input: &Shape) -> Result<(Mask, Shape), OpError> {
+        fold::plan(self, input)
+    }
+
+    fn nothing(&self) -> [i64; 2] {
+        [1, 0]
+    }
+
+    fn take(&self, [product, _]: &mut [i64; 2], _at: i64, x: i64) {
+        *product = product.wrapping_mul(x);
+    }
+}
+
 fold_op!(Prod: |_op| PROD.name, |_op, _hasher| (), |op, backward| op.emit(backward));
 impl Prod {
     /// Of each element the product of the others, times the gradient.
@@ -71,8 +90,9 @@ impl Prod {
 
 const PROD: Entry = Entry {
     name: "prod",
-    rows: rows_of_floats! {
-        T: [T] -> [T]; FoldKernel::<Prod, T>(PhantomData); Precise::new(fold::reference::<Prod>)
+    rows: rows_of_numbers! {
+        T: [T] -> [T]; FoldKernel::<Prod, T>(PhantomData); Precise::new(fold::reference::<Prod>);
+        [T] -> [I64]; WholeKernel::<Prod, T, i64>(PhantomData)
     },
     reference: fold::reference::<Prod>,
     samples: || {
@@ -81,6 +101,7 @@ const PROD: Entry = Entry {
         let mut samples = fold::samples(op, Fill::Uniform(0.999, 1.001));
         let small = fold::samples(op, Fill::Indices(3)).into_iter();
         samples.extend(small.filter(|sample| sample.inputs[0].0.layout.numel() < 200));
+        samples.extend(whole::samples(op, 3, 200));
         samples
     },
     rejects: || fold::rejects(|dims, keepdim| Prod { dims, keepdim }),

@@ -318,7 +318,7 @@ fn samples<O: Op + Clone>(
         line_samples(op, &fills)
     };
     let mut samples: Vec<_> = fills.into_iter().flat_map(of).collect();
-    // The plain reference goes over each line as often as that has elements, or pairs of them.
+    // The gradient's plain reference goes over each line once for each pair of its elements.
     let most = if inputs == 1 { 1000 } else { 200 };
     samples.retain(|sample| sample.inputs[0].0.layout.numel() < most);
     // Products of large numbers leave no digits to differences.

@@ -7,7 +7,7 @@ impl Tensor {
     /// The product of all elements, as `torch.prod(x)`.
     ///
     /// # Errors
-    /// [`crate::Error::Op`] for a dtype that is no float.
+    /// [`crate::Error::Op`] for a dtype other than floats, `I64`, `U8` and `Bool`.
     #[track_caller]
     pub fn prod(&self) -> Result<Self> {
         let (dims, keepdim) = (Vec::new(), false);

@@ -227,7 +227,7 @@ pub(crate) fn line_rejects<O: Op>(op: impl Fn(usize) -> O, arity: usize) -> Vec<
         reject(0, vec![f32s(&[3]); arity + 1], |error| {
             matches!(error, OpError::Arity { .. })
         }),
-        reject(0, vec![Spec::contiguous(DType::I64, [3]); arity], |error| {
+        reject(0, vec![Spec::contiguous(DType::I16, [3]); arity], |error| {
             matches!(error, OpError::DType { .. })
         }),
     ];

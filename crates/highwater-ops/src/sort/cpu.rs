@@ -7,7 +7,8 @@ use crate::blocks::{BLOCK, Reader};
 use crate::float::Float;
 use crate::lines::Lines;
 use crate::simd::multiversion;
-use crate::{Args, Disjoint, Kernel, KernelError, op_as};
+use crate::whole::Whole;
+use crate::{Args, Disjoint, Element, Kernel, KernelError, op_as};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
 
@@ -17,11 +18,58 @@ const TASK: usize = 1 << 13;
 /// Each thread keeps the numbers of one line in scratch memory.
 pub(super) struct OrderKernel<O, T>(pub(super) PhantomData<fn() -> (O, T)>);
 
-impl<O: Ordering, T: Float> Kernel for OrderKernel<O, T> {
+/// An element, which a key stands for.
+pub(super) trait Ordered: Element {
+    /// A number whose order is that of the elements, with an index in its low 32 bits.
+    type Key: bytemuck::Pod + Ord + Send;
+
+    /// The elements as numbers that ascend in the order that is wanted, with their indices behind them.
+    fn make_keys(x: &[Self], first: usize, descending: bool, keys: &mut [Self::Key]);
+
+    /// The index.
+    fn index(key: Self::Key) -> usize;
+}
+
+impl<T: Float> Ordered for T {
+    type Key = u64;
+
+    fn make_keys(x: &[Self], first: usize, descending: bool, keys: &mut [u64]) {
+        let mut wide = [0.0; BLOCK];
+        let wide = &mut wide[..x.len()];
+        T::widen(x, wide);
+        make_keys(wide, first as u64, descending, keys);
+    }
+
+    fn index(key: u64) -> usize {
+        key as u32 as usize
+    }
+}
+
+macro_rules! ordered_whole {
+    ($($type:ty),*) => {$(
+        impl Ordered for $type {
+            type Key = u128;
+
+            fn make_keys(x: &[Self], first: usize, descending: bool, keys: &mut [u128]) {
+                let turn = if descending { u64::MAX } else { 0 } ^ (1 << 63);
+                for (i, (key, x)) in keys.iter_mut().zip(x).enumerate() {
+                    *key = u128::from(x.wide() as u64 ^ turn) << 32 | (first + i) as u128;
+                }
+            }
+
+            fn index(key: u128) -> usize {
+                key as u32 as usize
+            }
+        }
+    )*};
+}
+ordered_whole!(i64, u8);
+
+impl<O: Ordering, T: Ordered> Kernel for OrderKernel<O, T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         let dim = op.downcast().map_or(0, |op: &O| op.dim());
         let extent = Lines::new(inputs[0].shape(), dim).extent;
-        (threads * extent * size_of::<u64>()) as u64
+        (threads * extent * size_of::<T::Key>()) as u64
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
@@ -44,7 +92,7 @@ impl<O: Ordering, T: Float> Kernel for OrderKernel<O, T> {
         };
         let values = Disjoint::new(values.slice_mut::<T>()?);
         let places = Disjoint::new(places.slice_mut::<i64>()?);
-        let scratch = Disjoint::new(bytemuck::cast_slice_mut::<u8, u64>(args.scratch));
+        let scratch = Disjoint::new(bytemuck::cast_slice_mut::<u8, T::Key>(args.scratch));
         let (taken, count) = (op.taken(extent), lines.outer * inner);
         if taken == 0 {
             return Ok(());
@@ -63,7 +111,7 @@ impl<O: Ordering, T: Float> Kernel for OrderKernel<O, T> {
                     keys.sort_unstable();
                     let first = line / inner * taken * inner + line % inner;
                     for (i, &key) in keys.iter().enumerate() {
-                        let (from, to) = (key as u32 as usize, first + i * inner);
+                        let (from, to) = (T::index(key), first + i * inner);
                         // SAFETY: every element of every line is written once.
                         let (value, place) = unsafe { (values.part(to, 1), places.part(to, 1)) };
                         reader.copy(line * extent + from, value);
@@ -76,17 +124,17 @@ impl<O: Ordering, T: Float> Kernel for OrderKernel<O, T> {
 }
 
 /// Makes the numbers of a line.
-fn fill(reader: &Reader<'_, impl Float>, start: usize, descending: bool, keys: &mut [u64]) {
-    let mut buffer = [0.0; BLOCK];
+fn fill<T: Ordered>(reader: &Reader<'_, T>, start: usize, descending: bool, keys: &mut [T::Key]) {
+    let mut buffer = [T::zeroed(); BLOCK];
     for (i, keys) in keys.chunks_mut(BLOCK).enumerate() {
         let at = i * BLOCK;
-        let x = reader.read(start + at, &mut buffer[..keys.len()]);
-        make_keys(x, at as u64, descending, keys);
+        let x = reader.piece(start + at, &mut buffer[..keys.len()]);
+        T::make_keys(x, at, descending, keys);
     }
 }
 
 multiversion! {
-    /// The elements as numbers that ascend in the order that is wanted, with their indices behind them.
+    /// [`Ordered::make_keys`].
     fn make_keys[I](x: &[f32], first: u64, descending: bool, keys: &mut [u64]) {
         let turn = if descending { u32::MAX } else { 0 };
         for (i, (key, &x)) in keys.iter_mut().zip(x).enumerate() {

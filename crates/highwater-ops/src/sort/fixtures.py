@@ -26,6 +26,11 @@ def sort(op: Operation) -> None:
         result = x.sort(dim=1, descending=descending, stable=True)
         op.record((x,), list(result), {"dim": 1, **attrs})
     op.case(lambda x: x.sort(0).values, op.normal(13, 7).t(), dim=0, descending=False)
+    for dtype in (torch.int64, torch.uint8):
+        x = op.numbers.integers(0, 20, 5, 40).to(dtype)
+        for dim, descending in [(0, True), (1, False)]:
+            result = x.sort(dim=dim, descending=descending, stable=True)
+            op.record((x.clone(),), list(result), {"dim": dim, "descending": descending})
 
 
 def topk(op: Operation) -> None:
@@ -36,6 +41,8 @@ def topk(op: Operation) -> None:
             op.case(lambda x: x.topk(k, dim, largest).values, op.normal(*shape), dim=dim, k=k, **attrs)
         x = op.normal(5, 40)
         x[2, 3] = math.nan
+        op.record((x,), list(x.topk(4, 1, largest)), {"dim": 1, "k": 4, **attrs})
+        x = op.numbers.integers(-(1 << 40), 1 << 40, 5, 40)
         op.record((x,), list(x.topk(4, 1, largest)), {"dim": 1, "k": 4, **attrs})
 
 

@@ -2,11 +2,11 @@
 
 mod cpu;
 
-use crate::float::{Precise, rows_of_floats};
+use crate::float::Precise;
 use crate::lines::{Lines, check_dim};
-use crate::matmul::one_float_dtype;
 use crate::pointwise::cost;
 use crate::softmax::{line_rejects, line_samples};
+use crate::whole::{Wholes, lines_of_wholes, rows_of_numbers};
 use crate::{Array, Entry, Fill, Reject, Sample, ScatterAdd};
 use highwater_graph::DType::I64;
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};
@@ -21,7 +21,7 @@ pub(crate) const ENTRIES: &[Entry] = &[SORT, TOPK];
 /// The elements along a dimension in ascending or descending order, and their indices (I64), as
 /// `torch.sort(x, stable=True)`.
 ///
-/// One float tensor of any layout; the results are row-major. Equal elements, among them 0 and minus 0,
+/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the results are row-major. Equal elements, among them 0 and minus 0,
 /// stay in their order. NaN is larger than all. Each gradient goes to where the element was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
@@ -34,7 +34,7 @@ pub struct Sort {
 /// The `k` largest or smallest elements along a dimension, the most extreme first, and their indices (I64),
 /// as `torch.topk(x, k, sorted=True)`.
 ///
-/// One float tensor of any layout; the results are row-major. Of equal elements the first is taken first.
+/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the results are row-major. Of equal elements the first is taken first.
 /// NaN is larger than all. Each gradient goes to where the element was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopK {
@@ -99,7 +99,7 @@ fn shape_of(op: impl Ordering, input: &Shape) -> Shape {
 
 fn infer(op: impl Ordering, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
     OpError::check_arity(op.name(), inputs, 1)?;
-    let dtype = one_float_dtype(op.name(), &[&inputs[0]])?;
+    let dtype = Wholes::Kept.dtype_of(op.name(), &inputs[0])?;
     let shape = inputs[0].shape();
     check_dim(op.name(), shape, op.dim())?;
     let extent = Lines::new(shape, op.dim()).extent;
@@ -218,8 +218,9 @@ fn reference<O: Ordering>(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
 
 const SORT: Entry = Entry {
     name: "sort",
-    rows: rows_of_floats! {
-        T: [T] -> [T, I64]; cpu::OrderKernel::<Sort, T>(PhantomData); Precise::new(reference::<Sort>)
+    rows: rows_of_numbers! {
+        T: [T] -> [T, I64]; cpu::OrderKernel::<Sort, T>(PhantomData); Precise::new(reference::<Sort>);
+        [T] -> [T, I64]; cpu::OrderKernel::<Sort, T>(PhantomData)
     },
     reference: reference::<Sort>,
     samples: || {
@@ -229,6 +230,14 @@ const SORT: Entry = Entry {
         };
         let mut samples = of(false, FAR_APART);
         samples.extend(of(true, FAR_APART));
+        samples.extend(lines_of_wholes(|dim| Sort {
+            dim,
+            descending: true,
+        }));
+        samples.extend(lines_of_wholes(|dim| Sort {
+            dim,
+            descending: false,
+        }));
         samples
     },
     rejects: || {
@@ -244,8 +253,9 @@ const SORT: Entry = Entry {
 
 const TOPK: Entry = Entry {
     name: "topk",
-    rows: rows_of_floats! {
-        T: [T] -> [T, I64]; cpu::OrderKernel::<TopK, T>(PhantomData); Precise::new(reference::<TopK>)
+    rows: rows_of_numbers! {
+        T: [T] -> [T, I64]; cpu::OrderKernel::<TopK, T>(PhantomData); Precise::new(reference::<TopK>);
+        [T] -> [T, I64]; cpu::OrderKernel::<TopK, T>(PhantomData)
     },
     reference: reference::<TopK>,
     samples: || {
@@ -257,6 +267,11 @@ const TOPK: Entry = Entry {
         let mut samples = of(1, true, FAR_APART);
         samples.extend(of(3, false, FAR_APART));
         samples.extend(of(30, true, FAR_APART));
+        samples.extend(lines_of_wholes(|dim| TopK {
+            k: 2,
+            dim,
+            largest: true,
+        }));
         samples
     },
     rejects: || {

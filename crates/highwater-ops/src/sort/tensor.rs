@@ -8,8 +8,8 @@ impl Tensor {
     /// `torch.sort(x, dim, descending, stable=True)`: equal elements stay in their order.
     ///
     /// # Errors
-    /// [`crate::Error::Op`] for a dtype that is no float; [`crate::Error::Usage`] for a dimension that is
-    /// not there.
+    /// [`crate::Error::Op`] for a dtype other than floats, `I64`, `U8` and `Bool`; [`crate::Error::Usage`] for a
+    /// dimension that is not there.
     #[track_caller]
     pub fn sort(&self, dim: impl Dim, descending: bool) -> Result<(Self, Self)> {
         let dim = self.dim("sort", dim)?;

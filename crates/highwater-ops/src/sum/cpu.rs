@@ -4,11 +4,10 @@
 #![expect(unsafe_code, reason = "tasks write disjoint sums")]
 
 use super::Reduction;
-use super::reference::reference;
 use crate::blocks::{BLOCK, Reader};
-use crate::float::{Float, Precise, rows_of_floats};
+use crate::float::Float;
 use crate::simd::{multiversion, sum_lanes};
-use crate::{Args, Disjoint, Kernel, KernelError, Row, op_as};
+use crate::{Args, Disjoint, Kernel, KernelError, op_as};
 use highwater_graph::{Layout, Op, RANK_MAX, Spec};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
@@ -86,13 +85,7 @@ impl Plan {
 }
 
 /// Keeps the sums of segments in scratch memory.
-pub(super) struct SumKernel<R, T>(PhantomData<fn() -> (R, T)>);
-
-impl<R: Reduction> SumKernel<R, f32> {
-    pub(super) const ROWS: &'static [Row] = rows_of_floats! {
-        T: [T] -> [T]; SumKernel::<R, T>(PhantomData); Precise::new(reference::<R>)
-    };
-}
+pub(super) struct SumKernel<R, T>(pub(super) PhantomData<fn() -> (R, T)>);
 
 impl<R: Reduction, T: Float> Kernel for SumKernel<R, T> {
     fn scratch_bytes(&self, op: &dyn Op, inputs: &[Spec], _: &[Spec], _threads: usize) -> u64 {

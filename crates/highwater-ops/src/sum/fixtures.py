@@ -35,6 +35,10 @@ def reduction(forward: Callable[..., Tensor], of_nothing: bool) -> Callable[[Ope
         if of_nothing:
             case(op.normal(0, 5), None, False)
             case(op.normal(0, 5), [0], False)
+            for dtype in (torch.int64, torch.uint8):
+                x = op.numbers.integers(0, 200, 7, 40).to(dtype)
+                for dim in (None, [0], [1]):
+                    op.record((x.clone(),), [x.sum(dim=dim)], {"dim": dim, "keepdim": False})
 
     return cases
 

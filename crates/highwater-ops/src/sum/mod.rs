@@ -1,6 +1,7 @@
 //! Sums and means: `sum`, `mean`, `sum_to`.
 //!
-//! One float tensor of any layout; the result is row-major. As `torch.sum`, `torch.mean` and
+//! One float tensor of any layout; the result is row-major. `sum` takes `I64`, `U8` and `Bool` too, and counts in
+//! `I64`. As `torch.sum`, `torch.mean` and
 //! `Tensor.sum_to_size`. Elements are added in `f64`, in an order that follows from shape, strides
 //! and dimensions alone. Sums of nothing are 0, means NaN. One pass, one operation per element; long
 //! reductions are cut, with scratch for the pieces' sums. Backward repeats the gradient by a view;
@@ -11,13 +12,16 @@ mod reference;
 
 pub(crate) use cpu::{Plan, TASK, sum_block};
 
-use crate::matmul::one_float_dtype;
+use crate::float::{Precise, rows_of_floats};
 use crate::pointwise::held_bytes;
-use crate::{DivScalar, Entry, Fill, Reject, Sample};
+use crate::whole::{self, WholeFold, WholeKernel, Wholes, rows_of_numbers};
+use crate::{DivScalar, Entry, Fill, Reject, Row, Sample};
 use cpu::SumKernel;
+use highwater_graph::DType::I64;
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, RANK_MAX, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The rows of the table.
@@ -55,6 +59,8 @@ pub(crate) type Mask = SmallVec<[bool; RANK_MAX]>;
 trait Reduction: Op {
     /// [`Op::name`].
     const NAME: &'static str;
+    /// What is made of whole numbers.
+    const WHOLES: Wholes = Wholes::Refused;
 
     /// Which dimensions are summed over, and the shape of the result.
     fn plan(&self, input: &Shape) -> Result<(Mask, Shape), OpError>;
@@ -100,9 +106,24 @@ pub(crate) fn plan_dims(
 
 impl Reduction for Sum {
     const NAME: &'static str = "sum";
+    const WHOLES: Wholes = Wholes::Counted;
 
     fn plan(&self, input: &Shape) -> Result<(Mask, Shape), OpError> {
         plan_dims(Self::NAME, &self.dims, self.keepdim, input)
+    }
+}
+
+impl WholeFold for Sum {
+    fn plan_of(&self, input: &Shape) -> Result<(Mask, Shape), OpError> {
+        self.plan(input)
+    }
+
+    fn nothing(&self) -> [i64; 2] {
+        [0; 2]
+    }
+
+    fn take(&self, [sum, _]: &mut [i64; 2], _at: i64, x: i64) {
+        *sum = sum.wrapping_add(x);
     }
 }
 
@@ -135,7 +156,7 @@ impl Reduction for SumTo {
 
 fn infer<R: Reduction>(op: &R, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
     OpError::check_arity(R::NAME, inputs, 1)?;
-    let dtype = one_float_dtype(R::NAME, &[&inputs[0]])?;
+    let dtype = R::WHOLES.dtype_of(R::NAME, &inputs[0])?;
     let (_, shape) = op.plan(inputs[0].shape())?;
     Ok(smallvec![Spec::contiguous(dtype, shape)])
 }
@@ -223,10 +244,14 @@ fn hash_dims(dims: &[usize], flag: u64, hasher: &mut dyn Hasher) {
     }
 }
 
-const fn entry<R: Reduction>(samples: fn() -> Vec<Sample>, rejects: fn() -> Vec<Reject>) -> Entry {
+const fn entry<R: Reduction>(
+    rows: &'static [Row],
+    samples: fn() -> Vec<Sample>,
+    rejects: fn() -> Vec<Reject>,
+) -> Entry {
     Entry {
         name: R::NAME,
-        rows: SumKernel::<R, f32>::ROWS,
+        rows,
         reference: reference::reference::<R>,
         samples,
         rejects,
@@ -281,7 +306,7 @@ fn samples_of<O: Op>(op: fn(Vec<usize>, bool) -> O) -> Vec<Sample> {
         .collect()
 }
 
-fn rejects_of<O: Op>(op: fn(Vec<usize>, bool) -> O) -> Vec<Reject> {
+fn rejects_of<O: Op>(refused: DType, op: fn(Vec<usize>, bool) -> O) -> Vec<Reject> {
     let reject = |dims: &[usize], inputs, error| Reject {
         op: Arc::new(op(dims.to_vec(), false)),
         inputs,
@@ -303,18 +328,30 @@ fn rejects_of<O: Op>(op: fn(Vec<usize>, bool) -> O) -> Vec<Reject> {
         reject(&[], vec![f32s([3, 4]); 2], |error| {
             matches!(error, OpError::Arity { .. })
         }),
-        reject(&[], vec![Spec::contiguous(DType::I64, [3])], |error| {
+        reject(&[], vec![Spec::contiguous(refused, [3])], |error| {
             matches!(error, OpError::DType { .. })
         }),
     ]
 }
 
 const SUM: Entry = entry::<Sum>(
-    || samples_of(|dims, keepdim| Sum { dims, keepdim }),
-    || rejects_of(|dims, keepdim| Sum { dims, keepdim }),
+    rows_of_numbers! {
+        T: [T] -> [T]; SumKernel::<Sum, T>(PhantomData); Precise::new(reference::reference::<Sum>);
+        [T] -> [I64]; WholeKernel::<Sum, T, i64>(PhantomData)
+    },
+    || {
+        let mut samples = samples_of(|dims, keepdim| Sum { dims, keepdim });
+        let op = |dims, keepdim| Sum { dims, keepdim };
+        samples.extend(whole::samples(op, 1_000_000, usize::MAX));
+        samples
+    },
+    || rejects_of(Sum::WHOLES.refused(), |dims, keepdim| Sum { dims, keepdim }),
 );
 
 const MEAN: Entry = entry::<Mean>(
+    rows_of_floats! {
+        T: [T] -> [T]; SumKernel::<Mean, T>(PhantomData); Precise::new(reference::reference::<Mean>)
+    },
     || {
         let empty = Layout::contiguous([0, 5]);
         let mut samples = samples_of(|dims, keepdim| Mean { dims, keepdim });
@@ -322,10 +359,18 @@ const MEAN: Entry = entry::<Mean>(
         samples.retain(|sample| sample.inputs[0].0.layout != empty);
         samples
     },
-    || rejects_of(|dims, keepdim| Mean { dims, keepdim }),
+    || {
+        rejects_of(Mean::WHOLES.refused(), |dims, keepdim| Mean {
+            dims,
+            keepdim,
+        })
+    },
 );
 
 const SUM_TO: Entry = entry::<SumTo>(
+    rows_of_floats! {
+        T: [T] -> [T]; SumKernel::<SumTo, T>(PhantomData); Precise::new(reference::reference::<SumTo>)
+    },
     || {
         let to = |from: &[usize], to: &[usize]| {
             sample(SumTo { shape: to.into() }, Layout::contiguous(from))

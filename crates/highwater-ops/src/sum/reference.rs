@@ -13,7 +13,8 @@ pub(super) fn reference<R: Reduction>(op: &dyn Op, inputs: &[Array]) -> Vec<Arra
         .map(|(&extent, &summed)| if summed { 1 } else { extent })
         .collect();
     let targets = Layout::contiguous(kept).expand(&input.shape);
-    let mut output = Array::from_fn(shape, |_| 0.0);
+    let data = vec![0.0; shape.numel()];
+    let mut output = Array::new(R::WHOLES.made_of(input.dtype), shape, data);
     for (target, x) in targets.expect("a broadcast").positions().zip(&input.data) {
         output.data[target] += x;
     }

@@ -4,10 +4,10 @@ use crate::{Dim, Result, Tensor};
 use highwater_ops::{Mean, Sum};
 
 impl Tensor {
-    /// Sum of all elements.
+    /// Sum of all elements; of truths and whole numbers their count or sum, in `I64`.
     ///
     /// # Errors
-    /// [`crate::Error::Op`] for a dtype other than F32.
+    /// [`crate::Error::Op`] for a dtype that is no float, `I64`, `U8` or `Bool`.
     #[track_caller]
     pub fn sum(&self) -> Result<Self> {
         Self::apply_one(Sum::default(), &[self])
@@ -26,7 +26,7 @@ impl Tensor {
     /// Mean of all elements.
     ///
     /// # Errors
-    /// As [`Tensor::sum`].
+    /// [`crate::Error::Op`] for a dtype that is no float.
     #[track_caller]
     pub fn mean(&self) -> Result<Self> {
         Self::apply_one(Mean::default(), &[self])

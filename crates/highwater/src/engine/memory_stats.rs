@@ -49,7 +49,7 @@ impl Engine {
     /// Gives pages back to the system that the next step would only have used again, as
     /// `torch.cuda.empty_cache`. Nothing here needs it: they count towards the budget either way.
     pub fn empty_cache(&self) {
-        let _state = self.lock();
+        self.lock().compact(None);
         self.0.store.release_idle();
     }
 

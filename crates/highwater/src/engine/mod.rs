@@ -11,6 +11,7 @@ mod homes;
 mod hooks;
 pub(crate) mod lent;
 mod lock;
+pub(crate) mod mem_cache;
 mod memory_stats;
 mod request;
 pub(crate) mod reserve;

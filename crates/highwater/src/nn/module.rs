@@ -2,6 +2,7 @@
 
 use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
+use crate::tensor::tier::Tier;
 use crate::{DType, Error, Result};
 use highwater_graph::Location;
 use std::borrow::Cow;
@@ -54,6 +55,16 @@ pub trait Module {
         let buffers = collect.buffers.into_iter();
         let buffers = buffers.map(|(name, buffer)| (name, buffer.as_parameter().clone()));
         collect.parameters.into_iter().chain(buffers).collect()
+    }
+
+    /// Moves the parameters and buffers to a tier, as `module.to(device)`: see [`Parameter::to`].
+    ///
+    /// # Errors
+    /// As [`Parameter::to`]; those before the one that failed were moved.
+    #[track_caller]
+    fn to(&self, tier: Tier) -> Result<()> {
+        let state = self.state_dict();
+        state.values().try_for_each(|parameter| parameter.to(tier))
     }
 
     /// Copies values into the parameters and buffers of the same names, as `load_state_dict(strict=True)`: those

@@ -6,9 +6,10 @@ use crate::error::usage_error;
 use crate::tensor::Tensor;
 use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
-use crate::{self as highwater, Result};
+use crate::{self as highwater, Error, Result};
 use highwater_graph::Location;
 use highwater_ops::RunningAverage;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Settings of [`BatchNorm1d`] and [`BatchNorm2d`], with PyTorch's defaults.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,6 +22,11 @@ pub struct BatchNormOptions {
     pub affine: bool,
     /// Whether there are running statistics, by which evaluation normalises.
     pub track_running_stats: bool,
+    /// How many micro-batches a batch is cut into; 1 in PyTorch. With more, running statistics are written once
+    /// for so many forwards in training mode, in the last of them, and are what that many samples have together:
+    /// the mean, the variance and the count of updates of the batch that was cut. Each micro-batch is still
+    /// normalised by its own.
+    pub micro_batches: usize,
 }
 
 impl Default for BatchNormOptions {
@@ -30,6 +36,7 @@ impl Default for BatchNormOptions {
             momentum: Some(0.1),
             affine: true,
             track_running_stats: true,
+            micro_batches: 1,
         }
     }
 }
@@ -56,6 +63,34 @@ pub struct BatchNorm<const D: usize> {
     options: BatchNormOptions,
     #[module(skip)]
     channels: usize,
+    #[module(skip)]
+    gathered: Arc<Mutex<Vec<Statistics>>>,
+}
+
+/// Of a micro-batch: mean and biased variance of each channel, and how many elements that has.
+#[derive(Debug, Clone)]
+struct Statistics {
+    mean: Tensor,
+    var: Tensor,
+    count: f64,
+}
+
+impl Statistics {
+    /// Those of all elements together.
+    fn pooled(parts: &[Self]) -> Result<Self> {
+        let count: f64 = parts.iter().map(|part| part.count).sum();
+        let average = |of: &dyn Fn(&Self) -> Result<Tensor>| {
+            let shares = parts
+                .iter()
+                .map(|part| of(part)?.mul_scalar(part.count / count));
+            let sum = shares.reduce(|a, b| a?.add(&b?));
+            sum.unwrap_or_else(|| Err(Error::Internal("statistics of no batch".into())))
+        };
+        let mean = average(&|part| Ok(part.mean.clone()))?;
+        // What is within micro-batches, and between them.
+        let var = average(&|part| part.var.add(&part.mean.sub(&mean)?.square()?))?;
+        Ok(Self { mean, var, count })
+    }
 }
 
 /// `torch.nn.BatchNorm1d`: `[N, C]` or `[N, C, L]`.
@@ -106,6 +141,7 @@ impl<const D: usize> BatchNorm<D> {
             mode: Mode::default(),
             options,
             channels,
+            gathered: Arc::default(),
         })
     }
 
@@ -137,11 +173,35 @@ impl<const D: usize> BatchNorm<D> {
                 let [y, mean, var] = x.batch_norm(affine, eps)?;
                 if let Some(running) = running.filter(|_| self.mode.is_training()) {
                     let count = (x.shape().numel() / self.channels) as f64;
-                    self.track(running, &mean, &var, count / (count - 1.0))?;
+                    self.take_up(running, &Statistics { mean, var, count })?;
                 }
                 Ok(y)
             }
         }
+    }
+
+    /// Has running statistics take up those of a micro-batch, if it is the last of a batch.
+    #[track_caller]
+    fn take_up(&self, running: (&Buffer, &Buffer), new: &Statistics) -> Result<()> {
+        if self.options.micro_batches <= 1 {
+            return self.track(running, new);
+        }
+        // What is held here is computed, and no part of a graph is kept for it.
+        let new = Statistics {
+            mean: new.mean.detach()?,
+            var: new.var.detach()?,
+            count: new.count,
+        };
+        let whole = {
+            // Whoever panicked has left whole statistics.
+            let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+            gathered.push(new);
+            if gathered.len() < self.options.micro_batches {
+                return Ok(());
+            }
+            std::mem::take(&mut *gathered)
+        };
+        self.track(running, &Statistics::pooled(&whole)?)
     }
 
     /// Has running statistics take up those of a batch.
@@ -149,10 +209,9 @@ impl<const D: usize> BatchNorm<D> {
     fn track(
         &self,
         (running_mean, running_var): (&Buffer, &Buffer),
-        mean: &Tensor,
-        var: &Tensor,
-        correction: f64,
+        Statistics { mean, var, count }: &Statistics,
     ) -> Result<()> {
+        let correction = count / (count - 1.0);
         let Some(batches) = &self.num_batches_tracked else {
             return Ok(());
         };

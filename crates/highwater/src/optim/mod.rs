@@ -1,5 +1,6 @@
 //! Optimizers: parameter groups, `step()`, `zero_grad()`.
 
+mod accumulate;
 mod adafactor;
 mod adagrad;
 mod adam;
@@ -17,6 +18,7 @@ mod pieces;
 mod rmsprop;
 mod sgd;
 
+pub use accumulate::accumulate;
 pub use adafactor::{Adafactor, AdafactorOptions};
 pub use adagrad::{Adagrad, AdagradOptions};
 pub use adam::{Adam, AdamOptions};

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::engine::Engine;
 use crate::error::usage_error;
 use highwater_graph::{DType, Location, Op, Shape, Spec};
-use highwater_ops::philox::{Deviates, fill_permutation};
+use highwater_ops::philox::{Deviates, fill_integers, fill_permutation};
 use highwater_ops::{Full, numbers_to};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -249,6 +249,72 @@ impl Tensor {
         Self::filled(engine, spec, location, |own| {
             fill_permutation(seed, offset, bytemuck::cast_slice_mut(own));
         })
+    }
+
+    /// Whole numbers from `low` to below `high`, of `I64`, all as likely, from the engine's random numbers, as
+    /// `torch.randint(low, high, shape)`.
+    ///
+    /// # Errors
+    /// As [`Tensor::randn`]; [`crate::Error::Usage`] where `high` is not above `low`.
+    #[track_caller]
+    pub fn randint(engine: &Engine, low: i64, high: i64, shape: impl Into<Shape>) -> Result<Self> {
+        let location = Location::caller();
+        if high <= low {
+            let message = format!("randint: high must be above low, got {low} and {high}");
+            return Err(usage_error(message, location));
+        }
+        let spec = checked(&shape.into(), DType::I64, location)?;
+        let (seed, offset) = engine.lock().pending.next_random();
+        Self::filled(engine, spec, location, |own| {
+            fill_integers(seed, offset, (low, high), bytemuck::cast_slice_mut(own));
+        })
+    }
+
+    /// Indices (I64) drawn from each row of weights, as `torch.multinomial(weights, num_samples, replacement)`:
+    /// `[num_samples]` of `[K]`, `[N, num_samples]` of `[N, K]`. Weights need not add up to 1; what has none is
+    /// never drawn, as long as there is something else. From the engine's random numbers.
+    ///
+    /// Without replacement each weight is divided by an exponential deviate, and the largest quotients are taken,
+    /// as PyTorch does. With it, a number below the sum of the weights is looked up in their running sums: that
+    /// compares `num_samples` times `K` elements of each row.
+    ///
+    /// # Errors
+    /// As [`Tensor::randn`]; [`crate::Error::Usage`] for a tensor that is no float, or not of one or two
+    /// dimensions, for no samples, and for more than there are elements without replacement.
+    #[track_caller]
+    pub fn multinomial(&self, num_samples: usize, replacement: bool) -> Result<Self> {
+        let (shape, rank) = (self.shape().clone(), self.shape().rank());
+        let count = self.dims().last().copied().unwrap_or(0);
+        let enough = num_samples > 0 && count > 0 && (replacement || num_samples <= count);
+        if !self.dtype().is_float() || !(1..=2).contains(&rank) || !enough {
+            let message = format!(
+                "multinomial: {num_samples} samples of {} {shape} cannot be drawn{}: floats of one or two \
+                 dimensions are needed, at least one sample, and no more than there are elements",
+                self.dtype(),
+                if replacement {
+                    ""
+                } else {
+                    " without replacement"
+                },
+            );
+            return Err(usage_error(message, Location::caller()));
+        }
+        let (weights, engine) = (self.detach()?.to_dtype(DType::F32)?, self.engine());
+        if !replacement {
+            // `1 - x` is above 0, and so is the deviate, but for one draw of 2^24: that is as good as endless.
+            let drawn = Self::uniform(engine, shape, 0.0, 1.0)?;
+            let deviates = drawn.neg()?.add_scalar(1.0)?.log()?.neg()?;
+            let quotients =
+                weights.div(&deviates.clamp(f64::from(f32::MIN_POSITIVE), f64::MAX)?)?;
+            return Ok(quotients.topk(num_samples, -1, true)?.1);
+        }
+        let sums = weights.cumsum(-1)?;
+        let mut rows = shape.dims().to_vec();
+        rows[rank - 1] = num_samples;
+        let total = sums.narrow(-1, count - 1, 1)?;
+        let at = Self::rand(engine, rows)?.mul(&total)?;
+        let passed = at.unsqueeze(-1)?.ge(&sums.unsqueeze(-2)?)?;
+        passed.sum_dims(&[-1], false)
     }
 
     /// Applies an operation without inputs: what makes something of nothing is told the engine. See

@@ -16,20 +16,21 @@ mod operations;
 mod operators;
 pub(crate) mod parameter;
 mod promotion;
+mod read;
+pub(crate) mod tier;
 mod views;
 
 use crate::engine::Engine;
 use crate::engine::backward::backward;
 use crate::engine::state::State;
-use crate::error::{located, usage_error};
+use crate::error::usage_error;
 use crate::pending::context::{is_grad_enabled, site};
 use crate::pending::handle::{CellHandle, Handle, HandleState};
 use crate::{Error, Result};
 use highwater_graph::Location;
-use highwater_graph::{DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Source, Spec};
+use highwater_graph::{DType, Layout, Op, Operand, Phase, RANK_MAX, Shape, Spec};
 use highwater_ops::Element;
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A tensor: static shape and dtype, and values that exist when they are asked for.
@@ -306,90 +307,6 @@ impl Tensor {
         Self {
             engine: engine.clone(),
             handle,
-        }
-    }
-
-    /// Computes the tensor now and reads it, row-major. Backward can still be called afterwards.
-    ///
-    /// # Errors
-    /// [`Error::Expired`]; [`Error::Usage`] for another element type; whatever stops the evaluation.
-    #[track_caller]
-    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let location = Location::caller();
-        if !T::is(self.dtype()) {
-            let message = format!(
-                "the tensor is {}, not {}",
-                self.dtype(),
-                std::any::type_name::<T>()
-            );
-            return Err(usage_error(message, location));
-        }
-        let mut state = self.engine.lock();
-        if let Some((storage, spec)) = self.handle.storage() {
-            return state.memory.elements((&storage, None), &spec, location);
-        }
-        let operand = self.evaluate(&mut state, location)?;
-        let storage = match operand.source {
-            Source::Value(id) => {
-                let gone = || Error::Internal("evaluated, but not there".into());
-                state.memory.storages.get(&id).cloned().ok_or_else(gone)?
-            }
-            Source::Cell(id, _) => self.engine.copy_of(&mut state, id)?,
-        };
-        let cell = match operand.source {
-            Source::Cell(id, _) => Some(id),
-            Source::Value(_) => None,
-        };
-        state
-            .memory
-            .elements((&storage, cell), &operand.spec, location)
-    }
-
-    /// Computes the only element of the tensor now and reads it, as `loss.item()`.
-    ///
-    /// # Errors
-    /// As [`Tensor::to_vec`]; [`Error::Usage`] if there is not exactly one `f32`.
-    #[track_caller]
-    pub fn item(&self) -> Result<f32> {
-        let location = Location::caller();
-        if self.shape().numel() != 1 {
-            let message = format!("item() is for one element, the shape is {}", self.shape());
-            return Err(usage_error(message, location));
-        }
-        Ok(self.to_vec::<f32>()?[0])
-    }
-
-    /// Sees to it that the value is in storage of its own.
-    fn evaluate(&self, state: &mut State, location: Location) -> Result<Operand> {
-        if let Some(why) = &state.poisoned {
-            return Err(Error::Poisoned(why.clone()));
-        }
-        let operand = self.operand(state)?;
-        match operand.source {
-            Source::Cell(id, version) => {
-                let cell = state.pending.graph.cell(id);
-                if cell.is_some_and(|cell| cell.evaluated < version) {
-                    self.engine.evaluate_effects(state, None, location)?;
-                    state.compact(None);
-                }
-                let operand = self.operand(state)?;
-                let site = site(location, Phase::Forward);
-                let fresh = state.pending.graph.check_fresh("read", &operand, &site);
-                fresh.map_err(|error| located(error, &site))?;
-                Ok(operand)
-            }
-            Source::Value(id) if state.awaits_writes(id) => {
-                self.handle.keep();
-                self.engine.evaluate_effects(state, None, location)?;
-                state.compact(None);
-                self.evaluate(state, location)
-            }
-            Source::Value(id) => {
-                let targets = BTreeSet::from([id]);
-                self.engine
-                    .evaluate_some(state, &targets, Some(&operand), location)?;
-                self.operand(state)
-            }
         }
     }
 

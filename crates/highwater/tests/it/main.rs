@@ -27,6 +27,7 @@ mod images;
 mod in_place_abn;
 mod kernels;
 mod masters;
+mod memory_for_users;
 mod mistakes;
 mod mistakes_told;
 mod misuse;

@@ -181,3 +181,104 @@ fn gradients_find_their_elements() {
         [1.0, 2.0, 0.0]
     );
 }
+
+#[test]
+fn whole_numbers_are_counted_exactly() {
+    let engine = engine();
+    let large = (1_i64 << 53) + 1;
+    let numbers = [large, 3, large, -7, 5, 3];
+    let x = Tensor::from_slice(&engine, &numbers, [2, 3]).unwrap();
+    let wholes = |x: Result<Tensor>| x.unwrap().to_vec::<i64>().unwrap();
+    assert_eq!(wholes(x.sum()), [2 * large + 4]);
+    assert_eq!(wholes(x.sum_dims(&[0], false)), [large - 7, 8, large + 3]);
+    assert_eq!(
+        wholes(x.cumsum(1)),
+        [large, large + 3, 2 * large + 3, -7, -2, 1]
+    );
+    assert_eq!(
+        wholes(x.prod_dim(1, false)),
+        [large.wrapping_mul(3).wrapping_mul(large), -105]
+    );
+    assert_eq!(wholes(x.max()), [large]);
+    let (values, at) = x.max_dim(1, false).unwrap();
+    assert_eq!(
+        (wholes(Ok(values)), places(&at)),
+        (vec![large, 5], vec![0, 1])
+    );
+    assert_eq!(places(&x.argmin().unwrap()), [3]);
+    let (values, at) = x.sort(-1, true).unwrap();
+    assert_eq!(wholes(Ok(values)), [large, large, 3, 5, 3, -7]);
+    assert_eq!(places(&at), [0, 2, 1, 1, 2, 0]);
+    assert_eq!(places(&x.topk(1, 0, false).unwrap().1), [1, 0, 1]);
+    // How many are right.
+    let right = x.eq(&x.max().unwrap()).unwrap();
+    assert_eq!(right.dtype(), DType::Bool);
+    let count = right.sum().unwrap();
+    assert_eq!((count.dtype(), count.item().unwrap()), (DType::I64, 2.0));
+    assert_eq!(wholes(right.cumsum(1)), [1, 1, 2, 0, 0, 0]);
+    // The mean of whole numbers is refused, as in PyTorch.
+    assert!(x.mean().is_err());
+}
+
+#[test]
+fn items_are_of_any_dtype() {
+    let engine = engine();
+    let x = engine.tensor(&[2.5], [1]).unwrap();
+    for dtype in [DType::F64, DType::BF16, DType::F16, DType::F32] {
+        assert_eq!(x.to_dtype(dtype).unwrap().item().unwrap(), 2.5);
+    }
+    for dtype in [DType::I64, DType::U8, DType::U32] {
+        assert_eq!(x.to_dtype(dtype).unwrap().item().unwrap(), 2.0);
+    }
+    assert_eq!(x.gt(&x.neg().unwrap()).unwrap().item().unwrap(), 1.0);
+}
+
+#[test]
+fn whole_numbers_and_choices_are_drawn() {
+    let draw = |seed| {
+        let engine = Engine::builder().seed(seed).build().unwrap();
+        Tensor::randint(&engine, -2, 3, [4000])
+            .unwrap()
+            .to_vec::<i64>()
+            .unwrap()
+    };
+    let drawn = draw(1);
+    assert_eq!(drawn, draw(1));
+    assert_ne!(drawn, draw(2));
+    for x in -2..3 {
+        let count = drawn.iter().filter(|&&y| y == x).count();
+        assert!((700..900).contains(&count), "{x}: {count}");
+    }
+    let engine = engine();
+    assert!(Tensor::randint(&engine, 3, 3, [4]).is_err());
+    let widest = Tensor::randint(&engine, i64::MIN, i64::MAX, [100]).unwrap();
+    let widest = widest.to_vec::<i64>().unwrap();
+    assert!(widest.iter().any(|&x| x < i64::MIN / 2) && widest.iter().any(|&x| x > i64::MAX / 2));
+
+    let weights = engine.tensor(&[0.0, 3.0, 1.0, 0.0, 4.0, 0.0], [6]).unwrap();
+    let drawn = weights.multinomial(8000, true).unwrap();
+    assert_eq!((drawn.dtype(), drawn.dims()), (DType::I64, &[8000][..]));
+    let drawn = drawn.to_vec::<i64>().unwrap();
+    for (at, share) in [0.0, 3.0, 1.0, 0.0, 4.0, 0.0].iter().enumerate() {
+        let count = drawn.iter().filter(|&&x| x == at as i64).count() as f64;
+        assert!(
+            (count - share * 1000.0).abs() <= share * 130.0,
+            "{at}: {count}"
+        );
+    }
+    // Without replacement: each once, the heavier ones more often first.
+    let rows = weights.reshape([1, 6]).unwrap().expand([3000, 6]).unwrap();
+    let drawn = rows.multinomial(3, false).unwrap();
+    assert_eq!(drawn.dims(), [3000, 3]);
+    let drawn = drawn.to_vec::<i64>().unwrap();
+    for row in drawn.chunks(3) {
+        let mut row = row.to_vec();
+        row.sort_unstable();
+        assert_eq!(row, [1, 2, 4]);
+    }
+    let first = drawn.iter().step_by(3).filter(|&&x| x == 4).count();
+    assert!((1400..1600).contains(&first), "{first}");
+    for (num_samples, replacement) in [(0, true), (7, false)] {
+        assert!(weights.multinomial(num_samples, replacement).is_err());
+    }
+}

@@ -15,11 +15,12 @@ pub(crate) fn interpret(program: &Program, leaves: &[Vec<f64>]) -> Vec<Vec<Array
 
 fn inputs(step: &Step, leaves: &[Vec<f64>], made: &[Vec<Array>]) -> Vec<Array> {
     let input = |input: &crate::program::Input| {
-        let count = input.shape.iter().product();
-        let data = match input.from {
-            From::Leaf(leaf) => leaves[leaf].clone(),
+        let count: usize = input.stored_shape().iter().product();
+        let part = input.view.start..input.view.start + count;
+        let data: Vec<f64> = match input.from {
+            From::Leaf(leaf) => leaves[leaf][part].to_vec(),
             From::Step(step, output) => {
-                let from = made[step][output].data[..count].iter();
+                let from = made[step][output].data[part].iter();
                 match Range::of(input.fill) {
                     Range::Between(low, high) => from
                         .map(|x| low + (high - low) / (1.0 + (-x).exp()))
@@ -29,9 +30,34 @@ fn inputs(step: &Step, leaves: &[Vec<f64>], made: &[Vec<Array>]) -> Vec<Array> {
                 }
             }
         };
-        Array::new(input.dtype, &input.shape[..], data)
+        let seen = positions(input).map(|at| data[at]).collect();
+        Array::new(input.dtype, &input.shape[..], seen)
     };
     step.inputs.iter().map(input).collect()
+}
+
+/// Where each element of an input lies, of those that it is made of.
+fn positions(input: &crate::program::Input) -> impl Iterator<Item = usize> {
+    let (shape, stored) = (&input.shape, input.stored_shape());
+    (0..shape.iter().product()).map(move |flat: usize| {
+        let mut rest = flat;
+        let mut at = vec![0; shape.len()];
+        for dim in (0..shape.len()).rev() {
+            at[dim] = rest % shape[dim];
+            rest /= shape[dim];
+        }
+        if let Some(dim) = input.view.expanded {
+            at[dim] = 0;
+        }
+        if let [.., a, b] = &mut at[..]
+            && input.view.is_transposed
+        {
+            std::mem::swap(a, b);
+        }
+        at.iter()
+            .zip(&stored)
+            .fold(0, |flat, (at, extent)| flat * extent + at)
+    })
 }
 
 /// The sum of all floats that a program makes, each times a number of its own.

@@ -1,6 +1,6 @@
 //! Programs, and where they come from.
 
-use highwater::op::{DType, Op};
+use highwater::op::{DType, Layout, Op, Spec};
 use highwater_ops::{Entry, Fill, OPS, ReferenceFn, Sample};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,13 +38,47 @@ pub(crate) enum From {
     Step(usize, usize),
 }
 
+/// How an input's elements lie in what it is made of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct View {
+    /// Elements that are left out in front.
+    pub(crate) start: usize,
+    /// Whether the last two dimensions lie the other way round.
+    pub(crate) is_transposed: bool,
+    /// A dimension of which there is one element, repeated.
+    pub(crate) expanded: Option<usize>,
+}
+
 /// One input of a step.
 #[derive(Debug, Clone)]
 pub(crate) struct Input {
     pub(crate) from: From,
+    pub(crate) view: View,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
     pub(crate) fill: Fill,
+}
+
+impl Input {
+    /// The shape before anything is repeated.
+    pub(crate) fn narrow_shape(&self) -> Vec<usize> {
+        let mut shape = self.shape.clone();
+        if let Some(dim) = self.view.expanded {
+            shape[dim] = 1;
+        }
+        shape
+    }
+
+    /// The shape in which elements lie.
+    pub(crate) fn stored_shape(&self) -> Vec<usize> {
+        let mut shape = self.narrow_shape();
+        if let [.., a, b] = &mut shape[..]
+            && self.view.is_transposed
+        {
+            std::mem::swap(a, b);
+        }
+        shape
+    }
 }
 
 /// One operation.
@@ -86,9 +120,9 @@ impl std::fmt::Debug for Program {
 /// Whether a sample can be a step: it writes nothing, answers floats of one dtype, and is small.
 fn is_step(sample: &Sample) -> bool {
     let specs: Vec<_> = sample.inputs.iter().map(|(spec, _)| spec.clone()).collect();
-    let numel = |spec: &highwater::op::Spec| spec.layout.numel();
+    let numel = |spec: &Spec| spec.layout.numel();
     let fits = |dtype: DType| match dtype {
-        DType::F32 | DType::I64 | DType::U32 | DType::I16 | DType::U8 => true,
+        DType::F32 | DType::I64 | DType::U32 | DType::I16 | DType::U8 | DType::Bool => true,
         // No tensor of them is made of a slice.
         _ => false,
     };
@@ -146,24 +180,32 @@ impl Program {
 
     fn push(&mut self, entry: &Entry, sample: &Sample, numbers: &mut Numbers) {
         let mut inputs = Vec::new();
-        for (spec, fill) in &sample.inputs {
+        let views = views(sample, numbers);
+        for ((spec, fill), view) in sample.inputs.iter().zip(views) {
             let (shape, dtype) = (spec.shape().to_vec(), spec.dtype);
-            let count = shape.iter().product();
-            let made = self.made(dtype, count);
-            let from = match made.get(numbers.below(made.len() + 1)) {
-                Some(&(step, output)) => From::Step(step, output),
-                None => self.leaf(dtype, *fill, count, numbers),
-            };
-            inputs.push(Input {
-                from,
+            let mut input = Input {
+                from: From::Leaf(0),
+                view,
                 shape,
                 dtype,
                 fill: *fill,
-            });
+            };
+            let count = input.stored_shape().iter().product();
+            let made = self.made(dtype, count);
+            if let Some(&(step, output)) = made.get(numbers.below(made.len() + 1)) {
+                let there = &self.steps[step].outputs[output].1;
+                let most = there.iter().product::<usize>() - count;
+                input.view.start = numbers.below(most.min(8) + 1);
+                input.from = From::Step(step, output);
+            } else {
+                input.view.start = numbers.below(3);
+                input.from = self.leaf(dtype, *fill, input.view.start + count, numbers);
+            }
+            inputs.push(input);
         }
         let specs: Vec<_> = inputs
             .iter()
-            .map(|input| highwater::op::Spec::contiguous(input.dtype, &input.shape[..]))
+            .map(|input| Spec::contiguous(input.dtype, &input.shape[..]))
             .collect();
         // Some operations are for views alone.
         let Ok(outputs) = sample.op.infer(&specs) else {
@@ -200,6 +242,52 @@ impl Program {
         let data = (0..count).map(|_| draw(fill, numbers)).collect();
         self.leaves.push(Leaf { dtype, data });
         From::Leaf(self.leaves.len() - 1)
+    }
+}
+
+/// Ways for the inputs of a sample to lie: dense ones, where the operation takes no others.
+fn views(sample: &Sample, numbers: &mut Numbers) -> Vec<View> {
+    let inputs = sample.inputs.iter();
+    let seen = |(spec, _): &(Spec, Fill)| {
+        let shape = spec.shape();
+        let view = view(shape, numbers);
+        let mut narrow = shape.to_vec();
+        if let Some(dim) = view.expanded {
+            narrow[dim] = 1;
+        }
+        let mut order: Vec<usize> = (0..shape.rank()).collect();
+        if let [.., a, b] = &mut order[..]
+            && view.is_transposed
+        {
+            std::mem::swap(a, b);
+        }
+        let stored: Vec<usize> = order.iter().map(|&dim| narrow[dim]).collect();
+        let layout = Layout::contiguous(&stored[..]).permute(&order);
+        let layout = layout.and_then(|layout| layout.expand(shape));
+        let layout = layout.expect("a view of the shape");
+        (
+            view,
+            Spec {
+                dtype: spec.dtype,
+                layout,
+            },
+        )
+    };
+    let (views, specs): (Vec<View>, Vec<Spec>) = inputs.map(seen).unzip();
+    if sample.op.infer(&specs).is_ok() {
+        return views;
+    }
+    vec![View::default(); specs.len()]
+}
+
+/// A way for a tensor of a shape to lie.
+fn view(shape: &[usize], numbers: &mut Numbers) -> View {
+    let has_elements = shape.iter().all(|&extent| extent > 0);
+    let is_expanded = numbers.below(6) == 0 && has_elements && !shape.is_empty();
+    View {
+        start: 0,
+        is_transposed: numbers.below(4) == 0 && shape.len() > 1,
+        expanded: is_expanded.then(|| numbers.below(shape.len())),
     }
 }
 

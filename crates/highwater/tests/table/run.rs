@@ -47,26 +47,41 @@ fn tensor(
         DType::U32 => tensor_of(engine, data, shape, |x| x as u32),
         DType::I16 => tensor_of(engine, data, shape, |x| x as i16),
         DType::U8 => tensor_of(engine, data, shape, |x| x as u8),
+        DType::Bool => {
+            let data: Vec<bool> = data.iter().map(|&x| x != 0.0).collect();
+            Tensor::from_bools(engine, &data, shape)
+        }
         _ => unreachable!("no step takes it"),
     }
 }
 
 fn input(made: &Made, input: &Input) -> Result<Tensor> {
-    let count: usize = input.shape.iter().product();
-    let (step, output) = match input.from {
-        From::Leaf(leaf) => return made.leaves[leaf].reshape(&input.shape[..]),
-        From::Step(step, output) => (step, output),
+    let count: usize = input.stored_shape().iter().product();
+    let part = |x: &Tensor| x.narrow(0, input.view.start, count);
+    let flat = match input.from {
+        From::Leaf(leaf) => part(&made.leaves[leaf])?,
+        From::Step(step, output) => {
+            let from = &made.steps[step][output];
+            // Some answer one dtype whatever they are given.
+            let from = from.to_dtype(made.floats)?;
+            let flat = part(&from.reshape([from.shape().numel()])?)?;
+            match Range::of(input.fill) {
+                Range::Between(low, high) => {
+                    flat.sigmoid()?.mul_scalar(high - low)?.add_scalar(low)?
+                }
+                Range::Around(scale) => flat.tanh()?.mul_scalar(scale)?,
+                Range::Is(value) => flat.mul_scalar(0.0)?.add_scalar(value)?,
+            }
+        }
     };
-    let from = &made.steps[step][output];
-    // Some answer one dtype whatever they are given.
-    let from = from.to_dtype(made.floats)?;
-    let flat = from.reshape([from.shape().numel()])?.narrow(0, 0, count)?;
-    let flat = match Range::of(input.fill) {
-        Range::Between(low, high) => flat.sigmoid()?.mul_scalar(high - low)?.add_scalar(low)?,
-        Range::Around(scale) => flat.tanh()?.mul_scalar(scale)?,
-        Range::Is(value) => flat.mul_scalar(0.0)?.add_scalar(value)?,
-    };
-    flat.reshape(&input.shape[..])
+    let mut seen = flat.reshape(input.stored_shape())?;
+    if input.view.is_transposed {
+        seen = seen.transpose(-1, -2)?;
+    }
+    match input.view.expanded {
+        Some(_) => seen.expand(&input.shape[..]),
+        None => Ok(seen),
+    }
 }
 
 /// Runs a program's steps on leaves.
@@ -137,23 +152,34 @@ pub(crate) fn compare_values(program: &Program) -> Told<usize> {
     // Steps are as wrong as what they are made of, and some make that larger.
     let mut tolerance = SLACK;
     for ((step, outputs), expected) in program.steps.iter().zip(&made.steps).zip(expected) {
+        let mut inputs = step.inputs.iter();
+        let is_exact = inputs.all(|input| matches!(input.from, From::Leaf(_)));
         tolerance = 20.0 * tolerance.max(step.tolerance);
         for (got, expected) in outputs.iter().zip(expected) {
-            compared += compare(got, &expected, tolerance)
+            compared += compare(got, &expected, tolerance, is_exact)
                 .map_err(|what| format!("{}: {what}", step.op.name()))?;
         }
-        if step
-            .inputs
-            .iter()
-            .all(|input| matches!(input.from, From::Leaf(_)))
-        {
+        if is_exact {
             tolerance = SLACK;
         }
     }
     Ok(compared)
 }
 
-fn compare(got: &Tensor, expected: &Array, tolerance: f64) -> Told<usize> {
+/// `is_exact`: what it is made of is what the reference has.
+fn compare(got: &Tensor, expected: &Array, tolerance: f64, is_exact: bool) -> Told<usize> {
+    if got.dtype() == DType::I64 && is_exact {
+        let got = got.to_vec::<i64>().map_err(|error| error.to_string())?;
+        let same = got
+            .iter()
+            .zip(&expected.data)
+            .all(|(&got, &expected)| got as f64 == expected);
+        return if same {
+            Ok(got.len())
+        } else {
+            Err(format!("{got:?} instead of {expected:?}"))
+        };
+    }
     // Whole numbers may change by one where what they come of is a rounding off.
     if got.dtype() != DType::F32 {
         return Ok(0);
