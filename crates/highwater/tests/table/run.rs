@@ -3,11 +3,11 @@
 use crate::interpreter::{interpret, loss, weight};
 use crate::program::{From, Input, Numbers, Program, Range};
 use highwater::op::DType;
-use highwater::{Engine, Error, Result, Tensor, grad_of_used};
+use highwater::{Builder, Engine, Error, Result, Tensor, grad_of_used};
 use highwater_ops::{Array, Element};
 
 /// What went wrong.
-type Told<T> = std::result::Result<T, String>;
+pub(crate) type Told<T> = std::result::Result<T, String>;
 
 /// How far a value may be off, beside the tolerances of the operations that it comes of.
 const SLACK: f64 = 1e-4;
@@ -17,7 +17,7 @@ fn engine() -> Engine {
 }
 
 /// A program's leaves and what its steps made, floats in one dtype.
-struct Made {
+pub(crate) struct Made {
     floats: DType,
     leaves: Vec<Tensor>,
     steps: Vec<Vec<Tensor>>,
@@ -34,7 +34,7 @@ fn tensor_of<T: Element>(
 }
 
 /// `data` as a tensor; floats as `floats`.
-fn tensor(
+pub(crate) fn tensor(
     engine: &Engine,
     (dtype, data): (DType, &[f64]),
     shape: &[usize],
@@ -85,7 +85,7 @@ fn input(made: &Made, input: &Input) -> Result<Tensor> {
 }
 
 /// Runs a program's steps on leaves.
-fn steps(program: &Program, floats: DType, leaves: Vec<Tensor>) -> Result<Made> {
+pub(crate) fn steps(program: &Program, floats: DType, leaves: Vec<Tensor>) -> Result<Made> {
     let mut made = Made {
         floats,
         leaves,
@@ -115,7 +115,7 @@ fn leaves(program: &Program, engine: &Engine, floats: DType) -> Result<Vec<Tenso
 }
 
 /// The sum of all floats, each squashed and times a number of its own.
-fn loss_of(program: &Program, made: &Made) -> Result<Option<Tensor>> {
+pub(crate) fn loss_of(program: &Program, made: &Made) -> Result<Option<Tensor>> {
     let mut sum: Option<Tensor> = None;
     for (step, outputs) in program.steps.iter().zip(&made.steps) {
         for (output, (dtype, shape)) in outputs.iter().zip(&step.outputs) {
@@ -247,7 +247,7 @@ pub(crate) fn compare_gradients(program: &Program) -> Told<usize> {
     Ok(compared)
 }
 
-fn is_not_differentiable(error: &Error) -> bool {
+pub(crate) fn is_not_differentiable(error: &Error) -> bool {
     error.to_string().contains("has no gradient")
 }
 
@@ -303,12 +303,20 @@ pub(crate) fn compare_budgets(program: &Program) -> Told<usize> {
         Err(error) if is_not_differentiable(&error) => return Ok(0),
         Err(error) => return Err(error.to_string()),
     };
+    in_least_budgets(&plenty, |builder| bits(program, &builder.build()?))
+}
+
+/// Finds the least arena in which a run is not refused; there, and in two larger ones, it is to answer what it
+/// did with `plenty`.
+pub(crate) fn in_least_budgets(
+    plenty: &[u32],
+    run: impl Fn(Builder) -> Result<Vec<u32>>,
+) -> Told<usize> {
     let page = 4096;
     let mut budget = page;
     let mut ran = 0;
     for _ in 0..60 {
-        let engine = Engine::builder().arena(budget).build().unwrap();
-        budget = match bits(program, &engine) {
+        budget = match run(Engine::builder().prices(0).arena(budget)) {
             Ok(bits) if bits == plenty => {
                 ran += 1;
                 if ran == 3 {
