@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use highwater::Engine;
 use highwater_memory::{Bytes, DiskFiles, Files};
-use highwater_models::{Architecture, Sampling, Tokenizer, generate as sample};
+use highwater_models::{Architecture, Sampling, Tokenizer, WeightsFolder, generate as sample};
 
 use crate::args::GenerateArgs;
 use crate::config::{DiskConfig, RunConfig};
@@ -20,6 +20,7 @@ const DEFAULT_ROOM: u64 = 1 << 30;
 struct Place {
     config: PathBuf,
     tokenizer: Option<PathBuf>,
+    /// Its folder, whose weights may be several files.
     weights: PathBuf,
     memory: Option<Bytes>,
     disk: Option<DiskConfig>,
@@ -34,7 +35,7 @@ impl Place {
         Ok(Self {
             config: folder.join("config.json"),
             tokenizer: files.metadata(&tokenizer)?.map(|_| tokenizer),
-            weights: folder.join("model.safetensors"),
+            weights: folder.to_owned(),
             memory,
             disk: None,
             context: usize::MAX,
@@ -78,8 +79,7 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let engine = builder.build()?;
     let model = config.build(&engine)?;
     state::read_tensors(
-        &files,
-        &place.weights,
+        &mut WeightsFolder::open(&files, &place.weights)?,
         &model.named_parameters(),
         config.base_prefix(),
     )?;
@@ -122,14 +122,14 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
             ..place
         });
     }
-    if files.metadata(&dir.join("model.safetensors"))?.is_some() {
+    if state::check_weights(files, dir).is_ok() {
         return Place::folder(files, dir, None);
     }
     match state::newest(files, &dir.join("checkpoints"))? {
         Some(saved) => Ok(Place {
             config: dir.join("model.json"),
             tokenizer: run.and_then(|run| run.model.tokenizer),
-            weights: saved.path().join("model.safetensors"),
+            weights: saved.path().to_owned(),
             memory,
             disk,
             context,

@@ -11,7 +11,8 @@ use highwater_memory::saved::{
 use highwater_memory::spill::free_bytes;
 use highwater_memory::{Bytes, FileWrite, Files};
 use highwater_models::module_file::{read_tensor, write_tensors};
-use highwater_models::{Cursor, WeightsReader};
+use highwater_models::weights::INDEX;
+use highwater_models::{Cursor, WeightsFolder};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Failure};
@@ -109,16 +110,14 @@ pub fn load(
         return Ok(None);
     };
     read_tensors(
-        files,
-        &saved.path().join(MODEL),
+        &mut WeightsFolder::of_file(files, &saved.path().join(MODEL))?,
         &session.model.saved(),
         session.model.base_prefix(),
     )?;
     let counters = counters(files, &saved)?;
     session.optimizer.set_steps(counters.optimizer_steps)?;
     read_tensors(
-        files,
-        &saved.path().join(OPTIMIZER),
+        &mut WeightsFolder::of_file(files, &saved.path().join(OPTIMIZER))?,
         &session.optimizer.state_dict(),
         "",
     )?;
@@ -172,21 +171,15 @@ fn counters(files: &dyn Files, saved: &Saved) -> Result<Counters, Failure> {
 /// # Errors
 /// [`Failure`] if the file is damaged or its tensors are not these.
 pub fn read_tensors(
-    files: &dyn Files,
-    path: &Path,
+    weights: &mut WeightsFolder<'_>,
     tensors: &[(String, Parameter)],
     base_prefix: &str,
 ) -> Result<(), Failure> {
-    let mut reader = WeightsReader::open(files, path)?;
     for (name, parameter) in tensors {
         // Hugging Face's base models leave out the prefix.
         let short = name.strip_prefix(base_prefix).unwrap_or(name);
-        let name = if reader.tensors().contains_key(name) {
-            name
-        } else {
-            short
-        };
-        read_tensor(&mut reader, name, parameter)??;
+        let name = if weights.has(name) { name } else { short };
+        read_tensor(weights.reader(name)?, name, parameter)??;
     }
     Ok(())
 }
@@ -194,24 +187,22 @@ pub fn read_tensors(
 /// Refuses a model folder whose weights are there in a form that is not read, with a word about it.
 ///
 /// # Errors
-/// [`Failure`] for weights in several files, in another format, or none.
+/// [`Failure`] for weights in another format, or none.
 pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
     let has = |name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
-    if has(MODEL)? {
+    if has(MODEL)? || has(INDEX)? {
         return Ok(());
     }
     let folder_name = folder.display();
-    let other = if has("model.safetensors.index.json")? {
-        "its weights are in several files (model.safetensors.index.json), which are not read here"
-    } else if has("pytorch_model.bin")? || has("pytorch_model.bin.index.json")? {
+    let other = if has("pytorch_model.bin")? || has("pytorch_model.bin.index.json")? {
         "its weights are pickled (pytorch_model.bin), which is not read here"
     } else {
         let message = format!("{folder_name}: there is no {MODEL}");
         return Err(Failure::new(Code::Files, message).id("HW1013"));
     };
     let message = format!("{folder_name}: {other}");
-    let hint = "make one model.safetensors of them: in Python, \
-                `GPT2LMHeadModel.from_pretrained(FOLDER).save_pretrained(OTHER, max_shard_size=\"1TB\")`";
+    let hint = "make safetensors of them: in Python, \
+                `AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER)`";
     Err(Failure::usage(message).id("HW1034").hint(hint))
 }
 

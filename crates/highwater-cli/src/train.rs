@@ -8,8 +8,8 @@ use std::time::Duration;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::spill;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::DataError;
 use highwater_models::vision::load_pretrained;
+use highwater_models::{DataError, WeightsFolder};
 
 use crate::args::{ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
@@ -263,7 +263,8 @@ fn load_weights(
     match &session.model {
         Model::Text(model) => {
             let prefix = model.architecture().base_prefix();
-            state::read_tensors(files, &path, &model.named_parameters(), prefix)?;
+            let mut weights = WeightsFolder::open(files, folder)?;
+            state::read_tensors(&mut weights, &model.named_parameters(), prefix)?;
             Ok(None)
         }
         Model::Images(model, _) => {

@@ -10,6 +10,7 @@ use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
 use highwater::{Engine, Module, Parameter};
 use highwater_cli::state::read_tensors;
 use highwater_memory::{Files, files::MemoryFiles};
+use highwater_models::WeightsFolder;
 use highwater_models::module_file::write_tensors;
 use highwater_models::{Gpt2, Gpt2Config};
 
@@ -93,8 +94,9 @@ impl Run {
     }
 
     fn load(&mut self, files: &dyn Files, steps: u64) {
-        read_tensors(files, Path::new(MODEL), &self.model.named_parameters(), "").unwrap();
-        read_tensors(files, Path::new(MOMENTS), &self.optimizer.state_dict(), "").unwrap();
+        let open = |path| WeightsFolder::of_file(files, Path::new(path)).unwrap();
+        read_tensors(&mut open(MODEL), &self.model.named_parameters(), "").unwrap();
+        read_tensors(&mut open(MOMENTS), &self.optimizer.state_dict(), "").unwrap();
         self.optimizer.set_steps(steps).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use highwater::{Engine, Module, Result, Tensor};
 use highwater_memory::Files;
 
 use crate::config::{family, read};
-use crate::{ConfigError, Gpt2, Gpt2Config, Llama, LlamaConfig};
+use crate::{ConfigError, Decoder, DecoderConfig, Gpt2, Gpt2Config};
 
 /// A model that tells of each token what follows it, from the tokens up to it.
 pub trait CausalLm: Module + Debug {
@@ -76,8 +76,8 @@ pub fn read_architecture(
 ) -> Result<Arc<dyn Architecture>, ConfigError> {
     read(files, path, |text| {
         let architecture: Arc<dyn Architecture> = match family(text).as_deref() {
-            Some("llama" | "mistral") => Arc::new(LlamaConfig::from_json(text)?),
-            _ => Arc::new(Gpt2Config::from_json(text)?),
+            Some("gpt2") => Arc::new(Gpt2Config::from_json(text)?),
+            _ => Arc::new(DecoderConfig::from_json(text)?),
         };
         Ok(architecture)
     })
@@ -88,7 +88,7 @@ pub fn read_architecture(
 /// # Errors
 /// [`ConfigError::UnknownPreset`], with the name most like it.
 pub fn preset(name: &str) -> Result<Arc<dyn Architecture>, ConfigError> {
-    match LlamaConfig::preset(name) {
+    match DecoderConfig::preset(name) {
         Some(config) => Ok(Arc::new(config)),
         None => Ok(Arc::new(Gpt2Config::preset(name)?)),
     }
@@ -150,7 +150,7 @@ impl Architecture for Gpt2Config {
     }
 }
 
-impl CausalLm for Llama {
+impl CausalLm for Decoder {
     fn engine(&self) -> &Engine {
         Self::engine(self)
     }
@@ -168,21 +168,21 @@ impl CausalLm for Llama {
     }
 }
 
-impl Architecture for LlamaConfig {
+impl Architecture for DecoderConfig {
     fn vocab_size(&self) -> usize {
-        self.vocab_size
+        self.shape().vocab_size
     }
 
     fn max_length(&self) -> usize {
-        self.max_position_embeddings
+        self.shape().max_position_embeddings
     }
 
     fn depth(&self) -> usize {
-        self.num_hidden_layers
+        self.shape().layers.len()
     }
 
     fn parameter_count(&self) -> u64 {
-        Self::parameter_count(self)
+        self.shape().parameter_count()
     }
 
     fn base_prefix(&self) -> &'static str {
@@ -190,14 +190,11 @@ impl Architecture for LlamaConfig {
     }
 
     fn dropout(&self) -> f64 {
-        self.attention_dropout
+        self.shape().dropout
     }
 
     fn with_dropout(&self, probability: f64) -> Arc<dyn Architecture> {
-        Arc::new(Self {
-            attention_dropout: probability,
-            ..self.clone()
-        })
+        Arc::new(Self::with_dropout(self, probability))
     }
 
     fn to_json(&self) -> String {
@@ -205,6 +202,6 @@ impl Architecture for LlamaConfig {
     }
 
     fn build(&self, engine: &Engine) -> Result<Box<dyn CausalLm>> {
-        Ok(Box::new(Llama::new(engine, self.clone())?))
+        Ok(Box::new(Decoder::new(engine, self.clone())?))
     }
 }

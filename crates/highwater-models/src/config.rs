@@ -1,10 +1,11 @@
 //! Configurations: Hugging Face's `config.json`, presets, and what follows from it. GPT-2's is here.
 
-mod limits;
-mod llama;
+pub mod decoder;
+mod families;
+pub(crate) mod limits;
 
+pub use decoder::{DecoderConfig, DecoderShape};
 pub use limits::{HEAD_WIDTH_MAX, PARAMETERS_MAX};
-pub use llama::LlamaConfig;
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use serde_json::{Map, Value};
 /// The largest `config.json` that is read, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// How much is told of a value that is not what it should be, in characters.
-const TOLD: usize = 60;
+pub(crate) const TOLD: usize = 60;
 
 /// The built-in configurations, of each family the smallest first.
 pub const PRESETS: [&str; 7] = [
@@ -332,7 +333,7 @@ pub(crate) fn family(text: &str) -> Option<String> {
 }
 
 /// Takes a field out of `fields`; `default` where it is absent or null.
-fn take<T: DeserializeOwned>(
+pub(crate) fn take<T: DeserializeOwned>(
     fields: &mut Map<String, Value>,
     field: &str,
     default: T,
@@ -340,11 +341,16 @@ fn take<T: DeserializeOwned>(
     // Order of the fields that stay matters to nobody, but is kept all the same.
     match fields.shift_remove(field) {
         None | Some(Value::Null) => Ok(default),
-        Some(value) => serde_json::from_value(value).map_err(|e| ConfigError::Field {
-            field: field.to_owned(),
-            problem: in_words(&e.to_string()),
-        }),
+        Some(value) => read_field(field, value),
     }
+}
+
+/// A field's value as a type.
+pub(crate) fn read_field<T: DeserializeOwned>(field: &str, value: Value) -> Result<T, ConfigError> {
+    serde_json::from_value(value).map_err(|e| ConfigError::Field {
+        field: field.to_owned(),
+        problem: in_words(&e.to_string()),
+    })
 }
 
 /// What the parser says of a value, shortly and without names of Rust's types.

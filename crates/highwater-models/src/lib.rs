@@ -4,9 +4,9 @@
 pub mod causal;
 pub mod config;
 pub mod data;
+pub mod decoder;
 pub mod generate;
 pub mod gpt2;
-pub mod llama;
 pub mod module_file;
 pub mod npy;
 pub mod parameters;
@@ -16,14 +16,16 @@ pub mod vision;
 pub mod weights;
 
 pub use causal::{Architecture, CausalLm, preset, read_architecture};
-pub use config::{Activation, ConfigError, Gpt2Config, LlamaConfig};
+pub use config::{Activation, ConfigError, DecoderConfig, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
+pub use decoder::Decoder;
 pub use generate::{Sampling, generate};
 pub use gpt2::Gpt2;
-pub use llama::Llama;
 pub use module_file::{load, save};
 pub use npy::read_npy;
 pub use parameters::{Decay, ParameterSpec};
 pub use safetensors::Dtype;
 pub use tokenizer::{Tokenizer, TokenizerError};
-pub use weights::{TensorSpec, WeightsError, WeightsReader, WeightsSink, WeightsWriter};
+pub use weights::{
+    TensorSpec, WeightsError, WeightsFolder, WeightsReader, WeightsSink, WeightsWriter,
+};

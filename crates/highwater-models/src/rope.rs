@@ -4,6 +4,11 @@
 use std::f64::consts::TAU;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::ConfigError;
+use crate::config::limits::require;
+use crate::config::{TOLD, read_field, take};
 
 /// How frequencies are changed so that a model can take longer sequences than it was trained with: the
 /// `rope_scaling` of a `config.json`, or the same fields in `rope_parameters`.
@@ -29,7 +34,24 @@ pub enum RopeScaling {
         /// The length that the model was trained with.
         original_max_position_embeddings: usize,
     },
-    /// Likewise, by how often a dimension turns within the original length; what is rotated is scaled as
+    /// Each divided by a number of its own, of two lists: one for sequences up to the original length, one for
+    /// longer ones (Ding et al., "LongRoPE", 2024): Phi-3's.
+    LongRope {
+        /// Up to the original length.
+        short_factor: Vec<f64>,
+        /// Above it.
+        long_factor: Vec<f64>,
+        /// The length that the model was trained with; the longest sequence if it is left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        original_max_position_embeddings: Option<usize>,
+        /// How much longer sequences may be; from the lengths if it is left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        factor: Option<f64>,
+        /// What cosines and sines are multiplied by; from the factor if it is left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attention_factor: Option<f64>,
+    },
+    /// As Llama 3.1's, by how often a dimension turns within the original length; what is rotated is scaled as
     /// well (Peng et al., "YaRN", 2023).
     Yarn {
         /// Slow dimensions are divided by this.
@@ -63,14 +85,32 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// The angle of each pair at position 1, and what cosines and sines are multiplied by.
-    pub fn frequencies(&self) -> (Vec<f32>, f64) {
+    /// For sequences of a length, the angle of each pair at position 1, and what cosines and sines are multiplied by.
+    pub fn frequencies(&self, length: usize) -> (Vec<f32>, f64) {
         let half = self.width / 2;
         let plain = |i: usize| self.theta.powf(-(2.0 * i as f64) / self.width as f64);
         let all = |f: &dyn Fn(usize, f64) -> f64| -> Vec<f32> {
             (0..half).map(|i| f(i, plain(i)) as f32).collect()
         };
         match self.scaling {
+            RopeScaling::LongRope {
+                ref short_factor,
+                ref long_factor,
+                original_max_position_embeddings: original,
+                factor,
+                attention_factor,
+            } => {
+                let original = original.unwrap_or(self.max_length);
+                let factor = factor.unwrap_or(self.max_length as f64 / original as f64);
+                let by_factor = (1.0 + factor.ln() / (original as f64).ln()).sqrt().max(1.0);
+                let divisors = if length > original {
+                    long_factor
+                } else {
+                    short_factor
+                };
+                let divided = |i: usize, frequency: f64| frequency / divisors[i];
+                (all(&divided), attention_factor.unwrap_or(by_factor))
+            }
             RopeScaling::Default => (all(&|_, frequency| frequency), 1.0),
             RopeScaling::Linear { factor } => (all(&|_, frequency| frequency / factor), 1.0),
             RopeScaling::Llama3 {
@@ -120,7 +160,7 @@ impl Rope {
     /// Cosines and sines of the first positions, `[length, width / 2]` each: angles are products in `f32`,
     /// as Hugging Face's are.
     pub fn tables(&self, length: usize) -> [Vec<f32>; 2] {
-        let (frequencies, factor) = self.frequencies();
+        let (frequencies, factor) = self.frequencies(length);
         let angles = || {
             let positions = (0..length).map(|position| position as f32);
             positions.flat_map(|position| frequencies.iter().map(move |f| f64::from(position * f)))
@@ -128,6 +168,133 @@ impl Rope {
         let table = |f: fn(f64) -> f64| angles().map(|angle| (f(angle) * factor) as f32).collect();
         [table(f64::cos), table(f64::sin)]
     }
+}
+
+impl Rope {
+    /// Checks that tables can be made.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        let above_0 = |field, value: f64| {
+            let ok = value > 0.0 && value.is_finite();
+            require(ok, field, &value, || "a number above 0".to_owned())
+        };
+        let fits = self.width >= 2 && self.width.is_multiple_of(2);
+        require(fits, "partial_rotary_factor", &self.width, || {
+            "a share of head_dim that is even and not 0".to_owned()
+        })?;
+        // Wavelengths grow with it only above 1.
+        let ok = self.theta > 1.0 && self.theta.is_finite();
+        let expected = || "a number above 1".to_owned();
+        require(ok, "rope_theta", &self.theta, expected)?;
+        match &self.scaling {
+            RopeScaling::Default => Ok(()),
+            RopeScaling::Linear { factor } => above_0("factor", *factor),
+            RopeScaling::LongRope {
+                short_factor,
+                long_factor,
+                original_max_position_embeddings: original,
+                factor,
+                attention_factor,
+            } => {
+                for (field, factors) in
+                    [("short_factor", short_factor), ("long_factor", long_factor)]
+                {
+                    let half = self.width / 2;
+                    require(factors.len() == half, field, &factors.len(), || {
+                        format!("{half} numbers, one for each pair that is rotated")
+                    })?;
+                    factors
+                        .iter()
+                        .try_for_each(|&factor| above_0(field, factor))?;
+                }
+                above_0("factor", factor.unwrap_or(1.0))?;
+                above_0("attention_factor", attention_factor.unwrap_or(1.0))?;
+                let original = original.unwrap_or(self.max_length);
+                require(
+                    original > 1,
+                    "original_max_position_embeddings",
+                    &original,
+                    || "2 or more".to_owned(),
+                )
+            }
+            RopeScaling::Yarn {
+                factor,
+                original_max_position_embeddings: original,
+                attention_factor,
+                beta_fast,
+                beta_slow,
+            } => {
+                above_0("factor", *factor)?;
+                above_0("attention_factor", attention_factor.unwrap_or(1.0))?;
+                above_0("beta_fast", beta_fast.unwrap_or(32.0))?;
+                above_0("beta_slow", beta_slow.unwrap_or(1.0))?;
+                let original = original.unwrap_or(1) as f64;
+                above_0("original_max_position_embeddings", original)
+            }
+            RopeScaling::Llama3 {
+                factor,
+                low_freq_factor: low,
+                high_freq_factor: high,
+                original_max_position_embeddings: original,
+            } => {
+                above_0("factor", *factor)?;
+                above_0("low_freq_factor", *low)?;
+                let ok = high > low && high.is_finite();
+                let expected = || format!("more than low_freq_factor, {low}");
+                require(ok, "high_freq_factor", high, expected)?;
+                above_0("original_max_position_embeddings", *original as f64)
+            }
+        }
+    }
+}
+
+/// What a `config.json` says of positions: fields of their own in older files, `rope_parameters` in newer ones,
+/// where kinds of layers may have their own; those of `full_attention` are read here.
+pub(crate) fn read_rope(
+    fields: &Map<String, Value>,
+    head_dim: usize,
+    max_length: usize,
+    theta: f64,
+) -> Result<Rope, ConfigError> {
+    let fields = &mut fields.clone();
+    let theta = take(fields, "rope_theta", theta)?;
+    let share = take(fields, "partial_rotary_factor", 1.0)?;
+    let trained: Option<usize> = take(fields, "original_max_position_embeddings", None)?;
+    let older: Option<Map<String, Value>> = take(fields, "rope_scaling", None)?;
+    let newer: Option<Map<String, Value>> = take(fields, "rope_parameters", None)?;
+    let mut scaling = newer.or(older).unwrap_or_default();
+    if let Some(Value::Object(own)) = scaling.shift_remove("full_attention") {
+        scaling = own;
+    }
+    let theta = take(&mut scaling, "rope_theta", theta)?;
+    let share: f64 = take(&mut scaling, "partial_rotary_factor", share)?;
+    // The oldest name of the field, and of a kind.
+    if let Some(kind) = scaling.shift_remove("type") {
+        scaling.entry("rope_type").or_insert(kind);
+    }
+    let kind = scaling.get("rope_type").and_then(Value::as_str);
+    let kind = match kind.unwrap_or("default") {
+        "su" => "longrope".to_owned(),
+        kind => kind.to_owned(),
+    };
+    let known = ["default", "linear", "llama3", "yarn", "longrope"];
+    if !known.contains(&kind.as_str()) {
+        return Err(ConfigError::Unsupported {
+            field: "rope_type".to_owned(),
+            value: Value::from(kind).to_string().chars().take(TOLD).collect(),
+            expected: "\"default\", \"linear\", \"llama3\", \"yarn\" or \"longrope\"".to_owned(),
+        });
+    }
+    if let Some(trained) = trained.filter(|_| ["yarn", "longrope"].contains(&kind.as_str())) {
+        let field = "original_max_position_embeddings".to_owned();
+        scaling.entry(field).or_insert(trained.into());
+    }
+    scaling.insert("rope_type".to_owned(), kind.into());
+    Ok(Rope {
+        width: (head_dim as f64 * share.clamp(0.0, 1.0)) as usize,
+        theta,
+        max_length,
+        scaling: read_field("rope_scaling", Value::from(scaling))?,
+    })
 }
 
 #[cfg(test)]
@@ -152,10 +319,10 @@ mod tests {
 
     #[test]
     fn plain_and_linear_frequencies() {
-        let (plain, factor) = rope(8, RopeScaling::Default).frequencies();
+        let (plain, factor) = rope(8, RopeScaling::Default).frequencies(8);
         near(&plain, &[1.0, 0.1, 0.01, 0.001]);
         assert_eq!(factor.to_bits(), 1.0_f64.to_bits());
-        let (linear, _) = rope(8, RopeScaling::Linear { factor: 4.0 }).frequencies();
+        let (linear, _) = rope(8, RopeScaling::Linear { factor: 4.0 }).frequencies(8);
         near(&linear, &[0.25, 0.025, 0.0025, 0.00025]);
     }
 

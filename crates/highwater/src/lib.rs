@@ -82,7 +82,8 @@ pub use highwater_ops::philox;
 pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
 pub use pending::context::{
-    autocast, autocast_dtype, inference_mode, is_grad_enabled, no_grad, scope, with_parameter_dtype,
+    autocast, autocast_dtype, inference_mode, is_grad_enabled, micro_batch, no_grad, scope,
+    with_parameter_dtype,
 };
 pub use problem::profile::OperationProfile;
 pub use problem::rates::{Curve, Point, Rates};

@@ -125,7 +125,7 @@ impl Gpt2Config {
     }
 }
 
-pub(super) fn require(
+pub(crate) fn require(
     ok: bool,
     field: &'static str,
     value: &dyn fmt::Display,

@@ -1,5 +1,6 @@
 //! Weights as `.safetensors` files, streamed: a tensor at a time through a fixed window.
 
+mod folder;
 mod header;
 mod read;
 mod write;
@@ -11,6 +12,7 @@ use highwater_memory::FilesError;
 use highwater_memory::saved::SavedError;
 use safetensors::Dtype;
 
+pub use folder::{INDEX, INDEX_BYTES_MAX, SINGLE, WeightsFolder};
 pub use header::{HEADER_BYTES_MAX, Header, TENSORS_MAX, TensorInfo};
 pub use read::WeightsReader;
 pub use write::{TensorSpec, WeightsSink, WeightsWriter};
@@ -71,6 +73,28 @@ pub enum WeightsProblem {
     Json {
         /// What the parser says, with line and column.
         problem: String,
+    },
+    /// An index of files that is longer than [`INDEX_BYTES_MAX`].
+    #[error("an index of {bytes} bytes; at most {INDEX_BYTES_MAX} are read")]
+    IndexLength {
+        /// Its length.
+        bytes: u64,
+    },
+    /// An index of files that is not the JSON object it should be.
+    #[error("damaged index: {problem}")]
+    Index {
+        /// What the parser says, with line and column.
+        problem: String,
+    },
+    /// An index that names a file elsewhere.
+    #[error(
+        "tensor `{tensor}`: the index says that it is in `{file}`, which is no name of a file in its folder"
+    )]
+    IndexPath {
+        /// The tensor.
+        tensor: String,
+        /// What is said to be its file.
+        file: String,
     },
     /// Extents whose product is beyond any memory.
     #[error("tensor `{tensor}`: shape {shape:?} is too large")]

@@ -21,8 +21,8 @@ pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
 /// `y_i = x_0 + .. + x_i` along a dimension, as `torch.cumsum`; from the other end if `reverse`.
 ///
 /// One float tensor of any layout, or one of `I64`, `U8` or `Bool`, whose sums are `I64` and wrap around; the
-/// result is row-major. Sums of floats are in `f64`, each rounded once, and made in place; lines are summed side by side, each from its start. The gradient is the running sum of the
-/// gradient from the other end.
+/// result is row-major. Sums of floats are in `f64`, each rounded once, and made in place; lines are summed
+/// side by side, each from its start. The gradient is the running sum of the gradient from the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CumSum {
     /// The dimension.

@@ -17,8 +17,9 @@ pub(crate) const ENTRIES: &[Entry] = &[AMAX, AMIN, MAX, MIN, IS_EXTREMUM];
 
 /// The largest or smallest element over dimensions, as `torch.amax` and `torch.amin`.
 ///
-/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the result is row-major. NaN is larger than all and smaller than all.
-/// Nothing at all has no result. The gradient is shared evenly among those that are equal to it.
+/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the result is row-major. NaN is larger than
+/// all and smaller than all. Nothing at all has no result. The gradient is shared evenly among those that are
+/// equal to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extremum {
     /// Whether the largest is meant (`amax`) rather than the smallest (`amin`).

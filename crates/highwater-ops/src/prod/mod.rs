@@ -17,9 +17,10 @@ pub(crate) const ENTRIES: &[Entry] = &[PROD, others::OTHERS, others::BACKWARD];
 
 /// The product over dimensions, as `torch.prod`.
 ///
-/// One float tensor of any layout, or one of `I64`, `U8` or `Bool`, whose products are `I64` and wrap around; the
-/// result is row-major. Products of floats are in `f64`, rounded once; that of nothing is 1. The gradient of an element is the product of the others, whether there are zeros among
-/// them or not, and has a gradient in turn.
+/// One float tensor of any layout, or one of `I64`, `U8` or `Bool`, whose products are `I64` and wrap around;
+/// the result is row-major. Products of floats are in `f64`, rounded once; that of nothing is 1. The gradient
+/// of an element is the product of the others, whether there are zeros among them or not, and has a gradient
+/// in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prod {
     /// Which dimensions, each at most once; none for all.

@@ -21,8 +21,9 @@ pub(crate) const ENTRIES: &[Entry] = &[SORT, TOPK];
 /// The elements along a dimension in ascending or descending order, and their indices (I64), as
 /// `torch.sort(x, stable=True)`.
 ///
-/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the results are row-major. Equal elements, among them 0 and minus 0,
-/// stay in their order. NaN is larger than all. Each gradient goes to where the element was.
+/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the results are row-major. Equal elements,
+/// among them 0 and minus 0, stay in their order. NaN is larger than all. Each gradient goes to where the
+/// element was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
     /// The dimension.
@@ -34,8 +35,8 @@ pub struct Sort {
 /// The `k` largest or smallest elements along a dimension, the most extreme first, and their indices (I64),
 /// as `torch.topk(x, k, sorted=True)`.
 ///
-/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the results are row-major. Of equal elements the first is taken first.
-/// NaN is larger than all. Each gradient goes to where the element was.
+/// One tensor of floats, `I64`, `U8` or `Bool` and of any layout; the results are row-major. Of equal
+/// elements the first is taken first. NaN is larger than all. Each gradient goes to where the element was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopK {
     /// How many; at most as many as there are.

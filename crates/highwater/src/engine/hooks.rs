@@ -50,13 +50,16 @@ fn run<'e>(
     for hook in state.pending.hooks.of(source) {
         let before = state.pending.renumbered;
         let handle = Handle::pending(&mut state.pending, grad.clone(), location);
+        state.pending.hooks.begin();
         drop(state);
         let replaced = if request.site.grad_enabled {
             hook(handle)
         } else {
             no_grad(|| hook(handle))
-        }?;
+        };
         state = engine.lock();
+        state.pending.hooks.finish();
+        let replaced = replaced?;
         if state.pending.renumbered != before {
             let message = "a hook had something computed: it sees a gradient before there is one, and may make \
                            others of it; read them after the step";

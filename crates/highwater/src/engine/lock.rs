@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::state::State;
-use highwater_graph::Location;
+use highwater_graph::{CellId, Location};
 use highwater_ops::Engaged;
 use std::ops::{Deref, DerefMut};
 use std::sync::MutexGuard;
@@ -59,21 +59,30 @@ impl Engine {
             self.0.store.keep_below(0);
         }
         if state.pending.graph.nodes().is_empty() {
-            let dropped = self.0.dropped_cells.take();
-            if !dropped.is_empty() {
-                let read = state.pending.read_cells();
-                let (read, unread): (Vec<_>, Vec<_>) =
-                    dropped.into_iter().partition(|id| read.contains(id));
-                for id in read {
-                    self.drop_cell(id);
-                }
-                for &id in &unread {
-                    state.pending.hooks.forget_cell(id);
-                }
-                state.forget(&unread);
-            }
+            self.take_up_dropped(&mut state);
         }
         state
+    }
+
+    /// Forgets cells whose last handle was dropped and that nothing reads or writes any more.
+    pub(crate) fn take_up_dropped(&self, state: &mut State) {
+        let dropped = self.0.dropped_cells.take();
+        if dropped.is_empty() {
+            return;
+        }
+        let used = state.pending.used_cells();
+        let is_used = |id: &CellId| {
+            let grad = state.memory.grads.get(id);
+            used.contains(id) || grad.is_some_and(|grad| used.contains(grad))
+        };
+        let (used, unused): (Vec<_>, Vec<_>) = dropped.into_iter().partition(is_used);
+        for id in used {
+            self.drop_cell(id);
+        }
+        for &id in &unused {
+            state.pending.hooks.forget_cell(id);
+        }
+        state.forget(&unused);
     }
 
     /// Ends the generation without its results: handles of values that are not there expire.

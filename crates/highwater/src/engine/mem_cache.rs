@@ -49,9 +49,9 @@ impl fmt::Display for Freed {
     }
 }
 
-/// A scope that owns what it is given to hold, as the `MemCache` of PyTorch's users does by `del`,
-/// `gc.collect()` and `empty_cache()`: [`MemCache::clear`] drops all of it, gives pages back to the system, and
-/// says what that freed. Dropping the scope does the same and says nothing.
+/// A scope that owns what it is given to hold, as what people write around `del`, `gc.collect()` and
+/// `torch.cuda.empty_cache()`: [`MemCache::clear`] drops all of it, gives pages back to the system
+/// ([`Engine::empty_cache`]), and says what that freed. Dropping the scope drops what it holds.
 ///
 /// In Rust a tensor frees its memory when its last handle is dropped, so that this is for those that stay named,
 /// or for knowing. A tensor that is held elsewhere too is not freed.
@@ -118,11 +118,5 @@ impl MemCache {
             state_after,
             left,
         }
-    }
-}
-
-impl Drop for MemCache {
-    fn drop(&mut self) {
-        self.clear();
     }
 }

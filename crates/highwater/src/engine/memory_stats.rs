@@ -47,9 +47,16 @@ impl Engine {
     }
 
     /// Gives pages back to the system that the next step would only have used again, as
-    /// `torch.cuda.empty_cache`. Nothing here needs it: they count towards the budget either way.
+    /// `torch.cuda.empty_cache`, and forgets what of the pending graph nobody can want any more, with what that
+    /// holds. Nothing here needs it: pages count towards the budget either way, and the rest goes when room is
+    /// needed. Waits for an evaluation that another thread runs.
     pub fn empty_cache(&self) {
-        self.lock().compact(None);
+        let mut state = self.lock();
+        // A backward walk that stopped for a hook goes on with its numbers.
+        if !state.pending.hooks.are_running() {
+            state.compact(None);
+            self.take_up_dropped(&mut state);
+        }
         self.0.store.release_idle();
     }
 

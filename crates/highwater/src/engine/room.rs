@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// How many bytes of state are too many for so many more.
-    fn lacking(&self, bytes: u64) -> u64 {
+    pub(crate) fn lacking(&self, bytes: u64) -> u64 {
         let store = &self.0.store;
         let wanted = store.state_bytes().saturating_add(bytes);
         wanted.saturating_sub(store.budget()).max(1)

@@ -3,6 +3,7 @@
 use super::{Mode, Module};
 use crate::engine::Engine;
 use crate::error::usage_error;
+use crate::pending::context::{MicroBatch, current_micro_batch};
 use crate::tensor::Tensor;
 use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
@@ -22,11 +23,12 @@ pub struct BatchNormOptions {
     pub affine: bool,
     /// Whether there are running statistics, by which evaluation normalises.
     pub track_running_stats: bool,
-    /// How many micro-batches a batch is cut into; 1 in PyTorch. With more, running statistics are written once
-    /// for so many forwards in training mode, in the last of them, and are what that many samples have together:
-    /// the mean, the variance and the count of updates of the batch that was cut. Each micro-batch is still
-    /// normalised by its own.
-    pub micro_batches: usize,
+    /// Whether running statistics are of whole batches where these are cut into parts
+    /// ([`micro_batch`](crate::micro_batch), [`accumulate`](crate::optim::accumulate)): written once, in the last
+    /// part's forward in training mode, with the mean, the variance and the count of updates that the batch would
+    /// have had. Each part is still normalised by its own. A batch of which a part is missing leaves them as they
+    /// were. PyTorch has no such thing: parts are batches there.
+    pub whole_batches: bool,
 }
 
 impl Default for BatchNormOptions {
@@ -36,7 +38,7 @@ impl Default for BatchNormOptions {
             momentum: Some(0.1),
             affine: true,
             track_running_stats: true,
-            micro_batches: 1,
+            whole_batches: false,
         }
     }
 }
@@ -64,7 +66,44 @@ pub struct BatchNorm<const D: usize> {
     #[module(skip)]
     channels: usize,
     #[module(skip)]
-    gathered: Arc<Mutex<Vec<Statistics>>>,
+    gathered: Arc<Mutex<Gathered>>,
+}
+
+/// What parts of a batch have so far.
+#[derive(Debug, Default)]
+struct Gathered {
+    /// The batch, and the part that came last.
+    of: Option<(Arc<()>, usize)>,
+    /// How many forwards that part had.
+    forwards: usize,
+    /// Of each forward of a part, the statistics of all parts.
+    parts: Vec<Vec<Statistics>>,
+}
+
+impl Gathered {
+    /// Takes in those of a part; answers those of all parts with the last.
+    fn add(&mut self, part: &MicroBatch, new: Statistics) -> Option<Vec<Statistics>> {
+        let same = |(batch, _): &(Arc<()>, usize)| Arc::ptr_eq(batch, &part.batch);
+        if !self.of.as_ref().is_some_and(same) {
+            *self = Self::default();
+        }
+        if self
+            .of
+            .as_ref()
+            .is_none_or(|&(_, index)| index != part.index)
+        {
+            self.of = Some((Arc::clone(&part.batch), part.index));
+            self.forwards = 0;
+        }
+        if self.parts.len() <= self.forwards {
+            self.parts.push(Vec::new());
+        }
+        let parts = &mut self.parts[self.forwards];
+        self.forwards += 1;
+        parts.push(new);
+        let is_whole = part.index + 1 == part.count && parts.len() == part.count;
+        is_whole.then(|| std::mem::take(parts))
+    }
 }
 
 /// Of a micro-batch: mean and biased variance of each channel, and how many elements that has.
@@ -183,24 +222,22 @@ impl<const D: usize> BatchNorm<D> {
     /// Has running statistics take up those of a micro-batch, if it is the last of a batch.
     #[track_caller]
     fn take_up(&self, running: (&Buffer, &Buffer), new: &Statistics) -> Result<()> {
-        if self.options.micro_batches <= 1 {
+        let part = current_micro_batch().filter(|part| part.count > 1);
+        let Some(part) = part.filter(|_| self.options.whole_batches) else {
             return self.track(running, new);
-        }
+        };
         // What is held here is computed, and no part of a graph is kept for it.
         let new = Statistics {
             mean: new.mean.detach()?,
             var: new.var.detach()?,
             count: new.count,
         };
-        let whole = {
-            // Whoever panicked has left whole statistics.
-            let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
-            gathered.push(new);
-            if gathered.len() < self.options.micro_batches {
-                return Ok(());
-            }
-            std::mem::take(&mut *gathered)
+        // Whoever panicked has left whole statistics.
+        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(whole) = gathered.add(&part, new) else {
+            return Ok(());
         };
+        drop(gathered);
         self.track(running, &Statistics::pooled(&whole)?)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::error::usage_error;
+use crate::pending::context::micro_batch;
 use crate::tensor::Tensor;
 use highwater_graph::Location;
 
@@ -31,8 +32,11 @@ use highwater_graph::Location;
 /// # }
 /// ```
 ///
+/// Inside of `loss` the parts are [`micro_batch`](crate::micro_batch)es.
+///
 /// # Errors
-/// What `loss` and [`Tensor::backward`] refuse; [`crate::Error::Usage`] where nothing counts anything.
+/// What `loss` and [`Tensor::backward`] refuse: gradients of the parts before stay, until
+/// [`zero_grad`](super::Optimizer::zero_grad) drops them. [`crate::Error::Usage`] where nothing counts anything.
 #[track_caller]
 pub fn accumulate<B>(
     micro_batches: &[B],
@@ -40,11 +44,16 @@ pub fn accumulate<B>(
     mut loss: impl FnMut(&B) -> Result<Tensor>,
 ) -> Result<Tensor> {
     let location = Location::caller();
-    let total: usize = micro_batches.iter().map(&weight).sum();
+    let weights = micro_batches.iter().map(|part| weight(part) as f64);
+    let parts: Vec<(&B, f64)> = micro_batches
+        .iter()
+        .zip(weights)
+        .filter(|part| part.1 > 0.0)
+        .collect();
+    let total: f64 = parts.iter().map(|part| part.1).sum();
     let mut whole: Option<Tensor> = None;
-    for part in micro_batches.iter().filter(|part| weight(part) > 0) {
-        let share = weight(part) as f64 / total as f64;
-        let part = loss(part)?.mul_scalar(share)?;
+    for (i, (part, weight)) in parts.iter().enumerate() {
+        let part = micro_batch(i, parts.len(), || loss(part))?.mul_scalar(weight / total)?;
         part.backward()?;
         let part = part.detach()?;
         whole = Some(match whole {

@@ -11,6 +11,8 @@ thread_local! {
     static AUTOCAST: Cell<Option<DType>> = const { Cell::new(None) };
     static CHECKPOINT: Cell<Option<u32>> = const { Cell::new(None) };
     static MODULE: RefCell<Arc<str>> = RefCell::new("".into());
+    static MICRO_BATCH: RefCell<Option<MicroBatch>> = const { RefCell::new(None) };
+    static BATCH: RefCell<Arc<()>> = RefCell::default();
 }
 
 /// Puts a value back when it goes out of scope, also through a panic.
@@ -93,6 +95,40 @@ pub fn with_parameter_dtype<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
     let before = PARAMETER_DTYPE.replace(dtype);
     let _restore = Restore(|| PARAMETER_DTYPE.set(before));
     f()
+}
+
+/// Which part of a batch is computed.
+#[derive(Debug, Clone)]
+pub(crate) struct MicroBatch {
+    /// One for all parts of a batch.
+    pub(crate) batch: Arc<()>,
+    pub(crate) index: usize,
+    pub(crate) count: usize,
+}
+
+/// Runs `f`, the forward of the `index`-th of `count` parts that a batch is cut into, counted from 0, in this order
+/// and on one thread. Modules that have statistics of batches may ask what is a batch:
+/// [`BatchNormOptions::whole_batches`](crate::nn::BatchNormOptions::whole_batches).
+/// [`accumulate`](crate::optim::accumulate) does this for whoever uses it. With the first part a new batch begins,
+/// whether the one before was finished or not.
+pub fn micro_batch<R>(index: usize, count: usize, f: impl FnOnce() -> R) -> R {
+    if index == 0 {
+        BATCH.set(Arc::default());
+    }
+    let batch = BATCH.with_borrow(Arc::clone);
+    let part = MicroBatch {
+        batch,
+        index,
+        count,
+    };
+    let before = MICRO_BATCH.replace(Some(part));
+    let _restore = Restore(|| MICRO_BATCH.set(before.clone()));
+    f()
+}
+
+/// The part of [`micro_batch`], inside one.
+pub(crate) fn current_micro_batch() -> Option<MicroBatch> {
+    MICRO_BATCH.with_borrow(Clone::clone)
 }
 
 /// The dtype of [`with_parameter_dtype`].

@@ -30,9 +30,26 @@ pub(crate) struct Hooks {
     values: BTreeMap<ValueId, Vec<Hook>>,
     cells: BTreeMap<CellId, Vec<Hook>>,
     made: u64,
+    /// How many are at work, for which a walk waits.
+    running: u32,
 }
 
 impl Hooks {
+    /// Whether a walk waits for one.
+    pub(crate) fn are_running(&self) -> bool {
+        self.running > 0
+    }
+
+    /// One begins to work, for which a walk waits.
+    pub(crate) fn begin(&mut self) {
+        self.running += 1;
+    }
+
+    /// One has ended.
+    pub(crate) fn finish(&mut self) {
+        self.running = self.running.saturating_sub(1);
+    }
+
     /// Adds one, and answers its number.
     pub(crate) fn add(&mut self, source: Source, replace: Arc<Replace>) -> u64 {
         self.made += 1;
@@ -80,6 +97,8 @@ impl Hooks {
     /// The graph has ended.
     pub(crate) fn end(&mut self) {
         self.values.clear();
+        // One that panicked has not said that it ended.
+        self.running = 0;
     }
 
     pub(crate) fn forget_cell(&mut self, id: CellId) {

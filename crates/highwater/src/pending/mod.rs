@@ -179,8 +179,9 @@ impl Pending {
         found
     }
 
-    /// Cells that live handles read and that must stay for them, of those that nobody owns.
-    pub(crate) fn read_cells(&self) -> BTreeSet<CellId> {
+    /// Cells that live handles, nodes and pending gradients read or write: those must stay for them, though nobody
+    /// may own them.
+    pub(crate) fn used_cells(&self) -> BTreeSet<CellId> {
         let handles = self.handles.iter().filter_map(Weak::upgrade);
         let cells =
             handles.filter_map(
@@ -189,7 +190,18 @@ impl Pending {
                     Source::Value(_) => None,
                 },
             );
-        cells.collect()
+        let mut used: BTreeSet<CellId> = cells.collect();
+        let of_operand = |operand: &Operand| match operand.source {
+            Source::Cell(id, _) => Some(id),
+            Source::Value(_) => None,
+        };
+        for node in self.graph.nodes() {
+            used.extend(node.inputs.iter().filter_map(of_operand));
+            used.extend(node.writes.iter().map(|write| write.0));
+        }
+        used.extend(self.grads.keys());
+        used.extend(self.grads.values().filter_map(of_operand));
+        used
     }
 
     /// What the gradients and writes that are pending will read, and what can be computed before any

@@ -272,11 +272,15 @@ impl Tensor {
 
     /// Indices (I64) drawn from each row of weights, as `torch.multinomial(weights, num_samples, replacement)`:
     /// `[num_samples]` of `[K]`, `[N, num_samples]` of `[N, K]`. Weights need not add up to 1; what has none is
-    /// never drawn, as long as there is something else. From the engine's random numbers.
+    /// not drawn where there is enough else. From the engine's random numbers, which have 24 bits: shares below
+    /// `2^-24` are drawn too often or never.
     ///
     /// Without replacement each weight is divided by an exponential deviate, and the largest quotients are taken,
     /// as PyTorch does. With it, a number below the sum of the weights is looked up in their running sums: that
     /// compares `num_samples` times `K` elements of each row.
+    ///
+    /// PyTorch refuses rows of which the sum is 0, and weights below 0, infinite or NaN. Here values are not known
+    /// yet: some index of the row is drawn from such a one.
     ///
     /// # Errors
     /// As [`Tensor::randn`]; [`crate::Error::Usage`] for a tensor that is no float, or not of one or two
@@ -299,21 +303,29 @@ impl Tensor {
             );
             return Err(usage_error(message, Location::caller()));
         }
-        let (weights, engine) = (self.detach()?.to_dtype(DType::F32)?, self.engine());
+        let engine = self.engine();
+        let weights = match self.dtype() {
+            DType::F64 => self.detach()?,
+            _ => self.detach()?.to_dtype(DType::F32)?,
+        };
+        // Of any size: sums do not overflow then.
+        let largest = weights.amax(&[-1], true)?;
+        let weights = weights.div(&largest)?.to_dtype(DType::F32)?;
         if !replacement {
-            // `1 - x` is above 0, and so is the deviate, but for one draw of 2^24: that is as good as endless.
-            let drawn = Self::uniform(engine, shape, 0.0, 1.0)?;
+            // `1 - x` is above 0, and so is the deviate, but for one draw of 2^24.
+            let drawn = Self::rand(engine, shape)?;
             let deviates = drawn.neg()?.add_scalar(1.0)?.log()?.neg()?;
-            let quotients =
-                weights.div(&deviates.clamp(f64::from(f32::MIN_POSITIVE), f64::MAX)?)?;
-            return Ok(quotients.topk(num_samples, -1, true)?.1);
+            let deviates = deviates.clamp(f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX))?;
+            return Ok(weights.div(&deviates)?.topk(num_samples, -1, true)?.1);
         }
         let sums = weights.cumsum(-1)?;
         let mut rows = shape.dims().to_vec();
         rows[rank - 1] = num_samples;
         let total = sums.narrow(-1, count - 1, 1)?;
         let at = Self::rand(engine, rows)?.mul(&total)?;
-        let passed = at.unsqueeze(-1)?.ge(&sums.unsqueeze(-2)?)?;
+        // The last one's sum is passed by nothing.
+        let others = sums.narrow(-1, 0, count - 1)?;
+        let passed = at.unsqueeze(-1)?.ge(&others.unsqueeze(-2)?)?;
         passed.sum_dims(&[-1], false)
     }
 

@@ -42,13 +42,14 @@ impl Parameter {
         })
     }
 
-    /// Moves it there now, as `tensor.to("cpu")` moves a tensor. Its values and what may be done with it stay the
-    /// same: whoever uses it next has it fetched, and where it is after a training step is for that step's plan
-    /// to say. So this makes room for something else until then. What is smaller than 64 KiB stays in memory.
+    /// Moves it there now, as `tensor.to("cpu")` moves a tensor; its gradient and an optimizer's moments stay where
+    /// they are. Its values and what may be done with it stay the same: whoever uses it next has it fetched, and
+    /// the next training step's plan says anew where it is from then on. So this makes room for something else
+    /// until then. What is smaller than 64 KiB stays in memory.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a tier that the engine was not given, or while a tensor made of the parameter's own
-    /// memory holds it; [`Error::State`] or [`Error::Spill`] where there is no room.
+    /// [`Error::Usage`] for a tier that the engine was not given, and while a closure has the parameter's bytes;
+    /// [`Error::State`], [`Error::HostFull`] or [`Error::DiskFull`] where there is no room: it is where it was then.
     #[track_caller]
     pub fn to(&self, tier: Tier) -> Result<()> {
         let (engine, location) = (self.engine(), Location::caller());
@@ -62,27 +63,33 @@ impl Parameter {
             return Err(usage_error(message, location));
         }
         let mut state = engine.lock();
-        loop {
+        let cell = state.memory.cells.get(self.id()).ok_or_else(missing)?;
+        let (from, bytes) = (cell.home(), cell.bytes());
+        if from == tier.below() || bytes < crate::store::cells::MOVABLE_BYTES {
+            return Ok(());
+        }
+        if state.memory.borrowed.contains_key(&self.id()) || !cell.is_movable() {
+            let message = "a closure has the parameter's bytes: move it before or after";
+            return Err(usage_error(message.to_owned(), location));
+        }
+        let moved = loop {
             let (cells, graph) = state.cells();
-            let cell = cells.get(self.id()).ok_or_else(missing)?;
-            let (is_there, bytes) = (cell.home() == tier.below(), cell.bytes());
-            if is_there || bytes < crate::store::cells::MOVABLE_BYTES {
-                return Ok(());
-            }
-            if !cell.is_movable() {
-                let message = "the parameter's memory is held by another tensor: drop that first";
-                return Err(usage_error(message.to_owned(), location));
-            }
             let homes = [(self.id(), tier.below())];
             match cells.bring_home(&engine.0.store, graph, &homes, false) {
-                Err(error)
-                    if error.is_full()
-                        && tier == Tier::Device
-                        && (engine.give_up_residents(&mut state)
-                            || engine.make_room(&mut state, bytes, |id| id == self.id())?) => {}
-                other => return other,
+                // In memory others make room: also for what only passes through it.
+                Err(Error::State { bytes, .. })
+                    if engine.give_up_residents(&mut state)
+                        || engine.make_room(&mut state, engine.lacking(bytes), |_| false)? => {}
+                other => break other,
             }
+        };
+        let (cells, graph) = state.cells();
+        if moved.is_err() {
+            // It may have come half its way. Where it was there was room.
+            let _ = cells.bring_home(&engine.0.store, graph, &[(self.id(), from)], false);
         }
+        cells.reopen_homes();
+        moved
     }
 }
 

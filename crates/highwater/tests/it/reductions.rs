@@ -278,6 +278,30 @@ fn whole_numbers_and_choices_are_drawn() {
     }
     let first = drawn.iter().step_by(3).filter(|&&x| x == 4).count();
     assert!((1400..1600).contains(&first), "{first}");
+    // What PyTorch refuses: some index of the row.
+    let rows = [
+        [0.0; 3],
+        [1.0, f32::INFINITY, 1.0],
+        [f32::NAN; 3],
+        [-1.0, 2.0, 0.5],
+        [3e38, 3e38, 1.0],
+        [1e-45; 3],
+    ];
+    for row in rows {
+        let weights = engine.tensor(&row, [3]).unwrap();
+        for replacement in [false, true] {
+            let drawn = weights.multinomial(3, replacement).unwrap();
+            let drawn = places(&drawn);
+            assert!(
+                drawn.iter().all(|at| (0..3).contains(at)),
+                "{row:?}: {drawn:?}"
+            );
+        }
+    }
+    let tiny = Tensor::from_slice(&engine, &[1e-60, 3e-60], [2]).unwrap();
+    let drawn = tiny.multinomial(1000, true).unwrap().sum().unwrap();
+    let drawn = drawn.item().unwrap();
+    assert!((700.0..800.0).contains(&drawn), "{drawn}");
     for (num_samples, replacement) in [(0, true), (7, false)] {
         assert!(weights.multinomial(num_samples, replacement).is_err());
     }

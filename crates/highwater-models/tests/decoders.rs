@@ -1,6 +1,6 @@
-//! Llama's family as Hugging Face computes it: logits, gradients and losses of small random models, with
-//! grouped queries, tied heads, biases, each scaling of positions, and a sliding window; and the same bits
-//! in every budget. `fixtures/make_llama.py` says what is compared with.
+//! The families of decoders as Hugging Face computes them: logits, gradients and losses of small random models,
+//! with grouped queries, tied heads, biases, each scaling of positions, sliding windows, and what is a family's
+//! own; and the same bits in every budget. `fixtures/make_decoders.py` says what is compared with.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,10 +9,26 @@ use std::path::Path;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Builder, Engine, Module, Tensor, no_grad};
 use highwater_memory::DiskFiles;
-use highwater_models::{Architecture, Llama, LlamaConfig, WeightsReader};
+use highwater_models::{Architecture, Decoder, DecoderConfig, WeightsReader};
 use serde_json::Value;
 
-const VARIANTS: [&str; 6] = ["plain", "tied", "linear", "llama3", "yarn", "mistral"];
+const VARIANTS: [&str; 15] = [
+    "plain",
+    "tied",
+    "linear",
+    "llama3",
+    "yarn",
+    "mistral",
+    "qwen2",
+    "qwen2-window",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "phi3-long",
+    "smollm3",
+];
 
 struct Fixture {
     file: WeightsReader,
@@ -21,14 +37,15 @@ struct Fixture {
 
 impl Fixture {
     fn open() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/llama.safetensors");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/decoders.safetensors");
         let file = WeightsReader::open(&DiskFiles, &path).unwrap();
-        let about = serde_json::from_str(&file.metadata()["llama"]).unwrap();
+        let about = serde_json::from_str(&file.metadata()["decoders"]).unwrap();
         Self { file, about }
     }
 
-    fn config(&self, variant: &str) -> LlamaConfig {
-        LlamaConfig::from_json(&self.about["variants"][variant].to_string()).unwrap()
+    fn config(&self, variant: &str) -> DecoderConfig {
+        DecoderConfig::from_json(&self.about["variants"][variant].to_string()).unwrap()
     }
 
     fn floats(&mut self, name: &str) -> Vec<f32> {
@@ -65,10 +82,10 @@ impl Fixture {
         }
     }
 
-    fn model(&mut self, engine: &Engine, variant: &str) -> Llama {
+    fn model(&mut self, engine: &Engine, variant: &str) -> Decoder {
         let config = self.config(variant);
-        let count = config.parameter_count();
-        let model = Llama::new(engine, config).unwrap();
+        let count = config.shape().parameter_count();
+        let model = Decoder::new(engine, config).unwrap();
         let named = model.named_parameters();
         let elements: usize = named.iter().map(|(_, p)| p.shape().numel()).sum();
         assert_eq!(elements as u64, count, "{variant}");
@@ -154,7 +171,7 @@ fn logits_gradients_and_losses_are_hugging_faces() {
 
 #[test]
 fn budgets_change_no_bit() {
-    for variant in ["plain", "mistral"] {
+    for variant in ["plain", "mistral", "gemma2", "gemma3", "phi3-long"] {
         let (dry, ..) = train(Engine::builder().arena(1 << 40).dry_run(), variant, 1);
         let plan = dry.forecast().unwrap();
         let (least, most) = (plan.floor_bytes, plan.peak_bytes);
@@ -183,7 +200,7 @@ fn configurations_are_written_as_they_were_read() {
     for variant in VARIANTS {
         let config = fixture.config(variant);
         assert_eq!(
-            LlamaConfig::from_json(&config.to_json()).unwrap(),
+            DecoderConfig::from_json(&config.to_json()).unwrap(),
             config,
             "{variant}"
         );
@@ -192,13 +209,13 @@ fn configurations_are_written_as_they_were_read() {
     let json = |field: &str, value: Value| {
         let mut fields = fixture.about["variants"]["llama3"].clone();
         fields[field] = value;
-        LlamaConfig::from_json(&fields.to_string()).map_err(|error| error.to_string())
+        DecoderConfig::from_json(&fields.to_string()).map_err(|error| error.to_string())
     };
     for (field, value, told) in [
         ("num_key_value_heads", Value::from(3), "num_attention_heads"),
-        ("hidden_act", Value::from("gelu"), "silu"),
+        ("hidden_act", Value::from("tanh"), "silu"),
         ("head_dim", Value::from(7), "even"),
-        ("sliding_window", Value::from(0), "1 or more"),
+        ("model_type", Value::from("bloom"), "\"qwen3\""),
         (
             "rope_parameters",
             serde_json::json!({"rope_type": "dynamic"}),
@@ -218,12 +235,92 @@ fn configurations_are_written_as_they_were_read() {
 
 #[test]
 fn presets_have_their_shapes() {
-    let tiny = LlamaConfig::preset("llama-1b").unwrap();
+    let tiny = DecoderConfig::preset("llama-1b").unwrap();
     // TinyLlama's.
-    assert_eq!(tiny.parameter_count(), 1_100_048_384);
-    tiny.validate().unwrap();
-    LlamaConfig::preset("llama-nano")
-        .unwrap()
-        .validate()
-        .unwrap();
+    assert_eq!(tiny.shape().parameter_count(), 1_100_048_384);
+    assert!(DecoderConfig::preset("llama-nano").is_some());
+}
+
+/// What Hugging Face's files of whole models say that the small ones here do not.
+#[test]
+fn families_have_their_own_defaults() {
+    let read = |text: &str| DecoderConfig::from_json(text);
+    let gemma3 = read(
+        r#"{"model_type": "gemma3_text", "num_hidden_layers": 7, "head_dim": 256, "sliding_window": 512,
+            "sliding_window_pattern": 6, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "hidden_activation": "gelu_pytorch_tanh"}"#,
+    );
+    let gemma3 = gemma3.unwrap();
+    let shape = gemma3.shape();
+    let windows: Vec<bool> = shape
+        .layers
+        .iter()
+        .map(|layer| layer.window.is_some())
+        .collect();
+    assert_eq!(windows, [true, true, true, true, true, false, true]);
+    let ropes: Vec<Option<usize>> = shape.layers.iter().map(|layer| layer.rope).collect();
+    assert_eq!(ropes[4..], [Some(1), Some(0), Some(1)]);
+    assert_eq!(shape.ropes[1].theta.to_bits(), 10_000.0_f64.to_bits());
+    // Mistral's window is 4096 where nothing is said, and none where null is.
+    let window = |text| read(text).unwrap().shape().layers[0].window;
+    assert_eq!(window(r#"{"model_type": "mistral"}"#), Some(4096));
+    assert_eq!(
+        window(r#"{"model_type": "mistral", "sliding_window": null}"#),
+        None
+    );
+    assert_eq!(
+        window(r#"{"model_type": "qwen2", "sliding_window": 64}"#),
+        None
+    );
+}
+
+#[test]
+fn what_cannot_be_built_is_named() {
+    let read = |text: &str| DecoderConfig::from_json(text);
+    for (text, told) in [
+        (
+            r#"{"model_type": "mistral", "sliding_window": 0}"#,
+            "1 or more",
+        ),
+        (
+            r#"{"model_type": "gemma2", "layer_types": ["full_attention"]}"#,
+            "num_hidden_layers",
+        ),
+        (
+            r#"{"model_type": "gemma2", "query_pre_attn_scalar": 0}"#,
+            "query_pre_attn_scalar",
+        ),
+        (
+            r#"{"model_type": "qwen3", "layer_types": [3]}"#,
+            "layer_types",
+        ),
+        (
+            r#"{"model_type": "phi3", "rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [1.0]}}"#,
+            "short_factor",
+        ),
+        (
+            r#"{"model_type": "phi3", "partial_rotary_factor": 0.0}"#,
+            "partial_rotary_factor",
+        ),
+        (
+            r#"{"model_type": "smollm3", "no_rope_layers": [1]}"#,
+            "no_rope_layers",
+        ),
+        (
+            r#"{"model_type": "llama", "num_attention_heads": 0}"#,
+            "num_attention_heads",
+        ),
+        (
+            r#"{"model_type": "llama", "num_hidden_layers": 99999999999}"#,
+            "num_hidden_layers",
+        ),
+        (
+            r#"{"model_type": "gemma", "use_bidirectional_attention": true}"#,
+            "bidirectional",
+        ),
+        ("{}", "model_type"),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(told), "{text}: {error}");
+    }
 }

@@ -1,0 +1,375 @@
+//! Decoders: Llama (Touvron et al. 2023) and those that are made like it, with the names and layouts of Hugging
+//! Face's classes. What sets families apart is in [`DecoderShape`], which their `config.json`s fill in.
+
+mod attention;
+
+use std::sync::{Mutex, PoisonError};
+
+use highwater::nn::functional::{CrossEntropyOptions, Reduction, cross_entropy};
+use highwater::nn::{Dropout, Embedding, Linear, Module};
+use highwater::{DType, Engine, Location, Parameter, Result, Tensor, scope};
+
+use crate::DecoderConfig;
+use crate::config::DecoderShape;
+use crate::config::decoder::{DecoderLayer, Gate};
+
+use attention::Attention;
+
+/// Logits that are held at once where they are capped, about.
+const LOGITS: usize = 1 << 22;
+
+/// A decoder with its language-model head, which may be the token embedding again.
+#[derive(Debug, Module)]
+pub struct Decoder {
+    model: Stack,
+    lm_head: Option<Linear>,
+    #[module(skip)]
+    config: DecoderConfig,
+    #[module(skip)]
+    positions: Mutex<Option<Positions>>,
+}
+
+#[derive(Debug, Module)]
+struct Stack {
+    embed_tokens: Embedding,
+    layers: Vec<Block>,
+    norm: Norm,
+}
+
+#[derive(Debug, Module)]
+struct Block {
+    input_layernorm: Norm,
+    self_attn: Attention,
+    post_attention_layernorm: Norm,
+    pre_feedforward_layernorm: Option<Norm>,
+    post_feedforward_layernorm: Option<Norm>,
+    mlp: Mlp,
+    dropout: Dropout,
+}
+
+/// RMS norm, by a weight or by what is added to 1.
+#[derive(Debug, Module)]
+struct Norm {
+    weight: Parameter,
+    #[module(skip)]
+    eps: f64,
+    #[module(skip)]
+    adds_one: bool,
+}
+
+#[derive(Debug, Module)]
+struct Mlp {
+    gate_proj: Option<Linear>,
+    up_proj: Option<Linear>,
+    /// Instead of the two.
+    gate_up_proj: Option<Linear>,
+    down_proj: Linear,
+    #[module(skip)]
+    gate: Gate,
+}
+
+/// What sequences of a length need.
+#[derive(Clone, Debug)]
+struct Positions {
+    length: usize,
+    /// Cosines and sines of the positions, for each way to rotate.
+    rotations: Vec<[Tensor; 2]>,
+}
+
+impl Norm {
+    fn new(engine: &Engine, shape: &DecoderShape, width: usize) -> Result<Self> {
+        let first = if shape.norms_add_one { 0.0 } else { 1.0 };
+        Ok(Self {
+            weight: Parameter::new(engine, [width], |w| w.fill(first))?,
+            eps: shape.rms_norm_eps,
+            adds_one: shape.norms_add_one,
+        })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        if self.adds_one {
+            return x.rms_norm(Some(&self.weight.add_scalar(1.0)?), self.eps);
+        }
+        x.rms_norm(Some(&self.weight), self.eps)
+    }
+}
+
+impl Mlp {
+    fn new(engine: &Engine, shape: &DecoderShape) -> Result<Self> {
+        let (width, inner, bias) = (shape.hidden_size, shape.intermediate_size, shape.biases.mlp);
+        let project = |inputs, outputs| linear(engine, shape, [inputs, outputs], bias);
+        let apart = || (!shape.is_fused).then(|| project(width, inner)).transpose();
+        Ok(Self {
+            gate_proj: apart()?,
+            up_proj: apart()?,
+            gate_up_proj: shape
+                .is_fused
+                .then(|| project(width, 2 * inner))
+                .transpose()?,
+            down_proj: project(inner, width)?,
+            gate: shape.gate,
+        })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let [gate, up] = if let Some(both) = &self.gate_up_proj {
+            let y = scope("gate_up_proj", || both.forward(x))?;
+            let inner = y.dims()[2] / 2;
+            [y.narrow(-1, 0, inner)?, y.narrow(-1, inner, inner)?]
+        } else {
+            let project = |name: &str, projection: &Option<Linear>| {
+                scope(name, || existing(projection.as_ref())?.forward(x))
+            };
+            [
+                project("gate_proj", &self.gate_proj)?,
+                project("up_proj", &self.up_proj)?,
+            ]
+        };
+        let y = match self.gate {
+            Gate::Silu => gate.swiglu(&up)?,
+            Gate::Gelu => gate.gelu()?.mul(&up)?,
+            Gate::GeluTanh => gate.gelu_tanh()?.mul(&up)?,
+        };
+        scope("down_proj", || self.down_proj.forward(&y))
+    }
+}
+
+/// A layer that a model's shape has.
+fn existing(layer: Option<&Linear>) -> Result<&Linear> {
+    layer.ok_or_else(|| highwater::Error::Internal("a projection is missing".into()))
+}
+
+/// A projection with weights as Llama's at the start, and a bias of zeros if there is one.
+fn linear(
+    engine: &Engine,
+    shape: &DecoderShape,
+    [inputs, outputs]: [usize; 2],
+    bias: bool,
+) -> Result<Linear> {
+    let bias = bias.then(|| Parameter::new(engine, [outputs], |_| {}));
+    Ok(Linear {
+        weight: Parameter::normal(engine, [outputs, inputs], shape.initializer_range as f32)?,
+        bias: bias.transpose()?,
+    })
+}
+
+impl Block {
+    fn new(engine: &Engine, shape: &DecoderShape, layer: DecoderLayer) -> Result<Self> {
+        let norm = || Norm::new(engine, shape, shape.hidden_size);
+        let post = || shape.has_post_norms.then(norm).transpose();
+        Ok(Self {
+            input_layernorm: norm()?,
+            self_attn: Attention::new(engine, shape, layer)?,
+            post_attention_layernorm: norm()?,
+            pre_feedforward_layernorm: post()?,
+            post_feedforward_layernorm: post()?,
+            mlp: Mlp::new(engine, shape)?,
+            dropout: Dropout::new(shape.dropout)?,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, positions: &Positions) -> Result<Tensor> {
+        let named = |name: &str, norm: &Norm, x: &Tensor| scope(name, || norm.forward(x));
+        let after = &self.post_attention_layernorm;
+        let y = named("input_layernorm", &self.input_layernorm, x)?;
+        let mut y = scope("self_attn", || self.self_attn.forward(&y, positions))?;
+        let before_mlp = match &self.pre_feedforward_layernorm {
+            Some(before) => {
+                y = named("post_attention_layernorm", after, &y)?;
+                ("pre_feedforward_layernorm", before)
+            }
+            None => ("post_attention_layernorm", after),
+        };
+        let x = x.add(&self.dropout.forward(&y)?)?;
+        let y = named(before_mlp.0, before_mlp.1, &x)?;
+        let mut y = scope("mlp", || self.mlp.forward(&y))?;
+        if let Some(norm) = &self.post_feedforward_layernorm {
+            y = named("post_feedforward_layernorm", norm, &y)?;
+        }
+        x.add(&self.dropout.forward(&y)?)
+    }
+}
+
+impl Decoder {
+    /// A model with initial weights as Llama's: normal deviates of `initializer_range`; norms one; biases
+    /// zero. The parameters carry their names.
+    ///
+    /// # Errors
+    /// [`highwater::Error::State`] if there is no room.
+    pub fn new(engine: &Engine, config: DecoderConfig) -> Result<Self> {
+        let shape = config.shape();
+        let (vocabulary, width) = (shape.vocab_size, shape.hidden_size);
+        let weight =
+            Parameter::normal(engine, [vocabulary, width], shape.initializer_range as f32)?;
+        let layers = shape
+            .layers
+            .iter()
+            .map(|&layer| Block::new(engine, shape, layer));
+        let stack = Stack {
+            embed_tokens: Embedding { weight },
+            layers: layers.collect::<Result<_>>()?,
+            norm: Norm::new(engine, shape, width)?,
+        };
+        let head = || linear(engine, shape, [width, vocabulary], false);
+        let model = Self {
+            model: stack,
+            lm_head: (!shape.tie_word_embeddings).then(head).transpose()?,
+            config,
+            positions: Mutex::default(),
+        };
+        model.name_parameters();
+        Ok(model)
+    }
+
+    /// The engine that the model belongs to.
+    pub fn engine(&self) -> &Engine {
+        self.model.embed_tokens.weight.engine()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// Token ids `[B, T]` to hidden states `[B, T, C]`, after the last norm.
+    ///
+    /// # Errors
+    /// [`highwater::Error`] if there is no room for the tables of positions; a token out of range stops the
+    /// step.
+    #[track_caller]
+    pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor> {
+        Location::caller().at(|| self.blocks(tokens))
+    }
+
+    fn blocks(&self, tokens: &Tensor) -> Result<Tensor> {
+        let model = &self.model;
+        let positions = self.positions(tokens.dims().last().copied().unwrap_or(0))?;
+        scope("model", || {
+            let mut x = scope("embed_tokens", || model.embed_tokens.forward(tokens))?;
+            if let Some(scale) = self.config.shape().embedding_scale {
+                x = x.mul_scalar(scale)?;
+            }
+            for (i, block) in model.layers.iter().enumerate() {
+                x = scope(&format!("layers.{i}"), || block.forward(&x, &positions))?;
+            }
+            scope("norm", || model.norm.forward(&x))
+        })
+    }
+
+    /// Tables for sequences of a length: those of the last one are kept.
+    fn positions(&self, length: usize) -> Result<Positions> {
+        let mut kept = self
+            .positions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(positions) = kept.as_ref().filter(|kept| kept.length == length) {
+            return Ok(positions.clone());
+        }
+        // Before there is room for others.
+        *kept = None;
+        let rotation = |rope: &crate::rope::Rope| {
+            let [cos, sin] = rope.tables(length);
+            let shape = [length, rope.width / 2];
+            Ok([
+                Tensor::from_slice(self.engine(), &cos, shape)?,
+                Tensor::from_slice(self.engine(), &sin, shape)?,
+            ])
+        };
+        let rotations = self.config.shape().ropes.iter().map(rotation);
+        let rotations = rotations.collect::<Result<_>>()?;
+        Ok(kept.insert(Positions { length, rotations }).clone())
+    }
+
+    /// Logits of hidden states.
+    fn logits_of(&self, hidden: &Tensor) -> Result<Tensor> {
+        let logits = scope("lm_head", || hidden.linear(self.head(), None))?;
+        match self.config.shape().logit_cap {
+            Some(cap) => logits.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap),
+            None => Ok(logits),
+        }
+    }
+
+    /// What logits are made with: `[V, C]`.
+    fn head(&self) -> &Parameter {
+        match &self.lm_head {
+            Some(head) => &head.weight,
+            None => &self.model.embed_tokens.weight,
+        }
+    }
+
+    /// Token ids `[B, T]` to logits `[B, T, V]`.
+    ///
+    /// # Errors
+    /// As [`Decoder::hidden`].
+    #[track_caller]
+    pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
+        Location::caller().at(|| {
+            let hidden = self.blocks(tokens)?;
+            self.logits_of(&hidden)
+        })
+    }
+
+    /// Logits `[V]` of what follows position `at` of the first sequence of `tokens` `[1, T]`.
+    ///
+    /// # Errors
+    /// As [`Decoder::hidden`].
+    #[track_caller]
+    pub fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
+        Location::caller().at(|| {
+            let hidden = self.blocks(tokens)?.narrow(1, at, 1)?;
+            let logits = self.logits_of(&hidden)?;
+            logits.reshape([self.config.shape().vocab_size])
+        })
+    }
+
+    /// Mean cross-entropy of `targets` `[B, T]` after `tokens` `[B, T]`, in nats. Logits are never held; where they
+    /// are capped, those of some rows at a time are.
+    ///
+    /// # Errors
+    /// As [`Decoder::hidden`].
+    #[track_caller]
+    pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        Location::caller().at(|| {
+            let hidden = self.blocks(tokens)?;
+            if self.config.shape().logit_cap.is_some() {
+                return self.capped_loss(&hidden, targets);
+            }
+            scope("lm_head", || {
+                hidden.linear_cross_entropy(self.head(), targets)
+            })
+        })
+    }
+
+    /// [`Decoder::loss`] where logits are capped: rows of the head by themselves, some at a time.
+    fn capped_loss(&self, hidden: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let shape = self.config.shape();
+        let rows = targets.shape().numel();
+        let hidden = hidden.reshape([rows, shape.hidden_size])?;
+        let targets = targets.reshape([rows])?;
+        let each = (LOGITS / shape.vocab_size).clamp(1, rows.max(1));
+        let options = CrossEntropyOptions {
+            reduction: Reduction::Sum,
+            ..CrossEntropyOptions::default()
+        };
+        let mut sum: Option<Tensor> = None;
+        for start in (0..rows).step_by(each) {
+            let len = each.min(rows - start);
+            let logits = self.logits_of(&hidden.narrow(0, start, len)?)?;
+            let part = cross_entropy(&logits, &targets.narrow(0, start, len)?, options)?;
+            sum = Some(match sum {
+                Some(sum) => sum.add(&part)?,
+                None => part,
+            });
+        }
+        let Some(sum) = sum else {
+            return hidden.mean();
+        };
+        if targets.dtype() != DType::I64 {
+            return sum.mul_scalar(1.0 / rows as f64);
+        }
+        let left_out = options.ignore_index as f64;
+        let left_out = Tensor::full(self.engine(), [1], left_out, DType::I64)?;
+        let counted = targets.ne(&left_out)?.sum()?.to_dtype(sum.dtype())?;
+        sum.div(&counted)
+    }
+}
