@@ -4,13 +4,29 @@ use std::path::Path;
 
 use highwater_memory::Files;
 use highwater_memory::saved::Digest;
+use highwater_models::WeightsFolder;
 
 use crate::config::{ModelSource, RunConfig};
 use crate::data::{self, RunData};
 use crate::error::{Code, Failure};
 use crate::origin::Origin;
 use crate::run_dir::RunDir;
-use crate::state::MODEL as WEIGHTS;
+
+/// Of the weights of a model's folder: of the file, or of what its files are called and hold.
+fn weights_digest(files: &dyn Files, folder: &Path) -> Result<Digest, Failure> {
+    let paths = WeightsFolder::open(files, folder)?.paths();
+    if let [path] = &paths[..] {
+        return Ok(Digest::of_file(files, path)?);
+    }
+    let told = |error| Failure::new(Code::Internal, error);
+    let mut all = Vec::new();
+    for path in &paths {
+        let digest = Digest::of_file(files, path)?;
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        serde_json::to_writer(&mut all, &(name, digest)).map_err(told)?;
+    }
+    Ok(Digest::of(&all))
+}
 
 impl Origin {
     /// What there is now. The weights of a model's folder count only for a run that has none of its own yet.
@@ -25,7 +41,7 @@ impl Origin {
         has_weights: bool,
     ) -> Result<Self, Failure> {
         let weights = match &config.model.source {
-            ModelSource::Folder(folder) if !has_weights => Some(folder.join(WEIGHTS)),
+            ModelSource::Folder(folder) if !has_weights => Some(weights_digest(files, folder)?),
             _ => None,
         };
         let digest = |path: &Path| Digest::of_file(files, path);
@@ -33,7 +49,7 @@ impl Origin {
             model: Digest::of(model_json.as_bytes()),
             data: data_digest(files, config, (data, tokens))?,
             tokenizer: config.model.tokenizer.as_deref().map(digest).transpose()?,
-            weights: weights.as_deref().map(digest).transpose()?,
+            weights,
         })
     }
 

@@ -259,7 +259,6 @@ fn load_weights(
     let ModelSource::Folder(folder) = &config.model.source else {
         return Ok(None);
     };
-    let path = folder.join(state::MODEL);
     match &session.model {
         Model::Text(model) => {
             let prefix = model.architecture().base_prefix();
@@ -268,7 +267,7 @@ fn load_weights(
             Ok(None)
         }
         Model::Images(model, _) => {
-            let left = load_pretrained(&**model, &path)?;
+            let left = load_pretrained(&**model, folder.join(state::MODEL))?;
             let note = || {
                 format!(
                     "note: for other classes, and drawn anew: {}",

@@ -15,7 +15,9 @@ fn check_all(laws: &Laws) {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let broken = thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(check)).collect();
-        let found = threads.into_iter().map(|thread| thread.join().unwrap());
+        let found = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread that does not panic"));
         found.collect::<Vec<_>>().concat()
     });
     assert!(broken.is_empty(), "{}", broken.join("\n"));

@@ -1,6 +1,6 @@
 //! The weights of a model folder: one file, or several that an index names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use highwater_memory::Files;
@@ -65,6 +65,17 @@ impl<'a> WeightsFolder<'a> {
             index: None,
             open: Some((String::new(), WeightsReader::open(files, path)?)),
         })
+    }
+
+    /// The files of weights, by their names.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        if let Some(index) = &self.index {
+            let names: BTreeSet<&String> = index.values().collect();
+            let paths = names.into_iter().map(|name| self.folder.join(name));
+            return paths.collect();
+        }
+        let open = self.open.iter();
+        open.map(|(_, reader)| reader.path().to_owned()).collect()
     }
 
     /// Whether there is a tensor of that name, as far as index or header say.

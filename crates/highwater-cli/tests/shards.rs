@@ -1,0 +1,105 @@
+//! Model folders whose weights are several files.
+
+mod cache;
+mod started;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use highwater_memory::DiskFiles;
+use highwater_memory::Files;
+use highwater_models::{TensorSpec, WeightsReader, WeightsWriter};
+use serde_json::json;
+use started::highwater;
+
+const TRAIN: &str = "--batch 1 --seq 16 --threads 2 --steps 2 --out";
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/gpt2_nano")
+        .join(name)
+}
+
+/// Cuts the fixture's weights into files of some tensors each, under another folder.
+fn cut(to: &Path, each: usize) {
+    std::fs::create_dir_all(to).expect("a folder");
+    std::fs::copy(fixture("config.json"), to.join("config.json")).expect("a copy");
+    let mut reader = WeightsReader::open(&DiskFiles, &fixture("model.safetensors")).expect("it");
+    let tensors: Vec<TensorSpec> = (reader.tensors().iter())
+        .map(|(name, info)| TensorSpec {
+            name: name.clone(),
+            dtype: info.dtype,
+            shape: info.shape.clone(),
+        })
+        .collect();
+    let mut map = BTreeMap::new();
+    for (i, part) in tensors.chunks(each).enumerate() {
+        let name = format!("model-{i:05}.safetensors");
+        let path = to.join(&name);
+        let file = DiskFiles.create(&path).expect("a file");
+        let mut writer =
+            WeightsWriter::begin(file, &path, part.to_vec(), &BTreeMap::new()).expect("a header");
+        for tensor in part {
+            let info = &reader.tensors()[&tensor.name];
+            let mut bytes = vec![0; (info.end - info.start) as usize];
+            reader
+                .read_bytes(&tensor.name, &mut bytes)
+                .expect("a tensor");
+            writer.write_bytes(&tensor.name, &bytes).expect("a tensor");
+            map.insert(tensor.name.clone(), name.clone());
+        }
+        writer.finish().expect("a whole file");
+    }
+    assert!(map.len() > 3 * each, "several files");
+    let index = json!({"metadata": {"total_size": 0}, "weight_map": map}).to_string();
+    std::fs::write(to.join("model.safetensors.index.json"), index).expect("an index");
+}
+
+#[test]
+fn several_files_train_and_go_on_as_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    cut(&dir.path().join("cut"), 7);
+    let run = |line: &str| highwater(dir.path(), line);
+    let whole = fixture("");
+    let (code, _, news) = run(&format!("train --model {} {TRAIN} whole", whole.display()));
+    assert_eq!(code, 0, "{news}");
+    let (code, _, news) = run(&format!("train --model ./cut {TRAIN} parts"));
+    assert_eq!(code, 0, "{news}");
+    let weights = |run: &str| {
+        std::fs::read(dir.path().join(run).join("final/model.safetensors")).expect("weights")
+    };
+    assert!(weights("whole") == weights("parts"), "other weights");
+    // What was not read again has not changed.
+    let (code, _, news) = run("resume parts --steps 3");
+    assert_eq!(code, 0, "{news}");
+    let (code, ours, news) = run("generate --model ./cut --prompt x --tokens 5 --temperature 0");
+    assert_eq!(code, 0, "{news}");
+    let line = format!(
+        "generate --model {} --prompt x --tokens 5 --temperature 0",
+        whole.display()
+    );
+    assert_eq!(ours, run(&line).1);
+}
+
+#[test]
+fn a_file_that_is_missing_or_elsewhere_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("cut");
+    cut(&folder, 7);
+    let train = || highwater(dir.path(), &format!("train --model ./cut {TRAIN} run"));
+    std::fs::remove_file(folder.join("model-00002.safetensors")).expect("it is there");
+    let (code, _, news) = train();
+    assert_ne!(code, 0);
+    assert!(news.contains("model-00002.safetensors"), "{news}");
+    assert!(!dir.path().join("run").exists());
+    let index = folder.join("model.safetensors.index.json");
+    let text = std::fs::read_to_string(&index).expect("it");
+    let hostile = text.replace("model-00001.safetensors", "../../secret");
+    std::fs::write(&index, hostile).expect("an index");
+    let (code, _, news) = train();
+    assert_ne!(code, 0);
+    assert!(
+        news.contains("`../../secret`") && news.contains("HW1013"),
+        "{news}"
+    );
+}
