@@ -147,10 +147,8 @@ fn linear(
     bias: bool,
 ) -> Result<Linear> {
     let bias = bias.then(|| Parameter::new(engine, [outputs], |_| {}));
-    Ok(Linear {
-        weight: Parameter::normal(engine, [outputs, inputs], shape.initializer_range as f32)?,
-        bias: bias.transpose()?,
-    })
+    let weight = Parameter::normal(engine, [outputs, inputs], shape.initializer_range as f32)?;
+    Ok(Linear::of(weight, bias.transpose()?))
 }
 
 impl Block {

@@ -1,6 +1,7 @@
 //! Models for the Highwater training engine: causal language models, with configurations, weights, tokens and
 //! data as Hugging Face keeps them, and classifiers of images as torchvision has them.
 
+pub mod adapter;
 pub mod causal;
 pub mod config;
 pub mod data;
@@ -15,6 +16,7 @@ pub mod tokenizer;
 pub mod vision;
 pub mod weights;
 
+pub use adapter::{load_adapter, read_adapter, save_adapter};
 pub use causal::{Architecture, CausalLm, preset, read_architecture};
 pub use config::{Activation, ConfigError, DecoderConfig, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};

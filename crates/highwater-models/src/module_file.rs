@@ -39,10 +39,19 @@ fn named<M: Module + ?Sized>(module: &M) -> Vec<(String, Parameter)> {
 }
 
 fn save_in<M: Module + ?Sized>(files: &dyn Files, module: &M, path: &Path) -> Result<()> {
+    write_file(files, &named(module), path)
+}
+
+/// Writes tensors as a file: all of it or nothing.
+pub(crate) fn write_file(
+    files: &dyn Files,
+    tensors: &[(String, Parameter)],
+    path: &Path,
+) -> Result<()> {
     let mut part = path.as_os_str().to_owned();
     part.push(".tmp");
     let part = PathBuf::from(part);
-    let written = write_tensors(files.create(&part)?, path, &named(module))?;
+    let written = write_tensors(files.create(&part)?, path, tensors)?;
     written.map_err(told)?;
     files.rename(&part, path)?;
     let folder = path
@@ -182,7 +191,7 @@ fn file_dtype(dtype: DType) -> Dtype {
     }
 }
 
-fn told(error: WeightsError) -> Error {
+pub(crate) fn told(error: WeightsError) -> Error {
     match error.problem {
         WeightsProblem::Files(error) => Error::Files(error),
         _ => Error::Saved(error.to_string()),

@@ -1,6 +1,7 @@
 //! The usual layers.
 
-use super::{Mode, Module};
+use super::lora::{Adaptable, Slot};
+use super::{Mode, Module, Visitor, join};
 use crate::engine::Engine;
 use crate::error::usage_error;
 use crate::tensor::Tensor;
@@ -9,12 +10,40 @@ use crate::{self as highwater, Result};
 use highwater_graph::Location;
 
 /// `x · weightᵀ + bias`, as `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.
-#[derive(Debug, Clone, Module)]
+/// It may have an adapter: [`add_adapters`](super::add_adapters).
+#[derive(Clone)]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Parameter,
     /// `[out]`.
     pub bias: Option<Parameter>,
+    pub(super) lora: Slot,
+}
+
+impl std::fmt::Debug for Linear {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut told = f.debug_struct("Linear");
+        told.field("weight", &self.weight).field("bias", &self.bias);
+        self.lora.debug(&mut told);
+        told.finish()
+    }
+}
+
+impl Module for Linear {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        self.weight.visit(&join(path, "weight"), visitor);
+        self.bias.visit(&join(path, "bias"), visitor);
+        self.lora.visit(path, visitor);
+        if let &[outputs, inputs] = self.weight.dims() {
+            let layer = Adaptable {
+                slot: &self.lora,
+                engine: self.weight.engine(),
+                dims: [outputs, inputs],
+                weight: Some(&self.weight),
+            };
+            visitor.adaptable(path, &layer);
+        }
+    }
 }
 
 impl Linear {
@@ -29,7 +58,13 @@ impl Linear {
         let bias = bias
             .then(|| Parameter::uniform(engine, [outputs], bound))
             .transpose()?;
-        Ok(Self { weight, bias })
+        Ok(Self::of(weight, bias))
+    }
+
+    /// A layer of a weight `[out, in]` and a bias `[out]` that are there.
+    pub fn of(weight: Parameter, bias: Option<Parameter>) -> Self {
+        let lora = Slot::default();
+        Self { weight, bias, lora }
     }
 
     /// `[.., in]` to `[.., out]`.
@@ -38,7 +73,8 @@ impl Linear {
     /// [`crate::Error::Op`] if the width differs.
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.linear(&self.weight, self.bias.as_deref())
+        let y = x.linear(&self.weight, self.bias.as_deref())?;
+        self.lora.forward(y, x)
     }
 }
 

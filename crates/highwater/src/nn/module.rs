@@ -1,5 +1,6 @@
 //! The `Module` trait: parameters by name, train and eval mode. Derived for structs of modules.
 
+use super::lora::Adaptable;
 use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
 use crate::tensor::tier::Tier;
@@ -182,6 +183,8 @@ pub trait Visitor {
     fn parameter(&mut self, path: &str, parameter: &Parameter);
     /// A buffer.
     fn buffer(&mut self, _path: &str, _buffer: &Buffer) {}
+    /// A linear layer, whose parameters were shown.
+    fn adaptable(&mut self, _path: &str, _layer: &Adaptable<'_>) {}
     /// The training mode of a layer that has one.
     fn mode(&mut self, path: &str, mode: &Mode);
 }

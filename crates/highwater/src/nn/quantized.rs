@@ -1,11 +1,12 @@
 //! Layers by weights in few bits.
 
-use super::{Linear, Module};
+use super::lora::{Adaptable, Slot};
+use super::{Linear, Module, Visitor, join};
+use crate::Result;
 use crate::engine::Engine;
 use crate::error::usage_error;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
-use crate::{self as highwater, Result};
 use half::{bf16, f16};
 use highwater_graph::{DType, Location};
 use highwater_ops::WeightFormat;
@@ -27,7 +28,7 @@ use highwater_ops::WeightFormat;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Module)]
+#[derive(Debug, Clone)]
 pub struct QuantizedLinear {
     /// Codes, `U8` `[out, row_bytes]`: see [`WeightFormat::row_bytes`].
     pub weight: Parameter,
@@ -35,10 +36,26 @@ pub struct QuantizedLinear {
     pub weight_scale: Parameter,
     /// `[out]`.
     pub bias: Option<Parameter>,
-    #[module(skip)]
     format: WeightFormat,
-    #[module(skip)]
     inputs: usize,
+    lora: Slot,
+}
+
+impl Module for QuantizedLinear {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        self.weight.visit(&join(path, "weight"), visitor);
+        self.weight_scale
+            .visit(&join(path, "weight_scale"), visitor);
+        self.bias.visit(&join(path, "bias"), visitor);
+        self.lora.visit(path, visitor);
+        let layer = Adaptable {
+            slot: &self.lora,
+            engine: self.weight.engine(),
+            dims: [self.weight.dims()[0], self.inputs],
+            weight: None,
+        };
+        visitor.adaptable(path, &layer);
+    }
 }
 
 impl QuantizedLinear {
@@ -77,6 +94,7 @@ impl QuantizedLinear {
             bias: None,
             format,
             inputs,
+            lora: Slot::default(),
         })
     }
 
@@ -125,11 +143,12 @@ impl QuantizedLinear {
             return Err(usage_error(message, Location::caller()));
         }
         let y = x.quantized_linear(&self.weight, &self.weight_scale, self.format)?;
-        match &self.bias {
-            Some(bias) if bias.dtype() == y.dtype() => y.add(bias),
-            Some(bias) => y.add(&bias.to_dtype(y.dtype())?),
-            None => Ok(y),
-        }
+        let y = match &self.bias {
+            Some(bias) if bias.dtype() == y.dtype() => y.add(bias)?,
+            Some(bias) => y.add(&bias.to_dtype(y.dtype())?)?,
+            None => y,
+        };
+        self.lora.forward(y, x)
     }
 }
 

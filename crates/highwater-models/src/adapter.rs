@@ -1,0 +1,202 @@
+//! Adapters as PEFT keeps them: a folder of `adapter_config.json` and `adapter_model.safetensors`.
+
+use std::path::Path;
+
+use highwater::nn::{LoraOptions, add_adapters};
+use highwater::{Error, Module, Parameter, Result};
+use highwater_memory::Files;
+use highwater_memory::saved::write_atomic;
+use serde_json::{Map, Value, json};
+
+use crate::config::{ConfigError, read, read_field};
+use crate::module_file::{told, write_file};
+use crate::weights::WeightsReader;
+
+/// The settings' file.
+pub const CONFIG: &str = "adapter_config.json";
+/// The weights' file.
+pub const WEIGHTS: &str = "adapter_model.safetensors";
+/// What PEFT's names of parameters begin with.
+const PREFIX: &str = "base_model.model.";
+
+/// The parameters of a module's adapters, by PEFT's names.
+pub fn adapter_parameters<M: Module + ?Sized>(module: &M) -> Vec<(String, Parameter)> {
+    let named = module.named_parameters().into_iter();
+    let adapters = named.filter(|(name, _)| is_adapter(name));
+    adapters
+        .map(|(name, parameter)| (format!("{PREFIX}{name}"), parameter))
+        .collect()
+}
+
+/// Whether a parameter is an adapter's, by its name in the module.
+pub fn is_adapter(name: &str) -> bool {
+    name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight")
+}
+
+/// Writes a module's adapters as `PeftModel.save_pretrained` does: a folder that PEFT loads beside the model that
+/// they were trained for, which `base` names. `layers` are those that have one, as [`add_adapters`] answered.
+///
+/// # Errors
+/// [`Error::Files`] if a file cannot be written; [`Error::Usage`] while an update is pending.
+pub fn save_adapter<M: Module + ?Sized>(
+    files: &dyn Files,
+    folder: &Path,
+    module: &M,
+    options: &LoraOptions,
+    (base, layers): (Option<&str>, &[String]),
+) -> Result<()> {
+    let mut names: Vec<&str> = layers
+        .iter()
+        .filter_map(|path| path.rsplit('.').next())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let config = json!({
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": options.r,
+        "lora_alpha": options.lora_alpha,
+        "lora_dropout": options.lora_dropout,
+        "target_modules": names,
+        "use_rslora": options.use_rslora,
+        "use_dora": false,
+        "bias": "none",
+        "fan_in_fan_out": false,
+        "init_lora_weights": true,
+        "inference_mode": true,
+        "modules_to_save": null,
+    });
+    files.create_dir_all(folder)?;
+    write_file(files, &adapter_parameters(module), &folder.join(WEIGHTS))?;
+    // A map with string keys and finite numbers always has a JSON form.
+    let json = serde_json::to_string_pretty(&config).unwrap_or_default() + "\n";
+    write_atomic(files, &folder.join(CONFIG), json.as_bytes())
+        .map_err(|error| Error::Saved(error.to_string()))
+}
+
+/// Reads the `adapter_config.json` of a folder.
+///
+/// # Errors
+/// [`ConfigError`], naming the file and the field: also for adapters of another kind, of which nothing is built
+/// here.
+pub fn read_adapter(
+    files: &dyn Files,
+    folder: &Path,
+) -> std::result::Result<LoraOptions, ConfigError> {
+    read(files, &folder.join(CONFIG), options_of)
+}
+
+/// Gives a module the adapters of a folder: [`add_adapters`] by its settings, and its weights. Answers the names
+/// of the layers.
+///
+/// # Errors
+/// [`Error::Saved`] for a file that is damaged or is of another model, [`Error::Files`] for one that cannot be
+/// read; else as [`add_adapters`].
+pub fn load_adapter<M: Module + ?Sized>(
+    files: &dyn Files,
+    folder: &Path,
+    module: &M,
+) -> Result<Vec<String>> {
+    let options = read_adapter(files, folder).map_err(|error| Error::Saved(error.to_string()))?;
+    let layers = add_adapters(module, &options)?;
+    read_adapter_weights(files, &folder.join(WEIGHTS), module)?;
+    Ok(layers)
+}
+
+/// Reads the weights of adapters that a module has.
+///
+/// # Errors
+/// As [`load_adapter`].
+pub fn read_adapter_weights<M: Module + ?Sized>(
+    files: &dyn Files,
+    path: &Path,
+    module: &M,
+) -> Result<()> {
+    let mut reader = WeightsReader::open(files, path).map_err(told)?;
+    let own = adapter_parameters(module);
+    let known = |name: &String| own.iter().any(|(own, _)| own == name);
+    if let Some(name) = reader.tensors().keys().find(|name| !known(name)) {
+        let message = format!(
+            "{}: `{name}` is unexpected: the model has no such adapter",
+            path.display()
+        );
+        return Err(Error::Saved(message));
+    }
+    for (name, parameter) in &own {
+        crate::module_file::read_tensor(&mut reader, name, parameter)?.map_err(told)?;
+    }
+    Ok(())
+}
+
+fn options_of(text: &str) -> std::result::Result<LoraOptions, ConfigError> {
+    let fields: Map<String, Value> =
+        serde_json::from_str(text).map_err(|error| ConfigError::Json {
+            problem: error.to_string(),
+        })?;
+    let is_set = |field: &str| match fields.get(field) {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::Array(values)) => !values.is_empty(),
+        Some(Value::Object(values)) => !values.is_empty(),
+        Some(_) => true,
+    };
+    let refused = |field: &str, expected: &str| ConfigError::Unsupported {
+        field: field.to_owned(),
+        value: fields.get(field).map_or("null".to_owned(), |value| {
+            value
+                .to_string()
+                .chars()
+                .take(crate::config::TOLD)
+                .collect()
+        }),
+        expected: expected.to_owned(),
+    };
+    if fields.get("peft_type").and_then(Value::as_str) != Some("LORA") {
+        return Err(refused("peft_type", "\"LORA\""));
+    }
+    if fields
+        .get("bias")
+        .is_some_and(|bias| !bias.is_null() && bias != "none")
+    {
+        return Err(refused("bias", "\"none\""));
+    }
+    for field in [
+        "use_dora",
+        "fan_in_fan_out",
+        "modules_to_save",
+        "layers_to_transform",
+        "rank_pattern",
+        "alpha_pattern",
+        "exclude_modules",
+        "target_parameters",
+        "trainable_token_indices",
+        "lora_bias",
+    ] {
+        if is_set(field) {
+            return Err(refused(field, "nothing set"));
+        }
+    }
+    let or = LoraOptions::default();
+    let get = |field: &str| fields.get(field).filter(|value| !value.is_null()).cloned();
+    let number = |field: &str, default: f64| {
+        get(field).map_or(Ok(default), |value| read_field(field, value))
+    };
+    let target_modules = match get("target_modules") {
+        Some(Value::String(name)) if name == "all-linear" => vec![name],
+        // A pattern.
+        Some(Value::String(_)) | None => {
+            return Err(refused(
+                "target_modules",
+                "a list of names, or \"all-linear\"",
+            ));
+        }
+        Some(names) => read_field("target_modules", names)?,
+    };
+    Ok(LoraOptions {
+        r: get("r").map_or(Ok(or.r), |value| read_field("r", value))?,
+        lora_alpha: number("lora_alpha", or.lora_alpha)?,
+        lora_dropout: number("lora_dropout", or.lora_dropout)?,
+        target_modules,
+        use_rslora: get("use_rslora").map_or(Ok(false), |value| read_field("use_rslora", value))?,
+    })
+}
