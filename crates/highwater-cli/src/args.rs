@@ -10,6 +10,7 @@ use highwater_models::{Decay, Order, TokenWidth};
 
 use crate::config::{DiskConfig, Forbid, Master, Moments, OptimizerKind, Policy, Precision};
 use crate::error::EXIT_CODES;
+use crate::lora::{LoraArgs, MergeArgs};
 use crate::schedule::Schedule;
 use crate::task::Task;
 
@@ -41,6 +42,8 @@ pub enum Command {
     Resume(ResumeArgs),
     /// Continue a text with a trained model.
     Generate(GenerateArgs),
+    /// Add the adapters of a run to its model, as a folder that transformers loads.
+    Merge(MergeArgs),
     /// Say what this machine offers and what limits it sets.
     Doctor(DoctorArgs),
     /// Measure the machine and print its rates: what other commands start when they need them.
@@ -59,7 +62,7 @@ impl Command {
             Self::Plan(args) => args.json,
             Self::Resume(args) => args.json,
             Self::Doctor(args) => args.json,
-            Self::Generate(_) | Self::Measure(_) | Self::Tokenise(_) => false,
+            Self::Generate(_) | Self::Merge(_) | Self::Measure(_) | Self::Tokenise(_) => false,
         }
     }
 }
@@ -135,6 +138,9 @@ pub struct RunArgs {
     /// What the model learns to do [default: what --model is for]
     #[arg(long, value_name = "TASK", help_heading = "Model and data")]
     pub task: Option<Task>,
+
+    #[command(flatten)]
+    pub lora: LoraArgs,
 
     /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-1b; of pictures
     /// resnet18, resnet34, resnet50, densenet121, vit_b_16) or a model folder, as Hugging Face has them

@@ -19,6 +19,7 @@ use highwater_models::{Decay, Order, TokenWidth};
 use serde::{Deserialize, Serialize};
 
 use crate::from_config;
+use crate::lora::LoraConfig;
 use crate::origin::Origin;
 use crate::schedule::{LearningRate, Schedule};
 use crate::seal;
@@ -66,6 +67,9 @@ pub struct ModelConfig {
     pub source: ModelSource,
     /// Probability of dropout.
     pub dropout: f64,
+    /// Adapters beside a frozen model; without them all of it trains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraConfig>,
     /// The `tokenizer.json`; bytes without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<PathBuf>,
@@ -424,6 +428,10 @@ impl RunConfig {
         // TOML has no larger numbers.
         most("seed", training.seed, i64::MAX as u64)?;
         fraction("dropout", self.model.dropout)?;
+        self.model
+            .lora
+            .as_ref()
+            .map_or(Ok(()), LoraConfig::validate)?;
         fraction("held-out", self.data.held_out)?;
         self.validate_optimizer()
     }

@@ -40,6 +40,7 @@ impl RunArgs {
         }
         set(&mut self.order, data.order);
         set(&mut self.dropout, model.dropout);
+        model.lora.iter().for_each(|lora| self.lora.fill(lora));
         set(&mut self.steps, training.steps);
         set(&mut self.batch, training.batch);
         if is_text {
@@ -142,6 +143,7 @@ mod tests {
             "--optimizer sgd --momentum 0.5 --decay all --schedule linear --dropout 0.25 --accumulate 3 \
              --precision bf16",
             "--precision bf16 --master stochastic --moments int8",
+            "--model llama-nano --lora 4 --lora-alpha 3 --lora-dropout 0.1 --lora-targets q_proj,v_proj --lora-rs",
             "--data /corpus.txt --held-out 0.2 --order sequential --memory 80MiB --threads 3 --policy keep",
             "--device-memory 20MiB --host-memory 9MiB --memory 70MiB --forbid disk-writes",
         ] {

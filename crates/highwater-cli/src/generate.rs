@@ -5,13 +5,17 @@ use std::process::ExitCode;
 
 use highwater::Engine;
 use highwater_memory::{Bytes, DiskFiles, Files};
-use highwater_models::{Architecture, Sampling, Tokenizer, WeightsFolder, generate as sample};
+use highwater_models::adapter::is_adapter;
+use highwater_models::{
+    Architecture, Sampling, Tokenizer, WeightsFolder, generate as sample, load_adapter,
+};
 
 use crate::args::GenerateArgs;
-use crate::config::{DiskConfig, RunConfig};
+use crate::config::{DiskConfig, ModelSource, RunConfig};
 use crate::error::Failure;
+use crate::lora::LoraConfig;
 use crate::task::Blueprint;
-use crate::{output, state};
+use crate::{lora, output, state};
 
 /// What a model gets that no run's settings say anything about, beside its weights.
 const DEFAULT_ROOM: u64 = 1 << 30;
@@ -22,10 +26,20 @@ struct Place {
     tokenizer: Option<PathBuf>,
     /// Its folder, whose weights may be several files.
     weights: PathBuf,
+    /// What was trained beside it.
+    adapters: Option<Adapters>,
     memory: Option<Bytes>,
     disk: Option<DiskConfig>,
     /// The most tokens that it was trained to look back on.
     context: usize,
+}
+
+/// Where adapters are.
+enum Adapters {
+    /// In PEFT's files.
+    Folder(PathBuf),
+    /// In a saved state.
+    Saved(LoraConfig, PathBuf),
 }
 
 impl Place {
@@ -36,6 +50,7 @@ impl Place {
             config: folder.join("config.json"),
             tokenizer: files.metadata(&tokenizer)?.map(|_| tokenizer),
             weights: folder.to_owned(),
+            adapters: None,
             memory,
             disk: None,
             context: usize::MAX,
@@ -83,6 +98,18 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         &model.named_parameters(),
         config.base_prefix(),
     )?;
+    match &place.adapters {
+        None => {}
+        Some(Adapters::Folder(folder)) => {
+            load_adapter(&files, folder, &*model)?;
+        }
+        Some(Adapters::Saved(lora, path)) => {
+            lora.adapt(&*model)?;
+            let mut own = model.named_parameters();
+            own.retain(|(name, _)| is_adapter(name));
+            state::read_tensors(&mut WeightsFolder::of_file(&files, path)?, &own, "")?;
+        }
+    }
     let prompt = tokenizer.encode(&args.prompt)?;
     if prompt.is_empty() {
         return Err(Failure::usage("--prompt must have at least one character"));
@@ -113,6 +140,29 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
     let memory = run.as_ref().map(|run| run.machine.memory);
     let disk = run.as_ref().and_then(|run| run.machine.disk.clone());
     let context = run.as_ref().map_or(usize::MAX, RunConfig::context);
+    let beside = run
+        .as_ref()
+        .and_then(|run| match (&run.model.lora, &run.model.source) {
+            (Some(lora), ModelSource::Folder(base)) => Some((lora.clone(), base.clone())),
+            _ => None,
+        });
+    if let Some((lora, base)) = beside {
+        state::check_weights(files, &base)?;
+        let mut found = lora::adapters(files, dir)?.map(Adapters::Folder);
+        if found.is_none() {
+            let saved = state::newest(files, &dir.join("checkpoints"))?;
+            found = saved.map(|saved| Adapters::Saved(lora, saved.path().join(state::MODEL)));
+        }
+        if found.is_some() {
+            return Ok(Place {
+                adapters: found,
+                disk,
+                context,
+                tokenizer: run.and_then(|run| run.model.tokenizer),
+                ..Place::folder(files, &base, memory)?
+            });
+        }
+    }
     let folder = dir.join("final");
     if files.metadata(&folder.join("model.safetensors"))?.is_some() {
         let place = Place::folder(files, &folder, memory)?;
@@ -130,6 +180,7 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
             config: dir.join("model.json"),
             tokenizer: run.and_then(|run| run.model.tokenizer),
             weights: saved.path().to_owned(),
+            adapters: None,
             memory,
             disk,
             context,

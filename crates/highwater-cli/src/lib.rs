@@ -10,6 +10,7 @@ pub mod error;
 mod from_config;
 pub mod generate;
 pub mod log;
+pub mod lora;
 pub mod machine;
 pub mod metrics;
 pub mod origin;
@@ -53,6 +54,7 @@ pub fn run(Cli { command, cpu }: &Cli) -> ExitCode {
         Command::Measure(args) => machine::measure(args).map(|()| ExitCode::SUCCESS),
         Command::Tokenise(args) => tokenise::tokenise(args).map(|()| ExitCode::SUCCESS),
         Command::Generate(args) => generate::generate(args),
+        Command::Merge(args) => lora::merge(args),
     };
     done.unwrap_or_else(|failure| fail(command, &failure))
 }

@@ -172,6 +172,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             },
             source,
             dropout,
+            lora: args.lora.config(),
         },
         training,
         origin: None,
@@ -327,6 +328,7 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
             ("tokenizer", args.tokenizer.is_some()),
             ("token-dtype", args.token_dtype.is_some()),
             ("dropout", args.dropout.is_some_and(|dropout| dropout > 0.0)),
+            ("lora", args.lora.lora.is_some()),
         ],
     };
     match foreign.into_iter().find(|(_, given)| *given) {

@@ -10,6 +10,8 @@ use highwater::{
     with_parameter_dtype,
 };
 
+use highwater_models::adapter::is_adapter;
+
 use crate::config::{Forbid, Master, Method, Policy, Precision, RunConfig};
 use crate::error::Failure;
 use crate::task::{Batch, Blueprint, Model};
@@ -114,6 +116,9 @@ impl Session {
         };
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
         let model = with_parameter_dtype(weights_dtype(config), || model.build(&engine))?;
+        if let Some(lora) = &config.model.lora {
+            lora.adapt(model.module())?;
+        }
         let optimizer = optimizer(config, model.module())?;
         let scaled = config.training.precision == Precision::Fp16;
         let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
@@ -249,8 +254,20 @@ impl Session {
 fn weights_dtype(config: &RunConfig) -> DType {
     match config.optimizer.master {
         Some(_) => config.training.precision.dtype(),
+        // What is frozen needs no master.
+        None if config.model.lora.is_some() => config.training.precision.dtype(),
         None => DType::F32,
     }
+}
+
+/// The parameters that train.
+fn trained(model: &dyn Module, config: &RunConfig) -> Vec<Parameter> {
+    if config.model.lora.is_none() {
+        return model.parameters();
+    }
+    let named = model.named_parameters().into_iter();
+    let adapters = named.filter(|(name, _)| is_adapter(name));
+    adapters.map(|(_, parameter)| parameter).collect()
 }
 
 fn optimizer(config: &RunConfig, model: &dyn Module) -> Result<Box<dyn Optimizer>, Failure> {
@@ -269,7 +286,7 @@ fn optimizer(config: &RunConfig, model: &dyn Module) -> Result<Box<dyn Optimizer
                 moments,
                 ..AdamWOptions::default()
             };
-            let (decayed, plain) = model.parameters().into_iter().partition(decays);
+            let (decayed, plain) = trained(model, config).into_iter().partition(decays);
             let groups = vec![
                 (decayed, options(settings.weight_decay)),
                 (plain, options(0.0)),
@@ -285,7 +302,7 @@ fn optimizer(config: &RunConfig, model: &dyn Module) -> Result<Box<dyn Optimizer
                 moments,
                 ..SgdOptions::default()
             };
-            let (decayed, plain) = model.parameters().into_iter().partition(decays);
+            let (decayed, plain) = trained(model, config).into_iter().partition(decays);
             let undecayed = SgdOptions {
                 weight_decay: 0.0,
                 ..options.clone()

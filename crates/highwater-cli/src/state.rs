@@ -16,9 +16,10 @@ use highwater_models::{Cursor, WeightsFolder};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Failure};
-use crate::output;
 use crate::run_dir::RunDir;
 use crate::session::Session;
+use crate::task::Model;
+use crate::{lora, output};
 
 /// File of the parameters, with Hugging Face's or torchvision's names.
 pub const MODEL: &str = "model.safetensors";
@@ -213,6 +214,14 @@ pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
 /// [`Failure`] if a file cannot be written.
 pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Failure> {
     files.create_dir_all(dir)?;
+    let config = session.config();
+    if let (Some(lora), Model::Text(model)) = (&config.model.lora, &session.model) {
+        lora::export(files, dir, &**model, (lora, &config.model.source))?;
+        if let Some(tokenizer) = &config.model.tokenizer {
+            copy(files, tokenizer, &dir.join("tokenizer.json"))?;
+        }
+        return Ok(files.sync_dir(dir)?);
+    }
     let path = dir.join(MODEL);
     let part = dir.join("model.safetensors.tmp");
     write_tensors(files.create(&part)?, &path, &session.model.saved())??;
@@ -242,7 +251,10 @@ fn config_json(session: &Session) -> Result<String, Failure> {
 }
 
 /// Copies a file in pieces, all of it or nothing.
-fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
+///
+/// # Errors
+/// [`Failure`] if one cannot be read or the other written.
+pub fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
     let draft = to.with_extension("tmp");
     let (mut source, mut target) = (files.open(from)?, files.create(&draft)?);
     let (mut at, mut piece) = (0, vec![0; COPY_BYTES]);

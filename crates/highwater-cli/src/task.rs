@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use highwater::data::{Array, ToTensors};
 use highwater::{DType, Engine, Module, Parameter, Tensor, autocast, is_grad_enabled};
 use highwater_memory::Files;
+use highwater_models::adapter::is_adapter;
 use highwater_models::vision::{ImageClassifier, top_k_accuracy};
 use highwater_models::{Architecture, CausalLm, read_architecture};
 use serde::{Deserialize, Serialize};
@@ -221,7 +222,17 @@ impl Model {
     /// What is saved of it, by name: of text its parameters, of pictures what is counted besides too.
     pub fn saved(&self) -> Vec<(String, Parameter)> {
         match self {
-            Self::Text(model) => model.named_parameters(),
+            Self::Text(model) => {
+                let named = model.named_parameters();
+                // Beside adapters the model is frozen, and stays where it came from.
+                if named.iter().any(|(name, _)| is_adapter(name)) {
+                    return named
+                        .into_iter()
+                        .filter(|(name, _)| is_adapter(name))
+                        .collect();
+                }
+                named
+            }
             Self::Images(model, _) => model.state_dict().into_iter().collect(),
         }
     }

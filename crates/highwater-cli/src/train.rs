@@ -8,6 +8,7 @@ use std::time::Duration;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::spill;
 use highwater_memory::{DiskFiles, Files};
+use highwater_models::adapter::is_adapter;
 use highwater_models::vision::load_pretrained;
 use highwater_models::{DataError, WeightsFolder};
 
@@ -37,8 +38,17 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         model,
         notes,
     } = resolve::train(&*files, args)?;
-    if let ModelSource::Folder(folder) = &config.model.source {
-        state::check_weights(&*files, folder)?;
+    match &config.model.source {
+        ModelSource::Folder(folder) => state::check_weights(&*files, folder)?,
+        ModelSource::Preset(name) if config.model.lora.is_some() => {
+            let message = format!(
+                "--lora trains beside a model that has learnt something, and {name} has not"
+            );
+            return Err(Failure::usage(message)
+                .id("HW1041")
+                .hint("name a model folder: --model FOLDER"));
+        }
+        ModelSource::Preset(_) => {}
     }
     if args.dry_run {
         for note in &notes {
@@ -90,6 +100,19 @@ fn limits(profile: bool, config: &RunConfig) -> Option<profile::Machine> {
     let machine = &config.machine;
     let measure = || profile::Machine::measure(machine.threads, machine.memory.0);
     profile.then(measure).flatten()
+}
+
+/// What a run has saved, beside a model that is frozen and is not saved.
+fn load_state(
+    files: &dyn Files,
+    config: &RunConfig,
+    dir: &RunDir,
+    session: &mut Session,
+) -> Result<Option<state::Counters>, Failure> {
+    if config.model.lora.is_some() {
+        load_weights(files, config, session)?;
+    }
+    state::load(files, &dir.checkpoints(), session)
 }
 
 /// Readies all that a new run needs, then has its folder hold the run: nothing changes there until it is
@@ -156,7 +179,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let made = tokenise::spool(&*files, &config, &model, &dir.tokens())?;
     let mut session = Session::new(&config, &model, Some(reserve))?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
-    let counters = state::load(&*files, &dir.checkpoints(), &mut session)?;
+    let counters = load_state(&*files, &config, &dir, &mut session)?;
     let json = model.to_json();
     let tokens = dir.tokens();
     let now = Origin::of(
@@ -164,7 +187,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         &config,
         &json,
         (&data, &tokens),
-        counters.is_some(),
+        counters.is_some() && config.model.lora.is_none(),
     )?;
     if let Some(before) = config.origin.as_ref().filter(|_| !changed)
         && let Err(failure) = before.check(&now, &config)
@@ -263,7 +286,9 @@ fn load_weights(
         Model::Text(model) => {
             let prefix = model.architecture().base_prefix();
             let mut weights = WeightsFolder::open(files, folder)?;
-            state::read_tensors(&mut weights, &model.named_parameters(), prefix)?;
+            let mut named = model.named_parameters();
+            named.retain(|(name, _)| !is_adapter(name));
+            state::read_tensors(&mut weights, &named, prefix)?;
             Ok(None)
         }
         Model::Images(model, _) => {

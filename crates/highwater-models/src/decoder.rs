@@ -22,11 +22,17 @@ const LOGITS: usize = 1 << 22;
 #[derive(Debug, Module)]
 pub struct Decoder {
     model: Stack,
-    lm_head: Option<Linear>,
+    lm_head: Option<Head>,
     #[module(skip)]
     config: DecoderConfig,
     #[module(skip)]
     positions: Mutex<Option<Positions>>,
+}
+
+/// What logits are made with. It is read by losses, and no layer of its own: adapters leave it out, as PEFT's do.
+#[derive(Debug, Module)]
+struct Head {
+    weight: Parameter,
 }
 
 #[derive(Debug, Module)]
@@ -208,7 +214,11 @@ impl Decoder {
             layers: layers.collect::<Result<_>>()?,
             norm: Norm::new(engine, shape, width)?,
         };
-        let head = || linear(engine, shape, [width, vocabulary], false);
+        let head = || {
+            let weight =
+                Parameter::normal(engine, [vocabulary, width], shape.initializer_range as f32)?;
+            Ok::<_, highwater::Error>(Head { weight })
+        };
         let model = Self {
             model: stack,
             lm_head: (!shape.tie_word_embeddings).then(head).transpose()?,

@@ -1,0 +1,294 @@
+//! Adapters: what a run trains beside a frozen model, its files, and merging them.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use highwater::nn::{LoraOptions, add_adapters, merge_adapters};
+use highwater::{Bytes, Engine, Module};
+use highwater_memory::saved::write_atomic;
+use highwater_memory::{DiskFiles, Files};
+use highwater_models::adapter::{CONFIG, WEIGHTS};
+use highwater_models::module_file::write_tensors;
+use highwater_models::{Architecture, CausalLm, WeightsFolder, load_adapter};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ModelSource, RunConfig, SettingsError};
+use crate::error::Failure;
+use crate::task::Blueprint;
+use crate::{output, state};
+
+/// Flags of adapters. Not a doc comment for people: clap shows the fields'.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub struct LoraArgs {
+    /// Train adapters of this rank beside the model's linear layers, which are frozen, as PEFT's LoRA; `final` has
+    /// them in PEFT's files then
+    #[arg(long, value_name = "RANK", help_heading = "Adapters")]
+    pub lora: Option<usize>,
+
+    /// What adapters answer is multiplied by ALPHA / RANK [default: twice the rank]
+    #[arg(
+        long,
+        value_name = "ALPHA",
+        requires = "lora",
+        help_heading = "Adapters"
+    )]
+    pub lora_alpha: Option<f64>,
+
+    /// Probability of dropout of what adapters read [default: 0]
+    #[arg(long, value_name = "P", requires = "lora", help_heading = "Adapters")]
+    pub lora_dropout: Option<f64>,
+
+    /// The layers that get one, such as q_proj,v_proj [default: all-linear]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "lora")]
+    #[arg(help_heading = "Adapters")]
+    pub lora_targets: Option<Vec<String>>,
+
+    /// Divide ALPHA by the root of the rank (rsLoRA)
+    #[arg(long, requires = "lora", help_heading = "Adapters")]
+    pub lora_rs: bool,
+}
+
+/// Adapters of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoraConfig {
+    /// Their rank.
+    pub rank: usize,
+    /// What they answer is multiplied by this over the rank.
+    pub alpha: f64,
+    /// Dropout of what they read.
+    pub dropout: f64,
+    /// The layers that have one.
+    pub targets: Vec<String>,
+    /// Whether the root of the rank is meant.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rs: bool,
+}
+
+impl LoraArgs {
+    /// The settings, if adapters are asked for.
+    pub fn config(&self) -> Option<LoraConfig> {
+        let rank = self.lora?;
+        let all = || vec!["all-linear".to_owned()];
+        Some(LoraConfig {
+            rank,
+            alpha: self.lora_alpha.unwrap_or(2.0 * rank as f64),
+            dropout: self.lora_dropout.unwrap_or(0.0),
+            targets: self.lora_targets.clone().unwrap_or_else(all),
+            rs: self.lora_rs,
+        })
+    }
+
+    /// Takes from a run's settings whatever no flag says.
+    pub fn fill(&mut self, config: &LoraConfig) {
+        if self.lora.is_none() {
+            self.lora = Some(config.rank);
+            self.lora_alpha.get_or_insert(config.alpha);
+        }
+        self.lora_dropout.get_or_insert(config.dropout);
+        self.lora_targets
+            .get_or_insert_with(|| config.targets.clone());
+        self.lora_rs |= config.rs;
+    }
+}
+
+impl LoraConfig {
+    /// As the library has them.
+    pub fn options(&self) -> LoraOptions {
+        LoraOptions {
+            r: self.rank,
+            lora_alpha: self.alpha,
+            lora_dropout: self.dropout,
+            target_modules: self.targets.clone(),
+            use_rslora: self.rs,
+        }
+    }
+
+    /// That they are possible.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for the first that is not.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        let range = |setting, value: String, expected: &str| SettingsError::Range {
+            setting,
+            value,
+            expected: expected.to_owned(),
+        };
+        if !(1..=1 << 14).contains(&self.rank) {
+            return Err(range("lora", self.rank.to_string(), "1 to 16384"));
+        }
+        if !(self.alpha > 0.0 && self.alpha <= 1e6) {
+            return Err(range(
+                "lora-alpha",
+                self.alpha.to_string(),
+                "a number above 0, at most 1e6",
+            ));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(range(
+                "lora-dropout",
+                self.dropout.to_string(),
+                "a number from 0 to below 1",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Freezes a model and gives it adapters.
+    ///
+    /// # Errors
+    /// [`Failure`] where no layer has one of the names, or there is no room.
+    pub fn adapt(&self, model: &dyn Module) -> Result<Vec<String>, Failure> {
+        let adapted = add_adapters(model, &self.options());
+        adapted.map_err(|error| match error {
+            highwater::Error::Usage { .. } => Failure::usage(error.to_string()).id("HW1041").hint(
+                "name layers of the model by --lora-targets, or leave it out for all of them",
+            ),
+            error => error.into(),
+        })
+    }
+}
+
+/// Writes a run's adapters as PEFT loads them.
+///
+/// # Errors
+/// [`Failure`] if a file cannot be written.
+pub fn export(
+    files: &dyn Files,
+    folder: &Path,
+    model: &dyn CausalLm,
+    (lora, source): (&LoraConfig, &ModelSource),
+) -> Result<(), Failure> {
+    let base = match source {
+        ModelSource::Folder(path) => path.to_str(),
+        ModelSource::Preset(_) => None,
+    };
+    let adapters = highwater_models::adapter::adapter_parameters(model);
+    let layers: Vec<String> = (adapters.iter())
+        .filter_map(|(name, _)| name.strip_suffix(".lora_A.weight").map(str::to_owned))
+        .collect();
+    let options = lora.options();
+    highwater_models::save_adapter(files, folder, model, &options, (base, &layers))?;
+    Ok(())
+}
+
+/// `merge`.
+#[derive(Args, Debug)]
+pub struct MergeArgs {
+    /// The folder of a run that trained adapters, or a folder of adapters in PEFT's files
+    pub dir: PathBuf,
+
+    /// The model that they were trained for [default: the run's, or the one that the adapters name]
+    #[arg(long, value_name = "FOLDER")]
+    pub model: Option<PathBuf>,
+
+    /// The new folder, which transformers loads
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+
+    /// Memory for the whole process [default: what the model takes, and 256 MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+}
+
+/// Where adapters are, and the model that they are for.
+///
+/// # Errors
+/// [`Failure`] where there are none.
+pub fn adapters(files: &dyn Files, dir: &Path) -> Result<Option<PathBuf>, Failure> {
+    for folder in [dir.join("final"), dir.to_owned()] {
+        if files.metadata(&folder.join(WEIGHTS))?.is_some() {
+            return Ok(Some(folder));
+        }
+    }
+    Ok(None)
+}
+
+/// The folder of the model that adapters are for: of a run, or that their file names.
+fn base(files: &dyn Files, dir: &Path, folder: &Path) -> Result<PathBuf, Failure> {
+    if let Ok(run) = RunConfig::read(files, &dir.join("config.toml"))
+        && let ModelSource::Folder(base) = run.model.source
+    {
+        return Ok(base);
+    }
+    let path = folder.join(CONFIG);
+    let mut file = files.open(&path)?;
+    let mut json = vec![0; file.bytes().min(1 << 20) as usize];
+    file.read_exact_at(0, &mut json)?;
+    let named = serde_json::from_slice::<serde_json::Value>(&json).ok();
+    let named =
+        named.and_then(|fields| Some(PathBuf::from(fields["base_model_name_or_path"].as_str()?)));
+    let unnamed = || {
+        Failure::usage(format!("{}: it names no model", path.display()))
+            .hint("name the folder of the model that the adapters were trained for: --model FOLDER")
+    };
+    named.ok_or_else(unnamed)
+}
+
+/// Adds adapters to the weights of their model and writes that as a model folder.
+///
+/// # Errors
+/// [`Failure`], with the exit code to end with.
+pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
+    let files = DiskFiles;
+    let missing = || {
+        Failure::usage(format!(
+            "{}: there are no adapters ({WEIGHTS})",
+            args.dir.display()
+        ))
+        .hint("name the folder of a run with --lora that has ended, or one that PEFT wrote")
+    };
+    let folder = adapters(&files, &args.dir)?.ok_or_else(missing)?;
+    let from = match &args.model {
+        Some(from) => from.clone(),
+        None => base(&files, &args.dir, &folder)?,
+    };
+    state::check_weights(&files, &from)?;
+    if files.metadata(&args.out)?.is_some() {
+        let message = format!("{}: it is there already", args.out.display());
+        return Err(Failure::usage(message).hint("--out names a new folder"));
+    }
+    let blueprint = Blueprint::read(&files, &from.join("config.json"))?;
+    let config = blueprint.text()?;
+    let weights = 4 * config.parameter_count();
+    let memory = args
+        .memory
+        .unwrap_or(Bytes(weights + weights / 2 + (256 << 20)));
+    let engine = Engine::builder().memory(memory.0).build()?;
+    let model = load(&files, &engine, config, &from)?;
+    load_adapter(&files, &folder, &*model)?;
+    let merged = merge_adapters(&*model)?;
+    files.create_dir_all(&args.out)?;
+    let path = args.out.join(state::MODEL);
+    write_tensors(files.create(&path)?, &path, &model.named_parameters())??;
+    write_atomic(
+        &files,
+        &args.out.join("config.json"),
+        config.to_json().as_bytes(),
+    )?;
+    let tokenizer = from.join("tokenizer.json");
+    if files.metadata(&tokenizer)?.is_some() {
+        state::copy(&files, &tokenizer, &args.out.join("tokenizer.json"))?;
+    }
+    files.sync_dir(&args.out)?;
+    output::result(&format!("merged {merged} layers: {}", args.out.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A model with the weights of its folder.
+fn load(
+    files: &dyn Files,
+    engine: &Engine,
+    config: &dyn Architecture,
+    folder: &Path,
+) -> Result<Box<dyn CausalLm>, Failure> {
+    let model = config.build(engine)?;
+    let mut weights = WeightsFolder::open(files, folder)?;
+    state::read_tensors(
+        &mut weights,
+        &model.named_parameters(),
+        config.base_prefix(),
+    )?;
+    Ok(model)
+}

@@ -1,0 +1,176 @@
+//! Runs that train adapters beside a frozen model: the same bits in any budget and wherever they are stopped, PEFT's
+//! files, and a model of both.
+
+mod cache;
+mod started;
+
+use std::path::Path;
+
+use highwater::Engine;
+use highwater_models::{Decoder, DecoderConfig, save};
+use started::highwater;
+
+const MODEL: &str = r#"{"model_type": "qwen3", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "max_position_embeddings": 64, "tie_word_embeddings": false}"#;
+const SETTINGS: &str = "--model ./base --lora 3 --lora-dropout 0.1 --batch 2 --seq 32 --threads 2 --seed 4 --lr 1e-2 \
+                        --schedule constant --warmup 0";
+const ADAPTERS: &str = "final/adapter_model.safetensors";
+
+/// A model folder, whose weights are drawn from a seed.
+fn base(folder: &Path, seed: u64) {
+    std::fs::create_dir_all(folder).expect("a folder");
+    let engine = Engine::builder()
+        .threads(1)
+        .seed(seed)
+        .build()
+        .expect("an engine");
+    let config = DecoderConfig::from_json(MODEL).expect("a configuration");
+    let model = Decoder::new(&engine, config).expect("a model");
+    save(&model, folder.join("model.safetensors")).expect("weights");
+    std::fs::write(folder.join("config.json"), MODEL).expect("a configuration");
+}
+
+/// Runs the program, which has to end well; answers what it printed.
+fn run(dir: &Path, line: &str) -> String {
+    let (code, results, news) = highwater(dir, line);
+    assert_eq!(code, 0, "{line}\n{news}");
+    results
+}
+
+fn adapters(dir: &Path, run: &str) -> Vec<u8> {
+    std::fs::read(dir.join(run).join(ADAPTERS)).expect("adapters")
+}
+
+#[test]
+fn budgets_and_stops_change_no_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(&dir.join("base"), 1);
+    run(
+        dir,
+        &format!("train {SETTINGS} --memory 1GiB --steps 6 --out whole"),
+    );
+    let whole = adapters(dir, "whole");
+    let before = std::fs::read(dir.join("base/model.safetensors")).expect("weights");
+    for (name, memory) in [("tight", "40MiB"), ("half", "48MiB")] {
+        run(
+            dir,
+            &format!("train {SETTINGS} --memory {memory} --steps 6 --out {name}"),
+        );
+        assert!(adapters(dir, name) == whole, "other bits in {memory}");
+    }
+    run(
+        dir,
+        &format!("train {SETTINGS} --memory 1GiB --steps 2 --out parts"),
+    );
+    run(dir, "resume parts --steps 4");
+    run(dir, "resume parts --steps 6 --memory 48MiB");
+    assert!(adapters(dir, "parts") == whole, "other bits after stops");
+    // The settings that it wrote begin the same run again.
+    run(dir, "train --config whole/config.toml --out again");
+    assert!(
+        adapters(dir, "again") == whole,
+        "other bits from its settings"
+    );
+    // What is frozen is not saved, and never written.
+    assert!(!dir.join("whole/final/model.safetensors").exists());
+    assert!(std::fs::read(dir.join("base/model.safetensors")).expect("weights") == before);
+    // Another model under the same name is noticed.
+    base(&dir.join("base"), 2);
+    let (code, _, news) = highwater(dir, "resume parts --steps 8");
+    assert_ne!(code, 0);
+    assert!(
+        news.contains("base: not what it was when the run began"),
+        "{news}"
+    );
+}
+
+#[test]
+fn adapters_are_merged_and_sampled_from() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(&dir.join("base"), 1);
+    run(dir, &format!("train {SETTINGS} --steps 20 --out tuned"));
+    let sample = "--prompt of --tokens 8 --temperature 0";
+    let tuned = run(dir, &format!("generate tuned {sample}"));
+    assert_ne!(
+        tuned,
+        run(dir, &format!("generate --model ./base {sample}"))
+    );
+    run(dir, "merge tuned --out merged");
+    assert_eq!(
+        tuned,
+        run(dir, &format!("generate --model ./merged {sample}"))
+    );
+    // From PEFT's files alone, which name the model.
+    run(dir, "merge tuned/final --out again");
+    let weights =
+        |name: &str| std::fs::read(dir.join(name).join("model.safetensors")).expect("weights");
+    assert!(weights("merged") == weights("again"), "other weights");
+    // A run that was stopped is sampled from its saved state.
+    std::fs::remove_dir_all(dir.join("tuned/final")).expect("it is there");
+    assert_eq!(tuned, run(dir, &format!("generate tuned {sample}")));
+    for (line, told) in [
+        ("merge tuned --out other", "there are no adapters"),
+        ("merge base --out other", "there are no adapters"),
+    ] {
+        let (code, _, news) = highwater(dir, line);
+        assert_eq!(code, 2, "{news}");
+        assert!(news.contains(told), "{line}: {news}");
+        assert!(!dir.join("other").exists());
+    }
+}
+
+#[test]
+fn half_precision_holds_the_model_in_half() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(&dir.join("base"), 1);
+    run(
+        dir,
+        &format!("train {SETTINGS} --precision bf16 --steps 6 --out low"),
+    );
+    run(
+        dir,
+        &format!("train {SETTINGS} --precision bf16 --memory 40MiB --steps 3 --out parts"),
+    );
+    run(dir, "resume parts --steps 6");
+    assert!(adapters(dir, "low") == adapters(dir, "parts"), "other bits");
+}
+
+#[test]
+fn what_cannot_be_adapted_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(&dir.join("base"), 1);
+    for (line, told) in [
+        ("train --lora 4", "HW1041"),
+        ("train --model ./base --lora 0", "`lora` is 0"),
+        (
+            "train --model ./base --lora 4 --lora-alpha 0",
+            "`lora-alpha` is 0",
+        ),
+        (
+            "train --model ./base --lora 4 --lora-dropout 1",
+            "`lora-dropout` is 1",
+        ),
+        (
+            "train --model ./base --lora 4 --lora-targets c_attn",
+            "q_proj",
+        ),
+        ("train --model ./base --lora-alpha 4", "--lora"),
+        ("plan --model gpt2-nano --lora 4", "HW1041"),
+    ] {
+        let (code, _, news) = highwater(dir, line);
+        assert_ne!(code, 0, "{line}");
+        assert!(news.contains(told), "{line}: {news}");
+        assert!(!dir.join("runs").exists());
+    }
+    // Whether a model that is not here fits.
+    let plan = run(
+        dir,
+        "plan --model llama-1b --seq 256 --lora 8 --precision bf16 --memory 6GiB",
+    );
+    assert!(!plan.is_empty());
+}
