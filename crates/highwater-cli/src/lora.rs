@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use highwater::nn::{LoraOptions, add_adapters, merge_adapters};
+use highwater::op::WeightFormat;
 use highwater::{Bytes, Engine, Module};
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::adapter::{CONFIG, WEIGHTS};
-use highwater_models::module_file::write_tensors;
-use highwater_models::{Architecture, CausalLm, WeightsFolder, load_adapter};
+use highwater_models::adapter::{CONFIG, WEIGHTS, is_adapter};
+use highwater_models::module_file::{read_quantized, write_tensors};
+use highwater_models::{CausalLm, WeightsFolder, load_adapter};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
@@ -47,6 +48,35 @@ pub struct LoraArgs {
     /// Divide ALPHA by the root of the rank (rsLoRA)
     #[arg(long, requires = "lora", help_heading = "Adapters")]
     pub lora_rs: bool,
+
+    /// Hold the frozen weights in few bits (QLoRA): nf4 takes 4.5 of them for each, int8 8.5
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        requires = "lora",
+        help_heading = "Adapters"
+    )]
+    pub quantize: Option<Quantize>,
+}
+
+/// How frozen weights are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantize {
+    /// The 16 numbers of NF4, in blocks of 64.
+    Nf4,
+    /// Steps of 1/127, in blocks of 64.
+    Int8,
+}
+
+impl Quantize {
+    /// As the library has it.
+    pub fn format(self) -> WeightFormat {
+        match self {
+            Self::Nf4 => WeightFormat::Nf4,
+            Self::Int8 => WeightFormat::Int8,
+        }
+    }
 }
 
 /// Adapters of a run.
@@ -64,6 +94,9 @@ pub struct LoraConfig {
     /// Whether the root of the rank is meant.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rs: bool,
+    /// How the frozen weights are held, if not as floats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantize: Option<Quantize>,
 }
 
 impl LoraArgs {
@@ -77,6 +110,7 @@ impl LoraArgs {
             dropout: self.lora_dropout.unwrap_or(0.0),
             targets: self.lora_targets.clone().unwrap_or_else(all),
             rs: self.lora_rs,
+            quantize: self.quantize,
         })
     }
 
@@ -90,6 +124,7 @@ impl LoraArgs {
         self.lora_targets
             .get_or_insert_with(|| config.targets.clone());
         self.lora_rs |= config.rs;
+        self.quantize = self.quantize.or(config.quantize);
     }
 }
 
@@ -170,6 +205,31 @@ pub fn export(
         .collect();
     let options = lora.options();
     highwater_models::save_adapter(files, folder, model, &options, (base, &layers))?;
+    Ok(())
+}
+
+/// Reads the weights of a model's folder, those that are held in few bits row by row. What adapters have stays.
+///
+/// # Errors
+/// [`Failure`] for files that are damaged or of another model.
+pub fn read_base(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Result<(), Failure> {
+    let prefix = model.architecture().base_prefix();
+    let mut weights = WeightsFolder::open(files, folder)?;
+    let held = model.held();
+    let mut named = model.named_parameters();
+    named.retain(|(name, _)| {
+        let is_held = name.rsplit_once('.').is_some_and(|(layer, part)| {
+            part != "bias" && held.iter().any(|(held, _)| held == layer)
+        });
+        !is_adapter(name) && !is_held
+    });
+    state::read_tensors(&mut weights, &named, prefix)?;
+    for (layer, held) in &held {
+        let name = format!("{layer}.weight");
+        let short = name.strip_prefix(prefix).unwrap_or(&name);
+        let name = if weights.has(&name) { &name } else { short };
+        read_quantized(weights.reader(name)?, name, held)??;
+    }
     Ok(())
 }
 
@@ -256,7 +316,8 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
         .memory
         .unwrap_or(Bytes(weights + weights / 2 + (256 << 20)));
     let engine = Engine::builder().memory(memory.0).build()?;
-    let model = load(&files, &engine, config, &from)?;
+    let model = config.build(&engine)?;
+    read_base(&files, &from, &*model)?;
     load_adapter(&files, &folder, &*model)?;
     let merged = merge_adapters(&*model)?;
     files.create_dir_all(&args.out)?;
@@ -274,21 +335,4 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     files.sync_dir(&args.out)?;
     output::result(&format!("merged {merged} layers: {}", args.out.display()));
     Ok(ExitCode::SUCCESS)
-}
-
-/// A model with the weights of its folder.
-fn load(
-    files: &dyn Files,
-    engine: &Engine,
-    config: &dyn Architecture,
-    folder: &Path,
-) -> Result<Box<dyn CausalLm>, Failure> {
-    let model = config.build(engine)?;
-    let mut weights = WeightsFolder::open(files, folder)?;
-    state::read_tensors(
-        &mut weights,
-        &model.named_parameters(),
-        config.base_prefix(),
-    )?;
-    Ok(model)
 }

@@ -127,6 +127,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     let (source, model) = model(files, args)?;
     let task = model.task();
     check_task(args, task)?;
+    check_held(args, &model)?;
     let is_nano = matches!(&source, ModelSource::Preset(name) if NANO.contains(&name.as_str()));
     let defaults = match (task, &source) {
         (Task::TextGeneration, _) if is_nano => &SMALL,
@@ -337,6 +338,19 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
             let message = format!("--{flag} means nothing to {}", task.name());
             Err(Failure::usage(message).hint("leave it out"))
         }
+    }
+}
+
+/// That weights that are to be held in few bits can be.
+fn check_held(args: &RunArgs, model: &Blueprint) -> Result<(), Failure> {
+    match model {
+        Blueprint::Text(text) if args.lora.quantize.is_some() && !text.can_be_held() => {
+            let message = "--quantize: no weights of this family are held in few bits";
+            Err(Failure::usage(message)
+                .id("HW1041")
+                .hint("leave it out, or take another model"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -14,6 +14,7 @@ use highwater_models::adapter::is_adapter;
 
 use crate::config::{Forbid, Master, Method, Policy, Precision, RunConfig};
 use crate::error::Failure;
+use crate::lora::Quantize;
 use crate::task::{Batch, Blueprint, Model};
 
 /// Something that trains.
@@ -115,8 +116,11 @@ impl Session {
             builder
         };
         let engine = builder.policy(policy).seed(config.training.seed).build()?;
-        let model = with_parameter_dtype(weights_dtype(config), || model.build(&engine))?;
-        if let Some(lora) = &config.model.lora {
+        let lora = config.model.lora.as_ref();
+        let format = lora.and_then(|lora| lora.quantize).map(Quantize::format);
+        let dtype = weights_dtype(config);
+        let model = with_parameter_dtype(dtype, || model.build(&engine, format))?;
+        if let Some(lora) = lora {
             lora.adapt(model.module())?;
         }
         let optimizer = optimizer(config, model.module())?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use highwater::data::{Array, ToTensors};
+use highwater::op::WeightFormat;
 use highwater::{DType, Engine, Module, Parameter, Tensor, autocast, is_grad_enabled};
 use highwater_memory::Files;
 use highwater_models::adapter::is_adapter;
@@ -135,13 +136,16 @@ impl Blueprint {
         }
     }
 
-    /// A model with initial weights.
+    /// A model with initial weights; with a format, held in few bits where it is frozen.
     ///
     /// # Errors
     /// [`highwater::Error::State`] if there is no room.
-    pub fn build(&self, engine: &Engine) -> highwater::Result<Model> {
+    pub fn build(&self, engine: &Engine, format: Option<WeightFormat>) -> highwater::Result<Model> {
         Ok(match self {
-            Self::Text(model) => Model::Text(model.build(engine)?),
+            Self::Text(model) => Model::Text(match format {
+                Some(format) => model.build_held(engine, format)?,
+                None => model.build(engine)?,
+            }),
             Self::Images(model) => Model::Images(model.build(engine)?, model.clone()),
         })
     }

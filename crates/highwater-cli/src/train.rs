@@ -8,9 +8,8 @@ use std::time::Duration;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::spill;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::adapter::is_adapter;
+use highwater_models::DataError;
 use highwater_models::vision::load_pretrained;
-use highwater_models::{DataError, WeightsFolder};
 
 use crate::args::{ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
@@ -25,7 +24,7 @@ use crate::run_dir::RunDir;
 use crate::session::Session;
 use crate::task::{Blueprint, Model};
 use crate::training::Run;
-use crate::{machine, output, plan, profile, report, state, tokenise};
+use crate::{lora, machine, output, plan, profile, report, state, tokenise};
 
 /// Trains a model.
 ///
@@ -284,11 +283,7 @@ fn load_weights(
     };
     match &session.model {
         Model::Text(model) => {
-            let prefix = model.architecture().base_prefix();
-            let mut weights = WeightsFolder::open(files, folder)?;
-            let mut named = model.named_parameters();
-            named.retain(|(name, _)| !is_adapter(name));
-            state::read_tensors(&mut weights, &named, prefix)?;
+            lora::read_base(files, folder, &**model)?;
             Ok(None)
         }
         Model::Images(model, _) => {

@@ -140,6 +140,29 @@ fn half_precision_holds_the_model_in_half() {
 }
 
 #[test]
+fn weights_in_few_bits_change_no_bit_in_any_budget() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(&dir.join("base"), 1);
+    let settings = SETTINGS.replace("--lora 3", "--lora 3 --quantize nf4");
+    run(dir, &format!("train {settings} --steps 6 --out whole"));
+    run(
+        dir,
+        &format!("train {settings} --steps 3 --memory 40MiB --out parts"),
+    );
+    run(dir, "resume parts --steps 6");
+    assert!(
+        adapters(dir, "whole") == adapters(dir, "parts"),
+        "other bits"
+    );
+    let plain = SETTINGS.replace("--lora 3", "--lora 3 --quantize int8");
+    run(dir, &format!("train {plain} --steps 6 --out bytes"));
+    assert!(adapters(dir, "whole") != adapters(dir, "bytes"));
+    run(dir, "merge whole --out merged");
+    run(dir, "generate --model ./merged --prompt of --tokens 3");
+}
+
+#[test]
 fn what_cannot_be_adapted_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path();
@@ -161,6 +184,8 @@ fn what_cannot_be_adapted_is_told() {
         ),
         ("train --model ./base --lora-alpha 4", "--lora"),
         ("plan --model gpt2-nano --lora 4", "HW1041"),
+        ("plan --model gpt2-nano --lora 4 --quantize nf4", "few bits"),
+        ("train --model ./base --quantize nf4", "--lora"),
     ] {
         let (code, _, news) = highwater(dir, line);
         assert_ne!(code, 0, "{line}");

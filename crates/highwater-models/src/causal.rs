@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
+use highwater::nn::QuantizedLinear;
+use highwater::op::WeightFormat;
 use highwater::{Engine, Module, Result, Tensor};
 use highwater_memory::Files;
 
@@ -30,6 +32,11 @@ pub trait CausalLm: Module + Debug {
     /// # Errors
     /// As [`CausalLm::loss`].
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor>;
+
+    /// The layers whose weights are held in few bits, by name.
+    fn held(&self) -> Vec<(String, QuantizedLinear)> {
+        Vec::new()
+    }
 }
 
 /// What such a model is built from: its configuration, checked.
@@ -64,6 +71,21 @@ pub trait Architecture: Debug + Send + Sync {
     /// # Errors
     /// [`highwater::Error::State`] if there is no room.
     fn build(&self, engine: &Engine) -> Result<Box<dyn CausalLm>>;
+
+    /// A model whose projections' weights are held in few bits, and zero: [`CausalLm::held`] has them filled.
+    ///
+    /// # Errors
+    /// As [`Architecture::build`]; [`highwater::Error::Internal`] for a family of which none is built.
+    fn build_held(&self, _engine: &Engine, _format: WeightFormat) -> Result<Box<dyn CausalLm>> {
+        Err(highwater::Error::Internal(
+            "no weights of this family are held in few bits".into(),
+        ))
+    }
+
+    /// Whether there is such a model.
+    fn can_be_held(&self) -> bool {
+        false
+    }
 }
 
 /// Reads a `config.json` of any family that is known.
@@ -166,6 +188,10 @@ impl CausalLm for Decoder {
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
         Self::next_logits(self, tokens, at)
     }
+
+    fn held(&self) -> Vec<(String, QuantizedLinear)> {
+        Self::held(self)
+    }
 }
 
 impl Architecture for DecoderConfig {
@@ -203,5 +229,13 @@ impl Architecture for DecoderConfig {
 
     fn build(&self, engine: &Engine) -> Result<Box<dyn CausalLm>> {
         Ok(Box::new(Decoder::new(engine, self.clone())?))
+    }
+
+    fn build_held(&self, engine: &Engine, format: WeightFormat) -> Result<Box<dyn CausalLm>> {
+        Ok(Box::new(Decoder::quantized(engine, self.clone(), format)?))
+    }
+
+    fn can_be_held(&self) -> bool {
+        true
     }
 }

@@ -2,18 +2,20 @@
 //! Face's classes. What sets families apart is in [`DecoderShape`], which their `config.json`s fill in.
 
 mod attention;
+mod projection;
 
 use std::sync::{Mutex, PoisonError};
 
 use highwater::nn::functional::{CrossEntropyOptions, Reduction, cross_entropy};
-use highwater::nn::{Dropout, Embedding, Linear, Module};
+use highwater::nn::{Dropout, Embedding, Module, QuantizedLinear};
+use highwater::op::WeightFormat;
 use highwater::{DType, Engine, Location, Parameter, Result, Tensor, scope};
 
 use crate::DecoderConfig;
-use crate::config::DecoderShape;
 use crate::config::decoder::{DecoderLayer, Gate};
 
 use attention::Attention;
+use projection::{Maker, Projection};
 
 /// Logits that are held at once where they are capped, about.
 const LOGITS: usize = 1 << 22;
@@ -65,11 +67,11 @@ struct Norm {
 
 #[derive(Debug, Module)]
 struct Mlp {
-    gate_proj: Option<Linear>,
-    up_proj: Option<Linear>,
+    gate_proj: Option<Projection>,
+    up_proj: Option<Projection>,
     /// Instead of the two.
-    gate_up_proj: Option<Linear>,
-    down_proj: Linear,
+    gate_up_proj: Option<Projection>,
+    down_proj: Projection,
     #[module(skip)]
     gate: Gate,
 }
@@ -83,7 +85,7 @@ struct Positions {
 }
 
 impl Norm {
-    fn new(engine: &Engine, shape: &DecoderShape, width: usize) -> Result<Self> {
+    fn new(Maker { engine, shape, .. }: Maker<'_>, width: usize) -> Result<Self> {
         let first = if shape.norms_add_one { 0.0 } else { 1.0 };
         Ok(Self {
             weight: Parameter::new(engine, [width], |w| w.fill(first))?,
@@ -101,17 +103,16 @@ impl Norm {
 }
 
 impl Mlp {
-    fn new(engine: &Engine, shape: &DecoderShape) -> Result<Self> {
-        let (width, inner, bias) = (shape.hidden_size, shape.intermediate_size, shape.biases.mlp);
-        let project = |inputs, outputs| linear(engine, shape, [inputs, outputs], bias);
+    fn new(make: Maker<'_>) -> Result<Self> {
+        let shape = make.shape;
+        let (width, inner) = (shape.hidden_size, shape.intermediate_size);
+        let project = |inputs, outputs| make.project([inputs, outputs], shape.biases.mlp);
         let apart = || (!shape.is_fused).then(|| project(width, inner)).transpose();
+        let both = shape.is_fused.then(|| project(width, 2 * inner));
         Ok(Self {
             gate_proj: apart()?,
             up_proj: apart()?,
-            gate_up_proj: shape
-                .is_fused
-                .then(|| project(width, 2 * inner))
-                .transpose()?,
+            gate_up_proj: both.transpose()?,
             down_proj: project(inner, width)?,
             gate: shape.gate,
         })
@@ -123,7 +124,7 @@ impl Mlp {
             let inner = y.dims()[2] / 2;
             [y.narrow(-1, 0, inner)?, y.narrow(-1, inner, inner)?]
         } else {
-            let project = |name: &str, projection: &Option<Linear>| {
+            let project = |name: &str, projection: &Option<Projection>| {
                 scope(name, || existing(projection.as_ref())?.forward(x))
             };
             [
@@ -140,34 +141,35 @@ impl Mlp {
     }
 }
 
+impl Mlp {
+    /// Its projections, by name.
+    fn projections(&self) -> [(&'static str, Option<&Projection>); 4] {
+        [
+            ("gate_proj", self.gate_proj.as_ref()),
+            ("up_proj", self.up_proj.as_ref()),
+            ("gate_up_proj", self.gate_up_proj.as_ref()),
+            ("down_proj", Some(&self.down_proj)),
+        ]
+    }
+}
+
 /// A layer that a model's shape has.
-fn existing(layer: Option<&Linear>) -> Result<&Linear> {
+fn existing(layer: Option<&Projection>) -> Result<&Projection> {
     layer.ok_or_else(|| highwater::Error::Internal("a projection is missing".into()))
 }
 
-/// A projection with weights as Llama's at the start, and a bias of zeros if there is one.
-fn linear(
-    engine: &Engine,
-    shape: &DecoderShape,
-    [inputs, outputs]: [usize; 2],
-    bias: bool,
-) -> Result<Linear> {
-    let bias = bias.then(|| Parameter::new(engine, [outputs], |_| {}));
-    let weight = Parameter::normal(engine, [outputs, inputs], shape.initializer_range as f32)?;
-    Ok(Linear::of(weight, bias.transpose()?))
-}
-
 impl Block {
-    fn new(engine: &Engine, shape: &DecoderShape, layer: DecoderLayer) -> Result<Self> {
-        let norm = || Norm::new(engine, shape, shape.hidden_size);
+    fn new(make: Maker<'_>, layer: DecoderLayer) -> Result<Self> {
+        let shape = make.shape;
+        let norm = || Norm::new(make, shape.hidden_size);
         let post = || shape.has_post_norms.then(norm).transpose();
         Ok(Self {
             input_layernorm: norm()?,
-            self_attn: Attention::new(engine, shape, layer)?,
+            self_attn: Attention::new(make, layer)?,
             post_attention_layernorm: norm()?,
             pre_feedforward_layernorm: post()?,
             post_feedforward_layernorm: post()?,
-            mlp: Mlp::new(engine, shape)?,
+            mlp: Mlp::new(make)?,
             dropout: Dropout::new(shape.dropout)?,
         })
     }
@@ -201,18 +203,33 @@ impl Decoder {
     /// # Errors
     /// [`highwater::Error::State`] if there is no room.
     pub fn new(engine: &Engine, config: DecoderConfig) -> Result<Self> {
+        Self::make(engine, config, None)
+    }
+
+    /// The same with the weights of its projections held in few bits, and zero: [`Decoder::held`] has them filled.
+    /// They do not train; adapters beside them do. Embeddings, norms and the head stay what they are.
+    ///
+    /// # Errors
+    /// As [`Decoder::new`].
+    pub fn quantized(engine: &Engine, config: DecoderConfig, format: WeightFormat) -> Result<Self> {
+        Self::make(engine, config, Some(format))
+    }
+
+    fn make(engine: &Engine, config: DecoderConfig, format: Option<WeightFormat>) -> Result<Self> {
         let shape = config.shape();
+        let make = Maker {
+            engine,
+            shape,
+            format,
+        };
         let (vocabulary, width) = (shape.vocab_size, shape.hidden_size);
         let weight =
             Parameter::normal(engine, [vocabulary, width], shape.initializer_range as f32)?;
-        let layers = shape
-            .layers
-            .iter()
-            .map(|&layer| Block::new(engine, shape, layer));
+        let layers = shape.layers.iter().map(|&layer| Block::new(make, layer));
         let stack = Stack {
             embed_tokens: Embedding { weight },
             layers: layers.collect::<Result<_>>()?,
-            norm: Norm::new(engine, shape, width)?,
+            norm: Norm::new(make, width)?,
         };
         let head = || {
             let weight =
@@ -227,6 +244,21 @@ impl Decoder {
         };
         model.name_parameters();
         Ok(model)
+    }
+
+    /// The layers whose weights are held in few bits, by name.
+    pub fn held(&self) -> Vec<(String, QuantizedLinear)> {
+        let mut held = Vec::new();
+        for (i, block) in self.model.layers.iter().enumerate() {
+            let attention = block.self_attn.projections().map(|of| ("self_attn", of));
+            let mlp = block.mlp.projections().map(|of| ("mlp", of));
+            for (part, (name, projection)) in attention.into_iter().chain(mlp) {
+                if let Some(layer) = projection.and_then(Projection::held) {
+                    held.push((format!("model.layers.{i}.{part}.{name}"), layer.clone()));
+                }
+            }
+        }
+        held
     }
 
     /// The engine that the model belongs to.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use highwater::nn::QuantizedLinear;
 use highwater::{DType, Error, Module, Parameter, Result};
 use highwater_memory::{DiskFiles, Files};
 use safetensors::Dtype;
@@ -139,6 +140,24 @@ pub fn read_tensor(
     } else {
         parameter.with_bytes_mut(|own| reader.read_bytes(name, own))
     }
+}
+
+/// Reads a weight that a layer holds in few bits, a row at a time. Errors of the file are the inner ones.
+///
+/// # Errors
+/// As [`read_tensor`].
+pub fn read_quantized(
+    reader: &mut WeightsReader,
+    name: &str,
+    layer: &QuantizedLinear,
+) -> Result<Result<(), WeightsError>> {
+    let (shape, mut read) = (layer.weight_shape(), Ok(()));
+    layer.fill(|row, values| {
+        if read.is_ok() {
+            read = reader.read_f32_rows(name, shape, row, values);
+        }
+    })?;
+    Ok(read)
 }
 
 /// Whether a file has a whole number where the module has a single float: the batches that PyTorch's batch norms

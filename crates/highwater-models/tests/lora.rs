@@ -325,3 +325,42 @@ fn adapter_like(module: &impl Module) -> Vec<Parameter> {
         .map(|(_, parameter)| parameter)
         .collect()
 }
+
+/// A decoder whose projections are in few bits is near the one that they were made of, in every family's shape.
+#[test]
+fn decoders_in_few_bits_are_near_the_whole_ones() {
+    let engine = Engine::builder().threads(2).build().unwrap();
+    for variant in VARIANTS {
+        let whole = base(&engine, variant);
+        let few = Decoder::quantized(&engine, whole.config().clone(), WeightFormat::Int8).unwrap();
+        let held = few.held();
+        assert!(held.len() >= 8, "{variant}: {}", held.len());
+        let weights: std::collections::BTreeMap<_, _> =
+            whole.named_parameters().into_iter().collect();
+        for (name, layer) in &held {
+            let weight = weights[&format!("{name}.weight")]
+                .to_dtype(DType::F32)
+                .unwrap();
+            let (weight, width) = (weight.to_vec::<f32>().unwrap(), layer.weight_shape()[1]);
+            layer
+                .fill(|row, to| to.copy_from_slice(&weight[row * width..][..width]))
+                .unwrap();
+        }
+        for (name, parameter) in few.named_parameters() {
+            let same = weights
+                .get(&name)
+                .filter(|own| own.dims() == parameter.dims());
+            if let Some(own) = same.filter(|own| own.dtype() == parameter.dtype()) {
+                parameter
+                    .copy_from_slice(&own.to_vec::<f32>().unwrap())
+                    .unwrap();
+            }
+        }
+        assert_near(
+            &format!("{variant}: few bits"),
+            &logits(&few),
+            &logits(&whole),
+            0.05,
+        );
+    }
+}

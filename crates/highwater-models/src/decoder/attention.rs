@@ -1,20 +1,20 @@
 //! Attention of decoders: projections apart or fused, norms of heads, rotation, windows, capped scores.
 
-use highwater::nn::{Linear, Module};
-use highwater::{DType, Engine, Result, Tensor, scope};
+use highwater::nn::Module;
+use highwater::{DType, Result, Tensor, scope};
 
-use super::{Norm, Positions, existing, linear};
-use crate::config::DecoderShape;
+use super::projection::{Maker, Projection};
+use super::{Norm, Positions, existing};
 use crate::config::decoder::DecoderLayer;
 
 #[derive(Debug, Module)]
 pub(super) struct Attention {
-    q_proj: Option<Linear>,
-    k_proj: Option<Linear>,
-    v_proj: Option<Linear>,
+    q_proj: Option<Projection>,
+    k_proj: Option<Projection>,
+    v_proj: Option<Projection>,
     /// Instead of the three.
-    qkv_proj: Option<Linear>,
-    o_proj: Linear,
+    qkv_proj: Option<Projection>,
+    o_proj: Projection,
     q_norm: Option<Norm>,
     k_norm: Option<Norm>,
     #[module(skip)]
@@ -34,14 +34,15 @@ struct Heads {
 }
 
 impl Attention {
-    pub(super) fn new(engine: &Engine, shape: &DecoderShape, layer: DecoderLayer) -> Result<Self> {
+    pub(super) fn new(make: Maker<'_>, layer: DecoderLayer) -> Result<Self> {
+        let shape = make.shape;
         let (width, head) = (shape.hidden_size, shape.head_dim);
         let counts = [shape.num_attention_heads, shape.num_key_value_heads];
         let [queries, keys] = counts.map(|count| count * head);
-        let project = |outputs| linear(engine, shape, [width, outputs], shape.biases.qkv);
+        let project = |outputs| make.project([width, outputs], shape.biases.qkv);
         let apart = |outputs| (!shape.is_fused).then(|| project(outputs)).transpose();
         let norm = || {
-            let norm = shape.has_head_norms.then(|| Norm::new(engine, shape, head));
+            let norm = shape.has_head_norms.then(|| Norm::new(make, head));
             norm.transpose()
         };
         let usual = (head as f64).powf(-0.5);
@@ -54,7 +55,7 @@ impl Attention {
                 .is_fused
                 .then(|| project(queries + 2 * keys))
                 .transpose()?,
-            o_proj: linear(engine, shape, [queries, width], shape.biases.output)?,
+            o_proj: make.project([queries, width], shape.biases.output)?,
             q_norm: norm()?,
             k_norm: norm()?,
             heads: Heads {
@@ -65,6 +66,17 @@ impl Attention {
                 layer,
             },
         })
+    }
+
+    /// Its projections, by name.
+    pub(super) fn projections(&self) -> [(&'static str, Option<&Projection>); 5] {
+        [
+            ("q_proj", self.q_proj.as_ref()),
+            ("k_proj", self.k_proj.as_ref()),
+            ("v_proj", self.v_proj.as_ref()),
+            ("qkv_proj", self.qkv_proj.as_ref()),
+            ("o_proj", Some(&self.o_proj)),
+        ]
     }
 
     /// Queries, keys and values, `[B, T, ..]` each.
@@ -79,7 +91,7 @@ impl Attention {
                 part(queries + keys, keys)?,
             ]);
         }
-        let project = |name: &str, projection: &Option<Linear>| {
+        let project = |name: &str, projection: &Option<Projection>| {
             scope(name, || existing(projection.as_ref())?.forward(x))
         };
         Ok([

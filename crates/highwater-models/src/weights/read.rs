@@ -126,6 +126,46 @@ impl WeightsReader {
         })
     }
 
+    /// Reads some rows of a tensor of floats of two dimensions as f32, from the `first` on: as many as `out` holds.
+    ///
+    /// # Errors
+    /// As [`WeightsReader::read_f32`]; for rows that are not there.
+    pub fn read_f32_rows(
+        &mut self,
+        name: &str,
+        shape: [usize; 2],
+        first: usize,
+        out: &mut [f32],
+    ) -> Result<(), WeightsError> {
+        self.read_rows_inner(name, shape, first, out)
+            .map_err(|problem| problem.at(&self.path))
+    }
+
+    fn read_rows_inner(
+        &mut self,
+        name: &str,
+        shape: [usize; 2],
+        first: usize,
+        out: &mut [f32],
+    ) -> Result<(), WeightsProblem> {
+        let (info, width) = self.floats(name, &shape)?;
+        let start = info.start + (first * shape[1] * width) as u64;
+        let part = TensorInfo {
+            start,
+            end: start + (out.len() * width) as u64,
+            ..info.clone()
+        };
+        if part.end > info.end {
+            check_buffer(name, &info, part.end - info.start)?;
+        }
+        let mut rest = out;
+        self.windows(&part, |window| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(window.len() / width);
+            widen(part.dtype, window, now);
+            rest = later;
+        })
+    }
+
     fn read_f32_inner(
         &mut self,
         name: &str,

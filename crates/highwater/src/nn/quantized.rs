@@ -51,7 +51,7 @@ impl Module for QuantizedLinear {
         let layer = Adaptable {
             slot: &self.lora,
             engine: self.weight.engine(),
-            dims: [self.weight.dims()[0], self.inputs],
+            dims: self.weight_shape(),
             weight: None,
         };
         visitor.adaptable(path, &layer);
@@ -71,31 +71,60 @@ impl QuantizedLinear {
         inputs: usize,
         outputs: usize,
         format: WeightFormat,
-        mut row: impl FnMut(usize, &mut [f32]),
+        row: impl FnMut(usize, &mut [f32]),
+    ) -> Result<Self> {
+        let held = Self::zeros(engine, inputs, outputs, format)?;
+        if !engine.is_dry_run() {
+            held.fill(row)?;
+        }
+        Ok(held)
+    }
+
+    /// A weight of zeros, to be filled. Without a bias.
+    ///
+    /// # Errors
+    /// As [`QuantizedLinear::new`].
+    #[track_caller]
+    pub fn zeros(
+        engine: &Engine,
+        inputs: usize,
+        outputs: usize,
+        format: WeightFormat,
     ) -> Result<Self> {
         let (bytes, per_row) = (format.row_bytes(inputs), WeightFormat::scales(inputs));
-        let weight_scale = Parameter::frozen(engine, DType::F32, [outputs, per_row], |_| {})?;
-        let mut scaled = Ok(());
-        let weight = Parameter::frozen(engine, DType::U8, [outputs, bytes], |codes| {
-            let mut values = vec![0.0; inputs];
-            scaled = weight_scale.with_values_mut(|scales| {
-                let rows = codes.chunks_exact_mut(bytes.max(1));
-                let rows = rows.zip(scales.chunks_exact_mut(per_row.max(1)));
-                for (i, (codes, scales)) in rows.enumerate() {
-                    row(i, &mut values);
-                    format.quantize(&values, codes, scales);
-                }
-            });
-        })?;
-        scaled?;
         Ok(Self {
-            weight,
-            weight_scale,
+            weight: Parameter::frozen(engine, DType::U8, [outputs, bytes], |_| {})?,
+            weight_scale: Parameter::frozen(engine, DType::F32, [outputs, per_row], |_| {})?,
             bias: None,
             format,
             inputs,
             lora: Slot::default(),
         })
+    }
+
+    /// Holds another weight, of which `row` is asked for one row after the other.
+    ///
+    /// # Errors
+    /// [`crate::Error::Usage`] while something pending uses the weight.
+    #[track_caller]
+    pub fn fill(&self, mut row: impl FnMut(usize, &mut [f32])) -> Result<()> {
+        let (bytes, per_row) = (self.weight.dims()[1], self.weight_scale.dims()[1]);
+        self.weight.with_bytes_mut(|codes| {
+            self.weight_scale.with_values_mut(|scales| {
+                let mut values = vec![0.0; self.inputs];
+                let rows = codes.chunks_exact_mut(bytes.max(1));
+                let rows = rows.zip(scales.chunks_exact_mut(per_row.max(1)));
+                for (i, (codes, scales)) in rows.enumerate() {
+                    row(i, &mut values);
+                    self.format.quantize(&values, codes, scales);
+                }
+            })
+        })?
+    }
+
+    /// The shape of the weight as it was: `[out, in]`.
+    pub fn weight_shape(&self) -> [usize; 2] {
+        [self.weight.dims()[0], self.inputs]
     }
 
     /// The weight of a layer in few bits, with its bias, which stays what it is.
