@@ -62,8 +62,14 @@ impl Rates {
     /// Predicted seconds of one run of an operation on numbers of a dtype, [`Rates::node_seconds`] not
     /// included.
     pub fn seconds(&self, op: &str, dtype: DType, cost: &Cost) -> f64 {
-        let own = self.measured(op, dtype);
-        let curve = own.or(self.operations.get(op)).unwrap_or(&self.others);
+        let known = |op| self.measured(op, dtype).or_else(|| self.operations.get(op));
+        // Convolutions and products by weights in few bits are products in the end.
+        let like = if cost.matmul_flops > 0.0 {
+            known("matmul")
+        } else {
+            None
+        };
+        let curve = known(op).or(like).unwrap_or(&self.others);
         curve.at(self.roofline(cost))
     }
 
@@ -179,6 +185,7 @@ mod tests {
             &[
                 timing("linear", product(3.9e9), 0.02),
                 timing("linear", product(3.9e7), 0.0004),
+                timing("matmul", product(3.9e9), 0.04),
                 timing("gelu", pass, 0.003),
                 Timing {
                     dtype: DType::BF16,
@@ -192,6 +199,8 @@ mod tests {
         assert!((ratio("linear", &product(3.9e7), 0.0004) - 1.0).abs() < 1e-9);
         assert!((ratio("linear", &product(3.9e11), 2.0) - 1.0).abs() < 1e-3);
         assert!((ratio("tanh", &pass, 0.003) - 1.0).abs() < 1e-9);
+        // What multiplies follows products.
+        assert!((ratio("conv2d", &product(3.9e9), 0.04) - 1.0).abs() < 1e-9);
         // Halves are as fast as was seen, or as whole numbers.
         let half = |op, cost: &Cost| rates.seconds(op, DType::BF16, cost);
         assert!((half("linear", &product(3.9e9)) / 0.01 - 1.0).abs() < 1e-9);
@@ -199,7 +208,7 @@ mod tests {
         assert!(rates.is_measured() && !Rates::default().is_measured());
         let text = serde_json::to_string(&rates).unwrap();
         let read: Rates = serde_json::from_str(&text).unwrap();
-        assert_eq!(read.operations.len(), 2);
+        assert_eq!(read.operations.len(), 3);
         let again = read.seconds("linear", DType::F32, &product(1e9))
             / rates.seconds("linear", DType::F32, &product(1e9));
         assert!((again - 1.0).abs() < 1e-9 && (read.node_seconds - 2e-6).abs() < 1e-15);
