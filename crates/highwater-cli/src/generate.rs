@@ -13,7 +13,7 @@ use highwater_models::{
 use crate::args::GenerateArgs;
 use crate::config::{DiskConfig, ModelSource, RunConfig};
 use crate::error::Failure;
-use crate::lora::LoraConfig;
+use crate::lora::{LoraConfig, Quantize};
 use crate::task::Blueprint;
 use crate::{lora, output, state};
 
@@ -28,6 +28,8 @@ struct Place {
     weights: PathBuf,
     /// What was trained beside it.
     adapters: Option<Adapters>,
+    /// How it was held meanwhile.
+    quantize: Option<Quantize>,
     memory: Option<Bytes>,
     disk: Option<DiskConfig>,
     /// The most tokens that it was trained to look back on.
@@ -51,6 +53,7 @@ impl Place {
             tokenizer: files.metadata(&tokenizer)?.map(|_| tokenizer),
             weights: folder.to_owned(),
             adapters: None,
+            quantize: None,
             memory,
             disk: None,
             context: usize::MAX,
@@ -92,12 +95,11 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         builder = builder.threads(threads);
     }
     let engine = builder.build()?;
-    let model = config.build(&engine)?;
-    state::read_tensors(
-        &mut WeightsFolder::open(&files, &place.weights)?,
-        &model.named_parameters(),
-        config.base_prefix(),
-    )?;
+    let model = match place.quantize {
+        Some(quantize) => config.build_held(&engine, quantize.format())?,
+        None => config.build(&engine)?,
+    };
+    lora::read_base(&files, &place.weights, &*model)?;
     match &place.adapters {
         None => {}
         Some(Adapters::Folder(folder)) => {
@@ -148,18 +150,24 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
         });
     if let Some((lora, base)) = beside {
         state::check_weights(files, &base)?;
+        if let Some(run) = &run {
+            lora::check_base(files, run)?;
+        }
         let mut found = lora::adapters(files, dir)?.map(Adapters::Folder);
         if found.is_none() {
             let saved = state::newest(files, &dir.join("checkpoints"))?;
-            found = saved.map(|saved| Adapters::Saved(lora, saved.path().join(state::MODEL)));
+            found =
+                saved.map(|saved| Adapters::Saved(lora.clone(), saved.path().join(state::MODEL)));
         }
         if found.is_some() {
             return Ok(Place {
                 adapters: found,
+                quantize: lora.quantize,
                 disk,
                 context,
                 tokenizer: run.and_then(|run| run.model.tokenizer),
-                ..Place::folder(files, &base, memory)?
+                // What a run kept to had no room for the model in `F32`.
+                ..Place::folder(files, &base, None)?
             });
         }
     }
@@ -181,6 +189,7 @@ fn place(files: &dyn Files, args: &GenerateArgs) -> Result<Place, Failure> {
             tokenizer: run.and_then(|run| run.model.tokenizer),
             weights: saved.path().to_owned(),
             adapters: None,
+            quantize: None,
             memory,
             disk,
             context,

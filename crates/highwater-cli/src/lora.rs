@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use highwater::nn::{LoraOptions, add_adapters, merge_adapters};
 use highwater::op::WeightFormat;
-use highwater::{Bytes, Engine, Module};
+use highwater::{Bytes, DType, Engine, Module, Parameter};
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::adapter::{CONFIG, WEIGHTS, is_adapter};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
 use crate::error::Failure;
+use crate::provenance::weights_digest;
 use crate::task::Blueprint;
 use crate::{output, state};
 
@@ -28,34 +29,24 @@ pub struct LoraArgs {
     pub lora: Option<usize>,
 
     /// What adapters answer is multiplied by ALPHA / RANK [default: twice the rank]
-    #[arg(
-        long,
-        value_name = "ALPHA",
-        requires = "lora",
-        help_heading = "Adapters"
-    )]
+    #[arg(long, value_name = "ALPHA", help_heading = "Adapters")]
     pub lora_alpha: Option<f64>,
 
     /// Probability of dropout of what adapters read [default: 0]
-    #[arg(long, value_name = "P", requires = "lora", help_heading = "Adapters")]
+    #[arg(long, value_name = "P", help_heading = "Adapters")]
     pub lora_dropout: Option<f64>,
 
     /// The layers that get one, such as q_proj,v_proj [default: all-linear]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "lora")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     #[arg(help_heading = "Adapters")]
     pub lora_targets: Option<Vec<String>>,
 
     /// Divide ALPHA by the root of the rank (rsLoRA)
-    #[arg(long, requires = "lora", help_heading = "Adapters")]
+    #[arg(long, help_heading = "Adapters")]
     pub lora_rs: bool,
 
     /// Hold the frozen weights in few bits (QLoRA): nf4 takes 4.5 of them for each, int8 8.5
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        requires = "lora",
-        help_heading = "Adapters"
-    )]
+    #[arg(long, value_name = "FORMAT", help_heading = "Adapters")]
     pub quantize: Option<Quantize>,
 }
 
@@ -100,6 +91,27 @@ pub struct LoraConfig {
 }
 
 impl LoraArgs {
+    /// That no flag of adapters stands alone.
+    ///
+    /// # Errors
+    /// [`Failure`] for the first that does.
+    pub fn check(&self) -> Result<(), Failure> {
+        let given = [
+            ("lora-alpha", self.lora_alpha.is_some()),
+            ("lora-dropout", self.lora_dropout.is_some()),
+            ("lora-targets", self.lora_targets.is_some()),
+            ("lora-rs", self.lora_rs),
+            ("quantize", self.quantize.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((flag, _)) if self.lora.is_none() => {
+                let message = format!("--{flag} means nothing without --lora");
+                Err(Failure::usage(message).hint("say --lora RANK, or leave it out"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The settings, if adapters are asked for.
     pub fn config(&self) -> Option<LoraConfig> {
         let rank = self.lora?;
@@ -224,11 +236,57 @@ pub fn read_base(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Resu
         !is_adapter(name) && !is_held
     });
     state::read_tensors(&mut weights, &named, prefix)?;
+    check_head(&mut weights, &named)?;
     for (layer, held) in &held {
         let name = format!("{layer}.weight");
         let short = name.strip_prefix(prefix).unwrap_or(&name);
         let name = if weights.has(&name) { &name } else { short };
         read_quantized(weights.reader(name)?, name, held)??;
+    }
+    Ok(())
+}
+
+/// That a head which is the token embedding again is that in the files too, where they have it.
+fn check_head(
+    weights: &mut WeightsFolder<'_>,
+    named: &[(String, Parameter)],
+) -> Result<(), Failure> {
+    const HEAD: &str = "lm_head.weight";
+    if named.iter().any(|(name, _)| name == HEAD) || !weights.has(HEAD) {
+        return Ok(());
+    }
+    let embedding = ["model.embed_tokens.weight", "transformer.wte.weight"];
+    let Some((name, table)) = named.iter().find(|(name, _)| embedding.contains(&&**name)) else {
+        return Ok(());
+    };
+    let &[rows, width] = table.dims() else {
+        return Ok(());
+    };
+    let (mut one, mut other) = (vec![0.0; width], vec![0.0; width]);
+    for row in 0..rows {
+        weights
+            .reader(HEAD)?
+            .read_f32_rows(HEAD, [rows, width], row, &mut one)?;
+        let own = if weights.has(name) {
+            name
+        } else {
+            name.split_once('.').map_or("", |part| part.1)
+        };
+        weights
+            .reader(own)?
+            .read_f32_rows(own, [rows, width], row, &mut other)?;
+        if one
+            .iter()
+            .zip(&other)
+            .any(|(a, b)| a.to_bits() != b.to_bits())
+        {
+            let message = format!(
+                "{HEAD} is not the token embedding, though config.json has tie_word_embeddings"
+            );
+            return Err(Failure::usage(message)
+                .id("HW1013")
+                .hint("say false there, or leave the head out"));
+        }
     }
     Ok(())
 }
@@ -252,6 +310,18 @@ pub struct MergeArgs {
     pub memory: Option<Bytes>,
 }
 
+/// What a model folder has beside its model.
+const BESIDE: [&str; 8] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "vocab.json",
+    "merges.txt",
+];
+
 /// Where adapters are, and the model that they are for.
 ///
 /// # Errors
@@ -268,9 +338,10 @@ pub fn adapters(files: &dyn Files, dir: &Path) -> Result<Option<PathBuf>, Failur
 /// The folder of the model that adapters are for: of a run, or that their file names.
 fn base(files: &dyn Files, dir: &Path, folder: &Path) -> Result<PathBuf, Failure> {
     if let Ok(run) = RunConfig::read(files, &dir.join("config.toml"))
-        && let ModelSource::Folder(base) = run.model.source
+        && let ModelSource::Folder(base) = &run.model.source
     {
-        return Ok(base);
+        check_base(files, &run)?;
+        return Ok(base.clone());
     }
     let path = folder.join(CONFIG);
     let mut file = files.open(&path)?;
@@ -283,7 +354,39 @@ fn base(files: &dyn Files, dir: &Path, folder: &Path) -> Result<PathBuf, Failure
         Failure::usage(format!("{}: it names no model", path.display()))
             .hint("name the folder of the model that the adapters were trained for: --model FOLDER")
     };
-    named.ok_or_else(unnamed)
+    match named {
+        Some(named) if files.metadata(&named)?.is_some() => Ok(named),
+        // A name of the hub.
+        Some(named) => Err(Failure::usage(format!(
+            "{}: there is no such folder here",
+            named.display()
+        ))
+        .hint("name the folder of the model that the adapters were trained for: --model FOLDER")),
+        None => Err(unnamed()),
+    }
+}
+
+/// That a run's model is the one that its adapters were trained beside.
+///
+/// # Errors
+/// [`Failure`] where its weights are others.
+pub fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failure> {
+    let before = run
+        .origin
+        .as_ref()
+        .and_then(|origin| origin.weights.as_ref());
+    if let (ModelSource::Folder(base), Some(before)) = (&run.model.source, before)
+        && weights_digest(files, base)? != *before
+    {
+        let message = format!(
+            "{}: not what it was when the adapters were trained",
+            base.display()
+        );
+        return Err(Failure::usage(message)
+            .id("HW1041")
+            .hint("put back the weights that were there"));
+    }
+    Ok(())
 }
 
 /// Adds adapters to the weights of their model and writes that as a model folder.
@@ -320,19 +423,20 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     read_base(&files, &from, &*model)?;
     load_adapter(&files, &folder, &*model)?;
     let merged = merge_adapters(&*model)?;
-    files.create_dir_all(&args.out)?;
-    let path = args.out.join(state::MODEL);
+    // All of it or nothing.
+    let draft = args.out.with_extension("tmp");
+    files.create_dir_all(&draft)?;
+    let path = draft.join(state::MODEL);
     write_tensors(files.create(&path)?, &path, &model.named_parameters())??;
-    write_atomic(
-        &files,
-        &args.out.join("config.json"),
-        config.to_json().as_bytes(),
-    )?;
-    let tokenizer = from.join("tokenizer.json");
-    if files.metadata(&tokenizer)?.is_some() {
-        state::copy(&files, &tokenizer, &args.out.join("tokenizer.json"))?;
+    let json = state::with_dtype(&config.to_json(), DType::F32)?;
+    write_atomic(&files, &draft.join("config.json"), json.as_bytes())?;
+    for name in BESIDE {
+        if files.metadata(&from.join(name))?.is_some() {
+            state::copy(&files, &from.join(name), &draft.join(name))?;
+        }
     }
-    files.sync_dir(&args.out)?;
+    files.sync_dir(&draft)?;
+    files.rename(&draft, &args.out)?;
     output::result(&format!("merged {merged} layers: {}", args.out.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -13,7 +13,10 @@ use crate::origin::Origin;
 use crate::run_dir::RunDir;
 
 /// Of the weights of a model's folder: of the file, or of what its files are called and hold.
-fn weights_digest(files: &dyn Files, folder: &Path) -> Result<Digest, Failure> {
+///
+/// # Errors
+/// [`Failure`] for files that cannot be read.
+pub(crate) fn weights_digest(files: &dyn Files, folder: &Path) -> Result<Digest, Failure> {
     let paths = WeightsFolder::open(files, folder)?.paths();
     if let [path] = &paths[..] {
         return Ok(Digest::of_file(files, path)?);

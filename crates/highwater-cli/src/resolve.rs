@@ -127,6 +127,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     let (source, model) = model(files, args)?;
     let task = model.task();
     check_task(args, task)?;
+    args.lora.check()?;
     check_held(args, &model)?;
     let is_nano = matches!(&source, ModelSource::Preset(name) if NANO.contains(&name.as_str()));
     let defaults = match (task, &source) {

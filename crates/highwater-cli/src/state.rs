@@ -191,7 +191,16 @@ pub fn read_tensors(
 /// [`Failure`] for weights in another format, or none.
 pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
     let has = |name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
-    if has(MODEL)? || has(INDEX)? {
+    if has(MODEL)? {
+        return Ok(());
+    }
+    if has(INDEX)? {
+        for path in WeightsFolder::open(files, folder)?.paths() {
+            if files.metadata(&path)?.is_none() {
+                let message = format!("{}: it is missing, though {INDEX} names it", path.display());
+                return Err(Failure::new(Code::Files, message).id("HW1013"));
+            }
+        }
         return Ok(());
     }
     let folder_name = folder.display();
@@ -239,15 +248,37 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
 
 /// The model's `config.json`, which says of what its weights are.
 fn config_json(session: &Session) -> Result<String, Failure> {
-    let json = session.model.to_json();
-    let dtype = session.weights_dtype();
-    if dtype == DType::F32 {
-        return Ok(json);
-    }
+    with_dtype(&session.model.to_json(), session.weights_dtype())
+}
+
+/// A `config.json` that says of what its weights are, by whichever name it has for that.
+///
+/// # Errors
+/// [`Failure`] for what is no JSON.
+pub fn with_dtype(json: &str, dtype: DType) -> Result<String, Failure> {
     let told = |error| Failure::new(Code::Internal, error);
-    let mut config: serde_json::Value = serde_json::from_str(&json).map_err(told)?;
-    config["torch_dtype"] = dtype.name().into();
-    serde_json::to_string_pretty(&config).map_err(told)
+    let mut config: serde_json::Value = serde_json::from_str(json).map_err(told)?;
+    let name = match config.get("dtype") {
+        Some(_) => "dtype",
+        None if dtype == DType::F32 && config.get("torch_dtype").is_none() => {
+            return Ok(json.to_owned());
+        }
+        None => "torch_dtype",
+    };
+    if config.get(name).is_some_and(|said| said == dtype.name())
+        && config
+            .get("torch_dtype")
+            .is_none_or(|said| said == dtype.name())
+    {
+        return Ok(json.to_owned());
+    }
+    config[name] = dtype.name().into();
+    if name == "dtype"
+        && let Some(fields) = config.as_object_mut()
+    {
+        fields.remove("torch_dtype");
+    }
+    Ok(serde_json::to_string_pretty(&config).map_err(told)? + "\n")
 }
 
 /// Copies a file in pieces, all of it or nothing.

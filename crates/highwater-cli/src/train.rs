@@ -101,17 +101,21 @@ fn limits(profile: bool, config: &RunConfig) -> Option<profile::Machine> {
     profile.then(measure).flatten()
 }
 
-/// What a run has saved, beside a model that is frozen and is not saved.
+/// What a run has saved, and a word on the weights that it began with: those are read where there is nothing
+/// saved, or only what was trained beside them.
 fn load_state(
     files: &dyn Files,
     config: &RunConfig,
     dir: &RunDir,
     session: &mut Session,
-) -> Result<Option<state::Counters>, Failure> {
+) -> Result<(Option<state::Counters>, Option<String>), Failure> {
     if config.model.lora.is_some() {
         load_weights(files, config, session)?;
     }
-    state::load(files, &dir.checkpoints(), session)
+    let counters = state::load(files, &dir.checkpoints(), session)?;
+    let begins = counters.is_none() && config.model.lora.is_none();
+    let loaded = begins.then(|| load_weights(files, config, session));
+    Ok((counters, loaded.transpose()?.flatten()))
 }
 
 /// Readies all that a new run needs, then has its folder hold the run: nothing changes there until it is
@@ -178,7 +182,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let made = tokenise::spool(&*files, &config, &model, &dir.tokens())?;
     let mut session = Session::new(&config, &model, Some(reserve))?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
-    let counters = load_state(&*files, &config, &dir, &mut session)?;
+    let (counters, loaded) = load_state(&*files, &config, &dir, &mut session)?;
     let json = model.to_json();
     let tokens = dir.tokens();
     let now = Origin::of(
@@ -203,7 +207,6 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     if counters.is_some() {
         log.say(&format!("going on after step {done}"))?;
     } else {
-        let loaded = load_weights(&*files, &config, &session)?;
         loaded.map_or(Ok(()), |note| log.say(&note))?;
         log.say("no saved state yet: starting at the first step")?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use highwater::nn::{LoraOptions, add_adapters};
+use highwater::nn::{LoraOptions, add_adapters, targeted};
 use highwater::{Error, Module, Parameter, Result};
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
@@ -45,12 +45,7 @@ pub fn save_adapter<M: Module + ?Sized>(
     options: &LoraOptions,
     (base, layers): (Option<&str>, &[String]),
 ) -> Result<()> {
-    let mut names: Vec<&str> = layers
-        .iter()
-        .filter_map(|path| path.rsplit('.').next())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
+    let config_names = short_names(module, layers);
     let config = json!({
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -58,7 +53,7 @@ pub fn save_adapter<M: Module + ?Sized>(
         "r": options.r,
         "lora_alpha": options.lora_alpha,
         "lora_dropout": options.lora_dropout,
-        "target_modules": names,
+        "target_modules": config_names,
         "use_rslora": options.use_rslora,
         "use_dora": false,
         "bias": "none",
@@ -73,6 +68,23 @@ pub fn save_adapter<M: Module + ?Sized>(
     let json = serde_json::to_string_pretty(&config).unwrap_or_default() + "\n";
     write_atomic(files, &folder.join(CONFIG), json.as_bytes())
         .map_err(|error| Error::Saved(error.to_string()))
+}
+
+/// The last parts of layers' names, where those stand for no others; else their whole names.
+fn short_names<M: Module + ?Sized>(module: &M, layers: &[String]) -> Vec<String> {
+    let last = |path: &String| path.rsplit('.').next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = layers.iter().map(last).collect();
+    names.sort_unstable();
+    names.dedup();
+    let options = LoraOptions {
+        target_modules: names.clone(),
+        ..LoraOptions::default()
+    };
+    let found = targeted(module, &options);
+    match found {
+        Ok(found) if found.len() == layers.len() => names,
+        _ => layers.to_vec(),
+    }
 }
 
 /// Reads the `adapter_config.json` of a folder.
@@ -99,8 +111,42 @@ pub fn load_adapter<M: Module + ?Sized>(
     module: &M,
 ) -> Result<Vec<String>> {
     let options = read_adapter(files, folder).map_err(|error| Error::Saved(error.to_string()))?;
+    let layers = targeted(module, &options)?;
+    let path = folder.join(WEIGHTS);
+    let reader = WeightsReader::open(files, &path).map_err(told)?;
+    let wrong = |problem: String| Error::Saved(format!("{}: {problem}", path.display()));
+    for (layer, [outputs, inputs]) in &layers {
+        for (part, shape) in [("A", [options.r, *inputs]), ("B", [*outputs, options.r])] {
+            let name = format!("{PREFIX}{layer}.lora_{part}.weight");
+            let found = reader.tensors().get(&name).map(|info| &info.shape[..]);
+            if found != Some(&shape[..]) {
+                let found =
+                    found.map_or("missing".to_owned(), |found| format!("of shape {found:?}"));
+                return Err(wrong(format!(
+                    "`{name}` is {found}; the model's has the shape {shape:?}"
+                )));
+            }
+        }
+    }
+    if reader.tensors().len() > 2 * layers.len() {
+        let own = |name: &&String| {
+            !layers
+                .iter()
+                .any(|(layer, _)| name.contains(&format!("{layer}.lora_")))
+        };
+        let name = reader
+            .tensors()
+            .keys()
+            .find(own)
+            .cloned()
+            .unwrap_or_default();
+        return Err(wrong(format!(
+            "`{name}` is unexpected: the model has no such adapter"
+        )));
+    }
+    drop(reader);
     let layers = add_adapters(module, &options)?;
-    read_adapter_weights(files, &folder.join(WEIGHTS), module)?;
+    read_adapter_weights(files, &path, module)?;
     Ok(layers)
 }
 
@@ -128,6 +174,35 @@ pub fn read_adapter_weights<M: Module + ?Sized>(
     }
     Ok(())
 }
+
+/// Fields that are read, or change no number of adapters that are there.
+const NEUTRAL: [&str; 25] = [
+    "auto_mapping",
+    "base_model_name_or_path",
+    "bias",
+    "corda_config",
+    "ensure_weight_tying",
+    "eva_config",
+    "inference_mode",
+    "init_lora_weights",
+    "layers_pattern",
+    "loftq_config",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_ga_config",
+    "megatron_config",
+    "megatron_core",
+    "peft_type",
+    "peft_version",
+    "qalora_group_size",
+    "r",
+    "revision",
+    "runtime_config",
+    "target_modules",
+    "task_type",
+    "use_rslora",
+    "version",
+];
 
 fn options_of(text: &str) -> std::result::Result<LoraOptions, ConfigError> {
     let fields: Map<String, Value> =
@@ -160,21 +235,22 @@ fn options_of(text: &str) -> std::result::Result<LoraOptions, ConfigError> {
     {
         return Err(refused("bias", "\"none\""));
     }
-    for field in [
-        "use_dora",
-        "fan_in_fan_out",
-        "modules_to_save",
-        "layers_to_transform",
-        "rank_pattern",
-        "alpha_pattern",
-        "exclude_modules",
-        "target_parameters",
-        "trainable_token_indices",
-        "lora_bias",
-    ] {
-        if is_set(field) {
-            return Err(refused(field, "nothing set"));
-        }
+    // First values that are drawn: what a file has takes their place. Others change the model too.
+    let first = fields.get("init_lora_weights");
+    let drawn = |first: &Value| {
+        first.is_boolean() || first.is_null() || first == "gaussian" || first == "eva"
+    };
+    if first.is_some_and(|first| !drawn(first)) {
+        return Err(refused(
+            "init_lora_weights",
+            "true, false, \"gaussian\" or \"eva\"",
+        ));
+    }
+    if let Some(field) = fields
+        .keys()
+        .find(|field| !NEUTRAL.contains(&&***field) && is_set(field))
+    {
+        return Err(refused(field, "nothing set"));
     }
     let or = LoraOptions::default();
     let get = |field: &str| fields.get(field).filter(|value| !value.is_null()).cloned();

@@ -18,7 +18,7 @@ use attention::Attention;
 use projection::{Maker, Projection};
 
 /// Logits that are held at once where they are capped, about.
-const LOGITS: usize = 1 << 22;
+const LOGITS: usize = 1 << 24;
 
 /// A decoder with its language-model head, which may be the token embedding again.
 #[derive(Debug, Module)]
@@ -96,7 +96,13 @@ impl Norm {
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         if self.adds_one {
-            return x.rms_norm(Some(&self.weight.add_scalar(1.0)?), self.eps);
+            if self.weight.dtype() == DType::F32 {
+                return x.rms_norm(Some(&self.weight.add_scalar(1.0)?), self.eps);
+            }
+            // Beside 1 the digits of a weight in half precision would be lost.
+            let weight = self.weight.to_dtype(DType::F32)?.add_scalar(1.0)?;
+            let y = x.to_dtype(DType::F32)?.rms_norm(Some(&weight), self.eps)?;
+            return y.to_dtype(x.dtype());
         }
         x.rms_norm(Some(&self.weight), self.eps)
     }

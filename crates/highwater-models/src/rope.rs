@@ -68,6 +68,15 @@ pub enum RopeScaling {
         /// Turns up to which it is divided.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         beta_slow: Option<f64>,
+        /// With the next, by whose quotient cosines and sines are multiplied.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mscale: Option<f64>,
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mscale_all_dim: Option<f64>,
+        /// Whether the dimensions between which it goes over are whole ones; so if it is left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        truncate: Option<bool>,
     },
 }
 
@@ -87,11 +96,7 @@ pub struct Rope {
 impl Rope {
     /// For sequences of a length, the angle of each pair at position 1, and what cosines and sines are multiplied by.
     pub fn frequencies(&self, length: usize) -> (Vec<f32>, f64) {
-        let half = self.width / 2;
-        let plain = |i: usize| self.theta.powf(-(2.0 * i as f64) / self.width as f64);
-        let all = |f: &dyn Fn(usize, f64) -> f64| -> Vec<f32> {
-            (0..half).map(|i| f(i, plain(i)) as f32).collect()
-        };
+        let all = |f: &dyn Fn(usize, f64) -> f64| self.each(f);
         match self.scaling {
             RopeScaling::LongRope {
                 ref short_factor,
@@ -127,34 +132,67 @@ impl Rope {
                 };
                 (all(&turned), 1.0)
             }
-            RopeScaling::Yarn {
-                factor,
-                original_max_position_embeddings: original,
-                attention_factor,
-                beta_fast,
-                beta_slow,
-            } => {
-                let original = original.unwrap_or(self.max_length) as f64;
-                // The dimension that turns so often within the original length.
-                let dimension = |turns: f64| {
-                    self.width as f64 * (original / (turns * TAU)).ln() / (2.0 * self.theta.ln())
-                };
-                let low = dimension(beta_fast.unwrap_or(32.0)).floor().max(0.0);
-                let high = dimension(beta_slow.unwrap_or(1.0)).ceil();
-                let high = high.min(self.width as f64 - 1.0);
-                let span = if high > low { high - low } else { 1e-3 };
-                let turned = |i: usize, frequency: f64| {
-                    let divided = ((i as f64 - low) / span).clamp(0.0, 1.0);
-                    divided * frequency / factor + (1.0 - divided) * frequency
-                };
-                let by_factor = if factor > 1.0 {
-                    0.1 * factor.ln() + 1.0
-                } else {
-                    1.0
-                };
-                (all(&turned), attention_factor.unwrap_or(by_factor))
-            }
+            RopeScaling::Yarn { .. } => self.yarn(),
         }
+    }
+
+    /// What is made of the frequency of each pair, by its number and what it is unscaled.
+    fn each(&self, f: &dyn Fn(usize, f64) -> f64) -> Vec<f32> {
+        let plain = |i: usize| self.theta.powf(-(2.0 * i as f64) / self.width as f64);
+        (0..self.width / 2).map(|i| f(i, plain(i)) as f32).collect()
+    }
+
+    /// [`RopeScaling::Yarn`].
+    fn yarn(&self) -> (Vec<f32>, f64) {
+        let RopeScaling::Yarn {
+            factor,
+            original_max_position_embeddings: original,
+            attention_factor,
+            beta_fast,
+            beta_slow,
+            mscale,
+            mscale_all_dim,
+            truncate,
+        } = self.scaling
+        else {
+            return (self.each(&|_, frequency| frequency), 1.0);
+        };
+        let original = original.unwrap_or(self.max_length) as f64;
+        // The dimension that turns so often within the original length.
+        let dimension = |turns: f64| {
+            self.width as f64 * (original / (turns * TAU)).ln() / (2.0 * self.theta.ln())
+        };
+        // 0 stands for what is usual, as in Hugging Face.
+        let or = |given: Option<f64>, usual| given.filter(|&x| x != 0.0).unwrap_or(usual);
+        let (mut low, mut high) = (
+            dimension(or(beta_fast, 32.0)),
+            dimension(or(beta_slow, 1.0)),
+        );
+        if truncate.unwrap_or(true) {
+            (low, high) = (low.floor(), high.ceil());
+        }
+        let (low, high) = (low.max(0.0), high.min(self.width as f64 - 1.0));
+        let span = if high.to_bits() == low.to_bits() {
+            1e-3
+        } else {
+            high - low
+        };
+        let turned = |i: usize, frequency: f64| {
+            let divided = ((i as f64 - low) / span).clamp(0.0, 1.0);
+            divided * frequency / factor + (1.0 - divided) * frequency
+        };
+        let by = |scale: f64| {
+            1.0 + if factor > 1.0 {
+                0.1 * scale * factor.ln()
+            } else {
+                0.0
+            }
+        };
+        let by_factor = match (mscale, mscale_all_dim) {
+            (Some(above), Some(below)) if above != 0.0 && below != 0.0 => by(above) / by(below),
+            _ => by(1.0),
+        };
+        (self.each(&turned), attention_factor.unwrap_or(by_factor))
     }
 
     /// Cosines and sines of the first positions, `[length, width / 2]` each: angles are products in `f32`,
@@ -171,12 +209,40 @@ impl Rope {
 }
 
 impl Rope {
+    /// [`RopeScaling::LongRope`].
+    fn validate_long(&self) -> Result<(), ConfigError> {
+        let RopeScaling::LongRope {
+            short_factor,
+            long_factor,
+            original_max_position_embeddings: original,
+            factor,
+            attention_factor,
+        } = &self.scaling
+        else {
+            return Ok(());
+        };
+        for (field, factors) in [("short_factor", short_factor), ("long_factor", long_factor)] {
+            let half = self.width / 2;
+            require(factors.len() == half, field, &factors.len(), || {
+                format!("{half} numbers, one for each pair that is rotated")
+            })?;
+            factors
+                .iter()
+                .try_for_each(|&factor| above_0(field, factor))?;
+        }
+        above_0("factor", factor.unwrap_or(1.0))?;
+        above_0("attention_factor", attention_factor.unwrap_or(1.0))?;
+        let original = original.unwrap_or(self.max_length);
+        require(
+            original > 1,
+            "original_max_position_embeddings",
+            &original,
+            || "2 or more".to_owned(),
+        )
+    }
+
     /// Checks that tables can be made.
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        let above_0 = |field, value: f64| {
-            let ok = value > 0.0 && value.is_finite();
-            require(ok, field, &value, || "a number above 0".to_owned())
-        };
         let fits = self.width >= 2 && self.width.is_multiple_of(2);
         require(fits, "partial_rotary_factor", &self.width, || {
             "a share of head_dim that is even and not 0".to_owned()
@@ -188,45 +254,29 @@ impl Rope {
         match &self.scaling {
             RopeScaling::Default => Ok(()),
             RopeScaling::Linear { factor } => above_0("factor", *factor),
-            RopeScaling::LongRope {
-                short_factor,
-                long_factor,
-                original_max_position_embeddings: original,
-                factor,
-                attention_factor,
-            } => {
-                for (field, factors) in
-                    [("short_factor", short_factor), ("long_factor", long_factor)]
-                {
-                    let half = self.width / 2;
-                    require(factors.len() == half, field, &factors.len(), || {
-                        format!("{half} numbers, one for each pair that is rotated")
-                    })?;
-                    factors
-                        .iter()
-                        .try_for_each(|&factor| above_0(field, factor))?;
-                }
-                above_0("factor", factor.unwrap_or(1.0))?;
-                above_0("attention_factor", attention_factor.unwrap_or(1.0))?;
-                let original = original.unwrap_or(self.max_length);
-                require(
-                    original > 1,
-                    "original_max_position_embeddings",
-                    &original,
-                    || "2 or more".to_owned(),
-                )
-            }
+            RopeScaling::LongRope { .. } => self.validate_long(),
             RopeScaling::Yarn {
                 factor,
                 original_max_position_embeddings: original,
                 attention_factor,
                 beta_fast,
                 beta_slow,
+                mscale,
+                mscale_all_dim,
+                truncate: _,
             } => {
                 above_0("factor", *factor)?;
                 above_0("attention_factor", attention_factor.unwrap_or(1.0))?;
-                above_0("beta_fast", beta_fast.unwrap_or(32.0))?;
-                above_0("beta_slow", beta_slow.unwrap_or(1.0))?;
+                for (field, value) in [
+                    ("beta_fast", beta_fast),
+                    ("beta_slow", beta_slow),
+                    ("mscale", mscale),
+                    ("mscale_all_dim", mscale_all_dim),
+                ] {
+                    let value = value.unwrap_or(0.0);
+                    let ok = value >= 0.0 && value.is_finite();
+                    require(ok, field, &value, || "a number from 0 up".to_owned())?;
+                }
                 let original = original.unwrap_or(1) as f64;
                 above_0("original_max_position_embeddings", original)
             }
@@ -247,53 +297,109 @@ impl Rope {
     }
 }
 
+/// That a number is above 0.
+fn above_0(field: &'static str, value: f64) -> Result<(), ConfigError> {
+    let ok = value > 0.0 && value.is_finite();
+    require(ok, field, &value, || "a number above 0".to_owned())
+}
+
+/// What is known of positions beside what a file says of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Positions {
+    /// Width of a head.
+    pub(crate) head_dim: usize,
+    /// The longest sequence.
+    pub(crate) max_length: usize,
+    /// The base where a file does not say.
+    pub(crate) theta: f64,
+    /// The length that the family was trained with, where that is not the longest.
+    pub(crate) trained: Option<usize>,
+    /// Whether the family may rotate a share of a head.
+    pub(crate) is_partial: bool,
+}
+
 /// What a `config.json` says of positions: fields of their own in older files, `rope_parameters` in newer ones,
 /// where kinds of layers may have their own; those of `full_attention` are read here.
 pub(crate) fn read_rope(
     fields: &Map<String, Value>,
-    head_dim: usize,
-    max_length: usize,
-    theta: f64,
+    about: &Positions,
 ) -> Result<Rope, ConfigError> {
     let fields = &mut fields.clone();
-    let theta = take(fields, "rope_theta", theta)?;
+    let unsupported = |field: &str, value: &Value, expected: &str| ConfigError::Unsupported {
+        field: field.to_owned(),
+        value: value.to_string().chars().take(TOLD).collect(),
+        expected: expected.to_owned(),
+    };
+    let theta = take(fields, "rope_theta", about.theta)?;
     let share = take(fields, "partial_rotary_factor", 1.0)?;
     let trained: Option<usize> = take(fields, "original_max_position_embeddings", None)?;
     let older: Option<Map<String, Value>> = take(fields, "rope_scaling", None)?;
     let newer: Option<Map<String, Value>> = take(fields, "rope_parameters", None)?;
+    if let (Some(older), Some(newer)) = (&older, &newer)
+        && older != newer
+    {
+        let expected = "nothing beside rope_parameters, unless it is the same";
+        return Err(unsupported("rope_scaling", &older.clone().into(), expected));
+    }
     let mut scaling = newer.or(older).unwrap_or_default();
     if let Some(Value::Object(own)) = scaling.shift_remove("full_attention") {
         scaling = own;
     }
     let theta = take(&mut scaling, "rope_theta", theta)?;
     let share: f64 = take(&mut scaling, "partial_rotary_factor", share)?;
+    let is_whole = share.to_bits() == 1.0_f64.to_bits();
+    let is_share = about.is_partial && share > 0.0 && share < 1.0;
+    if !(is_whole || is_share) {
+        let expected = if about.is_partial {
+            "above 0, at most 1"
+        } else {
+            "1"
+        };
+        return Err(unsupported(
+            "partial_rotary_factor",
+            &share.into(),
+            expected,
+        ));
+    }
+    let kind = rope_kind(&mut scaling)?;
+    if ["llama3", "yarn", "longrope"].contains(&kind.as_str()) {
+        // A field of its own counts before that of the scaling.
+        let field = "original_max_position_embeddings";
+        let nested: Option<usize> = take(&mut scaling, field, None)?;
+        let trained = trained.or(nested).or(about.trained);
+        scaling.insert(field.to_owned(), trained.unwrap_or(about.max_length).into());
+    }
+    scaling.insert("rope_type".to_owned(), kind.into());
+    Ok(Rope {
+        width: (about.head_dim as f64 * share) as usize,
+        theta,
+        max_length: about.max_length,
+        scaling: read_field("rope_scaling", Value::from(scaling))?,
+    })
+}
+
+/// The kind of a scaling, by whichever name it goes.
+fn rope_kind(scaling: &mut Map<String, Value>) -> Result<String, ConfigError> {
     // The oldest name of the field, and of a kind.
     if let Some(kind) = scaling.shift_remove("type") {
         scaling.entry("rope_type").or_insert(kind);
     }
-    let kind = scaling.get("rope_type").and_then(Value::as_str);
-    let kind = match kind.unwrap_or("default") {
-        "su" => "longrope".to_owned(),
-        kind => kind.to_owned(),
+    let found = scaling
+        .get("rope_type")
+        .cloned()
+        .unwrap_or("default".into());
+    let kind = match found.as_str() {
+        Some("su") => "longrope",
+        Some(kind) => kind,
+        None => "",
     };
-    let known = ["default", "linear", "llama3", "yarn", "longrope"];
-    if !known.contains(&kind.as_str()) {
-        return Err(ConfigError::Unsupported {
-            field: "rope_type".to_owned(),
-            value: Value::from(kind).to_string().chars().take(TOLD).collect(),
-            expected: "\"default\", \"linear\", \"llama3\", \"yarn\" or \"longrope\"".to_owned(),
-        });
+    if ["default", "linear", "llama3", "yarn", "longrope"].contains(&kind) {
+        return Ok(kind.to_owned());
     }
-    if let Some(trained) = trained.filter(|_| ["yarn", "longrope"].contains(&kind.as_str())) {
-        let field = "original_max_position_embeddings".to_owned();
-        scaling.entry(field).or_insert(trained.into());
-    }
-    scaling.insert("rope_type".to_owned(), kind.into());
-    Ok(Rope {
-        width: (head_dim as f64 * share.clamp(0.0, 1.0)) as usize,
-        theta,
-        max_length,
-        scaling: read_field("rope_scaling", Value::from(scaling))?,
+    Err(ConfigError::Unsupported {
+        field: "rope_type".to_owned(),
+        value: found.to_string().chars().take(TOLD).collect(),
+        expected: "\"default\", \"linear\", \"llama3\", \"yarn\" or \"longrope\"".to_owned(),
     })
 }
 

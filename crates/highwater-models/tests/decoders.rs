@@ -9,6 +9,7 @@ use std::path::Path;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Builder, Engine, Module, Tensor, no_grad};
 use highwater_memory::DiskFiles;
+use highwater_models::config::decoder::Gate;
 use highwater_models::{Architecture, Decoder, DecoderConfig, WeightsReader};
 use serde_json::Value;
 
@@ -261,6 +262,25 @@ fn families_have_their_own_defaults() {
     let ropes: Vec<Option<usize>> = shape.layers.iter().map(|layer| layer.rope).collect();
     assert_eq!(ropes[4..], [Some(1), Some(0), Some(1)]);
     assert_eq!(shape.ropes[1].theta.to_bits(), 10_000.0_f64.to_bits());
+    let gate = |text| read(text).unwrap().shape().gate;
+    // Gemma's first files say `gelu` and mean its approximation; its later families have a field of their own.
+    assert_eq!(
+        gate(r#"{"model_type": "gemma", "hidden_act": "gelu"}"#),
+        Gate::GeluTanh
+    );
+    assert_eq!(
+        gate(r#"{"model_type": "gemma2", "hidden_act": "gelu"}"#),
+        Gate::GeluTanh
+    );
+    assert_eq!(
+        gate(r#"{"model_type": "llama", "hidden_activation": "gelu"}"#),
+        Gate::Silu
+    );
+    // Phi-3 was trained with 4096, whatever it may be used with.
+    let phi = r#"{"model_type": "phi3", "max_position_embeddings": 131072, "head_dim": 4, "rope_scaling":
+        {"type": "longrope", "short_factor": [1.0, 1.0], "long_factor": [2.0, 2.0]}}"#;
+    let (_, scale) = read(phi).unwrap().shape().ropes[0].frequencies(8);
+    assert!((scale - 1.190_238).abs() < 1e-5, "{scale}");
     // Mistral's window is 4096 where nothing is said, and none where null is.
     let window = |text| read(text).unwrap().shape().layers[0].window;
     assert_eq!(window(r#"{"model_type": "mistral"}"#), Some(4096));
@@ -313,6 +333,27 @@ fn what_cannot_be_built_is_named() {
         (
             r#"{"model_type": "llama", "num_hidden_layers": 99999999999}"#,
             "num_hidden_layers",
+        ),
+        (
+            r#"{"model_type": "qwen2", "is_causal": false}"#,
+            "is_causal",
+        ),
+        (
+            r#"{"model_type": "qwen3", "rope_parameters": {"rope_type": "default"},
+                "rope_scaling": {"rope_type": "yarn", "factor": 4}}"#,
+            "rope_scaling",
+        ),
+        (
+            r#"{"model_type": "llama", "partial_rotary_factor": 0.5}"#,
+            "partial_rotary_factor",
+        ),
+        (
+            r#"{"model_type": "llama", "rope_scaling": {"rope_type": 3}}"#,
+            "rope_type",
+        ),
+        (
+            r#"{"model_type": "gemma3_text", "sliding_window_pattern": 0}"#,
+            "1 or more",
         ),
         (
             r#"{"model_type": "gemma", "use_bidirectional_attention": true}"#,

@@ -249,6 +249,12 @@ fn what_is_not_built_is_refused_by_name() {
         (("bias", "\"all\""), "bias"),
         (("use_dora", "true"), "use_dora"),
         (("modules_to_save", "[\"lm_head\"]"), "modules_to_save"),
+        (("init_lora_weights", "\"pissa\""), "init_lora_weights"),
+        (
+            ("alora_invocation_tokens", "[3]"),
+            "alora_invocation_tokens",
+        ),
+        (("target_modules", "[\"q_proj\", \"c_attn\"]"), "c_attn"),
         (("rank_pattern", "{\"q_proj\": 3}"), "rank_pattern"),
         (("target_modules", "\".*proj\""), "target_modules"),
         (("target_modules", "[]"), "no linear layer"),
@@ -363,4 +369,55 @@ fn decoders_in_few_bits_are_near_the_whole_ones() {
             0.05,
         );
     }
+}
+
+/// Names of layers that others share the end of are written whole.
+#[test]
+fn some_layers_of_a_name_are_saved_as_those() {
+    let engine = Engine::builder().build().unwrap();
+    let model = base(&engine, "attention");
+    model.eval();
+    let options = LoraOptions {
+        r: 2,
+        lora_dropout: 0.5,
+        target_modules: vec!["0.self_attn.q_proj".into(), "layers.1.mlp.up_proj".into()],
+        ..LoraOptions::default()
+    };
+    let layers = add_adapters(&model, &options).unwrap();
+    assert_eq!(
+        layers,
+        [
+            "model.layers.0.self_attn.q_proj",
+            "model.layers.1.mlp.up_proj"
+        ]
+    );
+    for (_, adapter) in adapter_parameters(&model) {
+        adapter
+            .copy_from_slice(&vec![0.3; adapter.shape().numel()])
+            .unwrap();
+    }
+    // A model that is evaluated drops nothing.
+    assert_eq!(logits(&model), logits(&model));
+    let (files, folder) = (MemoryFiles::new(), Path::new("/adapter"));
+    save_adapter(&files, folder, &model, &options, (None, &layers)).unwrap();
+    let other = base(&engine, "attention");
+    other.eval();
+    assert_eq!(load_adapter(&files, folder, &other).unwrap(), layers);
+    assert_eq!(logits(&other), logits(&model));
+    // Of another model: nothing has changed.
+    let another = base(&engine, "fused");
+    let error = load_adapter(&files, folder, &another)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("no linear layer") || error.contains("is missing"),
+        "{error}"
+    );
+    assert!(adapter_parameters(&another).is_empty());
+    assert!(
+        another
+            .parameters()
+            .iter()
+            .all(|p| p.requires_grad().unwrap())
+    );
 }

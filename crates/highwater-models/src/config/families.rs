@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::decoder::{Biases, DecoderLayer, DecoderShape, Gate};
 use super::limits::require;
 use super::{ConfigError, TOLD, read_field};
-use crate::rope::{Rope, read_rope};
+use crate::rope::{Positions, read_rope};
 
 /// The fields of a `config.json`.
 #[derive(Clone, Copy)]
@@ -66,7 +66,12 @@ struct Defaults {
     rms_norm_eps: f64,
     tie_word_embeddings: bool,
     rope_theta: f64,
-    gate: &'static str,
+    /// The field of the gate's function, and what it is.
+    gate: (&'static str, &'static str),
+    /// The length that positions were trained for, where that is not the longest.
+    trained: Option<usize>,
+    /// Whether a share of a head may be rotated.
+    is_partial: bool,
 }
 
 const LLAMA: Defaults = Defaults {
@@ -81,7 +86,9 @@ const LLAMA: Defaults = Defaults {
     rms_norm_eps: 1e-6,
     tie_word_embeddings: false,
     rope_theta: 10_000.0,
-    gate: "silu",
+    gate: ("hidden_act", "silu"),
+    trained: None,
+    is_partial: false,
 };
 
 const QWEN: Defaults = Defaults {
@@ -102,7 +109,7 @@ const GEMMA: Defaults = Defaults {
     head_dim: Some(256),
     max_position_embeddings: 8192,
     tie_word_embeddings: true,
-    gate: "gelu_pytorch_tanh",
+    gate: ("hidden_act", "gelu_pytorch_tanh"),
     ..LLAMA
 };
 
@@ -112,6 +119,7 @@ const GEMMA2: Defaults = Defaults {
     num_hidden_layers: 26,
     num_attention_heads: 8,
     num_key_value_heads: Some(4),
+    gate: ("hidden_activation", "gelu_pytorch_tanh"),
     ..GEMMA
 };
 
@@ -170,7 +178,13 @@ static FAMILIES: [Family; 9] = [
     Family {
         name: "gemma",
         defaults: GEMMA,
-        own: gemma,
+        own: |fields, shape| {
+            // What its first files called so is the approximation, and Hugging Face reads it so.
+            if shape.gate == Gate::Gelu {
+                shape.gate = Gate::GeluTanh;
+            }
+            gemma(fields, shape)
+        },
     },
     Family {
         name: "gemma2",
@@ -203,6 +217,8 @@ static FAMILIES: [Family; 9] = [
             intermediate_size: 8192,
             max_position_embeddings: 4096,
             rms_norm_eps: 1e-5,
+            trained: Some(4096),
+            is_partial: true,
             ..LLAMA
         },
         own: |fields, shape| {
@@ -256,6 +272,7 @@ pub(super) fn family_of(fields: Fields<'_>) -> Result<&'static Family, ConfigErr
 impl Family {
     /// What a file of this family describes; not validated yet.
     pub(super) fn shape(&self, fields: Fields<'_>) -> Result<DecoderShape, ConfigError> {
+        check_causal(fields)?;
         let or = &self.defaults;
         let hidden_size = fields.get("hidden_size", or.hidden_size)?;
         let heads = fields.get("num_attention_heads", or.num_attention_heads)?;
@@ -269,7 +286,14 @@ impl Family {
         };
         let max_position_embeddings =
             fields.get("max_position_embeddings", or.max_position_embeddings)?;
-        let rope = read_rope(fields.0, head_dim, max_position_embeddings, or.rope_theta)?;
+        let about = Positions {
+            head_dim,
+            max_length: max_position_embeddings,
+            theta: or.rope_theta,
+            trained: or.trained,
+            is_partial: or.is_partial,
+        };
+        let rope = read_rope(fields.0, &about)?;
         let layers: usize = fields.get("num_hidden_layers", or.num_hidden_layers)?;
         let layer = DecoderLayer {
             window: None,
@@ -317,19 +341,15 @@ fn head_dim(fields: Fields<'_>, width: usize, heads: usize) -> Result<usize, Con
     Ok(width / heads)
 }
 
-/// The gate's function; Gemma has two fields for it.
-fn gate(fields: Fields<'_>, default: &str) -> Result<Gate, ConfigError> {
-    let name: Option<String> = fields.some("hidden_activation")?;
-    let name = match name {
-        Some(name) => name,
-        None => fields.get("hidden_act", default.to_owned())?,
-    };
+/// The gate's function; Gemma 2 and 3 have a field of their own for it.
+fn gate(fields: Fields<'_>, (field, default): (&str, &str)) -> Result<Gate, ConfigError> {
+    let name: String = fields.get(field, default.to_owned())?;
     match name.as_str() {
         "silu" | "swish" => Ok(Gate::Silu),
         "gelu" => Ok(Gate::Gelu),
         "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Ok(Gate::GeluTanh),
         _ => Err(ConfigError::Unsupported {
-            field: "hidden_act".to_owned(),
+            field: field.to_owned(),
             value: Value::from(name).to_string().chars().take(TOLD).collect(),
             expected: "\"silu\", \"gelu\" or \"gelu_pytorch_tanh\"".to_owned(),
         }),
@@ -375,6 +395,28 @@ fn qwen_windows(fields: Fields<'_>, shape: &mut DecoderShape) -> Result<(), Conf
     slide(fields, shape, window, |i| i >= first)
 }
 
+/// That each token sees those up to itself: another mask makes another model.
+fn check_causal(fields: Fields<'_>) -> Result<(), ConfigError> {
+    for (field, expected) in [("is_causal", true), ("use_bidirectional_attention", false)] {
+        let value = fields.get(field, expected)?;
+        if value != expected {
+            return Err(ConfigError::Unsupported {
+                field: field.to_owned(),
+                value: value.to_string(),
+                expected: expected.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A count that is not 0.
+fn above_0(fields: Fields<'_>, field: &'static str, default: usize) -> Result<usize, ConfigError> {
+    let count = fields.get(field, default)?;
+    require(count > 0, field, &count, || "1 or more".to_owned())?;
+    Ok(count)
+}
+
 /// What scores are multiplied by in Gemma 2 and 3.
 fn query_scale(fields: Fields<'_>) -> Result<f64, ConfigError> {
     let scalar: f64 = fields.get("query_pre_attn_scalar", 256.0)?;
@@ -386,13 +428,6 @@ fn gemma(fields: Fields<'_>, shape: &mut DecoderShape) -> Result<(), ConfigError
     (shape.biases.qkv, shape.biases.output) = (attention, attention);
     shape.norms_add_one = true;
     shape.embedding_scale = Some((shape.hidden_size as f64).sqrt());
-    if fields.get("use_bidirectional_attention", false)? {
-        return Err(ConfigError::Unsupported {
-            field: "use_bidirectional_attention".to_owned(),
-            value: "true".to_owned(),
-            expected: "false".to_owned(),
-        });
-    }
     Ok(())
 }
 
@@ -402,27 +437,24 @@ fn gemma3(fields: Fields<'_>, shape: &mut DecoderShape) -> Result<(), ConfigErro
     shape.attention_scale = query_scale(fields)?;
     shape.score_cap = fields.some("attn_logit_softcapping")?;
     shape.logit_cap = fields.some("final_logit_softcapping")?;
-    let pattern = fields.get("sliding_window_pattern", 6_usize)?.max(1);
+    let pattern = above_0(fields, "sliding_window_pattern", 6)?;
     let window = fields.nullable("sliding_window", 4096)?;
     slide(fields, shape, window, |i| !(i + 1).is_multiple_of(pattern))?;
     // Layers that slide rotate by a base of their own.
-    let local = match fields
+    let own = fields
         .0
         .get("rope_parameters")
-        .and_then(|all| all.get("sliding_attention"))
-    {
-        Some(own) => {
-            let own = Map::from_iter([("rope_parameters".to_owned(), own.clone())]);
-            let (width, longest) = (shape.head_dim, shape.max_position_embeddings);
-            read_rope(&own, width, longest, 10_000.0)?
-        }
-        None => Rope {
-            width: shape.head_dim,
-            theta: fields.get("rope_local_base_freq", 10_000.0)?,
-            max_length: shape.max_position_embeddings,
-            scaling: crate::rope::RopeScaling::Default,
-        },
+        .and_then(|all| all.get("sliding_attention"));
+    let own = own.cloned().unwrap_or_default();
+    let own = Map::from_iter([("rope_parameters".to_owned(), own)]);
+    let local = Positions {
+        head_dim: shape.head_dim,
+        max_length: shape.max_position_embeddings,
+        theta: fields.get("rope_local_base_freq", 10_000.0)?,
+        trained: None,
+        is_partial: false,
     };
+    let local = read_rope(&own, &local)?;
     shape.ropes.push(local);
     // Without a window a layer may still be one of those.
     let types: Option<Vec<String>> = fields.some("layer_types")?;
@@ -443,12 +475,12 @@ fn smollm3(fields: Fields<'_>, shape: &mut DecoderShape) -> Result<(), ConfigErr
         output: attention,
         mlp: fields.get("mlp_bias", false)?,
     };
-    let every = fields.get("no_rope_layer_interval", 4_usize)?.max(1);
+    let every = above_0(fields, "no_rope_layer_interval", 4)?;
     let rotated: Option<Vec<u8>> = fields.some("no_rope_layers")?;
     let count = shape.layers.len();
     if let Some(rotated) = &rotated {
         require(
-            rotated.len() == count,
+            rotated.len() >= count,
             "no_rope_layers",
             &rotated.len(),
             || format!("{count} entries, one for each of num_hidden_layers"),

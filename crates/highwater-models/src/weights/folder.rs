@@ -6,14 +6,14 @@ use std::path::{Component, Path, PathBuf};
 use highwater_memory::Files;
 use serde::Deserialize;
 
-use super::{WeightsError, WeightsProblem, WeightsReader};
+use super::{TENSORS_MAX, WeightsError, WeightsProblem, WeightsReader};
 
 /// The only file of weights, as Hugging Face names it.
 pub const SINGLE: &str = "model.safetensors";
 /// The file that says which of several a tensor is in.
 pub const INDEX: &str = "model.safetensors.index.json";
 /// The largest index that is read, in bytes.
-pub const INDEX_BYTES_MAX: u64 = 64 << 20;
+pub const INDEX_BYTES_MAX: u64 = 16 << 20;
 
 /// Weights in one file or several, one of which is open at a time: whatever there is of them, one header and one
 /// window are in memory, and the index.
@@ -121,6 +121,11 @@ fn read_index(files: &dyn Files, path: &Path) -> Result<BTreeMap<String, String>
     let index: Index = serde_json::from_slice(&json).map_err(|error| WeightsProblem::Index {
         problem: error.to_string(),
     })?;
+    let tensors = index.weight_map.len();
+    if tensors > TENSORS_MAX {
+        let problem = format!("{tensors} tensors; at most {TENSORS_MAX} are read");
+        return Err(WeightsProblem::Index { problem });
+    }
     for (tensor, file) in &index.weight_map {
         let mut parts = Path::new(file).components();
         let is_name = matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none();

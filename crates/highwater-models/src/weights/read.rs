@@ -149,15 +149,17 @@ impl WeightsReader {
         out: &mut [f32],
     ) -> Result<(), WeightsProblem> {
         let (info, width) = self.floats(name, &shape)?;
+        let rows = out.len().div_ceil(shape[1].max(1));
+        if first.checked_add(rows).is_none_or(|end| end > shape[0]) {
+            // More than there is.
+            check_buffer(name, &info, u64::MAX)?;
+        }
         let start = info.start + (first * shape[1] * width) as u64;
         let part = TensorInfo {
             start,
             end: start + (out.len() * width) as u64,
             ..info.clone()
         };
-        if part.end > info.end {
-            check_buffer(name, &info, part.end - info.start)?;
-        }
         let mut rest = out;
         self.windows(&part, |window| {
             let (now, later) = std::mem::take(&mut rest).split_at_mut(window.len() / width);

@@ -8,6 +8,7 @@ use crate::pending::context::with_parameter_dtype;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use highwater_graph::{DType, Location};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Settings of adapters, with the names and defaults of PEFT's `LoraConfig`.
@@ -19,7 +20,7 @@ pub struct LoraOptions {
     pub lora_alpha: f64,
     /// Of what `lora_A` reads, in training mode.
     pub lora_dropout: f64,
-    /// The layers that get one, by the last part of their names, such as `q_proj`; or `all-linear`: all that the
+    /// The layers that get one, by the last parts of their names, such as `q_proj`; or `all-linear`: all that the
     /// module shows.
     pub target_modules: Vec<String>,
     /// Whether `lora_alpha` is divided by the root of `r` instead (Kalajdzievski, "rsLoRA", 2023).
@@ -50,10 +51,16 @@ impl LoraOptions {
 
     /// Whether a layer of this name gets one.
     fn targets(&self, path: &str) -> bool {
-        let last = path.rsplit('.').next().unwrap_or(path);
-        let mut targets = self.target_modules.iter();
-        targets.any(|target| target == ALL || target == last || target == path)
+        self.target_modules
+            .iter()
+            .any(|target| is_named(target, path))
     }
+}
+
+/// Whether a target stands for a layer: by the last parts of its name, as in PEFT.
+fn is_named(target: &str, path: &str) -> bool {
+    let rest = path.strip_suffix(target);
+    target == ALL || rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// The adapter of one layer.
@@ -162,14 +169,16 @@ struct Layer {
     weight: Option<Parameter>,
 }
 
-/// The linear layers of a module.
+/// The linear layers of a module, and whether one of its parts is in evaluation mode.
 #[derive(Default)]
-struct Layers(Vec<Layer>);
+struct Layers(Vec<Layer>, bool);
 
 impl Visitor for Layers {
     fn parameter(&mut self, _path: &str, _parameter: &Parameter) {}
 
-    fn mode(&mut self, _path: &str, _mode: &Mode) {}
+    fn mode(&mut self, _path: &str, mode: &Mode) {
+        self.1 |= !mode.is_training();
+    }
 
     fn adaptable(&mut self, path: &str, layer: &Adaptable<'_>) {
         self.0.push(Layer {
@@ -186,6 +195,72 @@ fn layers(module: &(impl Module + ?Sized)) -> Vec<Layer> {
     let mut layers = Layers::default();
     module.visit("", &mut layers);
     layers.0
+}
+
+/// Whether a module trains, as far as its parts say.
+fn is_training(module: &(impl Module + ?Sized)) -> bool {
+    let mut layers = Layers::default();
+    module.visit("", &mut layers);
+    !layers.1
+}
+
+/// The linear layers of a module that may have an adapter, by name, with the shapes `[out, in]` of their weights.
+pub fn adaptable_layers(module: &(impl Module + ?Sized)) -> Vec<(String, [usize; 2])> {
+    let layers = layers(module).into_iter();
+    layers.map(|layer| (layer.path, layer.dims)).collect()
+}
+
+/// The layers of a module that adapters of these settings are for, as [`adaptable_layers`] has them.
+///
+/// # Errors
+/// [`crate::Error::Usage`] for a rank of 0, a scale that is not finite, and a name that no layer has.
+#[track_caller]
+pub fn targeted(
+    module: &(impl Module + ?Sized),
+    options: &LoraOptions,
+) -> Result<Vec<(String, [usize; 2])>> {
+    let layers = wanted(module, options, Location::caller())?.into_iter();
+    Ok(layers.map(|layer| (layer.path, layer.dims)).collect())
+}
+
+/// As [`targeted`].
+fn wanted(
+    module: &(impl Module + ?Sized),
+    options: &LoraOptions,
+    location: Location,
+) -> Result<Vec<Layer>> {
+    let refused = |message: String| Err(usage_error(message, location));
+    if options.r == 0 || !options.scaling().is_finite() {
+        let (r, alpha) = (options.r, options.lora_alpha);
+        return refused(format!(
+            "lora: r must be 1 or more, and lora_alpha finite, not {r} and {alpha}"
+        ));
+    }
+    Dropout::new(options.lora_dropout)?;
+    let all = layers(module);
+    let is_idle = |target: &&String| !all.iter().any(|layer| is_named(target, &layer.path));
+    let idle = options.target_modules.iter().filter(is_idle);
+    let idle: Vec<&str> = idle.map(|target| &**target).collect();
+    let names = || {
+        let names = all.iter().filter_map(|layer| layer.path.rsplit('.').next());
+        let names: BTreeSet<&str> = names.collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        if names.is_empty() {
+            "none".to_owned()
+        } else {
+            names.join(", ")
+        }
+    };
+    if !idle.is_empty() || options.target_modules.is_empty() {
+        let (idle, names) = (idle.join(", "), names());
+        return refused(format!(
+            "lora: no linear layer is called {idle}; there are {names}"
+        ));
+    }
+    Ok(all
+        .into_iter()
+        .filter(|layer| options.targets(&layer.path))
+        .collect())
 }
 
 /// Freezes a module and gives its linear layers adapters, which train, as PEFT's `get_peft_model`: each answers
@@ -214,46 +289,24 @@ fn layers(module: &(impl Module + ?Sized)) -> Vec<Layer> {
 #[track_caller]
 pub fn add_adapters(module: &(impl Module + ?Sized), options: &LoraOptions) -> Result<Vec<String>> {
     let location = Location::caller();
-    let refused = |message: String| Err(usage_error(message, location));
-    if options.r == 0 || !options.scaling().is_finite() {
-        let (r, alpha) = (options.r, options.lora_alpha);
-        return refused(format!(
-            "lora: r must be 1 or more, and lora_alpha finite, not {r} and {alpha}"
-        ));
-    }
-    let all = layers(module);
-    let wanted: Vec<_> = all
-        .iter()
-        .filter(|layer| options.targets(&layer.path))
-        .collect();
-    if wanted.is_empty() {
-        let mut names: Vec<&str> = all
-            .iter()
-            .filter_map(|layer| layer.path.rsplit('.').next())
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        let targets = options.target_modules.join(", ");
-        return refused(format!(
-            "lora: no linear layer is called {targets}; there are {}",
-            if names.is_empty() {
-                "none".to_owned()
-            } else {
-                names.join(", ")
-            }
-        ));
-    }
+    let wanted = wanted(module, options, location)?;
     if let Some(layer) = wanted.iter().find(|layer| layer.slot.get().is_some()) {
-        return refused(format!("lora: {} has an adapter already", layer.path));
+        let message = format!("lora: {} has an adapter already", layer.path);
+        return Err(usage_error(message, location));
     }
     let adapters = wanted.iter().map(|layer| Adapter::new(layer, options));
     let adapters = adapters.collect::<Result<Vec<_>>>()?;
     module.requires_grad_(false);
+    if !is_training(module) {
+        for adapter in &adapters {
+            adapter.dropout.eval();
+        }
+    }
     for (layer, adapter) in wanted.iter().zip(adapters) {
         layer.slot.set(Some(adapter));
     }
     module.name_parameters();
-    Ok(wanted.into_iter().map(|layer| layer.path.clone()).collect())
+    Ok(wanted.into_iter().map(|layer| layer.path).collect())
 }
 
 /// Adds what adapters learnt to the weights, rounded to what those hold, and takes the adapters away, as PEFT's
