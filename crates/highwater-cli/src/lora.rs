@@ -211,12 +211,7 @@ pub fn export(
         ModelSource::Folder(path) => path.to_str(),
         ModelSource::Preset(_) => None,
     };
-    let adapters = highwater_models::adapter::adapter_parameters(model);
-    let layers: Vec<String> = (adapters.iter())
-        .filter_map(|(name, _)| name.strip_suffix(".lora_A.weight").map(str::to_owned))
-        .collect();
-    let options = lora.options();
-    highwater_models::save_adapter(files, folder, model, &options, (base, &layers))?;
+    highwater_models::save_adapter(files, folder, model, &lora.options(), base)?;
     Ok(())
 }
 

@@ -160,6 +160,13 @@ fn weights_in_few_bits_change_no_bit_in_any_budget() {
     assert!(adapters(dir, "whole") != adapters(dir, "bytes"));
     run(dir, "merge whole --out merged");
     run(dir, "generate --model ./merged --prompt of --tokens 3");
+    // Layers whose names end as others' do.
+    let some = SETTINGS.replace(
+        "--lora 3",
+        "--lora 3 --lora-targets layers.0.self_attn.q_proj",
+    );
+    run(dir, &format!("train {some} --steps 2 --out some"));
+    run(dir, "generate some --prompt of --tokens 3");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Adapters as PEFT keeps them: a folder of `adapter_config.json` and `adapter_model.safetensors`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use highwater::nn::{LoraOptions, add_adapters, targeted};
@@ -9,7 +10,7 @@ use highwater_memory::saved::write_atomic;
 use serde_json::{Map, Value, json};
 
 use crate::config::{ConfigError, read, read_field};
-use crate::module_file::{told, write_file};
+use crate::module_file::{read_tensor, told, write_file};
 use crate::weights::WeightsReader;
 
 /// The settings' file.
@@ -34,7 +35,7 @@ pub fn is_adapter(name: &str) -> bool {
 }
 
 /// Writes a module's adapters as `PeftModel.save_pretrained` does: a folder that PEFT loads beside the model that
-/// they were trained for, which `base` names. `layers` are those that have one, as [`add_adapters`] answered.
+/// they were trained for, which `base` names.
 ///
 /// # Errors
 /// [`Error::Files`] if a file cannot be written; [`Error::Usage`] while an update is pending.
@@ -43,9 +44,8 @@ pub fn save_adapter<M: Module + ?Sized>(
     folder: &Path,
     module: &M,
     options: &LoraOptions,
-    (base, layers): (Option<&str>, &[String]),
+    base: Option<&str>,
 ) -> Result<()> {
-    let config_names = short_names(module, layers);
     let config = json!({
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -53,7 +53,7 @@ pub fn save_adapter<M: Module + ?Sized>(
         "r": options.r,
         "lora_alpha": options.lora_alpha,
         "lora_dropout": options.lora_dropout,
-        "target_modules": config_names,
+        "target_modules": target_modules(module),
         "use_rslora": options.use_rslora,
         "use_dora": false,
         "bias": "none",
@@ -70,8 +70,14 @@ pub fn save_adapter<M: Module + ?Sized>(
         .map_err(|error| Error::Saved(error.to_string()))
 }
 
-/// The last parts of layers' names, where those stand for no others; else their whole names.
-fn short_names<M: Module + ?Sized>(module: &M, layers: &[String]) -> Vec<String> {
+/// The layers of a module that have an adapter: the last parts of their names, where those stand for no others, else
+/// their whole names.
+fn target_modules<M: Module + ?Sized>(module: &M) -> Vec<String> {
+    let named = module.named_parameters();
+    let layers = named
+        .iter()
+        .filter_map(|(name, _)| name.strip_suffix(".lora_A.weight"));
+    let layers: Vec<String> = layers.map(str::to_owned).collect();
     let last = |path: &String| path.rsplit('.').next().unwrap_or_default().to_owned();
     let mut names: Vec<String> = layers.iter().map(last).collect();
     names.sort_unstable();
@@ -83,7 +89,7 @@ fn short_names<M: Module + ?Sized>(module: &M, layers: &[String]) -> Vec<String>
     let found = targeted(module, &options);
     match found {
         Ok(found) if found.len() == layers.len() => names,
-        _ => layers.to_vec(),
+        _ => layers,
     }
 }
 
@@ -113,8 +119,9 @@ pub fn load_adapter<M: Module + ?Sized>(
     let options = read_adapter(files, folder).map_err(|error| Error::Saved(error.to_string()))?;
     let layers = targeted(module, &options)?;
     let path = folder.join(WEIGHTS);
-    let reader = WeightsReader::open(files, &path).map_err(told)?;
+    let mut reader = WeightsReader::open(files, &path).map_err(told)?;
     let wrong = |problem: String| Error::Saved(format!("{}: {problem}", path.display()));
+    let mut left: BTreeSet<&String> = reader.tensors().keys().collect();
     for (layer, [outputs, inputs]) in &layers {
         for (part, shape) in [("A", [options.r, *inputs]), ("B", [*outputs, options.r])] {
             let name = format!("{PREFIX}{layer}.lora_{part}.weight");
@@ -126,53 +133,19 @@ pub fn load_adapter<M: Module + ?Sized>(
                     "`{name}` is {found}; the model's has the shape {shape:?}"
                 )));
             }
+            left.remove(&name);
         }
     }
-    if reader.tensors().len() > 2 * layers.len() {
-        let own = |name: &&String| {
-            !layers
-                .iter()
-                .any(|(layer, _)| name.contains(&format!("{layer}.lora_")))
-        };
-        let name = reader
-            .tensors()
-            .keys()
-            .find(own)
-            .cloned()
-            .unwrap_or_default();
+    if let Some(name) = left.first() {
         return Err(wrong(format!(
             "`{name}` is unexpected: the model has no such adapter"
         )));
     }
-    drop(reader);
     let layers = add_adapters(module, &options)?;
-    read_adapter_weights(files, &path, module)?;
+    for (name, parameter) in adapter_parameters(module) {
+        read_tensor(&mut reader, &name, &parameter)?.map_err(told)?;
+    }
     Ok(layers)
-}
-
-/// Reads the weights of adapters that a module has.
-///
-/// # Errors
-/// As [`load_adapter`].
-pub fn read_adapter_weights<M: Module + ?Sized>(
-    files: &dyn Files,
-    path: &Path,
-    module: &M,
-) -> Result<()> {
-    let mut reader = WeightsReader::open(files, path).map_err(told)?;
-    let own = adapter_parameters(module);
-    let known = |name: &String| own.iter().any(|(own, _)| own == name);
-    if let Some(name) = reader.tensors().keys().find(|name| !known(name)) {
-        let message = format!(
-            "{}: `{name}` is unexpected: the model has no such adapter",
-            path.display()
-        );
-        return Err(Error::Saved(message));
-    }
-    for (name, parameter) in &own {
-        crate::module_file::read_tensor(&mut reader, name, parameter)?.map_err(told)?;
-    }
-    Ok(())
 }
 
 /// Fields that are read, or change no number of adapters that are there.
