@@ -231,11 +231,10 @@ pub fn read_base(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Resu
         !is_adapter(name) && !is_held
     });
     state::read_tensors(&mut weights, &named, prefix)?;
-    check_head(&mut weights, &named)?;
+    check_head(&mut weights, &named, prefix)?;
     for (layer, held) in &held {
         let name = format!("{layer}.weight");
-        let short = name.strip_prefix(prefix).unwrap_or(&name);
-        let name = if weights.has(&name) { &name } else { short };
+        let name = state::stored_name(&weights, &name, prefix);
         read_quantized(weights.reader(name)?, name, held)??;
     }
     Ok(())
@@ -245,6 +244,7 @@ pub fn read_base(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Resu
 fn check_head(
     weights: &mut WeightsFolder<'_>,
     named: &[(String, Parameter)],
+    prefix: &str,
 ) -> Result<(), Failure> {
     const HEAD: &str = "lm_head.weight";
     if named.iter().any(|(name, _)| name == HEAD) || !weights.has(HEAD) {
@@ -257,16 +257,12 @@ fn check_head(
     let &[rows, width] = table.dims() else {
         return Ok(());
     };
+    let own = state::stored_name(weights, name, prefix);
     let (mut one, mut other) = (vec![0.0; width], vec![0.0; width]);
     for row in 0..rows {
         weights
             .reader(HEAD)?
             .read_f32_rows(HEAD, [rows, width], row, &mut one)?;
-        let own = if weights.has(name) {
-            name
-        } else {
-            name.split_once('.').map_or("", |part| part.1)
-        };
         weights
             .reader(own)?
             .read_f32_rows(own, [rows, width], row, &mut other)?;

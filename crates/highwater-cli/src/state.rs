@@ -177,12 +177,16 @@ pub fn read_tensors(
     base_prefix: &str,
 ) -> Result<(), Failure> {
     for (name, parameter) in tensors {
-        // Hugging Face's base models leave out the prefix.
-        let short = name.strip_prefix(base_prefix).unwrap_or(name);
-        let name = if weights.has(name) { name } else { short };
+        let name = stored_name(weights, name, base_prefix);
         read_tensor(weights.reader(name)?, name, parameter)??;
     }
     Ok(())
+}
+
+/// What a tensor is called in files: Hugging Face's base models leave out the prefix.
+pub fn stored_name<'a>(weights: &WeightsFolder<'_>, name: &'a str, base_prefix: &str) -> &'a str {
+    let short = name.strip_prefix(base_prefix).unwrap_or(name);
+    if weights.has(name) { name } else { short }
 }
 
 /// Refuses a model folder whose weights are there in a form that is not read, with a word about it.
