@@ -8,9 +8,13 @@ use highwater::op::cpu::Level;
 use highwater_memory::Bytes;
 use highwater_models::{Decay, Order, TokenWidth};
 
+use crate::chat::ChatArgs;
 use crate::config::{DiskConfig, Forbid, Master, Moments, OptimizerKind, Policy, Precision};
+use crate::data_show::DataCommand;
 use crate::error::EXIT_CODES;
+use crate::generate::GenerateArgs;
 use crate::lora::{LoraArgs, MergeArgs};
+use crate::records::RecordsArgs;
 use crate::schedule::Schedule;
 use crate::task::Task;
 
@@ -42,8 +46,13 @@ pub enum Command {
     Resume(ResumeArgs),
     /// Continue a text with a trained model.
     Generate(GenerateArgs),
+    /// Talk with a trained model: a line of the standard input is a turn.
+    Chat(ChatArgs),
     /// Add the adapters of a run to its model, as a folder that transformers loads.
     Merge(MergeArgs),
+    /// Look at data before it is trained on.
+    #[command(subcommand)]
+    Data(DataCommand),
     /// Say what this machine offers and what limits it sets.
     Doctor(DoctorArgs),
     /// Measure the machine and print its rates: what other commands start when they need them.
@@ -62,7 +71,12 @@ impl Command {
             Self::Plan(args) => args.json,
             Self::Resume(args) => args.json,
             Self::Doctor(args) => args.json,
-            Self::Generate(_) | Self::Merge(_) | Self::Measure(_) | Self::Tokenise(_) => false,
+            Self::Generate(_)
+            | Self::Chat(_)
+            | Self::Merge(_)
+            | Self::Data(_)
+            | Self::Measure(_)
+            | Self::Tokenise(_) => false,
         }
     }
 }
@@ -142,13 +156,18 @@ pub struct RunArgs {
     #[command(flatten)]
     pub lora: LoraArgs,
 
+    #[command(flatten)]
+    pub records: RecordsArgs,
+
     /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-1b; of pictures
-    /// resnet18, resnet34, resnet50, densenet121, vit_b_16) or a model folder, as Hugging Face has them
+    /// resnet18, resnet34, resnet50, densenet121, vit_b_16) or a model folder, as Hugging Face has them; to plan, its
+    /// config.json is enough
     /// [default: gpt2-nano; of pictures resnet18]
     #[arg(long, value_name = "PRESET|FOLDER", help_heading = "Model and data")]
     pub model: Option<String>,
 
-    /// A text file, a folder of them, or tokens as .npy or .bin [default: this program's guide]; of pictures a
+    /// Records (conversations, instructions, texts) as .jsonl, .json, .csv, .tsv or .parquet, also as .gz or .zst; a
+    /// text file; a folder of these; or tokens as .npy or .bin [default: this program's guide]; of pictures a
     /// folder, in which each folder has the .png and .jpg of one class
     #[arg(long, value_name = "PATH", help_heading = "Model and data")]
     pub data: Option<PathBuf>,
@@ -162,11 +181,18 @@ pub struct RunArgs {
     #[arg(value_parser = PossibleValuesParser::new(["u16", "u32"]).map(|text| token_width(&text)))]
     pub token_dtype: Option<TokenWidth>,
 
-    /// Share of the data to measure the loss on, of text from its end [default: 0; the guide and pictures: 0.1]
-    #[arg(long, value_name = "FRACTION", help_heading = "Model and data")]
+    /// Share of the data to measure the loss on, such as 0.05 or 5%, of text from its end [default: 0; the guide and
+    /// pictures: 0.1]
+    #[arg(
+        long,
+        visible_alias = "val",
+        value_name = "SHARE",
+        help_heading = "Model and data"
+    )]
+    #[arg(value_parser = share)]
     pub held_out: Option<f64>,
 
-    /// Order of the data [default: shuffled for nano presets and pictures, otherwise sequential]
+    /// Order of the data [default: shuffled for nano presets, records and pictures, otherwise sequential]
     #[arg(long, value_name = "ORDER", help_heading = "Model and data")]
     #[arg(value_parser = PossibleValuesParser::new(["sequential", "shuffled"]).map(|text| order(&text)))]
     pub order: Option<Order>,
@@ -206,11 +232,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub steps: Option<u64>,
 
-    /// Sequences or pictures in a batch [default: 4 for nano presets, otherwise 8]
+    /// Sequences or pictures in a batch [default: 4 for nano presets and records, otherwise 8]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub batch: Option<usize>,
 
-    /// Tokens in a sequence [default: 64 for nano presets, otherwise 128, or the model's most if that is less]
+    /// Tokens in a sequence [default: 64 for nano presets, 1024 for records, otherwise 128, or the model's most if
+    /// that is less]
     #[arg(long, value_name = "N", help_heading = "Training")]
     pub seq: Option<usize>,
 
@@ -352,43 +379,6 @@ pub struct ResumeArgs {
     pub json: bool,
 }
 
-/// `generate`.
-#[derive(Args, Debug)]
-#[command(allow_negative_numbers = true)]
-pub struct GenerateArgs {
-    /// Folder of a run
-    #[arg(value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-
-    /// A Hugging Face model folder instead
-    #[arg(long, value_name = "FOLDER", conflicts_with = "dir")]
-    pub model: Option<PathBuf>,
-
-    /// The text to continue
-    #[arg(long, value_name = "TEXT")]
-    pub prompt: String,
-
-    /// Tokens to add
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    pub tokens: usize,
-
-    /// How freely to choose: 0 takes the likeliest token always
-    #[arg(long, value_name = "X", default_value_t = 0.8)]
-    pub temperature: f64,
-
-    /// Seed of the choice
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
-
-    /// Memory for the whole process [default: what the run had]
-    #[arg(long, value_name = "SIZE")]
-    pub memory: Option<Bytes>,
-
-    /// Threads to compute with [default: all cores]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
-}
-
 /// `doctor`.
 #[derive(Args, Debug)]
 pub struct DoctorArgs {
@@ -426,14 +416,21 @@ pub struct MeasureArgs {
 /// `tokenise`.
 #[derive(Args, Debug)]
 pub struct TokeniseArgs {
-    /// The tokenizer.json
-    pub tokenizer: PathBuf,
-    /// The text, or a folder of it
-    pub text: PathBuf,
     /// Where the tokens go
     pub spool: PathBuf,
-    /// How many tokens the model has
-    pub vocab_size: u32,
+    /// What they are made of, as JSON
+    pub request: String,
+}
+
+/// A share, as a number or in percent.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, of) = match text.strip_suffix('%') {
+        Some(percent) => (percent, 100.0),
+        None => (text, 1.0),
+    };
+    let number: f64 =
+        (number.trim().parse()).map_err(|_| "expected a share such as 0.05 or 5%".to_owned())?;
+    Ok(number / of)
 }
 
 fn token_width(text: &str) -> TokenWidth {

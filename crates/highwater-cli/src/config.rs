@@ -1,10 +1,12 @@
 //! The resolved settings of a run: `config.toml` in its folder.
 
 mod disk;
+mod optimizer;
 mod precision;
 mod range;
 
 pub use disk::DiskConfig;
+pub use optimizer::{Method, OptimizerConfig, OptimizerKind};
 pub use precision::{Master, Moments, Precision};
 
 use std::fmt;
@@ -15,13 +17,14 @@ use highwater::Rates;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{Bytes, Files, FilesError};
 use highwater_models::data::BatchShape;
-use highwater_models::{Decay, Order, TokenWidth};
+use highwater_models::{Order, TokenWidth};
 use serde::{Deserialize, Serialize};
 
 use crate::from_config;
 use crate::lora::LoraConfig;
 use crate::origin::Origin;
-use crate::schedule::{LearningRate, Schedule};
+use crate::records::RecordsConfig;
+use crate::schedule::LearningRate;
 use crate::seal;
 use crate::task::{Blueprint, Task};
 use range::{count, fraction, most, positive, require, side};
@@ -98,6 +101,9 @@ pub struct DataConfig {
     pub held_out: f64,
     /// Order of the sequences.
     pub order: Order,
+    /// How records are read; none of plain text and of tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<RecordsConfig>,
 }
 
 /// How long and in which portions.
@@ -120,62 +126,6 @@ pub struct TrainingConfig {
     pub precision: Precision,
     /// Seed of weights, dropout and order.
     pub seed: u64,
-}
-
-/// How the parameters change.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OptimizerConfig {
-    /// Highest learning rate.
-    pub lr: f64,
-    /// Steps in which it is reached.
-    pub warmup: u64,
-    /// How it goes on.
-    pub schedule: Schedule,
-    /// Weight decay.
-    pub weight_decay: f64,
-    /// Which parameters decay.
-    pub decay: Decay,
-    /// What the updates of weights in half precision are added to; weights are in `f32` without it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub master: Option<Master>,
-    /// How moments are held.
-    #[serde(default, skip_serializing_if = "Moments::is_whole")]
-    pub moments: Moments,
-    /// The norm that gradients are clipped to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clip: Option<f64>,
-    /// The rule of the update.
-    pub method: Method,
-}
-
-/// The rule of the update, with what only it has.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub enum Method {
-    /// AdamW.
-    Adamw {
-        /// Decay of the first moment.
-        beta1: f64,
-        /// Decay of the second moment.
-        beta2: f64,
-        /// What is added to the divisor.
-        eps: f64,
-    },
-    /// Stochastic gradient descent.
-    Sgd {
-        /// Momentum.
-        momentum: f64,
-    },
-}
-
-/// The optimizers by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OptimizerKind {
-    /// AdamW.
-    Adamw,
-    /// Stochastic gradient descent.
-    Sgd,
 }
 
 /// With which means. Changes nothing about the numbers.

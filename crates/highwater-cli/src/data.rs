@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use highwater_memory::Files;
 use highwater_memory::saved::Digest;
-use highwater_models::data::is_token_file;
+use highwater_models::data::{RowBatches, is_token_file};
 use highwater_models::{
     Architecture, BatchShape, Batches, Cursor, DataOptions, Order, Tokenizer, Tokens,
 };
@@ -14,6 +14,7 @@ use highwater_models::{
 use crate::config::RunConfig;
 use crate::error::Failure;
 use crate::pictures::{self, Loader, PictureData};
+use crate::records::{self, PackedData};
 use crate::task::{Batch, Blueprint};
 
 /// Tokens that the held-out loss is the mean of, at most: the first ones of what is held out.
@@ -102,6 +103,9 @@ impl TextData {
     ) -> Result<(), Failure> {
         if let Some(path) = text_to_tokenise(&**files, config)? {
             tokenizer(&**files, config)?;
+            if let Some(source) = records::Source::of(config, model.vocab_size()) {
+                return source.check(files);
+            }
             return Ok(Tokens::find_text(&**files, path)?);
         }
         let none = Path::new("");
@@ -144,6 +148,8 @@ impl TextData {
 pub enum RunData {
     /// Tokens.
     Text(TextData),
+    /// Rows of records.
+    Packed(PackedData),
     /// Pictures by class.
     Pictures(PictureData),
 }
@@ -160,6 +166,9 @@ impl RunData {
         spool: &Path,
     ) -> Result<Self, Failure> {
         Ok(match model {
+            Blueprint::Text(model) if config.data.records.is_some() => Self::Packed(
+                PackedData::open(&**files, config, model.vocab_size(), spool)?,
+            ),
             Blueprint::Text(model) => Self::Text(TextData::open(files, config, &**model, spool)?),
             Blueprint::Images(model) => Self::Pictures(PictureData::open(files, config, model)?),
         })
@@ -187,6 +196,7 @@ impl RunData {
     pub fn batches(&self, config: &RunConfig) -> Result<Feed, Failure> {
         Ok(match self {
             Self::Text(data) => Feed::Text(data.batches(config)?),
+            Self::Packed(data) => Feed::Packed(data.batches(config)?),
             Self::Pictures(data) => Feed::Pictures(Box::new(data.batches(config)?)),
         })
     }
@@ -201,6 +211,7 @@ impl RunData {
     ) -> Result<Box<dyn Iterator<Item = Result<Batch, Failure>> + 'a>, Failure> {
         Ok(match self {
             Self::Text(data) => Box::new(data.held_out(config)?.into_iter().map(Ok)),
+            Self::Packed(data) => Box::new(data.held_out(config)?),
             Self::Pictures(data) => Box::new(data.held_out(config)?),
         })
     }
@@ -209,6 +220,7 @@ impl RunData {
     pub fn counts(&self) -> [u64; 2] {
         match self {
             Self::Text(data) => [&data.train, &data.held_out].map(|part| part.end - part.start),
+            Self::Packed(data) => data.counts(),
             Self::Pictures(data) => data.counts(),
         }
     }
@@ -220,6 +232,7 @@ impl RunData {
     pub fn digest(&self) -> Result<Digest, Failure> {
         match self {
             Self::Text(data) => Ok(data.tokens.digest()?),
+            Self::Packed(data) => data.digest(),
             Self::Pictures(data) => Ok(data.digest()),
         }
     }
@@ -230,6 +243,8 @@ impl RunData {
 pub enum Feed {
     /// Of tokens.
     Text(Batches),
+    /// Of rows of records.
+    Packed(RowBatches),
     /// Of pictures.
     Pictures(Box<Loader>),
 }
@@ -242,7 +257,19 @@ impl Feed {
     pub fn next_batch(&mut self) -> Result<Batch, Failure> {
         match self {
             Self::Text(batches) => next_tokens(batches),
+            Self::Packed(batches) => records::next(batches),
             Self::Pictures(loader) => pictures::next(loader),
+        }
+    }
+
+    /// How many tokens are learnt of the next batches together, where that differs from batch to batch.
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read.
+    pub fn learned_of_next(&self, batches: usize) -> Result<Option<usize>, Failure> {
+        match self {
+            Self::Packed(rows) if batches > 1 => Ok(Some(rows.learned_of_next(batches)?)),
+            _ => Ok(None),
         }
     }
 
@@ -250,6 +277,7 @@ impl Feed {
     pub fn cursor(&self) -> Cursor {
         match self {
             Self::Text(batches) => batches.cursor(),
+            Self::Packed(batches) => batches.cursor(),
             Self::Pictures(loader) => pictures::cursor(loader),
         }
     }
@@ -261,6 +289,7 @@ impl Feed {
     pub fn seek(&mut self, at: Cursor) -> Result<(), Failure> {
         match self {
             Self::Text(batches) => Ok(batches.seek(at)?),
+            Self::Packed(batches) => Ok(batches.seek(at)?),
             Self::Pictures(loader) => pictures::seek(loader, at),
         }
     }
@@ -273,7 +302,7 @@ fn next_tokens(batches: &mut Batches) -> Result<Batch, Failure> {
     Ok(Batch::Tokens(batch.0, batch.1))
 }
 
-/// The text that a `tokenizer.json` makes tokens of, if there is one and it does.
+/// The text or the records that tokens are made of before a run, if there are such.
 ///
 /// # Errors
 /// [`Failure`] where the path of the data cannot be looked at.
@@ -281,9 +310,15 @@ pub fn text_to_tokenise<'a>(
     files: &dyn Files,
     config: &'a RunConfig,
 ) -> Result<Option<&'a Path>, Failure> {
-    let (Some(path), Some(_)) = (config.data.path.as_deref(), &config.model.tokenizer) else {
+    let (Some(path), true) = (
+        config.data.path.as_deref(),
+        config.model.tokenizer.is_some() || config.data.records.is_some(),
+    ) else {
         return Ok(None);
     };
+    if config.data.records.is_some() {
+        return Ok(Some(path));
+    }
     let is_folder = files.metadata(path)?.is_some_and(|found| found.is_dir);
     Ok((is_folder || !is_token_file(path)).then_some(path))
 }

@@ -170,16 +170,17 @@ impl<'a> Planner<'a> {
         let mut config = self.config.clone();
         config.machine.memory = memory;
         let training = &config.training;
-        let (batch, seq) = (training.batch, training.seq);
         let count = training.accumulate.min(BATCHES);
+        let several = training.accumulate > 1;
         let more = training.accumulate as f64 / count as f64;
         let assumptions = Some(self.assumptions);
         let mut session = session(&config, self.model, assumptions, like)?;
         let moves = config.moves_between_plans();
         let steps = if moves { STEPS } else { 1 };
         for step in 1..=steps {
-            let batches = (0..count).map(|_| Ok(self.model.blank(batch, seq)));
-            match session.step(step, batches) {
+            let batches = (0..count).map(|_| Ok(self.model.blank(&config, config.training.batch)));
+            let counted = (several && config.data.records.is_some()).then_some(1);
+            match session.step(step, batches, counted) {
                 Ok(_) if session.engine.is_settled() => break,
                 Ok(_) => {}
                 Err(failure) if failure.code() == Code::Budget as u8 => break,

@@ -38,6 +38,9 @@ impl RunArgs {
             }
             set(&mut self.held_out, data.held_out);
         }
+        if self.data == data.path {
+            data.records.iter().for_each(|it| self.records.fill(it));
+        }
         set(&mut self.order, data.order);
         set(&mut self.dropout, model.dropout);
         model.lora.iter().for_each(|lora| self.lora.fill(lora));

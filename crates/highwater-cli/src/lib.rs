@@ -1,8 +1,10 @@
 //! The `highwater` program: trains models of text and of pictures inside a memory budget.
 
 pub mod args;
+pub mod chat;
 pub mod config;
 pub mod data;
+pub mod data_show;
 pub mod doctor;
 pub mod dry;
 mod engine_error;
@@ -22,6 +24,7 @@ pub mod plan;
 pub mod profile;
 pub mod progress;
 pub mod provenance;
+pub mod records;
 pub mod report;
 pub mod resolve;
 pub mod run_dir;
@@ -38,6 +41,7 @@ pub mod training;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
+use data_show::DataCommand;
 use error::{Code, Failure};
 
 /// Does what the command line says, tells what went wrong, and says with which code to exit.
@@ -54,7 +58,9 @@ pub fn run(Cli { command, cpu }: &Cli) -> ExitCode {
         Command::Measure(args) => machine::measure(args).map(|()| ExitCode::SUCCESS),
         Command::Tokenise(args) => tokenise::tokenise(args).map(|()| ExitCode::SUCCESS),
         Command::Generate(args) => generate::generate(args),
+        Command::Chat(args) => chat::chat(args),
         Command::Merge(args) => lora::merge(args),
+        Command::Data(DataCommand::Show(args)) => data_show::show(args).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|failure| fail(command, &failure))
 }

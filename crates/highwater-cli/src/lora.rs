@@ -301,18 +301,6 @@ pub struct MergeArgs {
     pub memory: Option<Bytes>,
 }
 
-/// What a model folder has beside its model.
-const BESIDE: [&str; 8] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "vocab.json",
-    "merges.txt",
-];
-
 /// Where adapters are, and the model that they are for.
 ///
 /// # Errors
@@ -421,11 +409,7 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     write_tensors(files.create(&path)?, &path, &model.named_parameters())??;
     let json = state::with_dtype(&config.to_json(), DType::F32)?;
     write_atomic(&files, &draft.join("config.json"), json.as_bytes())?;
-    for name in BESIDE {
-        if files.metadata(&from.join(name))?.is_some() {
-            state::copy(&files, &from.join(name), &draft.join(name))?;
-        }
-    }
+    state::copy_beside(&files, &from, &draft)?;
     files.sync_dir(&draft)?;
     files.rename(&draft, &args.out)?;
     output::result(&format!("merged {merged} layers: {}", args.out.display()));

@@ -8,6 +8,18 @@ pub fn result(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
+/// A part of a result, as it comes.
+pub fn piece(text: &str) {
+    let mut output = std::io::stdout();
+    let _ = write!(output, "{text}").and_then(|()| output.flush());
+}
+
+/// What asks a person to say something.
+pub fn prompt(text: &str) {
+    let mut output = std::io::stderr();
+    let _ = write!(output, "{text}").and_then(|()| output.flush());
+}
+
 /// What happens meanwhile.
 pub fn news(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");

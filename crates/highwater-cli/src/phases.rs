@@ -92,13 +92,14 @@ pub fn plan(
             Task::TextGeneration => 1,
             Task::ImageClassification => training.batch,
         };
-        std::iter::once(Ok(model.blank(batch, training.seq)))
+        std::iter::once(Ok(model.blank(config, batch)))
     };
     session.evaluate(held_out())?;
     end("evaluate", &session);
     let count = training.accumulate.min(2);
-    let batches = (0..count).map(|_| Ok(model.blank(training.batch, training.seq)));
-    match session.step(1, batches) {
+    let batches = (0..count).map(|_| Ok(model.blank(config, training.batch)));
+    let counted = (count > 1 && config.data.records.is_some()).then_some(1);
+    match session.step(1, batches, counted) {
         Ok(_) => end("step", &session),
         Err(failure) if failure.code() == Code::Budget as u8 => return Ok(Vec::new()),
         Err(failure) => return Err(failure),

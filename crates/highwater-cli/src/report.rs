@@ -199,8 +199,12 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
         held_out => format!(", {held_out} held out"),
     };
     let epochs = epochs(config, data, config.training.steps);
+    let records = match data {
+        RunData::Packed(data) => data.summary() + "\n",
+        _ => String::new(),
+    };
     format!(
-        "{train} {unit} to train on{held_out}; {per_step} {unit} a step; {} steps are {epochs:.1} epochs",
+        "{records}{train} {unit} to train on{held_out}; {per_step} {unit} a step; {} steps are {epochs:.1} epochs",
         config.training.steps
     )
 }

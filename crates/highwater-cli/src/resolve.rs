@@ -61,6 +61,14 @@ const LARGE: Defaults = Defaults {
     weight_decay: 0.01,
 };
 
+/// For models that bring weights and read records, which have an end each.
+const RECORDS: Defaults = Defaults {
+    batch: 4,
+    seq: 1024,
+    order: Order::Shuffled,
+    ..LARGE
+};
+
 /// For classifiers of pictures that are drawn anew.
 const PICTURES: Defaults = Defaults {
     order: Order::Shuffled,
@@ -130,8 +138,13 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     args.lora.check()?;
     check_held(args, &model)?;
     let is_nano = matches!(&source, ModelSource::Preset(name) if NANO.contains(&name.as_str()));
+    let records = match task {
+        Task::TextGeneration => args.records.config(files, args.data.as_deref())?,
+        Task::ImageClassification => None,
+    };
     let defaults = match (task, &source) {
         (Task::TextGeneration, _) if is_nano => &SMALL,
+        (Task::TextGeneration, _) if records.is_some() => &RECORDS,
         (Task::TextGeneration, _) => &LARGE,
         (Task::ImageClassification, ModelSource::Preset(_)) => &PICTURES,
         (Task::ImageClassification, ModelSource::Folder(_)) => &TUNED_PICTURES,
@@ -151,18 +164,10 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             token_dtype: args.token_dtype.unwrap_or_default(),
             held_out: args.held_out.unwrap_or(held_out),
             order: args.order.unwrap_or(defaults.order),
+            records,
         },
         optimizer: optimizer(args, training.steps, defaults)?,
-        machine: MachineConfig {
-            memory: memory(args.memory, is_nano)?,
-            policy: args.policy.unwrap_or(crate::config::Policy::Auto),
-            threads: args.threads.unwrap_or_else(cores),
-            device_memory: args.device_memory,
-            host_memory: args.host_memory,
-            disk: args.disk.clone(),
-            forbid: args.forbid.clone(),
-            rates: highwater::Rates::default(),
-        },
+        machine: machine(args, is_nano)?,
         output: OutputConfig {
             save_every: 100,
             keep: 3,
@@ -189,6 +194,19 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     })
 }
 
+fn machine(args: &RunArgs, is_nano: bool) -> Result<MachineConfig, Failure> {
+    Ok(MachineConfig {
+        memory: memory(args.memory, is_nano)?,
+        policy: args.policy.unwrap_or(crate::config::Policy::Auto),
+        threads: args.threads.unwrap_or_else(cores),
+        device_memory: args.device_memory,
+        host_memory: args.host_memory,
+        disk: args.disk.clone(),
+        forbid: args.forbid.clone(),
+        rates: highwater::Rates::default(),
+    })
+}
+
 fn training(args: &RunArgs, model: &Blueprint, defaults: &Defaults) -> TrainingConfig {
     TrainingConfig {
         steps: args.steps.unwrap_or(defaults.steps),
@@ -212,14 +230,6 @@ fn notes(args: &RunArgs, model: &Blueprint) -> Vec<String> {
         notes.push(format!(
             "note: the model was made for dropout ({most}), and this trains without: \
              --dropout {most} trains with it"
-        ));
-    }
-    let structured = ["jsonl", "json", "csv", "tsv", "parquet"];
-    let end = args.data.as_deref().and_then(Path::extension);
-    if let Some(end) = end.and_then(|end| structured.into_iter().find(|&known| end == known)) {
-        notes.push(format!(
-            "note: a .{end} file is trained on as plain text, with all that is not prose in it: make a file of \
-             the text alone if that is not meant"
         ));
     }
     notes
@@ -271,9 +281,17 @@ fn model(files: &dyn Files, args: &RunArgs) -> Result<(ModelSource, Blueprint), 
         (None, _) => DEFAULT_MODEL,
     };
     let path = Path::new(name);
-    let (source, mut model) = if files.metadata(path)?.is_some_and(|found| found.is_dir) {
+    let found = files.metadata(path)?;
+    let is_file = found.as_ref().is_some_and(|found| !found.is_dir);
+    let (source, mut model) = if found.is_some_and(|found| found.is_dir) {
         let model = Blueprint::read(files, &path.join("config.json"))?;
         (ModelSource::Folder(absolute(path)?), model)
+    } else if is_file && path.extension().is_some_and(|end| end == "json") {
+        // Enough to plan with: there need be no weights yet.
+        (
+            ModelSource::Folder(absolute(path)?),
+            Blueprint::read(files, path)?,
+        )
     } else {
         (ModelSource::Preset(name.to_owned()), preset_of(name)?)
     };
@@ -331,6 +349,10 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
             ("token-dtype", args.token_dtype.is_some()),
             ("dropout", args.dropout.is_some_and(|dropout| dropout > 0.0)),
             ("lora", args.lora.lora.is_some()),
+            ("chat-template", args.records.chat_template.is_some()),
+            ("loss-on", args.records.loss_on.is_some()),
+            ("no-packing", args.records.no_packing),
+            ("map", !args.records.map.is_empty()),
         ],
     };
     match foreign.into_iter().find(|(_, given)| *given) {
@@ -367,6 +389,9 @@ fn tokenizer(
     let ModelSource::Folder(folder) = source else {
         return Ok(None);
     };
+    if files.metadata(folder)?.is_none_or(|found| !found.is_dir) {
+        return Ok(None);
+    }
     let path = folder.join("tokenizer.json");
     Ok(files.metadata(&path)?.map(|_| path))
 }

@@ -7,9 +7,10 @@
 //!   plan.json          what the memory plan was
 //!   metrics.jsonl      a line for each step
 //!   run.log            what was said meanwhile, a line each, with the step
-//!   tokens.bin         the data's tokens, where a tokenizer.json made them
+//!   tokens.bin         the tokens of text, where a tokenizer.json made them, or of records, in rows
 //!   checkpoints/       saved states, the newest of which `resume` goes on from
 //!   final/             the trained model, as Hugging Face keeps one
+//!   save.now           asks for a saved state, and goes when there is one
 //!   lock               held by the process that trains
 //! ```
 
@@ -30,6 +31,7 @@ const TOKENS: &str = "tokens.bin";
 const TOKENS_DRAFT: &str = "tokens.bin.tmp";
 const CHECKPOINTS: &str = "checkpoints";
 const FINAL: &str = "final";
+const SAVE_NOW: &str = "save.now";
 const LOCK: &str = "lock";
 
 /// What a run's folder has in it.
@@ -234,6 +236,11 @@ impl RunDir {
     /// A line for each step.
     pub fn metrics(&self) -> PathBuf {
         self.path.join(METRICS)
+    }
+
+    /// A file that asks for a saved state, and goes when there is one.
+    pub fn save_now(&self) -> PathBuf {
+        self.path.join(SAVE_NOW)
     }
 
     /// What was said meanwhile.

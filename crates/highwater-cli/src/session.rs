@@ -146,7 +146,8 @@ impl Session {
     }
 
     /// Takes step number `step` (from 1) on so many batches as the settings say, each asked for when the one
-    /// before is done with.
+    /// before is done with. Where not all count the same, `counted` is what they have together, so that the step is
+    /// that of one large batch.
     ///
     /// # Errors
     /// [`Failure`] of the engine and of the batches; [`Code::NonFinite`](crate::error::Code::NonFinite) if nothing was updated because the loss or a
@@ -156,9 +157,10 @@ impl Session {
         &mut self,
         step: u64,
         batches: impl IntoIterator<Item = Result<Batch, Failure>>,
+        counted: Option<usize>,
     ) -> Result<StepResult, Failure> {
         let batches = batches.into_iter();
-        let losses = batches.map(|batch| self.backward(&batch?));
+        let losses = batches.map(|batch| self.backward(&batch?, counted));
         let losses = losses.collect::<Result<Vec<_>, _>>()?;
         let parameters = self.optimizer.parameters();
         if let Some(scaler) = &mut self.scaler {
@@ -192,10 +194,14 @@ impl Session {
     }
 
     /// Adds a batch's share to the gradients. The losses of a step add up to their mean.
-    fn backward(&self, batch: &Batch) -> Result<Tensor, Failure> {
+    fn backward(&self, batch: &Batch, counted: Option<usize>) -> Result<Tensor, Failure> {
         let (loss, _) = self.loss(batch)?;
         let accumulate = self.config.training.accumulate;
-        let loss = if accumulate > 1 {
+        let loss = if let Some(counted) = counted {
+            // An input, so that one plan serves whatever they count.
+            let share = batch.units() as f32 / counted.max(1) as f32;
+            loss.mul(&Tensor::from_slice(&self.engine, &[share], [1])?.squeeze(0)?)?
+        } else if accumulate > 1 {
             loss.mul_scalar(1.0 / accumulate as f64)?
         } else {
             loss

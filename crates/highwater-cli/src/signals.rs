@@ -1,10 +1,11 @@
-//! Stopping on SIGINT and SIGTERM: at the next step's end, or at once when asked twice.
+//! Stopping on SIGINT and SIGTERM: at the next step's end, or at once when asked twice. SIGUSR1 asks for a saved state
+//! there, and the run goes on.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 
 /// Has a file that grows beyond the process's limit (`ulimit -f`) be an error of the write, as a full disk
@@ -14,10 +15,11 @@ pub fn survive_file_limits() {
     let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
-/// Whether a signal has asked the program to stop. Handlers only set flags.
+/// Whether a signal has asked the program to stop or to save. Handlers only set flags.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
     received: Arc<AtomicUsize>,
+    save: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -35,7 +37,13 @@ impl Signals {
             flag::register(signal, asked.clone())?;
             flag::register_usize(signal, signals.received.clone(), signal as usize)?;
         }
+        flag::register(SIGUSR1, signals.save.clone())?;
         Ok(signals)
+    }
+
+    /// Whether a saved state was asked for since this was asked last.
+    pub fn take_save(&self) -> bool {
+        self.save.swap(false, Ordering::Relaxed)
     }
 
     /// The exit code for the signal that came, if one came.
@@ -59,6 +67,10 @@ mod tests {
     #[test]
     fn one_signal_is_noted() {
         let signals = Signals::listen().unwrap();
+        assert_eq!(signals.stop_code(), None);
+        signal_hook::low_level::raise(SIGUSR1).unwrap();
+        assert!(signals.take_save());
+        assert!(!signals.take_save());
         assert_eq!(signals.stop_code(), None);
         signal_hook::low_level::raise(SIGTERM).unwrap();
         assert_eq!(signals.stop_code(), Some(143));

@@ -15,11 +15,12 @@ use highwater_models::weights::INDEX;
 use highwater_models::{Cursor, WeightsFolder};
 use serde::{Deserialize, Serialize};
 
+use crate::config::{ModelSource, RunConfig};
 use crate::error::{Code, Failure};
 use crate::run_dir::RunDir;
 use crate::session::Session;
 use crate::task::Model;
-use crate::{lora, output};
+use crate::{lora, output, records};
 
 /// File of the parameters, with Hugging Face's or torchvision's names.
 pub const MODEL: &str = "model.safetensors";
@@ -230,9 +231,7 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
     let config = session.config();
     if let (Some(lora), Model::Text(model)) = (&config.model.lora, &session.model) {
         lora::export(files, dir, &**model, (lora, &config.model.source))?;
-        if let Some(tokenizer) = &config.model.tokenizer {
-            copy(files, tokenizer, &dir.join("tokenizer.json"))?;
-        }
+        beside_model(files, config, dir)?;
         return Ok(files.sync_dir(dir)?);
     }
     let path = dir.join(MODEL);
@@ -244,10 +243,49 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
         &dir.join("config.json"),
         config_json(session)?.as_bytes(),
     )?;
-    if let Some(tokenizer) = &session.config().model.tokenizer {
+    beside_model(files, config, dir)?;
+    Ok(files.sync_dir(dir)?)
+}
+
+/// What is beside the weights of a model, and is the same however they are trained.
+const BESIDE: [&str; 8] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "vocab.json",
+    "merges.txt",
+];
+
+/// Copies what a model's folder has beside its weights.
+///
+/// # Errors
+/// [`Failure`] of the files.
+pub fn copy_beside(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
+    for name in BESIDE {
+        if files.metadata(&from.join(name))?.is_some() {
+            copy(files, &from.join(name), &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// The same of a run, with its own tokenizer and template.
+fn beside_model(files: &dyn Files, config: &RunConfig, dir: &Path) -> Result<(), Failure> {
+    if let ModelSource::Folder(folder) = &config.model.source {
+        copy_beside(files, folder, dir)?;
+    }
+    if let Some(tokenizer) = &config.model.tokenizer {
         copy(files, tokenizer, &dir.join("tokenizer.json"))?;
     }
-    Ok(files.sync_dir(dir)?)
+    let template = config.data.records.as_ref();
+    let template = template.and_then(|records| records.chat_template.as_deref());
+    if let Some(source) = template.map(|named| records::template_source(files, named)) {
+        write_atomic(files, &dir.join("chat_template.jinja"), source?.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// The model's `config.json`, which says of what its weights are.

@@ -10,13 +10,15 @@ use highwater::op::WeightFormat;
 use highwater::{DType, Engine, Module, Parameter, Tensor, autocast, is_grad_enabled};
 use highwater_memory::Files;
 use highwater_models::adapter::is_adapter;
+use highwater_models::data::PackedBatch;
 use highwater_models::vision::{ImageClassifier, top_k_accuracy};
-use highwater_models::{Architecture, CausalLm, read_architecture};
+use highwater_models::{Architecture, CausalLm, Packed, read_architecture};
 use serde::{Deserialize, Serialize};
 
-use crate::config::TrainingConfig;
+use crate::config::{RunConfig, TrainingConfig};
 use crate::error::{Code, Failure};
 use crate::pictures::{self, Classifier};
+use crate::records;
 
 /// What a model learns to do; the names are Hugging Face's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -170,8 +172,10 @@ impl Blueprint {
     }
 
     /// A batch of nothing, to plan with: of so many sequences or pictures.
-    pub fn blank(&self, batch: usize, seq: usize) -> Batch {
+    pub fn blank(&self, config: &RunConfig, batch: usize) -> Batch {
+        let seq = config.training.seq;
         match self {
+            Self::Text(_) if config.data.records.is_some() => records::blank(batch, seq),
             Self::Text(_) => Batch::Tokens(vec![0; batch * seq], vec![0; batch * seq]),
             Self::Images(model) => model.blank(batch),
         }
@@ -183,15 +187,18 @@ impl Blueprint {
 pub enum Batch {
     /// Tokens and what follows each of them.
     Tokens(Vec<u32>, Vec<u32>),
+    /// Rows of records.
+    Packed(PackedBatch),
     /// Pictures `[N, 3, H, W]` and the class of each `[N]`.
     Pictures(Array, Array),
 }
 
 impl Batch {
-    /// How many tokens or pictures.
+    /// How many tokens or pictures; of records the tokens that are learnt.
     pub fn units(&self) -> usize {
         match self {
             Self::Tokens(tokens, _) => tokens.len(),
+            Self::Packed(rows) => rows.learned,
             Self::Pictures(_, classes) => classes.dims()[0],
         }
     }
@@ -274,6 +281,17 @@ impl Model {
                 let tokens = engine.indices(tokens, shape)?;
                 let targets = engine.indices(targets, shape)?;
                 Ok((autocast(dtype, || model.loss(&tokens, &targets))?, None))
+            }
+            (Self::Text(model), Batch::Packed(rows)) => {
+                let shape = [rows.tokens.len() / seq, seq];
+                let documents = [shape[0], rows.lengths.len() / shape[0].max(1)];
+                let packed = Packed {
+                    tokens: &engine.indices(&rows.tokens, shape)?,
+                    targets: &Tensor::from_slice(engine, &rows.targets, shape)?,
+                    lengths: &engine.indices(&rows.lengths, documents)?,
+                    positions: &Tensor::from_slice(engine, &rows.positions, shape)?,
+                };
+                Ok((autocast(dtype, || model.packed_loss(&packed))?, None))
             }
             (Self::Images(model, _), Batch::Pictures(images, classes)) => {
                 let (images, classes) = (images.to_tensors(engine)?, classes.to_tensors(engine)?);

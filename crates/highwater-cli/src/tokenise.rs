@@ -2,7 +2,7 @@
 //! back when it ends. A tokenizer takes many times its file, and heap that was used once is seldom given
 //! back whole.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -10,29 +10,53 @@ use highwater_memory::{DiskFiles, Files};
 use highwater_models::Tokenizer;
 use highwater_models::data::{DataOptions, Tokens};
 
+use serde::{Deserialize, Serialize};
+
 use crate::args::TokeniseArgs;
 use crate::config::RunConfig;
 use crate::data::text_to_tokenise;
 use crate::error::{Code, Failure};
+use crate::records::Source;
 use crate::task::Blueprint;
 
 /// What making tokens takes at most, in bytes: so much, and so many times the tokenizer's file.
 const LEAST_BYTES: u64 = 16 << 20;
 const FILE_TIMES: u64 = 16;
+/// What records take besides: those that are in memory at once, and the rows that are being filled.
+const RECORDS_BYTES: u64 = 48 << 20;
+
+/// What tokens are to be made of.
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    /// A text.
+    Text {
+        /// The `tokenizer.json`.
+        tokenizer: PathBuf,
+        /// A file, or a folder of them.
+        text: PathBuf,
+        /// How many tokens the model has.
+        vocab_size: u32,
+    },
+    /// Records.
+    Records(Source),
+}
 
 /// Bytes that making the tokens of these settings takes; 0 where no tokenizer has to.
 ///
 /// # Errors
 /// [`Failure`] for files that cannot be looked at.
 pub fn needed_bytes(files: &dyn Files, config: &RunConfig) -> Result<u64, Failure> {
-    let Some(path) = &config.model.tokenizer else {
-        return Ok(0);
-    };
     if text_to_tokenise(files, config)?.is_none() {
         return Ok(0);
     }
-    let found = files.metadata(path)?;
-    Ok(found.map_or(0, |file| LEAST_BYTES + FILE_TIMES * file.bytes))
+    let found = config
+        .model
+        .tokenizer
+        .as_ref()
+        .map(|path| files.metadata(path));
+    let tokenizer = found.transpose()?.flatten().map_or(0, |file| file.bytes);
+    let records = config.data.records.as_ref().map_or(0, |_| RECORDS_BYTES);
+    Ok(LEAST_BYTES + FILE_TIMES * tokenizer + records)
 }
 
 /// Makes the tokens of the settings' text, if a tokenizer makes them and they are not in `spool` yet.
@@ -46,19 +70,28 @@ pub fn spool(
     model: &Blueprint,
     spool: &Path,
 ) -> Result<bool, Failure> {
-    let text = text_to_tokenise(files, config)?;
-    let (Some(text), Some(tokenizer)) = (text, &config.model.tokenizer) else {
+    let Some(text) = text_to_tokenise(files, config)? else {
         return Ok(false);
     };
     if files.metadata(spool)?.is_some() {
         return Ok(false);
     }
+    let vocab_size = model.text()?.vocab_size();
+    let request = match (Source::of(config, vocab_size), &config.model.tokenizer) {
+        (Some(source), _) => Request::Records(source),
+        (None, Some(tokenizer)) => Request::Text {
+            tokenizer: tokenizer.clone(),
+            text: text.to_owned(),
+            vocab_size: vocab_size as u32,
+        },
+        (None, None) => return Ok(false),
+    };
     let failed = |error| Failure::new(Code::Internal, error);
     let program = std::env::current_exe().map_err(failed)?;
     let output = Command::new(program)
         .args(["tokenise", "--"])
-        .args([tokenizer, text, spool])
-        .arg(model.text()?.vocab_size().to_string())
+        .arg(spool)
+        .arg(serde_json::to_string(&request).map_err(failed_json)?)
         .stdin(Stdio::null())
         .output()
         .map_err(failed)?;
@@ -69,6 +102,10 @@ pub fn spool(
     Err(Failure::told(output.status.code(), said.trim()))
 }
 
+fn failed_json(error: serde_json::Error) -> Failure {
+    Failure::new(Code::Internal, error)
+}
+
 /// `tokenise`: what that process does.
 ///
 /// # Errors
@@ -76,12 +113,22 @@ pub fn spool(
 pub fn tokenise(args: &TokeniseArgs) -> Result<(), Failure> {
     highwater_memory::heap::keep_small();
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
-    let options = DataOptions {
-        tokenizer: &Tokenizer::load(&*files, &args.tokenizer)?,
-        vocab_size: args.vocab_size,
-        width: highwater_models::TokenWidth::default(),
-        spool: &args.spool,
-    };
-    Tokens::open(&files, &args.text, &options)?;
-    Ok(())
+    let request = serde_json::from_str(&args.request).map_err(failed_json)?;
+    match request {
+        Request::Records(source) => source.make(&files, &args.spool),
+        Request::Text {
+            tokenizer,
+            text,
+            vocab_size,
+        } => {
+            let options = DataOptions {
+                tokenizer: &Tokenizer::load(&*files, &tokenizer)?,
+                vocab_size,
+                width: highwater_models::TokenWidth::default(),
+                spool: &args.spool,
+            };
+            Tokens::open(&files, &text, &options)?;
+            Ok(())
+        }
+    }
 }

@@ -38,6 +38,15 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         notes,
     } = resolve::train(&*files, args)?;
     match &config.model.source {
+        ModelSource::Folder(file) if files.metadata(file)?.is_some_and(|found| !found.is_dir) => {
+            let message = format!(
+                "{}: a model's configuration, without its weights",
+                file.display()
+            );
+            return Err(Failure::usage(message).hint(
+                "`highwater plan` says what it would take; to train, name the model's folder",
+            ));
+        }
         ModelSource::Folder(folder) => state::check_weights(&*files, folder)?,
         ModelSource::Preset(name) if config.model.lora.is_some() => {
             let message = format!(

@@ -1,5 +1,6 @@
 //! The training loop: batches, steps, metrics, saves, and how it ends.
 
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -92,7 +93,7 @@ impl Run<'_> {
                 self.write_plan()?;
             }
             let stop = signals.stop_code();
-            let due = config.output.save_every > 0 && step % config.output.save_every == 0;
+            let due = self.save_is_due(step, &signals)?;
             if due || step == steps || stop.is_some() || failure.is_some() {
                 metrics.sync()?;
                 self.save(step, &batches)?;
@@ -135,6 +136,19 @@ impl Run<'_> {
         )
     }
 
+    /// Whether it is time for a saved state, or someone wants one now: by SIGUSR1, or by the file `save.now`, which
+    /// goes.
+    fn save_is_due(&self, step: u64, signals: &Signals) -> Result<bool, Failure> {
+        let every = self.session.config().output.save_every;
+        let due = every > 0 && step.is_multiple_of(every);
+        let (by_signal, path) = (signals.take_save(), self.dir.save_now());
+        let by_file = self.files.metadata(&path)?.is_some();
+        if by_file {
+            self.files.remove_file(&path)?;
+        }
+        Ok(due || by_signal || by_file)
+    }
+
     /// Takes a step; what it answers beside its record is why no other should follow.
     fn step(
         &mut self,
@@ -149,8 +163,9 @@ impl Run<'_> {
             config.learning_rate().at(step - 1),
         );
         let tokens = config.batch_shape().tokens() * count;
+        let counted = batches.learned_of_next(count)?;
         let parts = (0..count).map(|_| batches.next_batch());
-        let taken = self.session.step(step, parts);
+        let taken = self.session.step(step, parts, counted);
         let StepResult {
             loss,
             grad_norm,
@@ -252,8 +267,10 @@ impl Run<'_> {
             temperature: 0.7,
             seed: self.session.config().training.seed,
             context: self.session.config().context(),
+            ..Sampling::default()
         };
-        let tokens = generate(model, &prompt, SAMPLE_TOKENS, sampling, |_| {})?;
+        let go_on = |_| ControlFlow::Continue(());
+        let tokens = generate(model, &prompt, SAMPLE_TOKENS, sampling, go_on)?;
         Ok(format!("{:?}", tokenizer.decode(&tokens)?))
     }
 }

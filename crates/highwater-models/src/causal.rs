@@ -12,6 +12,21 @@ use highwater_memory::Files;
 use crate::config::{family, read};
 use crate::{ConfigError, Decoder, DecoderConfig, Gpt2, Gpt2Config};
 
+/// Rows in which documents lie one after the other, and do not see one another. What pads a row is one document
+/// more, whose targets are -100.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a> {
+    /// Token ids `[B, T]`, `U32` or `I64`.
+    pub tokens: &'a Tensor,
+    /// What follows each token, `[B, T]`, `I64`; -100 where nothing is learnt.
+    pub targets: &'a Tensor,
+    /// Lengths of the documents of each row, `[B, N]`, `U32` or `I64`, 0 for none; what is left of a row behind
+    /// them is one document more.
+    pub lengths: &'a Tensor,
+    /// Position of each token in its document, from 0: `[B, T]`, `I64` or `U32`.
+    pub positions: &'a Tensor,
+}
+
 /// A model that tells of each token what follows it, from the tokens up to it.
 pub trait CausalLm: Module + Debug {
     /// The engine that the model belongs to.
@@ -26,6 +41,15 @@ pub trait CausalLm: Module + Debug {
     /// [`highwater::Error`] if T is above [`Architecture::max_length`]; a token out of range stops the
     /// step.
     fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor>;
+
+    /// Mean cross-entropy of the targets that are not -100, in nats, where each document is read as if it were
+    /// alone: a scalar, NaN if all are -100. Lengths and positions must say the same. They are read when the step
+    /// runs: one plan holds for any.
+    ///
+    /// # Errors
+    /// [`highwater::Error`] if the shapes do not fit; a token or a position out of range stops the step, as do
+    /// lengths of more than a row where attention reads them (capped attention, Gemma 2's, goes by positions).
+    fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor>;
 
     /// Logits `[V]` of what follows position `at` of the first sequence of `tokens` `[1, T]`.
     ///
@@ -129,6 +153,10 @@ impl CausalLm for Gpt2 {
         Self::loss(self, tokens, targets)
     }
 
+    fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
+        Self::packed_loss(self, packed)
+    }
+
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
         Self::next_logits(self, tokens, at)
     }
@@ -183,6 +211,10 @@ impl CausalLm for Decoder {
 
     fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
         Self::loss(self, tokens, targets)
+    }
+
+    fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
+        Self::packed_loss(self, packed)
     }
 
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {

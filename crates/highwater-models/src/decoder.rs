@@ -3,19 +3,19 @@
 
 mod attention;
 mod projection;
-
-use std::sync::{Mutex, PoisonError};
+mod rows;
 
 use highwater::nn::functional::{CrossEntropyOptions, Reduction, cross_entropy};
 use highwater::nn::{Dropout, Embedding, Module, QuantizedLinear};
 use highwater::op::WeightFormat;
 use highwater::{DType, Engine, Location, Parameter, Result, Tensor, scope};
 
-use crate::DecoderConfig;
 use crate::config::decoder::{DecoderLayer, Gate};
+use crate::{DecoderConfig, Packed};
 
 use attention::Attention;
 use projection::{Maker, Projection};
+use rows::{Rows, Tables};
 
 /// Logits that are held at once where they are capped, about.
 const LOGITS: usize = 1 << 24;
@@ -28,7 +28,7 @@ pub struct Decoder {
     #[module(skip)]
     config: DecoderConfig,
     #[module(skip)]
-    positions: Mutex<Option<Positions>>,
+    tables: Tables,
 }
 
 /// What logits are made with. It is read by losses, and no layer of its own: adapters leave it out, as PEFT's do.
@@ -74,14 +74,6 @@ struct Mlp {
     down_proj: Projection,
     #[module(skip)]
     gate: Gate,
-}
-
-/// What sequences of a length need.
-#[derive(Clone, Debug)]
-struct Positions {
-    length: usize,
-    /// Cosines and sines of the positions, for each way to rotate.
-    rotations: Vec<[Tensor; 2]>,
 }
 
 impl Norm {
@@ -180,11 +172,11 @@ impl Block {
         })
     }
 
-    fn forward(&self, x: &Tensor, positions: &Positions) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
         let named = |name: &str, norm: &Norm, x: &Tensor| scope(name, || norm.forward(x));
         let after = &self.post_attention_layernorm;
         let y = named("input_layernorm", &self.input_layernorm, x)?;
-        let mut y = scope("self_attn", || self.self_attn.forward(&y, positions))?;
+        let mut y = scope("self_attn", || self.self_attn.forward(&y, rows))?;
         let before_mlp = match &self.pre_feedforward_layernorm {
             Some(before) => {
                 y = named("post_attention_layernorm", after, &y)?;
@@ -246,7 +238,7 @@ impl Decoder {
             model: stack,
             lm_head: (!shape.tie_word_embeddings).then(head).transpose()?,
             config,
-            positions: Mutex::default(),
+            tables: Tables::default(),
         };
         model.name_parameters();
         Ok(model)
@@ -284,46 +276,35 @@ impl Decoder {
     /// step.
     #[track_caller]
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor> {
-        Location::caller().at(|| self.blocks(tokens))
+        Location::caller().at(|| self.blocks(tokens, None))
     }
 
-    fn blocks(&self, tokens: &Tensor) -> Result<Tensor> {
+    /// [`Decoder::hidden`], of rows that hold one document or several.
+    fn blocks(&self, tokens: &Tensor, packed: Option<&Packed<'_>>) -> Result<Tensor> {
         let model = &self.model;
-        let positions = self.positions(tokens.dims().last().copied().unwrap_or(0))?;
+        let rows = self.rows(tokens.dims().last().copied().unwrap_or(0), packed)?;
         scope("model", || {
             let mut x = scope("embed_tokens", || model.embed_tokens.forward(tokens))?;
             if let Some(scale) = self.config.shape().embedding_scale {
                 x = x.mul_scalar(scale)?;
             }
             for (i, block) in model.layers.iter().enumerate() {
-                x = scope(&format!("layers.{i}"), || block.forward(&x, &positions))?;
+                x = scope(&format!("layers.{i}"), || block.forward(&x, &rows))?;
             }
             scope("norm", || model.norm.forward(&x))
         })
     }
 
-    /// Tables for sequences of a length: those of the last one are kept.
-    fn positions(&self, length: usize) -> Result<Positions> {
-        let mut kept = self
-            .positions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(positions) = kept.as_ref().filter(|kept| kept.length == length) {
-            return Ok(positions.clone());
+    /// What blocks are told of rows of a length.
+    fn rows(&self, length: usize, packed: Option<&Packed<'_>>) -> Result<Rows> {
+        let shape = self.config.shape();
+        let rotations = self.tables.of(self.engine(), &shape.ropes, length)?;
+        match packed {
+            Some(packed) => scope("model.rotary_emb", || {
+                Rows::packed(&rotations, packed, shape.score_cap.is_some())
+            }),
+            None => Ok(Rows::whole(rotations)),
         }
-        // Before there is room for others.
-        *kept = None;
-        let rotation = |rope: &crate::rope::Rope| {
-            let [cos, sin] = rope.tables(length);
-            let shape = [length, rope.width / 2];
-            Ok([
-                Tensor::from_slice(self.engine(), &cos, shape)?,
-                Tensor::from_slice(self.engine(), &sin, shape)?,
-            ])
-        };
-        let rotations = self.config.shape().ropes.iter().map(rotation);
-        let rotations = rotations.collect::<Result<_>>()?;
-        Ok(kept.insert(Positions { length, rotations }).clone())
     }
 
     /// Logits of hidden states.
@@ -350,7 +331,7 @@ impl Decoder {
     #[track_caller]
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens)?;
+            let hidden = self.blocks(tokens, None)?;
             self.logits_of(&hidden)
         })
     }
@@ -362,7 +343,7 @@ impl Decoder {
     #[track_caller]
     pub fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens)?.narrow(1, at, 1)?;
+            let hidden = self.blocks(tokens, None)?.narrow(1, at, 1)?;
             let logits = self.logits_of(&hidden)?;
             logits.reshape([self.config.shape().vocab_size])
         })
@@ -376,17 +357,36 @@ impl Decoder {
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens)?;
-            if self.config.shape().logit_cap.is_some() {
-                return self.capped_loss(&hidden, targets);
-            }
-            scope("lm_head", || {
-                hidden.linear_cross_entropy(self.head(), targets)
-            })
+            let hidden = self.blocks(tokens, None)?;
+            self.loss_of(&hidden, targets)
         })
     }
 
-    /// [`Decoder::loss`] where logits are capped: rows of the head by themselves, some at a time.
+    /// Mean cross-entropy of the targets that are not -100, of rows that hold several documents, none of which
+    /// sees another. As Hugging Face has it with `position_ids` that begin anew in each document. Where rotations
+    /// depend on the length of a sequence (LongRoPE), that is T here, and the longest document's there.
+    ///
+    /// # Errors
+    /// As [`crate::CausalLm::packed_loss`]; a position is out of range if it is not below T.
+    #[track_caller]
+    pub fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
+        Location::caller().at(|| {
+            let hidden = self.blocks(packed.tokens, Some(packed))?;
+            self.loss_of(&hidden, packed.targets)
+        })
+    }
+
+    /// The loss of hidden states.
+    fn loss_of(&self, hidden: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        if self.config.shape().logit_cap.is_some() {
+            return self.capped_loss(hidden, targets);
+        }
+        scope("lm_head", || {
+            hidden.linear_cross_entropy(self.head(), targets)
+        })
+    }
+
+    /// [`Decoder::loss_of`] where logits are capped: rows of the head by themselves, some at a time.
     fn capped_loss(&self, hidden: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let shape = self.config.shape();
         let rows = targets.shape().numel();

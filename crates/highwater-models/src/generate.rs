@@ -1,5 +1,7 @@
 //! Sampling text from a model, for checking only: each token runs the whole window again.
 
+use std::ops::ControlFlow;
+
 use crate::CausalLm;
 use highwater::{DType, Error, Result, no_grad, philox};
 
@@ -8,6 +10,10 @@ use highwater::{DType, Error, Result, no_grad, philox};
 pub struct Sampling {
     /// 0 takes the likeliest token always; 1 draws from the model's distribution.
     pub temperature: f64,
+    /// Only so many of the likeliest tokens are drawn from; all without it.
+    pub top_k: Option<usize>,
+    /// Only the fewest of the likeliest tokens are drawn from that have this share together; all at 1.
+    pub top_p: f64,
     /// Seed of the draws.
     pub seed: u64,
     /// The most tokens to look back on, or the model's positions if they are fewer: those that it was
@@ -15,7 +21,20 @@ pub struct Sampling {
     pub context: usize,
 }
 
-/// Continues `prompt` by `count` tokens, and shows each to `on_token`. Runs inside the engine's
+impl Default for Sampling {
+    /// The likeliest token always.
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: None,
+            top_p: 1.0,
+            seed: 0,
+            context: usize::MAX,
+        }
+    }
+}
+
+/// Continues `prompt` by `count` tokens, or until `on_token`, which is shown each, says to stop. Runs inside the engine's
 /// budget. Windows have few different lengths, so that few plans are made.
 ///
 /// # Errors
@@ -25,7 +44,7 @@ pub fn generate(
     prompt: &[u32],
     count: usize,
     sampling: Sampling,
-    mut on_token: impl FnMut(u32),
+    mut on_token: impl FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Vec<u32>> {
     if prompt.is_empty() {
         return Err(Error::Saved("a prompt needs at least one token".to_owned()));
@@ -52,33 +71,95 @@ pub fn generate(
         })?;
         let token = choose(&logits, sampling, drawn);
         tokens.push(token);
-        on_token(token);
+        if on_token(token).is_break() {
+            break;
+        }
     }
     model.train(true);
     Ok(tokens)
 }
 
+/// The next token. What is left of the distribution after temperature, [`Sampling::top_k`] and [`Sampling::top_p`],
+/// in this order as in transformers, is drawn from.
 fn choose(logits: &[f32], sampling: Sampling, drawn: u64) -> u32 {
-    let best = |a: &(usize, &f32), b: &(usize, &f32)| a.1.total_cmp(b.1);
-    let likeliest = logits
-        .iter()
-        .enumerate()
-        .max_by(best)
-        .map_or(0, |(token, _)| token);
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    // The likeliest first; of equals the one that comes last, as `max_by` has it.
+    let by_logit = |&a: &u32, &b: &u32| {
+        let [x, y] = [a, b].map(|token| logits[token as usize]);
+        y.total_cmp(&x).then(b.cmp(&a))
+    };
     if sampling.temperature <= 0.0 {
-        return likeliest as u32;
+        return order.into_iter().min_by(by_logit).unwrap_or_default();
     }
-    let top = f64::from(logits[likeliest]);
-    let weight = |&logit: &f32| ((f64::from(logit) - top) / sampling.temperature).exp();
-    let total: f64 = logits.iter().map(weight).sum();
+    let kept = sampling.top_k.unwrap_or(usize::MAX).clamp(1, order.len());
+    let is_cut = kept < order.len() || sampling.top_p < 1.0;
+    if is_cut {
+        order.sort_unstable_by(by_logit);
+        order.truncate(kept);
+    }
+    let top = order.iter().map(|&token| logits[token as usize]);
+    let top = f64::from(top.fold(f32::NEG_INFINITY, f32::max));
+    let weight =
+        |&token: &u32| ((f64::from(logits[token as usize]) - top) / sampling.temperature).exp();
+    if is_cut {
+        let all: f64 = order.iter().map(weight).sum();
+        let mut sum = 0.0;
+        // The fewest that have so much of it.
+        let enough = order.iter().position(|token| {
+            sum += weight(token);
+            sum >= sampling.top_p * all
+        });
+        order.truncate(enough.map_or(order.len(), |last| last + 1));
+    }
+    let total: f64 = order.iter().map(weight).sum();
     let mut uniform = [0.0];
     philox::fill_uniform(sampling.seed, drawn, &mut uniform);
     let mut left = f64::from(uniform[0]) * total;
-    for (token, logit) in logits.iter().enumerate() {
-        left -= weight(logit);
-        if left < 0.0 {
-            return token as u32;
-        }
+    let drawn = order.iter().find(|token| {
+        left -= weight(token);
+        left < 0.0
+    });
+    drawn.or(order.first()).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(sampling: Sampling) -> Vec<u32> {
+        // Shares of 0.4, 0.3, 0.2 and 0.1, not in their order.
+        let logits = [0.2_f32, 0.4, 0.1, 0.3].map(f32::ln);
+        let all: std::collections::BTreeSet<_> =
+            (0..400).map(|i| choose(&logits, sampling, i)).collect();
+        all.into_iter().collect()
     }
-    likeliest as u32
+
+    #[test]
+    fn only_what_is_kept_is_drawn() {
+        let all = Sampling {
+            temperature: 1.0,
+            ..Sampling::default()
+        };
+        assert_eq!(drawn(all), [0, 1, 2, 3]);
+        let top_k = Some(2);
+        assert_eq!(drawn(Sampling { top_k, ..all }), [1, 3]);
+        for (top_p, kept) in [
+            (0.05, &[1][..]),
+            (0.39, &[1]),
+            (0.41, &[1, 3]),
+            (0.75, &[0, 1, 3]),
+            (0.95, &[0, 1, 2, 3]),
+        ] {
+            assert_eq!(drawn(Sampling { top_p, ..all }), kept, "{top_p}");
+        }
+        // A share is one of what top_k has left.
+        let both = Sampling {
+            top_k,
+            top_p: 0.5,
+            ..all
+        };
+        assert_eq!(drawn(both), [1]);
+        let coldest = Sampling::default();
+        assert_eq!(drawn(coldest), [1]);
+    }
 }

@@ -1,6 +1,6 @@
 //! GPT-2 (Radford et al. 2019), with the names and layouts of Hugging Face's `GPT2LMHeadModel`.
 
-use crate::{Activation, Gpt2Config};
+use crate::{Activation, Gpt2Config, Packed};
 use highwater::nn::{Dropout, Embedding, LayerNorm, Module, self_attention};
 use highwater::{Engine, Location, Parameter, Result, Tensor, scope};
 
@@ -69,12 +69,30 @@ impl Conv1d {
 }
 
 impl Attention {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, packed: Option<&Packed<'_>>) -> Result<Tensor> {
         let qkv = scope("c_attn", || self.c_attn.forward(x))?;
-        let y = self_attention(&qkv, self.heads)?;
+        let y = match packed {
+            Some(packed) => document_attention(&qkv, self.heads, packed.lengths)?,
+            None => self_attention(&qkv, self.heads)?,
+        };
         self.resid_dropout
             .forward(&scope("c_proj", || self.c_proj.forward(&y))?)
     }
+}
+
+/// [`self_attention`] within each of the documents of a row, of which these are the lengths `[B, N]`.
+fn document_attention(qkv: &Tensor, heads: usize, lengths: &Tensor) -> Result<Tensor> {
+    let &[batch, length, width] = qkv.dims() else {
+        return self_attention(qkv, heads);
+    };
+    let split = |part: &Tensor| {
+        part.reshape([batch, length, heads, width / 3 / heads])?
+            .transpose(1, 2)
+    };
+    let parts = qkv.chunk(3, 2)?;
+    let (q, k, v) = (split(&parts[0])?, split(&parts[1])?, split(&parts[2])?);
+    let y = q.document_attention(&k, &v, lengths, true, None)?;
+    y.transpose(1, 2)?.reshape([batch, length, width / 3])
 }
 
 impl Mlp {
@@ -115,9 +133,9 @@ impl Block {
         })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, packed: Option<&Packed<'_>>) -> Result<Tensor> {
         let y = scope("ln_1", || self.ln_1.forward(x))?;
-        let x = x.add(&scope("attn", || self.attn.forward(&y))?)?;
+        let x = x.add(&scope("attn", || self.attn.forward(&y, packed))?)?;
         let y = scope("ln_2", || self.ln_2.forward(&x))?;
         x.add(&scope("mlp", || self.mlp.forward(&y))?)
     }
@@ -167,18 +185,22 @@ impl Gpt2 {
     /// [`highwater::Error`] if T is above `n_positions`; a token out of range stops the step.
     #[track_caller]
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor> {
-        Location::caller().at(|| self.blocks(tokens))
+        Location::caller().at(|| self.blocks(tokens, None))
     }
 
-    fn blocks(&self, tokens: &Tensor) -> Result<Tensor> {
+    /// [`Gpt2::hidden`], of rows that hold one document or several.
+    fn blocks(&self, tokens: &Tensor, packed: Option<&Packed<'_>>) -> Result<Tensor> {
         let t = &self.transformer;
         let length = tokens.dims().last().copied().unwrap_or(0);
         scope("transformer", || {
-            let positions = t.wpe.weight.narrow(0, 0, length)?;
+            let positions = match packed {
+                Some(packed) => scope("wpe", || t.wpe.forward(packed.positions))?,
+                None => t.wpe.weight.narrow(0, 0, length)?,
+            };
             let x = scope("wte", || t.wte.forward(tokens))?.add(&positions)?;
             let mut x = t.drop.forward(&x)?;
             for (i, block) in t.h.iter().enumerate() {
-                x = scope(&format!("h.{i}"), || block.forward(&x))?;
+                x = scope(&format!("h.{i}"), || block.forward(&x, packed))?;
             }
             scope("ln_f", || t.ln_f.forward(&x))
         })
@@ -190,7 +212,7 @@ impl Gpt2 {
     /// As [`Gpt2::hidden`].
     #[track_caller]
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
-        Location::caller().at(|| self.head(&self.blocks(tokens)?))
+        Location::caller().at(|| self.head(&self.blocks(tokens, None)?))
     }
 
     fn head(&self, hidden: &Tensor) -> Result<Tensor> {
@@ -206,7 +228,7 @@ impl Gpt2 {
     #[track_caller]
     pub fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens)?.narrow(1, at, 1)?;
+            let hidden = self.blocks(tokens, None)?.narrow(1, at, 1)?;
             self.head(&hidden)?.reshape([self.config.vocab_size])
         })
     }
@@ -219,10 +241,28 @@ impl Gpt2 {
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens)?;
-            scope("lm_head", || {
-                hidden.linear_cross_entropy(&self.transformer.wte.weight, targets)
-            })
+            let hidden = self.blocks(tokens, None)?;
+            self.loss_of(&hidden, targets)
+        })
+    }
+
+    /// Mean cross-entropy of the targets that are not -100, of rows that hold several documents, none of which
+    /// sees another. Rows may be longer than `n_positions`; documents may not.
+    ///
+    /// # Errors
+    /// As [`crate::CausalLm::packed_loss`]; a position is out of range if it is not below `n_positions`.
+    #[track_caller]
+    pub fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
+        Location::caller().at(|| {
+            let hidden = self.blocks(packed.tokens, Some(packed))?;
+            self.loss_of(&hidden, packed.targets)
+        })
+    }
+
+    /// The loss of hidden states.
+    fn loss_of(&self, hidden: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        scope("lm_head", || {
+            hidden.linear_cross_entropy(&self.transformer.wte.weight, targets)
         })
     }
 }

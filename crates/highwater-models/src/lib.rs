@@ -17,7 +17,7 @@ pub mod vision;
 pub mod weights;
 
 pub use adapter::{load_adapter, read_adapter, save_adapter};
-pub use causal::{Architecture, CausalLm, preset, read_architecture};
+pub use causal::{Architecture, CausalLm, Packed, preset, read_architecture};
 pub use config::{Activation, ConfigError, DecoderConfig, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
 pub use decoder::Decoder;
@@ -27,7 +27,7 @@ pub use module_file::{load, save};
 pub use npy::read_npy;
 pub use parameters::{Decay, ParameterSpec};
 pub use safetensors::Dtype;
-pub use tokenizer::{Tokenizer, TokenizerError};
+pub use tokenizer::{Tokenizer, TokenizerError, guarded};
 pub use weights::{
     TensorSpec, WeightsError, WeightsFolder, WeightsReader, WeightsSink, WeightsWriter,
 };

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -169,6 +170,78 @@ impl Tokenizer {
         Ok(())
     }
 
+    /// The tokens of a text, each with the bytes of the text that it stands for: none for one that stands for no
+    /// text. Long texts are taken in pieces, as [`Tokenizer::encode_stream`] takes them.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Failed`].
+    pub fn encode_with_offsets(
+        &self,
+        text: &str,
+        mut take: impl FnMut(u32, Range<usize>),
+    ) -> Result<(), TokenizerError> {
+        let Self::HuggingFace(tokenizer) = self else {
+            let bytes = text.bytes().enumerate();
+            bytes.for_each(|(at, byte)| take(byte.into(), at..at + 1));
+            return Ok(());
+        };
+        let mut at = 0;
+        while at < text.len() {
+            let rest = &text[at..];
+            let end = match rest.as_bytes().get(..PIECE_BYTES) {
+                Some(full) => at + piece_end(full),
+                None => text.len(),
+            };
+            let encoding = guarded(|| tokenizer.encode(&text[at..end], false))
+                .map_err(|problem| TokenizerError::Failed { problem })?;
+            for (&token, &(start, end)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
+                take(token, at + start..at + end);
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// The number of a token, such as a special one.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        match self {
+            Self::Bytes => None,
+            Self::HuggingFace(tokenizer) => tokenizer.token_to_id(token),
+        }
+    }
+
+    /// Whether a token stands for itself, and for no text.
+    pub fn is_special(&self, token: u32) -> bool {
+        match self {
+            Self::Bytes => false,
+            Self::HuggingFace(tokenizer) => tokenizer
+                .get_added_tokens_decoder()
+                .get(&token)
+                .is_some_and(|added| added.special),
+        }
+    }
+
+    /// The tokens that begin each text, where there are some: those that a `tokenizer.json` adds before it.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Failed`].
+    pub fn before_texts(&self) -> Result<Vec<u32>, TokenizerError> {
+        let Self::HuggingFace(tokenizer) = self else {
+            return Ok(Vec::new());
+        };
+        let encode = |special| {
+            let encoding = guarded(|| tokenizer.encode_fast("a", special));
+            encoding.map_err(|problem| TokenizerError::Failed { problem })
+        };
+        let (mut with, without) = (encode(true)?.get_ids().to_vec(), encode(false)?);
+        let start = without.get_ids();
+        let before = with
+            .windows(start.len().max(1))
+            .position(|part| part == start);
+        with.truncate(before.unwrap_or(0));
+        Ok(with)
+    }
+
     /// The text of tokens. Bytes that are no UTF-8 become U+FFFD; unknown tokens are left out.
     ///
     /// # Errors
@@ -219,9 +292,12 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a part of the tokenizers library, which panics on some files, and makes an error's text of
-/// whatever goes wrong. The panic prints nothing.
-fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+/// Runs a part of a library that panics on some files, and makes an error's text of whatever goes
+/// wrong. The panic prints nothing.
+///
+/// # Errors
+/// What `work` says, or the text of the panic.
+pub fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let loud = std::panic::take_hook();

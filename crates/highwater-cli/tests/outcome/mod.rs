@@ -14,7 +14,10 @@ pub(crate) struct Outcome {
 /// That of a run of so many steps.
 pub(crate) fn outcome(run: &Path, steps: usize) -> Outcome {
     let mut files = state(run, steps);
-    files.push(std::fs::read(run.join("final/model.safetensors")).unwrap());
+    let weights =
+        ["adapter_model.safetensors", "model.safetensors"].map(|name| run.join("final").join(name));
+    let weights = weights.iter().find(|path| path.exists()).unwrap();
+    files.push(std::fs::read(weights).unwrap());
     let fields =
         |record: Value| ["step", "loss", "lr", "grad_norm"].map(|field| record[field].clone());
     let metrics: Vec<_> = metrics(run).into_iter().map(fields).collect();

@@ -2,6 +2,8 @@
 
 mod batches;
 mod order;
+mod packing;
+mod rows;
 mod source;
 mod text;
 mod token_file;
@@ -15,6 +17,8 @@ use crate::TokenizerError;
 pub use batches::{BatchShape, Batches};
 pub use highwater::data::permute;
 pub use order::{Cursor, Order};
+pub use packing::{DOCUMENTS_MAX, Entry, PackedCounts, Packer};
+pub use rows::{IGNORED, PackedBatch, RowBatches, RowWriter, Rows};
 pub use source::{DataOptions, Tokens};
 pub use text::is_token_file;
 pub use token_file::TokenWidth;

@@ -4,7 +4,8 @@ use highwater::nn::Module;
 use highwater::{DType, Result, Tensor, scope};
 
 use super::projection::{Maker, Projection};
-use super::{Norm, Positions, existing};
+use super::rows::{Documents, Rows};
+use super::{Norm, existing};
 use crate::config::decoder::DecoderLayer;
 
 #[derive(Debug, Module)]
@@ -101,7 +102,7 @@ impl Attention {
         ])
     }
 
-    pub(super) fn forward(&self, x: &Tensor, positions: &Positions) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
         let heads = &self.heads;
         let [batch, length] = [x.dims()[0], x.dims()[1]];
         let by_head = |y: &Tensor| {
@@ -114,11 +115,7 @@ impl Attention {
                 Some(norm) => scope(name, || norm.forward(&y))?,
                 None => y,
             };
-            match heads
-                .layer
-                .rope
-                .and_then(|rope| positions.rotations.get(rope))
-            {
+            match heads.layer.rope.and_then(|rope| rows.rotations.get(rope)) {
                 Some([cos, sin]) => y.rotary(cos, sin, false),
                 None => Ok(y),
             }
@@ -131,10 +128,17 @@ impl Attention {
             q = q.mul_scalar(scale)?;
         }
         let window = heads.layer.window.filter(|&window| window < length);
-        let y = match (heads.cap, window) {
-            (Some(cap), window) => capped_attention([&q, &k, &v], cap, window)?,
-            (None, Some(window)) => q.sliding_window_attention(&k, &v, window)?,
-            (None, None) => q.scaled_dot_product_attention(&k, &v, true)?,
+        let documents = rows.documents.as_ref();
+        let y = match (heads.cap, documents, window) {
+            (Some(cap), ..) => {
+                let apart = documents.and_then(|documents| documents.apart.as_ref());
+                capped_attention([&q, &k, &v], cap, window, apart)?
+            }
+            (None, Some(Documents { lengths, .. }), window) => {
+                q.document_attention(&k, &v, lengths, true, window)?
+            }
+            (None, None, Some(window)) => q.sliding_window_attention(&k, &v, window)?,
+            (None, None, None) => q.scaled_dot_product_attention(&k, &v, true)?,
         };
         let merged = [batch, length, heads.counts[0] * heads.width];
         let y = y.transpose(1, 2)?.reshape(merged)?;
@@ -143,8 +147,13 @@ impl Attention {
 }
 
 /// Causal attention whose scores are `cap tanh(score / cap)`, with the scores in memory: queries `[B, H, T, D]`,
-/// keys and values `[B, G, T, D]`.
-fn capped_attention([q, k, v]: [&Tensor; 3], cap: f64, window: Option<usize>) -> Result<Tensor> {
+/// keys and values `[B, G, T, D]`. What is `apart`, `[B, 1, 1, T, T]`, is not seen either.
+fn capped_attention(
+    [q, k, v]: [&Tensor; 3],
+    cap: f64,
+    window: Option<usize>,
+    apart: Option<&Tensor>,
+) -> Result<Tensor> {
     let &[batch, heads, length, width] = q.dims() else {
         return q.scaled_dot_product_attention(k, v, true);
     };
@@ -159,6 +168,9 @@ fn capped_attention([q, k, v]: [&Tensor; 3], cap: f64, window: Option<usize>) ->
     let mut hidden = ones.triu(1)?;
     if let Some(window) = window {
         hidden = hidden.logical_or(&ones.tril(-(window as i64))?)?;
+    }
+    if let Some(apart) = apart {
+        hidden = hidden.logical_or(apart)?;
     }
     let weights = scores.masked_fill(&hidden, f64::NEG_INFINITY)?.softmax()?;
     weights.matmul(&v)?.reshape([batch, heads, length, width])

@@ -1,0 +1,459 @@
+//! Records to learn from: conversations, instructions, texts in files of JSON, CSV or Parquet. What flags say of
+//! them, what a run keeps of that, and the rows of tokens that are made of them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use highwater_memory::Files;
+use highwater_models::data::{PackedBatch, RowBatches, Rows};
+use highwater_models::{BatchShape, DataError, Order, Tokenizer};
+use highwater_text::prepare::{Examples, Preparation, prepare};
+use highwater_text::{
+    ChatTemplate, Encoder, FieldMap, Learn, SpecialTokens, TextError, ends_of_texts,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::config::RunConfig;
+use crate::error::{Code, Failure};
+use crate::task::Batch;
+
+/// So many records are looked at where nothing is made of them.
+const CHECKED: usize = 16;
+/// The name of the template that is built in.
+const CHATML: &str = "chatml";
+/// Tokens that the held-out loss is the mean of, at most, about.
+const HELD_OUT_TOKENS: usize = 1 << 14;
+
+/// Flags of records. Not a doc comment for people: clap shows the fields'.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub struct RecordsArgs {
+    /// What a field is called in the data, such as text=body or messages=dialogue; may be given several times
+    #[arg(long, value_name = "NAME=FIELD", value_parser = field_name)]
+    #[arg(help_heading = "Conversations and records")]
+    pub map: Vec<(String, String)>,
+
+    /// What is learnt of conversations and instructions: what the assistant says, or all of it [default: assistant]
+    #[arg(long, value_name = "WHAT", help_heading = "Conversations and records")]
+    pub loss_on: Option<LossOn>,
+
+    /// How conversations are written: a file with a Jinja template, or chatml [default: the model folder's template]
+    #[arg(
+        long,
+        value_name = "FILE|chatml",
+        help_heading = "Conversations and records"
+    )]
+    pub chat_template: Option<String>,
+
+    /// Give each record a row of its own, filled up with padding, where several would go into one
+    #[arg(long, help_heading = "Conversations and records")]
+    pub no_packing: bool,
+}
+
+/// What of conversations is learnt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LossOn {
+    /// What the assistant says, and completions.
+    #[default]
+    Assistant,
+    /// All of it.
+    All,
+}
+
+/// How a run reads records.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordsConfig {
+    /// What is learnt.
+    pub loss_on: LossOn,
+    /// The template that was named: a path, or `chatml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template: Option<String>,
+    /// Whether several records share a row.
+    pub packing: bool,
+    /// What fields are called in the data, by their expected names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub map: BTreeMap<String, String>,
+}
+
+fn field_name(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=');
+    let parts = parts.filter(|(name, field)| !name.is_empty() && !field.is_empty());
+    let (name, field) = parts.ok_or("expected NAME=FIELD, such as text=body")?;
+    Ok((name.to_owned(), field.to_owned()))
+}
+
+impl RecordsArgs {
+    /// The settings, for data of records; a failure where flags are given and the data has none.
+    ///
+    /// # Errors
+    /// [`Failure`] for flags that mean nothing to the data, and for a template that is not there.
+    pub fn config(
+        &self,
+        files: &dyn Files,
+        data: Option<&Path>,
+    ) -> Result<Option<RecordsConfig>, Failure> {
+        let has_records = match data {
+            Some(path) => has_records(files, path)?,
+            None => false,
+        };
+        if !has_records {
+            let given = [
+                ("map", !self.map.is_empty()),
+                ("loss-on", self.loss_on.is_some()),
+                ("chat-template", self.chat_template.is_some()),
+                ("no-packing", self.no_packing),
+            ];
+            return match given.into_iter().find(|(_, given)| *given) {
+                None => Ok(None),
+                Some((flag, _)) => Err(Failure::usage(format!(
+                    "--{flag} means nothing to data without records"
+                ))
+                .hint("records are in files that end in .jsonl, .json, .csv, .tsv or .parquet")),
+            };
+        }
+        let chat_template = match self.chat_template.as_deref() {
+            Some(name) if name != CHATML => {
+                let path = Path::new(name);
+                if files.metadata(path)?.is_none() {
+                    let message = format!("--chat-template: there is no file `{name}`");
+                    return Err(Failure::usage(message).hint("give a file, or chatml"));
+                }
+                let path = std::path::absolute(path);
+                let path = path.map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+                Some(path.display().to_string())
+            }
+            named => named.map(str::to_owned),
+        };
+        Ok(Some(RecordsConfig {
+            loss_on: self.loss_on.unwrap_or_default(),
+            chat_template,
+            packing: !self.no_packing,
+            map: self.map.iter().cloned().collect(),
+        }))
+    }
+
+    /// Takes from a run's settings whatever no flag says.
+    pub fn fill(&mut self, config: &RecordsConfig) {
+        self.loss_on.get_or_insert(config.loss_on);
+        if self.chat_template.is_none() {
+            self.chat_template.clone_from(&config.chat_template);
+        }
+        self.no_packing |= !config.packing;
+        if self.map.is_empty() {
+            self.map = config.map.clone().into_iter().collect();
+        }
+    }
+}
+
+/// Whether data is a file of records, or a folder with one.
+///
+/// # Errors
+/// [`Failure`] where it cannot be looked at.
+pub fn has_records(files: &dyn Files, path: &Path) -> Result<bool, Failure> {
+    match files.metadata(path)? {
+        Some(found) if found.is_dir => {
+            let found = highwater_text::records::record_files(files, path);
+            let found = found.unwrap_or_default();
+            Ok(found
+                .iter()
+                .any(|path| highwater_text::records::is_record_file(path)))
+        }
+        Some(_) => Ok(highwater_text::records::is_record_file(path)),
+        None => Ok(false),
+    }
+}
+
+/// The template that was named, or else the one of a model's folder.
+///
+/// # Errors
+/// [`Failure`] for one that cannot be read.
+pub fn named_template(
+    files: &dyn Files,
+    named: Option<&str>,
+    folder: Option<&Path>,
+    special: &SpecialTokens,
+) -> Result<Option<ChatTemplate>, Failure> {
+    Ok(match (named, folder) {
+        (Some(CHATML), _) => Some(ChatTemplate::chatml(special)?),
+        (Some(path), _) => Some(ChatTemplate::read(files, Path::new(path), special)?),
+        (None, Some(folder)) => ChatTemplate::load(files, folder, special)?,
+        (None, None) => None,
+    })
+}
+
+/// The text of a template that was named.
+///
+/// # Errors
+/// [`Failure`] for one that cannot be read.
+pub fn template_source(files: &dyn Files, named: &str) -> Result<String, Failure> {
+    Ok(match named {
+        CHATML => ChatTemplate::CHATML.to_owned(),
+        path => highwater_text::read_text(files, Path::new(path))?,
+    })
+}
+
+/// What rows are made of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// How records are read.
+    pub records: RecordsConfig,
+    /// The data.
+    pub data: PathBuf,
+    /// The `tokenizer.json`; bytes without one. Its folder has the template and says which tokens are special.
+    pub tokenizer: Option<PathBuf>,
+    /// How many tokens the model has.
+    pub vocab_size: u32,
+    /// Tokens of a row.
+    pub seq: usize,
+    /// Threads to make them with.
+    pub threads: usize,
+}
+
+impl Source {
+    /// What a run's rows are made of, if its data has records.
+    pub fn of(config: &RunConfig, vocab_size: usize) -> Option<Self> {
+        Some(Self {
+            records: config.data.records.clone()?,
+            data: config.data.path.clone()?,
+            tokenizer: config.model.tokenizer.clone(),
+            vocab_size: vocab_size as u32,
+            seq: config.training.seq,
+            threads: config.machine.threads,
+        })
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// [`Failure`] for one that cannot be read.
+    pub fn tokenizer(&self, files: &dyn Files) -> Result<Tokenizer, Failure> {
+        match &self.tokenizer {
+            Some(path) => Ok(Tokenizer::load(files, path)?),
+            None => Ok(Tokenizer::Bytes),
+        }
+    }
+
+    /// What makes tokens of examples.
+    ///
+    /// # Errors
+    /// [`Failure`] for a template or settings that cannot be read.
+    pub fn encoder<'a>(
+        &self,
+        files: &dyn Files,
+        tokenizer: &'a Tokenizer,
+    ) -> Result<Encoder<'a>, Failure> {
+        let folder = self.tokenizer.as_deref().and_then(Path::parent);
+        let special = folder.map(|folder| SpecialTokens::load(files, folder));
+        let special = special.transpose()?.unwrap_or_default();
+        let named = self.records.chat_template.as_deref();
+        let template = named_template(files, named, folder, &special)?;
+        let learn = match self.records.loss_on {
+            LossOn::Assistant => Learn::Answers,
+            LossOn::All => Learn::Everything,
+        };
+        let ends = folder.map(|folder| ends_of_texts(files, folder, tokenizer));
+        let end = ends.transpose()?.and_then(|ends| ends.first().copied());
+        Ok(Encoder::new(tokenizer, template, end, learn)?)
+    }
+
+    /// What is to be prepared.
+    pub fn preparation(&self) -> Preparation<'_> {
+        Preparation {
+            data: &self.data,
+            map: FieldMap(self.records.map.clone()),
+            vocab_size: self.vocab_size,
+            length: self.seq,
+            packing: self.records.packing,
+            threads: self.threads,
+        }
+    }
+
+    /// That there are records, and that they can be read as the settings say, as far as the first ones tell.
+    ///
+    /// # Errors
+    /// As [`Source::make`].
+    pub fn check(&self, files: &Arc<dyn Files>) -> Result<(), Failure> {
+        let tokenizer = self.tokenizer(&**files)?;
+        let encoder = self.encoder(&**files, &tokenizer)?;
+        let mut examples = Examples::open(files, &encoder, &self.preparation())?;
+        let first: Vec<_> = examples.by_ref().take(CHECKED).collect();
+        for example in first {
+            let (place, example) = example?;
+            examples.encode(place, &example)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the rows.
+    ///
+    /// # Errors
+    /// [`Failure`] for records, a template or a tokenizer that cannot be read or used.
+    pub fn make(&self, files: &Arc<dyn Files>, out: &Path) -> Result<(), Failure> {
+        let tokenizer = self.tokenizer(&**files)?;
+        let encoder = self.encoder(&**files, &tokenizer)?;
+        prepare(files, &encoder, &self.preparation(), out)?;
+        Ok(())
+    }
+}
+
+impl From<TextError> for Failure {
+    fn from(error: TextError) -> Self {
+        match error {
+            TextError::Files(error) => error.into(),
+            TextError::Tokenizer(error) => error.into(),
+            TextError::Data(error) => error.into(),
+            error => {
+                let hint = error.hint().map(str::to_owned);
+                let failure = Self::new(Code::Files, error).id("HW1042");
+                match hint {
+                    Some(hint) => failure.hint(hint),
+                    None => failure,
+                }
+            }
+        }
+    }
+}
+
+/// The rows of a run, divided.
+#[derive(Debug)]
+pub struct PackedData {
+    rows: Rows,
+    train: Range<u64>,
+    held_out: Range<u64>,
+}
+
+impl PackedData {
+    /// Opens the rows that were made.
+    ///
+    /// # Errors
+    /// [`Failure`] for a file that is not what was written, and where too little is left to train on.
+    pub fn open(
+        files: &dyn Files,
+        config: &RunConfig,
+        vocab_size: usize,
+        spool: &Path,
+    ) -> Result<Self, Failure> {
+        let rows = Rows::open(files, spool, vocab_size as u32)?;
+        if rows.length() != config.training.seq {
+            let (found, seq) = (rows.length(), config.training.seq);
+            return Err(DataError::Format {
+                path: spool.to_owned(),
+                problem: format!("rows of {found} tokens; the run has sequences of {seq}"),
+            }
+            .into());
+        }
+        let count = rows.packed().rows;
+        let share = config.data.held_out;
+        let mut held_out = (count as f64 * share) as u64;
+        if share > 0.0 {
+            held_out = held_out.max(1);
+        }
+        let cut = count.saturating_sub(held_out);
+        if cut == 0 {
+            return Err(DataError::TooShort {
+                part: "there are",
+                tokens: count * rows.length() as u64,
+                needs: "a row outside the held-out share needs",
+                needed: (held_out + 1) * rows.length() as u64,
+            }
+            .into());
+        }
+        Ok(Self {
+            rows,
+            train: 0..cut,
+            held_out: cut..count,
+        })
+    }
+
+    /// Batches to train on, from the start.
+    ///
+    /// # Errors
+    /// [`Failure`] where there is no row.
+    pub fn batches(&self, config: &RunConfig) -> Result<RowBatches, Failure> {
+        Ok(RowBatches::new(
+            self.rows.clone(),
+            self.train.clone(),
+            config.training.batch,
+            config.data.order,
+            config.training.seed,
+        )?)
+    }
+
+    /// What the held-out loss is measured on, a row at a time.
+    ///
+    /// # Errors
+    /// [`Failure`] of the file.
+    pub fn held_out(
+        &self,
+        config: &RunConfig,
+    ) -> Result<impl Iterator<Item = Result<Batch, Failure>> + use<>, Failure> {
+        let most = (HELD_OUT_TOKENS / config.training.seq).max(1) as u64;
+        let range = self.held_out.clone();
+        let count = (range.end - range.start).min(most);
+        let batches =
+            (count > 0).then(|| RowBatches::new(self.rows.clone(), range, 1, Order::Sequential, 0));
+        let mut batches = batches.transpose()?;
+        Ok((0..count).map_while(move |_| {
+            let batch = batches.as_mut()?.next_batch();
+            Some(batch.map(Batch::Packed).map_err(Failure::from))
+        }))
+    }
+
+    /// Tokens of rows to train on, padding with them, and those held out.
+    pub fn counts(&self) -> [u64; 2] {
+        let length = self.rows.length() as u64;
+        [&self.train, &self.held_out].map(|part| (part.end - part.start) * length)
+    }
+
+    /// What the rows are known by.
+    ///
+    /// # Errors
+    /// [`Failure`] of the file.
+    pub fn digest(&self) -> Result<highwater_memory::saved::Digest, Failure> {
+        Ok(self.rows.digest()?)
+    }
+
+    /// What was made of the records, for people.
+    pub fn summary(&self) -> String {
+        let packed = self.rows.packed();
+        let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+        let places = packed.rows * self.rows.length() as u64;
+        let cut = match packed.cut {
+            0 => String::new(),
+            cut => format!(
+                "; {cut} are longer and end there ({} tokens are left out: --seq)",
+                packed.cut_tokens
+            ),
+        };
+        let left_out = match packed.left_out {
+            0 => String::new(),
+            of => format!("; {of} are left out, as nothing of them would be learnt"),
+        };
+        format!(
+            "{} records: {} tokens, {:.0}% of them learnt, in {} rows of {} ({:.1}% padding){cut}{left_out}",
+            packed.documents,
+            packed.tokens,
+            percent(packed.learned, packed.tokens),
+            packed.rows,
+            self.rows.length(),
+            percent(places - packed.tokens.min(places), places),
+        )
+    }
+}
+
+/// The next batch of rows.
+///
+/// # Errors
+/// [`Failure`] of the file.
+pub fn next(batches: &mut RowBatches) -> Result<Batch, Failure> {
+    Ok(Batch::Packed(batches.next_batch()?))
+}
+
+/// A batch to plan with.
+pub fn blank(batch: usize, seq: usize) -> Batch {
+    Batch::Packed(PackedBatch::blank(BatchShape { batch, seq }))
+}

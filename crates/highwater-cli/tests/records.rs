@@ -1,0 +1,233 @@
+//! Runs on records: conversations with a template, packed and shuffled, the same bits in any budget and wherever they
+//! are stopped; what is learnt, shown; what is wrong, told.
+
+mod cache;
+mod outcome;
+mod program;
+mod started;
+
+use std::path::Path;
+
+use highwater::{Engine, philox};
+use highwater_models::{Decoder, DecoderConfig, save};
+use outcome::outcome;
+use program::{end, highwater as spawn};
+use started::highwater;
+
+const STEPS: usize = 8;
+const SETTINGS: &str = "--model ./base --data chats.jsonl --batch 2 --accumulate 2 --seq 128 --threads 2 --seed 4 \
+                        --lr 1e-2 --val 10% --steps 8 --save-every 3";
+
+/// A model folder with a tokenizer of 300 tokens and a template.
+fn base(dir: &Path) {
+    let chat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/chat.json");
+    let text = std::fs::read_to_string(chat).expect("a fixture");
+    let chat: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let folder = dir.join("base");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("a file");
+    write("tokenizer.json", &chat["tokenizer"].to_string());
+    write("tokenizer_config.json", &chat["special"].to_string());
+    let template = chat["templates"]["heads"][1].as_str().expect("a template");
+    write("chat_template.jinja", template);
+    let model = r#"{"model_type": "qwen3", "vocab_size": 400, "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "max_position_embeddings": 256, "tie_word_embeddings": true}"#;
+    write("config.json", model);
+    let engine = Engine::builder()
+        .threads(1)
+        .seed(1)
+        .build()
+        .expect("an engine");
+    let config = DecoderConfig::from_json(model).expect("a configuration");
+    let model = Decoder::new(&engine, config).expect("a model");
+    save(&model, folder.join("model.safetensors")).expect("weights");
+    let lines = (0..60).map(|i| {
+        let asked = "how much memory ".repeat(1 + i % 3);
+        let said = format!("{i} pages. ").repeat(1 + i % 4);
+        serde_json::json!({"messages": [
+            {"role": "user", "content": asked}, {"role": "assistant", "content": said},
+        ]})
+        .to_string()
+    });
+    let lines: Vec<_> = lines.collect();
+    std::fs::write(dir.join("chats.jsonl"), lines.join("\n")).expect("data");
+}
+
+/// Runs the program, which has to end well; answers what it printed.
+fn run(dir: &Path, line: &str) -> (String, String) {
+    let (code, results, news) = highwater(dir, line);
+    assert_eq!(code, 0, "{line}\n{news}");
+    (results, news)
+}
+
+#[test]
+fn budgets_and_stops_change_no_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(dir);
+    for (kind, more) in [("full", ""), ("lora", "--lora 3 --lora-dropout 0.1")] {
+        let name = |name: &str| format!("{kind}-{name}");
+        let (_, news) = run(
+            dir,
+            &format!(
+                "train {SETTINGS} {more} --memory 1GiB --out {}",
+                name("whole")
+            ),
+        );
+        assert!(news.contains("60 records:"), "{news}");
+        let whole = outcome(&dir.join(name("whole")), STEPS);
+        let tight = format!(
+            "train {SETTINGS} {more} --memory 96MiB --out {}",
+            name("tight")
+        );
+        run(dir, &tight);
+        outcome::assert_same(
+            &outcome(&dir.join(name("tight")), STEPS),
+            &whole,
+            "in 96 MiB",
+        );
+        // Killed at random times until it has come to its end twice.
+        let mut when = vec![0.0; 12];
+        philox::fill_uniform(11, 0, &mut when);
+        let killed = name("killed");
+        for when in when {
+            let line = if dir.join(&killed).join("config.toml").exists() {
+                format!("resume {killed}")
+            } else {
+                format!("train {SETTINGS} {more} --memory 1GiB --out {killed}")
+            };
+            let mut child = spawn(dir, &line).spawn().expect("it starts");
+            std::thread::sleep(std::time::Duration::from_secs_f32(1.5 * when));
+            let _ = child.kill();
+            end(child);
+        }
+        if dir.join(&killed).join("config.toml").exists() {
+            run(dir, &format!("resume {killed}"));
+        } else {
+            run(
+                dir,
+                &format!("train {SETTINGS} {more} --memory 1GiB --out {killed}"),
+            );
+        }
+        outcome::assert_same(&outcome(&dir.join(&killed), STEPS), &whole, "killed");
+        // The settings that it wrote begin the same run again.
+        run(
+            dir,
+            &format!(
+                "train --config {0}/config.toml --out {0}-again",
+                name("whole")
+            ),
+        );
+        outcome::assert_same(
+            &outcome(&dir.join(name("whole-again")), STEPS),
+            &whole,
+            "again",
+        );
+    }
+    // What transformers needs is beside the weights.
+    for name in [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+    ] {
+        let of = |folder: &str| std::fs::read(dir.join(folder).join(name)).expect("a file");
+        assert!(of("base") == of("full-whole/final"), "{name}");
+        assert!(of("base") == of("lora-whole/final"), "{name}");
+    }
+}
+
+#[test]
+fn what_is_learnt_is_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(dir);
+    let (shown, _) = run(dir, "data show chats.jsonl --model ./base -n 2");
+    assert!(
+        shown.contains("format: conversations (messages); template: ./base/chat_template.jinja"),
+        "{shown}"
+    );
+    assert!(shown.contains("--- chats.jsonl, line 2:"), "{shown}");
+    assert!(
+        shown.contains("assistant<|/head|>\n\n\u{27E6}0 pages.<|eot|>\u{27E7}"),
+        "{shown}"
+    );
+    let (all, _) = run(
+        dir,
+        "data show chats.jsonl --model ./base -n 1 --loss-on all --chat-template chatml",
+    );
+    assert!(all.contains("<|im_start|>\u{27E6}user\n"), "{all}");
+    // Every record is read as the first one says, or refused with its place.
+    let bad = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n\
+               {\"messages\": [{\"role\": \"robot\", \"content\": \"a\"}]}\n";
+    std::fs::write(dir.join("bad.jsonl"), bad).expect("data");
+    for line in [
+        "data show bad.jsonl --model ./base",
+        "train --model ./base --data bad.jsonl --seq 64 --memory 1GiB --out bad",
+    ] {
+        let (code, _, news) = highwater(dir, line);
+        assert_eq!(code, 4, "{news}");
+        assert!(
+            news.contains("bad.jsonl, line 2: the role of messages[0] is \"robot\""),
+            "{news}"
+        );
+    }
+    assert!(!dir.join("bad").exists());
+}
+
+#[test]
+fn fields_of_other_names_and_formats_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(dir);
+    let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).expect("data");
+    write(
+        "table.csv",
+        "id,frage,antwort\n1,\"what, and why\",because\n2,who,nobody\n",
+    );
+    write(
+        "alpaca.json",
+        r#"[{"instruction": "add", "input": "1 2", "output": "3"}]"#,
+    );
+    write(
+        "share.jsonl",
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"b\"}]}",
+    );
+    write(
+        "ids.jsonl",
+        "{\"input_ids\": [20, 21, 22], \"labels\": [-100, 21, 22]}",
+    );
+    write("text.jsonl", "{\"text\": \"water\"}");
+    for (line, expected) in [
+        (
+            "table.csv --map prompt=frage --map completion=antwort",
+            "what, and why\u{27E6}because</s>\u{27E7}",
+        ),
+        (
+            "alpaca.json",
+            "add\n\n1 2<|eot|><|head|>assistant<|/head|>\n\n\u{27E6}3<|eot|>\u{27E7}",
+        ),
+        ("share.jsonl", "\u{27E6}b<|eot|>\u{27E7}"),
+        ("ids.jsonl", "3 tokens, 2 learnt"),
+        ("text.jsonl", "</s>\u{27E7}"),
+    ] {
+        let (shown, _) = run(dir, &format!("data show {line} --model ./base"));
+        assert!(shown.contains(expected), "{line}: {shown}");
+        run(
+            dir,
+            &format!(
+                "train --data {line} --model ./base --seq 32 --batch 1 --steps 1 --memory 1GiB --force --out one"
+            ),
+        );
+    }
+    for (line, told) in [
+        ("table.csv", "prompt and completion"),
+        ("table.csv --map promt=frage", "no field is called promt"),
+        ("table.csv --map prompt=fragen", "there is no field fragen"),
+        ("text.jsonl --no-packing --map text", "expected NAME=FIELD"),
+    ] {
+        let (code, _, news) = highwater(dir, &format!("data show {line} --model ./base"));
+        assert_ne!(code, 0);
+        assert!(news.contains(told), "{line}: {news}");
+    }
+}

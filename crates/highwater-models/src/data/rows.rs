@@ -1,0 +1,360 @@
+//! Files of rows of packed documents, and batches of them.
+//!
+//! A row is `length` numbers of 32 bits, the lowest byte first, of one [`Entry`] each. Behind the last row are nine
+//! numbers of 64 bits: a mark, the length of rows, and what [`PackedCounts`] counts.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use highwater_memory::saved::{Digest, Digester};
+use highwater_memory::{FileRead, FileWrite, Files};
+
+use super::packing::{DOCUMENTS_MAX, Entry, PackedCounts};
+use super::{BatchShape, Cursor, DataError, Order, permute};
+
+/// What such a file ends with: the first of the numbers.
+const MARK: u64 = u64::from_le_bytes(*b"hw-rows1");
+/// Numbers at the end of a file.
+const NUMBERS: usize = 9;
+
+/// What is left out of a loss.
+pub const IGNORED: i64 = -100;
+
+/// Writes rows, under another name until they are whole.
+#[derive(Debug)]
+pub struct RowWriter<'a> {
+    files: &'a dyn Files,
+    path: PathBuf,
+    unfinished: PathBuf,
+    file: Box<dyn FileWrite>,
+    bytes: Vec<u8>,
+}
+
+impl<'a> RowWriter<'a> {
+    /// A writer of a file.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn create(files: &'a dyn Files, path: &Path) -> Result<Self, DataError> {
+        let unfinished = path.with_extension("tmp");
+        Ok(Self {
+            files,
+            path: path.to_owned(),
+            file: files.create(&unfinished)?,
+            unfinished,
+            bytes: Vec::new(),
+        })
+    }
+
+    /// Writes a row.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn row(&mut self, row: &[Entry]) -> Result<(), DataError> {
+        self.bytes.clear();
+        let bytes = row.iter().flat_map(|entry| entry.0.to_le_bytes());
+        self.bytes.extend(bytes);
+        Ok(self.file.write_all(&self.bytes)?)
+    }
+
+    /// Writes what was packed into rows of `length`, and gives the file its name.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn finish(mut self, length: usize, packed: PackedCounts) -> Result<(), DataError> {
+        let numbers = [
+            MARK,
+            length as u64,
+            packed.rows,
+            packed.documents,
+            packed.tokens,
+            packed.learned,
+            packed.cut,
+            packed.cut_tokens,
+            packed.left_out,
+        ];
+        let bytes: Vec<_> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        self.file.write_all(&bytes)?;
+        self.file.sync_all()?;
+        drop(self.file);
+        self.files.rename(&self.unfinished, &self.path)?;
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty());
+        Ok(self.files.sync_dir(folder.unwrap_or(Path::new(".")))?)
+    }
+}
+
+/// Rows of packed documents, of which one at a time is in memory. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    file: Arc<Mutex<Box<dyn FileRead>>>,
+    path: PathBuf,
+    length: usize,
+    vocab_size: u32,
+    packed: PackedCounts,
+}
+
+impl Rows {
+    /// Opens a file that [`RowWriter`] wrote.
+    ///
+    /// # Errors
+    /// [`DataError::Format`] for another file; [`DataError::Empty`] for one without rows.
+    pub fn open(files: &dyn Files, path: &Path, vocab_size: u32) -> Result<Self, DataError> {
+        let mut file = files.open(path)?;
+        let format = |problem: &str| DataError::Format {
+            path: path.to_owned(),
+            problem: problem.to_owned(),
+        };
+        let mut end = [0; 8 * NUMBERS];
+        let at = file.bytes().checked_sub(end.len() as u64);
+        let at = at.ok_or_else(|| format("too short for a file of packed documents"))?;
+        file.read_exact_at(at, &mut end)?;
+        let numbers: Vec<_> = (end.as_chunks().0.iter())
+            .map(|&bytes| u64::from_le_bytes(bytes))
+            .collect();
+        let [mark, length, rows] = [numbers[0], numbers[1], numbers[2]];
+        if mark != MARK {
+            return Err(format("not a file of packed documents"));
+        }
+        let expected = rows.checked_mul(length).and_then(|n| n.checked_mul(4));
+        if expected != Some(at) || length == 0 {
+            return Err(format(
+                "another length than its end says; truncated or damaged",
+            ));
+        }
+        if rows == 0 {
+            return Err(DataError::Empty {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self {
+            file: Arc::new(Mutex::new(file)),
+            path: path.to_owned(),
+            length: length as usize,
+            vocab_size,
+            packed: PackedCounts {
+                rows,
+                documents: numbers[3],
+                tokens: numbers[4],
+                learned: numbers[5],
+                cut: numbers[6],
+                cut_tokens: numbers[7],
+                left_out: numbers[8],
+            },
+        })
+    }
+
+    /// Tokens of a row.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// What is in the rows.
+    pub fn packed(&self) -> PackedCounts {
+        self.packed
+    }
+
+    /// Reads a row.
+    ///
+    /// # Errors
+    /// [`DataError`] when reading fails, and for a token that the model does not have.
+    pub fn read(&self, row: u64, out: &mut Vec<Entry>) -> Result<(), DataError> {
+        let mut bytes = vec![0; 4 * self.length];
+        let at = row * bytes.len() as u64;
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.read_exact_at(at, &mut bytes)?;
+        out.clear();
+        let numbers = bytes.as_chunks().0.iter();
+        out.extend(numbers.map(|&bytes| Entry(u32::from_le_bytes(bytes))));
+        let wrong = out
+            .iter()
+            .position(|entry| entry.token() >= self.vocab_size);
+        wrong.map_or(Ok(()), |index| {
+            Err(DataError::Token {
+                path: self.path.clone(),
+                index: row * self.length as u64 + index as u64,
+                token: out[index].token().into(),
+                vocab_size: self.vocab_size,
+            })
+        })
+    }
+
+    /// What the rows are known by. Reads all of them.
+    ///
+    /// # Errors
+    /// As [`Rows::read`].
+    pub fn digest(&self) -> Result<Digest, DataError> {
+        let (mut digester, mut row, mut bytes) = (Digester::default(), Vec::new(), Vec::new());
+        for at in 0..self.packed.rows {
+            self.read(at, &mut row)?;
+            bytes.clear();
+            bytes.extend(row.iter().flat_map(|entry| entry.0.to_le_bytes()));
+            digester.update(&bytes);
+        }
+        Ok(digester.finish())
+    }
+}
+
+/// A batch of rows `[B, T]`, as a model is given them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PackedBatch {
+    /// Tokens `[B, T]`.
+    pub tokens: Vec<u32>,
+    /// What follows each `[B, T]`; [`IGNORED`] where nothing is learnt.
+    pub targets: Vec<i64>,
+    /// Lengths of the documents of each row `[B, N]`, with 0 where there are fewer.
+    pub lengths: Vec<u32>,
+    /// Where each token is in its document `[B, T]`.
+    pub positions: Vec<i64>,
+    /// How many tokens are learnt.
+    pub learned: usize,
+}
+
+impl PackedBatch {
+    /// The most documents of a row of so many tokens: N of [`PackedBatch::lengths`].
+    pub fn documents(length: usize) -> usize {
+        DOCUMENTS_MAX.min(length)
+    }
+
+    /// A batch of rows of one document each, to plan with.
+    pub fn blank(BatchShape { batch, seq }: BatchShape) -> Self {
+        let mut blank = Self::default();
+        let row: Vec<_> = (0..seq).map(|i| Entry::new(0, i > 0, i == 0)).collect();
+        (0..batch).for_each(|_| blank.push(&row));
+        blank
+    }
+
+    /// Adds a row.
+    pub fn push(&mut self, row: &[Entry]) {
+        let mut start = 0;
+        let first_length = self.lengths.len();
+        for (i, entry) in row.iter().enumerate() {
+            if entry.is_first() && i > 0 {
+                self.lengths.push((i - start) as u32);
+                start = i;
+            }
+            let next = row.get(i + 1).filter(|next| next.is_learned());
+            self.tokens.push(entry.token());
+            self.targets
+                .push(next.map_or(IGNORED, |next| next.token().into()));
+            self.positions.push((i - start) as i64);
+            self.learned += usize::from(next.is_some());
+        }
+        self.lengths.push((row.len() - start) as u32);
+        self.lengths
+            .resize(first_length + Self::documents(row.len()), 0);
+    }
+}
+
+/// An endless run of batches over some of the rows.
+#[derive(Debug)]
+pub struct RowBatches {
+    rows: Rows,
+    range: std::ops::Range<u64>,
+    batch: usize,
+    order: Order,
+    seed: u64,
+    cursor: Cursor,
+}
+
+impl RowBatches {
+    /// Batches of `batch` rows of `range`, from its start; where there are fewer, they come again within a batch.
+    ///
+    /// # Errors
+    /// [`DataError::BatchShape`] for batches of nothing; [`DataError::TooShort`] where there is no row.
+    pub fn new(
+        rows: Rows,
+        range: std::ops::Range<u64>,
+        batch: usize,
+        order: Order,
+        seed: u64,
+    ) -> Result<Self, DataError> {
+        if batch == 0 {
+            let seq = rows.length;
+            return Err(DataError::BatchShape { batch, seq });
+        }
+        if range.is_empty() {
+            return Err(DataError::TooShort {
+                part: "there are no documents left to train on:",
+                tokens: 0,
+                needs: "a batch needs",
+                needed: 1,
+            });
+        }
+        Ok(Self {
+            rows,
+            range,
+            batch,
+            order,
+            seed,
+            cursor: Cursor::default(),
+        })
+    }
+
+    /// Where the next batch starts, in rows.
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// Goes on from there.
+    ///
+    /// # Errors
+    /// [`DataError::Cursor`] for a position that these data do not have.
+    pub fn seek(&mut self, cursor: Cursor) -> Result<(), DataError> {
+        let end = self.range.end - self.range.start;
+        if cursor.position > end {
+            return Err(DataError::Cursor {
+                position: cursor.position,
+                end,
+            });
+        }
+        self.cursor = cursor;
+        Ok(())
+    }
+
+    /// The next batch. After an error the cursor is where it was.
+    ///
+    /// # Errors
+    /// As [`Rows::read`].
+    pub fn next_batch(&mut self) -> Result<PackedBatch, DataError> {
+        let (mut batch, mut cursor) = (PackedBatch::default(), self.cursor);
+        self.each_of_next(1, &mut cursor, |row| batch.push(row))?;
+        self.cursor = cursor;
+        Ok(batch)
+    }
+
+    /// How many tokens are learnt of the next batches together.
+    ///
+    /// # Errors
+    /// As [`Rows::read`].
+    pub fn learned_of_next(&self, batches: usize) -> Result<usize, DataError> {
+        let (mut learned, mut cursor) = (0, self.cursor);
+        self.each_of_next(batches, &mut cursor, |row| {
+            learned += row.iter().filter(|entry| entry.is_learned()).count();
+        })?;
+        Ok(learned)
+    }
+
+    fn each_of_next(
+        &self,
+        batches: usize,
+        cursor: &mut Cursor,
+        mut take: impl FnMut(&[Entry]),
+    ) -> Result<(), DataError> {
+        let count = self.range.end - self.range.start;
+        let mut row = Vec::new();
+        for _ in 0..batches * self.batch {
+            if cursor.position >= count {
+                cursor.epoch += 1;
+                cursor.position = 0;
+            }
+            let at = match self.order {
+                Order::Sequential => cursor.position,
+                Order::Shuffled => permute(cursor.position, count, self.seed, cursor.epoch),
+            };
+            self.rows.read(self.range.start + at, &mut row)?;
+            take(&row);
+            cursor.position += 1;
+        }
+        Ok(())
+    }
+}

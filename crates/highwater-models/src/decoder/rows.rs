@@ -1,0 +1,93 @@
+//! What the blocks of decoders are told of rows of tokens: where each token stands, and which it must not see.
+
+use std::sync::{Mutex, PoisonError};
+
+use highwater::{DType, Engine, Result, Tensor};
+
+use crate::Packed;
+use crate::rope::Rope;
+
+/// Cosines and sines, for each way to rotate.
+type Rotations = Vec<[Tensor; 2]>;
+
+/// Cosines and sines of the positions `[T, R / 2]` of a sequence: those of the last length are kept.
+#[derive(Debug, Default)]
+pub(super) struct Tables(Mutex<Option<(usize, Rotations)>>);
+
+/// Rows of one length.
+#[derive(Debug)]
+pub(super) struct Rows {
+    /// Those of the tokens' positions: `[T, R / 2]`, or `[B, 1, T, R / 2]` where rows differ.
+    pub(super) rotations: Rotations,
+    /// If there may be several in a row.
+    pub(super) documents: Option<Documents>,
+}
+
+/// Documents that lie one after the other.
+#[derive(Debug)]
+pub(super) struct Documents {
+    /// Theirs, `[B, N]`.
+    pub(super) lengths: Tensor,
+    /// Whether tokens are of two documents, `[B, 1, 1, T, T]`: for attention that has its scores in memory.
+    pub(super) apart: Option<Tensor>,
+}
+
+impl Tables {
+    pub(super) fn of(&self, engine: &Engine, ropes: &[Rope], length: usize) -> Result<Rotations> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, rotations)) = kept.as_ref().filter(|(of, _)| *of == length) {
+            return Ok(rotations.clone());
+        }
+        // Before there is room for others.
+        *kept = None;
+        let rotation = |rope: &Rope| {
+            let [cos, sin] = rope.tables(length);
+            let shape = [length, rope.width / 2];
+            Ok([
+                Tensor::from_slice(engine, &cos, shape)?,
+                Tensor::from_slice(engine, &sin, shape)?,
+            ])
+        };
+        let rotations = ropes.iter().map(rotation).collect::<Result<Rotations>>()?;
+        *kept = Some((length, rotations.clone()));
+        Ok(rotations)
+    }
+}
+
+impl Rows {
+    /// Each of them one document.
+    pub(super) fn whole(rotations: Rotations) -> Self {
+        Self {
+            rotations,
+            documents: None,
+        }
+    }
+
+    /// Of several documents each, with the tables of a row: what all blocks read is made once.
+    pub(super) fn packed(
+        tables: &[[Tensor; 2]],
+        packed: &Packed<'_>,
+        has_scores: bool,
+    ) -> Result<Self> {
+        let rotated = |table: &Tensor| table.embedding(packed.positions)?.unsqueeze(1);
+        let rotations = tables
+            .iter()
+            .map(|[cos, sin]| Ok([rotated(cos)?, rotated(sin)?]));
+        let apart = has_scores.then(|| apart(packed.positions)).transpose()?;
+        Ok(Self {
+            rotations: rotations.collect::<Result<_>>()?,
+            documents: Some(Documents {
+                lengths: packed.lengths.clone(),
+                apart,
+            }),
+        })
+    }
+}
+
+/// Whether tokens at these positions `[B, T]` of their documents are of two: their documents begin elsewhere.
+fn apart(positions: &Tensor) -> Result<Tensor> {
+    let length = positions.dims().last().copied().unwrap_or(0);
+    let places = Tensor::arange(positions.engine(), 0.0, length as f64, 1.0, DType::I64)?;
+    let starts = places.sub(positions)?.unsqueeze(1)?.unsqueeze(1)?;
+    starts.unsqueeze(-1)?.ne(&starts.unsqueeze(-2)?)
+}

@@ -1,0 +1,245 @@
+//! What a record says: a conversation, an instruction and its answer, a text, or tokens.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::fields::Fields;
+use crate::records::Record;
+use crate::TextError;
+
+/// What a record is for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Example {
+    /// Turns of a conversation.
+    Chat(Conversation),
+    /// What is given, and what is to follow it.
+    Completion {
+        /// What is given.
+        prompt: String,
+        /// What follows.
+        completion: String,
+    },
+    /// A text.
+    Text(String),
+    /// Tokens, and which of them are learnt; all of them where nothing says which.
+    Tokens {
+        /// The tokens.
+        ids: Vec<u32>,
+        /// Whether each is learnt.
+        learned: Option<Vec<bool>>,
+    },
+}
+
+impl Example {
+    /// Bytes of its text, about.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Chat(conversation) => {
+                let messages = conversation.messages.iter();
+                let texts = messages.filter_map(|message| message["content"].as_str());
+                texts.map(str::len).sum()
+            }
+            Self::Completion { prompt, completion } => prompt.len() + completion.len(),
+            Self::Text(text) => text.len(),
+            Self::Tokens { ids, .. } => 4 * ids.len(),
+        }
+    }
+}
+
+/// A conversation, as a chat template sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversation {
+    /// The turns: objects with a `role` and a `content`.
+    pub messages: Vec<Value>,
+    /// What a template is given besides: `tools`, and the like.
+    pub variables: Map<String, Value>,
+    /// For each turn whether the record asks to learn nothing of it.
+    pub(crate) left_out: Vec<bool>,
+}
+
+impl Conversation {
+    /// A conversation of roles and texts.
+    pub fn of<'a>(turns: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let turns = turns.into_iter();
+        let messages: Vec<_> = turns
+            .map(|(role, content)| json!({"role": role, "content": content}))
+            .collect();
+        Self {
+            left_out: vec![false; messages.len()],
+            messages,
+            variables: Map::new(),
+        }
+    }
+}
+
+/// What records look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `messages`: a list of `role` and `content`, as OpenAI has it.
+    Messages,
+    /// `conversations`: a list of `from` and `value`, as ShareGPT has it.
+    ShareGpt,
+    /// `instruction`, perhaps `input`, and `output`, as Alpaca has it.
+    Instruction,
+    /// `prompt` and `completion`: texts or lists of messages.
+    Completion,
+    /// `text`.
+    Text,
+    /// `input_ids`, perhaps `labels`.
+    Tokens,
+}
+
+impl Format {
+    const ALL: [Self; 6] = [
+        Self::Messages,
+        Self::ShareGpt,
+        Self::Tokens,
+        Self::Completion,
+        Self::Instruction,
+        Self::Text,
+    ];
+
+    /// The fields that it must have.
+    fn required(self) -> &'static [&'static str] {
+        match self {
+            Self::Messages => &["messages"],
+            Self::ShareGpt => &["conversations"],
+            Self::Instruction => &["instruction", "output"],
+            Self::Completion => &["prompt", "completion"],
+            Self::Text => &["text"],
+            Self::Tokens => &["input_ids"],
+        }
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Messages => "conversations (messages)",
+            Self::ShareGpt => "conversations (ShareGPT)",
+            Self::Instruction => "instructions (Alpaca)",
+            Self::Completion => "prompts and completions",
+            Self::Text => "texts",
+            Self::Tokens => "tokens",
+        }
+    }
+}
+
+/// What fields are called in the data, where they are called otherwise than expected: by the expected name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldMap(pub BTreeMap<String, String>);
+
+/// Names that are taken for another without being told.
+const ALIASES: [(&str, &str); 6] = [
+    ("conversation", "conversations"),
+    ("dialog", "messages"),
+    ("response", "output"),
+    ("question", "prompt"),
+    ("answer", "completion"),
+    ("content", "text"),
+];
+
+/// Reads examples of records.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    format: Format,
+    map: FieldMap,
+    /// Whether instructions become conversations, or text as Alpaca's.
+    has_template: bool,
+}
+
+/// Takes a field by its expected name.
+pub(crate) fn field<'a>(
+    fields: &'a Map<String, Value>,
+    map: &FieldMap,
+    name: &str,
+) -> Option<&'a Value> {
+    if let Some(called) = map.0.get(name) {
+        return fields.get(called);
+    }
+    let aliases = ALIASES.iter().filter(|alias| alias.1 == name);
+    let mut names = std::iter::once(name).chain(aliases.map(|alias| alias.0));
+    names.find_map(|name| fields.get(name))
+}
+
+impl Reader {
+    /// A reader of records like the first one.
+    ///
+    /// # Errors
+    /// [`TextError`] where its fields say nothing that is known.
+    pub fn detect(first: &Record, map: FieldMap, has_template: bool) -> Result<Self, TextError> {
+        let known: Vec<_> = Format::ALL.iter().flat_map(|f| f.required()).collect();
+        for (name, called) in &map.0 {
+            let optional = ["input", "system", "labels", "tools", "attention_mask"];
+            if !known.iter().any(|known| *known == name) && !optional.contains(&&**name) {
+                let problem = format!("--map {name}={called}: no field is called {name}");
+                let names = known.iter().map(|name| **name).chain(optional);
+                let nearest =
+                    names.max_by(|a, b| strsim::jaro(a, name).total_cmp(&strsim::jaro(b, name)));
+                let error = TextError::bad(first.place.clone(), problem);
+                return Err(error.hinted(format!("perhaps {}", nearest.unwrap_or("text"))));
+            }
+            if !first.fields.contains_key(called) && known.iter().any(|known| *known == name) {
+                let problem = format!("--map {name}={called}: there is no field {called}");
+                return Err(
+                    TextError::bad(first.place.clone(), problem).hinted(found(&first.fields))
+                );
+            }
+        }
+        let fits = |format: &&Format| {
+            let mut required = format.required().iter();
+            required.all(|name| field(&first.fields, &map, name).is_some())
+        };
+        let format = Format::ALL.iter().find(fits).ok_or_else(|| {
+            let problem = if first.fields.contains_key("chosen") {
+                "pairs of chosen and rejected answers: nothing trains on them yet"
+            } else {
+                "nothing that is known: expected messages, conversations, instruction and output, prompt and \
+                 completion, text, or input_ids"
+            };
+            let hint = format!("{}; say which is which, as --map text=FIELD", found(&first.fields));
+            TextError::bad(first.place.clone(), problem).hinted(hint)
+        })?;
+        Ok(Self {
+            format: *format,
+            map,
+            has_template,
+        })
+    }
+
+    /// What records look like.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Whether examples need a chat template.
+    pub fn needs_template(&self) -> bool {
+        matches!(self.format, Format::Messages | Format::ShareGpt)
+    }
+
+    /// What a record says.
+    ///
+    /// # Errors
+    /// [`TextError`], naming the record and the field.
+    pub fn read(&self, record: Record) -> Result<Example, TextError> {
+        let Record { place, fields } = record;
+        let of = Fields {
+            place: &place,
+            values: &fields,
+            map: &self.map,
+        };
+        match self.format {
+            Format::Messages => of.conversation("messages"),
+            Format::ShareGpt => of.conversation("conversations"),
+            Format::Instruction => of.instruction(self.has_template),
+            Format::Completion => of.completion(),
+            Format::Text => of.text("text").map(Example::Text),
+            Format::Tokens => of.tokens(),
+        }
+    }
+}
+
+pub(crate) fn found(fields: &Map<String, Value>) -> String {
+    let names: Vec<_> = fields.keys().take(20).map(String::as_str).collect();
+    format!("its fields are {}", names.join(", "))
+}
