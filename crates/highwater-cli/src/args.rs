@@ -14,6 +14,7 @@ use crate::data_show::DataCommand;
 use crate::error::EXIT_CODES;
 use crate::generate::GenerateArgs;
 use crate::lora::{LoraArgs, MergeArgs};
+use crate::preference::PreferenceArgs;
 use crate::records::RecordsArgs;
 use crate::schedule::Schedule;
 use crate::task::Task;
@@ -158,6 +159,9 @@ pub struct RunArgs {
 
     #[command(flatten)]
     pub records: RecordsArgs,
+
+    #[command(flatten)]
+    pub preference: PreferenceArgs,
 
     /// Name of a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-1b; of pictures
     /// resnet18, resnet34, resnet50, densenet121, vit_b_16) or a model folder, as Hugging Face has them; to plan, its

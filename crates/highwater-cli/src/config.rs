@@ -23,11 +23,13 @@ use serde::{Deserialize, Serialize};
 use crate::from_config;
 use crate::lora::LoraConfig;
 use crate::origin::Origin;
+use crate::preference::PreferenceConfig;
 use crate::records::RecordsConfig;
 use crate::schedule::LearningRate;
 use crate::seal;
 use crate::task::{Blueprint, Task};
-use range::{count, fraction, most, positive, require, side};
+pub(crate) use range::positive;
+use range::{count, fraction, most, require, side};
 
 /// The version of the file's format.
 const VERSION: u32 = 2;
@@ -126,6 +128,9 @@ pub struct TrainingConfig {
     pub precision: Precision,
     /// Seed of weights, dropout and order.
     pub seed: u64,
+    /// How pairs of answers are learnt from; none of other data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preference: Option<PreferenceConfig>,
 }
 
 /// With which means. Changes nothing about the numbers.
@@ -240,6 +245,18 @@ impl MachineConfig {
 impl RunConfig {
     /// The version that this program writes.
     pub const VERSION: u32 = VERSION;
+
+    /// Whether a run reads the weights that it began with each time it goes on.
+    pub(crate) fn needs_base(&self) -> bool {
+        let has_adapters = self.model.lora.is_some();
+        let preference = self.training.preference;
+        has_adapters || preference.is_some_and(|how| how.needs_copy(has_adapters))
+    }
+
+    /// Whether the batches of a step count differently, by what is learnt of each.
+    pub(crate) fn counts_differ(&self) -> bool {
+        self.data.records.is_some() && self.training.preference.is_none()
+    }
 
     /// Whether a step is of several plans, between which cells may move.
     pub(crate) fn moves_between_plans(&self) -> bool {
@@ -382,6 +399,8 @@ impl RunConfig {
             .lora
             .as_ref()
             .map_or(Ok(()), LoraConfig::validate)?;
+        let preference = training.preference.as_ref();
+        preference.map_or(Ok(()), PreferenceConfig::validate)?;
         fraction("held-out", self.data.held_out)?;
         self.validate_optimizer()
     }

@@ -268,7 +268,9 @@ impl Feed {
     /// [`Failure`] for data that cannot be read.
     pub fn learned_of_next(&self, batches: usize) -> Result<Option<usize>, Failure> {
         match self {
-            Self::Packed(rows) if batches > 1 => Ok(Some(rows.learned_of_next(batches)?)),
+            Self::Packed(rows) if batches > 1 && rows.group() == 1 => {
+                Ok(Some(rows.learned_of_next(batches)?))
+            }
             _ => Ok(None),
         }
     }

@@ -45,6 +45,10 @@ pub struct ShowArgs {
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub seq: usize,
 
+    /// Records are pairs of answers, as --preference learns from
+    #[arg(long)]
+    pub pairs: bool,
+
     /// How records are read.
     #[command(flatten)]
     pub records: RecordsArgs,
@@ -75,8 +79,9 @@ pub fn show(args: &ShowArgs) -> Result<(), Failure> {
     let first: Vec<_> = examples.by_ref().take(args.n).collect();
     for example in first {
         let (place, example) = example?;
-        let document = examples.encode(place.clone(), &example)?;
-        output::result(&text(&place, &document, &tokenizer, args.seq)?);
+        for document in examples.encode(&place, &example)? {
+            output::result(&text(&place, &document, &tokenizer, args.seq)?);
+        }
     }
     Ok(())
 }
@@ -117,6 +122,7 @@ fn source(files: &dyn Files, args: &ShowArgs) -> Result<Source, Failure> {
         },
     };
     Ok(Source {
+        pairs: args.pairs,
         records,
         data: args.data.clone(),
         tokenizer,

@@ -179,7 +179,7 @@ impl<'a> Planner<'a> {
         let steps = if moves { STEPS } else { 1 };
         for step in 1..=steps {
             let batches = (0..count).map(|_| Ok(self.model.blank(&config, config.training.batch)));
-            let counted = (several && config.data.records.is_some()).then_some(1);
+            let counted = (several && config.counts_differ()).then_some(1);
             match session.step(step, batches, counted) {
                 Ok(_) if session.engine.is_settled() => break,
                 Ok(_) => {}

@@ -40,6 +40,8 @@ impl RunArgs {
         }
         if self.data == data.path {
             data.records.iter().for_each(|it| self.records.fill(it));
+            let preference = training.preference.iter();
+            preference.for_each(|it| self.preference.fill(it));
         }
         set(&mut self.order, data.order);
         set(&mut self.dropout, model.dropout);

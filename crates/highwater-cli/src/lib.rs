@@ -21,6 +21,7 @@ pub mod pace;
 pub mod phases;
 pub mod pictures;
 pub mod plan;
+pub mod preference;
 pub mod profile;
 pub mod progress;
 pub mod provenance;

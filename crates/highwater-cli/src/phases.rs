@@ -98,7 +98,7 @@ pub fn plan(
     end("evaluate", &session);
     let count = training.accumulate.min(2);
     let batches = (0..count).map(|_| Ok(model.blank(config, training.batch)));
-    let counted = (count > 1 && config.data.records.is_some()).then_some(1);
+    let counted = (count > 1 && config.counts_differ()).then_some(1);
     match session.step(1, batches, counted) {
         Ok(_) => end("step", &session),
         Err(failure) if failure.code() == Code::Budget as u8 => return Ok(Vec::new()),

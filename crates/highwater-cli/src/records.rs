@@ -205,6 +205,8 @@ pub struct Source {
     pub data: PathBuf,
     /// The `tokenizer.json`; bytes without one. Its folder has the template and says which tokens are special.
     pub tokenizer: Option<PathBuf>,
+    /// Whether records are pairs of answers.
+    pub pairs: bool,
     /// How many tokens the model has.
     pub vocab_size: u32,
     /// Tokens of a row.
@@ -220,6 +222,7 @@ impl Source {
             records: config.data.records.clone()?,
             data: config.data.path.clone()?,
             tokenizer: config.model.tokenizer.clone(),
+            pairs: config.training.preference.is_some(),
             vocab_size: vocab_size as u32,
             seq: config.training.seq,
             threads: config.machine.threads,
@@ -268,6 +271,7 @@ impl Source {
             vocab_size: self.vocab_size,
             length: self.seq,
             packing: self.records.packing,
+            pairs: self.pairs,
             threads: self.threads,
         }
     }
@@ -283,7 +287,7 @@ impl Source {
         let first: Vec<_> = examples.by_ref().take(CHECKED).collect();
         for example in first {
             let (place, example) = example?;
-            examples.encode(place, &example)?;
+            examples.encode(&place, &example)?;
         }
         Ok(())
     }
@@ -322,8 +326,11 @@ impl From<TextError> for Failure {
 #[derive(Debug)]
 pub struct PackedData {
     rows: Rows,
+    /// In groups of rows, as what follows.
     train: Range<u64>,
     held_out: Range<u64>,
+    /// Rows of a group: two of a pair of answers.
+    group: usize,
 }
 
 impl PackedData {
@@ -346,7 +353,8 @@ impl PackedData {
             }
             .into());
         }
-        let count = rows.packed().rows;
+        let group = group(config);
+        let count = rows.packed().rows / group as u64;
         let share = config.data.held_out;
         let mut held_out = (count as f64 * share) as u64;
         if share > 0.0 {
@@ -356,9 +364,9 @@ impl PackedData {
         if cut == 0 {
             return Err(DataError::TooShort {
                 part: "there are",
-                tokens: count * rows.length() as u64,
-                needs: "a row outside the held-out share needs",
-                needed: (held_out + 1) * rows.length() as u64,
+                tokens: (count * group as u64) * rows.length() as u64,
+                needs: "what is outside the held-out share needs",
+                needed: (held_out + 1) * (group * rows.length()) as u64,
             }
             .into());
         }
@@ -366,6 +374,7 @@ impl PackedData {
             rows,
             train: 0..cut,
             held_out: cut..count,
+            group,
         })
     }
 
@@ -376,7 +385,7 @@ impl PackedData {
     pub fn batches(&self, config: &RunConfig) -> Result<RowBatches, Failure> {
         Ok(RowBatches::new(
             self.rows.clone(),
-            self.train.clone(),
+            (self.train.clone(), self.group),
             config.training.batch,
             config.data.order,
             config.training.seed,
@@ -394,18 +403,26 @@ impl PackedData {
         let most = (HELD_OUT_TOKENS / config.training.seq).max(1) as u64;
         let range = self.held_out.clone();
         let count = (range.end - range.start).min(most);
-        let batches =
-            (count > 0).then(|| RowBatches::new(self.rows.clone(), range, 1, Order::Sequential, 0));
+        let batches = (count > 0).then(|| {
+            RowBatches::new(
+                self.rows.clone(),
+                (range, self.group),
+                1,
+                Order::Sequential,
+                0,
+            )
+        });
         let mut batches = batches.transpose()?;
+        let kind = kind(self.group);
         Ok((0..count).map_while(move |_| {
             let batch = batches.as_mut()?.next_batch();
-            Some(batch.map(Batch::Packed).map_err(Failure::from))
+            Some(batch.map(kind).map_err(Failure::from))
         }))
     }
 
     /// Tokens of rows to train on, padding with them, and those held out.
     pub fn counts(&self) -> [u64; 2] {
-        let length = self.rows.length() as u64;
+        let length = (self.group * self.rows.length()) as u64;
         [&self.train, &self.held_out].map(|part| (part.end - part.start) * length)
     }
 
@@ -445,15 +462,33 @@ impl PackedData {
     }
 }
 
+/// Rows that stay together: the two answers of a pair.
+fn group(config: &RunConfig) -> usize {
+    match config.training.preference {
+        Some(_) => 2,
+        None => 1,
+    }
+}
+
+/// What batches of groups of so many rows are.
+fn kind(group: usize) -> fn(PackedBatch) -> Batch {
+    match group {
+        1 => Batch::Packed,
+        _ => Batch::Pairs,
+    }
+}
+
 /// The next batch of rows.
 ///
 /// # Errors
 /// [`Failure`] of the file.
 pub fn next(batches: &mut RowBatches) -> Result<Batch, Failure> {
-    Ok(Batch::Packed(batches.next_batch()?))
+    Ok(kind(batches.group())(batches.next_batch()?))
 }
 
 /// A batch to plan with.
-pub fn blank(batch: usize, seq: usize) -> Batch {
-    Batch::Packed(PackedBatch::blank(BatchShape { batch, seq }))
+pub fn blank(config: &RunConfig, batch: usize) -> Batch {
+    let group = group(config);
+    let (batch, seq) = (batch * group, config.training.seq);
+    kind(group)(PackedBatch::blank(BatchShape { batch, seq }))
 }

@@ -210,12 +210,15 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
 }
 
 /// Says what a model comes to on what is held out.
-pub fn held_out(found: &HeldOut, task: Task, when: &str) -> String {
+pub fn held_out(found: &HeldOut, config: &RunConfig, when: &str) -> String {
     let HeldOut { loss, units, .. } = found;
     let accuracy = found.accuracy.map_or_else(String::new, |share| {
         format!(", accuracy {:.1}%", 100.0 * share)
     });
-    let unit = task.unit();
+    let unit = match config.training.preference {
+        Some(_) => "pairs",
+        None => config.task.unit(),
+    };
     format!("held-out loss {when}: {loss:.4}{accuracy} (of {units} {unit})")
 }
 

@@ -150,7 +150,8 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         (Task::ImageClassification, ModelSource::Folder(_)) => &TUNED_PICTURES,
     };
     let dropout = args.dropout.unwrap_or(0.0);
-    let training = training(args, &model, defaults);
+    let mut training = training(args, &model, defaults);
+    training.preference = args.preference.config(records.is_some())?;
     let held_out = if args.data.is_none() || task == Task::ImageClassification {
         HELD_OUT
     } else {
@@ -219,6 +220,7 @@ fn training(args: &RunArgs, model: &Blueprint, defaults: &Defaults) -> TrainingC
         accumulate: args.accumulate.unwrap_or(1),
         precision: args.precision.unwrap_or_default(),
         seed: args.seed.unwrap_or(0),
+        preference: None,
     }
 }
 
@@ -353,6 +355,7 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
             ("loss-on", args.records.loss_on.is_some()),
             ("no-packing", args.records.no_packing),
             ("map", !args.records.map.is_empty()),
+            ("preference", args.preference.preference.is_some()),
         ],
     };
     match foreign.into_iter().find(|(_, given)| *given) {

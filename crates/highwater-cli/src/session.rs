@@ -10,11 +10,13 @@ use highwater::{
     with_parameter_dtype,
 };
 
+use highwater_models::CausalLm;
 use highwater_models::adapter::is_adapter;
 
 use crate::config::{Forbid, Master, Method, Policy, Precision, RunConfig};
 use crate::error::Failure;
 use crate::lora::Quantize;
+use crate::preference::PreferenceConfig;
 use crate::task::{Batch, Blueprint, Model};
 
 /// Something that trains.
@@ -28,6 +30,8 @@ pub struct Session {
     pub optimizer: Box<dyn Optimizer>,
     /// What scales losses, in `fp16`.
     pub scaler: Option<GradScaler>,
+    /// The model as it was, frozen, where pairs of answers are compared with it.
+    pub before: Option<Box<dyn CausalLm>>,
     config: RunConfig,
 }
 
@@ -83,7 +87,7 @@ impl Session {
     pub fn on(
         builder: highwater::Builder,
         config: &RunConfig,
-        model: &Blueprint,
+        blueprint: &Blueprint,
     ) -> Result<Self, Failure> {
         let policy = match config.machine.policy {
             Policy::Auto => PlanPolicy::Auto,
@@ -119,10 +123,11 @@ impl Session {
         let lora = config.model.lora.as_ref();
         let format = lora.and_then(|lora| lora.quantize).map(Quantize::format);
         let dtype = weights_dtype(config);
-        let model = with_parameter_dtype(dtype, || model.build(&engine, format))?;
+        let model = with_parameter_dtype(dtype, || blueprint.build(&engine, format))?;
         if let Some(lora) = lora {
             lora.adapt(model.module())?;
         }
+        let before = before(config, blueprint, &engine, dtype)?;
         let optimizer = optimizer(config, model.module())?;
         let scaled = config.training.precision == Precision::Fp16;
         let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
@@ -131,6 +136,7 @@ impl Session {
             model,
             optimizer,
             scaler: scaler.transpose()?,
+            before,
             config: config.clone(),
         })
     }
@@ -216,7 +222,8 @@ impl Session {
     fn loss(&self, batch: &Batch) -> Result<(Tensor, Option<Tensor>), Failure> {
         let training = &self.config.training;
         let how = (training.seq, training.precision.dtype());
-        self.model.loss(&self.engine, batch, how)
+        let compared = (self.before.as_deref(), training.preference);
+        self.model.loss(&self.engine, batch, how, compared)
     }
 
     /// What the model comes to over some batches, without dropout and without gradients; none of no batch.
@@ -258,6 +265,26 @@ impl Session {
             units,
         }))
     }
+}
+
+/// The model as it was, if something is compared with it and nothing else is it.
+fn before(
+    config: &RunConfig,
+    blueprint: &Blueprint,
+    engine: &Engine,
+    dtype: DType,
+) -> Result<Option<Box<dyn CausalLm>>, Failure> {
+    let has_adapters = config.model.lora.is_some();
+    let needs_copy = |how: PreferenceConfig| how.needs_copy(has_adapters);
+    if !config.training.preference.is_some_and(needs_copy) {
+        return Ok(None);
+    }
+    let Model::Text(before) = with_parameter_dtype(dtype, || blueprint.build(engine, None))? else {
+        return Ok(None);
+    };
+    before.requires_grad_(false);
+    before.eval();
+    Ok(Some(before))
 }
 
 /// Without a master weights are whole, whatever computes with them.

@@ -12,12 +12,13 @@ use highwater_memory::Files;
 use highwater_models::adapter::is_adapter;
 use highwater_models::data::PackedBatch;
 use highwater_models::vision::{ImageClassifier, top_k_accuracy};
-use highwater_models::{Architecture, CausalLm, Packed, read_architecture};
+use highwater_models::{Architecture, CausalLm, read_architecture};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{RunConfig, TrainingConfig};
 use crate::error::{Code, Failure};
 use crate::pictures::{self, Classifier};
+use crate::preference::{self, PreferenceConfig, RowInputs};
 use crate::records;
 
 /// What a model learns to do; the names are Hugging Face's.
@@ -175,7 +176,7 @@ impl Blueprint {
     pub fn blank(&self, config: &RunConfig, batch: usize) -> Batch {
         let seq = config.training.seq;
         match self {
-            Self::Text(_) if config.data.records.is_some() => records::blank(batch, seq),
+            Self::Text(_) if config.data.records.is_some() => records::blank(config, batch),
             Self::Text(_) => Batch::Tokens(vec![0; batch * seq], vec![0; batch * seq]),
             Self::Images(model) => model.blank(batch),
         }
@@ -189,16 +190,19 @@ pub enum Batch {
     Tokens(Vec<u32>, Vec<u32>),
     /// Rows of records.
     Packed(PackedBatch),
+    /// Pairs of rows: an answer that is preferred, and another one.
+    Pairs(PackedBatch),
     /// Pictures `[N, 3, H, W]` and the class of each `[N]`.
     Pictures(Array, Array),
 }
 
 impl Batch {
-    /// How many tokens or pictures; of records the tokens that are learnt.
+    /// How many tokens, pictures or pairs; of records the tokens that are learnt.
     pub fn units(&self) -> usize {
         match self {
             Self::Tokens(tokens, _) => tokens.len(),
             Self::Packed(rows) => rows.learned,
+            Self::Pairs(rows) => rows.rows() / 2,
             Self::Pictures(_, classes) => classes.dims()[0],
         }
     }
@@ -264,8 +268,9 @@ impl Model {
         }
     }
 
-    /// Mean loss of a batch of sequences of `seq`, computed in `dtype`; of pictures, the share whose class was told
-    /// as well, where the model is looked at and not trained.
+    /// Mean loss of a batch of sequences of `seq`, computed in `dtype`; of pictures and pairs of answers, the share
+    /// that was told rightly as well, where the model is looked at and not trained. Pairs are compared with `before`,
+    /// if there is such a copy.
     ///
     /// # Errors
     /// [`Failure`] of the engine.
@@ -274,6 +279,7 @@ impl Model {
         engine: &Engine,
         batch: &Batch,
         (seq, dtype): (usize, DType),
+        (before, preference): (Option<&dyn CausalLm>, Option<PreferenceConfig>),
     ) -> Result<(Tensor, Option<Tensor>), Failure> {
         match (self, batch) {
             (Self::Text(model), Batch::Tokens(tokens, targets)) => {
@@ -283,15 +289,16 @@ impl Model {
                 Ok((autocast(dtype, || model.loss(&tokens, &targets))?, None))
             }
             (Self::Text(model), Batch::Packed(rows)) => {
-                let shape = [rows.tokens.len() / seq, seq];
-                let documents = [shape[0], rows.lengths.len() / shape[0].max(1)];
-                let packed = Packed {
-                    tokens: &engine.indices(&rows.tokens, shape)?,
-                    targets: &Tensor::from_slice(engine, &rows.targets, shape)?,
-                    lengths: &engine.indices(&rows.lengths, documents)?,
-                    positions: &Tensor::from_slice(engine, &rows.positions, shape)?,
-                };
-                Ok((autocast(dtype, || model.packed_loss(&packed))?, None))
+                let inputs = RowInputs::of(engine, rows, 0..rows.rows())?;
+                let loss = autocast(dtype, || model.packed_loss(&inputs.packed()));
+                Ok((loss?, None))
+            }
+            (Self::Text(model), Batch::Pairs(rows)) => {
+                let how = preference.ok_or_else(|| {
+                    Failure::new(Code::Internal, "pairs of answers without a preference")
+                })?;
+                let (loss, right) = preference::loss(&**model, before, rows, (how, dtype))?;
+                Ok((loss, (!is_grad_enabled()).then_some(right)))
             }
             (Self::Images(model, _), Batch::Pictures(images, classes)) => {
                 let (images, classes) = (images.to_tensors(engine)?, classes.to_tensors(engine)?);

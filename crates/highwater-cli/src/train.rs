@@ -37,27 +37,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         model,
         notes,
     } = resolve::train(&*files, args)?;
-    match &config.model.source {
-        ModelSource::Folder(file) if files.metadata(file)?.is_some_and(|found| !found.is_dir) => {
-            let message = format!(
-                "{}: a model's configuration, without its weights",
-                file.display()
-            );
-            return Err(Failure::usage(message).hint(
-                "`highwater plan` says what it would take; to train, name the model's folder",
-            ));
-        }
-        ModelSource::Folder(folder) => state::check_weights(&*files, folder)?,
-        ModelSource::Preset(name) if config.model.lora.is_some() => {
-            let message = format!(
-                "--lora trains beside a model that has learnt something, and {name} has not"
-            );
-            return Err(Failure::usage(message)
-                .id("HW1041")
-                .hint("name a model folder: --model FOLDER"));
-        }
-        ModelSource::Preset(_) => {}
-    }
+    check_source(&*files, &config)?;
     if args.dry_run {
         for note in &notes {
             output::news(note);
@@ -103,6 +83,37 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     .run()
 }
 
+/// That there are weights to begin with, where a run goes on from some.
+fn check_source(files: &dyn Files, config: &RunConfig) -> Result<(), Failure> {
+    match &config.model.source {
+        ModelSource::Folder(file) if files.metadata(file)?.is_some_and(|found| !found.is_dir) => {
+            let message = format!(
+                "{}: a model's configuration, without its weights",
+                file.display()
+            );
+            Err(Failure::usage(message).hint(
+                "`highwater plan` says what it would take; to train, name the model's folder",
+            ))
+        }
+        ModelSource::Folder(folder) => state::check_weights(files, folder),
+        ModelSource::Preset(name) if config.model.lora.is_some() => {
+            let message = format!(
+                "--lora trains beside a model that has learnt something, and {name} has not"
+            );
+            Err(Failure::usage(message)
+                .id("HW1041")
+                .hint("name a model folder: --model FOLDER"))
+        }
+        ModelSource::Preset(name) if config.training.preference.is_some() => {
+            let message = format!(
+                "--preference goes on from a model that has learnt something, and {name} has not"
+            );
+            Err(Failure::usage(message).hint("name a model folder: --model FOLDER"))
+        }
+        ModelSource::Preset(_) => Ok(()),
+    }
+}
+
 /// What this machine does at most, if a profile is asked for.
 fn limits(profile: bool, config: &RunConfig) -> Option<profile::Machine> {
     let machine = &config.machine;
@@ -118,11 +129,12 @@ fn load_state(
     dir: &RunDir,
     session: &mut Session,
 ) -> Result<(Option<state::Counters>, Option<String>), Failure> {
-    if config.model.lora.is_some() {
+    // Before what was saved: of a model that is compared with itself as it was, what it was.
+    if config.needs_base() {
         load_weights(files, config, session)?;
     }
     let counters = state::load(files, &dir.checkpoints(), session)?;
-    let begins = counters.is_none() && config.model.lora.is_none();
+    let begins = counters.is_none() && !config.needs_base();
     let loaded = begins.then(|| load_weights(files, config, session));
     Ok((counters, loaded.transpose()?.flatten()))
 }
@@ -199,7 +211,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         &config,
         &json,
         (&data, &tokens),
-        counters.is_some() && config.model.lora.is_none(),
+        counters.is_some() && !config.needs_base(),
     )?;
     if let Some(before) = config.origin.as_ref().filter(|_| !changed)
         && let Err(failure) = before.check(&now, &config)
@@ -296,6 +308,9 @@ fn load_weights(
     match &session.model {
         Model::Text(model) => {
             lora::read_base(files, folder, &**model)?;
+            if let Some(before) = &session.before {
+                lora::read_base(files, folder, &**before)?;
+            }
             Ok(None)
         }
         Model::Images(model, _) => {

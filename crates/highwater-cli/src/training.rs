@@ -242,7 +242,7 @@ impl Run<'_> {
         let Some(found) = self.session.evaluate(held_out)? else {
             return Ok(None);
         };
-        self.log.say(&report::held_out(&found, config.task, when))?;
+        self.log.say(&report::held_out(&found, &config, when))?;
         let bytes = config.model.tokenizer.is_none() && config.data.path.is_none();
         if let Model::Text(model) = &self.session.model
             && bytes

@@ -2,7 +2,9 @@
 //! are stopped; what is learnt, shown; what is wrong, told.
 
 mod cache;
+#[expect(dead_code, reason = "parts of outcomes are compared elsewhere")]
 mod outcome;
+#[expect(dead_code, reason = "floors and disks are for other tests")]
 mod program;
 mod started;
 
@@ -227,6 +229,95 @@ fn fields_of_other_names_and_formats_are_read() {
         ("text.jsonl --no-packing --map text", "expected NAME=FIELD"),
     ] {
         let (code, _, news) = highwater(dir, &format!("data show {line} --model ./base"));
+        assert_ne!(code, 0);
+        assert!(news.contains(told), "{line}: {news}");
+    }
+}
+
+#[test]
+fn pairs_of_answers_are_learnt_from() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(dir);
+    let lines = (0..24).map(|i| {
+        let asked = serde_json::json!([{"role": "user", "content": format!("how many {i}")}]);
+        let said = |text: &str| serde_json::json!([{"role": "assistant", "content": text}]);
+        let (good, bad) = ("some pages", ["none", "all of it, and more"][i % 2]);
+        serde_json::json!({"prompt": asked, "chosen": said(good), "rejected": said(bad)})
+            .to_string()
+    });
+    let lines: Vec<_> = lines.collect();
+    std::fs::write(dir.join("pairs.jsonl"), lines.join("\n")).expect("data");
+    let settings = "--model ./base --data pairs.jsonl --batch 2 --accumulate 2 --seq 96 --threads 2 --seed 4 --lr 3e-3 \
+                    --val 10%";
+    let (shown, _) = run(dir, "data show pairs.jsonl --pairs --model ./base -n 1");
+    assert!(
+        shown.contains("\u{27E6}some pages<|eot|>\u{27E7}"),
+        "{shown}"
+    );
+    assert!(shown.contains("\u{27E6}none<|eot|>\u{27E7}"), "{shown}");
+    for (kind, more) in [
+        ("dpo", "--preference dpo"),
+        ("dpo-lora", "--preference dpo --lora 4 --lora-dropout 0.1"),
+        ("orpo", "--preference orpo --beta 0.3"),
+    ] {
+        let (_, news) = run(
+            dir,
+            &format!(
+                "train {settings} {more} --memory 1GiB --steps 8 --schedule constant --warmup 0 --out {kind}"
+            ),
+        );
+        assert!(news.contains("held-out loss after"), "{news}");
+        assert!(
+            news.contains("accuracy 100.0% (of 2 pairs)"),
+            "{kind}: {news}"
+        );
+        let whole = outcome(&dir.join(kind), STEPS);
+        run(
+            dir,
+            &format!(
+                "train {settings} {more} --steps 3 --schedule constant --warmup 0 --out {kind}-parts"
+            ),
+        );
+        run(
+            dir,
+            &format!("resume {kind}-parts --steps 8 --memory 96MiB"),
+        );
+        let parts = outcome(&dir.join(format!("{kind}-parts")), STEPS);
+        outcome::assert_same(&parts, &whole, kind);
+        run(
+            dir,
+            &format!("train --config {kind}/config.toml --memory 96MiB --out {kind}-tight"),
+        );
+        outcome::assert_same(
+            &outcome(&dir.join(format!("{kind}-tight")), STEPS),
+            &whole,
+            kind,
+        );
+    }
+    for (line, told) in [
+        (
+            "train --model ./base --data pairs.jsonl --seq 96",
+            "say --preference dpo",
+        ),
+        (
+            "train --model ./base --data chats.jsonl --seq 96 --preference dpo",
+            "no pairs of answers",
+        ),
+        (
+            "train --model ./base --seq 96 --preference dpo",
+            "the data has none",
+        ),
+        (
+            "train --model ./base --data pairs.jsonl --beta 1",
+            "--beta means nothing",
+        ),
+        (
+            "train --data pairs.jsonl --preference dpo",
+            "has learnt something",
+        ),
+    ] {
+        let (code, _, news) = highwater(dir, &format!("{line} --memory 1GiB --out refused"));
         assert_ne!(code, 0);
         assert!(news.contains(told), "{line}: {news}");
     }

@@ -11,6 +11,7 @@ pub mod gpt2;
 pub mod module_file;
 pub mod npy;
 pub mod parameters;
+pub mod preference;
 pub mod rope;
 pub mod tokenizer;
 pub mod vision;

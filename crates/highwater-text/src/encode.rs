@@ -69,7 +69,7 @@ impl<'a> Encoder<'a> {
         self.tokenizer
     }
 
-    /// The tokens of an example.
+    /// The tokens of an example; of a pair those of the chosen answer.
     ///
     /// # Errors
     /// [`TextError`] of the template or the tokenizer.
@@ -97,6 +97,7 @@ impl<'a> Encoder<'a> {
                 };
                 self.whole(&text, start..text.len(), false)
             }
+            Example::Pair(both) => self.encode(&both[0]),
             Example::Text(text) => self.whole(text, 0..text.len(), true),
             Example::Tokens { ids, learned } => {
                 let learned = learned.clone().filter(|_| self.learn == Learn::Answers);

@@ -20,6 +20,8 @@ pub enum Example {
         /// What follows.
         completion: String,
     },
+    /// An answer that is preferred to another one, each with what is asked: two of the others.
+    Pair(Box<[Example; 2]>),
     /// A text.
     Text(String),
     /// Tokens, and which of them are learnt; all of them where nothing says which.
@@ -41,6 +43,7 @@ impl Example {
                 texts.map(str::len).sum()
             }
             Self::Completion { prompt, completion } => prompt.len() + completion.len(),
+            Self::Pair(both) => both.iter().map(Self::bytes).sum(),
             Self::Text(text) => text.len(),
             Self::Tokens { ids, .. } => 4 * ids.len(),
         }
@@ -84,6 +87,8 @@ pub enum Format {
     Instruction,
     /// `prompt` and `completion`: texts or lists of messages.
     Completion,
+    /// `chosen` and `rejected`, perhaps with `prompt`: texts or lists of messages.
+    Pairs,
     /// `text`.
     Text,
     /// `input_ids`, perhaps `labels`.
@@ -91,7 +96,8 @@ pub enum Format {
 }
 
 impl Format {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
+        Self::Pairs,
         Self::Messages,
         Self::ShareGpt,
         Self::Tokens,
@@ -107,6 +113,7 @@ impl Format {
             Self::ShareGpt => &["conversations"],
             Self::Instruction => &["instruction", "output"],
             Self::Completion => &["prompt", "completion"],
+            Self::Pairs => &["chosen", "rejected"],
             Self::Text => &["text"],
             Self::Tokens => &["input_ids"],
         }
@@ -119,6 +126,7 @@ impl Format {
             Self::ShareGpt => "conversations (ShareGPT)",
             Self::Instruction => "instructions (Alpaca)",
             Self::Completion => "prompts and completions",
+            Self::Pairs => "pairs of answers (chosen and rejected)",
             Self::Text => "texts",
             Self::Tokens => "tokens",
         }
@@ -191,12 +199,8 @@ impl Reader {
             required.all(|name| field(&first.fields, &map, name).is_some())
         };
         let format = Format::ALL.iter().find(fits).ok_or_else(|| {
-            let problem = if first.fields.contains_key("chosen") {
-                "pairs of chosen and rejected answers: nothing trains on them yet"
-            } else {
-                "nothing that is known: expected messages, conversations, instruction and output, prompt and \
-                 completion, text, or input_ids"
-            };
+            let problem = "nothing that is known: expected messages, conversations, instruction and output, prompt \
+                           and completion, chosen and rejected, text, or input_ids";
             let hint = format!("{}; say which is which, as --map text=FIELD", found(&first.fields));
             TextError::bad(first.place.clone(), problem).hinted(hint)
         })?;
@@ -232,7 +236,8 @@ impl Reader {
             Format::Messages => of.conversation("messages"),
             Format::ShareGpt => of.conversation("conversations"),
             Format::Instruction => of.instruction(self.has_template),
-            Format::Completion => of.completion(),
+            Format::Completion => of.completion("completion"),
+            Format::Pairs => of.pair(),
             Format::Text => of.text("text").map(Example::Text),
             Format::Tokens => of.tokens(),
         }

@@ -204,8 +204,42 @@ impl Fields<'_> {
         })
     }
 
-    pub(crate) fn completion(&self) -> Result<Example, TextError> {
-        let (prompt, completion) = (self.required("prompt")?, self.required("completion")?);
+    /// Two answers, with what is asked: a field of its own, or what both begin with.
+    pub(crate) fn pair(&self) -> Result<Example, TextError> {
+        if self.get("prompt").is_some() {
+            let both = [self.completion("chosen")?, self.completion("rejected")?];
+            return Ok(Example::Pair(Box::new(both)));
+        }
+        let (chosen, rejected) = (self.required("chosen")?, self.required("rejected")?);
+        if let (Value::String(chosen), Value::String(rejected)) = (chosen, rejected) {
+            let same = chosen.char_indices().zip(rejected.chars());
+            let same = same.take_while(|((_, a), b)| a == b).last();
+            let mut asked = same.map_or(0, |((at, c), _)| at + c.len_utf8());
+            // A space before a word belongs to it.
+            if chosen[..asked].ends_with(' ') {
+                asked -= 1;
+            }
+            let both = [chosen, rejected].map(|text| Example::Completion {
+                prompt: text[..asked].to_owned(),
+                completion: text[asked..].to_owned(),
+            });
+            return Ok(Example::Pair(Box::new(both)));
+        }
+        let mut both = [
+            self.messages("chosen", chosen)?,
+            self.messages("rejected", rejected)?,
+        ];
+        let pairs = both[0].messages.iter().zip(&both[1].messages);
+        let asked = pairs.take_while(|(a, b)| a == b).count();
+        for conversation in &mut both {
+            conversation.left_out[..asked].fill(true);
+        }
+        Ok(Example::Pair(Box::new(both.map(Example::Chat))))
+    }
+
+    /// What is asked, and the answer that a field has.
+    pub(crate) fn completion(&self, answer: &str) -> Result<Example, TextError> {
+        let (prompt, completion) = (self.required("prompt")?, self.required(answer)?);
         if let (Value::String(prompt), Value::String(completion)) = (prompt, completion) {
             return Ok(Example::Completion {
                 prompt: prompt.clone(),
@@ -213,7 +247,7 @@ impl Fields<'_> {
             });
         }
         let mut conversation = self.messages("prompt", prompt)?;
-        let answer = self.messages("completion", completion)?;
+        let answer = self.messages(answer, completion)?;
         // Of a prompt nothing is learnt.
         conversation.left_out.fill(true);
         conversation.messages.extend(answer.messages);

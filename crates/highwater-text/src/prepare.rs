@@ -31,6 +31,8 @@ pub struct Preparation<'a> {
     pub length: usize,
     /// Whether several records share a row.
     pub packing: bool,
+    /// Whether records are to be pairs of answers.
+    pub pairs: bool,
     /// Threads to make tokens with.
     pub threads: usize,
 }
@@ -65,7 +67,7 @@ pub fn prepare(
         }
         let coder = examples.coder;
         let encode = |part: Vec<(Place, Example)>| {
-            let encode = |(place, example)| coder.encode(place, &example);
+            let encode = |(place, example): (Place, Example)| coder.encode(&place, &example);
             part.into_iter().map(encode).collect::<Vec<_>>()
         };
         let each = chunk.len().div_ceil(threads);
@@ -87,12 +89,17 @@ pub fn prepare(
             joined.chain(std::iter::once(last)).collect::<Vec<_>>()
         });
         for document in documents.into_iter().flatten() {
-            let Document {
-                tokens,
-                learned,
-                is_text,
-            } = document?;
-            packer.add(&tokens, &learned, is_text, |row| writer.row(row))?;
+            match &document?[..] {
+                [one] => {
+                    let take = |row: &[_]| writer.row(row);
+                    packer.add(&one.tokens, &one.learned, one.is_text, take)?;
+                }
+                [chosen, rejected] => {
+                    let parts = [chosen, rejected].map(|it| (&it.tokens[..], &it.learned[..]));
+                    packer.add_pair(parts, |row| writer.row(row))?;
+                }
+                _ => {}
+            }
         }
     }
     let counts = packer.finish(|row| writer.row(row))?;
@@ -150,6 +157,15 @@ impl<'a> Examples<'a> {
         })??;
         let has_template = encoder.template().is_some();
         let reader = Reader::detect(&first, preparation.map.clone(), has_template)?;
+        let has_pairs = reader.format() == Format::Pairs;
+        if has_pairs != preparation.pairs {
+            let (problem, hint) = if has_pairs {
+                ("pairs of answers, of which one is preferred", "say --preference dpo or --preference orpo to learn from them")
+            } else {
+                ("no pairs of answers, which --preference learns from", "its records need chosen and rejected; leave out --preference to learn from others")
+            };
+            return Err(TextError::bad(Place::of(preparation.data), problem).hinted(hint));
+        }
         if reader.needs_template() && !has_template {
             return Err(crate::encode::no_template());
         }
@@ -195,26 +211,33 @@ impl<'a> Examples<'a> {
         Ok(chunk)
     }
 
-    /// The tokens of an example.
+    /// The tokens of an example; of a pair those of the chosen answer and of the rejected one.
     ///
     /// # Errors
     /// [`TextError`], naming the record.
-    pub fn encode(&self, place: Place, example: &Example) -> Result<Document, TextError> {
+    pub fn encode(&self, place: &Place, example: &Example) -> Result<Vec<Document>, TextError> {
         self.coder.encode(place, example)
     }
 }
 
 impl Coder<'_> {
-    fn encode(self, place: Place, example: &Example) -> Result<Document, TextError> {
+    fn encode(self, place: &Place, example: &Example) -> Result<Vec<Document>, TextError> {
+        match example {
+            Example::Pair(both) => both.iter().map(|it| self.document(place, it)).collect(),
+            one => Ok(vec![self.document(place, one)?]),
+        }
+    }
+
+    fn document(self, place: &Place, example: &Example) -> Result<Document, TextError> {
         let encoded = self.encoder.encode(example);
-        let document = encoded.map_err(|error| error.at(&place))?;
+        let document = encoded.map_err(|error| error.at(place))?;
         let above = |&&token: &&u32| token >= self.vocab_size;
         if let Some(token) = document.tokens.iter().find(above) {
             let problem = format!(
                 "token {token}; the model has tokens 0 to {}",
                 self.vocab_size - 1
             );
-            let error = TextError::bad(place, problem);
+            let error = TextError::bad(place.clone(), problem);
             return Err(
                 error.hinted("the tokens were made for another model, or with another tokenizer")
             );

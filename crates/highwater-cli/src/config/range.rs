@@ -32,7 +32,7 @@ pub(super) fn fraction(setting: &'static str, value: f64) -> Result<(), Settings
     })
 }
 
-pub(super) fn positive(setting: &'static str, value: f64, max: f64) -> Result<(), SettingsError> {
+pub(crate) fn positive(setting: &'static str, value: f64, max: f64) -> Result<(), SettingsError> {
     let ok = value > 0.0 && value <= max;
     require(ok, setting, &value, || {
         let most = if max < f64::MAX {

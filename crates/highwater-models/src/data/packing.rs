@@ -137,15 +137,57 @@ impl Packer {
         Ok(())
     }
 
+    /// Adds two answers as a row each, one after the other: both are cut if they are too long, and both are left out
+    /// if nothing would be learnt of one.
+    ///
+    /// # Errors
+    /// What `take` returns.
+    pub fn add_pair<E>(
+        &mut self,
+        answers: [(&[u32], &[bool]); 2],
+        mut take: impl FnMut(&[Entry]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let kept = answers.map(|(tokens, _)| tokens.len().min(self.length));
+        let learns = |i: usize| {
+            answers[i].1[..kept[i]]
+                .iter()
+                .skip(1)
+                .any(|&learned| learned)
+        };
+        if !(learns(0) && learns(1)) {
+            self.packed.left_out += 1;
+            return Ok(());
+        }
+        for ((tokens, learned), kept) in answers.into_iter().zip(kept) {
+            let entries = (0..kept).map(|i| Entry::new(tokens[i], learned[i] && i > 0, i == 0));
+            let answer: Vec<_> = entries.collect();
+            if kept < tokens.len() {
+                self.packed.cut += 1;
+                self.packed.cut_tokens += (tokens.len() - kept) as u64;
+            }
+            self.count(&answer);
+            self.open.push(Open {
+                entries: answer,
+                documents: 1,
+            });
+            self.give(0, &mut take)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, document: &[Entry]) {
+        let learned = document.iter().filter(|entry| entry.is_learned()).count();
+        self.packed.documents += 1;
+        self.packed.tokens += document.len() as u64;
+        self.packed.learned += learned as u64;
+    }
+
     fn place<E>(
         &mut self,
         document: &[Entry],
         take: &mut impl FnMut(&[Entry]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let learned = document.iter().filter(|entry| entry.is_learned()).count();
-        self.packed.documents += 1;
-        self.packed.tokens += document.len() as u64;
-        self.packed.learned += learned as u64;
+        self.count(document);
         let has_room = |row: &&mut Open| {
             let fits = row.entries.len() + document.len() <= self.length;
             self.shares && fits && row.documents < DOCUMENTS_MAX

@@ -3,6 +3,7 @@
 //! A row is `length` numbers of 32 bits, the lowest byte first, of one [`Entry`] each. Behind the last row are nine
 //! numbers of 64 bits: a mark, the length of rows, and what [`PackedCounts`] counts.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -207,12 +208,19 @@ pub struct PackedBatch {
     pub positions: Vec<i64>,
     /// How many tokens are learnt.
     pub learned: usize,
+    /// How many are of each row.
+    pub counts: Vec<usize>,
 }
 
 impl PackedBatch {
     /// The most documents of a row of so many tokens: N of [`PackedBatch::lengths`].
     pub fn documents(length: usize) -> usize {
         DOCUMENTS_MAX.min(length)
+    }
+
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.counts.len()
     }
 
     /// A batch of rows of one document each, to plan with.
@@ -225,7 +233,7 @@ impl PackedBatch {
 
     /// Adds a row.
     pub fn push(&mut self, row: &[Entry]) {
-        let mut start = 0;
+        let (mut start, before) = (0, self.learned);
         let first_length = self.lengths.len();
         for (i, entry) in row.iter().enumerate() {
             if entry.is_first() && i > 0 {
@@ -239,36 +247,39 @@ impl PackedBatch {
             self.positions.push((i - start) as i64);
             self.learned += usize::from(next.is_some());
         }
+        self.counts.push(self.learned - before);
         self.lengths.push((row.len() - start) as u32);
         self.lengths
             .resize(first_length + Self::documents(row.len()), 0);
     }
 }
 
-/// An endless run of batches over some of the rows.
+/// An endless run of batches over some of the rows: one by one, or in groups that stay together.
 #[derive(Debug)]
 pub struct RowBatches {
     rows: Rows,
-    range: std::ops::Range<u64>,
+    range: Range<u64>,
     batch: usize,
+    group: u64,
     order: Order,
     seed: u64,
     cursor: Cursor,
 }
 
 impl RowBatches {
-    /// Batches of `batch` rows of `range`, from its start; where there are fewer, they come again within a batch.
+    /// Batches of `batch` groups of so many rows each, of the groups in `range`, from its start; where there are
+    /// fewer, they come again within a batch.
     ///
     /// # Errors
     /// [`DataError::BatchShape`] for batches of nothing; [`DataError::TooShort`] where there is no row.
     pub fn new(
         rows: Rows,
-        range: std::ops::Range<u64>,
+        (range, group): (Range<u64>, usize),
         batch: usize,
         order: Order,
         seed: u64,
     ) -> Result<Self, DataError> {
-        if batch == 0 {
+        if batch == 0 || group == 0 {
             let seq = rows.length;
             return Err(DataError::BatchShape { batch, seq });
         }
@@ -284,13 +295,19 @@ impl RowBatches {
             rows,
             range,
             batch,
+            group: group as u64,
             order,
             seed,
             cursor: Cursor::default(),
         })
     }
 
-    /// Where the next batch starts, in rows.
+    /// Rows of a group.
+    pub fn group(&self) -> usize {
+        self.group as usize
+    }
+
+    /// Where the next batch starts, in groups.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }
@@ -351,8 +368,11 @@ impl RowBatches {
                 Order::Sequential => cursor.position,
                 Order::Shuffled => permute(cursor.position, count, self.seed, cursor.epoch),
             };
-            self.rows.read(self.range.start + at, &mut row)?;
-            take(&row);
+            let first = (self.range.start + at) * self.group;
+            for row_at in first..first + self.group {
+                self.rows.read(row_at, &mut row)?;
+                take(&row);
+            }
             cursor.position += 1;
         }
         Ok(())

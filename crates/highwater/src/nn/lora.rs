@@ -8,6 +8,7 @@ use crate::pending::context::with_parameter_dtype;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
 use highwater_graph::{DType, Location};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -134,7 +135,7 @@ impl Slot {
 
     /// `y`, and what an adapter makes of `x` beside it.
     pub(super) fn forward(&self, y: Tensor, x: &Tensor) -> Result<Tensor> {
-        match self.get() {
+        match self.get().filter(|_| !WITHOUT.get()) {
             Some(adapter) => adapter.add_to(&y, x),
             None => Ok(y),
         }
@@ -307,6 +308,25 @@ pub fn add_adapters(module: &(impl Module + ?Sized), options: &LoraOptions) -> R
     }
     module.name_parameters();
     Ok(wanted.into_iter().map(|layer| layer.path).collect())
+}
+
+thread_local! {
+    /// Whether layers answer as if they had no adapters.
+    static WITHOUT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has layers of this thread answer as if they had no adapters while `f` runs, as PEFT's `disable_adapter()`: the
+/// model that adapters were added to is still there.
+pub fn without_adapters<R>(f: impl FnOnce() -> R) -> R {
+    /// Puts back what was so before, also through a panic.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            WITHOUT.set(self.0);
+        }
+    }
+    let _restore = Restore(WITHOUT.replace(true));
+    f()
 }
 
 /// Adds what adapters learnt to the weights, rounded to what those hold, and takes the adapters away, as PEFT's

@@ -22,7 +22,10 @@ pub use containers::{Forward, Sequential};
 pub use conv::{Conv, Conv1d, Conv2d, ConvTranspose, ConvTranspose1d, ConvTranspose2d};
 pub use in_place_abn::{InPlaceAbn, InPlaceAbnOptions};
 pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm};
-pub use lora::{Adaptable, LoraOptions, adaptable_layers, add_adapters, merge_adapters, targeted};
+pub use lora::{
+    Adaptable, LoraOptions, adaptable_layers, add_adapters, merge_adapters, targeted,
+    without_adapters,
+};
 pub use module::{Mode, Module, StateValues, Visitor, join};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, GroupNorm, InstanceNorm2d};
 pub use packed::PackedSequence;
