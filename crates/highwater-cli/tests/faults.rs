@@ -114,7 +114,7 @@ impl Trial {
         }
         let mut metrics = Metrics::open(files, Path::new(METRICS), first - 1)?;
         for step in first..=STEPS {
-            let result = session.step(step, [batches.next_batch()])?;
+            let result = session.step(step, [batches.next_batch()], None)?;
             metrics.write(&Record {
                 step,
                 loss: result.loss,

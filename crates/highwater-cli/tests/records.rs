@@ -1,22 +1,27 @@
 //! Runs on records: conversations with a template, packed and shuffled, the same bits in any budget and wherever they
 //! are stopped; what is learnt, shown; what is wrong, told.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod cache;
-#[expect(dead_code, reason = "parts of outcomes are compared elsewhere")]
 mod outcome;
 #[expect(dead_code, reason = "floors and disks are for other tests")]
 mod program;
 mod started;
 
 use std::path::Path;
+use std::time::Duration;
 
 use highwater::{Engine, philox};
 use highwater_models::{Decoder, DecoderConfig, save};
 use outcome::outcome;
-use program::{end, highwater as spawn};
+use program::{end, highwater as spawn, news};
+use rustix::process::{Pid, Signal, kill_process};
 use started::highwater;
 
 const STEPS: usize = 8;
+/// How often a run is stopped.
+const STOPS: usize = 15;
 const SETTINGS: &str = "--model ./base --data chats.jsonl --batch 2 --accumulate 2 --seq 128 --threads 2 --seed 4 \
                         --lr 1e-2 --val 10% --steps 8 --save-every 3";
 
@@ -63,6 +68,42 @@ fn run(dir: &Path, line: &str) -> (String, String) {
     (results, news)
 }
 
+/// What begins a run, or goes on with it.
+fn next_line(run: &Path, name: &str, more: &str) -> String {
+    if run.join("config.toml").exists() {
+        return format!("resume {name}");
+    }
+    format!("train {SETTINGS} {more} --memory 1GiB --out {name}")
+}
+
+/// A run that was stopped at random times, by one signal or another, and gone on with until it ended. Whenever it
+/// ends before all of that, it begins anew.
+fn stopped(dir: &Path, name: &str, more: &str) {
+    let run = dir.join(name);
+    let mut when = vec![0.0; STOPS];
+    philox::fill_uniform(11, 0, &mut when);
+    let signals = [Signal::INT, Signal::TERM, Signal::KILL];
+    let mut longest = 1.0_f32;
+    for (when, signal) in when.into_iter().zip(signals.into_iter().cycle()) {
+        let line = next_line(&run, name, more);
+        let child = spawn(dir, &line).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs_f32(longest * when));
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_child(&child), signal);
+        let code = end(child);
+        assert!(
+            matches!(code, None | Some(0 | 130 | 143)),
+            "{code:?}: {}",
+            news(dir)
+        );
+        if code == Some(0) {
+            std::fs::remove_dir_all(&run).unwrap();
+            longest *= 0.8;
+        }
+    }
+    self::run(dir, &next_line(&run, name, more));
+}
+
 #[test]
 fn budgets_and_stops_change_no_bit() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -89,30 +130,9 @@ fn budgets_and_stops_change_no_bit() {
             &whole,
             "in 96 MiB",
         );
-        // Killed at random times until it has come to its end twice.
-        let mut when = vec![0.0; 12];
-        philox::fill_uniform(11, 0, &mut when);
-        let killed = name("killed");
-        for when in when {
-            let line = if dir.join(&killed).join("config.toml").exists() {
-                format!("resume {killed}")
-            } else {
-                format!("train {SETTINGS} {more} --memory 1GiB --out {killed}")
-            };
-            let mut child = spawn(dir, &line).spawn().expect("it starts");
-            std::thread::sleep(std::time::Duration::from_secs_f32(1.5 * when));
-            let _ = child.kill();
-            end(child);
-        }
-        if dir.join(&killed).join("config.toml").exists() {
-            run(dir, &format!("resume {killed}"));
-        } else {
-            run(
-                dir,
-                &format!("train {SETTINGS} {more} --memory 1GiB --out {killed}"),
-            );
-        }
-        outcome::assert_same(&outcome(&dir.join(&killed), STEPS), &whole, "killed");
+        stopped(dir, &name("stopped"), more);
+        let found = outcome(&dir.join(name("stopped")), STEPS);
+        outcome::assert_same(&found, &whole, "stopped");
         // The settings that it wrote begin the same run again.
         run(
             dir,
@@ -234,11 +254,8 @@ fn fields_of_other_names_and_formats_are_read() {
     }
 }
 
-#[test]
-fn pairs_of_answers_are_learnt_from() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let dir = folder.path();
-    base(dir);
+/// Questions with two answers each.
+fn pairs(dir: &Path) {
     let lines = (0..24).map(|i| {
         let asked = serde_json::json!([{"role": "user", "content": format!("how many {i}")}]);
         let said = |text: &str| serde_json::json!([{"role": "assistant", "content": text}]);
@@ -248,6 +265,14 @@ fn pairs_of_answers_are_learnt_from() {
     });
     let lines: Vec<_> = lines.collect();
     std::fs::write(dir.join("pairs.jsonl"), lines.join("\n")).expect("data");
+}
+
+#[test]
+fn pairs_of_answers_are_learnt_from() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(dir);
+    pairs(dir);
     let settings = "--model ./base --data pairs.jsonl --batch 2 --accumulate 2 --seq 96 --threads 2 --seed 4 --lr 3e-3 \
                     --val 10%";
     let (shown, _) = run(dir, "data show pairs.jsonl --pairs --model ./base -n 1");
@@ -295,6 +320,14 @@ fn pairs_of_answers_are_learnt_from() {
             kind,
         );
     }
+}
+
+#[test]
+fn pairs_are_for_preferences_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(dir);
+    pairs(dir);
     for (line, told) in [
         (
             "train --model ./base --data pairs.jsonl --seq 96",

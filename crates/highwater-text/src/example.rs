@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::TextError;
 use crate::fields::Fields;
 use crate::records::Record;
-use crate::TextError;
 
 /// What a record is for.
 #[derive(Clone, Debug, PartialEq)]

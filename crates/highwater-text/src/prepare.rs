@@ -160,9 +160,15 @@ impl<'a> Examples<'a> {
         let has_pairs = reader.format() == Format::Pairs;
         if has_pairs != preparation.pairs {
             let (problem, hint) = if has_pairs {
-                ("pairs of answers, of which one is preferred", "say --preference dpo or --preference orpo to learn from them")
+                (
+                    "pairs of answers, of which one is preferred",
+                    "say --preference dpo or --preference orpo to learn from them",
+                )
             } else {
-                ("no pairs of answers, which --preference learns from", "its records need chosen and rejected; leave out --preference to learn from others")
+                (
+                    "no pairs of answers, which --preference learns from",
+                    "its records need chosen and rejected; leave out --preference to learn from others",
+                )
             };
             return Err(TextError::bad(Place::of(preparation.data), problem).hinted(hint));
         }

@@ -1,4 +1,18 @@
 //! The records of files, one after the other: one of them is in memory at a time, never a file.
+//!
+//! What a file holds is told by the ending of its name, capital letters or not:
+//!
+//! - `.jsonl`, `.ndjson`: an object of JSON on each line;
+//! - `.json`: a list of objects, or objects one after the other;
+//! - `.csv`, `.tsv`: a table whose first row names the columns; all values are texts;
+//! - `.parquet`: a table; what has no form in JSON, such as pictures, is null;
+//! - `.txt`, `.text`, `.md`: one text, named `text`, or several if it is longer than [`PIECE_BYTES_MAX`].
+//!
+//! Each but Parquet may be packed with gzip or Zstandard, whether a second ending (`.gz`, `.zst`) says so or not.
+//!
+//! However a file is made, no block of memory is larger than four times the file and 16 MiB more, and all
+//! together stays below four times the file and some 90 MiB: that of the longest record, what it is made from, and
+//! pages of all columns. A few MiB do for files as they are met.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

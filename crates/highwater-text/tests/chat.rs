@@ -1,5 +1,11 @@
 //! Chat templates and what is learnt of conversations, beside transformers: `fixtures/make_chat.py` made the cases.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test says what went wrong by stopping there"
+)]
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;

@@ -54,6 +54,9 @@ pub(super) fn lift(error: io::Error, path: &Path, position: Position) -> TextErr
     };
     match error.downcast::<Fault>() {
         Ok(fault) => fault.at(path, position),
-        Err(error) => Fault::new(error.to_string()).at(path, position),
+        Err(error) => {
+            let fault = Fault::new(error.to_string());
+            fault.hint("copy the file again").at(path, position)
+        }
     }
 }

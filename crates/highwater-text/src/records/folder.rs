@@ -62,7 +62,7 @@ fn collect(
     found: &mut Vec<(PathBuf, u64)>,
 ) -> Result<(), TextError> {
     let too_large = |what, max| {
-        let fault = Fault::new(format!("more than {max} {what}"));
+        let fault = Fault::new(format!("more than {max} {what}")).hint("read parts of it");
         fault.at(folder, Position::Whole)
     };
     if depth == DEPTH_MAX {

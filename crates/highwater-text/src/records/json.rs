@@ -62,8 +62,10 @@ pub(super) fn before_end(text: &[u8], start: &Start<'_>) -> Option<TextError> {
     weight::check(text).ok()?;
     let error = serde_json::from_slice::<Value>(text).err()?;
     // The end itself may also divide a character.
-    let divided = std::str::from_utf8(text).is_err_and(|error| error.error_len().is_none());
-    (!error.is_eof() && !divided).then(|| diagnose(text, start, &error))
+    let utf8 = std::str::from_utf8(text).err();
+    let is_wrong = utf8.is_some_and(|utf8| utf8.error_len().is_some());
+    let is_divided = utf8.is_some() && !is_wrong;
+    (is_wrong || !error.is_eof() && !is_divided).then(|| diagnose(text, start, &error))
 }
 
 fn diagnose(text: &[u8], start: &Start<'_>, error: &serde_json::Error) -> TextError {
@@ -138,7 +140,7 @@ fn syntax(text: &[u8], at: usize, error: &serde_json::Error, of_lines: bool) -> 
                 "each line must be an object; let the name of a file that is one list end in .json"
             }
             _ if of_lines => {
-                "each line must be a whole object, with \\n for line breaks in texts; objects over several lines may be in a .json file"
+                "each line must be a whole object, with \\n for line breaks in texts; if it is the last one, copy the file again"
             }
             _ => "copy the file again",
         });

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::fault::lift;
 use super::json::{self, Start};
-use super::source::Source;
+use super::source::{Source, breaks};
 use super::{Fault, RECORD_BYTES_MAX, Record, Rows, sniff};
 use crate::{Place, Position, TextError};
 
@@ -82,10 +82,7 @@ impl List {
                 chunk.iter().take_while(|byte| is_blank(byte)).count()
             };
             let next = chunk.get(blank).copied();
-            let passed = chunk[..blank].iter();
-            for &byte in passed {
-                pass(&mut self.line, &mut self.column, byte);
-            }
+            pass(&mut self.line, &mut self.column, &chunk[..blank]);
             self.source.consume(blank);
             if let Some(byte) = next.filter(|byte| !is_blank(byte)) {
                 return Ok(Some(byte));
@@ -220,9 +217,7 @@ impl List {
                 return Err(fault.at(&self.path, Position::Element(self.number)));
             }
         };
-        for &byte in &self.element {
-            pass(&mut self.line, &mut self.column, byte);
-        }
+        pass(&mut self.line, &mut self.column, &self.element);
         Ok(fields)
     }
 }
@@ -244,12 +239,14 @@ impl Rows for List {
     }
 }
 
-/// Goes past a byte.
-fn pass(line: &mut u64, column: &mut u64, byte: u8) {
-    if byte == b'\n' {
-        (*line, *column) = (*line + 1, 0);
-    } else {
-        *column += 1;
+/// Goes past bytes.
+fn pass(line: &mut u64, column: &mut u64, bytes: &[u8]) {
+    match bytes.iter().rposition(|&byte| byte == b'\n') {
+        Some(end) => {
+            *line += breaks(bytes);
+            *column = (bytes.len() - end - 1) as u64;
+        }
+        None => *column += bytes.len() as u64,
     }
 }
 
@@ -326,12 +323,24 @@ impl Scan {
 
 /// The field that holds the records, of an object that is no record itself but is around them.
 fn wrapped(fields: &Map<String, Value>) -> Option<&str> {
+    /// Names of such fields, where there are others beside them.
+    const NAMES: [&str; 8] = [
+        "data",
+        "rows",
+        "records",
+        "examples",
+        "instances",
+        "items",
+        "samples",
+        "train",
+    ];
     // What people say in a conversation stands in lists of objects as well.
     const OF_TURNS: [&str; 4] = ["role", "from", "content", "value"];
     let mut lists = fields.iter().filter_map(|(name, value)| {
         let first = value.as_array()?.first()?.as_object()?;
         let is_turn = OF_TURNS.iter().any(|name| first.contains_key(*name));
-        (!is_turn).then_some(name.as_str())
+        let is_around = fields.len() == 1 || NAMES.contains(&name.as_str());
+        (is_around && !is_turn).then_some(name.as_str())
     });
     lists.next()
 }

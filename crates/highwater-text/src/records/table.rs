@@ -65,7 +65,12 @@ impl Table {
                 let position = Position::Line(before);
                 return Err(match error.into_kind() {
                     csv::ErrorKind::Io(error) => lift(error, &self.path, position),
-                    other => Fault::new(format!("{other:?}")).at(&self.path, position),
+                    other => {
+                        let fault = Fault::new(format!("{other:?}"));
+                        fault
+                            .hint("write it with a library")
+                            .at(&self.path, position)
+                    }
                 });
             }
             let row = self.row.as_slice();

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::column::Column;
 use super::json_weight::{BOX_BYTES, FIELD_BYTES, VALUE_BYTES};
 use super::shape::{Items, Kind, Node, Shape};
-use super::{Fault, Purse};
+use super::{AGAIN, Fault, Purse};
 
 /// A row of columns that have been loaded.
 pub(super) fn row(
@@ -97,7 +97,7 @@ impl Assembly<'_> {
     /// A key and a value.
     fn pair(&mut self, item: &Node) -> Result<(String, Value), Fault> {
         let Kind::Object(fields) = &item.kind else {
-            return Err(Fault::new("a map without keys"));
+            return Err(Fault::new("a map without keys").hint(AGAIN));
         };
         let mut fields = fields.iter();
         let mut next = || {

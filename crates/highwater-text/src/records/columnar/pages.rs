@@ -26,7 +26,8 @@ const DICTIONARY_MAX: u32 = 1 << 19;
 const HELD_BYTES: u64 = 64 << 20;
 /// What to do about pages that are too large.
 const SMALLER: &str = "write smaller pages and groups of rows: \
-    pyarrow.parquet.write_table(table, path, row_group_size=1000, write_batch_size=16, data_page_size=1 << 20)";
+    pyarrow.parquet.write_table(table, path, row_group_size=1000, write_batch_size=16, data_page_size=1 << 20), \
+    or with DuckDB COPY .. TO .. (ROW_GROUP_SIZE 2048)";
 
 /// A file that pages come from.
 #[derive(Clone)]
