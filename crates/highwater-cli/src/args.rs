@@ -17,6 +17,7 @@ use crate::lora::{LoraArgs, MergeArgs};
 use crate::preference::PreferenceArgs;
 use crate::records::RecordsArgs;
 use crate::schedule::Schedule;
+use crate::settings::Assignment;
 use crate::task::Task;
 
 /// Trains models of text and of pictures inside a memory budget.
@@ -83,7 +84,7 @@ impl Command {
 }
 
 /// `train`.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(allow_negative_numbers = true)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub struct TrainArgs {
@@ -146,9 +147,14 @@ pub struct PlanArgs {
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "see above")]
 pub struct RunArgs {
-    /// The config.toml of a run, to start from its settings; other flags change them
+    /// A config.toml to start from, of a run or with any of the settings; other flags change them
     #[arg(long, value_name = "FILE", help_heading = "Model and data")]
     pub config: Option<PathBuf>,
+
+    /// Change a setting by its place in config.toml, such as optimizer.lr=3e-4; may be given several times
+    #[arg(long, value_name = "SETTING=VALUE", help_heading = "Model and data")]
+    #[arg(allow_hyphen_values = true)]
+    pub set: Vec<Assignment>,
 
     /// What the model learns to do [default: what --model is for]
     #[arg(long, value_name = "TASK", help_heading = "Model and data")]
@@ -222,7 +228,7 @@ pub struct RunArgs {
 
     /// Do without something: disk-writes leaves the disk of --disk for weights that are not trained
     #[arg(long, value_name = "WHAT", help_heading = "Memory and machine")]
-    pub forbid: Vec<Forbid>,
+    pub forbid: Option<Vec<Forbid>>,
 
     /// Recompute activations when that is needed, never, or wherever possible [default: auto]
     #[arg(long, value_name = "POLICY", help_heading = "Memory and machine")]
@@ -427,7 +433,7 @@ pub struct TokeniseArgs {
 }
 
 /// A share, as a number or in percent.
-fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (number, of) = match text.strip_suffix('%') {
         Some(percent) => (percent, 100.0),
         None => (text, 1.0),
@@ -487,7 +493,7 @@ mod tests {
             parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
             tried += 1;
         }
-        assert_eq!(tried, 10);
+        assert_eq!(tried, 15);
     }
 
     #[test]

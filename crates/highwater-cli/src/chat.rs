@@ -89,7 +89,8 @@ fn template(files: &dyn Files, args: &ChatArgs, loaded: &Loaded) -> Result<ChatT
     let folder = loaded.tokenizer_path.as_deref().and_then(Path::parent);
     let special = folder.map(|folder| SpecialTokens::load(files, folder));
     let special = special.transpose()?.unwrap_or_default();
-    let template = named_template(files, args.chat_template.as_deref(), folder, &special)?;
+    let named = args.chat_template.as_deref().or(loaded.template.as_deref());
+    let template = named_template(files, named, folder, &special)?;
     template.ok_or_else(|| {
         Failure::usage("there is no chat template beside this model")
             .hint("give one by --chat-template FILE, or say --chat-template chatml")

@@ -253,6 +253,16 @@ impl RunConfig {
         has_adapters || preference.is_some_and(|how| how.needs_copy(has_adapters))
     }
 
+    /// The chat template that was named.
+    pub(crate) fn chat_template(&self) -> Option<&str> {
+        self.data.records.as_ref()?.chat_template.as_deref()
+    }
+
+    /// Rows of records that stay together: the two answers of a pair.
+    pub(crate) fn rows_together(&self) -> usize {
+        1 + usize::from(self.training.preference.is_some())
+    }
+
     /// Whether the batches of a step count differently, by what is learnt of each.
     pub(crate) fn counts_differ(&self) -> bool {
         self.data.records.is_some() && self.training.preference.is_none()
@@ -268,55 +278,52 @@ impl RunConfig {
     /// # Errors
     /// [`SettingsError`], with line and column.
     pub fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
-        Self::read_as(files, path, true)
-    }
-
-    /// Reads a `config.toml` to begin another run with, which people may have changed.
-    ///
-    /// # Errors
-    /// [`SettingsError`], with line and column.
-    pub fn read_edited(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
-        Self::read_as(files, path, false)
-    }
-
-    fn read_as(files: &dyn Files, path: &Path, must_be_whole: bool) -> Result<Self, SettingsError> {
-        let toml_error = |problem: String| SettingsError::Toml {
-            path: path.to_owned(),
-            problem,
-        };
-        let mut file = files.open(path)?;
-        let bytes = file.bytes();
-        if bytes > BYTES_MAX {
-            return Err(toml_error(format!("{bytes} bytes are no settings")));
-        }
-        let mut text = vec![0; bytes as usize];
-        file.read_exact_at(0, &mut text)?;
+        let text = Self::text(files, path)?;
         let damaged = |problem: String| SettingsError::Damaged {
             path: path.to_owned(),
             problem,
         };
-        let text = String::from_utf8(text).map_err(|error| damaged(error.to_string()))?;
-        let opened = seal::open(&text);
-        let sealed = if must_be_whole {
-            opened.map_err(|_| damaged("its hash is another".to_owned()))?
-        } else {
-            None
-        };
+        let sealed = seal::open(&text).map_err(|_| damaged("its hash is another".to_owned()))?;
         let config: Self = toml::from_str(sealed.unwrap_or(&text)).map_err(|error| {
-            let problem = from_config::with_nearest(error.to_string().trim_end());
-            if must_be_whole {
-                damaged(problem)
-            } else {
-                toml_error(problem)
-            }
+            let problem = error.to_string();
+            damaged(from_config::with_nearest(problem.trim_end()))
         })?;
         match (config.version, sealed) {
             (VERSION, Some(_)) | (UNSEALED, None) => Ok(config),
-            (VERSION, None) if !must_be_whole => Ok(config),
             (VERSION | UNSEALED, _) => Err(damaged("its hash is missing".to_owned())),
-            (version, _) => Err(toml_error(format!(
-                "format version {version}; this program reads version {VERSION}"
-            ))),
+            (version, _) => Err(SettingsError::Toml {
+                path: path.to_owned(),
+                problem: other_version(version),
+            }),
+        }
+    }
+
+    /// The text of a file of settings.
+    pub(crate) fn text(files: &dyn Files, path: &Path) -> Result<String, SettingsError> {
+        let mut file = files.open(path)?;
+        let bytes = file.bytes();
+        let failed = |problem: String| SettingsError::Toml {
+            path: path.to_owned(),
+            problem,
+        };
+        if bytes > BYTES_MAX {
+            return Err(failed(format!("{bytes} bytes are no settings")));
+        }
+        let mut text = vec![0; bytes as usize];
+        file.read_exact_at(0, &mut text)?;
+        String::from_utf8(text).map_err(|error| SettingsError::Damaged {
+            path: path.to_owned(),
+            problem: error.to_string(),
+        })
+    }
+
+    /// That this program reads files of a version; none is this one's.
+    pub(crate) fn check_version(version: Option<&toml::Value>) -> Result<(), String> {
+        let known = [VERSION, UNSEALED].map(i64::from);
+        match version {
+            None => Ok(()),
+            Some(toml::Value::Integer(version)) if known.contains(version) => Ok(()),
+            Some(version) => Err(other_version(version)),
         }
     }
 
@@ -463,6 +470,10 @@ impl RunConfig {
             Method::Sgd { momentum } => fraction("momentum", momentum),
         }
     }
+}
+
+fn other_version(version: impl fmt::Display) -> String {
+    format!("format version {version}; this program reads version {VERSION}")
 }
 
 #[cfg(test)]

@@ -32,6 +32,11 @@ pub const EXIT_CODES: &str = "Exit codes:
   5         the loss became infinite or not a number
   130, 143  stopped by SIGINT or SIGTERM; the state was saved";
 
+/// The codes that a process of this program tells another of.
+const TOLD: [&str; 7] = [
+    "HW1010", "HW1012", "HW1014", "HW1020", "HW1023", "HW1024", "HW1042",
+];
+
 /// Why the program ends without having done what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -91,13 +96,26 @@ impl Failure {
         let codes = [Code::Usage, Code::Budget, Code::Files, Code::NonFinite];
         let known = |candidate: &Code| code == Some(*candidate as i32);
         let code = codes.into_iter().find(known).unwrap_or(Code::Internal);
-        let said = said.strip_prefix("error: ").unwrap_or(said);
-        let said = if said.is_empty() {
-            "a process of this program was stopped"
-        } else {
-            said
+        let mut lines: Vec<_> = said.lines().collect();
+        let hints = lines.iter().rposition(|line| !line.starts_with("hint: "));
+        let hints = lines.split_off(hints.map_or(0, |last| last + 1));
+        let said = lines.join("\n");
+        let told = said.strip_prefix("error[").and_then(|told| told.split_once("]: "));
+        let (id, said) = match told {
+            Some((id, said)) => (TOLD.into_iter().find(|known| *known == id), said),
+            None => (None, said.strip_prefix("error: ").unwrap_or(&said)),
         };
-        Self::new(code, said.to_owned())
+        let said = match said {
+            "" => "a process of this program was stopped",
+            said => said,
+        };
+        let failure = hints.iter().fold(Self::new(code, said.to_owned()), |failure, hint| {
+            failure.hint(hint.trim_start_matches("hint: "))
+        });
+        match id {
+            Some(id) => failure.id(id),
+            None => failure,
+        }
     }
 
     /// Adds something that the user can do.

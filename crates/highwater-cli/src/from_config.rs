@@ -1,107 +1,214 @@
-//! From the settings of a run back to flags: a `config.toml` is where `train --config FILE` starts from.
+//! `--config` and `--set`, as flags: from settings, all of them or some, back to what a command line says.
 
-use crate::args::RunArgs;
-use crate::config::{Method, ModelSource, OptimizerKind, RunConfig};
+use std::path::Path;
+
+use highwater_memory::Files;
+use toml::Table;
+use toml::de::{DeTable, DeValue};
+
+use crate::args::{RunArgs, TrainArgs};
+use crate::config::{RunConfig, SettingsError};
 use crate::error::Failure;
+use crate::lora::LoraArgs;
+use crate::preference::PreferenceArgs;
+use crate::records::RecordsArgs;
+use crate::task::Task;
+use crate::{seal, settings};
 
-impl RunArgs {
-    /// Takes from a run's settings whatever no flag says. What belongs to the model, the optimizer or the
-    /// data of the run stays behind where a flag names another.
+/// What a file of settings says.
+struct Filed {
+    /// As flags.
+    args: TrainArgs,
+    /// Whether a run wrote it, so that what it does not name it does without.
+    is_of_run: bool,
+}
+
+impl TrainArgs {
+    /// The same, with what `--set` and the file of `--config` say as flags. What the command line says goes before
+    /// the file.
     ///
     /// # Errors
-    /// [`Failure`] for a model folder whose name is no UTF-8.
-    pub fn fill(&mut self, config: &RunConfig) -> Result<(), Failure> {
-        let RunConfig {
-            model,
-            data,
-            training,
-            machine,
-            ..
-        } = config;
-        if self.model.is_none() {
-            let name = match &model.source {
-                ModelSource::Preset(name) => Some(name.clone()),
-                ModelSource::Folder(path) => path.to_str().map(str::to_owned),
-            };
-            let unnamed =
-                || Failure::usage("the model folder of --config has a name that is no UTF-8");
-            self.model = Some(name.ok_or_else(unnamed)?);
-            set(&mut self.task, config.task);
-            self.tokenizer = self.tokenizer.take().or_else(|| model.tokenizer.clone());
+    /// [`Failure`] for a file that cannot be read, settings that there are not, and such as are said twice.
+    pub fn complete(&self, files: &dyn Files) -> Result<Self, Failure> {
+        let mut args = self.clone();
+        let (config, set) = (args.run.config.take(), std::mem::take(&mut args.run.set));
+        for assignment in &set {
+            assignment.take(&mut args)?;
         }
-        // What the other task has no flag for stays behind.
-        let is_text = config.task.is_text();
-        if self.data.is_none() {
-            self.data.clone_from(&data.path);
-            if is_text {
-                set(&mut self.token_dtype, data.token_dtype);
-            }
-            set(&mut self.held_out, data.held_out);
+        if let Some(path) = &config {
+            args.fill(&Filed::read(files, path)?);
         }
-        if self.data == data.path {
-            data.records.iter().for_each(|it| self.records.fill(it));
-            let preference = training.preference.iter();
-            preference.for_each(|it| self.preference.fill(it));
-        }
-        set(&mut self.order, data.order);
-        set(&mut self.dropout, model.dropout);
-        model.lora.iter().for_each(|lora| self.lora.fill(lora));
-        set(&mut self.steps, training.steps);
-        set(&mut self.batch, training.batch);
-        if is_text {
-            set(&mut self.seq, training.seq);
-        }
-        self.size = self.size.or(training.size);
-        set(&mut self.accumulate, training.accumulate);
-        set(&mut self.precision, training.precision);
-        set(&mut self.seed, training.seed);
-        set(&mut self.memory, machine.memory);
-        set(&mut self.policy, machine.policy);
-        set(&mut self.threads, machine.threads);
-        self.device_memory = self.device_memory.or(machine.device_memory);
-        self.host_memory = self.host_memory.or(machine.host_memory);
-        self.disk = self.disk.take().or_else(|| machine.disk.clone());
-        if self.forbid.is_empty() {
-            self.forbid.clone_from(&machine.forbid);
-        }
-        self.fill_optimizer(config);
-        Ok(())
+        Ok(args)
     }
 
-    fn fill_optimizer(&mut self, config: &RunConfig) {
-        let optimizer = &config.optimizer;
-        let kind = match optimizer.method {
-            Method::Adamw { .. } => OptimizerKind::Adamw,
-            Method::Sgd { .. } => OptimizerKind::Sgd,
+    fn fill(&mut self, filed: &Filed) {
+        self.run.fill(&filed.args.run, filed.is_of_run);
+        or(&mut self.save_every, &filed.args.save_every);
+        or(&mut self.keep, &filed.args.keep);
+    }
+}
+
+impl Filed {
+    /// Reads a `config.toml` to begin a run with, which people may have written or changed: any of the settings.
+    fn read(files: &dyn Files, path: &Path) -> Result<Self, SettingsError> {
+        let failed = |problem: String| SettingsError::Toml {
+            path: path.to_owned(),
+            problem,
         };
-        // Rates of one optimizer mean nothing to another.
-        if self.optimizer.is_none_or(|named| named == kind) {
-            self.optimizer = Some(kind);
-            set(&mut self.lr, optimizer.lr);
-            set(&mut self.weight_decay, optimizer.weight_decay);
-            match optimizer.method {
-                Method::Adamw { beta1, beta2, eps } => {
-                    set(&mut self.beta1, beta1);
-                    set(&mut self.beta2, beta2);
-                    set(&mut self.eps, eps);
-                }
-                Method::Sgd { momentum } => set(&mut self.momentum, momentum),
+        let text = RunConfig::text(files, path)?;
+        let parsed = text.parse::<Table>();
+        let mut table = parsed.map_err(|error| failed(error.to_string().trim_end().to_owned()))?;
+        RunConfig::check_version(table.remove("version").as_ref()).map_err(failed)?;
+        // What that run began with is no setting of another.
+        table.remove("origin");
+        let mut args = TrainArgs::default();
+        for (key, value) in &table {
+            settings::take(&mut args, key, value).map_err(|wrong| {
+                let place = place(&text, &wrong.path);
+                failed(format!("{place}{}", wrong.text()))
+            })?;
+        }
+        Ok(Self {
+            args,
+            is_of_run: !matches!(seal::open(&text), Ok(None)),
+        })
+    }
+}
+
+/// In which line and column a key stands.
+fn place(text: &str, path: &str) -> String {
+    let find = || {
+        let whole = DeTable::parse(text).ok()?.into_inner();
+        let (mut table, mut at) = (&whole, 0);
+        for key in path.split('.') {
+            let (key, value) = table.iter().find(|(found, _)| found.get_ref() == key)?;
+            at = key.span().start;
+            if let DeValue::Table(inner) = value.get_ref() {
+                table = inner;
             }
         }
-        if self.steps == Some(config.training.steps) {
-            set(&mut self.warmup, optimizer.warmup);
+        let before = text.get(..at)?;
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+        Some(format!("line {line}, column {column}: "))
+    };
+    find().unwrap_or_default()
+}
+
+impl RunArgs {
+    /// Takes from a file whatever no flag says. What belongs to the model, the optimizer or the data of the file stays
+    /// behind where a flag names another; a file of a run names them all.
+    fn fill(&mut self, filed: &Self, is_of_run: bool) {
+        let is_other_model = self.model.is_some() && (is_of_run || filed.model.is_some());
+        if !is_other_model {
+            or(&mut self.model, &filed.model);
+            or(&mut self.task, &filed.task);
+            or(&mut self.tokenizer, &filed.tokenizer);
         }
-        set(&mut self.schedule, optimizer.schedule);
-        set(&mut self.decay, optimizer.decay);
-        self.clip = self.clip.or(optimizer.clip);
-        self.master = self.master.or(optimizer.master);
-        set(&mut self.moments, optimizer.moments);
+        // What the other task has no flag for stays behind.
+        let is_text = filed.task.is_none_or(|task| task == Task::TextGeneration);
+        let names_data = is_of_run || filed.data.is_some();
+        if self.data.is_none() || !names_data {
+            or(&mut self.data, &filed.data);
+            if is_text {
+                or(&mut self.token_dtype, &filed.token_dtype);
+            }
+            or(&mut self.held_out, &filed.held_out);
+        }
+        if !names_data || same(self.data.as_deref(), filed.data.as_deref()) {
+            self.records.fill(&filed.records);
+            self.preference.fill(&filed.preference);
+        }
+        or(&mut self.order, &filed.order);
+        or(&mut self.dropout, &filed.dropout);
+        self.lora.fill(&filed.lora);
+        or(&mut self.batch, &filed.batch);
+        if is_text {
+            or(&mut self.seq, &filed.seq);
+        }
+        or(&mut self.size, &filed.size);
+        or(&mut self.accumulate, &filed.accumulate);
+        or(&mut self.precision, &filed.precision);
+        or(&mut self.seed, &filed.seed);
+        or(&mut self.memory, &filed.memory);
+        or(&mut self.policy, &filed.policy);
+        or(&mut self.threads, &filed.threads);
+        or(&mut self.device_memory, &filed.device_memory);
+        or(&mut self.host_memory, &filed.host_memory);
+        or(&mut self.disk, &filed.disk);
+        or(&mut self.forbid, &filed.forbid);
+        self.fill_optimizer(filed);
+    }
+
+    fn fill_optimizer(&mut self, filed: &Self) {
+        // Rates of one optimizer mean nothing to another.
+        if no_other(self.optimizer.as_ref(), filed.optimizer.as_ref()) {
+            or(&mut self.optimizer, &filed.optimizer);
+            or(&mut self.lr, &filed.lr);
+            or(&mut self.weight_decay, &filed.weight_decay);
+            or(&mut self.beta1, &filed.beta1);
+            or(&mut self.beta2, &filed.beta2);
+            or(&mut self.eps, &filed.eps);
+            or(&mut self.momentum, &filed.momentum);
+        }
+        if no_other(self.steps.as_ref(), filed.steps.as_ref()) {
+            or(&mut self.warmup, &filed.warmup);
+        }
+        or(&mut self.steps, &filed.steps);
+        or(&mut self.schedule, &filed.schedule);
+        or(&mut self.decay, &filed.decay);
+        or(&mut self.clip, &filed.clip);
+        or(&mut self.master, &filed.master);
+        or(&mut self.moments, &filed.moments);
+    }
+}
+
+impl RecordsArgs {
+    fn fill(&mut self, filed: &Self) {
+        or(&mut self.loss_on, &filed.loss_on);
+        or(&mut self.chat_template, &filed.chat_template);
+        or(&mut self.no_packing, &filed.no_packing);
+        or(&mut self.map, &filed.map);
+    }
+}
+
+impl PreferenceArgs {
+    fn fill(&mut self, filed: &Self) {
+        or(&mut self.preference, &filed.preference);
+        or(&mut self.beta, &filed.beta);
+    }
+}
+
+impl LoraArgs {
+    fn fill(&mut self, filed: &Self) {
+        // What is multiplied by belongs to the rank.
+        if no_other(self.lora.as_ref(), filed.lora.as_ref()) {
+            or(&mut self.lora_alpha, &filed.lora_alpha);
+        }
+        or(&mut self.lora, &filed.lora);
+        or(&mut self.lora_dropout, &filed.lora_dropout);
+        or(&mut self.lora_targets, &filed.lora_targets);
+        or(&mut self.lora_rs, &filed.lora_rs);
+        or(&mut self.quantize, &filed.quantize);
     }
 }
 
 /// Sets what is not set.
-fn set<T>(flag: &mut Option<T>, value: T) {
-    flag.get_or_insert(value);
+fn or<T: Clone>(flag: &mut Option<T>, filed: &Option<T>) {
+    if flag.is_none() {
+        flag.clone_from(filed);
+    }
+}
+
+/// Whether a flag names nothing else than the file.
+fn no_other<T: PartialEq>(flag: Option<&T>, filed: Option<&T>) -> bool {
+    flag.is_none() || filed.is_none() || flag == filed
+}
+
+/// Whether two paths are of one file, or there is none.
+fn same(one: Option<&Path>, other: Option<&Path>) -> bool {
+    let whole = |path: Option<&Path>| path.and_then(|path| std::path::absolute(path).ok());
+    whole(one) == whole(other)
 }
 
 /// What a parser says of a key that it does not know, with the name that may have been meant.

@@ -123,6 +123,8 @@ pub(crate) struct Loaded {
     pub tokenizer: Tokenizer,
     /// Where the tokenizer is, if it is a file.
     pub tokenizer_path: Option<PathBuf>,
+    /// The template of the run, if it was told to take one.
+    pub template: Option<String>,
     /// How to draw from it.
     pub sampling: Sampling,
     /// The tokens that end a text.
@@ -137,8 +139,10 @@ pub(crate) struct Loaded {
 /// [`Failure`], with the exit code to end with.
 pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let loaded = load(&args.sample)?;
-    let prompt = loaded.tokenizer.encode(&args.prompt)?;
-    if prompt.is_empty() {
+    // As texts begin that the model learnt from.
+    let mut prompt = loaded.tokenizer.before_texts()?;
+    prompt.extend(loaded.tokenizer.encode(&args.prompt)?);
+    if args.prompt.is_empty() {
         return Err(Failure::usage("--prompt must have at least one character"));
     }
     let mut tokens = sample(
@@ -192,6 +196,10 @@ pub(crate) fn load(args: &SampleArgs) -> Result<Loaded, Failure> {
         }
     }
     let folder = place.tokenizer.as_deref().and_then(Path::parent);
+    let template = args.dir.as_deref().map(|dir| -> Result<_, Failure> {
+        let path = dir.join("chat_template.jinja");
+        Ok(files.metadata(&path)?.map(|_| path.display().to_string()))
+    });
     let ends = folder.map(|folder| highwater_text::ends_of_texts(&files, folder, &tokenizer));
     Ok(Loaded {
         model,
@@ -205,6 +213,7 @@ pub(crate) fn load(args: &SampleArgs) -> Result<Loaded, Failure> {
             context: place.context,
         },
         tokenizer_path: place.tokenizer,
+        template: template.transpose()?.flatten(),
         _engine: engine,
     })
 }

@@ -32,6 +32,7 @@ pub mod run_dir;
 pub mod schedule;
 pub mod seal;
 pub mod session;
+pub mod settings;
 pub mod signals;
 pub mod state;
 pub mod task;

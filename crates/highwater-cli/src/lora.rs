@@ -42,8 +42,8 @@ pub struct LoraArgs {
     pub lora_targets: Option<Vec<String>>,
 
     /// Divide ALPHA by the root of the rank (rsLoRA)
-    #[arg(long, help_heading = "Adapters")]
-    pub lora_rs: bool,
+    #[arg(long, num_args = 0, default_missing_value = "true", help_heading = "Adapters")]
+    pub lora_rs: Option<bool>,
 
     /// Hold the frozen weights in few bits (QLoRA): nf4 takes 4.5 of them for each, int8 8.5
     #[arg(long, value_name = "FORMAT", help_heading = "Adapters")]
@@ -100,7 +100,7 @@ impl LoraArgs {
             ("lora-alpha", self.lora_alpha.is_some()),
             ("lora-dropout", self.lora_dropout.is_some()),
             ("lora-targets", self.lora_targets.is_some()),
-            ("lora-rs", self.lora_rs),
+            ("lora-rs", self.lora_rs == Some(true)),
             ("quantize", self.quantize.is_some()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
@@ -121,22 +121,9 @@ impl LoraArgs {
             alpha: self.lora_alpha.unwrap_or(2.0 * rank as f64),
             dropout: self.lora_dropout.unwrap_or(0.0),
             targets: self.lora_targets.clone().unwrap_or_else(all),
-            rs: self.lora_rs,
+            rs: self.lora_rs == Some(true),
             quantize: self.quantize,
         })
-    }
-
-    /// Takes from a run's settings whatever no flag says.
-    pub fn fill(&mut self, config: &LoraConfig) {
-        if self.lora.is_none() {
-            self.lora = Some(config.rank);
-            self.lora_alpha.get_or_insert(config.alpha);
-        }
-        self.lora_dropout.get_or_insert(config.dropout);
-        self.lora_targets
-            .get_or_insert_with(|| config.targets.clone());
-        self.lora_rs |= config.rs;
-        self.quantize = self.quantize.or(config.quantize);
     }
 }
 
@@ -410,6 +397,8 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let json = state::with_dtype(&config.to_json(), DType::F32)?;
     write_atomic(&files, &draft.join("config.json"), json.as_bytes())?;
     state::copy_beside(&files, &from, &draft)?;
+    // What the run took, where that was something else.
+    state::copy_beside(&files, &folder, &draft)?;
     files.sync_dir(&draft)?;
     files.rename(&draft, &args.out)?;
     output::result(&format!("merged {merged} layers: {}", args.out.display()));

@@ -71,12 +71,6 @@ impl PreferenceArgs {
             (None, None) => Ok(None),
         }
     }
-
-    /// Takes from a run's settings whatever no flag says.
-    pub fn fill(&mut self, config: &PreferenceConfig) {
-        self.preference.get_or_insert(config.method);
-        self.beta.get_or_insert(config.beta);
-    }
 }
 
 impl PreferenceConfig {

@@ -33,7 +33,7 @@ pub struct RecordsArgs {
     /// What a field is called in the data, such as text=body or messages=dialogue; may be given several times
     #[arg(long, value_name = "NAME=FIELD", value_parser = field_name)]
     #[arg(help_heading = "Conversations and records")]
-    pub map: Vec<(String, String)>,
+    pub map: Option<Vec<(String, String)>>,
 
     /// What is learnt of conversations and instructions: what the assistant says, or all of it [default: assistant]
     #[arg(long, value_name = "WHAT", help_heading = "Conversations and records")]
@@ -48,8 +48,9 @@ pub struct RecordsArgs {
     pub chat_template: Option<String>,
 
     /// Give each record a row of its own, filled up with padding, where several would go into one
-    #[arg(long, help_heading = "Conversations and records")]
-    pub no_packing: bool,
+    #[arg(long, num_args = 0, default_missing_value = "true")]
+    #[arg(help_heading = "Conversations and records")]
+    pub no_packing: Option<bool>,
 }
 
 /// What of conversations is learnt.
@@ -102,10 +103,10 @@ impl RecordsArgs {
         };
         if !has_records {
             let given = [
-                ("map", !self.map.is_empty()),
+                ("map", self.map.is_some()),
                 ("loss-on", self.loss_on.is_some()),
                 ("chat-template", self.chat_template.is_some()),
-                ("no-packing", self.no_packing),
+                ("no-packing", self.no_packing == Some(true)),
             ];
             return match given.into_iter().find(|(_, given)| *given) {
                 None => Ok(None),
@@ -131,21 +132,9 @@ impl RecordsArgs {
         Ok(Some(RecordsConfig {
             loss_on: self.loss_on.unwrap_or_default(),
             chat_template,
-            packing: !self.no_packing,
-            map: self.map.iter().cloned().collect(),
+            packing: self.no_packing != Some(true),
+            map: self.map.iter().flatten().cloned().collect(),
         }))
-    }
-
-    /// Takes from a run's settings whatever no flag says.
-    pub fn fill(&mut self, config: &RecordsConfig) {
-        self.loss_on.get_or_insert(config.loss_on);
-        if self.chat_template.is_none() {
-            self.chat_template.clone_from(&config.chat_template);
-        }
-        self.no_packing |= !config.packing;
-        if self.map.is_empty() {
-            self.map = config.map.clone().into_iter().collect();
-        }
     }
 }
 
@@ -353,7 +342,7 @@ impl PackedData {
             }
             .into());
         }
-        let group = group(config);
+        let group = config.rows_together();
         let count = rows.packed().rows / group as u64;
         let share = config.data.held_out;
         let mut held_out = (count as f64 * share) as u64;
@@ -462,14 +451,6 @@ impl PackedData {
     }
 }
 
-/// Rows that stay together: the two answers of a pair.
-fn group(config: &RunConfig) -> usize {
-    match config.training.preference {
-        Some(_) => 2,
-        None => 1,
-    }
-}
-
 /// What batches of groups of so many rows are.
 fn kind(group: usize) -> fn(PackedBatch) -> Batch {
     match group {
@@ -488,7 +469,7 @@ pub fn next(batches: &mut RowBatches) -> Result<Batch, Failure> {
 
 /// A batch to plan with.
 pub fn blank(config: &RunConfig, batch: usize) -> Batch {
-    let group = group(config);
+    let group = config.rows_together();
     let (batch, seq) = (batch * group, config.training.seq);
     kind(group)(PackedBatch::blank(BatchShape { batch, seq }))
 }

@@ -224,7 +224,7 @@ pub fn held_out(found: &HeldOut, config: &RunConfig, when: &str) -> String {
 
 /// Tokens or pictures that each step reads.
 pub fn tokens_per_step(config: &RunConfig) -> u64 {
-    (config.batch_shape().tokens() * config.training.accumulate) as u64
+    (config.batch_shape().tokens() * config.rows_together() * config.training.accumulate) as u64
 }
 
 /// How often so many steps go through the data.

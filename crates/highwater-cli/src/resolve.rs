@@ -110,11 +110,9 @@ impl From<SettingsError> for Failure {
 /// # Errors
 /// [`Failure`] for settings that are not possible.
 pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
-    let mut resolved = run(files, &args.run)?;
+    let args = args.complete(files)?;
+    let mut resolved = settled(files, &args.run)?;
     let output = &mut resolved.config.output;
-    if let Some(path) = &args.run.config {
-        *output = RunConfig::read_edited(files, path)?.output;
-    }
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
     resolved.config.validate(&resolved.model)?;
@@ -126,12 +124,15 @@ pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
 /// # Errors
 /// [`Failure`] for settings that are not possible.
 pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
-    if let Some(path) = &args.config {
-        let mut args = args.clone();
-        args.fill(&RunConfig::read_edited(files, path)?)?;
-        args.config = None;
-        return run(files, &args);
-    }
+    let args = TrainArgs {
+        run: args.clone(),
+        ..TrainArgs::default()
+    };
+    settled(files, &args.complete(files)?.run)
+}
+
+/// The settings that flags say, and no file.
+fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     let (source, model) = model(files, args)?;
     let task = model.task();
     check_task(args, task)?;
@@ -203,7 +204,7 @@ fn machine(args: &RunArgs, is_nano: bool) -> Result<MachineConfig, Failure> {
         device_memory: args.device_memory,
         host_memory: args.host_memory,
         disk: args.disk.clone(),
-        forbid: args.forbid.clone(),
+        forbid: args.forbid.clone().unwrap_or_default(),
         rates: highwater::Rates::default(),
     })
 }
@@ -353,8 +354,8 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
             ("lora", args.lora.lora.is_some()),
             ("chat-template", args.records.chat_template.is_some()),
             ("loss-on", args.records.loss_on.is_some()),
-            ("no-packing", args.records.no_packing),
-            ("map", !args.records.map.is_empty()),
+            ("no-packing", args.records.no_packing == Some(true)),
+            ("map", args.records.map.is_some()),
             ("preference", args.preference.preference.is_some()),
         ],
     };

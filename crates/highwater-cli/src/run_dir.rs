@@ -4,6 +4,7 @@
 //! RUN/
 //!   config.toml        the resolved settings
 //!   model.json         the model's configuration
+//!   chat_template.jinja the template that was named, if one was
 //!   plan.json          what the memory plan was
 //!   metrics.jsonl      a line for each step
 //!   run.log            what was said meanwhile, a line each, with the step
@@ -31,12 +32,14 @@ const TOKENS: &str = "tokens.bin";
 const TOKENS_DRAFT: &str = "tokens.bin.tmp";
 const CHECKPOINTS: &str = "checkpoints";
 const FINAL: &str = "final";
+const TEMPLATE: &str = "chat_template.jinja";
 const SAVE_NOW: &str = "save.now";
 const LOCK: &str = "lock";
 
 /// What a run's folder has in it.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     CONFIG,
+    TEMPLATE,
     MODEL,
     PLAN,
     METRICS,
@@ -236,6 +239,11 @@ impl RunDir {
     /// A line for each step.
     pub fn metrics(&self) -> PathBuf {
         self.path.join(METRICS)
+    }
+
+    /// The chat template that the run was told to take.
+    pub fn template(&self) -> PathBuf {
+        self.path.join(TEMPLATE)
     }
 
     /// A file that asks for a saved state, and goes when there is one.

@@ -11,6 +11,8 @@ use signal_hook::flag;
 /// Has a file that grows beyond the process's limit (`ulimit -f`) be an error of the write, as a full disk
 /// is, and not the end of the process.
 pub fn survive_file_limits() {
+    // Who asks for a saved state before there is a run is not heard, and does no harm.
+    let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
     // Where the system refuses a handler the process ends there, as without one.
     let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }

@@ -20,7 +20,7 @@ use crate::error::{Code, Failure};
 use crate::run_dir::RunDir;
 use crate::session::Session;
 use crate::task::Model;
-use crate::{lora, output, records};
+use crate::{lora, output};
 
 /// File of the parameters, with Hugging Face's or torchvision's names.
 pub const MODEL: &str = "model.safetensors";
@@ -247,24 +247,35 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
     Ok(files.sync_dir(dir)?)
 }
 
-/// What is beside the weights of a model, and is the same however they are trained.
-const BESIDE: [&str; 8] = [
+/// What a model's folder has for its tokenizer.
+const OF_TOKENIZER: [&str; 8] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
-    "generation_config.json",
+    "chat_template.json",
     "vocab.json",
     "merges.txt",
 ];
+/// What else it has beside its weights.
+const OF_MODEL: [&str; 1] = ["generation_config.json"];
 
 /// Copies what a model's folder has beside its weights.
 ///
 /// # Errors
 /// [`Failure`] of the files.
 pub fn copy_beside(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
-    for name in BESIDE {
+    copy_some(files, from, to, OF_TOKENIZER.iter().chain(&OF_MODEL))
+}
+
+fn copy_some<'a>(
+    files: &dyn Files,
+    from: &Path,
+    to: &Path,
+    names: impl IntoIterator<Item = &'a &'a str>,
+) -> Result<(), Failure> {
+    for name in names {
         if files.metadata(&from.join(name))?.is_some() {
             copy(files, &from.join(name), &to.join(name))?;
         }
@@ -272,18 +283,21 @@ pub fn copy_beside(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Fail
     Ok(())
 }
 
-/// The same of a run, with its own tokenizer and template.
+/// The same of a run, with the tokenizer and the template that it took.
 fn beside_model(files: &dyn Files, config: &RunConfig, dir: &Path) -> Result<(), Failure> {
     if let ModelSource::Folder(folder) = &config.model.source {
-        copy_beside(files, folder, dir)?;
+        copy_some(files, folder, dir, &OF_MODEL)?;
     }
     if let Some(tokenizer) = &config.model.tokenizer {
+        if let Some(folder) = tokenizer.parent() {
+            copy_some(files, folder, dir, &OF_TOKENIZER)?;
+        }
         copy(files, tokenizer, &dir.join("tokenizer.json"))?;
     }
-    let template = config.data.records.as_ref();
-    let template = template.and_then(|records| records.chat_template.as_deref());
-    if let Some(source) = template.map(|named| records::template_source(files, named)) {
-        write_atomic(files, &dir.join("chat_template.jinja"), source?.as_bytes())?;
+    // The run's own copy: the file that was named may be another one by now.
+    let template = dir.parent().map(|run| run.join("chat_template.jinja"));
+    if let (Some(template), Some(_)) = (template, config.chat_template()) {
+        copy(files, &template, &dir.join("chat_template.jinja"))?;
     }
     Ok(())
 }

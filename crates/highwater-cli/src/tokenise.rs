@@ -102,8 +102,10 @@ pub fn spool(
     Err(Failure::told(output.status.code(), said.trim()))
 }
 
+/// Only paths can be what JSON does not have.
 fn failed_json(error: serde_json::Error) -> Failure {
-    Failure::new(Code::Internal, error)
+    Failure::usage(format!("the path of the data, the tokenizer or the template: {error}"))
+        .hint("give it a name in UTF-8")
 }
 
 /// `tokenise`: what that process does.
@@ -112,6 +114,9 @@ fn failed_json(error: serde_json::Error) -> Failure {
 /// [`Failure`] for text or a tokenizer that cannot be read or used.
 pub fn tokenise(args: &TokeniseArgs) -> Result<(), Failure> {
     highwater_memory::heap::keep_small();
+    // Nobody waits for what a program began that is gone.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let request = serde_json::from_str(&args.request).map_err(failed_json)?;
     match request {

@@ -52,7 +52,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     {
         return Err(DataError::Missing { path: path.clone() }.into());
     }
-    let (forecast, reserve) = fitting(&*files, &mut config, &model)?;
+    let (forecast, reserve) = fitting(&*files, &mut config, &model, false)?;
     let dir = make_dir(&*files, args, &config)?;
     let (session, data, loaded) = match begin(&files, &dir, &mut config, (&model, reserve)) {
         Ok(begun) => begun,
@@ -158,6 +158,10 @@ fn begin(
     config.origin = Some(origin);
     dir.begin(&**files)?;
     write_atomic(&**files, &dir.model(), json.as_bytes())?;
+    if let Some(named) = config.chat_template() {
+        let source = crate::records::template_source(&**files, named)?;
+        write_atomic(&**files, &dir.template(), source.as_bytes())?;
+    }
     // The settings come last: with them the folder holds a run.
     config.write(&**files, &dir.config())?;
     Ok((session, data, notes))
@@ -199,7 +203,8 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     if let Some(origin) = &config.origin {
         origin.check_tokens(&*files, &dir, changed)?;
     }
-    let (forecast, reserve) = fitting(&*files, &mut config, &model)?;
+    let has_tokens = files.metadata(&dir.tokens())?.is_some();
+    let (forecast, reserve) = fitting(&*files, &mut config, &model, has_tokens)?;
     let made = tokenise::spool(&*files, &config, &model, &dir.tokens())?;
     let mut session = Session::new(&config, &model, Some(reserve))?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
@@ -273,12 +278,16 @@ fn fitting(
     files: &dyn Files,
     config: &mut RunConfig,
     model: &Blueprint,
+    has_tokens: bool,
 ) -> Result<(highwater::Forecast, u64), Failure> {
     if let Some(disk) = &config.machine.disk {
         // A full disk is told before anything is planned; its space is given back at once.
         drop(spill::open(&disk.folder, disk.bytes.0, 0)?);
     }
-    let assumptions = Assumptions::measure(files, config, model)?;
+    let mut assumptions = Assumptions::measure(files, config, model)?;
+    if has_tokens {
+        assumptions.tokenise_bytes = 0;
+    }
     let mut planner = Planner::new(config, model, &assumptions);
     let mut forecast = planner.forecast()?;
     if !forecast.fits {

@@ -138,13 +138,16 @@ impl Run<'_> {
 
     /// Whether it is time for a saved state, or someone wants one now: by SIGUSR1, or by the file `save.now`, which
     /// goes.
-    fn save_is_due(&self, step: u64, signals: &Signals) -> Result<bool, Failure> {
+    fn save_is_due(&mut self, step: u64, signals: &Signals) -> Result<bool, Failure> {
         let every = self.session.config().output.save_every;
         let due = every > 0 && step.is_multiple_of(every);
         let (by_signal, path) = (signals.take_save(), self.dir.save_now());
-        let by_file = self.files.metadata(&path)?.is_some();
-        if by_file {
-            self.files.remove_file(&path)?;
+        let found = self.files.metadata(&path)?;
+        // A folder of that name is none of ours.
+        let by_file = found.is_some_and(|found| !found.is_dir);
+        if by_file && let Err(error) = self.files.remove_file(&path) {
+            // The state is saved with each step then: better than not at all.
+            self.log.note(&error.to_string())?;
         }
         Ok(due || by_signal || by_file)
     }
@@ -162,7 +165,7 @@ impl Run<'_> {
             config.training.accumulate,
             config.learning_rate().at(step - 1),
         );
-        let tokens = config.batch_shape().tokens() * count;
+        let tokens = report::tokens_per_step(config);
         let counted = batches.learned_of_next(count)?;
         let parts = (0..count).map(|_| batches.next_batch());
         let taken = self.session.step(step, parts, counted);
@@ -179,7 +182,7 @@ impl Run<'_> {
         let scaler = self.session.scaler.as_ref();
         let record = Record {
             step,
-            tokens: step * tokens as u64,
+            tokens: step * tokens,
             epoch: report::epochs(self.session.config(), &self.data, step),
             loss,
             lr,

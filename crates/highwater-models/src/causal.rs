@@ -10,6 +10,9 @@ use highwater::{Engine, Module, Result, Tensor};
 use highwater_memory::Files;
 
 use crate::config::{family, read};
+#[cfg(doc)]
+use crate::generate::cache::CachedLayer;
+use crate::generate::cache::{Cached, KeyValueShape};
 use crate::{ConfigError, Decoder, DecoderConfig, Gpt2, Gpt2Config};
 
 /// Rows in which documents lie one after the other, and do not see one another. What pads a row is one document
@@ -56,6 +59,34 @@ pub trait CausalLm: Module + Debug {
     /// # Errors
     /// As [`CausalLm::loss`].
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor>;
+
+    /// What each layer keeps of a token for those behind it ([`CausalLm::cached_logits`]); none where sequences
+    /// are always read whole.
+    fn key_values(&self) -> Option<Vec<KeyValueShape>> {
+        None
+    }
+
+    /// Whether what is kept of a sequence of one length, which is filled up, is what a longer one has at the same
+    /// positions; else that is read anew.
+    fn keeps_positions(&self, _length: usize, _longer: usize) -> bool {
+        true
+    }
+
+    /// [`CausalLm::next_logits`] beside keys and values that are kept: of a prompt `[1, T]` of the cache's length,
+    /// whose own are left there; or of one token `[1, 1]`, which reads them. For models of which
+    /// [`CausalLm::key_values`] says what they keep: each layer calls [`CachedLayer::attend`].
+    ///
+    /// # Errors
+    /// As [`CausalLm::next_logits`]; [`highwater::Error::Internal`] of other models.
+    fn cached_logits(&self, _tokens: &Tensor, _at: usize, _cached: &Cached<'_>) -> Result<Tensor> {
+        Err(highwater::Error::Internal(
+            "this model keeps no keys and values".into(),
+        ))
+    }
+
+    /// Gives back memory that is held beside parameters and made again when it is needed: tables of positions, which
+    /// would keep the room below them from others.
+    fn release(&self) {}
 
     /// The layers whose weights are held in few bits, by name.
     fn held(&self) -> Vec<(String, QuantizedLinear)> {
@@ -160,6 +191,14 @@ impl CausalLm for Gpt2 {
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
         Self::next_logits(self, tokens, at)
     }
+
+    fn key_values(&self) -> Option<Vec<KeyValueShape>> {
+        Some(Self::key_values(self))
+    }
+
+    fn cached_logits(&self, tokens: &Tensor, at: usize, cached: &Cached<'_>) -> Result<Tensor> {
+        Self::cached_logits(self, tokens, at, cached)
+    }
 }
 
 impl Architecture for Gpt2Config {
@@ -219,6 +258,23 @@ impl CausalLm for Decoder {
 
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
         Self::next_logits(self, tokens, at)
+    }
+
+    fn key_values(&self) -> Option<Vec<KeyValueShape>> {
+        Some(Self::key_values(self))
+    }
+
+    fn keeps_positions(&self, length: usize, longer: usize) -> bool {
+        let mut ropes = self.config().shape().ropes.iter();
+        ropes.all(|rope| rope.frequencies(length) == rope.frequencies(longer))
+    }
+
+    fn cached_logits(&self, tokens: &Tensor, at: usize, cached: &Cached<'_>) -> Result<Tensor> {
+        Self::cached_logits(self, tokens, at, cached)
+    }
+
+    fn release(&self) {
+        Self::release(self);
     }
 
     fn held(&self) -> Vec<(String, QuantizedLinear)> {

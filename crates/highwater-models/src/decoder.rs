@@ -1,5 +1,6 @@
 //! Decoders: Llama (Touvron et al. 2023) and those that are made like it, with the names and layouts of Hugging
-//! Face's classes. What sets families apart is in [`DecoderShape`], which their `config.json`s fill in.
+//! Face's classes. What sets families apart is in [`DecoderShape`](crate::config::DecoderShape), which their
+//! `config.json`s fill in.
 
 mod attention;
 mod projection;
@@ -11,6 +12,7 @@ use highwater::op::WeightFormat;
 use highwater::{DType, Engine, Location, Parameter, Result, Tensor, scope};
 
 use crate::config::decoder::{DecoderLayer, Gate};
+use crate::generate::cache::{Cached, CachedLayer, KeyValueShape};
 use crate::{DecoderConfig, Packed};
 
 use attention::Attention;
@@ -172,11 +174,16 @@ impl Block {
         })
     }
 
-    fn forward(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+    fn forward(
+        &self,
+        x: &Tensor,
+        rows: &Rows<'_>,
+        kept: Option<CachedLayer<'_>>,
+    ) -> Result<Tensor> {
         let named = |name: &str, norm: &Norm, x: &Tensor| scope(name, || norm.forward(x));
         let after = &self.post_attention_layernorm;
         let y = named("input_layernorm", &self.input_layernorm, x)?;
-        let mut y = scope("self_attn", || self.self_attn.forward(&y, rows))?;
+        let mut y = scope("self_attn", || self.self_attn.forward(&y, rows, kept))?;
         let before_mlp = match &self.pre_feedforward_layernorm {
             Some(before) => {
                 y = named("post_attention_layernorm", after, &y)?;
@@ -276,35 +283,48 @@ impl Decoder {
     /// step.
     #[track_caller]
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor> {
-        Location::caller().at(|| self.blocks(tokens, None))
+        Location::caller().at(|| self.blocks(tokens, &self.whole(tokens)?))
     }
 
-    /// [`Decoder::hidden`], of rows that hold one document or several.
-    fn blocks(&self, tokens: &Tensor, packed: Option<&Packed<'_>>) -> Result<Tensor> {
+    /// [`Decoder::hidden`], of rows that are whole or hold several documents, or go on with what is kept.
+    fn blocks(&self, tokens: &Tensor, rows: &Rows<'_>) -> Result<Tensor> {
         let model = &self.model;
-        let rows = self.rows(tokens.dims().last().copied().unwrap_or(0), packed)?;
         scope("model", || {
             let mut x = scope("embed_tokens", || model.embed_tokens.forward(tokens))?;
             if let Some(scale) = self.config.shape().embedding_scale {
                 x = x.mul_scalar(scale)?;
             }
             for (i, block) in model.layers.iter().enumerate() {
-                x = scope(&format!("layers.{i}"), || block.forward(&x, &rows))?;
+                let kept = rows.kept(i)?;
+                x = scope(&format!("layers.{i}"), || block.forward(&x, rows, kept))?;
             }
             scope("norm", || model.norm.forward(&x))
         })
     }
 
-    /// What blocks are told of rows of a length.
-    fn rows(&self, length: usize, packed: Option<&Packed<'_>>) -> Result<Rows> {
-        let shape = self.config.shape();
-        let rotations = self.tables.of(self.engine(), &shape.ropes, length)?;
-        match packed {
-            Some(packed) => scope("model.rotary_emb", || {
-                Rows::packed(&rotations, packed, shape.score_cap.is_some())
-            }),
-            None => Ok(Rows::whole(rotations)),
-        }
+    /// What blocks are told of rows that are one document each.
+    fn whole(&self, tokens: &Tensor) -> Result<Rows<'static>> {
+        let length = tokens.dims().last().copied().unwrap_or(0);
+        Ok(Rows::whole(self.tables(length)?))
+    }
+
+    /// What blocks are told of rows of several documents.
+    fn packed(&self, packed: &Packed<'_>) -> Result<Rows<'static>> {
+        let tables = self.tables(packed.tokens.dims().last().copied().unwrap_or(0))?;
+        scope("model.rotary_emb", || {
+            Rows::packed(&tables, packed, self.config.shape().score_cap.is_some())
+        })
+    }
+
+    /// Gives back the tables of positions, which are made again when they are needed.
+    pub fn release(&self) {
+        self.tables.clear();
+    }
+
+    /// Cosines and sines of a length.
+    fn tables(&self, length: usize) -> Result<Vec<[Tensor; 2]>> {
+        let ropes = &self.config.shape().ropes;
+        self.tables.of(self.engine(), ropes, length)
     }
 
     /// Logits of hidden states.
@@ -331,7 +351,7 @@ impl Decoder {
     #[track_caller]
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens, None)?;
+            let hidden = self.blocks(tokens, &self.whole(tokens)?)?;
             self.logits_of(&hidden)
         })
     }
@@ -342,11 +362,37 @@ impl Decoder {
     /// As [`Decoder::hidden`].
     #[track_caller]
     pub fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
+        Location::caller().at(|| self.logits_at(tokens, at, &self.whole(tokens)?))
+    }
+
+    /// [`Decoder::next_logits`] beside keys and values that are kept: see [`crate::CausalLm::cached_logits`].
+    ///
+    /// # Errors
+    /// As [`crate::CausalLm::cached_logits`].
+    #[track_caller]
+    pub fn cached_logits(&self, tokens: &Tensor, at: usize, cached: &Cached<'_>) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens, None)?.narrow(1, at, 1)?;
-            let logits = self.logits_of(&hidden)?;
-            logits.reshape([self.config.shape().vocab_size])
+            let tables = self.tables(cached.length())?;
+            let rows = scope("model.rotary_emb", || Rows::cached(tables, cached))?;
+            self.logits_at(tokens, at, &rows)
         })
+    }
+
+    fn logits_at(&self, tokens: &Tensor, at: usize, rows: &Rows<'_>) -> Result<Tensor> {
+        let hidden = self.blocks(tokens, rows)?.narrow(1, at, 1)?;
+        let logits = self.logits_of(&hidden)?;
+        logits.reshape([self.config.shape().vocab_size])
+    }
+
+    /// What each block keeps of a token.
+    pub fn key_values(&self) -> Vec<KeyValueShape> {
+        let shape = self.config.shape();
+        let of = |layer: &DecoderLayer| KeyValueShape {
+            heads: shape.num_key_value_heads,
+            width: shape.head_dim,
+            window: layer.window,
+        };
+        shape.layers.iter().map(of).collect()
     }
 
     /// Mean cross-entropy of `targets` `[B, T]` after `tokens` `[B, T]`, in nats. Logits are never held; where they
@@ -357,7 +403,7 @@ impl Decoder {
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens, None)?;
+            let hidden = self.blocks(tokens, &self.whole(tokens)?)?;
             self.loss_of(&hidden, targets)
         })
     }
@@ -371,7 +417,7 @@ impl Decoder {
     #[track_caller]
     pub fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(packed.tokens, Some(packed))?;
+            let hidden = self.blocks(packed.tokens, &self.packed(packed)?)?;
             self.loss_of(&hidden, packed.targets)
         })
     }

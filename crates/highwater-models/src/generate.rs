@@ -1,9 +1,15 @@
-//! Sampling text from a model, for checking only: each token runs the whole window again.
+//! Sampling text from a model, a token at a time.
+
+pub(crate) mod cache;
 
 use std::ops::ControlFlow;
 
 use crate::CausalLm;
+use cache::KeyValueCache;
 use highwater::{DType, Error, Result, no_grad, philox};
+
+/// The least length of windows.
+const SHORTEST: usize = 32;
 
 /// How to choose tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,8 +40,9 @@ impl Default for Sampling {
     }
 }
 
-/// Continues `prompt` by `count` tokens, or until `on_token`, which is shown each, says to stop. Runs inside the engine's
-/// budget. Windows have few different lengths, so that few plans are made.
+/// Continues `prompt` by `count` tokens, or until `on_token`, which is shown each, says to stop. Runs inside the
+/// engine's budget, with keys and values kept where that has room for them: see [`Continuation`]. Leaves the model
+/// in training mode.
 ///
 /// # Errors
 /// [`Error`] for an empty prompt, a token out of range, or a budget that is too small.
@@ -46,37 +53,172 @@ pub fn generate(
     sampling: Sampling,
     mut on_token: impl FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Vec<u32>> {
-    if prompt.is_empty() {
-        return Err(Error::Saved("a prompt needs at least one token".to_owned()));
-    }
-    model.eval();
-    let engine = model.engine();
-    let longest = model.architecture().max_length();
-    let context = sampling.context.clamp(1, longest);
     let mut tokens = prompt.to_vec();
-    for drawn in 0..count as u64 {
-        let start = tokens.len().saturating_sub(context);
-        let seen = &tokens[start..];
-        let length = seen.len().next_power_of_two().max(32).min(longest);
+    model.eval();
+    let mut continuation = Continuation::new(model, sampling.context);
+    // Nothing is kept for a token that none follows.
+    continuation.keeps &= count > 1;
+    let mut draw = || {
+        check(prompt)?;
+        for drawn in 0..count as u64 {
+            let token = choose(&continuation.logits(&tokens)?, sampling, drawn);
+            tokens.push(token);
+            if on_token(token).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    let drawn = draw();
+    model.train(true);
+    drawn.map(|()| tokens)
+}
+
+/// What a model says of texts that grow. Where a text goes on by one token, that one alone is computed: keys and
+/// values of those before it are kept, in buffers of the engine, which go with this. Texts are read whole, by
+/// [`CausalLm::next_logits`], where the model keeps none ([`CausalLm::key_values`]), where the budget has no room for
+/// them, and where they are longer than the context, of which each token is at another position every time.
+///
+/// Windows and buffers have few different lengths, so that few plans are made.
+#[derive(Debug)]
+pub struct Continuation<'a> {
+    model: &'a dyn CausalLm,
+    context: usize,
+    keeps: bool,
+    /// What was read of the last text, and what is kept of it.
+    read: Vec<u32>,
+    cache: Option<KeyValueCache>,
+}
+
+impl<'a> Continuation<'a> {
+    /// Of a model, by the last `context` tokens, or as many as it has positions. The model is to be in evaluation
+    /// mode.
+    pub fn new(model: &'a dyn CausalLm, context: usize) -> Self {
+        Self {
+            model,
+            context: context.clamp(1, model.architecture().max_length()),
+            keeps: true,
+            read: Vec::new(),
+            cache: None,
+        }
+    }
+
+    /// Logits of what follows a text, one for each token of the vocabulary. What is pending in the engine and
+    /// writes (running statistics, gradients that add up) is computed with it.
+    ///
+    /// # Errors
+    /// [`Error`] for an empty text, a token out of range, or a budget that is too small for whole texts.
+    pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        check(tokens)?;
+        if self.keeps && tokens.len() <= self.context {
+            match no_grad(|| self.kept(tokens)) {
+                Ok(Some(logits)) => return Ok(logits),
+                Ok(None) => self.keeps = false,
+                Err(error) => {
+                    self.model.release();
+                    // What has room without a cache is to go on.
+                    if !is_full(&error) {
+                        return Err(error);
+                    }
+                    self.keeps = false;
+                }
+            }
+        }
+        self.forget();
+        no_grad(|| self.whole(tokens))
+    }
+
+    /// Gives back what is kept, and what lies behind it in memory.
+    fn forget(&mut self) {
+        if self.cache.take().is_some() {
+            self.model.release();
+        }
+    }
+
+    /// [`Continuation::logits`] of a text within the context, by what is kept; none if the model keeps nothing.
+    fn kept(&mut self, tokens: &[u32]) -> Result<Option<Vec<f32>>> {
+        let (model, length) = (self.model, self.padded(tokens.len()));
+        let goes_on = |cache: &KeyValueCache| {
+            cache.tokens() + 1 == tokens.len()
+                && tokens.starts_with(&self.read)
+                && (cache.length() == length || model.keeps_positions(cache.length(), length))
+        };
+        let logits = if let Some(mut cache) = self.cache.take_if(|cache| goes_on(cache)) {
+            let last = model
+                .engine()
+                .indices(&tokens[tokens.len() - 1..], [1, 1])?;
+            let cached = cache.next(model.engine(), length)?;
+            let logits = model.cached_logits(&last, 0, &cached)?;
+            let logits = cache.evaluate(&logits)?;
+            self.cache = Some(cache);
+            logits
+        } else {
+            self.forget();
+            let Some(shapes) = model.key_values() else {
+                return Ok(None);
+            };
+            let vocabulary = model.architecture().vocab_size();
+            let mut cache = KeyValueCache::new(model.engine(), &shapes, vocabulary, length)?;
+            let mut window = tokens.to_vec();
+            window.resize(length, 0);
+            let window = model.engine().indices(&window, [1, length])?;
+            let cached = cache.prompt(tokens.len());
+            let logits = model.cached_logits(&window, tokens.len() - 1, &cached)?;
+            let logits = cache.evaluate(&logits)?;
+            self.cache = Some(cache);
+            logits
+        };
+        self.read.clear();
+        self.read.extend_from_slice(tokens);
+        Ok(Some(logits))
+    }
+
+    /// [`Continuation::logits`] by the window of the last tokens alone.
+    fn whole(&self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let seen = &tokens[tokens.len().saturating_sub(self.context)..];
+        let length = self.padded(seen.len());
         let mut window = seen.to_vec();
         // What stands behind the last token is not seen by it: attention is causal.
         window.resize(length, 0);
-        let logits = no_grad(|| {
-            let window = engine.indices(&window, [1, length])?;
-            let logits = model.next_logits(&window, seen.len() - 1)?;
-            match logits.dtype() {
-                DType::F32 => logits.to_vec::<f32>(),
-                _ => logits.to_dtype(DType::F32)?.to_vec(),
-            }
-        })?;
-        let token = choose(&logits, sampling, drawn);
-        tokens.push(token);
-        if on_token(token).is_break() {
-            break;
+        let window = self.model.engine().indices(&window, [1, length])?;
+        let logits = self.model.next_logits(&window, seen.len() - 1)?;
+        match logits.dtype() {
+            DType::F32 => logits.to_vec::<f32>(),
+            _ => logits.to_dtype(DType::F32)?.to_vec(),
         }
     }
-    model.train(true);
-    Ok(tokens)
+
+    /// The length that so many tokens are filled up to.
+    fn padded(&self, tokens: usize) -> usize {
+        let longest = self.model.architecture().max_length();
+        tokens.next_power_of_two().max(SHORTEST).min(longest)
+    }
+}
+
+impl Drop for Continuation<'_> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// That something can follow.
+fn check(tokens: &[u32]) -> Result<()> {
+    if tokens.is_empty() {
+        return Err(Error::Saved("a prompt needs at least one token".to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether there was no room.
+fn is_full(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::OverBudget { .. }
+            | Error::State { .. }
+            | Error::HostFull { .. }
+            | Error::DiskFull { .. }
+            | Error::Arena(_)
+    )
 }
 
 /// The next token. What is left of the distribution after temperature, [`Sampling::top_k`] and [`Sampling::top_p`],

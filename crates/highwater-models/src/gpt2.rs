@@ -1,5 +1,6 @@
 //! GPT-2 (Radford et al. 2019), with the names and layouts of Hugging Face's `GPT2LMHeadModel`.
 
+use crate::generate::cache::{Cached, CachedLayer, KeyValueShape};
 use crate::{Activation, Gpt2Config, Packed};
 use highwater::nn::{Dropout, Embedding, LayerNorm, Module, self_attention};
 use highwater::{Engine, Location, Parameter, Result, Tensor, scope};
@@ -68,11 +69,60 @@ impl Conv1d {
     }
 }
 
+/// What blocks are told of rows of tokens.
+#[derive(Debug, Clone, Copy)]
+enum Rows<'a> {
+    /// Each is one document.
+    Whole,
+    Packed(&'a Packed<'a>),
+    Cached(&'a Cached<'a>),
+}
+
+/// What one block is told.
+#[derive(Debug, Clone, Copy)]
+enum Seen<'a> {
+    Whole,
+    /// Documents of these lengths, `[B, N]`.
+    Packed(&'a Tensor),
+    Cached(CachedLayer<'a>),
+}
+
+impl<'a> Rows<'a> {
+    /// For a block.
+    fn seen(self, index: usize) -> Result<Seen<'a>> {
+        Ok(match self {
+            Self::Whole => Seen::Whole,
+            Self::Packed(packed) => Seen::Packed(packed.lengths),
+            Self::Cached(cached) => Seen::Cached(cached.layer(index)?),
+        })
+    }
+
+    /// Positions of the tokens, if they are not those from 0 on.
+    fn positions(self) -> Option<&'a Tensor> {
+        match self {
+            Self::Whole => None,
+            Self::Packed(packed) => Some(packed.positions),
+            Self::Cached(cached) => cached.position(),
+        }
+    }
+}
+
 impl Attention {
-    fn forward(&self, x: &Tensor, packed: Option<&Packed<'_>>) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, seen: Seen<'_>) -> Result<Tensor> {
         let qkv = scope("c_attn", || self.c_attn.forward(x))?;
-        let y = match packed {
-            Some(packed) => document_attention(&qkv, self.heads, packed.lengths)?,
+        let y = match seen {
+            Seen::Whole => None,
+            Seen::Packed(lengths) => {
+                let [q, k, v] = split(&qkv, self.heads)?;
+                Some(q.document_attention(&k, &v, lengths, true, None)?)
+            }
+            Seen::Cached(layer) => {
+                let [q, k, v] = split(&qkv, self.heads)?;
+                layer.attend([&q, &k, &v], None, None)?
+            }
+        };
+        let y = match y {
+            Some(y) => y.transpose(1, 2)?.reshape(x.shape().clone())?,
             None => self_attention(&qkv, self.heads)?,
         };
         self.resid_dropout
@@ -80,19 +130,16 @@ impl Attention {
     }
 }
 
-/// [`self_attention`] within each of the documents of a row, of which these are the lengths `[B, N]`.
-fn document_attention(qkv: &Tensor, heads: usize, lengths: &Tensor) -> Result<Tensor> {
-    let &[batch, length, width] = qkv.dims() else {
-        return self_attention(qkv, heads);
-    };
-    let split = |part: &Tensor| {
-        part.reshape([batch, length, heads, width / 3 / heads])?
+/// Queries, keys and values `[B, H, T, D]` of a packed projection `[B, T, 3C]`.
+fn split(qkv: &Tensor, heads: usize) -> Result<[Tensor; 3]> {
+    let [batch, length, width] = [0, 1, 2].map(|dim| qkv.dims()[dim]);
+    let width = width / 3;
+    let part = |start| {
+        qkv.narrow(2, start, width)?
+            .reshape([batch, length, heads, width / heads])?
             .transpose(1, 2)
     };
-    let parts = qkv.chunk(3, 2)?;
-    let (q, k, v) = (split(&parts[0])?, split(&parts[1])?, split(&parts[2])?);
-    let y = q.document_attention(&k, &v, lengths, true, None)?;
-    y.transpose(1, 2)?.reshape([batch, length, width / 3])
+    Ok([part(0)?, part(width)?, part(2 * width)?])
 }
 
 impl Mlp {
@@ -133,9 +180,9 @@ impl Block {
         })
     }
 
-    fn forward(&self, x: &Tensor, packed: Option<&Packed<'_>>) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, seen: Seen<'_>) -> Result<Tensor> {
         let y = scope("ln_1", || self.ln_1.forward(x))?;
-        let x = x.add(&scope("attn", || self.attn.forward(&y, packed))?)?;
+        let x = x.add(&scope("attn", || self.attn.forward(&y, seen))?)?;
         let y = scope("ln_2", || self.ln_2.forward(&x))?;
         x.add(&scope("mlp", || self.mlp.forward(&y))?)
     }
@@ -185,22 +232,23 @@ impl Gpt2 {
     /// [`highwater::Error`] if T is above `n_positions`; a token out of range stops the step.
     #[track_caller]
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor> {
-        Location::caller().at(|| self.blocks(tokens, None))
+        Location::caller().at(|| self.blocks(tokens, Rows::Whole))
     }
 
-    /// [`Gpt2::hidden`], of rows that hold one document or several.
-    fn blocks(&self, tokens: &Tensor, packed: Option<&Packed<'_>>) -> Result<Tensor> {
+    /// [`Gpt2::hidden`], of rows that hold one document or several, or go on with what is kept.
+    fn blocks(&self, tokens: &Tensor, rows: Rows<'_>) -> Result<Tensor> {
         let t = &self.transformer;
         let length = tokens.dims().last().copied().unwrap_or(0);
         scope("transformer", || {
-            let positions = match packed {
-                Some(packed) => scope("wpe", || t.wpe.forward(packed.positions))?,
+            let positions = match rows.positions() {
+                Some(positions) => scope("wpe", || t.wpe.forward(positions))?,
                 None => t.wpe.weight.narrow(0, 0, length)?,
             };
             let x = scope("wte", || t.wte.forward(tokens))?.add(&positions)?;
             let mut x = t.drop.forward(&x)?;
             for (i, block) in t.h.iter().enumerate() {
-                x = scope(&format!("h.{i}"), || block.forward(&x, packed))?;
+                let seen = rows.seen(i)?;
+                x = scope(&format!("h.{i}"), || block.forward(&x, seen))?;
             }
             scope("ln_f", || t.ln_f.forward(&x))
         })
@@ -212,7 +260,7 @@ impl Gpt2 {
     /// As [`Gpt2::hidden`].
     #[track_caller]
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
-        Location::caller().at(|| self.head(&self.blocks(tokens, None)?))
+        Location::caller().at(|| self.head(&self.blocks(tokens, Rows::Whole)?))
     }
 
     fn head(&self, hidden: &Tensor) -> Result<Tensor> {
@@ -227,10 +275,31 @@ impl Gpt2 {
     /// As [`Gpt2::hidden`].
     #[track_caller]
     pub fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
-        Location::caller().at(|| {
-            let hidden = self.blocks(tokens, None)?.narrow(1, at, 1)?;
-            self.head(&hidden)?.reshape([self.config.vocab_size])
-        })
+        Location::caller().at(|| self.logits_at(tokens, at, Rows::Whole))
+    }
+
+    /// [`Gpt2::next_logits`] beside keys and values that are kept: see [`crate::CausalLm::cached_logits`].
+    ///
+    /// # Errors
+    /// As [`crate::CausalLm::cached_logits`].
+    #[track_caller]
+    pub fn cached_logits(&self, tokens: &Tensor, at: usize, cached: &Cached<'_>) -> Result<Tensor> {
+        Location::caller().at(|| self.logits_at(tokens, at, Rows::Cached(cached)))
+    }
+
+    fn logits_at(&self, tokens: &Tensor, at: usize, rows: Rows<'_>) -> Result<Tensor> {
+        let hidden = self.blocks(tokens, rows)?.narrow(1, at, 1)?;
+        self.head(&hidden)?.reshape([self.config.vocab_size])
+    }
+
+    /// What each block keeps of a token.
+    pub fn key_values(&self) -> Vec<KeyValueShape> {
+        let shape = KeyValueShape {
+            heads: self.config.n_head,
+            width: self.config.n_embd / self.config.n_head,
+            window: None,
+        };
+        vec![shape; self.config.n_layer]
     }
 
     /// Mean cross-entropy of `targets` `[B, T]` after `tokens` `[B, T]`, in nats. Logits are never
@@ -241,7 +310,7 @@ impl Gpt2 {
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(tokens, None)?;
+            let hidden = self.blocks(tokens, Rows::Whole)?;
             self.loss_of(&hidden, targets)
         })
     }
@@ -254,7 +323,7 @@ impl Gpt2 {
     #[track_caller]
     pub fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
         Location::caller().at(|| {
-            let hidden = self.blocks(packed.tokens, Some(packed))?;
+            let hidden = self.blocks(packed.tokens, Rows::Packed(packed))?;
             self.loss_of(&hidden, packed.targets)
         })
     }

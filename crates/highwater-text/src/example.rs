@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::TextError;
 use crate::fields::Fields;
 use crate::records::Record;
+use crate::{Place, TextError};
 
 /// What a record is for.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,14 +33,32 @@ pub enum Example {
     },
 }
 
+/// The most bytes of an example that is no text: each is held several times while it is written and made tokens.
+const BYTES_MAX: usize = 4 << 20;
+/// What a value takes beside its letters, about.
+const VALUE_BYTES: usize = 64;
+
+/// Bytes that a value takes in memory, about.
+fn weight(value: &Value) -> usize {
+    VALUE_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(weight).sum(),
+            Value::Object(fields) => fields.iter().map(|(k, v)| k.len() + weight(v)).sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
+}
+
 impl Example {
-    /// Bytes of its text, about.
+    /// Bytes that it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Chat(conversation) => {
-                let messages = conversation.messages.iter();
-                let texts = messages.filter_map(|message| message["content"].as_str());
-                texts.map(str::len).sum()
+                let all = conversation
+                    .messages
+                    .iter()
+                    .chain(conversation.variables.values());
+                all.map(weight).sum()
             }
             Self::Completion { prompt, completion } => prompt.len() + completion.len(),
             Self::Pair(both) => both.iter().map(Self::bytes).sum(),
@@ -226,13 +244,16 @@ impl Reader {
     /// # Errors
     /// [`TextError`], naming the record and the field.
     pub fn read(&self, record: Record) -> Result<Example, TextError> {
-        let Record { place, fields } = record;
+        let Record { place, mut fields } = record;
+        if self.format == Format::Text {
+            return take_text(&place, &mut fields, &self.map);
+        }
         let of = Fields {
             place: &place,
             values: &fields,
             map: &self.map,
         };
-        match self.format {
+        let example = match self.format {
             Format::Messages => of.conversation("messages"),
             Format::ShareGpt => of.conversation("conversations"),
             Format::Instruction => of.instruction(self.has_template),
@@ -240,8 +261,41 @@ impl Reader {
             Format::Pairs => of.pair(),
             Format::Text => of.text("text").map(Example::Text),
             Format::Tokens => of.tokens(),
+        }?;
+        let bytes = example.bytes();
+        if bytes > BYTES_MAX && !matches!(example, Example::Tokens { .. }) {
+            let problem = format!(
+                "it takes {} MiB; a record that is no text may take {}",
+                bytes >> 20,
+                BYTES_MAX >> 20
+            );
+            return Err(TextError::bad(place, problem)
+                .hinted("leave out what is longer than any model reads, or cut it"));
         }
+        Ok(example)
     }
+}
+
+/// The text of a record, which is not copied, as it may be long.
+fn take_text(
+    place: &Place,
+    fields: &mut Map<String, Value>,
+    map: &FieldMap,
+) -> Result<Example, TextError> {
+    let aliases = ALIASES.iter().filter(|alias| alias.1 == "text");
+    let names = std::iter::once("text").chain(aliases.map(|alias| alias.0));
+    let mut names = names.filter(|name| fields.contains_key(*name));
+    let name = match map.0.get("text") {
+        Some(called) => Some(&**called),
+        None => names.next(),
+    };
+    let name = name.map(str::to_owned);
+    if let Some(Value::String(text)) = name.and_then(|name| fields.get_mut(&name)) {
+        return Ok(Example::Text(std::mem::take(text)));
+    }
+    let values = &*fields;
+    let text = Fields { place, values, map }.text("text");
+    text.map(Example::Text)
 }
 
 pub(crate) fn found(fields: &Map<String, Value>) -> String {

@@ -5,6 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::example::{field, found};
 use crate::{Conversation, Example, FieldMap, Place, TextError};
 
+/// A list that is given as text is read up to so many bytes.
+const LIST_BYTES_MAX: usize = 128 << 10;
+
 /// The fields of a record.
 pub(crate) struct Fields<'a> {
     /// Where the record is.
@@ -78,6 +81,11 @@ impl Fields<'_> {
             match self.get(name) {
                 None | Some(Value::Null) => {}
                 // Tables of one type have lists as text.
+                Some(Value::String(text)) if text.len() > LIST_BYTES_MAX => {
+                    let problem = format!("{name} is a text of {} bytes", text.len());
+                    let hint = format!("at most {LIST_BYTES_MAX} are read as a list");
+                    return Err(self.bad(problem).hinted(hint));
+                }
                 Some(Value::String(text)) => {
                     let list = serde_json::from_str(text).map_err(|error| {
                         self.bad(format!("{name} is a text that is no JSON: {error}"))
@@ -149,7 +157,8 @@ impl Fields<'_> {
     ) -> Result<Value, TextError> {
         match content {
             Some(Value::String(text)) => Ok(text.clone().into()),
-            None | Some(Value::Null) if calls => Ok("".into()),
+            // Templates ask whether there is any.
+            None | Some(Value::Null) if calls => Ok(Value::Null),
             None | Some(Value::Null) => Err(self.bad(format!("{name} has no content"))),
             Some(Value::Array(parts)) => {
                 let texts = parts
@@ -206,7 +215,10 @@ impl Fields<'_> {
 
     /// Two answers, with what is asked: a field of its own, or what both begin with.
     pub(crate) fn pair(&self) -> Result<Example, TextError> {
-        if self.get("prompt").is_some() {
+        let is_list = |name: &str| self.get(name).is_some_and(Value::is_array);
+        // A text beside lists says what is asked once more.
+        let is_told = is_list("chosen") && !is_list("prompt");
+        if self.get("prompt").is_some() && !is_told {
             let both = [self.completion("chosen")?, self.completion("rejected")?];
             return Ok(Example::Pair(Box::new(both)));
         }
@@ -265,7 +277,8 @@ impl Fields<'_> {
             if matches!(self.get(name), None | Some(Value::Null)) {
                 return Ok(None);
             }
-            let marks = self.numbers(name, Value::as_i64)?;
+            let marks =
+                self.numbers(name, |mark| mark.as_i64().or(mark.as_bool().map(i64::from)))?;
             if marks.len() != ids.len() {
                 let (found, expected) = (marks.len(), ids.len());
                 return Err(self.bad(format!(
@@ -274,10 +287,34 @@ impl Fields<'_> {
             }
             Ok(Some(marks.into_iter().map(learns).collect::<Vec<_>>()))
         };
-        let learned = match marked("labels", |label| label != -100)? {
-            None => marked("completion_mask", |mask| mask != 0)?,
-            labels => labels,
+        let mut learned = marked("labels", |label| label != -100)?;
+        if learned.is_some() {
+            let labels = self.numbers("labels", Value::as_i64)?;
+            let mut pairs = ids.iter().zip(&labels).enumerate();
+            let other = pairs.find(|&(_, (&id, &label))| label != -100 && label != i64::from(id));
+            if let Some((i, (id, label))) = other {
+                let problem = format!("labels[{i}] is {label}, and input_ids[{i}] is {id}");
+                let hint = "labels are the tokens themselves, or -100 where nothing is learnt; what follows is \
+                            found here";
+                return Err(self.bad(problem).hinted(hint));
+            }
+        }
+        for name in ["completion_mask", "assistant_masks"] {
+            if learned.is_none() {
+                learned = marked(name, |mask| mask != 0)?;
+            }
+        }
+        // What is padded is taken off.
+        let Some(kept) = marked("attention_mask", |mask| mask != 0)? else {
+            return Ok(Example::Tokens { ids, learned });
         };
+        let keep = |at: usize| kept[at];
+        let learned = learned.map(|all| {
+            let each = all.into_iter().enumerate();
+            each.filter_map(|(at, it)| keep(at).then_some(it)).collect()
+        });
+        let ids = ids.into_iter().enumerate();
+        let ids = ids.filter_map(|(at, id)| keep(at).then_some(id)).collect();
         Ok(Example::Tokens { ids, learned })
     }
 

@@ -104,9 +104,13 @@ pub fn prepare(
     }
     let counts = packer.finish(|row| writer.row(row))?;
     if counts.rows == 0 {
-        let problem = "nothing would be learnt of any of its records";
-        return Err(TextError::bad(Place::of(preparation.data), problem)
-            .hinted("conversations need turns of the assistant; --loss-on all learns everything"));
+        let problem = format!(
+            "nothing would be learnt of any of its records in rows of {} tokens",
+            preparation.length
+        );
+        let hint = "what is learnt of conversations are turns of the assistant, which may lie behind the end of a \
+                    row: --seq; --loss-on all learns everything";
+        return Err(TextError::bad(Place::of(preparation.data), problem).hinted(hint));
     }
     writer.finish(preparation.length, counts)?;
     Ok(Prepared {

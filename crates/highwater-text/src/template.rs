@@ -20,13 +20,19 @@ const FUEL: u64 = 1 << 20;
 const DEPTH: usize = 100;
 /// Today, to templates: the day that Llama's take where nobody says which it is.
 const TODAY: (i32, u32, u32) = (2024, 7, 26);
+/// The longest template, in bytes.
+const SOURCE_MAX: usize = 256 << 10;
+/// The longest tag of one, without the texts in it.
+const TAG_MAX: usize = 4 << 10;
+/// The most spaces of a level of JSON.
+const INDENT_MAX: usize = 16;
 /// The template's name within its environment.
 const NAME: &str = "chat";
 
 /// What is written where an assistant's turn begins, and where it ends: characters for private use, that no text has.
 pub(crate) const MARKS: [char; 2] = ['\u{10FFFC}', '\u{10FFFD}'];
 
-const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n\
+const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content or '' }}<|im_end|>\n\
      {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /// A compiled template.
@@ -98,7 +104,10 @@ pub fn ends_of_texts(
             Json::Array(numbers) => numbers.iter().filter_map(Json::as_u64).collect(),
             number => number.as_u64().into_iter().collect::<Vec<_>>(),
         };
-        ends.extend(numbers.into_iter().map(|number| number as u32));
+        let numbers = numbers
+            .into_iter()
+            .filter_map(|number| u32::try_from(number).ok());
+        ends.extend(numbers.filter(|&number| (number as usize) < tokenizer.vocab_size()));
     }
     ends.dedup();
     Ok(ends)
@@ -179,13 +188,19 @@ impl ChatTemplate {
         environment.set_syntax(syntax.map_err(|error| failed(&source_name, &error))?);
         environment.set_fuel(Some(FUEL));
         environment.set_recursion_limit(DEPTH);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(method);
         environment.add_function("raise_exception", |message: String| {
             Err::<Value, _>(Error::new(ErrorKind::InvalidOperation, message))
         });
         environment.add_function("strftime_now", now);
         environment.add_filter("tojson", to_json);
+        if let Some(problem) = too_much(source) {
+            return Err(TextError::Template {
+                source_name,
+                problem: format!("the chat template: {problem}"),
+                hint: None,
+            });
+        }
         let (source, marks_turns) = mark_turns(source);
         let added = environment.add_template_owned(NAME, source);
         added.map_err(|error| failed(&source_name, &error))?;
@@ -227,6 +242,10 @@ impl ChatTemplate {
         prompt: bool,
     ) -> Result<String, TextError> {
         let mut context = self.special.clone();
+        // As where transformers is given none: there, and nothing.
+        for name in ["tools", "documents"] {
+            context.insert(name.to_owned(), Json::Null);
+        }
         context.extend(conversation.variables.clone());
         context.insert("messages".to_owned(), Json::Array(messages.to_vec()));
         context.insert("add_generation_prompt".to_owned(), Json::Bool(prompt));
@@ -234,6 +253,36 @@ impl ChatTemplate {
         let rendered = template.and_then(|it| it.render(Serde(&context)));
         rendered.map_err(|error| failed(&self.source_name, &error))
     }
+}
+
+/// Why a template is not even compiled: what is nested by thousands takes the stack of a thread.
+fn too_much(source: &str) -> Option<String> {
+    if source.len() > SOURCE_MAX {
+        return Some(format!(
+            "{} bytes; at most {SOURCE_MAX} are read",
+            source.len()
+        ));
+    }
+    let mut rest = source;
+    while let Some(start) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
+        let tag = &rest[start..];
+        let end = tag.find("}}").into_iter().chain(tag.find("%}")).min();
+        let tag = &tag[..end.unwrap_or(tag.len())];
+        // Texts within it are as long as they like.
+        let code = tag
+            .split(['"', '\''])
+            .step_by(2)
+            .map(str::len)
+            .sum::<usize>();
+        if code > TAG_MAX {
+            return Some(format!(
+                "a tag has {code} bytes; at most {TAG_MAX} are read"
+            ));
+        }
+        rest = &rest[start + tag.len()..];
+        rest = rest.get(2..).unwrap_or_default();
+    }
+    None
 }
 
 fn failed(source_name: &str, error: &Error) -> TextError {
@@ -288,6 +337,7 @@ fn mark_turns(source: &str) -> (String, bool) {
 )]
 fn to_json(state: &State<'_, '_>, value: Serde<Json>, options: Kwargs) -> Result<String, Error> {
     let indent = options.get::<Option<usize>>("indent")?;
+    let indent = indent.map(|spaces| spaces.min(INDENT_MAX));
     let sorted = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     let separators = options.get::<Option<Vec<String>>>("separators")?;
     let ascii = options
@@ -305,6 +355,24 @@ fn to_json(state: &State<'_, '_>, value: Serde<Json>, options: Kwargs) -> Result
     );
     state.consume_fuel(text.len() as u64 / 64)?;
     Ok(text)
+}
+
+/// Python's methods; a text may be filled in, but not up to thousands of places.
+fn method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    name: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
+    let is_wide = |text: &str| {
+        let digits = text.split(|c: char| !c.is_ascii_digit());
+        digits.map(str::len).max().unwrap_or(0) > 3
+    };
+    if name == "format" && value.as_str().is_some_and(is_wide) {
+        let message = "format() with widths of thousands";
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
 }
 
 /// `strftime_now`: what templates say of today, which is always the same day, as a run must not depend on when it

@@ -7,6 +7,7 @@ use super::projection::{Maker, Projection};
 use super::rows::{Documents, Rows};
 use super::{Norm, existing};
 use crate::config::decoder::DecoderLayer;
+use crate::generate::cache::CachedLayer;
 
 #[derive(Debug, Module)]
 pub(super) struct Attention {
@@ -32,6 +33,26 @@ struct Heads {
     scale: Option<f64>,
     cap: Option<f64>,
     layer: DecoderLayer,
+}
+
+impl Heads {
+    /// Attention of whole rows.
+    fn attend(&self, [q, k, v]: [&Tensor; 3], rows: &Rows<'_>) -> Result<Tensor> {
+        let length = q.dims()[2];
+        let window = self.layer.window.filter(|&window| window < length);
+        let documents = rows.documents.as_ref();
+        match (self.cap, documents, window) {
+            (Some(cap), ..) => {
+                let apart = documents.and_then(|documents| documents.apart.as_ref());
+                capped_attention([q, k, v], cap, window, apart)
+            }
+            (None, Some(Documents { lengths, .. }), window) => {
+                q.document_attention(k, v, lengths, true, window)
+            }
+            (None, None, Some(window)) => q.sliding_window_attention(k, v, window),
+            (None, None, None) => q.scaled_dot_product_attention(k, v, true),
+        }
+    }
 }
 
 impl Attention {
@@ -102,7 +123,13 @@ impl Attention {
         ])
     }
 
-    pub(super) fn forward(&self, x: &Tensor, rows: &Rows) -> Result<Tensor> {
+    /// With what the layer keeps, if anything is kept.
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        rows: &Rows<'_>,
+        kept: Option<CachedLayer<'_>>,
+    ) -> Result<Tensor> {
         let heads = &self.heads;
         let [batch, length] = [x.dims()[0], x.dims()[1]];
         let by_head = |y: &Tensor| {
@@ -127,18 +154,11 @@ impl Attention {
         if let Some(scale) = heads.scale {
             q = q.mul_scalar(scale)?;
         }
-        let window = heads.layer.window.filter(|&window| window < length);
-        let documents = rows.documents.as_ref();
-        let y = match (heads.cap, documents, window) {
-            (Some(cap), ..) => {
-                let apart = documents.and_then(|documents| documents.apart.as_ref());
-                capped_attention([&q, &k, &v], cap, window, apart)?
-            }
-            (None, Some(Documents { lengths, .. }), window) => {
-                q.document_attention(&k, &v, lengths, true, window)?
-            }
-            (None, None, Some(window)) => q.sliding_window_attention(&k, &v, window)?,
-            (None, None, None) => q.scaled_dot_product_attention(&k, &v, true)?,
+        let qkv = [&q, &k, &v];
+        let kept = kept.map(|layer| layer.attend(qkv, heads.layer.window, heads.cap));
+        let y = match kept.transpose()?.flatten() {
+            Some(y) => y,
+            None => heads.attend(qkv, rows)?,
         };
         let merged = [batch, length, heads.counts[0] * heads.width];
         let y = y.transpose(1, 2)?.reshape(merged)?;

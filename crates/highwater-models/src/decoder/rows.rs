@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use highwater::{DType, Engine, Result, Tensor};
 
 use crate::Packed;
+use crate::generate::cache::{Cached, CachedLayer};
 use crate::rope::Rope;
 
 /// Cosines and sines, for each way to rotate.
@@ -16,11 +17,13 @@ pub(super) struct Tables(Mutex<Option<(usize, Rotations)>>);
 
 /// Rows of one length.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct Rows<'a> {
     /// Those of the tokens' positions: `[T, R / 2]`, or `[B, 1, T, R / 2]` where rows differ.
     pub(super) rotations: Rotations,
     /// If there may be several in a row.
     pub(super) documents: Option<Documents>,
+    /// If keys and values are kept.
+    cached: Option<&'a Cached<'a>>,
 }
 
 /// Documents that lie one after the other.
@@ -33,6 +36,10 @@ pub(super) struct Documents {
 }
 
 impl Tables {
+    pub(super) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     pub(super) fn of(&self, engine: &Engine, ropes: &[Rope], length: usize) -> Result<Rotations> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, rotations)) = kept.as_ref().filter(|(of, _)| *of == length) {
@@ -54,13 +61,39 @@ impl Tables {
     }
 }
 
-impl Rows {
+/// The tables' rows of some positions `[B, T]`.
+fn rotated(tables: &[[Tensor; 2]], positions: &Tensor) -> Result<Rotations> {
+    let of = |table: &Tensor| table.embedding(positions)?.unsqueeze(1);
+    let rotations = tables.iter().map(|[cos, sin]| Ok([of(cos)?, of(sin)?]));
+    rotations.collect()
+}
+
+impl<'a> Rows<'a> {
     /// Each of them one document.
     pub(super) fn whole(rotations: Rotations) -> Self {
         Self {
             rotations,
             documents: None,
+            cached: None,
         }
+    }
+
+    /// A document of which keys and values are kept, with the tables of its length.
+    pub(super) fn cached(tables: Rotations, cached: &'a Cached<'a>) -> Result<Self> {
+        let rotations = match cached.position() {
+            Some(position) => rotated(&tables, position)?,
+            None => tables,
+        };
+        Ok(Self {
+            rotations,
+            documents: None,
+            cached: Some(cached),
+        })
+    }
+
+    /// What a layer keeps, by its number, if anything is kept.
+    pub(super) fn kept(&self, index: usize) -> Result<Option<CachedLayer<'_>>> {
+        self.cached.map(|cached| cached.layer(index)).transpose()
     }
 
     /// Of several documents each, with the tables of a row: what all blocks read is made once.
@@ -69,17 +102,14 @@ impl Rows {
         packed: &Packed<'_>,
         has_scores: bool,
     ) -> Result<Self> {
-        let rotated = |table: &Tensor| table.embedding(packed.positions)?.unsqueeze(1);
-        let rotations = tables
-            .iter()
-            .map(|[cos, sin]| Ok([rotated(cos)?, rotated(sin)?]));
         let apart = has_scores.then(|| apart(packed.positions)).transpose()?;
         Ok(Self {
-            rotations: rotations.collect::<Result<_>>()?,
+            rotations: rotated(tables, packed.positions)?,
             documents: Some(Documents {
                 lengths: packed.lengths.clone(),
                 apart,
             }),
+            cached: None,
         })
     }
 }

@@ -1,0 +1,414 @@
+//! Settings by where they stand in `config.toml`, as `--config` and `--set` name them. Each becomes the flag that says
+//! the same, so that what depends on it follows.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use highwater_memory::Bytes;
+use highwater_models::config::nearest;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Value;
+
+use crate::args::{TrainArgs, share};
+use crate::config::{DiskConfig, Forbid, ModelSource, OptimizerKind};
+use crate::error::Failure;
+
+/// One setting.
+pub(crate) struct Setting {
+    /// Where it stands.
+    pub path: &'static str,
+    /// The flag that says the same.
+    pub flag: &'static str,
+    /// What it may be, for a file that leaves it out; empty of what every file has.
+    pub example: &'static str,
+    put: fn(&mut TrainArgs, Value) -> Result<(), Problem>,
+}
+
+const fn at(
+    path: &'static str,
+    flag: &'static str,
+    example: &'static str,
+    put: fn(&mut TrainArgs, Value) -> Result<(), Problem>,
+) -> Setting {
+    Setting {
+        path,
+        flag,
+        example,
+        put,
+    }
+}
+
+/// All of them, in the order of the file.
+pub(crate) static SETTINGS: [Setting; 49] = [
+    at("task", "task", "\"image-classification\"", |a, v| {
+        put(&mut a.run.task, v)
+    }),
+    at("model.source", "model", "", |a, v| {
+        let name = source(v)?;
+        named(&mut a.run.model, name)
+    }),
+    at("model.tokenizer", "tokenizer", "\"tokenizer.json\"", |a, v| {
+        put(&mut a.run.tokenizer, v)
+    }),
+    at("model.dropout", "dropout", "", |a, v| put(&mut a.run.dropout, v)),
+    at("model.lora.rank", "lora", "16", |a, v| put(&mut a.run.lora.lora, v)),
+    at("model.lora.alpha", "lora-alpha", "32", |a, v| {
+        put(&mut a.run.lora.lora_alpha, v)
+    }),
+    at("model.lora.dropout", "lora-dropout", "0.05", |a, v| {
+        put(&mut a.run.lora.lora_dropout, v)
+    }),
+    at(
+        "model.lora.targets",
+        "lora-targets",
+        "[\"q_proj\", \"v_proj\"]",
+        |a, v| named(&mut a.run.lora.lora_targets, list(v)?),
+    ),
+    at("model.lora.rs", "lora-rs", "true", |a, v| put(&mut a.run.lora.lora_rs, v)),
+    at("model.lora.quantize", "quantize", "\"nf4\"", |a, v| {
+        put(&mut a.run.lora.quantize, v)
+    }),
+    at("data.path", "data", "\"data.jsonl\"", |a, v| put(&mut a.run.data, v)),
+    at("data.token_dtype", "token-dtype", "", |a, v| put(&mut a.run.token_dtype, v)),
+    at("data.held_out", "held-out", "", |a, v| match v {
+        Value::String(text) => named(&mut a.run.held_out, share(&text).map_err(Problem::Value)?),
+        v => put(&mut a.run.held_out, v),
+    }),
+    at("data.order", "order", "", |a, v| put(&mut a.run.order, v)),
+    at("data.records.loss_on", "loss-on", "\"all\"", |a, v| {
+        put(&mut a.run.records.loss_on, v)
+    }),
+    at(
+        "data.records.chat_template",
+        "chat-template",
+        "\"chatml\"",
+        |a, v| put(&mut a.run.records.chat_template, v),
+    ),
+    at("data.records.packing", "no-packing", "false", |a, v| {
+        let packing: bool = value(v)?;
+        named(&mut a.run.records.no_packing, !packing)
+    }),
+    at("data.records.map", "map", "{ text = \"body\" }", |a, v| {
+        let map: std::collections::BTreeMap<String, String> = value(v)?;
+        named(&mut a.run.records.map, map.into_iter().collect())
+    }),
+    at("training.steps", "steps", "", |a, v| put(&mut a.run.steps, v)),
+    at("training.batch", "batch", "", |a, v| put(&mut a.run.batch, v)),
+    at("training.seq", "seq", "", |a, v| put(&mut a.run.seq, v)),
+    at("training.size", "size", "224", |a, v| put(&mut a.run.size, v)),
+    at("training.accumulate", "accumulate", "", |a, v| put(&mut a.run.accumulate, v)),
+    at("training.precision", "precision", "\"bf16\"", |a, v| {
+        put(&mut a.run.precision, v)
+    }),
+    at("training.seed", "seed", "", |a, v| put(&mut a.run.seed, v)),
+    at("training.preference.method", "preference", "\"dpo\"", |a, v| {
+        put(&mut a.run.preference.preference, v)
+    }),
+    at("training.preference.beta", "beta", "0.1", |a, v| {
+        put(&mut a.run.preference.beta, v)
+    }),
+    at("optimizer.method", "optimizer", "", |a, v| {
+        named(&mut a.run.optimizer, method(v)?)
+    }),
+    at("optimizer.method.adamw.beta1", "beta1", "", |a, v| {
+        adamw(a)?;
+        put(&mut a.run.beta1, v)
+    }),
+    at("optimizer.method.adamw.beta2", "beta2", "", |a, v| {
+        adamw(a)?;
+        put(&mut a.run.beta2, v)
+    }),
+    at("optimizer.method.adamw.eps", "eps", "", |a, v| {
+        adamw(a)?;
+        put(&mut a.run.eps, v)
+    }),
+    at("optimizer.method.sgd.momentum", "momentum", "", |a, v| {
+        named(&mut a.run.optimizer, OptimizerKind::Sgd)?;
+        put(&mut a.run.momentum, v)
+    }),
+    at("optimizer.lr", "lr", "", |a, v| put(&mut a.run.lr, v)),
+    at("optimizer.warmup", "warmup", "", |a, v| put(&mut a.run.warmup, v)),
+    at("optimizer.schedule", "schedule", "", |a, v| put(&mut a.run.schedule, v)),
+    at("optimizer.weight_decay", "weight-decay", "", |a, v| {
+        put(&mut a.run.weight_decay, v)
+    }),
+    at("optimizer.decay", "decay", "", |a, v| put(&mut a.run.decay, v)),
+    at("optimizer.clip", "clip", "1.0", |a, v| put(&mut a.run.clip, v)),
+    at("optimizer.master", "master", "\"split\"", |a, v| put(&mut a.run.master, v)),
+    at("optimizer.moments", "moments", "\"int8\"", |a, v| put(&mut a.run.moments, v)),
+    at("machine.memory", "memory", "", |a, v| named(&mut a.run.memory, size(v)?)),
+    at("machine.policy", "policy", "", |a, v| put(&mut a.run.policy, v)),
+    at("machine.threads", "threads", "", |a, v| put(&mut a.run.threads, v)),
+    at("machine.device_memory", "device-memory", "\"2GiB\"", |a, v| {
+        named(&mut a.run.device_memory, size(v)?)
+    }),
+    at("machine.host_memory", "host-memory", "\"1GiB\"", |a, v| {
+        named(&mut a.run.host_memory, size(v)?)
+    }),
+    at("machine.disk", "disk", "\"/data=40GiB\"", |a, v| {
+        named(&mut a.run.disk, disk(v)?)
+    }),
+    at("machine.forbid", "forbid", "[\"disk-writes\"]", |a, v| {
+        named(&mut a.run.forbid, list::<Forbid>(v)?)
+    }),
+    at("output.save_every", "save-every", "", |a, v| put(&mut a.save_every, v)),
+    at("output.keep", "keep", "", |a, v| put(&mut a.keep, v)),
+];
+
+/// What is wrong with a setting.
+#[derive(Debug)]
+enum Problem {
+    /// There is none of the name.
+    Unknown,
+    /// It is said already, and otherwise.
+    Twice,
+    /// It cannot be that.
+    Value(String),
+}
+
+/// A setting that cannot be taken.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    /// Where it stands.
+    pub path: String,
+    problem: Problem,
+}
+
+impl Wrong {
+    /// What is wrong, for people.
+    pub fn text(&self) -> String {
+        let (path, flag) = (&self.path, flag(&self.path));
+        match &self.problem {
+            Problem::Unknown => unknown(path),
+            Problem::Twice => match flag {
+                Some(flag) => format!("`{path}` is said otherwise too: by --{flag}, or twice so"),
+                None => format!("`{path}` is said twice"),
+            },
+            Problem::Value(why) => format!("`{path}`: {}", why.trim_end()),
+        }
+    }
+}
+
+/// The flag that says the same as a setting.
+pub(crate) fn flag(path: &str) -> Option<&'static str> {
+    let setting = SETTINGS.iter().find(|setting| setting.path == path);
+    setting.map(|setting| setting.flag)
+}
+
+/// Takes a setting, or all of a table of them, as flags. What a flag says already must be the same.
+///
+/// # Errors
+/// [`Wrong`] for the first that is not possible.
+pub(crate) fn take(args: &mut TrainArgs, path: &str, value: &Value) -> Result<(), Wrong> {
+    let wrong = |problem| Wrong {
+        path: path.to_owned(),
+        problem,
+    };
+    let setting = SETTINGS.iter().find(|setting| setting.path == path);
+    let within = within(path);
+    if let Some(setting) = setting {
+        (setting.put)(args, value.clone()).map_err(wrong)?;
+    }
+    match value {
+        Value::Table(table) if !within.is_empty() => {
+            let mut each = table.iter();
+            each.try_for_each(|(key, value)| take(args, &format!("{path}.{key}"), value))
+        }
+        _ if setting.is_some() => Ok(()),
+        _ if within.is_empty() => Err(wrong(Problem::Unknown)),
+        _ => Err(wrong(Problem::Value(format!(
+            "it has settings of its own: {}",
+            within.join(", ")
+        )))),
+    }
+}
+
+/// What stands in a table of settings.
+fn within(path: &str) -> Vec<&'static str> {
+    let inside = |setting: &&str| setting.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+    SETTINGS.iter().map(|setting| setting.path).filter(inside).collect()
+}
+
+/// That there is no such setting, with the name that may have been meant.
+fn unknown(path: &str) -> String {
+    let (table, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let paths: Vec<&str> = SETTINGS.iter().map(|setting| setting.path).collect();
+    let last = |path: &&str| path.rsplit('.').next() == Some(name);
+    let beside = |path: &&'static str| {
+        let rest = match table {
+            "" => Some(*path),
+            table => path.strip_prefix(table)?.strip_prefix('.'),
+        };
+        rest?.split('.').next()
+    };
+    let beside: Vec<&str> = paths.iter().filter_map(beside).collect();
+    let meant = if beside.is_empty() {
+        nearest(path, &paths)
+    } else {
+        let elsewhere = || paths.iter().copied().find(last);
+        nearest(name, &beside).or_else(elsewhere)
+    };
+    let found = match table {
+        "" => format!("there is no setting `{name}`"),
+        _ if beside.is_empty() => format!("there is no setting `{path}`"),
+        table => format!("there is no setting `{name}` in `{table}`"),
+    };
+    match meant {
+        Some(meant) => format!("{found}; did you mean `{meant}`?"),
+        None => found,
+    }
+}
+
+/// A `--set`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    path: String,
+    text: String,
+    value: Value,
+}
+
+impl FromStr for Assignment {
+    type Err = String;
+
+    /// Reads `SETTING=VALUE`, where the value is TOML's, or else a string as it stands.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, value) = text
+            .split_once('=')
+            .filter(|(path, _)| !path.trim().is_empty())
+            .ok_or("expected SETTING=VALUE, such as optimizer.lr=3e-4")?;
+        let value = value.trim();
+        Ok(Self {
+            path: path.trim().to_owned(),
+            text: text.to_owned(),
+            value: match value.parse::<Value>() {
+                // No setting is a date.
+                Ok(Value::Datetime(_)) => Value::String(value.to_owned()),
+                Ok(value) => value,
+                Err(error) if value.starts_with(['"', '\'', '[', '{']) => {
+                    return Err(error.message().to_owned());
+                }
+                Err(_) => Value::String(value.to_owned()),
+            },
+        })
+    }
+}
+
+impl Assignment {
+    /// Says the same as a flag.
+    ///
+    /// # Errors
+    /// [`Failure`] for a setting that there is not, that is no such value, or that is said otherwise already.
+    pub fn take(&self, args: &mut TrainArgs) -> Result<(), Failure> {
+        let failed = |why: String| Failure::usage(format!("--set {}: {why}", self.text));
+        if self.path == "model.source" || self.path.starts_with("model.source.") {
+            let why = "another model is another run".to_owned();
+            return Err(failed(why).hint("say --model PRESET or --model FOLDER"));
+        }
+        take(args, &self.path, &self.value).map_err(|wrong| {
+            let failure = failed(wrong.text());
+            match wrong.problem {
+                Problem::Twice => failure.hint("say it once"),
+                Problem::Unknown | Problem::Value(_) => {
+                    failure.hint("`highwater init` writes a file with all settings, and what each is")
+                }
+            }
+        })
+    }
+}
+
+/// Sets what is not set, or set so.
+fn named<T: PartialEq>(flag: &mut Option<T>, value: T) -> Result<(), Problem> {
+    match flag {
+        Some(named) if *named != value => Err(Problem::Twice),
+        _ => {
+            *flag = Some(value);
+            Ok(())
+        }
+    }
+}
+
+fn put<T: DeserializeOwned + PartialEq>(flag: &mut Option<T>, v: Value) -> Result<(), Problem> {
+    named(flag, value(v)?)
+}
+
+fn value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+    let found = value.try_into();
+    found.map_err(|error: toml::de::Error| Problem::Value(error.message().to_owned()))
+}
+
+/// One, or several: in a text with commas between.
+fn list<T: DeserializeOwned>(v: Value) -> Result<Vec<T>, Problem> {
+    match v {
+        Value::String(text) => {
+            let each = text.split(',').map(|part| Value::String(part.trim().to_owned()));
+            value(Value::Array(each.collect()))
+        }
+        v => value(v),
+    }
+}
+
+/// A number of bytes, or a text such as 2GiB.
+fn size(v: Value) -> Result<Bytes, Problem> {
+    match v {
+        Value::String(text) => {
+            let found = text.parse::<Bytes>();
+            found.map_err(|error| Problem::Value(error.to_string()))
+        }
+        v => value(v),
+    }
+}
+
+fn disk(v: Value) -> Result<DiskConfig, Problem> {
+    /// As `config.toml` has it, with a size of either form.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Disk {
+        folder: PathBuf,
+        bytes: Value,
+    }
+    if let Value::String(text) = &v {
+        return text.parse().map_err(Problem::Value);
+    }
+    let Disk { folder, bytes } = value(v)?;
+    Ok(DiskConfig {
+        folder: absolute(&folder)?,
+        bytes: size(bytes)?,
+        rates: None,
+    })
+}
+
+/// A model as `--model` names it.
+fn source(v: Value) -> Result<String, Problem> {
+    if let Value::String(name) = v {
+        return Ok(name);
+    }
+    match value(v)? {
+        ModelSource::Preset(name) => Ok(name),
+        ModelSource::Folder(path) => {
+            let name = path.to_str().map(str::to_owned);
+            name.ok_or_else(|| Problem::Value("its name is no UTF-8".to_owned()))
+        }
+    }
+}
+
+/// The optimizer of a name, or of a table with what it has.
+fn method(v: Value) -> Result<OptimizerKind, Problem> {
+    let name = match &v {
+        Value::Table(table) if table.len() == 1 => table.keys().next().map(String::as_str),
+        v => v.as_str(),
+    };
+    match name {
+        Some("adamw") => Ok(OptimizerKind::Adamw),
+        Some("sgd") => Ok(OptimizerKind::Sgd),
+        _ => Err(Problem::Value("expected `adamw` or `sgd`".to_owned())),
+    }
+}
+
+fn adamw(args: &mut TrainArgs) -> Result<(), Problem> {
+    named(&mut args.run.optimizer, OptimizerKind::Adamw)
+}
+
+fn absolute(path: &std::path::Path) -> Result<PathBuf, Problem> {
+    std::path::absolute(path).map_err(|error| Problem::Value(error.to_string()))
+}
