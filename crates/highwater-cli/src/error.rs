@@ -100,7 +100,9 @@ impl Failure {
         let hints = lines.iter().rposition(|line| !line.starts_with("hint: "));
         let hints = lines.split_off(hints.map_or(0, |last| last + 1));
         let said = lines.join("\n");
-        let told = said.strip_prefix("error[").and_then(|told| told.split_once("]: "));
+        let told = said
+            .strip_prefix("error[")
+            .and_then(|told| told.split_once("]: "));
         let (id, said) = match told {
             Some((id, said)) => (TOLD.into_iter().find(|known| *known == id), said),
             None => (None, said.strip_prefix("error: ").unwrap_or(&said)),
@@ -109,9 +111,11 @@ impl Failure {
             "" => "a process of this program was stopped",
             said => said,
         };
-        let failure = hints.iter().fold(Self::new(code, said.to_owned()), |failure, hint| {
-            failure.hint(hint.trim_start_matches("hint: "))
-        });
+        let failure = hints
+            .iter()
+            .fold(Self::new(code, said.to_owned()), |failure, hint| {
+                failure.hint(hint.trim_start_matches("hint: "))
+            });
         match id {
             Some(id) => failure.id(id),
             None => failure,

@@ -43,8 +43,8 @@ impl TrainArgs {
 
     fn fill(&mut self, filed: &Filed) {
         self.run.fill(&filed.args.run, filed.is_of_run);
-        or(&mut self.save_every, &filed.args.save_every);
-        or(&mut self.keep, &filed.args.keep);
+        or(&mut self.save_every, filed.args.save_every.as_ref());
+        or(&mut self.keep, filed.args.keep.as_ref());
     }
 }
 
@@ -101,81 +101,81 @@ impl RunArgs {
     fn fill(&mut self, filed: &Self, is_of_run: bool) {
         let is_other_model = self.model.is_some() && (is_of_run || filed.model.is_some());
         if !is_other_model {
-            or(&mut self.model, &filed.model);
-            or(&mut self.task, &filed.task);
-            or(&mut self.tokenizer, &filed.tokenizer);
+            or(&mut self.model, filed.model.as_ref());
+            or(&mut self.task, filed.task.as_ref());
+            or(&mut self.tokenizer, filed.tokenizer.as_ref());
         }
         // What the other task has no flag for stays behind.
         let is_text = filed.task.is_none_or(|task| task == Task::TextGeneration);
         let names_data = is_of_run || filed.data.is_some();
         if self.data.is_none() || !names_data {
-            or(&mut self.data, &filed.data);
+            or(&mut self.data, filed.data.as_ref());
             if is_text {
-                or(&mut self.token_dtype, &filed.token_dtype);
+                or(&mut self.token_dtype, filed.token_dtype.as_ref());
             }
-            or(&mut self.held_out, &filed.held_out);
+            or(&mut self.held_out, filed.held_out.as_ref());
         }
         if !names_data || same(self.data.as_deref(), filed.data.as_deref()) {
             self.records.fill(&filed.records);
             self.preference.fill(&filed.preference);
         }
-        or(&mut self.order, &filed.order);
-        or(&mut self.dropout, &filed.dropout);
+        or(&mut self.order, filed.order.as_ref());
+        or(&mut self.dropout, filed.dropout.as_ref());
         self.lora.fill(&filed.lora);
-        or(&mut self.batch, &filed.batch);
+        or(&mut self.batch, filed.batch.as_ref());
         if is_text {
-            or(&mut self.seq, &filed.seq);
+            or(&mut self.seq, filed.seq.as_ref());
         }
-        or(&mut self.size, &filed.size);
-        or(&mut self.accumulate, &filed.accumulate);
-        or(&mut self.precision, &filed.precision);
-        or(&mut self.seed, &filed.seed);
-        or(&mut self.memory, &filed.memory);
-        or(&mut self.policy, &filed.policy);
-        or(&mut self.threads, &filed.threads);
-        or(&mut self.device_memory, &filed.device_memory);
-        or(&mut self.host_memory, &filed.host_memory);
-        or(&mut self.disk, &filed.disk);
-        or(&mut self.forbid, &filed.forbid);
+        or(&mut self.size, filed.size.as_ref());
+        or(&mut self.accumulate, filed.accumulate.as_ref());
+        or(&mut self.precision, filed.precision.as_ref());
+        or(&mut self.seed, filed.seed.as_ref());
+        or(&mut self.memory, filed.memory.as_ref());
+        or(&mut self.policy, filed.policy.as_ref());
+        or(&mut self.threads, filed.threads.as_ref());
+        or(&mut self.device_memory, filed.device_memory.as_ref());
+        or(&mut self.host_memory, filed.host_memory.as_ref());
+        or(&mut self.disk, filed.disk.as_ref());
+        or(&mut self.forbid, filed.forbid.as_ref());
         self.fill_optimizer(filed);
     }
 
     fn fill_optimizer(&mut self, filed: &Self) {
         // Rates of one optimizer mean nothing to another.
         if no_other(self.optimizer.as_ref(), filed.optimizer.as_ref()) {
-            or(&mut self.optimizer, &filed.optimizer);
-            or(&mut self.lr, &filed.lr);
-            or(&mut self.weight_decay, &filed.weight_decay);
-            or(&mut self.beta1, &filed.beta1);
-            or(&mut self.beta2, &filed.beta2);
-            or(&mut self.eps, &filed.eps);
-            or(&mut self.momentum, &filed.momentum);
+            or(&mut self.optimizer, filed.optimizer.as_ref());
+            or(&mut self.lr, filed.lr.as_ref());
+            or(&mut self.weight_decay, filed.weight_decay.as_ref());
+            or(&mut self.beta1, filed.beta1.as_ref());
+            or(&mut self.beta2, filed.beta2.as_ref());
+            or(&mut self.eps, filed.eps.as_ref());
+            or(&mut self.momentum, filed.momentum.as_ref());
         }
         if no_other(self.steps.as_ref(), filed.steps.as_ref()) {
-            or(&mut self.warmup, &filed.warmup);
+            or(&mut self.warmup, filed.warmup.as_ref());
         }
-        or(&mut self.steps, &filed.steps);
-        or(&mut self.schedule, &filed.schedule);
-        or(&mut self.decay, &filed.decay);
-        or(&mut self.clip, &filed.clip);
-        or(&mut self.master, &filed.master);
-        or(&mut self.moments, &filed.moments);
+        or(&mut self.steps, filed.steps.as_ref());
+        or(&mut self.schedule, filed.schedule.as_ref());
+        or(&mut self.decay, filed.decay.as_ref());
+        or(&mut self.clip, filed.clip.as_ref());
+        or(&mut self.master, filed.master.as_ref());
+        or(&mut self.moments, filed.moments.as_ref());
     }
 }
 
 impl RecordsArgs {
     fn fill(&mut self, filed: &Self) {
-        or(&mut self.loss_on, &filed.loss_on);
-        or(&mut self.chat_template, &filed.chat_template);
-        or(&mut self.no_packing, &filed.no_packing);
-        or(&mut self.map, &filed.map);
+        or(&mut self.loss_on, filed.loss_on.as_ref());
+        or(&mut self.chat_template, filed.chat_template.as_ref());
+        or(&mut self.no_packing, filed.no_packing.as_ref());
+        or(&mut self.map, filed.map.as_ref());
     }
 }
 
 impl PreferenceArgs {
     fn fill(&mut self, filed: &Self) {
-        or(&mut self.preference, &filed.preference);
-        or(&mut self.beta, &filed.beta);
+        or(&mut self.preference, filed.preference.as_ref());
+        or(&mut self.beta, filed.beta.as_ref());
     }
 }
 
@@ -183,20 +183,20 @@ impl LoraArgs {
     fn fill(&mut self, filed: &Self) {
         // What is multiplied by belongs to the rank.
         if no_other(self.lora.as_ref(), filed.lora.as_ref()) {
-            or(&mut self.lora_alpha, &filed.lora_alpha);
+            or(&mut self.lora_alpha, filed.lora_alpha.as_ref());
         }
-        or(&mut self.lora, &filed.lora);
-        or(&mut self.lora_dropout, &filed.lora_dropout);
-        or(&mut self.lora_targets, &filed.lora_targets);
-        or(&mut self.lora_rs, &filed.lora_rs);
-        or(&mut self.quantize, &filed.quantize);
+        or(&mut self.lora, filed.lora.as_ref());
+        or(&mut self.lora_dropout, filed.lora_dropout.as_ref());
+        or(&mut self.lora_targets, filed.lora_targets.as_ref());
+        or(&mut self.lora_rs, filed.lora_rs.as_ref());
+        or(&mut self.quantize, filed.quantize.as_ref());
     }
 }
 
 /// Sets what is not set.
-fn or<T: Clone>(flag: &mut Option<T>, filed: &Option<T>) {
+fn or<T: Clone>(flag: &mut Option<T>, filed: Option<&T>) {
     if flag.is_none() {
-        flag.clone_from(filed);
+        *flag = filed.cloned();
     }
 }
 

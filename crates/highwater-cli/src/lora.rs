@@ -42,7 +42,12 @@ pub struct LoraArgs {
     pub lora_targets: Option<Vec<String>>,
 
     /// Divide ALPHA by the root of the rank (rsLoRA)
-    #[arg(long, num_args = 0, default_missing_value = "true", help_heading = "Adapters")]
+    #[arg(
+        long,
+        num_args = 0,
+        default_missing_value = "true",
+        help_heading = "Adapters"
+    )]
     pub lora_rs: Option<bool>,
 
     /// Hold the frozen weights in few bits (QLoRA): nf4 takes 4.5 of them for each, int8 8.5

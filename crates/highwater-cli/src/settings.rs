@@ -20,7 +20,7 @@ pub(crate) struct Setting {
     pub path: &'static str,
     /// The flag that says the same.
     pub flag: &'static str,
-    /// What it may be, for a file that leaves it out; empty of what every file has.
+    /// What it may be, such as a file says it; empty where any number will tell.
     pub example: &'static str,
     put: fn(&mut TrainArgs, Value) -> Result<(), Problem>,
 }
@@ -48,11 +48,18 @@ pub(crate) static SETTINGS: [Setting; 49] = [
         let name = source(v)?;
         named(&mut a.run.model, name)
     }),
-    at("model.tokenizer", "tokenizer", "\"tokenizer.json\"", |a, v| {
-        put(&mut a.run.tokenizer, v)
+    at(
+        "model.tokenizer",
+        "tokenizer",
+        "\"tokenizer.json\"",
+        |a, v| put(&mut a.run.tokenizer, v),
+    ),
+    at("model.dropout", "dropout", "", |a, v| {
+        put(&mut a.run.dropout, v)
     }),
-    at("model.dropout", "dropout", "", |a, v| put(&mut a.run.dropout, v)),
-    at("model.lora.rank", "lora", "16", |a, v| put(&mut a.run.lora.lora, v)),
+    at("model.lora.rank", "lora", "16", |a, v| {
+        put(&mut a.run.lora.lora, v)
+    }),
     at("model.lora.alpha", "lora-alpha", "32", |a, v| {
         put(&mut a.run.lora.lora_alpha, v)
     }),
@@ -65,12 +72,18 @@ pub(crate) static SETTINGS: [Setting; 49] = [
         "[\"q_proj\", \"v_proj\"]",
         |a, v| named(&mut a.run.lora.lora_targets, list(v)?),
     ),
-    at("model.lora.rs", "lora-rs", "true", |a, v| put(&mut a.run.lora.lora_rs, v)),
+    at("model.lora.rs", "lora-rs", "true", |a, v| {
+        put(&mut a.run.lora.lora_rs, v)
+    }),
     at("model.lora.quantize", "quantize", "\"nf4\"", |a, v| {
         put(&mut a.run.lora.quantize, v)
     }),
-    at("data.path", "data", "\"data.jsonl\"", |a, v| put(&mut a.run.data, v)),
-    at("data.token_dtype", "token-dtype", "", |a, v| put(&mut a.run.token_dtype, v)),
+    at("data.path", "data", "\"data.jsonl\"", |a, v| {
+        put(&mut a.run.data, v)
+    }),
+    at("data.token_dtype", "token-dtype", "", |a, v| {
+        put(&mut a.run.token_dtype, v)
+    }),
     at("data.held_out", "held-out", "", |a, v| match v {
         Value::String(text) => named(&mut a.run.held_out, share(&text).map_err(Problem::Value)?),
         v => put(&mut a.run.held_out, v),
@@ -93,23 +106,34 @@ pub(crate) static SETTINGS: [Setting; 49] = [
         let map: std::collections::BTreeMap<String, String> = value(v)?;
         named(&mut a.run.records.map, map.into_iter().collect())
     }),
-    at("training.steps", "steps", "", |a, v| put(&mut a.run.steps, v)),
-    at("training.batch", "batch", "", |a, v| put(&mut a.run.batch, v)),
+    at("training.steps", "steps", "", |a, v| {
+        put(&mut a.run.steps, v)
+    }),
+    at("training.batch", "batch", "", |a, v| {
+        put(&mut a.run.batch, v)
+    }),
     at("training.seq", "seq", "", |a, v| put(&mut a.run.seq, v)),
-    at("training.size", "size", "224", |a, v| put(&mut a.run.size, v)),
-    at("training.accumulate", "accumulate", "", |a, v| put(&mut a.run.accumulate, v)),
+    at("training.size", "size", "224", |a, v| {
+        put(&mut a.run.size, v)
+    }),
+    at("training.accumulate", "accumulate", "", |a, v| {
+        put(&mut a.run.accumulate, v)
+    }),
     at("training.precision", "precision", "\"bf16\"", |a, v| {
         put(&mut a.run.precision, v)
     }),
     at("training.seed", "seed", "", |a, v| put(&mut a.run.seed, v)),
-    at("training.preference.method", "preference", "\"dpo\"", |a, v| {
-        put(&mut a.run.preference.preference, v)
-    }),
+    at(
+        "training.preference.method",
+        "preference",
+        "\"dpo\"",
+        |a, v| put(&mut a.run.preference.preference, v),
+    ),
     at("training.preference.beta", "beta", "0.1", |a, v| {
         put(&mut a.run.preference.beta, v)
     }),
     at("optimizer.method", "optimizer", "", |a, v| {
-        named(&mut a.run.optimizer, method(v)?)
+        named(&mut a.run.optimizer, method(&v)?)
     }),
     at("optimizer.method.adamw.beta1", "beta1", "", |a, v| {
         adamw(a)?;
@@ -128,21 +152,42 @@ pub(crate) static SETTINGS: [Setting; 49] = [
         put(&mut a.run.momentum, v)
     }),
     at("optimizer.lr", "lr", "", |a, v| put(&mut a.run.lr, v)),
-    at("optimizer.warmup", "warmup", "", |a, v| put(&mut a.run.warmup, v)),
-    at("optimizer.schedule", "schedule", "", |a, v| put(&mut a.run.schedule, v)),
+    at("optimizer.warmup", "warmup", "", |a, v| {
+        put(&mut a.run.warmup, v)
+    }),
+    at("optimizer.schedule", "schedule", "", |a, v| {
+        put(&mut a.run.schedule, v)
+    }),
     at("optimizer.weight_decay", "weight-decay", "", |a, v| {
         put(&mut a.run.weight_decay, v)
     }),
-    at("optimizer.decay", "decay", "", |a, v| put(&mut a.run.decay, v)),
-    at("optimizer.clip", "clip", "1.0", |a, v| put(&mut a.run.clip, v)),
-    at("optimizer.master", "master", "\"split\"", |a, v| put(&mut a.run.master, v)),
-    at("optimizer.moments", "moments", "\"int8\"", |a, v| put(&mut a.run.moments, v)),
-    at("machine.memory", "memory", "", |a, v| named(&mut a.run.memory, size(v)?)),
-    at("machine.policy", "policy", "", |a, v| put(&mut a.run.policy, v)),
-    at("machine.threads", "threads", "", |a, v| put(&mut a.run.threads, v)),
-    at("machine.device_memory", "device-memory", "\"2GiB\"", |a, v| {
-        named(&mut a.run.device_memory, size(v)?)
+    at("optimizer.decay", "decay", "", |a, v| {
+        put(&mut a.run.decay, v)
     }),
+    at("optimizer.clip", "clip", "1.0", |a, v| {
+        put(&mut a.run.clip, v)
+    }),
+    at("optimizer.master", "master", "\"split\"", |a, v| {
+        put(&mut a.run.master, v)
+    }),
+    at("optimizer.moments", "moments", "\"int8\"", |a, v| {
+        put(&mut a.run.moments, v)
+    }),
+    at("machine.memory", "memory", "", |a, v| {
+        named(&mut a.run.memory, size(v)?)
+    }),
+    at("machine.policy", "policy", "", |a, v| {
+        put(&mut a.run.policy, v)
+    }),
+    at("machine.threads", "threads", "", |a, v| {
+        put(&mut a.run.threads, v)
+    }),
+    at(
+        "machine.device_memory",
+        "device-memory",
+        "\"2GiB\"",
+        |a, v| named(&mut a.run.device_memory, size(v)?),
+    ),
     at("machine.host_memory", "host-memory", "\"1GiB\"", |a, v| {
         named(&mut a.run.host_memory, size(v)?)
     }),
@@ -152,7 +197,9 @@ pub(crate) static SETTINGS: [Setting; 49] = [
     at("machine.forbid", "forbid", "[\"disk-writes\"]", |a, v| {
         named(&mut a.run.forbid, list::<Forbid>(v)?)
     }),
-    at("output.save_every", "save-every", "", |a, v| put(&mut a.save_every, v)),
+    at("output.save_every", "save-every", "", |a, v| {
+        put(&mut a.save_every, v)
+    }),
     at("output.keep", "keep", "", |a, v| put(&mut a.keep, v)),
 ];
 
@@ -177,7 +224,7 @@ pub(crate) struct Wrong {
 
 impl Wrong {
     /// What is wrong, for people.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let (path, flag) = (&self.path, flag(&self.path));
         match &self.problem {
             Problem::Unknown => unknown(path),
@@ -185,7 +232,15 @@ impl Wrong {
                 Some(flag) => format!("`{path}` is said otherwise too: by --{flag}, or twice so"),
                 None => format!("`{path}` is said twice"),
             },
-            Problem::Value(why) => format!("`{path}`: {}", why.trim_end()),
+            Problem::Value(why) => {
+                let such = SETTINGS.iter().find(|setting| setting.path == path);
+                let such = such.map_or("", |setting| setting.example);
+                let such = match such {
+                    "" => String::new(),
+                    such => format!("; such as {such}"),
+                };
+                format!("`{path}`: {}{such}", why.trim_end())
+            }
         }
     }
 }
@@ -226,8 +281,16 @@ pub(crate) fn take(args: &mut TrainArgs, path: &str, value: &Value) -> Result<()
 
 /// What stands in a table of settings.
 fn within(path: &str) -> Vec<&'static str> {
-    let inside = |setting: &&str| setting.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
-    SETTINGS.iter().map(|setting| setting.path).filter(inside).collect()
+    let inside = |setting: &&str| {
+        setting
+            .strip_prefix(path)
+            .is_some_and(|rest| rest.starts_with('.'))
+    };
+    SETTINGS
+        .iter()
+        .map(|setting| setting.path)
+        .filter(inside)
+        .collect()
 }
 
 /// That there is no such setting, with the name that may have been meant.
@@ -309,9 +372,8 @@ impl Assignment {
             let failure = failed(wrong.text());
             match wrong.problem {
                 Problem::Twice => failure.hint("say it once"),
-                Problem::Unknown | Problem::Value(_) => {
-                    failure.hint("`highwater init` writes a file with all settings, and what each is")
-                }
+                Problem::Unknown | Problem::Value(_) => failure
+                    .hint("`highwater init` writes a file with all settings, and what each is"),
             }
         })
     }
@@ -341,7 +403,9 @@ fn value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
 fn list<T: DeserializeOwned>(v: Value) -> Result<Vec<T>, Problem> {
     match v {
         Value::String(text) => {
-            let each = text.split(',').map(|part| Value::String(part.trim().to_owned()));
+            let each = text
+                .split(',')
+                .map(|part| Value::String(part.trim().to_owned()));
             value(Value::Array(each.collect()))
         }
         v => value(v),
@@ -393,8 +457,8 @@ fn source(v: Value) -> Result<String, Problem> {
 }
 
 /// The optimizer of a name, or of a table with what it has.
-fn method(v: Value) -> Result<OptimizerKind, Problem> {
-    let name = match &v {
+fn method(v: &Value) -> Result<OptimizerKind, Problem> {
+    let name = match v {
         Value::Table(table) if table.len() == 1 => table.keys().next().map(String::as_str),
         v => v.as_str(),
     };

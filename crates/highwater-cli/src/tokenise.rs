@@ -91,7 +91,7 @@ pub fn spool(
     let output = Command::new(program)
         .args(["tokenise", "--"])
         .arg(spool)
-        .arg(serde_json::to_string(&request).map_err(failed_json)?)
+        .arg(serde_json::to_string(&request).map_err(|error| failed_json(&error))?)
         .stdin(Stdio::null())
         .output()
         .map_err(failed)?;
@@ -103,9 +103,11 @@ pub fn spool(
 }
 
 /// Only paths can be what JSON does not have.
-fn failed_json(error: serde_json::Error) -> Failure {
-    Failure::usage(format!("the path of the data, the tokenizer or the template: {error}"))
-        .hint("give it a name in UTF-8")
+fn failed_json(error: &serde_json::Error) -> Failure {
+    Failure::usage(format!(
+        "the path of the data, the tokenizer or the template: {error}"
+    ))
+    .hint("give it a name in UTF-8")
 }
 
 /// `tokenise`: what that process does.
@@ -118,7 +120,7 @@ pub fn tokenise(args: &TokeniseArgs) -> Result<(), Failure> {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
-    let request = serde_json::from_str(&args.request).map_err(failed_json)?;
+    let request = serde_json::from_str(&args.request).map_err(|error| failed_json(&error))?;
     match request {
         Request::Records(source) => source.make(&files, &args.spool),
         Request::Text {
