@@ -276,6 +276,33 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_set_by_their_names() {
+        let files = MemoryFiles::new();
+        let set = settings(
+            &files,
+            "--set optimizer.lr=3e-4 --set training.batch=3 --set machine.memory=80MiB --set output.keep=5",
+        )
+        .unwrap();
+        let flags = settings(&files, "--lr 3e-4 --batch 3 --memory 80MiB --keep 5").unwrap();
+        assert_eq!(set, flags);
+        // A file may have some of the settings; what the command line says goes before it.
+        let text = "[optimizer]\nlr = 1e-3\n[training]\nbatch = 2\n";
+        let mut file = files.create(Path::new("/some.toml")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        drop(file);
+        let found = settings(&files, "--config /some.toml --set training.batch=5").unwrap();
+        assert_eq!((found.optimizer.lr, found.training.batch), (1e-3, 5));
+        for (line, told) in [
+            ("--set optimizer.lrr=1", "did you mean `lr`?"),
+            ("--set optimizer.lr=fast", "optimizer.lr"),
+            ("--lr 1e-3 --set optimizer.lr=2e-3", "optimizer.lr"),
+        ] {
+            let refused = settings(&files, line).unwrap_err().to_string();
+            assert!(refused.contains(told), "{line}: {refused}");
+        }
+    }
+
+    #[test]
     fn unknown_keys_are_refused_with_the_nearest_name() {
         let files = MemoryFiles::new();
         let text = settings(&files, "")
