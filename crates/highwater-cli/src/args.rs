@@ -12,12 +12,15 @@ use crate::chat::ChatArgs;
 use crate::config::{DiskConfig, Forbid, Master, Moments, OptimizerKind, Policy, Precision};
 use crate::data_show::DataCommand;
 use crate::error::EXIT_CODES;
+use crate::eval::EvalArgs;
 use crate::generate::GenerateArgs;
+use crate::init::InitArgs;
 use crate::lora::{LoraArgs, MergeArgs};
 use crate::preference::PreferenceArgs;
 use crate::records::RecordsArgs;
 use crate::schedule::Schedule;
 use crate::settings::Assignment;
+use crate::shell::{CompletionsArgs, ManArgs};
 use crate::task::Task;
 
 /// Trains models of text and of pictures inside a memory budget.
@@ -44,8 +47,12 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Say whether training fits into a budget, what it costs, and what more memory would buy.
     Plan(Box<PlanArgs>),
+    /// Write a config.toml that fits this machine, with a word on each setting.
+    Init(Box<InitArgs>),
     /// Go on with a run from its last complete saved state.
     Resume(ResumeArgs),
+    /// Say what a model comes to over all of some text: mean loss and perplexity.
+    Eval(EvalArgs),
     /// Continue a text with a trained model.
     Generate(GenerateArgs),
     /// Talk with a trained model: a line of the standard input is a turn.
@@ -57,6 +64,10 @@ pub enum Command {
     Data(DataCommand),
     /// Say what this machine offers and what limits it sets.
     Doctor(DoctorArgs),
+    /// Print a script that completes commands and flags in a shell.
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands.
+    Man(ManArgs),
     /// Measure the machine and print its rates: what other commands start when they need them.
     #[command(hide = true)]
     Measure(MeasureArgs),
@@ -73,10 +84,14 @@ impl Command {
             Self::Plan(args) => args.json,
             Self::Resume(args) => args.json,
             Self::Doctor(args) => args.json,
-            Self::Generate(_)
+            Self::Eval(args) => args.json,
+            Self::Init(_)
+            | Self::Generate(_)
             | Self::Chat(_)
             | Self::Merge(_)
             | Self::Data(_)
+            | Self::Completions(_)
+            | Self::Man(_)
             | Self::Measure(_)
             | Self::Tokenise(_) => false,
         }
@@ -111,6 +126,10 @@ pub struct TrainArgs {
     /// At the end, print what each operation took, beside what this machine does at most
     #[arg(long, help_heading = "Output")]
     pub profile: bool,
+
+    /// Write what steps come to for TensorBoard as well, in the folder tensorboard of the run
+    #[arg(long, help_heading = "Output")]
+    pub tensorboard: bool,
 
     /// Print the result as JSON
     #[arg(long, help_heading = "Output")]
@@ -384,6 +403,10 @@ pub struct ResumeArgs {
     #[arg(long)]
     pub profile: bool,
 
+    /// Write what steps come to for TensorBoard as well, in a new file of the run's folder tensorboard
+    #[arg(long)]
+    pub tensorboard: bool,
+
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
@@ -443,7 +466,7 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
     Ok(number / of)
 }
 
-fn token_width(text: &str) -> TokenWidth {
+pub(crate) fn token_width(text: &str) -> TokenWidth {
     match text {
         "u32" => TokenWidth::U32,
         _ => TokenWidth::U16,

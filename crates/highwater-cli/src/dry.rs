@@ -66,7 +66,7 @@ impl Assumptions {
     }
 
     /// Has a forecast tell what making tokens takes, where that is more than a step.
-    fn tokenise(&self, forecast: &mut Forecast) {
+    pub(crate) fn tokenise(&self, forecast: &mut Forecast) {
         if forecast.floor_bytes < self.tokenise_bytes {
             forecast.floor_bytes = self.tokenise_bytes;
             "making tokens of the text".clone_into(&mut forecast.floor_at);

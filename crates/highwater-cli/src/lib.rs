@@ -9,8 +9,10 @@ pub mod doctor;
 pub mod dry;
 mod engine_error;
 pub mod error;
+pub mod eval;
 mod from_config;
 pub mod generate;
+pub mod init;
 pub mod log;
 pub mod lora;
 pub mod machine;
@@ -33,9 +35,11 @@ pub mod schedule;
 pub mod seal;
 pub mod session;
 pub mod settings;
+pub mod shell;
 pub mod signals;
 pub mod state;
 pub mod task;
+pub mod tensorboard;
 pub mod tokenise;
 pub mod train;
 pub mod training;
@@ -56,9 +60,13 @@ pub fn run(Cli { command, cpu }: &Cli) -> ExitCode {
         Command::Train(args) => train::train(args),
         Command::Doctor(args) => doctor::doctor(args).map(|()| ExitCode::SUCCESS),
         Command::Plan(args) => plan::plan(args),
+        Command::Init(args) => init::init(args),
         Command::Resume(args) => train::resume(args),
         Command::Measure(args) => machine::measure(args).map(|()| ExitCode::SUCCESS),
         Command::Tokenise(args) => tokenise::tokenise(args).map(|()| ExitCode::SUCCESS),
+        Command::Eval(args) => eval::eval(args),
+        Command::Completions(args) => shell::completions(args),
+        Command::Man(args) => shell::man(args),
         Command::Generate(args) => generate::generate(args),
         Command::Chat(args) => chat::chat(args),
         Command::Merge(args) => lora::merge(args),

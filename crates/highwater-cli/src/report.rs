@@ -54,6 +54,8 @@ pub fn finished(
             "last_loss": last,
             "held_out_loss_before": losses.held_out.map(|held_out| held_out.0.loss),
             "held_out_loss_after": losses.held_out.map(|held_out| held_out.1.loss),
+            "held_out_perplexity_before": losses.held_out.and_then(|it| it.0.perplexity(session.config())),
+            "held_out_perplexity_after": losses.held_out.and_then(|it| it.1.perplexity(session.config())),
             "held_out_accuracy_before": losses.held_out.and_then(|held_out| held_out.0.accuracy),
             "held_out_accuracy_after": losses.held_out.and_then(|held_out| held_out.1.accuracy),
             "budget_bytes": budget.0,
@@ -75,6 +77,11 @@ pub fn finished(
     if let Some((before, after)) = losses.held_out {
         let (first, last) = (before.loss, after.loss);
         lines.push(format!("held-out loss {first:.4} -> {last:.4}"));
+        let [first, last] = [before, after].map(|found| found.perplexity(session.config()));
+        if let (Some(first), Some(last)) = (first, last) {
+            let [first, last] = [first, last].map(perplexity);
+            lines.push(format!("held-out perplexity {first} -> {last}"));
+        }
         if let (Some(first), Some(last)) = (before.accuracy, after.accuracy) {
             let [first, last] = [first, last].map(|share| 100.0 * share);
             lines.push(format!("held-out accuracy {first:.1}% -> {last:.1}%"));
@@ -136,8 +143,14 @@ pub fn keep_to_planned(config: &mut RunConfig, forecast: &Forecast) {
     }
 }
 
-/// Says that a step does not fit: the floor, and what sets it.
+/// Says that a step of a run does not fit: the floor, and what sets it.
 pub fn refused(forecast: &Forecast, config: &RunConfig) -> Failure {
+    let hint = "`highwater plan` with the same flags shows what other budgets cost";
+    does_not_fit(forecast, config).hint(hint)
+}
+
+/// Says that something does not fit: the floor, and what sets it.
+pub fn does_not_fit(forecast: &Forecast, config: &RunConfig) -> Failure {
     let machine = &config.machine;
     let (floor, budget) =
         Bytes::needed_of(Bytes(forecast.floor_bytes), Bytes(forecast.budget_bytes));
@@ -169,7 +182,7 @@ pub fn refused(forecast: &Forecast, config: &RunConfig) -> Failure {
             disk.bytes
         ));
     }
-    failure.hint("`highwater plan` with the same flags shows what other budgets cost")
+    failure
 }
 
 /// The flags that a step needs which does not fit.
@@ -215,11 +228,23 @@ pub fn held_out(found: &HeldOut, config: &RunConfig, when: &str) -> String {
     let accuracy = found.accuracy.map_or_else(String::new, |share| {
         format!(", accuracy {:.1}%", 100.0 * share)
     });
+    let of_text = found.perplexity(config).map_or_else(String::new, |found| {
+        format!(", perplexity {}", perplexity(found))
+    });
     let unit = match config.training.preference {
         Some(_) => "pairs",
         None => config.task.unit(),
     };
-    format!("held-out loss {when}: {loss:.4}{accuracy} (of {units} {unit})")
+    format!("held-out loss {when}: {loss:.4}{of_text}{accuracy} (of {units} {unit})")
+}
+
+/// A perplexity, for people: with as many digits as mean something.
+pub fn perplexity(perplexity: f64) -> String {
+    match perplexity {
+        few if few < 100.0 => format!("{few:.2}"),
+        some if some < 1e6 => format!("{some:.1}"),
+        many => format!("{many:.2e}"),
+    }
 }
 
 /// Tokens or pictures that each step reads.

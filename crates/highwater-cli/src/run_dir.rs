@@ -7,6 +7,7 @@
 //!   chat_template.jinja the template that was named, if one was
 //!   plan.json          what the memory plan was
 //!   metrics.jsonl      a line for each step
+//!   tensorboard/       the same for TensorBoard, with `--tensorboard`
 //!   run.log            what was said meanwhile, a line each, with the step
 //!   tokens.bin         the tokens of text, where a tokenizer.json made them, or of records, in rows
 //!   checkpoints/       saved states, the newest of which `resume` goes on from
@@ -27,6 +28,7 @@ const CONFIG: &str = "config.toml";
 const MODEL: &str = "model.json";
 const PLAN: &str = "plan.json";
 const METRICS: &str = "metrics.jsonl";
+const TENSORBOARD: &str = "tensorboard";
 const LOG: &str = "run.log";
 const TOKENS: &str = "tokens.bin";
 const TOKENS_DRAFT: &str = "tokens.bin.tmp";
@@ -37,12 +39,13 @@ const SAVE_NOW: &str = "save.now";
 const LOCK: &str = "lock";
 
 /// What a run's folder has in it.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     CONFIG,
     TEMPLATE,
     MODEL,
     PLAN,
     METRICS,
+    TENSORBOARD,
     LOG,
     TOKENS,
     CHECKPOINTS,
@@ -241,9 +244,19 @@ impl RunDir {
         self.path.join(METRICS)
     }
 
+    /// What steps came to, for TensorBoard.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join(TENSORBOARD)
+    }
+
     /// The chat template that the run was told to take.
     pub fn template(&self) -> PathBuf {
         self.path.join(TEMPLATE)
+    }
+
+    /// The same of the run in a folder.
+    pub fn template_of(path: &Path) -> PathBuf {
+        path.join(TEMPLATE)
     }
 
     /// A file that asks for a saved state, and goes when there is one.

@@ -57,6 +57,14 @@ pub struct HeldOut {
     pub units: usize,
 }
 
+impl HeldOut {
+    /// As how many tokens that are all as likely the text was to the model; none of pictures and of pairs of answers.
+    pub fn perplexity(&self, config: &RunConfig) -> Option<f64> {
+        let is_of_tokens = config.task.is_text() && config.training.preference.is_none();
+        is_of_tokens.then(|| f64::from(self.loss).exp())
+    }
+}
+
 impl Session {
     /// Builds model and optimizer within the budget. `reserve` is what an earlier engine of the
     /// process measured.
@@ -89,45 +97,8 @@ impl Session {
         config: &RunConfig,
         blueprint: &Blueprint,
     ) -> Result<Self, Failure> {
-        let policy = match config.machine.policy {
-            Policy::Auto => PlanPolicy::Auto,
-            Policy::Keep => PlanPolicy::Keep,
-            Policy::Recompute => PlanPolicy::Recompute,
-        };
-        let machine = &config.machine;
-        let builder = builder.threads(machine.threads);
-        let builder = builder.rates(machine.rates.clone()).correct_times(true);
-        // What was planned before the first step must hold in all: see `Builder::correct_plans`.
-        let builder = builder.correct_plans(!config.moves_between_plans());
-        let builder = match machine.device_memory {
-            Some(bytes) => builder.device_memory(bytes.0),
-            None => builder,
-        };
-        let builder = match machine.host_memory {
-            Some(bytes) => builder.host_memory(bytes.0),
-            None => builder,
-        };
-        let builder = match &machine.disk {
-            Some(disk) => {
-                let rates = disk.rates.map(DiskRates::from).unwrap_or_default();
-                builder.disk(&disk.folder, disk.bytes.0).disk_rates(rates)
-            }
-            None => builder,
-        };
-        let builder = if machine.forbid.contains(&Forbid::DiskWrites) {
-            builder.forbid_disk_writes()
-        } else {
-            builder
-        };
-        let engine = builder.policy(policy).seed(config.training.seed).build()?;
-        let lora = config.model.lora.as_ref();
-        let format = lora.and_then(|lora| lora.quantize).map(Quantize::format);
-        let dtype = weights_dtype(config);
-        let model = with_parameter_dtype(dtype, || blueprint.build(&engine, format))?;
-        if let Some(lora) = lora {
-            lora.adapt(model.module())?;
-        }
-        let before = before(config, blueprint, &engine, dtype)?;
+        let (engine, model) = engine_and_model(builder, config, blueprint)?;
+        let before = before(config, blueprint, &engine, weights_dtype(config))?;
         let optimizer = optimizer(config, model.module())?;
         let scaled = config.training.precision == Precision::Fp16;
         let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
@@ -265,6 +236,56 @@ impl Session {
             units,
         }))
     }
+}
+
+/// An engine as settings say, and the model on it, with adapters if there are some, and nothing that trains it.
+///
+/// # Errors
+/// [`Failure`] where the budget has no room for it.
+pub(crate) fn engine_and_model(
+    builder: highwater::Builder,
+    config: &RunConfig,
+    blueprint: &Blueprint,
+) -> Result<(Engine, Model), Failure> {
+    let policy = match config.machine.policy {
+        Policy::Auto => PlanPolicy::Auto,
+        Policy::Keep => PlanPolicy::Keep,
+        Policy::Recompute => PlanPolicy::Recompute,
+    };
+    let machine = &config.machine;
+    let builder = builder.threads(machine.threads);
+    let builder = builder.rates(machine.rates.clone()).correct_times(true);
+    // What was planned before the first step must hold in all: see `Builder::correct_plans`.
+    let builder = builder.correct_plans(!config.moves_between_plans());
+    let builder = match machine.device_memory {
+        Some(bytes) => builder.device_memory(bytes.0),
+        None => builder,
+    };
+    let builder = match machine.host_memory {
+        Some(bytes) => builder.host_memory(bytes.0),
+        None => builder,
+    };
+    let builder = match &machine.disk {
+        Some(disk) => {
+            let rates = disk.rates.map(DiskRates::from).unwrap_or_default();
+            builder.disk(&disk.folder, disk.bytes.0).disk_rates(rates)
+        }
+        None => builder,
+    };
+    let builder = if machine.forbid.contains(&Forbid::DiskWrites) {
+        builder.forbid_disk_writes()
+    } else {
+        builder
+    };
+    let engine = builder.policy(policy).seed(config.training.seed).build()?;
+    let lora = config.model.lora.as_ref();
+    let format = lora.and_then(|lora| lora.quantize).map(Quantize::format);
+    let dtype = weights_dtype(config);
+    let model = with_parameter_dtype(dtype, || blueprint.build(&engine, format))?;
+    if let Some(lora) = lora {
+        lora.adapt(model.module())?;
+    }
+    Ok((engine, model))
 }
 
 /// The model as it was, if something is compared with it and nothing else is it.

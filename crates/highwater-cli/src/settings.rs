@@ -40,7 +40,7 @@ const fn at(
 }
 
 /// All of them, in the order of the file.
-pub(crate) static SETTINGS: [Setting; 49] = [
+pub(crate) static SETTINGS: &[Setting] = &[
     at("task", "task", "\"image-classification\"", |a, v| {
         put(&mut a.run.task, v)
     }),
@@ -135,22 +135,27 @@ pub(crate) static SETTINGS: [Setting; 49] = [
     at("optimizer.method", "optimizer", "", |a, v| {
         named(&mut a.run.optimizer, method(&v)?)
     }),
-    at("optimizer.method.adamw.beta1", "beta1", "", |a, v| {
+    at("optimizer.method.adamw.beta1", "beta1", "0.9", |a, v| {
         adamw(a)?;
         put(&mut a.run.beta1, v)
     }),
-    at("optimizer.method.adamw.beta2", "beta2", "", |a, v| {
+    at("optimizer.method.adamw.beta2", "beta2", "0.999", |a, v| {
         adamw(a)?;
         put(&mut a.run.beta2, v)
     }),
-    at("optimizer.method.adamw.eps", "eps", "", |a, v| {
+    at("optimizer.method.adamw.eps", "eps", "1e-8", |a, v| {
         adamw(a)?;
         put(&mut a.run.eps, v)
     }),
-    at("optimizer.method.sgd.momentum", "momentum", "", |a, v| {
-        named(&mut a.run.optimizer, OptimizerKind::Sgd)?;
-        put(&mut a.run.momentum, v)
-    }),
+    at(
+        "optimizer.method.sgd.momentum",
+        "momentum",
+        "0.9",
+        |a, v| {
+            named(&mut a.run.optimizer, OptimizerKind::Sgd)?;
+            put(&mut a.run.momentum, v)
+        },
+    ),
     at("optimizer.lr", "lr", "", |a, v| put(&mut a.run.lr, v)),
     at("optimizer.warmup", "warmup", "", |a, v| {
         put(&mut a.run.warmup, v)
@@ -476,3 +481,7 @@ fn adamw(args: &mut TrainArgs) -> Result<(), Problem> {
 fn absolute(path: &std::path::Path) -> Result<PathBuf, Problem> {
     std::path::absolute(path).map_err(|error| Problem::Value(error.to_string()))
 }
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

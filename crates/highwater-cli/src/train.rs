@@ -23,6 +23,7 @@ use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::Session;
 use crate::task::{Blueprint, Model};
+use crate::tensorboard::Events;
 use crate::training::Run;
 use crate::{lora, machine, output, plan, profile, report, state, tokenise};
 
@@ -47,11 +48,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     report::keep_to_bound(&mut config, &model)?;
     machine::find_rates(&*files, &mut config.machine)?;
     let limits = limits(args.profile, &config);
-    if let Some(path) = &config.data.path
-        && files.metadata(path)?.is_none()
-    {
-        return Err(DataError::Missing { path: path.clone() }.into());
-    }
+    check_data(&*files, &config)?;
     let (forecast, reserve) = fitting(&*files, &mut config, &model, false)?;
     let dir = make_dir(&*files, args, &config)?;
     let (session, data, loaded) = match begin(&files, &dir, &mut config, (&model, reserve)) {
@@ -68,6 +65,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         log.say(note)?;
     }
     log.say(&report::portions(&config, &data))?;
+    let events = events(&*files, &dir, args.tensorboard.then_some(0))?;
     log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
         files: &files,
@@ -76,6 +74,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         session,
         data,
         counters: None,
+        events,
         phases,
         profile: args.profile.then_some(limits),
         json: args.json,
@@ -83,8 +82,24 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     .run()
 }
 
+/// That the data is there.
+///
+/// # Errors
+/// [`Failure`] where it is not.
+pub(crate) fn check_data(files: &dyn Files, config: &RunConfig) -> Result<(), Failure> {
+    match &config.data.path {
+        Some(path) if files.metadata(path)?.is_none() => {
+            Err(DataError::Missing { path: path.clone() }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// That there are weights to begin with, where a run goes on from some.
-fn check_source(files: &dyn Files, config: &RunConfig) -> Result<(), Failure> {
+///
+/// # Errors
+/// [`Failure`] where there are none.
+pub(crate) fn check_source(files: &dyn Files, config: &RunConfig) -> Result<(), Failure> {
     match &config.model.source {
         ModelSource::Folder(file) if files.metadata(file)?.is_some_and(|found| !found.is_dir) => {
             let message = format!(
@@ -230,12 +245,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let steps = config.training.steps.saturating_sub(done);
     state::check_space(&*files, &dir, &session, steps)?;
     let mut log = Log::open(&*files, &dir.log(), done)?;
-    if counters.is_some() {
-        log.say(&format!("going on after step {done}"))?;
-    } else {
-        loaded.map_or(Ok(()), |note| log.say(&note))?;
-        log.say("no saved state yet: starting at the first step")?;
-    }
+    say_where(&mut log, counters.as_ref(), loaded.as_ref())?;
     let mut phases = Phases::default();
     phases.end("resume", &session);
     config.origin = Some(Origin {
@@ -249,6 +259,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         ))?;
     }
     log.say(&left(&forecast, done, config.training.steps))?;
+    let events = events(&*files, &dir, args.tensorboard.then_some(done))?;
     Run {
         files: &files,
         dir: &dir,
@@ -256,11 +267,31 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         session,
         data,
         counters,
+        events,
         phases,
         profile: args.profile.then_some(limits),
         json: args.json,
     }
     .run()
+}
+
+/// Says where a run goes on, or that it begins.
+fn say_where(
+    log: &mut Log,
+    counters: Option<&state::Counters>,
+    loaded: Option<&String>,
+) -> Result<(), Failure> {
+    let Some(counters) = counters else {
+        loaded.map_or(Ok(()), |note| log.say(note))?;
+        return Ok(log.say("no saved state yet: starting at the first step")?);
+    };
+    Ok(log.say(&format!("going on after step {}", counters.step))?)
+}
+
+/// Begins a file for TensorBoard, if one is asked for, behind so many steps.
+fn events(files: &dyn Files, dir: &RunDir, done: Option<u64>) -> Result<Option<Events>, Failure> {
+    let begin = |done| Events::begin(files, &dir.tensorboard(), done);
+    Ok(done.map(begin).transpose()?)
 }
 
 /// What is still to be done, and what it takes.

@@ -24,6 +24,7 @@ use crate::session::{HeldOut, Session, StepResult};
 use crate::signals::Signals;
 use crate::state::{self, Counters};
 use crate::task::Model;
+use crate::tensorboard::Events;
 use crate::{data, report};
 
 /// Tokens of the samples before and after.
@@ -46,6 +47,8 @@ pub struct Run<'a> {
     pub data: RunData,
     /// Where an earlier start of the run left off.
     pub counters: Option<Counters>,
+    /// Where steps are told to TensorBoard, if they are.
+    pub events: Option<Events>,
     /// What the parts of the run took so far.
     pub phases: Phases,
     /// Whether a profile is asked for, and the machine's limits if they are known.
@@ -76,7 +79,7 @@ impl Run<'_> {
         if let Some(counters) = &self.counters {
             batches.seek(counters.cursor)?;
         }
-        let before = self.look("before")?;
+        let before = self.look("before", done)?;
         let mut metrics = Metrics::open(&**self.files, &self.dir.metrics(), done)?;
         let steps = config.training.steps;
         let mut progress = Progress::new(done, steps, config.machine.memory, config.task);
@@ -86,6 +89,7 @@ impl Run<'_> {
             self.phases.end("step", &self.session);
             self.log.at(step);
             metrics.write(&record)?;
+            self.events.iter_mut().try_for_each(|to| to.step(&record))?;
             progress.step(&record);
             pace.step(&record);
             losses.push(record.loss);
@@ -120,7 +124,7 @@ impl Run<'_> {
         state::export(&**self.files, &self.dir.final_model(), &self.session)?;
         self.phases.end("save", &self.session);
         let profile = (self.profile).map(|machine| Profile::of(&self.session.engine, machine));
-        let after = self.look("after")?;
+        let after = self.look("after", steps)?;
         self.remember_disk();
         let losses = report::Losses {
             train: losses,
@@ -223,7 +227,8 @@ impl Run<'_> {
         }
     }
 
-    fn save(&self, step: u64, batches: &Feed) -> Result<(), Failure> {
+    fn save(&mut self, step: u64, batches: &Feed) -> Result<(), Failure> {
+        self.events.iter_mut().try_for_each(Events::sync)?;
         let dir = self.dir.checkpoints();
         state::save(&**self.files, &dir, &self.session, step, batches.cursor())
     }
@@ -239,13 +244,15 @@ impl Run<'_> {
     }
 
     /// What the model comes to on what is held out, and a sample if text is trained on.
-    fn look(&mut self, when: &str) -> Result<Option<HeldOut>, Failure> {
+    fn look(&mut self, when: &str, step: u64) -> Result<Option<HeldOut>, Failure> {
         let config = self.session.config().clone();
         let held_out = self.data.held_out(&config)?;
         let Some(found) = self.session.evaluate(held_out)? else {
             return Ok(None);
         };
         self.log.say(&report::held_out(&found, &config, when))?;
+        let mut events = self.events.iter_mut();
+        events.try_for_each(|to| to.held_out(step, &found))?;
         let bytes = config.model.tokenizer.is_none() && config.data.path.is_none();
         if let Model::Text(model) = &self.session.model
             && bytes

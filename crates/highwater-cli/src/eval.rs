@@ -1,0 +1,362 @@
+//! `eval`: what a model comes to over all of some text, inside a budget that is planned before anything is loaded.
+
+mod text;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use highwater::{Engine, Forecast, no_grad};
+use highwater_memory::process::Usage;
+use highwater_memory::{Bytes, DiskFiles, Files};
+use highwater_models::adapter::{WEIGHTS, adapter_parameters, is_adapter};
+use highwater_models::{DataError, Order, TokenWidth, WeightsFolder};
+use serde_json::json;
+
+use crate::args::{RunArgs, token_width};
+use crate::config::{ModelSource, Precision, RunConfig};
+use crate::dry::Assumptions;
+use crate::error::{Code, Failure};
+use crate::progress::per_second;
+use crate::records::{RecordsArgs, RecordsConfig};
+use crate::resolve::{self, Resolved};
+use crate::run_dir::RunDir;
+use crate::session::engine_and_model;
+use crate::task::{Blueprint, Model};
+use crate::{lora, machine, output, report, state, tokenise};
+use text::{Found, Text};
+
+/// Sequences of a model folder are so long at most when nobody says.
+const SEQ: usize = 1024;
+
+/// `eval`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct EvalArgs {
+    /// Folder of a run
+    #[arg(value_name = "RUN")]
+    pub dir: Option<PathBuf>,
+
+    /// A Hugging Face model folder instead
+    #[arg(long, value_name = "FOLDER", conflicts_with = "dir")]
+    pub model: Option<PathBuf>,
+
+    /// Records as .jsonl, .json, .csv, .tsv or .parquet; a text file; a folder of these; or tokens as .npy or .bin
+    #[arg(long, value_name = "PATH")]
+    pub data: PathBuf,
+
+    /// The tokenizer.json for text [default: the run's or the model folder's]
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Width of the tokens of a .bin without header [default: the run's, otherwise u16]
+    #[arg(long, value_name = "WIDTH")]
+    #[arg(value_parser = PossibleValuesParser::new(["u16", "u32"]).map(|text| token_width(&text)))]
+    pub token_dtype: Option<TokenWidth>,
+
+    /// Memory for the whole process [default: what the run had, otherwise as of train]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+
+    /// Sequences at once; the loss stays the same but for rounding [default: the run's, otherwise as of train]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+
+    /// Tokens in a sequence, each of which sees those before it [default: the run's, otherwise 1024 or the model's
+    /// most if that is less]
+    #[arg(long, value_name = "N")]
+    pub seq: Option<usize>,
+
+    /// Compute products in half precision: bf16 or fp16 [default: as the run does, otherwise f32]
+    #[arg(long, value_name = "TYPE")]
+    pub precision: Option<Precision>,
+
+    /// Threads to compute with [default: all cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// How records are read.
+    #[command(flatten)]
+    pub records: RecordsArgs,
+}
+
+/// Where the weights of a model are.
+struct Place {
+    /// The folder of them all, or of the model that adapters are beside.
+    weights: PathBuf,
+    /// The file of adapters, and whether it has PEFT's names.
+    adapters: Option<(PathBuf, bool)>,
+    /// What says of which shape the model is: its folder, or a `model.json`.
+    shape: PathBuf,
+}
+
+/// Says what a model comes to over some text.
+///
+/// # Errors
+/// [`Failure`], with the exit code to end with.
+pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
+    let files: Arc<dyn Files> = Arc::new(DiskFiles);
+    if files.metadata(&args.data)?.is_none() {
+        let path = args.data.clone();
+        return Err(DataError::Missing { path }.into());
+    }
+    let run = match &args.dir {
+        Some(dir) if files.metadata(&dir.join("config.toml"))?.is_some() => {
+            Some(RunConfig::read(&*files, &dir.join("config.toml"))?)
+        }
+        _ => None,
+    };
+    let place = place(&*files, args, run.as_ref())?;
+    let Resolved {
+        mut config, model, ..
+    } = settings(&*files, args, (&place, run.as_ref()))?;
+    model.text()?;
+    report::keep_to_bound(&mut config, &model)?;
+    machine::find_rates(&*files, &mut config.machine)?;
+    let reserve = fitting(&*files, &config, &model)?;
+    let data = Text::open(&files, &config, &model)?;
+    let builder = Engine::builder().memory(config.machine.memory.0).prices(0);
+    let (engine, model) = engine_and_model(builder.reserve(reserve), &config, &model)?;
+    load(&*files, &place, &model)?;
+    model.module().eval();
+    let started = Instant::now();
+    let found = data.look(&config, |batch, seq| {
+        let how = (seq, config.training.precision.dtype());
+        let (loss, _) = no_grad(|| model.loss(&engine, batch, how, (None, None)))?;
+        Ok(loss.item()?)
+    })?;
+    tell(args, &config, &found, started.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what was found.
+fn tell(args: &EvalArgs, config: &RunConfig, found: &Found, seconds: f64) {
+    let peak = Usage::read().map_or(0, |usage| usage.peak);
+    let (tokens, memory) = (found.tokens, config.machine.memory);
+    let loss = found.loss / tokens.max(1) as f64;
+    let rate = tokens as f64 / seconds;
+    output::result(&if args.json {
+        let summary = json!({
+            "loss": loss,
+            "perplexity": loss.exp(),
+            "tokens": tokens,
+            "seq": config.training.seq,
+            "batch": config.training.batch,
+            "seconds": seconds,
+            "tokens_per_second": rate,
+            "budget_bytes": memory.0,
+            "peak_rss_bytes": peak,
+        });
+        summary.to_string()
+    } else {
+        format!(
+            "loss {loss:.4}, perplexity {} (of {tokens} tokens, in sequences of {})\n\
+             {} tokens/s; kept to {memory}: the process had {} at most",
+            report::perplexity(loss.exp()),
+            config.training.seq,
+            per_second(rate),
+            Bytes(peak),
+        )
+    });
+}
+
+/// A run's final model or its newest saved state, with what it is beside, or a model folder.
+fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<Place, Failure> {
+    let nothing = || {
+        let hint = "name the folder of a run, such as runs/gpt2-nano, or --model FOLDER";
+        Failure::usage("eval needs a model").hint(hint)
+    };
+    let folder = args.dir.as_ref().or(args.model.as_ref());
+    let folder = folder.ok_or_else(nothing)?.clone();
+    let whole = |folder: PathBuf| Place {
+        weights: folder.clone(),
+        adapters: None,
+        shape: folder,
+    };
+    let Some(run) = run else {
+        if files.metadata(&folder)?.is_none() {
+            let message = format!("{}: there is no such folder", folder.display());
+            return Err(Failure::usage(message));
+        }
+        state::check_weights(files, &folder)?;
+        return Ok(whole(folder));
+    };
+    let saved = |files| state::newest(files, &folder.join("checkpoints"));
+    let unsaved = || {
+        Failure::usage(format!("{}: there is no model", folder.display()))
+            .hint("name the folder of a run that has saved something, or --model FOLDER")
+    };
+    if let (Some(_), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) {
+        state::check_weights(files, base)?;
+        lora::check_base(files, run)?;
+        let adapters = if let Some(folder) = lora::adapters(files, &folder)? {
+            (folder.join(WEIGHTS), true)
+        } else {
+            let saved = saved(files)?.ok_or_else(unsaved)?;
+            (saved.path().join(state::MODEL), false)
+        };
+        return Ok(Place {
+            adapters: Some(adapters),
+            ..whole(base.clone())
+        });
+    }
+    let last = folder.join("final");
+    if state::check_weights(files, &last).is_ok() {
+        return Ok(whole(last));
+    }
+    Ok(Place {
+        weights: saved(files)?.ok_or_else(unsaved)?.path().to_owned(),
+        adapters: None,
+        shape: folder.join("model.json"),
+    })
+}
+
+/// The settings that it is looked at by: those of the run, with what flags say.
+fn settings(
+    files: &dyn Files,
+    args: &EvalArgs,
+    (place, run): (&Place, Option<&RunConfig>),
+) -> Result<Resolved, Failure> {
+    let shape = place.shape.to_str();
+    let unnamed = || Failure::usage("the model's folder has a name that is no UTF-8");
+    let mut flags = RunArgs {
+        model: Some(shape.ok_or_else(unnamed)?.to_owned()),
+        data: Some(args.data.clone()),
+        tokenizer: args.tokenizer.clone(),
+        token_dtype: args.token_dtype,
+        memory: args.memory,
+        batch: args.batch,
+        seq: args.seq,
+        precision: args.precision,
+        threads: args.threads,
+        held_out: Some(0.0),
+        order: Some(Order::Sequential),
+        records: args.records.clone(),
+        ..RunArgs::default()
+    };
+    if let Some(run) = run {
+        let of_run = |flag: &mut Option<usize>, value| *flag = flag.or(Some(value));
+        of_run(&mut flags.batch, run.training.batch);
+        of_run(&mut flags.seq, run.training.seq);
+        flags.tokenizer = flags.tokenizer.or_else(|| run.model.tokenizer.clone());
+        flags.token_dtype = flags.token_dtype.or(Some(run.data.token_dtype));
+        flags.precision = flags.precision.or(Some(run.training.precision));
+        flags.memory = flags.memory.or(Some(run.machine.memory));
+        if let Some(records) = run
+            .data
+            .records
+            .as_ref()
+            .filter(|_| args.reads_records(files))
+        {
+            let own = args.dir.as_ref().map(|dir| RunDir::template_of(dir));
+            let own = own.filter(|path| files.metadata(path).is_ok_and(|found| found.is_some()));
+            of_run_records(&mut flags.records, (records, own.as_deref()));
+        }
+    }
+    if flags.seq.is_none() {
+        flags.seq = Some(blueprint(files, &place.shape)?.max_length().min(SEQ));
+    }
+    let mut resolved = resolve::run(files, &flags)?;
+    if let Some(run) = run {
+        // What weights are held in, and where they wait if the run needed that.
+        let config = &mut resolved.config;
+        config.model.lora.clone_from(&run.model.lora);
+        config.optimizer.master = run.optimizer.master;
+        if args.memory.is_none() {
+            config.machine.device_memory = run.machine.device_memory;
+            config.machine.host_memory = run.machine.host_memory;
+            config.machine.disk.clone_from(&run.machine.disk);
+        }
+        config.validate(&resolved.model)?;
+    }
+    Ok(resolved)
+}
+
+/// Has records read as a run does, where no flag says otherwise; by its own copy of a template, if there is one.
+fn of_run_records(flags: &mut RecordsArgs, (run, own): (&RecordsConfig, Option<&Path>)) {
+    flags.loss_on.get_or_insert(run.loss_on);
+    flags.no_packing.get_or_insert(!run.packing);
+    let own = own.and_then(Path::to_str).map(str::to_owned);
+    let named = || run.chat_template.is_some().then_some(own)?;
+    flags.chat_template = flags.chat_template.take().or_else(named);
+    if flags.chat_template.is_none() {
+        flags.chat_template.clone_from(&run.chat_template);
+    }
+    let map = || run.map.clone().into_iter().collect();
+    flags.map.get_or_insert_with(map);
+}
+
+impl EvalArgs {
+    fn reads_records(&self, files: &dyn Files) -> bool {
+        crate::records::has_records(files, &self.data).unwrap_or(false)
+    }
+}
+
+/// What a model is built from, by its folder or its own file.
+fn blueprint(files: &dyn Files, shape: &Path) -> Result<Blueprint, Failure> {
+    if files.metadata(shape)?.is_some_and(|found| found.is_dir) {
+        return Blueprint::read(files, &shape.join("config.json"));
+    }
+    Blueprint::read(files, shape)
+}
+
+/// Plans a batch before anything is loaded: the reserve that the plan counts on.
+fn fitting(files: &dyn Files, config: &RunConfig, model: &Blueprint) -> Result<u64, Failure> {
+    let budget = config.machine.memory.0;
+    let dry = || Engine::builder().memory(budget).dry_run().prices(0);
+    let (engine, built) = engine_and_model(dry(), config, model)?;
+    let reserve = engine.reserve_bytes();
+    drop((engine, built));
+    let (engine, built) = engine_and_model(dry().reserve(reserve), config, model)?;
+    built.module().eval();
+    let batch = model.blank(config, config.training.batch);
+    let how = (config.training.seq, config.training.precision.dtype());
+    let looked = no_grad(|| built.loss(&engine, &batch, how, (None, None)));
+    let looked = looked.and_then(|(loss, _)| Ok(loss.item()?));
+    if let Err(failure) = looked
+        && failure.code() != Code::Budget as u8
+    {
+        return Err(failure);
+    }
+    let nothing = || Failure::new(Code::Internal, "a batch planned nothing");
+    let mut forecast: Forecast = engine.forecast().ok_or_else(nothing)?;
+    let assumptions = Assumptions {
+        reserve_bytes: reserve,
+        decoding_bytes: 0,
+        prices: 0,
+        tokenise_bytes: tokenise::needed_bytes(files, config)?,
+    };
+    assumptions.tokenise(&mut forecast);
+    if !forecast.fits {
+        return Err(report::does_not_fit(&forecast, config));
+    }
+    drop((engine, built));
+    highwater_memory::heap::release_unused();
+    Ok(reserve)
+}
+
+/// Reads the weights.
+fn load(files: &dyn Files, place: &Place, model: &Model) -> Result<(), Failure> {
+    let Model::Text(model) = model else {
+        return Err(Failure::new(Code::Internal, "a model of another task"));
+    };
+    lora::read_base(files, &place.weights, &**model)?;
+    if let Some((path, is_peft)) = &place.adapters {
+        let own = if *is_peft {
+            adapter_parameters(&**model)
+        } else {
+            let mut named = model.named_parameters();
+            named.retain(|(name, _)| is_adapter(name));
+            named
+        };
+        state::read_tensors(&mut WeightsFolder::of_file(files, path)?, &own, "")?;
+    }
+    Ok(())
+}
