@@ -516,7 +516,7 @@ mod tests {
             parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
             tried += 1;
         }
-        assert_eq!(tried, 15);
+        assert_eq!(tried, 18);
     }
 
     #[test]
