@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use highwater_memory::{DiskFiles, Files};
+use highwater_memory::DiskFiles;
 use highwater_models::{Tokenizer, generate as sample};
-use highwater_text::{ChatTemplate, Conversation, SpecialTokens};
+use highwater_text::{ChatTemplate, Conversation};
 
 use crate::error::{Code, Failure};
 use crate::generate::{Loaded, SampleArgs, load, stop_at};
 use crate::output;
-use crate::records::named_template;
+use crate::records::template;
 
 /// The longest line that is read, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -45,7 +45,12 @@ pub struct ChatArgs {
 pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
     let loaded = load(&args.sample)?;
-    let template = template(&files, args, &loaded)?;
+    let folder = loaded.tokenizer_path.as_deref().and_then(Path::parent);
+    let named = args.chat_template.as_deref().or(loaded.template.as_deref());
+    let template = template(&files, named, folder)?.ok_or_else(|| {
+        Failure::usage("there is no chat template beside this model")
+            .hint("give one by --chat-template FILE, or say --chat-template chatml")
+    })?;
     let mut ends = loaded.ends.clone();
     ends.extend(end_of_turns(&template, &loaded.tokenizer)?);
     let mut turns: Vec<(String, String)> = Vec::new();
@@ -85,18 +90,6 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn template(files: &dyn Files, args: &ChatArgs, loaded: &Loaded) -> Result<ChatTemplate, Failure> {
-    let folder = loaded.tokenizer_path.as_deref().and_then(Path::parent);
-    let special = folder.map(|folder| SpecialTokens::load(files, folder));
-    let special = special.transpose()?.unwrap_or_default();
-    let named = args.chat_template.as_deref().or(loaded.template.as_deref());
-    let template = named_template(files, named, folder, &special)?;
-    template.ok_or_else(|| {
-        Failure::usage("there is no chat template beside this model")
-            .hint("give one by --chat-template FILE, or say --chat-template chatml")
-    })
-}
-
 /// A line that someone said; none at the end.
 fn line() -> Result<Option<String>, Failure> {
     let input = std::io::stdin();
@@ -114,8 +107,9 @@ fn answer(loaded: &Loaded, prompt: &[u32], most: usize, ends: &[u32]) -> Result<
     let (mut said, mut tokens) = (0, Vec::new());
     let mut failed = None;
     sample(&*loaded.model, prompt, most, loaded.sampling, |token| {
-        if ends.contains(&token) {
-            return stop_at(ends, token);
+        let flow = stop_at(ends, token);
+        if flow.is_break() {
+            return flow;
         }
         tokens.push(token);
         match loaded.tokenizer.decode(&tokens) {
@@ -127,7 +121,7 @@ fn answer(loaded: &Loaded, prompt: &[u32], most: usize, ends: &[u32]) -> Result<
             Ok(_) => {}
             Err(error) => failed = Some(error),
         }
-        stop_at(ends, token)
+        flow
     })?;
     if let Some(error) = failed {
         return Err(error.into());

@@ -18,7 +18,7 @@ use crate::records::{self, PackedData};
 use crate::task::{Batch, Blueprint};
 
 /// Tokens that the held-out loss is the mean of, at most: the first ones of what is held out.
-const HELD_OUT_TOKENS: usize = 1 << 14;
+pub(crate) const HELD_OUT_TOKENS: usize = 1 << 14;
 
 /// What is trained on when nobody names data: this project's own documentation.
 pub const GUIDE: &str = concat!(
@@ -330,7 +330,12 @@ pub fn text_to_tokenise<'a>(
 /// # Errors
 /// [`Failure`] for a `tokenizer.json` that cannot be read.
 pub fn tokenizer(files: &dyn Files, config: &RunConfig) -> Result<Tokenizer, Failure> {
-    match &config.model.tokenizer {
+    tokenizer_of(files, config.model.tokenizer.as_deref())
+}
+
+/// The tokenizer of a `tokenizer.json`; bytes without one.
+pub(crate) fn tokenizer_of(files: &dyn Files, path: Option<&Path>) -> Result<Tokenizer, Failure> {
+    match path {
         Some(path) => Ok(Tokenizer::load(files, path)?),
         None => Ok(Tokenizer::Bytes),
     }

@@ -10,6 +10,7 @@
 //! | 5 | the loss became infinite or not a number |
 //! | 130, 143 | stopped by SIGINT or SIGTERM; the state was saved |
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::io::ErrorKind;
@@ -32,11 +33,6 @@ pub const EXIT_CODES: &str = "Exit codes:
   5         the loss became infinite or not a number
   130, 143  stopped by SIGINT or SIGTERM; the state was saved";
 
-/// The codes that a process of this program tells another of.
-const TOLD: [&str; 7] = [
-    "HW1010", "HW1012", "HW1014", "HW1020", "HW1023", "HW1024", "HW1042",
-];
-
 /// Why the program ends without having done what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -56,7 +52,7 @@ pub enum Code {
 #[derive(Debug)]
 pub struct Failure {
     code: Code,
-    id: &'static str,
+    id: Cow<'static, str>,
     error: Box<dyn Error + Send + Sync>,
     hints: Vec<String>,
 }
@@ -73,7 +69,7 @@ impl Failure {
         };
         Self {
             code,
-            id,
+            id: id.into(),
             error: error.into(),
             hints: Vec::new(),
         }
@@ -81,8 +77,8 @@ impl Failure {
 
     /// Gives it a code of its own, one of `ERRORS.md`.
     #[must_use]
-    pub fn id(mut self, id: &'static str) -> Self {
-        self.id = id;
+    pub fn id(mut self, id: impl Into<Cow<'static, str>>) -> Self {
+        self.id = id.into();
         self
     }
 
@@ -104,7 +100,7 @@ impl Failure {
             .strip_prefix("error[")
             .and_then(|told| told.split_once("]: "));
         let (id, said) = match told {
-            Some((id, said)) => (TOLD.into_iter().find(|known| *known == id), said),
+            Some((id, said)) => (Some(id.to_owned()), said),
             None => (None, said.strip_prefix("error: ").unwrap_or(&said)),
         };
         let said = match said {

@@ -15,6 +15,7 @@ use highwater_models::{
 use crate::config::{DiskConfig, ModelSource, RunConfig};
 use crate::error::Failure;
 use crate::lora::{LoraConfig, Quantize};
+use crate::run_dir::RunDir;
 use crate::task::Blueprint;
 use crate::{lora, output, state};
 
@@ -197,7 +198,7 @@ pub(crate) fn load(args: &SampleArgs) -> Result<Loaded, Failure> {
     }
     let folder = place.tokenizer.as_deref().and_then(Path::parent);
     let template = args.dir.as_deref().map(|dir| -> Result<_, Failure> {
-        let path = dir.join("chat_template.jinja");
+        let path = RunDir::template_of(dir);
         Ok(files.metadata(&path)?.map(|_| path.display().to_string()))
     });
     let ends = folder.map(|folder| highwater_text::ends_of_texts(&files, folder, &tokenizer));

@@ -52,7 +52,7 @@ use error::{Code, Failure};
 
 /// Does what the command line says, tells what went wrong, and says with which code to exit.
 pub fn run(Cli { command, cpu }: &Cli) -> ExitCode {
-    signals::survive_file_limits();
+    signals::survive();
     if let Some(Err(error)) = cpu.map(highwater::op::cpu::limit) {
         return fail(command, &Failure::new(Code::Internal, error));
     }

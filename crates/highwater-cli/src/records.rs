@@ -17,6 +17,7 @@ use highwater_text::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
+use crate::data::{HELD_OUT_TOKENS, tokenizer_of};
 use crate::error::{Code, Failure};
 use crate::task::Batch;
 
@@ -24,8 +25,6 @@ use crate::task::Batch;
 const CHECKED: usize = 16;
 /// The name of the template that is built in.
 const CHATML: &str = "chatml";
-/// Tokens that the held-out loss is the mean of, at most, about.
-const HELD_OUT_TOKENS: usize = 1 << 14;
 
 /// Flags of records. Not a doc comment for people: clap shows the fields'.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -156,20 +155,21 @@ pub fn has_records(files: &dyn Files, path: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// The template that was named, or else the one of a model's folder.
+/// The template that was named, or else the one of a model's folder, which says what its special tokens are.
 ///
 /// # Errors
 /// [`Failure`] for one that cannot be read.
-pub fn named_template(
+pub fn template(
     files: &dyn Files,
     named: Option<&str>,
     folder: Option<&Path>,
-    special: &SpecialTokens,
 ) -> Result<Option<ChatTemplate>, Failure> {
+    let special = folder.map(|folder| SpecialTokens::load(files, folder));
+    let special = special.transpose()?.unwrap_or_default();
     Ok(match (named, folder) {
-        (Some(CHATML), _) => Some(ChatTemplate::chatml(special)?),
-        (Some(path), _) => Some(ChatTemplate::read(files, Path::new(path), special)?),
-        (None, Some(folder)) => ChatTemplate::load(files, folder, special)?,
+        (Some(CHATML), _) => Some(ChatTemplate::chatml(&special)?),
+        (Some(path), _) => Some(ChatTemplate::read(files, Path::new(path), &special)?),
+        (None, Some(folder)) => ChatTemplate::load(files, folder, &special)?,
         (None, None) => None,
     })
 }
@@ -223,10 +223,7 @@ impl Source {
     /// # Errors
     /// [`Failure`] for one that cannot be read.
     pub fn tokenizer(&self, files: &dyn Files) -> Result<Tokenizer, Failure> {
-        match &self.tokenizer {
-            Some(path) => Ok(Tokenizer::load(files, path)?),
-            None => Ok(Tokenizer::Bytes),
-        }
+        tokenizer_of(files, self.tokenizer.as_deref())
     }
 
     /// What makes tokens of examples.
@@ -239,10 +236,7 @@ impl Source {
         tokenizer: &'a Tokenizer,
     ) -> Result<Encoder<'a>, Failure> {
         let folder = self.tokenizer.as_deref().and_then(Path::parent);
-        let special = folder.map(|folder| SpecialTokens::load(files, folder));
-        let special = special.transpose()?.unwrap_or_default();
-        let named = self.records.chat_template.as_deref();
-        let template = named_template(files, named, folder, &special)?;
+        let template = template(files, self.records.chat_template.as_deref(), folder)?;
         let learn = match self.records.loss_on {
             LossOn::Assistant => Learn::Answers,
             LossOn::All => Learn::Everything,

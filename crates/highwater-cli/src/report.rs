@@ -189,12 +189,16 @@ pub fn does_not_fit(forecast: &Forecast, config: &RunConfig) -> Failure {
 fn more(forecast: &Forecast, machine: &MachineConfig) -> String {
     // A mebibyte to spare: the reserve is measured anew each time.
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20) + 1;
-    let memory = format!("--memory {}MiB", mebibytes(forecast.floor_bytes));
     let Some(Bytes(device)) = machine.device_memory else {
-        return memory;
+        return format!("--memory {}MiB", mebibytes(forecast.floor_bytes));
     };
     let missing = forecast.floor_bytes.saturating_sub(forecast.budget_bytes);
-    let device = format!("--device-memory {}MiB", mebibytes(device + missing));
+    let device = mebibytes(device + missing);
+    // All that is asked for has to find room, used or not, and the tables of its pages.
+    let asked = forecast.reserve_bytes + (device << 20) + machine.host_memory.map_or(0, |host| host.0);
+    let memory = forecast.floor_bytes.max(asked + asked / 256);
+    let memory = format!("--memory {}MiB", mebibytes(memory));
+    let device = format!("--device-memory {device}MiB");
     if forecast.floor_bytes < machine.memory.0 {
         device
     } else {

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 
-/// Has a file that grows beyond the process's limit (`ulimit -f`) be an error of the write, as a full disk
-/// is, and not the end of the process.
-pub fn survive_file_limits() {
-    // Who asks for a saved state before there is a run is not heard, and does no harm.
-    let _ = flag::register(SIGUSR1, Arc::new(AtomicBool::new(false)));
-    // Where the system refuses a handler the process ends there, as without one.
-    let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+/// Has two signals not be the end of the process: a file that grows beyond the process's limit (`ulimit -f`) is an
+/// error of the write, as a full disk is, and who asks for a saved state before there is a run is not heard.
+pub fn survive() {
+    for signal in [SIGXFSZ, SIGUSR1] {
+        // Where the system refuses a handler the process ends there, as without one.
+        let _ = flag::register(signal, Arc::new(AtomicBool::new(false)));
+    }
 }
 
 /// Whether a signal has asked the program to stop or to save. Handlers only set flags.

@@ -295,7 +295,7 @@ fn beside_model(files: &dyn Files, config: &RunConfig, dir: &Path) -> Result<(),
         copy(files, tokenizer, &dir.join("tokenizer.json"))?;
     }
     // The run's own copy: the file that was named may be another one by now.
-    let template = dir.parent().map(|run| run.join("chat_template.jinja"));
+    let template = dir.parent().map(RunDir::template_of);
     if let (Some(template), Some(_)) = (template, config.chat_template()) {
         copy(files, &template, &dir.join("chat_template.jinja"))?;
     }

@@ -24,7 +24,7 @@ mod write;
 pub use digest::{Digest, Digester};
 pub use find::{Found, Saved, SavedReader, Skipped, latest_complete, verify};
 pub use manifest::FileEntry;
-pub use write::{SaveFile, SaveWriter, keep_last, remove_newer, write_atomic};
+pub use write::{SaveFile, SaveWriter, keep_last, remove_newer, rename_durably, write_atomic};
 
 use std::path::PathBuf;
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use highwater::nn::QuantizedLinear;
 use highwater::{DType, Error, Module, Parameter, Result};
+use highwater_memory::saved::rename_durably;
 use highwater_memory::{DiskFiles, Files};
 use safetensors::Dtype;
 
@@ -54,11 +55,7 @@ pub(crate) fn write_file(
     let part = PathBuf::from(part);
     let written = write_tensors(files.create(&part)?, path, tensors)?;
     written.map_err(told)?;
-    files.rename(&part, path)?;
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    Ok(files.sync_dir(folder.unwrap_or(Path::new(".")))?)
+    Ok(rename_durably(files, &part, path)?)
 }
 
 /// Loads a file. Of names that begin with `head`, those that the file does not have, or has in another shape, keep

@@ -4,19 +4,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod families;
+
 use highwater::nn::{LoraOptions, add_adapters};
 use highwater::op::WeightFormat;
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
 use highwater::{Builder, DType, Engine, Error, Parameter, Tensor, philox};
-use highwater_models::{Architecture, CausalLm, DecoderConfig, Gpt2Config, Packed};
+use highwater_models::{Architecture, CausalLm, Packed};
 use serde_json::{Value, json};
 
-const VOCABULARY: usize = 61;
+use families::{VOCABULARY, stir};
+
 const ROWS: usize = 2;
 const LENGTH: usize = 150;
 /// Lengths that are given for each row; the rest of it is padding.
 const DOCUMENTS: usize = 5;
-const WINDOW: usize = 9;
 
 const FAMILIES: [&str; 9] = [
     "gpt2",
@@ -30,74 +32,19 @@ const FAMILIES: [&str; 9] = [
     "smollm3",
 ];
 
-/// What a family adds to the fields that all have.
-fn fields(family: &str) -> Value {
-    match family {
-        // Documents fit, rows do not.
-        "gpt2" => {
-            json!({"n_positions": 120, "n_embd": 32, "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0,
-            "embd_pdrop": 0.0, "attn_pdrop": 0.0})
-        }
-        "llama3" => {
-            json!({"model_type": "llama", "rope_parameters": {"rope_type": "llama3", "factor": 8.0,
-            "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
-            "rope_theta": 500.0}})
-        }
-        "mistral" => json!({"sliding_window": WINDOW}),
-        "qwen3" => json!({"head_dim": 16}),
-        "gemma2" => json!({"head_dim": 16, "sliding_window": WINDOW, "query_pre_attn_scalar": 20,
-            "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "tie_word_embeddings": true}),
-        "gemma3_text" => {
-            json!({"head_dim": 16, "sliding_window": WINDOW, "query_pre_attn_scalar": 20,
-            "tie_word_embeddings": true, "layer_types": ["sliding_attention", "full_attention"],
-            "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
-                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}})
-        }
-        "phi3" => json!({"sliding_window": WINDOW, "pad_token_id": null}),
-        "smollm3" => json!({"no_rope_layers": [1, 0], "pad_token_id": null}),
-        _ => json!({}),
-    }
-}
-
 fn architecture(family: &str) -> Box<dyn Architecture> {
-    let mut all = fields(family);
-    let shared = json!({"model_type": family, "vocab_size": VOCABULARY, "hidden_size": 32,
-        "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": family == "gpt2"});
-    for (name, value) in shared.as_object().unwrap() {
-        let own = all.as_object_mut().unwrap();
-        own.entry(name).or_insert(value.clone());
-    }
-    let text = all.to_string();
-    match family {
-        "gpt2" => Box::new(Gpt2Config::from_json(&text).unwrap()),
-        _ => Box::new(DecoderConfig::from_json(&text).unwrap()),
-    }
-}
-
-/// Adds random numbers to all that trains, biases and norms too: large enough that attention looks somewhere.
-fn stir(model: &dyn CausalLm) {
-    if model.engine().is_dry_run() {
-        return;
-    }
-    for (i, parameter) in model.parameters().into_iter().enumerate() {
-        if !parameter.dtype().is_float() {
-            continue;
-        }
-        let mut values = parameter.to_vec::<f32>().unwrap();
-        let mut noise = vec![0.0; values.len()];
-        philox::fill_normal(7, (i as u64) << 32, &mut noise);
-        for (value, noise) in values.iter_mut().zip(noise) {
-            *value += 0.2 * noise;
-        }
-        parameter.copy_from_slice(&values).unwrap();
-    }
+    let own = match family {
+        // Documents fit, rows do not.
+        "gpt2" => json!({"n_positions": 120}),
+        _ => Value::Null,
+    };
+    families::architecture(family, 256, &own)
 }
 
 fn build(builder: Builder, family: &str) -> Box<dyn CausalLm> {
     let engine = builder.threads(2).seed(5).build().unwrap();
     let model = architecture(family).build(&engine).unwrap();
-    stir(&*model);
+    stir(&*model).unwrap();
     model
 }
 
@@ -376,7 +323,7 @@ fn adapters_and_weights_in_few_bits_learn_from_packed_documents() {
         }
         for (what, model) in [("whole", whole), ("few bits", few)] {
             add_adapters(&*model, &options).unwrap();
-            stir(&*model);
+            stir(&*model).unwrap();
             assert_learns_as_apart(&format!("{family}, {what}"), &*model, &rows);
         }
     }

@@ -69,12 +69,16 @@ impl<'a> Encoder<'a> {
         self.tokenizer
     }
 
-    /// The tokens of an example; of a pair those of the chosen answer.
+    /// The tokens of an example; of a pair those of the chosen answer and of the rejected one.
     ///
     /// # Errors
     /// [`TextError`] of the template or the tokenizer.
-    pub fn encode(&self, example: &Example) -> Result<Document, TextError> {
-        match example {
+    pub fn encode(&self, example: &Example) -> Result<Vec<Document>, TextError> {
+        let document = match example {
+            Example::Pair(both) => {
+                let both = both.iter().map(|one| self.encode(one));
+                return Ok(both.collect::<Result<Vec<_>, _>>()?.concat());
+            }
             Example::Chat(conversation) => {
                 let template = self.template.as_ref().ok_or_else(no_template)?;
                 let (text, spans) = match self.learn {
@@ -87,7 +91,7 @@ impl<'a> Encoder<'a> {
                 };
                 let mut document = Document::default();
                 self.add(&text, &spans, &mut document)?;
-                Ok(document)
+                document
             }
             Example::Completion { prompt, completion } => {
                 let text = format!("{prompt}{completion}");
@@ -95,19 +99,19 @@ impl<'a> Encoder<'a> {
                     Learn::Answers => prompt.len(),
                     Learn::Everything => 0,
                 };
-                self.whole(&text, start..text.len(), false)
+                self.whole(&text, start..text.len(), false)?
             }
-            Example::Pair(both) => self.encode(&both[0]),
-            Example::Text(text) => self.whole(text, 0..text.len(), true),
+            Example::Text(text) => self.whole(text, 0..text.len(), true)?,
             Example::Tokens { ids, learned } => {
                 let learned = learned.clone().filter(|_| self.learn == Learn::Answers);
-                Ok(Document {
+                Document {
                     tokens: ids.clone(),
                     learned: learned.unwrap_or_else(|| vec![true; ids.len()]),
                     is_text: false,
-                })
+                }
             }
-        }
+        };
+        Ok(vec![document])
     }
 
     /// A text by itself, from what begins it to what ends it.

@@ -174,18 +174,23 @@ pub struct Reader {
     has_template: bool,
 }
 
-/// Takes a field by its expected name.
+/// What a field of an expected name is called here; none where there is none.
+fn called<'a>(fields: &Map<String, Value>, map: &'a FieldMap, name: &'a str) -> Option<&'a str> {
+    if let Some(called) = map.0.get(name) {
+        return fields.contains_key(called).then_some(called);
+    }
+    let aliases = ALIASES.iter().filter(|alias| alias.1 == name);
+    let mut names = std::iter::once(name).chain(aliases.map(|alias| alias.0));
+    names.find(|name| fields.contains_key(*name))
+}
+
+/// A field by its expected name.
 pub(crate) fn field<'a>(
     fields: &'a Map<String, Value>,
     map: &FieldMap,
     name: &str,
 ) -> Option<&'a Value> {
-    if let Some(called) = map.0.get(name) {
-        return fields.get(called);
-    }
-    let aliases = ALIASES.iter().filter(|alias| alias.1 == name);
-    let mut names = std::iter::once(name).chain(aliases.map(|alias| alias.0));
-    names.find_map(|name| fields.get(name))
+    fields.get(called(fields, map, name)?)
 }
 
 impl Reader {
@@ -282,14 +287,7 @@ fn take_text(
     fields: &mut Map<String, Value>,
     map: &FieldMap,
 ) -> Result<Example, TextError> {
-    let aliases = ALIASES.iter().filter(|alias| alias.1 == "text");
-    let names = std::iter::once("text").chain(aliases.map(|alias| alias.0));
-    let mut names = names.filter(|name| fields.contains_key(*name));
-    let name = match map.0.get("text") {
-        Some(called) => Some(&**called),
-        None => names.next(),
-    };
-    let name = name.map(str::to_owned);
+    let name = called(fields, map, "text").map(str::to_owned);
     if let Some(Value::String(text)) = name.and_then(|name| fields.get_mut(&name)) {
         return Ok(Example::Text(std::mem::take(text)));
     }

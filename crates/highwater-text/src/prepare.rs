@@ -232,17 +232,10 @@ impl<'a> Examples<'a> {
 
 impl Coder<'_> {
     fn encode(self, place: &Place, example: &Example) -> Result<Vec<Document>, TextError> {
-        match example {
-            Example::Pair(both) => both.iter().map(|it| self.document(place, it)).collect(),
-            one => Ok(vec![self.document(place, one)?]),
-        }
-    }
-
-    fn document(self, place: &Place, example: &Example) -> Result<Document, TextError> {
         let encoded = self.encoder.encode(example);
-        let document = encoded.map_err(|error| error.at(place))?;
-        let above = |&&token: &&u32| token >= self.vocab_size;
-        if let Some(token) = document.tokens.iter().find(above) {
+        let documents = encoded.map_err(|error| error.at(place))?;
+        let mut tokens = documents.iter().flat_map(|document| &document.tokens);
+        if let Some(token) = tokens.find(|token| **token >= self.vocab_size) {
             let problem = format!(
                 "token {token}; the model has tokens 0 to {}",
                 self.vocab_size - 1
@@ -252,7 +245,7 @@ impl Coder<'_> {
                 error.hinted("the tokens were made for another model, or with another tokenizer")
             );
         }
-        Ok(document)
+        Ok(documents)
     }
 }
 

@@ -2,6 +2,7 @@
 //! tokenizers has it. Templates are programs of strangers: they run with fuel, and see nothing but what they are
 //! given.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
@@ -241,16 +242,18 @@ impl ChatTemplate {
         messages: &[Json],
         prompt: bool,
     ) -> Result<String, TextError> {
-        let mut context = self.special.clone();
         // As where transformers is given none: there, and nothing.
-        for name in ["tools", "documents"] {
-            context.insert(name.to_owned(), Json::Null);
-        }
-        context.extend(conversation.variables.clone());
-        context.insert("messages".to_owned(), Json::Array(messages.to_vec()));
-        context.insert("add_generation_prompt".to_owned(), Json::Bool(prompt));
+        let none = [("tools", &Json::Null), ("documents", &Json::Null)];
+        let given = self.special.iter().chain(&conversation.variables);
+        let given = given.map(|(name, value)| (name.as_str(), value));
+        let given = none.into_iter().chain(given);
+        let mut context: BTreeMap<&str, Value> = given
+            .map(|(name, value)| (name, Serde(value).into()))
+            .collect();
+        context.insert("messages", Serde(messages).into());
+        context.insert("add_generation_prompt", prompt.into());
         let template = self.environment.get_template(NAME);
-        let rendered = template.and_then(|it| it.render(Serde(&context)));
+        let rendered = template.and_then(|it| it.render(context));
         rendered.map_err(|error| failed(&self.source_name, &error))
     }
 }
@@ -263,24 +266,26 @@ fn too_much(source: &str) -> Option<String> {
             source.len()
         ));
     }
-    let mut rest = source;
-    while let Some(start) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
-        let tag = &rest[start..];
-        let end = tag.find("}}").into_iter().chain(tag.find("%}")).min();
-        let tag = &tag[..end.unwrap_or(tag.len())];
-        // Texts within it are as long as they like.
-        let code = tag
-            .split(['"', '\''])
-            .step_by(2)
-            .map(str::len)
-            .sum::<usize>();
-        if code > TAG_MAX {
-            return Some(format!(
-                "a tag has {code} bytes; at most {TAG_MAX} are read"
-            ));
+    // Bytes of the tag that is open, and the quote of the text in it; one pass, whoever wrote it.
+    let (mut code, mut quote): (Option<usize>, Option<u8>) = (None, None);
+    let mut pairs = source.as_bytes().windows(2);
+    while let Some(pair) = pairs.next() {
+        match (code, quote, pair) {
+            (None, _, [b'{', b'{' | b'%']) => code = Some(0),
+            (None, ..) => {}
+            // Texts within it are as long as they like.
+            (_, Some(_), [b'\\', _]) => drop(pairs.next()),
+            (_, Some(open), [byte, _]) if open == *byte => quote = None,
+            (_, Some(_), _) => {}
+            (_, None, [byte @ (b'"' | b'\''), _]) => quote = Some(*byte),
+            (_, None, [b'}' | b'%', b'}']) => code = None,
+            (Some(bytes), None, _) if bytes == TAG_MAX => {
+                return Some(format!(
+                    "a tag has more than {TAG_MAX} bytes; at most so many are read"
+                ));
+            }
+            (Some(bytes), None, _) => code = Some(bytes + 1),
         }
-        rest = &rest[start + tag.len()..];
-        rest = rest.get(2..).unwrap_or_default();
     }
     None
 }

@@ -104,7 +104,10 @@ impl Beside<'_> {
         same(&said(&learned), &said(&spans(case)))?;
         same(&learned, &spans(case))?;
         let encoder = Encoder::new(self.tokenizer, Some(template), None, Learn::Answers).unwrap();
-        let document = encoder.encode(&Example::Chat(conversation)).unwrap();
+        let document = encoder
+            .encode(&Example::Chat(conversation))
+            .unwrap()
+            .remove(0);
         let numbers = |name: &str| {
             let each = case[name].as_array().unwrap().iter();
             each.map(|n| n.as_u64().unwrap() as u32).collect::<Vec<_>>()

@@ -126,13 +126,14 @@ fn texts_and_completions_end() {
     let encoder = Encoder::new(&tokenizer, None, Some(7), Learn::Answers).unwrap();
     let document = encoder
         .encode(&read(json!({"text": "ab"})).unwrap())
-        .unwrap();
+        .unwrap()
+        .remove(0);
     assert_eq!(
         (document.tokens, document.learned),
         (vec![97, 98, 7], vec![true; 3])
     );
     let fields = json!({"prompt": "a", "completion": "b"});
-    let document = encoder.encode(&read(fields).unwrap()).unwrap();
+    let document = encoder.encode(&read(fields).unwrap()).unwrap().remove(0);
     assert_eq!(document.tokens, [97, 98, 7]);
     assert_eq!(document.learned, [false, true, true]);
 }

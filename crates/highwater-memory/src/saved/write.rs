@@ -252,6 +252,15 @@ pub fn write_atomic(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), 
     files.sync_dir(parent(path))
 }
 
+/// Gives a file that is whole, and durable, its name, for good.
+///
+/// # Errors
+/// When a file operation fails. The file has one of the names then.
+pub fn rename_durably(files: &dyn Files, draft: &Path, path: &Path) -> Result<(), FilesError> {
+    files.rename(draft, path)?;
+    files.sync_dir(parent(path))
+}
+
 fn write_durably(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), FilesError> {
     let mut file = files.create(path)?;
     file.write_all(bytes)?;

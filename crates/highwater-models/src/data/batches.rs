@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Cursor, DataError, Order, Tokens, permute};
+use super::{Cursor, DataError, Order, Tokens};
 
 /// How large batches are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +93,7 @@ impl Batches {
             Order::Sequential => self.len(),
             Order::Shuffled => self.sequences(),
         };
-        if cursor.position > end {
-            return Err(DataError::Cursor {
-                position: cursor.position,
-                end,
-            });
-        }
+        cursor.check(end)?;
         self.cursor = cursor;
         Ok(())
     }
@@ -154,16 +149,7 @@ impl Batches {
                 cursor.position += seq;
                 start
             }
-            Order::Shuffled => {
-                let count = self.sequences();
-                if cursor.position >= count {
-                    cursor.epoch += 1;
-                    cursor.position = 0;
-                }
-                let start = permute(cursor.position, count, self.seed, cursor.epoch) * seq;
-                cursor.position += 1;
-                start
-            }
+            Order::Shuffled => cursor.take(self.sequences(), self.order, self.seed) * seq,
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use highwater::data::permute;
 use serde::{Deserialize, Serialize};
+
+use super::DataError;
 
 /// The order in which sequences are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +35,31 @@ pub struct Cursor {
     /// Within this epoch: in tokens for [`Order::Sequential`], in sequences for
     /// [`Order::Shuffled`].
     pub position: u64,
+}
+
+impl Cursor {
+    /// Takes the next of so many things, from the first again when all were taken.
+    pub(super) fn take(&mut self, count: u64, order: Order, seed: u64) -> u64 {
+        if self.position >= count {
+            self.epoch += 1;
+            self.position = 0;
+        }
+        let at = self.position;
+        self.position += 1;
+        match order {
+            Order::Sequential => at,
+            Order::Shuffled => permute(at, count, seed, self.epoch),
+        }
+    }
+
+    /// That data that ends there has this place.
+    pub(super) fn check(self, end: u64) -> Result<(), DataError> {
+        let Self { position, .. } = self;
+        if position > end {
+            return Err(DataError::Cursor { position, end });
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use highwater_memory::saved::{Digest, Digester};
+use highwater_memory::saved::{Digest, Digester, rename_durably};
 use highwater_memory::{FileRead, FileWrite, Files};
 
 use super::packing::{DOCUMENTS_MAX, Entry, PackedCounts};
-use super::{BatchShape, Cursor, DataError, Order, permute};
+use super::{BatchShape, Cursor, DataError, Order};
 
 /// What such a file ends with: the first of the numbers.
 const MARK: u64 = u64::from_le_bytes(*b"hw-rows1");
@@ -78,9 +78,7 @@ impl<'a> RowWriter<'a> {
         self.file.write_all(&bytes)?;
         self.file.sync_all()?;
         drop(self.file);
-        self.files.rename(&self.unfinished, &self.path)?;
-        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty());
-        Ok(self.files.sync_dir(folder.unwrap_or(Path::new(".")))?)
+        Ok(rename_durably(self.files, &self.unfinished, &self.path)?)
     }
 }
 
@@ -317,13 +315,7 @@ impl RowBatches {
     /// # Errors
     /// [`DataError::Cursor`] for a position that these data do not have.
     pub fn seek(&mut self, cursor: Cursor) -> Result<(), DataError> {
-        let end = self.range.end - self.range.start;
-        if cursor.position > end {
-            return Err(DataError::Cursor {
-                position: cursor.position,
-                end,
-            });
-        }
+        cursor.check(self.range.end - self.range.start)?;
         self.cursor = cursor;
         Ok(())
     }
@@ -360,20 +352,12 @@ impl RowBatches {
         let count = self.range.end - self.range.start;
         let mut row = Vec::new();
         for _ in 0..batches * self.batch {
-            if cursor.position >= count {
-                cursor.epoch += 1;
-                cursor.position = 0;
-            }
-            let at = match self.order {
-                Order::Sequential => cursor.position,
-                Order::Shuffled => permute(cursor.position, count, self.seed, cursor.epoch),
-            };
+            let at = cursor.take(count, self.order, self.seed);
             let first = (self.range.start + at) * self.group;
             for row_at in first..first + self.group {
                 self.rows.read(row_at, &mut row)?;
                 take(&row);
             }
-            cursor.position += 1;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use highwater_memory::Files;
-use highwater_memory::saved::{Digest, Digester};
+use highwater_memory::saved::{Digest, Digester, rename_durably};
 
 use super::DataError;
 use super::text::{TextBytes, TextReader, is_token_file, text_files};
@@ -256,7 +256,5 @@ fn spool(
     })?;
     file.sync_all()?;
     drop(file);
-    files.rename(&unfinished, options.spool)?;
-    let folder = options.spool.parent().filter(|p| !p.as_os_str().is_empty());
-    Ok(files.sync_dir(folder.unwrap_or(Path::new(".")))?)
+    Ok(rename_durably(files, &unfinished, options.spool)?)
 }

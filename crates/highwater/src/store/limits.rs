@@ -88,11 +88,14 @@ impl Limits {
         };
         let told = and(device, "device memory") + &and(host, "host memory");
         let (needs, budget) = (Bytes(reserve).to_string(), Bytes(memory).to_string());
-        // Rounded they may be the same.
-        let rest = if needs == budget {
-            ", all of which that takes"
+        let rest = if device + host > 0 {
+            let together = self.stated(reserve).with_tables(needed);
+            format!(", less than all of it comes to: {}", Bytes(together))
+        } else if needs == budget {
+            // Rounded they are the same.
+            ", all of which that takes".to_owned()
         } else {
-            ""
+            String::new()
         };
         Err(Error::Build(format!(
             "the process needs {needs} beside its tensors{told}, and the budget is {budget}{rest}\n  hint: \
