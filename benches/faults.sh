@@ -11,9 +11,7 @@ cd "$(dirname "$0")/.."
 # As in the tests that `.ci/run` starts: sums that overflow are found.
 full() { cargo test "$@" --nocapture --test-threads=1; }
 full -p highwater --test it -- --ignored in_full
-for test in resume kill; do
-    full -p highwater-cli --test $test -- --ignored in_full
-done
+full -p highwater-cli --test it -- --ignored in_full
 full -p highwater --test disk --
 full -p highwater-cli --test folders --
 full -p highwater-memory --test spill --

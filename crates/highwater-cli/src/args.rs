@@ -13,6 +13,7 @@ use crate::config::{DiskConfig, Forbid, Master, Moments, OptimizerKind, Policy, 
 use crate::data_show::DataCommand;
 use crate::error::EXIT_CODES;
 use crate::eval::EvalArgs;
+use crate::export::ExportArgs;
 use crate::generate::GenerateArgs;
 use crate::init::InitArgs;
 use crate::lora::{LoraArgs, MergeArgs};
@@ -23,9 +24,18 @@ use crate::settings::Assignment;
 use crate::shell::{CompletionsArgs, ManArgs};
 use crate::task::Task;
 
+/// What somebody who has just come may want.
+const FIRST_STEPS: &str =
+    "First steps, with a Hugging Face model folder and a file of conversations:
+  highwater plan  --model ./M --data chats.jsonl --lora 8 --memory 8GiB   does it fit?
+  highwater data show chats.jsonl --model ./M                             what is learnt?
+  highwater train --model ./M --data chats.jsonl --lora 8 --memory 8GiB --val 5% --out runs/a
+  highwater chat  runs/a
+  highwater merge runs/a --out merged";
+
 /// Trains models of text and of pictures inside a memory budget.
 #[derive(Debug, Parser)]
-#[command(name = "highwater", version, about, after_help = EXIT_CODES)]
+#[command(name = "highwater", version, about, after_help = format!("{FIRST_STEPS}\n\n{EXIT_CODES}"))]
 #[command(arg_required_else_help = true, infer_subcommands = false)]
 pub struct Cli {
     /// What to do.
@@ -43,7 +53,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Train a model; without arguments a small one, on this program's guide, in 64 MiB.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = EXIT_CODES, alias = "finetune")]
     Train(Box<TrainArgs>),
     /// Say whether training fits into a budget, what it costs, and what more memory would buy.
     Plan(Box<PlanArgs>),
@@ -58,7 +68,10 @@ pub enum Command {
     /// Talk with a trained model: a line of the standard input is a turn.
     Chat(ChatArgs),
     /// Add the adapters of a run to its model, as a folder that transformers loads.
+    #[command(alias = "fuse")]
     Merge(MergeArgs),
+    /// Write a model as one GGUF file, for llama.cpp and what is built on it.
+    Export(ExportArgs),
     /// Look at data before it is trained on.
     #[command(subcommand)]
     Data(DataCommand),
@@ -89,6 +102,7 @@ impl Command {
             | Self::Generate(_)
             | Self::Chat(_)
             | Self::Merge(_)
+            | Self::Export(_)
             | Self::Data(_)
             | Self::Completions(_)
             | Self::Man(_)
@@ -258,16 +272,26 @@ pub struct RunArgs {
     pub threads: Option<usize>,
 
     /// Steps of the optimizer; 0 writes the model as it is [default: 800 for nano presets, otherwise 200]
-    #[arg(long, value_name = "N", help_heading = "Training")]
+    #[arg(long, alias = "iters", value_name = "N", help_heading = "Training")]
     pub steps: Option<u64>,
 
     /// Sequences or pictures in a batch [default: 4 for nano presets and records, otherwise 8]
-    #[arg(long, value_name = "N", help_heading = "Training")]
+    #[arg(
+        long,
+        alias = "batch-size",
+        value_name = "N",
+        help_heading = "Training"
+    )]
     pub batch: Option<usize>,
 
     /// Tokens in a sequence [default: 64 for nano presets, 1024 for records, otherwise 128, or the model's most if
     /// that is less]
-    #[arg(long, value_name = "N", help_heading = "Training")]
+    #[arg(
+        long,
+        alias = "max-seq-length",
+        value_name = "N",
+        help_heading = "Training"
+    )]
     pub seq: Option<usize>,
 
     /// Side that pictures are cut to, in pixels [default: the model folder's, otherwise 224]
@@ -296,7 +320,12 @@ pub struct RunArgs {
     pub optimizer: Option<OptimizerKind>,
 
     /// Highest learning rate [default: 2e-3 for nano presets, 1e-3 for presets of pictures, otherwise 1e-4]
-    #[arg(long, value_name = "X", help_heading = "Optimizer")]
+    #[arg(
+        long,
+        alias = "learning-rate",
+        value_name = "X",
+        help_heading = "Optimizer"
+    )]
     pub lr: Option<f64>,
 
     /// Steps in which the learning rate rises to it [default: a twentieth of the steps]
@@ -516,7 +545,7 @@ mod tests {
             parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
             tried += 1;
         }
-        assert_eq!(tried, 18);
+        assert_eq!(tried, 19);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct ChatArgs {
     pub chat_template: Option<String>,
 
     /// Tokens of an answer, at most
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, alias = "max-tokens", value_name = "N", default_value_t = 512)]
     pub tokens: usize,
 }
 

@@ -9,6 +9,8 @@ use crate::session::Session;
 use crate::task::Blueprint;
 use crate::tokenise;
 
+/// What sets a floor where no step does.
+pub(crate) const TOKENS: &str = "making tokens of the text";
 /// Batches of a step that are planned one by one. From the second on they pose the same problem, so
 /// that the time of more follows.
 const BATCHES: usize = 16;
@@ -69,7 +71,7 @@ impl Assumptions {
     pub(crate) fn tokenise(&self, forecast: &mut Forecast) {
         if forecast.floor_bytes < self.tokenise_bytes {
             forecast.floor_bytes = self.tokenise_bytes;
-            "making tokens of the text".clone_into(&mut forecast.floor_at);
+            TOKENS.clone_into(&mut forecast.floor_at);
         }
         forecast.fits &= self.tokenise_bytes <= forecast.budget_bytes;
     }

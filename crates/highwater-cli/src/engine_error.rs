@@ -74,7 +74,7 @@ fn code(error: &Error) -> Code {
 }
 
 /// A text without lines of source, and the hints that it ends with.
-fn without_lines(text: &str) -> (String, Vec<String>) {
+pub(crate) fn without_lines(text: &str) -> (String, Vec<String>) {
     let (mut message, mut hints) = (String::new(), Vec::new());
     for line in text.lines() {
         if let Some(hint) = line.strip_prefix("  hint: ") {

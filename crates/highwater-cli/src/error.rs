@@ -31,7 +31,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   3         the memory budget is below the least that would do
   4         a file or data cannot be read or written, or is damaged
   5         the loss became infinite or not a number
-  130, 143  stopped by SIGINT or SIGTERM; the state was saved";
+  130, 143  stopped by SIGINT or SIGTERM; the state was saved, unless it was stopped twice";
 
 /// Why the program ends without having done what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

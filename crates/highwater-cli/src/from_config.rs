@@ -189,6 +189,7 @@ impl LoraArgs {
         or(&mut self.lora_dropout, filed.lora_dropout.as_ref());
         or(&mut self.lora_targets, filed.lora_targets.as_ref());
         or(&mut self.lora_rs, filed.lora_rs.as_ref());
+        or(&mut self.lora_dora, filed.lora_dora.as_ref());
         or(&mut self.quantize, filed.quantize.as_ref());
     }
 }
@@ -255,7 +256,7 @@ mod tests {
             "--optimizer sgd --momentum 0.5 --decay all --schedule linear --dropout 0.25 --accumulate 3 \
              --precision bf16",
             "--precision bf16 --master stochastic --moments int8",
-            "--model llama-nano --lora 4 --lora-alpha 3 --lora-dropout 0.1 --lora-targets q_proj,v_proj --lora-rs --quantize nf4",
+            "--model llama-nano --lora 4 --lora-alpha 3 --lora-dropout 0.1 --lora-targets q_proj,v_proj --lora-rs --lora-dora --quantize nf4",
             "--data /corpus.txt --held-out 0.2 --order sequential --memory 80MiB --threads 3 --policy keep",
             "--device-memory 20MiB --host-memory 9MiB --memory 70MiB --forbid disk-writes",
         ] {

@@ -71,7 +71,7 @@ pub struct GenerateArgs {
     pub prompt: String,
 
     /// Tokens to add, unless the model ends the text before
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, alias = "max-tokens", value_name = "N", default_value_t = 100)]
     pub tokens: usize,
 }
 
@@ -256,7 +256,7 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
         return Place::folder(files, folder, None);
     }
     let nothing = || {
-        Failure::usage("generate needs a model").hint(
+        Failure::usage("there is no model named").hint(
             "name the folder of a run, such as runs/gpt2-nano, or --model FOLDER for a Hugging Face model",
         )
     };

@@ -303,7 +303,7 @@ mod tests {
         for line in [
             "",
             "--optimizer sgd --momentum 0.5 --clip 2 --schedule linear --decay all --lr 3e-4 --save-every 7 --keep 2",
-            "--model llama-nano --lora 4 --lora-rs --lora-targets q_proj,v_proj --quantize int8 --data /chats.jsonl \
+            "--model llama-nano --lora 4 --lora-rs --lora-dora --lora-targets q_proj,v_proj --quantize int8 --data /chats.jsonl \
              --map text=body --no-packing --chat-template chatml --preference orpo --memory 1500MiB --steps 31",
             "--precision bf16 --master split --moments int8 --device-memory 20MiB --host-memory 9MiB \
              --memory 70000001 --disk /d=3GiB --forbid disk-writes --held-out 3% --seed 8",

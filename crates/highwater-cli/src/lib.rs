@@ -10,8 +10,10 @@ pub mod dry;
 mod engine_error;
 pub mod error;
 pub mod eval;
+pub mod export;
 mod from_config;
 pub mod generate;
+pub mod hub;
 pub mod init;
 pub mod log;
 pub mod lora;
@@ -51,12 +53,15 @@ use data_show::DataCommand;
 use error::{Code, Failure};
 
 /// Does what the command line says, tells what went wrong, and says with which code to exit.
-pub fn run(Cli { command, cpu }: &Cli) -> ExitCode {
+pub fn run(Cli { mut command, cpu }: Cli) -> ExitCode {
     signals::survive();
     if let Some(Err(error)) = cpu.map(highwater::op::cpu::limit) {
-        return fail(command, &Failure::new(Code::Internal, error));
+        return fail(&command, &Failure::new(Code::Internal, error));
     }
-    let done = match command {
+    if let Err(failure) = hub::localise(&mut command) {
+        return fail(&command, &failure);
+    }
+    let done = match &command {
         Command::Train(args) => train::train(args),
         Command::Doctor(args) => doctor::doctor(args).map(|()| ExitCode::SUCCESS),
         Command::Plan(args) => plan::plan(args),
@@ -70,9 +75,10 @@ pub fn run(Cli { command, cpu }: &Cli) -> ExitCode {
         Command::Generate(args) => generate::generate(args),
         Command::Chat(args) => chat::chat(args),
         Command::Merge(args) => lora::merge(args),
+        Command::Export(args) => export::export(args),
         Command::Data(DataCommand::Show(args)) => data_show::show(args).map(|()| ExitCode::SUCCESS),
     };
-    done.unwrap_or_else(|failure| fail(command, &failure))
+    done.unwrap_or_else(|failure| fail(&command, &failure))
 }
 
 /// Tells of a failure, and says with which code to exit.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use highwater::nn::{LoraOptions, add_adapters, merge_adapters};
+use highwater::nn::{LoraOptions, add_adapters, merge_adapters, reset_magnitudes};
 use highwater::op::WeightFormat;
 use highwater::{Bytes, DType, Engine, Module, Parameter};
 use highwater_memory::saved::write_atomic;
@@ -15,6 +15,7 @@ use highwater_models::{CausalLm, WeightsFolder, load_adapter};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
+use crate::engine_error::without_lines;
 use crate::error::Failure;
 use crate::provenance::weights_digest;
 use crate::task::Blueprint;
@@ -25,7 +26,7 @@ use crate::{output, state};
 pub struct LoraArgs {
     /// Train adapters of this rank beside the model's linear layers, which are frozen, as PEFT's LoRA; `final` has
     /// them in PEFT's files then
-    #[arg(long, value_name = "RANK", help_heading = "Adapters")]
+    #[arg(long, aliases = ["lora-rank", "lora-r"], value_name = "RANK", help_heading = "Adapters")]
     pub lora: Option<usize>,
 
     /// What adapters answer is multiplied by ALPHA / RANK [default: twice the rank]
@@ -49,6 +50,15 @@ pub struct LoraArgs {
         help_heading = "Adapters"
     )]
     pub lora_rs: Option<bool>,
+
+    /// Train the lengths of the rows of weight and adapter by themselves too (DoRA)
+    #[arg(
+        long,
+        num_args = 0,
+        default_missing_value = "true",
+        help_heading = "Adapters"
+    )]
+    pub lora_dora: Option<bool>,
 
     /// Hold the frozen weights in few bits (QLoRA): nf4 takes 4.5 of them for each, int8 8.5
     #[arg(long, value_name = "FORMAT", help_heading = "Adapters")]
@@ -90,6 +100,9 @@ pub struct LoraConfig {
     /// Whether the root of the rank is meant.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rs: bool,
+    /// Whether the lengths of rows train by themselves.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dora: bool,
     /// How the frozen weights are held, if not as floats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantize: Option<Quantize>,
@@ -106,6 +119,7 @@ impl LoraArgs {
             ("lora-dropout", self.lora_dropout.is_some()),
             ("lora-targets", self.lora_targets.is_some()),
             ("lora-rs", self.lora_rs == Some(true)),
+            ("lora-dora", self.lora_dora == Some(true)),
             ("quantize", self.quantize.is_some()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
@@ -127,6 +141,7 @@ impl LoraArgs {
             dropout: self.lora_dropout.unwrap_or(0.0),
             targets: self.lora_targets.clone().unwrap_or_else(all),
             rs: self.lora_rs == Some(true),
+            dora: self.lora_dora == Some(true),
             quantize: self.quantize,
         })
     }
@@ -141,6 +156,7 @@ impl LoraConfig {
             lora_dropout: self.dropout,
             target_modules: self.targets.clone(),
             use_rslora: self.rs,
+            use_dora: self.dora,
         }
     }
 
@@ -181,9 +197,11 @@ impl LoraConfig {
     pub fn adapt(&self, model: &dyn Module) -> Result<Vec<String>, Failure> {
         let adapted = add_adapters(model, &self.options());
         adapted.map_err(|error| match error {
-            highwater::Error::Usage { .. } => Failure::usage(error.to_string()).id("HW1041").hint(
-                "name layers of the model by --lora-targets, or leave it out for all of them",
-            ),
+            highwater::Error::Usage { .. } => Failure::usage(without_lines(&error.to_string()).0)
+                .id("HW1041")
+                .hint(
+                    "name layers of the model by --lora-targets, or leave it out for all of them",
+                ),
             error => error.into(),
         })
     }
@@ -229,7 +247,7 @@ pub fn read_base(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Resu
         let name = state::stored_name(&weights, &name, prefix);
         read_quantized(weights.reader(name)?, name, held)??;
     }
-    Ok(())
+    Ok(reset_magnitudes(model)?)
 }
 
 /// That a head which is the token embedding again is that in the files too, where they have it.
@@ -314,13 +332,7 @@ fn base(files: &dyn Files, dir: &Path, folder: &Path) -> Result<PathBuf, Failure
         check_base(files, &run)?;
         return Ok(base.clone());
     }
-    let path = folder.join(CONFIG);
-    let mut file = files.open(&path)?;
-    let mut json = vec![0; file.bytes().min(1 << 20) as usize];
-    file.read_exact_at(0, &mut json)?;
-    let named = serde_json::from_slice::<serde_json::Value>(&json).ok();
-    let named =
-        named.and_then(|fields| Some(PathBuf::from(fields["base_model_name_or_path"].as_str()?)));
+    let (path, named) = settings(files, folder)?;
     let unnamed = || {
         Failure::usage(format!("{}: it names no model", path.display()))
             .hint("name the folder of the model that the adapters were trained for: --model FOLDER")
@@ -335,6 +347,18 @@ fn base(files: &dyn Files, dir: &Path, folder: &Path) -> Result<PathBuf, Failure
         .hint("name the folder of the model that the adapters were trained for: --model FOLDER")),
         None => Err(unnamed()),
     }
+}
+
+/// The settings' file of adapters, and the model that it names.
+fn settings(files: &dyn Files, folder: &Path) -> Result<(PathBuf, Option<PathBuf>), Failure> {
+    let path = folder.join(CONFIG);
+    let mut file = files.open(&path)?;
+    let mut json = vec![0; file.bytes().min(1 << 20) as usize];
+    file.read_exact_at(0, &mut json)?;
+    let fields = serde_json::from_slice::<serde_json::Value>(&json).ok();
+    let named =
+        fields.and_then(|fields| Some(PathBuf::from(fields["base_model_name_or_path"].as_str()?)));
+    Ok((path, named))
 }
 
 /// That a run's model is the one that its adapters were trained beside.
@@ -360,6 +384,24 @@ pub fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failure> {
     Ok(())
 }
 
+/// That a folder that was named has the model that adapters were trained beside, as far as anything says.
+fn check_named(files: &dyn Files, dir: &Path, folder: &Path, named: &Path) -> Result<(), Failure> {
+    if let Ok(mut run) = RunConfig::read(files, &dir.join("config.toml")) {
+        run.model.source = ModelSource::Folder(named.to_owned());
+        return check_base(files, &run);
+    }
+    let (_, trained) = settings(files, folder)?;
+    let last = |path: &Path| path.file_name().map(std::ffi::OsStr::to_owned);
+    if let Some(trained) = trained.filter(|trained| last(trained) != last(named)) {
+        output::news(&format!(
+            "note: these adapters name {} as their model, and it is {} that they are added to",
+            trained.display(),
+            named.display()
+        ));
+    }
+    Ok(())
+}
+
 /// Adds adapters to the weights of their model and writes that as a model folder.
 ///
 /// # Errors
@@ -367,15 +409,24 @@ pub fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failure> {
 pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
     let missing = || {
-        Failure::usage(format!(
-            "{}: there are no adapters ({WEIGHTS})",
-            args.dir.display()
-        ))
-        .hint("name the folder of a run with --lora that has ended, or one that PEFT wrote")
+        let dir = args.dir.display();
+        let failure = Failure::usage(format!("{dir}: there are no adapters ({WEIGHTS})"));
+        match RunConfig::read(&files, &args.dir.join("config.toml")) {
+            Ok(run) if run.model.lora.is_some() => failure.hint(format!(
+                "the run has not ended: `highwater resume {dir}` first"
+            )),
+            Ok(_) => failure.hint("the run trained the whole model: there is nothing to merge"),
+            Err(_) => failure.hint(
+                "name the folder of a run with --lora that has ended, or one that PEFT wrote",
+            ),
+        }
     };
     let folder = adapters(&files, &args.dir)?.ok_or_else(missing)?;
     let from = match &args.model {
-        Some(from) => from.clone(),
+        Some(from) => {
+            check_named(&files, &args.dir, &folder, from)?;
+            from.clone()
+        }
         None => base(&files, &args.dir, &folder)?,
     };
     state::check_weights(&files, &from)?;

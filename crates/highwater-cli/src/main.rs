@@ -7,7 +7,7 @@ use highwater_cli::args::Cli;
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(cli) => highwater_cli::run(&cli),
+        Ok(cli) => highwater_cli::run(cli),
         Err(error) => highwater_cli::misunderstood(&error),
     }
 }

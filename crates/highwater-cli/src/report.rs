@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use highwater::Forecast;
 use highwater_memory::{Bytes, ProcessMemory};
+use highwater_models::adapter::is_adapter;
 use serde_json::json;
 
 use crate::config::{MachineConfig, RunConfig};
 use crate::data::RunData;
+use crate::dry;
 use crate::error::{Code, Failure};
 use crate::output;
 use crate::pace::Pace;
@@ -89,7 +91,7 @@ pub fn finished(
     }
     lines.extend(pace.line());
     lines.push(format!(
-        "kept to {budget}: the process had {} at most; {} of it is reserve (code, heap, libraries)",
+        "kept to {budget}: the process had {} at most; {} were set aside for code, heap and libraries",
         Bytes(peak),
         Bytes(session.engine.reserve_bytes()),
     ));
@@ -162,18 +164,19 @@ pub fn does_not_fit(forecast: &Forecast, config: &RunConfig) -> Failure {
             Bytes(holder.bytes)
         )
     });
+    let is_of_tokens = forecast.floor_at == dry::TOKENS;
+    let largest = if is_of_tokens { String::new() } else { largest };
     let message = format!(
         "this does not fit into {budget}: it needs {floor} ({} bytes), set by {}{largest}",
         forecast.floor_bytes, forecast.floor_at
     );
-    let mut failure = Failure::new(Code::Budget, message).hint(format!(
-        "give it {} or more; a smaller --batch or {} needs less",
-        more(forecast, machine),
-        match config.task {
-            Task::TextGeneration => "--seq",
-            Task::ImageClassification => "--size",
-        }
-    ));
+    let less = match config.task {
+        _ if is_of_tokens => "tokens that are made already (--data FILE.npy) need less",
+        Task::TextGeneration => "a smaller --batch or --seq needs less",
+        Task::ImageClassification => "a smaller --batch or --size needs less",
+    };
+    let hint = format!("give it {} or more; {less}", more(forecast, machine));
+    let mut failure = Failure::new(Code::Budget, message).hint(hint);
     // A disk with room for all that the step holds anywhere would not lower the floor by being larger.
     let held = forecast.floor_bytes + forecast.disk_bytes;
     if let Some(disk) = machine.disk.as_ref().filter(|disk| disk.bytes.0 < held) {
@@ -195,7 +198,8 @@ fn more(forecast: &Forecast, machine: &MachineConfig) -> String {
     let missing = forecast.floor_bytes.saturating_sub(forecast.budget_bytes);
     let device = mebibytes(device + missing);
     // All that is asked for has to find room, used or not, and the tables of its pages.
-    let asked = forecast.reserve_bytes + (device << 20) + machine.host_memory.map_or(0, |host| host.0);
+    let asked =
+        forecast.reserve_bytes + (device << 20) + machine.host_memory.map_or(0, |host| host.0);
     let memory = forecast.floor_bytes.max(asked + asked / 256);
     let memory = format!("--memory {}MiB", mebibytes(memory));
     let device = format!("--device-memory {device}MiB");
@@ -204,6 +208,26 @@ fn more(forecast: &Forecast, machine: &MachineConfig) -> String {
     } else {
         format!("{memory} and {device}")
     }
+}
+
+/// What trains where a model is frozen.
+pub fn adapters(config: &RunConfig, session: &Session) -> Option<String> {
+    let lora = config.model.lora.as_ref()?;
+    let mut named = session.model.module().named_parameters();
+    named.retain(|(name, _)| is_adapter(name));
+    let layers = named
+        .iter()
+        .filter(|(name, _)| name.ends_with("lora_A.weight"))
+        .count();
+    let numbers: usize = named
+        .iter()
+        .map(|(_, parameter)| parameter.shape().numel())
+        .sum();
+    let kind = if lora.dora { "DoRA" } else { "LoRA" };
+    let rank = lora.rank;
+    Some(format!(
+        "{kind} of rank {rank} on {layers} layers: {numbers} numbers train, all else is frozen"
+    ))
 }
 
 /// What a run reads, for people: its data, and how often it goes through it.

@@ -12,6 +12,7 @@ use crate::config::{
     OutputConfig, RunConfig, SettingsError, TrainingConfig,
 };
 use crate::error::{Code, Failure};
+use crate::hub;
 use crate::pictures::{self, Classifier};
 use crate::run_dir::RunDir;
 use crate::schedule::Schedule;
@@ -283,7 +284,8 @@ fn model(files: &dyn Files, args: &RunArgs) -> Result<(ModelSource, Blueprint), 
         (None, Some(Task::ImageClassification)) => DEFAULT_CLASSIFIER,
         (None, _) => DEFAULT_MODEL,
     };
-    let path = Path::new(name);
+    let fetched = hub::folder(name)?;
+    let path = fetched.as_deref().unwrap_or(Path::new(name));
     let found = files.metadata(path)?;
     let is_file = found.as_ref().is_some_and(|found| !found.is_dir);
     let (source, mut model) = if found.is_some_and(|found| found.is_dir) {

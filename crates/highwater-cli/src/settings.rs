@@ -75,6 +75,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
     at("model.lora.rs", "lora-rs", "true", |a, v| {
         put(&mut a.run.lora.lora_rs, v)
     }),
+    at("model.lora.dora", "lora-dora", "true", |a, v| {
+        put(&mut a.run.lora.lora_dora, v)
+    }),
     at("model.lora.quantize", "quantize", "\"nf4\"", |a, v| {
         put(&mut a.run.lora.quantize, v)
     }),

@@ -10,6 +10,7 @@ use highwater_memory::saved::{
 };
 use highwater_memory::spill::free_bytes;
 use highwater_memory::{Bytes, FileWrite, Files};
+use highwater_models::adapter::WEIGHTS;
 use highwater_models::module_file::{read_tensor, write_tensors};
 use highwater_models::weights::INDEX;
 use highwater_models::{Cursor, WeightsFolder};
@@ -211,6 +212,10 @@ pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
     let folder_name = folder.display();
     let other = if has("pytorch_model.bin")? || has("pytorch_model.bin.index.json")? {
         "its weights are pickled (pytorch_model.bin), which is not read here"
+    } else if has(WEIGHTS)? {
+        let message = format!("{folder_name}: adapters, without the model that they are for");
+        let hint = "name the folder of the run that trained them, or add them to the model by `highwater merge`";
+        return Err(Failure::usage(message).id("HW1041").hint(hint));
     } else {
         let message = format!("{folder_name}: there is no {MODEL}");
         return Err(Failure::new(Code::Files, message).id("HW1013"));

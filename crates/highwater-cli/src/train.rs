@@ -25,7 +25,7 @@ use crate::session::Session;
 use crate::task::{Blueprint, Model};
 use crate::tensorboard::Events;
 use crate::training::Run;
-use crate::{lora, machine, output, plan, profile, report, state, tokenise};
+use crate::{hub, lora, machine, output, plan, profile, report, state, tokenise};
 
 /// Trains a model.
 ///
@@ -65,6 +65,9 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         log.say(note)?;
     }
     log.say(&report::portions(&config, &data))?;
+    if let Some(adapters) = report::adapters(&config, &session) {
+        log.say(&adapters)?;
+    }
     let events = events(&*files, &dir, args.tensorboard.then_some(0))?;
     log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
@@ -110,7 +113,10 @@ pub(crate) fn check_source(files: &dyn Files, config: &RunConfig) -> Result<(), 
                 "`highwater plan` says what it would take; to train, name the model's folder",
             ))
         }
-        ModelSource::Folder(folder) => state::check_weights(files, folder),
+        ModelSource::Folder(folder) => {
+            hub::weights(folder)?;
+            state::check_weights(files, folder)
+        }
         ModelSource::Preset(name) if config.model.lora.is_some() => {
             let message = format!(
                 "--lora trains beside a model that has learnt something, and {name} has not"

@@ -97,6 +97,7 @@ impl Run<'_> {
                 self.write_plan()?;
             }
             let stop = signals.stop_code();
+            self.tell_of_stop(stop.is_some() && step < steps)?;
             let due = self.save_is_due(step, &signals)?;
             if due || step == steps || stop.is_some() || failure.is_some() {
                 metrics.sync()?;
@@ -138,6 +139,14 @@ impl Run<'_> {
             (&pace, &self.phases, profile.as_ref()),
             self.json,
         )
+    }
+
+    fn tell_of_stop(&mut self, is_asked: bool) -> Result<(), Failure> {
+        if is_asked {
+            self.log
+                .say("stopping: the state is saved first; a second signal ends at once, without")?;
+        }
+        Ok(())
     }
 
     /// Whether it is time for a saved state, or someone wants one now: by SIGUSR1, or by the file `save.now`, which

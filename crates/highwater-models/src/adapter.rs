@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use highwater::nn::{LoraOptions, add_adapters, targeted};
+use highwater::nn::{LoraOptions, add_adapters, is_transposed, targeted};
 use highwater::{Error, Module, Parameter, Result};
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
@@ -31,7 +31,8 @@ pub fn adapter_parameters<M: Module + ?Sized>(module: &M) -> Vec<(String, Parame
 
 /// Whether a parameter is an adapter's, by its name in the module.
 pub fn is_adapter(name: &str) -> bool {
-    name.ends_with(".lora_A.weight") || name.ends_with(".lora_B.weight")
+    let parts = [".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"];
+    parts.iter().any(|part| name.ends_with(part))
 }
 
 /// Writes a module's adapters as `PeftModel.save_pretrained` does: a folder that PEFT loads beside the model that
@@ -55,9 +56,9 @@ pub fn save_adapter<M: Module + ?Sized>(
         "lora_dropout": options.lora_dropout,
         "target_modules": target_modules(module),
         "use_rslora": options.use_rslora,
-        "use_dora": false,
+        "use_dora": options.use_dora,
         "bias": "none",
-        "fan_in_fan_out": false,
+        "fan_in_fan_out": is_transposed(module),
         "init_lora_weights": true,
         "inference_mode": true,
         "modules_to_save": null,
@@ -123,8 +124,13 @@ pub fn load_adapter<M: Module + ?Sized>(
     let wrong = |problem: String| Error::Saved(format!("{}: {problem}", path.display()));
     let mut left: BTreeSet<&String> = reader.tensors().keys().collect();
     for (layer, [outputs, inputs]) in &layers {
-        for (part, shape) in [("A", [options.r, *inputs]), ("B", [*outputs, options.r])] {
-            let name = format!("{PREFIX}{layer}.lora_{part}.weight");
+        let parts = [
+            ("A.weight", vec![options.r, *inputs]),
+            ("B.weight", vec![*outputs, options.r]),
+            ("magnitude_vector", vec![*outputs]),
+        ];
+        for (part, shape) in &parts[..if options.use_dora { 3 } else { 2 }] {
+            let name = format!("{PREFIX}{layer}.lora_{part}");
             let found = reader.tensors().get(&name).map(|info| &info.shape[..]);
             if found != Some(&shape[..]) {
                 let found =
@@ -149,13 +155,14 @@ pub fn load_adapter<M: Module + ?Sized>(
 }
 
 /// Fields that are read, or change no number of adapters that are there.
-const NEUTRAL: [&str; 25] = [
+const NEUTRAL: [&str; 27] = [
     "auto_mapping",
     "base_model_name_or_path",
     "bias",
     "corda_config",
     "ensure_weight_tying",
     "eva_config",
+    "fan_in_fan_out",
     "inference_mode",
     "init_lora_weights",
     "layers_pattern",
@@ -173,6 +180,7 @@ const NEUTRAL: [&str; 25] = [
     "runtime_config",
     "target_modules",
     "task_type",
+    "use_dora",
     "use_rslora",
     "version",
 ];
@@ -230,6 +238,7 @@ fn options_of(text: &str) -> std::result::Result<LoraOptions, ConfigError> {
     let number = |field: &str, default: f64| {
         get(field).map_or(Ok(default), |value| read_field(field, value))
     };
+    let flag = |field: &str| get(field).map_or(Ok(false), |value| read_field(field, value));
     let target_modules = match get("target_modules") {
         Some(Value::String(name)) if name == "all-linear" => vec![name],
         // A pattern.
@@ -246,6 +255,7 @@ fn options_of(text: &str) -> std::result::Result<LoraOptions, ConfigError> {
         lora_alpha: number("lora_alpha", or.lora_alpha)?,
         lora_dropout: number("lora_dropout", or.lora_dropout)?,
         target_modules,
-        use_rslora: get("use_rslora").map_or(Ok(false), |value| read_field("use_rslora", value))?,
+        use_rslora: flag("use_rslora")?,
+        use_dora: flag("use_dora")?,
     })
 }

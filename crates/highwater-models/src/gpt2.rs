@@ -2,7 +2,7 @@
 
 use crate::generate::cache::{Cached, CachedLayer, KeyValueShape};
 use crate::{Activation, Gpt2Config, Packed};
-use highwater::nn::{Dropout, Embedding, LayerNorm, Module, self_attention};
+use highwater::nn::{Dropout, Embedding, LayerNorm, Module, TransposedLinear, self_attention};
 use highwater::{Engine, Location, Parameter, Result, Tensor, scope};
 
 /// GPT-2 with its language-model head, which is the token embedding again.
@@ -32,8 +32,8 @@ struct Block {
 
 #[derive(Debug, Module)]
 struct Attention {
-    c_attn: Conv1d,
-    c_proj: Conv1d,
+    c_attn: TransposedLinear,
+    c_proj: TransposedLinear,
     resid_dropout: Dropout,
     #[module(skip)]
     heads: usize,
@@ -41,32 +41,11 @@ struct Attention {
 
 #[derive(Debug, Module)]
 struct Mlp {
-    c_fc: Conv1d,
-    c_proj: Conv1d,
+    c_fc: TransposedLinear,
+    c_proj: TransposedLinear,
     dropout: Dropout,
     #[module(skip)]
     activation: Activation,
-}
-
-/// A linear map whose weight is `[in, out]`, as GPT-2's files have it: read transposed, by strides.
-#[derive(Debug, Module)]
-struct Conv1d {
-    weight: Parameter,
-    bias: Parameter,
-}
-
-impl Conv1d {
-    fn new(engine: &Engine, inputs: usize, outputs: usize, std: f64) -> Result<Self> {
-        let weight = Parameter::normal(engine, [inputs, outputs], std as f32)?;
-        Ok(Self {
-            weight,
-            bias: Parameter::new(engine, [outputs], |_| {})?,
-        })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.linear(&self.weight.transpose(0, 1)?, Some(&self.bias))
-    }
 }
 
 /// What blocks are told of rows of tokens.
@@ -165,15 +144,15 @@ impl Block {
         Ok(Self {
             ln_1: norm()?,
             attn: Attention {
-                c_attn: Conv1d::new(engine, width, 3 * width, std)?,
-                c_proj: Conv1d::new(engine, width, width, residual)?,
+                c_attn: TransposedLinear::new(engine, width, 3 * width, std as f32)?,
+                c_proj: TransposedLinear::new(engine, width, width, residual as f32)?,
                 resid_dropout: Dropout::new(config.resid_pdrop)?,
                 heads: config.n_head,
             },
             ln_2: norm()?,
             mlp: Mlp {
-                c_fc: Conv1d::new(engine, width, inner, std)?,
-                c_proj: Conv1d::new(engine, inner, width, residual)?,
+                c_fc: TransposedLinear::new(engine, width, inner, std as f32)?,
+                c_proj: TransposedLinear::new(engine, inner, width, residual as f32)?,
                 dropout: Dropout::new(config.resid_pdrop)?,
                 activation: config.activation().unwrap_or(Activation::GeluTanh),
             },

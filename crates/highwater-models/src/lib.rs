@@ -7,6 +7,7 @@ pub mod config;
 pub mod data;
 pub mod decoder;
 pub mod generate;
+pub mod gguf;
 pub mod gpt2;
 pub mod module_file;
 pub mod npy;

@@ -5,17 +5,26 @@
 
 use std::path::{Path, PathBuf};
 
-use highwater::nn::{LoraOptions, QuantizedLinear, add_adapters, merge_adapters};
+use highwater::nn::{LoraOptions, QuantizedLinear, TransposedLinear, add_adapters, merge_adapters};
 use highwater::op::WeightFormat;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Builder, DType, Engine, Module, Parameter, Tensor, no_grad};
 use highwater_memory::files::MemoryFiles;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::adapter::{CONFIG, adapter_parameters};
-use highwater_models::{Decoder, DecoderConfig, WeightsReader, load_adapter, save_adapter};
+use highwater_models::{
+    CausalLm, Decoder, DecoderConfig, Gpt2, Gpt2Config, WeightsReader, load_adapter, save_adapter,
+};
 use serde_json::Value;
 
-const VARIANTS: [&str; 3] = ["attention", "all", "fused"];
+const VARIANTS: [&str; 6] = [
+    "attention",
+    "all",
+    "fused",
+    "dora",
+    "transposed",
+    "transposed-dora",
+];
 const SHAPE: [usize; 2] = [2, 40];
 
 fn fixture(name: &str) -> (WeightsReader, Value) {
@@ -49,35 +58,60 @@ fn options(variant: &str) -> LoraOptions {
         lora_dropout: 0.0,
         target_modules,
         use_rslora: settings["use_rslora"].as_bool().unwrap_or(false),
+        use_dora: settings["use_dora"].as_bool().unwrap_or(false),
+    }
+}
+
+/// A model of either kind.
+enum Model {
+    Decoder(Decoder),
+    Gpt2(Gpt2),
+}
+
+impl std::ops::Deref for Model {
+    type Target = dyn CausalLm;
+
+    fn deref(&self) -> &(dyn CausalLm + 'static) {
+        match self {
+            Self::Decoder(model) => model,
+            Self::Gpt2(model) => model,
+        }
     }
 }
 
 /// The frozen model.
-fn base(engine: &Engine, variant: &str) -> Decoder {
-    let (mut file, about) = fixture("decoders");
-    let model = fixture("lora").1["variants"][variant]["model"].clone();
-    let model = model.as_str().unwrap();
-    let config = DecoderConfig::from_json(&about["variants"][model].to_string()).unwrap();
-    let decoder = Decoder::new(engine, config).unwrap();
-    for (name, parameter) in decoder.named_parameters() {
+fn base(engine: &Engine, variant: &str) -> Model {
+    let (own, about) = fixture("lora");
+    let name = about["variants"][variant]["model"].as_str().unwrap();
+    let (mut file, prefix, model) = if name == "gpt2" {
+        let config = Gpt2Config::from_json(&about["gpt2"].to_string()).unwrap();
+        let model = Model::Gpt2(Gpt2::new(engine, config).unwrap());
+        (own, "gpt2".to_owned(), model)
+    } else {
+        let (file, about) = fixture("decoders");
+        let config = DecoderConfig::from_json(&about["variants"][name].to_string()).unwrap();
+        let model = Model::Decoder(Decoder::new(engine, config).unwrap());
+        (file, format!("{name}.weight"), model)
+    };
+    for (name, parameter) in model.named_parameters() {
         if !engine.is_dry_run() {
-            fill(&mut file, &format!("{model}.weight.{name}"), &parameter);
+            fill(&mut file, &format!("{prefix}.{name}"), &parameter);
         }
     }
-    decoder
+    model
 }
 
 /// The same with adapters as the fixture has them, and the layers that have one.
-fn adapted(engine: &Engine, variant: &str) -> (Decoder, Vec<String>) {
-    let decoder = base(engine, variant);
-    let layers = add_adapters(&decoder, &options(variant)).unwrap();
+fn adapted(engine: &Engine, variant: &str) -> (Model, Vec<String>) {
+    let model = base(engine, variant);
+    let layers = add_adapters(&*model, &options(variant)).unwrap();
     let (mut file, _) = fixture("lora");
-    for (name, parameter) in adapter_parameters(&decoder) {
+    for (name, parameter) in adapter_parameters(&*model) {
         if !engine.is_dry_run() {
             fill(&mut file, &format!("{variant}.weight.{name}"), &parameter);
         }
     }
-    (decoder, layers)
+    (model, layers)
 }
 
 fn batches(engine: &Engine, name: &str) -> Vec<Tensor> {
@@ -97,9 +131,13 @@ fn batches(engine: &Engine, name: &str) -> Vec<Tensor> {
         .collect()
 }
 
-fn logits(model: &Decoder) -> Vec<f32> {
+fn logits(model: &Model) -> Vec<f32> {
     let tokens = batches(model.engine(), "tokens").remove(0);
-    no_grad(|| model.logits(&tokens)).unwrap().to_vec().unwrap()
+    let logits = no_grad(|| match model {
+        Model::Decoder(model) => model.logits(&tokens),
+        Model::Gpt2(model) => model.logits(&tokens),
+    });
+    logits.unwrap().to_vec().unwrap()
 }
 
 #[track_caller]
@@ -115,7 +153,7 @@ fn assert_near(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
     }
 }
 
-fn optimizer(model: &Decoder) -> AdamW {
+fn optimizer(model: &dyn CausalLm) -> AdamW {
     let about = fixture("decoders").1;
     let number = |value: &Value| value.as_f64().unwrap();
     let adamw = &about["adamw"];
@@ -139,7 +177,7 @@ type Named = Vec<(String, Vec<f32>)>;
 fn train(builder: Builder, variant: &str, steps: usize) -> (Engine, Vec<f32>, Named) {
     let engine = builder.threads(2).build().unwrap();
     let (model, _) = adapted(&engine, variant);
-    let mut adamw = optimizer(&model);
+    let mut adamw = optimizer(&*model);
     let (tokens, targets) = (batches(&engine, "tokens"), batches(&engine, "targets"));
     let (mut losses, mut gradients) = (Vec::new(), Vec::new());
     for step in 0..steps {
@@ -150,7 +188,7 @@ fn train(builder: Builder, variant: &str, steps: usize) -> (Engine, Vec<f32>, Na
             break;
         }
         if step == 0 {
-            for (name, parameter) in adapter_parameters(&model) {
+            for (name, parameter) in adapter_parameters(&*model) {
                 gradients.push((name, parameter.grad().unwrap().to_vec().unwrap()));
             }
             // What is frozen has none.
@@ -220,22 +258,22 @@ fn adapters_are_saved_loaded_and_merged() {
         let expected = logits(&model);
         let (files, folder) = (MemoryFiles::new(), Path::new("/adapter"));
         let base_name = Some("some/model");
-        save_adapter(&files, folder, &model, &options(variant), base_name).unwrap();
+        save_adapter(&files, folder, &*model, &options(variant), base_name).unwrap();
         let other = base(&engine, variant);
         assert!(logits(&other) != expected);
-        assert_eq!(load_adapter(&files, folder, &other).unwrap(), layers);
+        assert_eq!(load_adapter(&files, folder, &*other).unwrap(), layers);
         assert!(logits(&other) == expected, "{variant}");
         // Nothing trains but adapters; a second one is refused.
-        assert!(load_adapter(&files, folder, &other).is_err());
-        assert_eq!(merge_adapters(&other).unwrap(), layers.len());
-        assert!(adapter_parameters(&other).is_empty());
+        assert!(load_adapter(&files, folder, &*other).is_err());
+        assert_eq!(merge_adapters(&*other).unwrap(), layers.len());
+        assert!(adapter_parameters(&*other).is_empty());
         assert_near(
             &format!("{variant}: merged"),
             &logits(&other),
             &expected,
             1e-5,
         );
-        assert_eq!(merge_adapters(&other).unwrap(), 0);
+        assert_eq!(merge_adapters(&*other).unwrap(), 0);
     }
 }
 
@@ -247,7 +285,7 @@ fn what_is_not_built_is_refused_by_name() {
     for (change, told) in [
         (("peft_type", "\"IA3\""), "peft_type"),
         (("bias", "\"all\""), "bias"),
-        (("use_dora", "true"), "use_dora"),
+        (("use_qalora", "true"), "use_qalora"),
         (("modules_to_save", "[\"lm_head\"]"), "modules_to_save"),
         (("init_lora_weights", "\"pissa\""), "init_lora_weights"),
         (
@@ -282,10 +320,59 @@ fn what_is_not_built_is_refused_by_name() {
         let mut file = files.create(&folder.join(CONFIG)).unwrap();
         file.write_all(text.as_bytes()).unwrap();
         file.sync_all().unwrap();
-        let error = load_adapter(&files, folder, &model)
+        let error = load_adapter(&files, folder, &*model)
             .unwrap_err()
             .to_string();
         assert!(error.contains(told), "{text}: {error}");
+    }
+}
+
+/// What is dropped changes little where next to nothing is, though the sum is another one then.
+#[test]
+fn magnitudes_with_dropout_are_those_without() {
+    let engine = Engine::builder().seed(2).build().unwrap();
+    for bias in [true, false] {
+        let linear = highwater::nn::Linear::new(&engine, 48, 32, bias).unwrap();
+        let held = QuantizedLinear::quantize(&linear, WeightFormat::Nf4).unwrap();
+        let turned = vec![TransposedLinear::new(&engine, 48, 32, 0.3).unwrap()];
+        let (linear, held) = (vec![linear], vec![held]);
+        let x = Tensor::randn(&engine, [8, 48]).unwrap();
+        let layers: [(&dyn Module, &dyn Fn() -> Tensor); 3] = [
+            (&linear, &|| linear[0].forward(&x).unwrap()),
+            (&held, &|| held[0].forward(&x).unwrap()),
+            (&turned, &|| turned[0].forward(&x).unwrap()),
+        ];
+        for (layer, answer) in layers {
+            let before: Vec<f32> = answer().to_vec().unwrap();
+            let options = LoraOptions {
+                use_dora: true,
+                lora_dropout: 1e-7,
+                ..LoraOptions::default()
+            };
+            add_adapters(layer, &options).unwrap();
+            // Magnitudes begin as those of the weight.
+            assert_near(
+                "at first",
+                &answer().to_vec::<f32>().unwrap(),
+                &before,
+                1e-5,
+            );
+            for (i, (_, parameter)) in adapter_parameters(layer).into_iter().enumerate() {
+                let mut values: Vec<f32> = parameter.to_vec().unwrap();
+                let mut noise = vec![0.0; values.len()];
+                highwater::philox::fill_normal(7, (i as u64) << 32, &mut noise);
+                for (value, noise) in values.iter_mut().zip(noise) {
+                    *value += 0.3 * noise;
+                }
+                parameter.copy_from_slice(&values).unwrap();
+            }
+            let dropping: Vec<f32> = answer().to_vec().unwrap();
+            assert!(dropping != before);
+            layer.eval();
+            let idle: Vec<f32> = answer().to_vec().unwrap();
+            assert_near("with dropout", &dropping, &idle, 1e-5);
+            layer.train(true);
+        }
     }
 }
 
@@ -337,7 +424,9 @@ fn adapter_like(module: &impl Module) -> Vec<Parameter> {
 fn decoders_in_few_bits_are_near_the_whole_ones() {
     let engine = Engine::builder().threads(2).build().unwrap();
     for variant in VARIANTS {
-        let whole = base(&engine, variant);
+        let Model::Decoder(whole) = base(&engine, variant) else {
+            continue;
+        };
         let few = Decoder::quantized(&engine, whole.config().clone(), WeightFormat::Int8).unwrap();
         let held = few.held();
         assert!(held.len() >= 8, "{variant}: {}", held.len());
@@ -364,8 +453,8 @@ fn decoders_in_few_bits_are_near_the_whole_ones() {
         }
         assert_near(
             &format!("{variant}: few bits"),
-            &logits(&few),
-            &logits(&whole),
+            &logits(&Model::Decoder(few)),
+            &logits(&Model::Decoder(whole)),
             0.05,
         );
     }
@@ -383,7 +472,7 @@ fn some_layers_of_a_name_are_saved_as_those() {
         target_modules: vec!["0.self_attn.q_proj".into(), "layers.1.mlp.up_proj".into()],
         ..LoraOptions::default()
     };
-    let layers = add_adapters(&model, &options).unwrap();
+    let layers = add_adapters(&*model, &options).unwrap();
     assert_eq!(
         layers,
         [
@@ -391,7 +480,7 @@ fn some_layers_of_a_name_are_saved_as_those() {
             "model.layers.1.mlp.up_proj"
         ]
     );
-    for (_, adapter) in adapter_parameters(&model) {
+    for (_, adapter) in adapter_parameters(&*model) {
         adapter
             .copy_from_slice(&vec![0.3; adapter.shape().numel()])
             .unwrap();
@@ -399,21 +488,21 @@ fn some_layers_of_a_name_are_saved_as_those() {
     // A model that is evaluated drops nothing.
     assert_eq!(logits(&model), logits(&model));
     let (files, folder) = (MemoryFiles::new(), Path::new("/adapter"));
-    save_adapter(&files, folder, &model, &options, None).unwrap();
+    save_adapter(&files, folder, &*model, &options, None).unwrap();
     let other = base(&engine, "attention");
     other.eval();
-    assert_eq!(load_adapter(&files, folder, &other).unwrap(), layers);
+    assert_eq!(load_adapter(&files, folder, &*other).unwrap(), layers);
     assert_eq!(logits(&other), logits(&model));
     // Of another model: nothing has changed.
     let another = base(&engine, "fused");
-    let error = load_adapter(&files, folder, &another)
+    let error = load_adapter(&files, folder, &*another)
         .unwrap_err()
         .to_string();
     assert!(
         error.contains("no linear layer") || error.contains("is missing"),
         "{error}"
     );
-    assert!(adapter_parameters(&another).is_empty());
+    assert!(adapter_parameters(&*another).is_empty());
     assert!(
         another
             .parameters()

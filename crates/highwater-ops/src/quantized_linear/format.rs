@@ -88,6 +88,21 @@ impl WeightFormat {
         }
     }
 
+    /// The numbers of a row by its codes and scales, as products read them.
+    ///
+    /// # Panics
+    /// Unless codes and scales are as many as a row of so many numbers has.
+    pub fn dequantize(self, codes: &[u8], scales: &[f32], row: &mut [f32]) {
+        let width = row.len();
+        assert!(
+            codes.len() == self.row_bytes(width) && scales.len() == Self::scales(width),
+            "codes and scales must be as many as a row has"
+        );
+        for (i, (block, &scale)) in row.chunks_mut(Self::BLOCK).zip(scales).enumerate() {
+            self.decode(codes, scale, i * Self::BLOCK, block);
+        }
+    }
+
     /// The numbers of a row from the `start`-th on, of one block.
     pub(super) fn decode(self, codes: &[u8], scale: f32, start: usize, to: &mut [f32]) {
         match self {

@@ -1,6 +1,7 @@
 //! The usual layers.
 
-use super::lora::{Adaptable, Slot};
+use super::adapter::{Adaptable, Base, Slot};
+use super::float_rows::{each_row, in_f32, sum_of_squares};
 use super::{Mode, Module, Visitor, join};
 use crate::engine::Engine;
 use crate::error::usage_error;
@@ -17,7 +18,7 @@ pub struct Linear {
     pub weight: Parameter,
     /// `[out]`.
     pub bias: Option<Parameter>,
-    pub(super) lora: Slot,
+    lora: Slot,
 }
 
 impl std::fmt::Debug for Linear {
@@ -34,14 +35,8 @@ impl Module for Linear {
         self.weight.visit(&join(path, "weight"), visitor);
         self.bias.visit(&join(path, "bias"), visitor);
         self.lora.visit(path, visitor);
-        if let &[outputs, inputs] = self.weight.dims() {
-            let layer = Adaptable {
-                slot: &self.lora,
-                engine: self.weight.engine(),
-                dims: [outputs, inputs],
-                weight: Some(&self.weight),
-            };
-            visitor.adaptable(path, &layer);
+        if self.weight.dims().len() == 2 {
+            visitor.adaptable(path, &Adaptable(self));
         }
     }
 }
@@ -74,7 +69,136 @@ impl Linear {
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = x.linear(&self.weight, self.bias.as_deref())?;
-        self.lora.forward(y, x)
+        self.lora.forward(y, x, self)
+    }
+}
+
+impl Base for Linear {
+    fn slot(&self) -> &Slot {
+        &self.lora
+    }
+
+    fn engine(&self) -> &Engine {
+        self.weight.engine()
+    }
+
+    fn dims(&self) -> [usize; 2] {
+        [self.weight.dims()[0], self.weight.dims()[1]]
+    }
+
+    fn bias(&self) -> Option<&Parameter> {
+        self.bias.as_ref()
+    }
+
+    fn product(&self, x: &Tensor) -> Result<Tensor> {
+        x.linear(&self.weight, None)
+    }
+
+    fn exact_product(&self, x: &Tensor) -> Result<Tensor> {
+        x.linear(&in_f32(&self.weight)?, None)
+    }
+
+    fn squares(&self) -> Result<Vec<f32>> {
+        let mut sums = vec![0.0; self.dims()[0]];
+        each_row(&self.weight, |i, row| sums[i] = sum_of_squares(row))?;
+        Ok(sums)
+    }
+
+    fn dense(&self) -> Option<(&Parameter, bool)> {
+        Some((&self.weight, false))
+    }
+
+    fn handle(&self) -> Box<dyn Base> {
+        Box::new(self.clone())
+    }
+}
+
+/// A linear map whose weight is `[in, out]`, as transformers' `Conv1D`, which GPT-2 is made of: read transposed, by
+/// strides. It may have an adapter: [`add_adapters`](super::add_adapters).
+#[derive(Debug, Clone)]
+pub struct TransposedLinear {
+    /// `[in, out]`.
+    pub weight: Parameter,
+    /// `[out]`.
+    pub bias: Parameter,
+    lora: Slot,
+}
+
+impl Module for TransposedLinear {
+    fn visit(&self, path: &str, visitor: &mut dyn Visitor) {
+        self.weight.visit(&join(path, "weight"), visitor);
+        self.bias.visit(&join(path, "bias"), visitor);
+        self.lora.visit(path, visitor);
+        visitor.adaptable(path, &Adaptable(self));
+    }
+}
+
+impl TransposedLinear {
+    /// A weight of normal deviates by `std`, and a bias of zeros, as GPT-2 begins.
+    ///
+    /// # Errors
+    /// [`crate::Error::State`] if there is no room.
+    #[track_caller]
+    pub fn new(engine: &Engine, inputs: usize, outputs: usize, std: f32) -> Result<Self> {
+        Ok(Self {
+            weight: Parameter::normal(engine, [inputs, outputs], std)?,
+            bias: Parameter::new(engine, [outputs], |_| {})?,
+            lora: Slot::default(),
+        })
+    }
+
+    /// `[.., in]` to `[.., out]`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Op`] if the width differs.
+    #[track_caller]
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = x.linear(&self.weight.transpose(0, 1)?, Some(&self.bias))?;
+        self.lora.forward(y, x, self)
+    }
+}
+
+impl Base for TransposedLinear {
+    fn slot(&self) -> &Slot {
+        &self.lora
+    }
+
+    fn engine(&self) -> &Engine {
+        self.weight.engine()
+    }
+
+    fn dims(&self) -> [usize; 2] {
+        [self.weight.dims()[1], self.weight.dims()[0]]
+    }
+
+    fn bias(&self) -> Option<&Parameter> {
+        Some(&self.bias)
+    }
+
+    fn product(&self, x: &Tensor) -> Result<Tensor> {
+        x.linear(&self.weight.transpose(0, 1)?, None)
+    }
+
+    fn exact_product(&self, x: &Tensor) -> Result<Tensor> {
+        x.linear(&in_f32(&self.weight)?.transpose(0, 1)?, None)
+    }
+
+    fn squares(&self) -> Result<Vec<f32>> {
+        let mut sums = vec![0.0; self.dims()[0]];
+        each_row(&self.weight, |_, row| {
+            for (sum, &x) in sums.iter_mut().zip(row) {
+                *sum += f64::from(x) * f64::from(x);
+            }
+        })?;
+        Ok(sums.into_iter().map(|sum| sum as f32).collect())
+    }
+
+    fn dense(&self) -> Option<(&Parameter, bool)> {
+        Some((&self.weight, true))
+    }
+
+    fn handle(&self) -> Box<dyn Base> {
+        Box::new(self.clone())
     }
 }
 
@@ -230,10 +354,14 @@ impl Dropout {
     /// [`crate::Error::Op`] unless it is of dtype F32.
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        if self.mode.is_training() && self.p != 0.0 {
-            x.dropout(self.p)
-        } else {
-            Ok(x.clone())
+        if self.is_idle() {
+            return Ok(x.clone());
         }
+        x.dropout(self.p)
+    }
+
+    /// Whether nothing is dropped now.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.mode.is_training() || self.p == 0.0
     }
 }

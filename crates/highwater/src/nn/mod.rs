@@ -1,8 +1,10 @@
 //! Modules: what holds parameters and has a forward.
 
+mod adapter;
 mod attention;
 mod containers;
 mod conv;
+mod float_rows;
 pub mod functional;
 mod in_place_abn;
 pub mod init;
@@ -17,15 +19,13 @@ mod recurrent;
 mod transformer;
 mod upsample;
 
+pub use adapter::{Adaptable, LoraOptions, without_adapters};
 pub use attention::{CausalSelfAttention, self_attention};
 pub use containers::{Forward, Sequential};
 pub use conv::{Conv, Conv1d, Conv2d, ConvTranspose, ConvTranspose1d, ConvTranspose2d};
 pub use in_place_abn::{InPlaceAbn, InPlaceAbnOptions};
-pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm};
-pub use lora::{
-    Adaptable, LoraOptions, adaptable_layers, add_adapters, merge_adapters, targeted,
-    without_adapters,
-};
+pub use layers::{Dropout, Embedding, LayerNorm, Linear, RmsNorm, TransposedLinear};
+pub use lora::{add_adapters, is_transposed, merge_adapters, reset_magnitudes, targeted};
 pub use module::{Mode, Module, StateValues, Visitor, join};
 pub use norm::{BatchNorm, BatchNorm1d, BatchNorm2d, BatchNormOptions, GroupNorm, InstanceNorm2d};
 pub use packed::PackedSequence;

@@ -1,6 +1,6 @@
 //! The `Module` trait: parameters by name, train and eval mode. Derived for structs of modules.
 
-use super::lora::Adaptable;
+use super::adapter::Adaptable;
 use crate::tensor::buffer::Buffer;
 use crate::tensor::parameter::Parameter;
 use crate::tensor::tier::Tier;

@@ -1,13 +1,13 @@
 //! Layers by weights in few bits.
 
-use super::lora::{Adaptable, Slot};
+use super::adapter::{Adaptable, Base, Slot};
+use super::float_rows::{sum_of_squares, widen};
 use super::{Linear, Module, Visitor, join};
 use crate::Result;
 use crate::engine::Engine;
 use crate::error::usage_error;
 use crate::tensor::Tensor;
 use crate::tensor::parameter::Parameter;
-use half::{bf16, f16};
 use highwater_graph::{DType, Location};
 use highwater_ops::WeightFormat;
 
@@ -48,13 +48,7 @@ impl Module for QuantizedLinear {
             .visit(&join(path, "weight_scale"), visitor);
         self.bias.visit(&join(path, "bias"), visitor);
         self.lora.visit(path, visitor);
-        let layer = Adaptable {
-            slot: &self.lora,
-            engine: self.weight.engine(),
-            dims: self.weight_shape(),
-            weight: None,
-        };
-        visitor.adaptable(path, &layer);
+        visitor.adaptable(path, &Adaptable(self));
     }
 }
 
@@ -122,6 +116,21 @@ impl QuantizedLinear {
         })?
     }
 
+    /// Reads the weight as it is held, one row after the other.
+    fn each_row(&self, mut read: impl FnMut(usize, &[f32])) -> Result<()> {
+        let (bytes, per_row) = (self.weight.dims()[1], self.weight_scale.dims()[1]);
+        let scales = self.weight_scale.to_vec::<f32>()?;
+        self.weight.with_bytes(|codes| {
+            let mut values = vec![0.0; self.inputs];
+            let rows = codes.chunks_exact(bytes.max(1));
+            let rows = rows.zip(scales.chunks_exact(per_row.max(1)));
+            for (i, (codes, scales)) in rows.enumerate() {
+                self.format.dequantize(codes, scales, &mut values);
+                read(i, &values);
+            }
+        })
+    }
+
     /// The shape of the weight as it was: `[out, in]`.
     pub fn weight_shape(&self) -> [usize; 2] {
         [self.weight.dims()[0], self.inputs]
@@ -177,23 +186,46 @@ impl QuantizedLinear {
             Some(bias) => y.add(&bias.to_dtype(y.dtype())?)?,
             None => y,
         };
-        self.lora.forward(y, x)
+        self.lora.forward(y, x, self)
     }
 }
 
-/// Floats of a dtype as `f32`.
-fn widen(dtype: DType, bytes: &[u8], to: &mut [f32]) {
-    match dtype {
-        DType::BF16 => each(bytes, to, |x| bf16::from_ne_bytes(x).to_f32()),
-        DType::F16 => each(bytes, to, |x| f16::from_ne_bytes(x).to_f32()),
-        DType::F64 => each(bytes, to, |x| f64::from_ne_bytes(x) as f32),
-        _ => each(bytes, to, f32::from_ne_bytes),
+impl Base for QuantizedLinear {
+    fn slot(&self) -> &Slot {
+        &self.lora
     }
-}
 
-fn each<const N: usize>(bytes: &[u8], to: &mut [f32], number: impl Fn([u8; N]) -> f32) {
-    let (numbers, _) = bytes.as_chunks();
-    for (to, &bytes) in to.iter_mut().zip(numbers) {
-        *to = number(bytes);
+    fn engine(&self) -> &Engine {
+        self.weight.engine()
+    }
+
+    fn dims(&self) -> [usize; 2] {
+        self.weight_shape()
+    }
+
+    fn bias(&self) -> Option<&Parameter> {
+        self.bias.as_ref()
+    }
+
+    fn product(&self, x: &Tensor) -> Result<Tensor> {
+        x.quantized_linear(&self.weight, &self.weight_scale, self.format())
+    }
+
+    fn exact_product(&self, x: &Tensor) -> Result<Tensor> {
+        self.product(x)
+    }
+
+    fn squares(&self) -> Result<Vec<f32>> {
+        let mut sums = vec![0.0; self.dims()[0]];
+        self.each_row(|i, row| sums[i] = sum_of_squares(row))?;
+        Ok(sums)
+    }
+
+    fn dense(&self) -> Option<(&Parameter, bool)> {
+        None
+    }
+
+    fn handle(&self) -> Box<dyn Base> {
+        Box::new(self.clone())
     }
 }

@@ -1,16 +1,13 @@
 //! The program as users start it: what it prints and how it exits.
 
-mod cache;
-mod started;
-
 use std::path::Path;
 
+use crate::started::highwater;
 use highwater_cli::args::RunArgs;
 use highwater_cli::dry::{Assumptions, Planner};
 use highwater_cli::resolve::{self, Resolved};
 use highwater_memory::DiskFiles;
 use serde_json::Value;
-use started::highwater;
 
 /// Settings under which a run takes no time.
 const SMALL: &str = "--batch 1 --seq 16 --threads 2";
@@ -406,7 +403,7 @@ fn budgets_that_mislead_are_spoken_of() {
     let (code, result, news) = highwater(dir.path(), &line);
     assert_eq!(code, 0, "{news}");
     // No step has measured it, but it is there all the same.
-    assert!(result.contains("MiB of it is reserve"), "{result}");
+    assert!(result.contains("MiB were set aside for code"), "{result}");
     let line = "resume run --steps 1 --memory 60MiB";
     let (code, _, news) = highwater(dir.path(), line);
     assert_eq!(code, 0, "{news}");

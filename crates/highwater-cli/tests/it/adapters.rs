@@ -1,14 +1,11 @@
 //! Runs that train adapters beside a frozen model: the same bits in any budget and wherever they are stopped, PEFT's
 //! files, and a model of both.
 
-mod cache;
-mod started;
-
 use std::path::Path;
 
+use crate::started::highwater;
 use highwater::Engine;
 use highwater_models::{Decoder, DecoderConfig, save};
-use started::highwater;
 
 const MODEL: &str = r#"{"model_type": "qwen3", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -108,6 +105,20 @@ fn adapters_are_merged_and_sampled_from() {
     let weights =
         |name: &str| std::fs::read(dir.join(name).join("model.safetensors")).expect("weights");
     assert!(weights("merged") == weights("again"), "other weights");
+    // A whole model is written for other programs, adapters are not.
+    run(dir, "export merged --out merged.gguf --dtype bf16");
+    let written = std::fs::read(dir.join("merged.gguf")).expect("a file");
+    assert!(written.starts_with(b"GGUF"));
+    for (line, told) in [
+        ("export tuned --out other.gguf", "highwater merge tuned"),
+        ("export merged --out merged.gguf", "there already"),
+        ("export . --out other.gguf", "config.json"),
+    ] {
+        let (code, _, news) = highwater(dir, line);
+        assert_eq!(code, 2, "{news}");
+        assert!(news.contains(told), "{line}: {news}");
+        assert!(!dir.join("other.gguf").exists());
+    }
     // A run that was stopped is sampled from its saved state.
     std::fs::remove_dir_all(dir.join("tuned/final")).expect("it is there");
     assert_eq!(tuned, run(dir, &format!("generate tuned {sample}")));
@@ -169,6 +180,46 @@ fn weights_in_few_bits_change_no_bit_in_any_budget() {
     run(dir, "generate some --prompt of --tokens 3");
 }
 
+/// The lengths of rows are those of the weights that are loaded, however these are held.
+#[test]
+fn magnitudes_begin_as_the_models_and_go_on_after_stops() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(&dir.join("base"), 1);
+    for (name, held) in [("plain", ""), ("few", " --quantize nf4")] {
+        let settings = SETTINGS.replace("--lora 3", &format!("--lora 3 --lora-dora{held}"));
+        // Where nothing is learnt the model is what it was.
+        let idle = settings.replace("--lr 1e-2", "--lr 1e-30");
+        run(dir, &format!("train {idle} --steps 1 --out {name}-idle"));
+        let plain = SETTINGS.replace("--lora 3", &format!("--lora 3{held}"));
+        let plain = plain.replace("--lr 1e-2", "--lr 1e-30");
+        run(
+            dir,
+            &format!("train {plain} --steps 1 --out {name}-as-it-was"),
+        );
+        let sample = "--prompt of --tokens 8 --temperature 0";
+        assert_eq!(
+            run(dir, &format!("generate {name}-idle {sample}")),
+            run(dir, &format!("generate {name}-as-it-was {sample}"))
+        );
+        run(dir, &format!("train {settings} --steps 6 --out {name}"));
+        run(
+            dir,
+            &format!("train {settings} --steps 3 --memory 40MiB --out {name}-parts"),
+        );
+        run(dir, &format!("resume {name}-parts --steps 6"));
+        let parts = adapters(dir, &format!("{name}-parts"));
+        assert!(adapters(dir, name) == parts, "{name}: other bits");
+    }
+    let sample = "--prompt of --tokens 8 --temperature 0";
+    let tuned = run(dir, &format!("generate plain {sample}"));
+    run(dir, "merge plain --out merged");
+    assert_eq!(
+        tuned,
+        run(dir, &format!("generate --model ./merged {sample}"))
+    );
+}
+
 #[test]
 fn what_cannot_be_adapted_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -190,7 +241,10 @@ fn what_cannot_be_adapted_is_told() {
             "q_proj",
         ),
         ("train --model ./base --lora-alpha 4", "--lora"),
-        ("plan --model gpt2-nano --lora 4", "HW1041"),
+        (
+            "plan --model gpt2-nano --lora 4 --lora-targets q_proj",
+            "HW1041",
+        ),
         ("plan --model gpt2-nano --lora 4 --quantize nf4", "few bits"),
         ("train --model ./base --quantize nf4", "--lora"),
     ] {

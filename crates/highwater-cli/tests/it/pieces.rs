@@ -1,8 +1,6 @@
 //! Training with parameters that are updated in pieces: the bits of whole updates, also where a run
 //! was saved and went on.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 

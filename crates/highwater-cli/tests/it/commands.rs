@@ -1,16 +1,11 @@
 //! `init`, `eval`, `completions`, `man` and `--tensorboard` as users have them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod cache;
-mod started;
-
 use std::path::{Path, PathBuf};
 
+use crate::started::highwater;
 use highwater::Engine;
 use highwater_models::{Decoder, DecoderConfig, save};
 use serde_json::{Value, json};
-use started::highwater;
 
 /// Runs the program, which has to end well; answers what it printed.
 fn run(dir: &Path, line: &str) -> String {

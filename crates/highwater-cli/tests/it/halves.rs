@@ -1,12 +1,9 @@
 //! Half precision and what it is updated by, as users ask for it.
 
-mod cache;
-mod started;
-
 use std::path::Path;
 
+use crate::started::highwater;
 use serde_json::Value;
-use started::highwater;
 
 /// The same, which must go well; gives its results.
 fn ok(dir: &Path, line: &str) -> String {

@@ -1,23 +1,16 @@
 //! Runs on records: conversations with a template, packed and shuffled, the same bits in any budget and wherever they
 //! are stopped; what is learnt, shown; what is wrong, told.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
-mod cache;
-mod outcome;
-#[expect(dead_code, reason = "floors and disks are for other tests")]
-mod program;
-mod started;
-
+use crate::outcome;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::outcome::outcome;
+use crate::program::{end, highwater as spawn, news};
+use crate::started::highwater;
 use highwater::{Engine, philox};
 use highwater_models::{Decoder, DecoderConfig, save};
-use outcome::outcome;
-use program::{end, highwater as spawn, news};
 use rustix::process::{Pid, Signal, kill_process};
-use started::highwater;
 
 const STEPS: usize = 8;
 /// How often a run is stopped.

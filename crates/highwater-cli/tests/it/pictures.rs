@@ -1,21 +1,11 @@
 //! Classifiers of pictures: a run learns, keeps its bits under any budget and where it is stopped, and is what
 //! another goes on from.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says what went wrong by stopping there"
-)]
-
-mod cache;
-mod outcome;
-#[allow(dead_code, reason = "disks are for other tests")]
-mod program;
-
 use std::fs::File;
 use std::path::Path;
 
-use outcome::{assert_same, outcome};
-use program::{end, floor, highwater, news};
+use crate::outcome::{assert_same, outcome};
+use crate::program::{end, floor, highwater, news};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;

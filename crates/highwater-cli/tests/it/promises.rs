@@ -1,20 +1,9 @@
 //! What the program promises before it trains holds while it does.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says what went wrong by stopping there"
-)]
-
-mod cache;
-#[expect(dead_code, reason = "whole outcomes are compared elsewhere")]
-mod outcome;
-#[expect(dead_code, reason = "that folders are empty is for other tests")]
-mod program;
-
 use std::path::Path;
 
-use outcome::{metrics, state};
-use program::{end, floor, highwater, news, spill};
+use crate::outcome::{metrics, state};
+use crate::program::{end, floor, highwater, news, spill};
 
 const SMALL: &str = "--batch 1 --seq 16 --threads 1";
 const MIB: u64 = 1 << 20;

@@ -7,17 +7,13 @@
     reason = "a test says what went wrong by stopping there"
 )]
 
-mod cache;
-mod outcome;
-mod program;
-
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use crate::outcome::{Outcome, assert_same, metrics, outcome};
+use crate::program::{assert_empty, end, floor, highwater, news, spill};
 use highwater::philox;
-use outcome::{Outcome, assert_same, metrics, outcome};
-use program::{assert_empty, end, floor, highwater, news, spill};
 
 const STEPS: usize = 16;
 const DATA: &str = "--data guide.txt --batch 4 --seq 64 --dropout 0.1 --order shuffled --seed 5";

@@ -1,12 +1,9 @@
 //! Training with host memory apart from what kernels work in: the same bytes, and the bounds are told.
 
-mod cache;
-mod started;
-
 use std::path::Path;
 
+use crate::started::highwater;
 use serde_json::Value;
-use started::highwater;
 
 /// Settings under which a run takes no time.
 const SMALL: &str = "--batch 2 --seq 32 --threads 2 --steps 3 --clip 1";

@@ -1,5 +1,5 @@
 //! What `plan` says, word for word, for a machine and a process that are always the same. After a
-//! change that is meant: `INSTA_UPDATE=always cargo test -p highwater-cli --test plan_text`.
+//! change that is meant: `INSTA_UPDATE=always cargo test -p highwater-cli --test it plan_text`.
 
 use std::time::Duration;
 

@@ -7,14 +7,10 @@
     reason = "a test says what went wrong by stopping there"
 )]
 
-mod cache;
-mod outcome;
-mod program;
-
 use std::path::Path;
 
-use outcome::{Outcome, assert_same, metrics, outcome, state};
-use program::{assert_empty, end, floor, highwater, news, spill};
+use crate::outcome::{Outcome, assert_same, metrics, outcome, state};
+use crate::program::{assert_empty, end, floor, highwater, news, spill};
 
 const STEPS: usize = 20;
 const DATA: &str =

@@ -1,21 +1,9 @@
 //! What a run goes on from is what it began with: damage is noticed and named, other data too.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says what went wrong by stopping there"
-)]
-
-mod cache;
-#[expect(
-    dead_code,
-    reason = "what floors and spill files need is for other tests"
-)]
-mod program;
-
 use std::fmt::Write;
 use std::path::Path;
 
-use program::{end, highwater, news};
+use crate::program::{end, highwater, news};
 
 const SMALL: &str = "--batch 1 --seq 16 --threads 1 --steps 2 --save-every 1";
 const TEXT: &str =

@@ -1,16 +1,13 @@
 //! Model folders whose weights are several files.
 
-mod cache;
-mod started;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::started::highwater;
 use highwater_memory::DiskFiles;
 use highwater_memory::Files;
 use highwater_models::{TensorSpec, WeightsReader, WeightsWriter};
 use serde_json::json;
-use started::highwater;
 
 const TRAIN: &str = "--batch 1 --seq 16 --threads 2 --steps 2 --out";
 

@@ -1,0 +1,28 @@
+//! The program as people call it: one after the other what commands promise. In one binary, so that tests of all files
+//! share the processors.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../cache/mod.rs"]
+mod cache;
+#[path = "../outcome/mod.rs"]
+mod outcome;
+#[path = "../program/mod.rs"]
+mod program;
+#[path = "../started/mod.rs"]
+mod started;
+
+mod adapters;
+mod cli;
+mod commands;
+mod halves;
+mod host_memory;
+mod kill;
+mod origin;
+mod pictures;
+mod pieces;
+mod plan_text;
+mod promises;
+mod records;
+mod resume;
+mod shards;

@@ -1,0 +1,264 @@
+//! GGUF: a model folder as the one file that llama.cpp and what is built on it read.
+//!
+//! Names, layouts and settings are those of llama.cpp's `convert_hf_to_gguf.py`. Tensors are read and written a few
+//! rows at a time: memory stays small whatever the model takes.
+
+mod container;
+mod metadata;
+mod tensors;
+mod vocabulary;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use highwater_memory::saved::rename_durably;
+use highwater_memory::{FileWrite, Files, FilesError};
+use serde_json::Value as Json;
+use thiserror::Error;
+
+pub use container::GgufType;
+use container::{TensorInfo, TensorSink, Value, head};
+use metadata::{Told, family, unsupported};
+use tensors::{Change, Entry, interleaved, of_decoder, of_gpt2};
+
+use crate::config::{ConfigError, DecoderConfig, Gpt2Config};
+use crate::tokenizer::TokenizerError;
+use crate::weights::{WeightsError, WeightsFolder};
+
+/// Numbers that are in memory at once, about, beside a matrix that is turned.
+const PIECE: usize = 1 << 18;
+/// The largest `config.json` that is read, in bytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// What is wrong with an export.
+#[derive(Debug, Error)]
+pub enum GgufError {
+    /// Of the model's settings.
+    #[error("{}: {source}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What.
+        source: ConfigError,
+    },
+    /// Of its weights.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// Of its tokens.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Of files as such.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// A file that is no JSON, or has other fields.
+    #[error("{}: {problem}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What.
+        problem: String,
+    },
+    /// What llama.cpp does not compute.
+    #[error("llama.cpp has no place for {what}")]
+    Unsupported {
+        /// What that is.
+        what: String,
+    },
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exported {
+    /// How many tensors.
+    pub tensors: usize,
+    /// What is not as it was, or may not be: a line each.
+    pub notes: Vec<String>,
+}
+
+/// A model as it is exported.
+struct Model {
+    architecture: &'static str,
+    told: Told,
+    entries: Vec<Entry>,
+    vocabulary: usize,
+    /// What names in the folder may lack.
+    prefix: &'static str,
+}
+
+/// Writes the model of a folder as a GGUF file, all of it or nothing. Matrices are held as `kind`, vectors as `F32`.
+///
+/// # Errors
+/// [`GgufError`], naming the file, the field or the tensor.
+pub fn export(
+    files: &dyn Files,
+    folder: &Path,
+    out: &Path,
+    kind: GgufType,
+) -> Result<Exported, GgufError> {
+    let model = read_model(files, folder)?;
+    let tokens = vocabulary::vocabulary(files, folder, model.vocabulary)?;
+    let mut weights = WeightsFolder::open(files, folder)?;
+    let made = model.told.made.iter().map(|(name, values)| TensorInfo {
+        name: (*name).to_owned(),
+        shape: vec![values.len()],
+        kind: GgufType::F32,
+    });
+    let infos: Vec<TensorInfo> = made
+        .chain(model.entries.iter().map(|entry| info(entry, kind)))
+        .collect();
+    let name = folder
+        .file_name()
+        .map_or("model".into(), |name| name.to_string_lossy());
+    let mut metadata = vec![
+        (
+            "general.architecture".to_owned(),
+            Value::Text(model.architecture.to_owned()),
+        ),
+        ("general.type".to_owned(), Value::Text("model".to_owned())),
+        ("general.name".to_owned(), Value::Text(name.into_owned())),
+        ("general.file_type".to_owned(), Value::U32(kind.file_type())),
+        ("general.quantization_version".to_owned(), Value::U32(2)),
+    ];
+    metadata.extend(model.told.metadata.iter().cloned());
+    metadata.extend(tokens.metadata);
+
+    let mut draft = out.as_os_str().to_owned();
+    draft.push(".writing");
+    let draft = PathBuf::from(draft);
+    let mut write = || {
+        let mut file = files.create(&draft)?;
+        file.write_all(&head(&metadata, &infos))?;
+        let (made, own) = infos.split_at(model.told.made.len());
+        for (info, (_, values)) in made.iter().zip(&model.told.made) {
+            TensorSink::new(&mut *file, info).write(values)?;
+        }
+        for (info, entry) in own.iter().zip(&model.entries) {
+            write_tensor(&mut *file, &mut weights, (info, entry), model.prefix)?;
+        }
+        file.sync_all()?;
+        Ok(rename_durably(files, &draft, out)?)
+    };
+    write().inspect_err(|_: &GgufError| {
+        let _ = files.remove_file(&draft);
+    })?;
+    let mut notes = model.told.notes;
+    notes.extend(tokens.note);
+    Ok(Exported {
+        tensors: infos.len(),
+        notes,
+    })
+}
+
+fn read_model(files: &dyn Files, folder: &Path) -> Result<Model, GgufError> {
+    let path = folder.join("config.json");
+    let of = |source| GgufError::Config {
+        path: path.clone(),
+        source,
+    };
+    let mut file = files.open(&path)?;
+    let mut bytes = vec![0; file.bytes().min(CONFIG_BYTES_MAX) as usize];
+    file.read_exact_at(0, &mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let fields: Json = serde_json::from_str(&text).map_err(|error| GgufError::Json {
+        path: path.clone(),
+        problem: error.to_string(),
+    })?;
+    let model_type = fields["model_type"].as_str().unwrap_or_default();
+    if model_type == "gpt2" {
+        let config = Gpt2Config::from_json(&text).map_err(of)?;
+        return Ok(Model {
+            architecture: "gpt2",
+            told: Told::of_gpt2(&config)?,
+            entries: of_gpt2(&config),
+            vocabulary: config.vocab_size,
+            prefix: "transformer.",
+        });
+    }
+    let config = DecoderConfig::from_json(&text).map_err(of)?;
+    let family =
+        family(model_type).ok_or_else(|| unsupported(&format!("the model_type {model_type}")))?;
+    let shape = config.shape();
+    Ok(Model {
+        architecture: family.name,
+        told: Told::of_decoder(&family, shape)?,
+        entries: of_decoder(shape, family.interleave),
+        vocabulary: shape.vocab_size,
+        prefix: "model.",
+    })
+}
+
+/// A tensor as it is written.
+fn info(entry: &Entry, kind: GgufType) -> TensorInfo {
+    let mut shape = entry.shape.clone();
+    if entry.change == Change::Transpose {
+        shape.reverse();
+    }
+    let kind = match &shape[..] {
+        &[_, width] => kind.of_rows(width),
+        _ => GgufType::F32,
+    };
+    TensorInfo {
+        name: entry.to.clone(),
+        shape,
+        kind,
+    }
+}
+
+/// Reads a tensor and writes it, some rows at a time.
+fn write_tensor(
+    file: &mut dyn FileWrite,
+    weights: &mut WeightsFolder<'_>,
+    (info, entry): (&TensorInfo, &Entry),
+    prefix: &str,
+) -> Result<(), GgufError> {
+    let mut name = &*entry.from;
+    if !weights.has(name) {
+        // As the base model without its head is saved.
+        name = name.strip_prefix(prefix).unwrap_or(name);
+    }
+    let reader = weights.reader(name)?;
+    let mut sink = TensorSink::new(file, info);
+    let &[rows, width] = &entry.shape[..] else {
+        let mut values = vec![0.0; entry.shape.iter().product()];
+        reader.read_f32(name, &entry.shape, &mut values)?;
+        match entry.change {
+            Change::AddOne => values.iter_mut().for_each(|x| *x += 1.0),
+            Change::Interleave(heads) => {
+                let row = |row| values[interleaved(row, values.len(), heads)];
+                values = (0..values.len()).map(row).collect();
+            }
+            Change::None | Change::Transpose => {}
+        }
+        return Ok(sink.write(&values)?);
+    };
+    match entry.change {
+        Change::Transpose => {
+            let mut values = vec![0.0; rows * width];
+            reader.read_f32(name, &entry.shape, &mut values)?;
+            for column in 0..width {
+                let turned: Vec<f32> = values.iter().skip(column).step_by(width).copied().collect();
+                sink.write(&turned)?;
+            }
+        }
+        Change::Interleave(heads) => {
+            let mut values = vec![0.0; width];
+            for row in 0..rows {
+                let from = interleaved(row, rows, heads);
+                reader.read_f32_rows(name, [rows, width], from, &mut values)?;
+                sink.write(&values)?;
+            }
+        }
+        Change::None | Change::AddOne => {
+            let at_once = (PIECE / width.max(1)).clamp(1, rows.max(1));
+            let mut values = vec![0.0; at_once * width];
+            for first in (0..rows).step_by(at_once) {
+                let values = &mut values[..at_once.min(rows - first) * width];
+                reader.read_f32_rows(name, [rows, width], first, values)?;
+                sink.write(values)?;
+            }
+        }
+    }
+    Ok(())
+}
