@@ -59,6 +59,7 @@ impl From<GgufError> for Failure {
             GgufError::Files(error) => error.into(),
             error @ GgufError::Config { .. } => Self::new(Code::Usage, error).id("HW1033"),
             error @ GgufError::Json { .. } => Self::new(Code::Files, error).id("HW1014"),
+            error @ GgufError::Range { .. } => Self::new(Code::Files, error).id("HW1043"),
             error @ GgufError::Unsupported { .. } => Self::new(Code::Usage, error)
                 .id("HW1043")
                 .hint("the model's folder is read by transformers, and by this program"),

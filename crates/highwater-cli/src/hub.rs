@@ -57,7 +57,8 @@ impl Name {
         let snapshots = folder.parent()?;
         let model = snapshots.parent()?.file_name()?.to_str()?;
         let repository = model.strip_prefix(FOLDER)?.replacen("--", "/", 1);
-        let found = snapshots.file_name()? == "snapshots" && is_name(revision);
+        let is_named = repository.split('/').chain([revision]).all(is_name);
+        let found = snapshots.file_name()? == "snapshots" && is_named;
         found.then(|| Self {
             repository,
             revision: revision.to_owned(),
@@ -119,10 +120,12 @@ fn fetched(name: &Name) -> Result<PathBuf, Failure> {
 /// As [`folder`].
 #[cfg(feature = "hub")]
 pub fn weights(folder: &Path) -> Result<(), Failure> {
-    if let Some(name) = Name::of_folder(folder)
-        && !fetch::has_weights(folder)
-    {
-        fetch::Hub::of_environment()?.weights(&name, folder)?;
+    let Some(name) = Name::of_folder(folder).filter(|_| !fetch::has_weights(folder)) else {
+        return Ok(());
+    };
+    let hub = fetch::Hub::of_environment()?;
+    if hub.has(folder) {
+        hub.weights(&name, folder)?;
     }
     Ok(())
 }

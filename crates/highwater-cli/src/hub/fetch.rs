@@ -8,6 +8,7 @@ use highwater::Bytes;
 use highwater_memory::saved::{rename_durably, write_atomic};
 use highwater_memory::{DiskFiles, FileWrite, Files};
 use serde::Deserialize;
+use ureq::config::RedirectAuthHeaders;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
@@ -17,7 +18,6 @@ use crate::output;
 
 /// What there may be of a model beside its weights.
 const SETTINGS: [&str; 8] = [
-    "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -25,6 +25,8 @@ const SETTINGS: [&str; 8] = [
     "added_tokens.json",
     "chat_template.jinja",
     INDEX,
+    // Last: where it is, all is.
+    "config.json",
 ];
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
@@ -38,6 +40,8 @@ pub(super) struct Hub {
     endpoint: String,
     token: Option<String>,
     cache: PathBuf,
+    /// Whether nothing may be asked.
+    is_offline: bool,
     agent: Agent,
 }
 
@@ -112,17 +116,24 @@ impl Hub {
         let cache = cache.ok_or_else(|| {
             Failure::usage("there is no folder for what is fetched").hint("name one by HF_HOME")
         })?;
-        let saved = || std::fs::read_to_string(home()?.join("token")).ok();
+        let saved = || {
+            let path = of("HF_TOKEN_PATH").map(PathBuf::from);
+            std::fs::read_to_string(path.or_else(|| Some(home()?.join("token")))?).ok()
+        };
         let token = of("HF_TOKEN")
             .or_else(saved)
             .map(|token| token.trim().to_owned());
         let endpoint = of("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
-        Ok(Self::new(&endpoint, token, cache))
+        let mut hub = Self::new(&endpoint, token, cache);
+        let is_set = |name: &str| of(name).is_some_and(|value| value != "0");
+        hub.is_offline = is_set("HF_HUB_OFFLINE") || is_set("TRANSFORMERS_OFFLINE");
+        Ok(hub)
     }
 
     fn new(endpoint: &str, token: Option<String>, cache: PathBuf) -> Self {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
+            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
             .timeout_connect(Some(Duration::from_secs(20)))
             .timeout_recv_response(Some(Duration::from_mins(1)))
             .build();
@@ -130,6 +141,7 @@ impl Hub {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             token,
             cache,
+            is_offline: false,
             agent: agent.into(),
         }
     }
@@ -159,8 +171,11 @@ impl Hub {
             "{}/api/models/{}/revision/{revision}",
             self.endpoint, name.repository
         );
-        let found = match self.get(&url, 0) {
-            Ok(answer) => self.model(name, answer)?,
+        let found = match self
+            .get(&url, 0)
+            .and_then(|answer| self.model(name, answer))
+        {
+            Ok(found) => found,
             Err(failure) => {
                 // As it was when it was fetched last.
                 let last = std::fs::read_to_string(&reference).ok();
@@ -187,6 +202,11 @@ impl Hub {
         }
         write_atomic(&DiskFiles, &reference, found.sha.as_bytes())?;
         Ok(folder)
+    }
+
+    /// Whether a folder is one of its cache.
+    pub(super) fn has(&self, folder: &Path) -> bool {
+        folder.starts_with(&self.cache)
     }
 
     /// Fetches the weights of a commit.
@@ -224,6 +244,14 @@ impl Hub {
 
     /// Asks for a URL, from some byte on.
     fn get(&self, url: &str, from: u64) -> Result<Response<Body>, Failure> {
+        let failed = |problem: String| {
+            Failure::new(Code::Files, format!("{url}: {problem}"))
+                .id("HW1044")
+                .hint("what is in the cache needs no network: name its folder")
+        };
+        if self.is_offline {
+            return Err(failed("HF_HUB_OFFLINE is set".to_owned()));
+        }
         let mut request = self.agent.get(url).header("User-Agent", "highwater");
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
@@ -231,11 +259,7 @@ impl Hub {
         if from > 0 {
             request = request.header("Range", format!("bytes={from}-"));
         }
-        request.call().map_err(|error| {
-            Failure::new(Code::Files, format!("{url}: {error}"))
-                .id("HW1044")
-                .hint("what is in the cache needs no network: name its folder")
-        })
+        request.call().map_err(|error| failed(error.to_string()))
     }
 
     /// An answer that is what was asked for.
@@ -267,6 +291,8 @@ impl Hub {
         file: &str,
     ) -> Result<(), Failure> {
         let path = folder.join(file);
+        // Who comes second waits, and finds what the first has fetched.
+        let _alone = alone(folder)?;
         if DiskFiles.metadata(&path)?.is_some() {
             return Ok(());
         }
@@ -277,8 +303,15 @@ impl Hub {
             self.endpoint, name.repository
         );
         let mut answer = self.get(&url, before)?;
+        let (start, whole) = range(&answer);
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-            // All of it is there, or it is of another file.
+            if whole == Some(before) {
+                return Ok(rename_durably(&DiskFiles, &draft, &path)?);
+            }
+            DiskFiles.remove_file(&draft)?;
+            answer = self.get(&url, 0)?;
+        }
+        if answer.status() == StatusCode::PARTIAL_CONTENT && start != Some(before) {
             DiskFiles.remove_file(&draft)?;
             answer = self.get(&url, 0)?;
         }
@@ -307,6 +340,24 @@ impl Hub {
         }
         Ok(rename_durably(&DiskFiles, &draft, &path)?)
     }
+}
+
+/// The first byte that an answer has, and how many there are in all, as far as it says.
+fn range(answer: &Response<Body>) -> (Option<u64>, Option<u64>) {
+    let told = answer.headers().get("content-range");
+    let told = told.and_then(|told| told.to_str().ok()?.strip_prefix("bytes "));
+    let Some((range, whole)) = told.and_then(|told| told.split_once('/')) else {
+        return (None, None);
+    };
+    let start = range.split('-').next().and_then(|start| start.parse().ok());
+    (start, whole.parse().ok())
+}
+
+/// A lock on a folder of the cache, until it is dropped.
+fn alone(folder: &Path) -> Result<std::fs::File, Failure> {
+    let path = folder.join(".highwater.lock");
+    let locked = std::fs::File::create(&path).and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|error| Failure::new(Code::Files, format!("{}: {error}", path.display())))
 }
 
 /// Writes what an answer has to say, and counts it.

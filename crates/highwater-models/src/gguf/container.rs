@@ -197,6 +197,16 @@ impl<'a> TensorSink<'a> {
         }
     }
 
+    /// Whether some of the numbers are too large for what they are held as.
+    pub(super) fn overflows(&self, values: &[f32]) -> bool {
+        let most = match self.kind {
+            GgufType::F16 => f16::MAX.to_f32(),
+            GgufType::Q8_0 => 127.0 * f16::MAX.to_f32(),
+            GgufType::F32 | GgufType::Bf16 => return false,
+        };
+        values.iter().any(|x| x.abs() > most)
+    }
+
     /// Whole blocks of numbers.
     pub(super) fn write(&mut self, values: &[f32]) -> Result<(), FilesError> {
         self.bytes.clear();

@@ -90,7 +90,6 @@ impl Told {
             ("attention.head_count_kv", shape.num_key_value_heads),
             ("attention.key_length", shape.head_dim),
             ("attention.value_length", shape.head_dim),
-            ("rope.dimension_count", shape.head_dim),
         ] {
             told.add(name, key, Value::U32(value as u32));
         }
@@ -174,6 +173,7 @@ impl Told {
     fn rope(&mut self, family: &Family, rope: &Rope) -> Result<(), GgufError> {
         let name = family.name;
         self.add(name, "rope.freq_base", Value::F32(rope.theta as f32));
+        self.add(name, "rope.dimension_count", Value::U32(rope.width as u32));
         let scaled = |told: &mut Self, kind: &str, factor: f64| {
             told.add(name, "rope.scaling.type", Value::Text(kind.to_owned()));
             told.add(name, "rope.scaling.factor", Value::F32(factor as f32));
@@ -275,6 +275,14 @@ fn check(family: &Family, shape: &DecoderShape) -> Result<(), GgufError> {
     if caps != [family.name == "gemma2"; 2] {
         return Err(unsupported(
             "this attn_logit_softcapping or final_logit_softcapping",
+        ));
+    }
+    if family.name.starts_with("gemma") && !shape.tie_word_embeddings {
+        return Err(unsupported("a head of its own (tie_word_embeddings)"));
+    }
+    if shape.is_fused && shape.num_attention_heads * shape.head_dim != shape.hidden_size {
+        return Err(unsupported(
+            "another head_dim than hidden_size over num_attention_heads",
         ));
     }
     let rotated = |i: usize| family.name != "smollm3" || !(i + 1).is_multiple_of(4);

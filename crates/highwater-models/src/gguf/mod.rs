@@ -27,6 +27,8 @@ use crate::config::{ConfigError, DecoderConfig, Gpt2Config};
 use crate::tokenizer::TokenizerError;
 use crate::weights::{WeightsError, WeightsFolder};
 
+/// The head of a model that has one of its own.
+const HEAD: &str = "lm_head.weight";
 /// Numbers that are in memory at once, about, beside a matrix that is turned.
 const PIECE: usize = 1 << 18;
 /// The largest `config.json` that is read, in bytes.
@@ -59,6 +61,14 @@ pub enum GgufError {
         path: PathBuf,
         /// What.
         problem: String,
+    },
+    /// Numbers that the file cannot hold.
+    #[error("`{tensor}` has {what}")]
+    Range {
+        /// Its name in the model's folder.
+        tensor: String,
+        /// Which.
+        what: &'static str,
     },
     /// What llama.cpp does not compute.
     #[error("llama.cpp has no place for {what}")]
@@ -108,7 +118,7 @@ pub fn export(
     let infos: Vec<TensorInfo> = made
         .chain(model.entries.iter().map(|entry| info(entry, kind)))
         .collect();
-    let name = folder
+    let name = named(folder)
         .file_name()
         .map_or("model".into(), |name| name.to_string_lossy());
     let mut metadata = vec![
@@ -144,11 +154,29 @@ pub fn export(
         let _ = files.remove_file(&draft);
     })?;
     let mut notes = model.told.notes;
+    if weights.has(HEAD) && model.entries.iter().all(|entry| entry.from != HEAD) {
+        notes.push(format!(
+            "{HEAD} is left out: config.json says that it is the token embedding"
+        ));
+    }
     notes.extend(tokens.note);
     Ok(Exported {
         tensors: infos.len(),
         notes,
     })
+}
+
+/// The folder that a model is called by: of a run's `final` the run's, of a folder of the hub's cache the model's.
+fn named(folder: &Path) -> &Path {
+    let up = |levels: usize| folder.ancestors().nth(levels).unwrap_or(folder);
+    let called = |path: &Path, name: &str| path.file_name().is_some_and(|found| found == name);
+    if called(folder, "final") {
+        up(1)
+    } else if called(up(1), "snapshots") {
+        up(2)
+    } else {
+        folder
+    }
 }
 
 fn read_model(files: &dyn Files, folder: &Path) -> Result<Model, GgufError> {
@@ -196,6 +224,8 @@ fn info(entry: &Entry, kind: GgufType) -> TensorInfo {
         shape.reverse();
     }
     let kind = match &shape[..] {
+        // As llama.cpp's own converter has it.
+        _ if entry.to == "position_embd.weight" => GgufType::F32,
         &[_, width] => kind.of_rows(width),
         _ => GgufType::F32,
     };
@@ -203,6 +233,26 @@ fn info(entry: &Entry, kind: GgufType) -> TensorInfo {
         name: entry.to.clone(),
         shape,
         kind,
+    }
+}
+
+/// Where the numbers of one tensor go, as far as it can hold them.
+struct Sink<'a> {
+    to: TensorSink<'a>,
+    entry: &'a Entry,
+}
+
+impl Sink<'_> {
+    fn write(&mut self, values: &[f32]) -> Result<(), GgufError> {
+        let what = if values.iter().any(|x| !x.is_finite()) {
+            "numbers that are infinite or none: what made it has diverged"
+        } else if self.to.overflows(values) {
+            "numbers that are too large for an F16: --dtype bf16 or f32 holds them"
+        } else {
+            return Ok(self.to.write(values)?);
+        };
+        let tensor = self.entry.from.clone();
+        Err(GgufError::Range { tensor, what })
     }
 }
 
@@ -219,7 +269,10 @@ fn write_tensor(
         name = name.strip_prefix(prefix).unwrap_or(name);
     }
     let reader = weights.reader(name)?;
-    let mut sink = TensorSink::new(file, info);
+    let mut sink = Sink {
+        to: TensorSink::new(file, info),
+        entry,
+    };
     let &[rows, width] = &entry.shape[..] else {
         let mut values = vec![0.0; entry.shape.iter().product()];
         reader.read_f32(name, &entry.shape, &mut values)?;
@@ -231,7 +284,7 @@ fn write_tensor(
             }
             Change::None | Change::Transpose => {}
         }
-        return Ok(sink.write(&values)?);
+        return sink.write(&values);
     };
     match entry.change {
         Change::Transpose => {

@@ -297,28 +297,30 @@ fn few_bits_are_near_and_vectors_whole() {
     }
 }
 
-#[test]
-fn tokens_have_their_kinds() {
-    let files = MemoryFiles::new();
-    folder(&files, &config("llama"));
-    let tokenizer = json!({"added_tokens": [{"id": 6, "content": "<s>", "special": true, "single_word": false,
+/// A tokenizer of bytes.
+fn of_bytes() -> Json {
+    json!({"added_tokens": [{"id": 6, "content": "<s>", "special": true, "single_word": false,
             "lstrip": false, "rstrip": false, "normalized": false},
             {"id": 7, "content": "<tool>", "special": false, "single_word": false, "lstrip": false,
              "rstrip": false, "normalized": false}],
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "c": 3, "abc": 4, "\u{120}": 5},
-            "merges": [["a", "b"], ["ab", "c"]]}});
-    let put = |name: &str, value: &Json| {
-        write_atomic(
-            &files,
-            &Path::new("/model").join(name),
-            value.to_string().as_bytes(),
-        )
-        .unwrap();
-    };
-    put("tokenizer.json", &tokenizer);
+            "merges": [["a", "b"], ["ab", "c"]]}})
+}
+
+/// Puts a file beside the model.
+fn put(files: &MemoryFiles, name: &str, value: &Json) {
+    let path = Path::new("/model").join(name);
+    write_atomic(files, &path, value.to_string().as_bytes()).unwrap();
+}
+
+#[test]
+fn tokens_have_their_kinds() {
+    let files = MemoryFiles::new();
+    folder(&files, &config("llama"));
+    put(&files, "tokenizer.json", &of_bytes());
     let settings = json!({"bos_token": {"content": "<s>"}, "eos_token": "<tool>", "chat_template": "{{ messages }}"});
-    put("tokenizer_config.json", &settings);
+    put(&files, "tokenizer_config.json", &settings);
     let (found, notes) = exported(&files, GgufType::F16);
     let of = |name: &str| found.metadata[&format!("tokenizer.ggml.{name}")].clone();
     assert!(notes.is_empty(), "{notes:?}");
@@ -339,17 +341,73 @@ fn tokens_have_their_kinds() {
         found.metadata["tokenizer.chat_template"],
         json!("{{ messages }}")
     );
+}
 
+#[test]
+fn tokens_that_files_do_not_name_or_name_twice() {
+    let files = MemoryFiles::new();
+    folder(&files, &config("llama"));
+    put(&files, "tokenizer.json", &of_bytes());
+    // By config.json where the tokenizer's files do not say; one that begins texts is there or none does.
+    put(&files, "tokenizer_config.json", &json!({"eos_token": null}));
+    let mut fields = config("llama");
+    fields["eos_token_id"] = json!([7, 3]);
+    put(&files, "config.json", &fields);
+    let (found, _) = exported(&files, GgufType::F16);
+    assert_eq!(found.metadata["tokenizer.ggml.eos_token_id"], json!(7));
+    assert_eq!(found.metadata["tokenizer.ggml.add_bos_token"], json!(false));
+
+    for (field, value, told) in [
+        (
+            "model",
+            json!({"type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": []}),
+            "two tokens of one number",
+        ),
+        (
+            "model",
+            json!({"type": "BPE", "vocab": {"a": 0, "b": 40}, "merges": []}),
+            "vocab_size, 40",
+        ),
+        (
+            "model",
+            json!({"type": "WordPiece", "vocab": {}, "unk_token": "a"}),
+            "not BPE",
+        ),
+        (
+            "pre_tokenizer",
+            json!({"type": "Metaspace", "replacement": "_"}),
+            "ByteLevel",
+        ),
+    ] {
+        let mut other = of_bytes();
+        other[field] = value;
+        put(&files, "tokenizer.json", &other);
+        let error = export(
+            &files,
+            Path::new("/model"),
+            Path::new("/out.gguf"),
+            GgufType::F16,
+        );
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn pieces_with_spaces_have_scores() {
+    let files = MemoryFiles::new();
+    folder(&files, &config("llama"));
     // Pieces with spaces and bytes, as Llama 2 has them.
-    let tokenizer = json!({"added_tokens": [],
+    let tokenizer = json!({"added_tokens": [], "normalizer": {"type": "Sequence",
+            "normalizers": [{"type": "Prepend", "prepend": "\u{2581}"}]},
         "model": {"type": "BPE", "byte_fallback": true, "unk_token": "<unk>",
             "vocab": {"<unk>": 0, "<0x0A>": 1, "\u{2581}": 2, "a": 3, "\u{2581}a": 4, "b": 5, "\u{2581}ab": 6},
             "merges": ["\u{2581} a", "\u{2581}a b"]}});
-    put("tokenizer.json", &tokenizer);
-    files.remove_file(Path::new("/model.gguf")).unwrap();
+    put(&files, "tokenizer.json", &tokenizer);
     let (found, _) = exported(&files, GgufType::F16);
     let of = |name: &str| found.metadata[&format!("tokenizer.ggml.{name}")].clone();
     assert_eq!(of("model"), json!("llama"));
+    assert_eq!(of("add_space_prefix"), json!(true));
     assert_eq!(
         of("token_type").as_array().unwrap()[..8],
         [2, 6, 1, 1, 1, 1, 1, 5]
@@ -418,6 +476,39 @@ fn what_llama_cpp_has_no_place_for_is_refused_by_name() {
         let error = error.unwrap_err().to_string();
         assert!(error.contains(told), "{family}: {error}");
         assert!(files.metadata(Path::new("/out.gguf")).unwrap().is_none());
+    }
+}
+
+#[test]
+fn numbers_that_a_file_cannot_hold_are_refused() {
+    for (kind, value, told) in [
+        (GgufType::F16, 1e6, Some("too large for an F16")),
+        (GgufType::Bf16, 1e6, None),
+        (GgufType::Q8_0, f32::NAN, Some("infinite or none")),
+        (GgufType::F32, f32::INFINITY, Some("infinite or none")),
+    ] {
+        let files = MemoryFiles::new();
+        let tensors = folder(&files, &config("llama"));
+        let name = "model.layers.1.mlp.up_proj.weight";
+        let (dims, _) = &tensors[name];
+        // In place of one number of the file.
+        let path = Path::new("/model/model.safetensors");
+        let reader = crate::WeightsReader::open(&files, path).unwrap();
+        assert_eq!(reader.tensors()[name].shape, *dims);
+        let start = reader.tensors()[name].start as usize;
+        let mut file = files.open(path).unwrap();
+        let mut bytes = vec![0; file.bytes() as usize];
+        file.read_exact_at(0, &mut bytes).unwrap();
+        bytes[start + 40..start + 44].copy_from_slice(&value.to_le_bytes());
+        write_atomic(&files, path, &bytes).unwrap();
+        let found = export(&files, Path::new("/model"), Path::new("/out.gguf"), kind);
+        match told {
+            Some(told) => {
+                let error = found.unwrap_err().to_string();
+                assert!(error.contains(told) && error.contains("mlp."), "{error}");
+            }
+            None => assert!(found.is_ok()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tokens, merges and special ones of a `tokenizer.json`, as llama.cpp reads them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use highwater_memory::Files;
@@ -23,6 +23,8 @@ struct File {
     #[serde(default)]
     added_tokens: Vec<Added>,
     #[serde(default)]
+    normalizer: Json,
+    #[serde(default)]
     pre_tokenizer: Json,
 }
 
@@ -35,6 +37,8 @@ struct Model {
     merges: Vec<Merge>,
     #[serde(default)]
     byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
     #[serde(default)]
     unk_token: Option<String>,
 }
@@ -55,12 +59,24 @@ struct Added {
     special: bool,
 }
 
-/// What llama.cpp splits texts by, and what the pattern has that stands for it.
+/// What texts are split by, and how llama.cpp calls it.
 const SPLITS: [(&str, &str); 4] = [
-    ("[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}", "tekken"),
-    ("\\p{N}{1,3}", "llama-bpe"),
-    ("?\\p{L}+|\\p{N}|", "qwen2"),
-    ("'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+", "gpt-2"),
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "llama-bpe",
+    ),
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "qwen2",
+    ),
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "tekken",
+    ),
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "gpt-4o",
+    ),
 ];
 
 /// What is told of tokens.
@@ -88,61 +104,107 @@ pub(super) fn vocabulary(
         return Err(unsupported("a tokenizer.json that is not BPE"));
     }
     let is_sentences = file.model.byte_fallback;
-    let (pre, note) = if is_sentences {
+    let (pre, mut note) = if is_sentences {
         ("default", None)
     } else {
-        splits(&file.pre_tokenizer)
+        splits(&file)?
     };
-    put(
-        "model",
-        Value::Text(if is_sentences { "llama" } else { "gpt2" }.to_owned()),
-    );
+    let kind = if is_sentences { "llama" } else { "gpt2" };
+    put("model", Value::Text(kind.to_owned()));
     put("pre", Value::Text(pre.to_owned()));
     let ids = tokens(&file, size)?;
-    let merges = merges(&file.model);
     if is_sentences {
         put("scores", Value::Floats(scores(&ids, &file.model)));
+        put("add_space_prefix", Value::Bool(adds_space(&file)));
     } else {
-        put("merges", Value::Texts(merges));
+        put("merges", Value::Texts(merges(&file.model)));
     }
-    let specials = specials(files, folder)?;
-    let id_of = |token: &str| ids.iter().position(|(text, _)| text == token);
-    for (name, field) in [
-        ("bos", "bos_token"),
-        ("eos", "eos_token"),
-        ("unknown", "unk_token"),
-        ("padding", "pad_token"),
-    ] {
-        if let Some(id) = specials.get(field).and_then(|token| id_of(token)) {
-            put(&format!("{name}_token_id"), Value::U32(id as u32));
-        }
+    let specials = specials(files, folder, &ids)?;
+    for (name, id) in &specials {
+        put(&format!("{name}_token_id"), Value::U32(*id));
     }
     let before = Tokenizer::load(files, &path)?.before_texts()?;
-    put("add_bos_token", Value::Bool(!before.is_empty()));
+    let bos = specials.get("bos");
+    put(
+        "add_bos_token",
+        Value::Bool(bos.is_some() && before.first() == bos),
+    );
     let (texts, kinds) = ids.into_iter().unzip();
     put("tokens", Value::Texts(texts));
     put("token_type", Value::Numbers(kinds));
-    if let Some(template) = template(files, folder)? {
-        metadata.push(("tokenizer.chat_template".to_owned(), Value::Text(template)));
+    match template(files, folder)? {
+        Template::One(text) => {
+            metadata.push(("tokenizer.chat_template".to_owned(), Value::Text(text)));
+        }
+        Template::Unread => {
+            note = note.or(Some(
+                "the chat template is left out: there are several, and none is `default`"
+                    .to_owned(),
+            ));
+        }
+        Template::None => {}
     }
     Ok(Vocabulary { metadata, note })
 }
 
 /// How llama.cpp calls what texts are split by before tokens are found.
-fn splits(pre_tokenizer: &Json) -> (&'static str, Option<String>) {
-    let text = pre_tokenizer.to_string().replace("\\\\", "\\");
-    if text.contains("\"Digits\"") {
-        return ("smollm", None);
-    }
-    if let Some((_, name)) = SPLITS.into_iter().find(|(part, _)| text.contains(part)) {
-        return (name, None);
-    }
-    if text.contains("\"use_regex\":true") {
-        return ("gpt-2", None);
-    }
-    let note = "llama.cpp may split texts otherwise than this tokenizer.json does: its pre_tokenizer is none of GPT-2, \
-                Llama 3, Qwen 2, Mistral or SmolLM";
-    ("default", Some(note.to_owned()))
+fn splits(file: &File) -> Result<(&'static str, Option<String>), GgufError> {
+    let all = match file.pre_tokenizer["pretokenizers"].as_array() {
+        Some(all) => &all[..],
+        None => std::slice::from_ref(&file.pre_tokenizer),
+    };
+    let Some((last, before)) = all
+        .split_last()
+        .filter(|(last, _)| last["type"] == "ByteLevel")
+    else {
+        return Err(unsupported(
+            "a tokenizer.json whose tokens are neither of bytes (ByteLevel) nor fall back to them",
+        ));
+    };
+    // What is left out is so.
+    let by_words = last["use_regex"].as_bool().unwrap_or(true);
+    let name = match before {
+        [] if by_words => Some("gpt-2"),
+        [digits]
+            if by_words && digits["type"] == "Digits" && digits["individual_digits"] == true =>
+        {
+            Some("smollm")
+        }
+        [split] if !by_words && split["type"] == "Split" => {
+            let pattern = split["pattern"]["Regex"].as_str();
+            let found = SPLITS.iter().find(|(known, _)| pattern == Some(known));
+            found.map(|(_, name)| match *name {
+                // That one has whole words as tokens before merges are looked at.
+                "llama-bpe" if !file.model.ignore_merges => "dbrx",
+                name => name,
+            })
+        }
+        _ => None,
+    };
+    let note = "llama.cpp may split texts otherwise than this tokenizer.json does: its pre_tokenizer is none of GPT-2's, \
+                Llama 3's, Qwen 2's, Mistral's or SmolLM's";
+    Ok(name.map_or_else(|| ("default", Some(note.to_owned())), |name| (name, None)))
+}
+
+/// Whether texts get a space before them.
+fn adds_space(file: &File) -> bool {
+    let prepends = |step: &Json| {
+        step["type"] == "Prepend"
+            || step["type"] == "Metaspace"
+                && step["prepend_scheme"] != "never"
+                && step["add_prefix_space"] != false
+    };
+    [
+        ("normalizers", &file.normalizer),
+        ("pretokenizers", &file.pre_tokenizer),
+    ]
+    .into_iter()
+    .any(|(list, step)| {
+        prepends(step)
+            || step[list]
+                .as_array()
+                .is_some_and(|steps| steps.iter().any(prepends))
+    })
 }
 
 const NORMAL: i32 = 1;
@@ -170,14 +232,20 @@ fn tokens(file: &File, size: usize) -> Result<Vec<(String, i32)>, GgufError> {
         } else {
             NORMAL
         };
-        if let Some(token) = id.as_u64().and_then(|id| tokens.get_mut(id as usize)) {
-            *token = (text.clone(), kind);
+        let token = id.as_u64().and_then(|id| tokens.get_mut(id as usize));
+        match token {
+            Some(token) if token.1 == UNUSED => *token = (text.clone(), kind),
+            Some(_) => {
+                return Err(unsupported(
+                    "a tokenizer.json that has two tokens of one number",
+                ));
+            }
+            None => return Err(too_many(size)),
         }
     }
     for added in &file.added_tokens {
-        let Some(token) = tokens.get_mut(added.id as usize) else {
-            continue;
-        };
+        let token = tokens.get_mut(added.id as usize);
+        let token = token.ok_or_else(|| too_many(size))?;
         if token.1 == UNKNOWN || token.1 == BYTE {
             continue;
         }
@@ -190,7 +258,19 @@ fn tokens(file: &File, size: usize) -> Result<Vec<(String, i32)>, GgufError> {
         };
         *token = (text, kind);
     }
+    let distinct: BTreeSet<&String> = tokens.iter().map(|(text, _)| text).collect();
+    if distinct.len() < tokens.len() {
+        return Err(unsupported(
+            "a tokenizer.json that has two tokens of one text",
+        ));
+    }
     Ok(tokens)
+}
+
+fn too_many(size: usize) -> GgufError {
+    unsupported(&format!(
+        "a tokenizer.json with more tokens than the model's vocab_size, {size}"
+    ))
 }
 
 /// Whether a token is one byte, such as `<0x0A>`.
@@ -229,30 +309,72 @@ fn scores(tokens: &[(String, i32)], model: &Model) -> Vec<f32> {
     tokens.iter().map(score).collect()
 }
 
-/// Special tokens by what they are for.
-fn specials(files: &dyn Files, folder: &Path) -> Result<BTreeMap<String, String>, GgufError> {
+/// Numbers of special tokens by what they are for: by their texts where the tokenizer's files have those, else as
+/// `config.json` has them.
+fn specials(
+    files: &dyn Files,
+    folder: &Path,
+    ids: &[(String, i32)],
+) -> Result<BTreeMap<&'static str, u32>, GgufError> {
+    let of = |name: &str| read::<Map<String, Json>>(files, &folder.join(name));
+    let told = [of("tokenizer_config.json")?, of("special_tokens_map.json")?];
+    let config = of("config.json")?.unwrap_or_default();
     let mut found = BTreeMap::new();
-    for name in ["special_tokens_map.json", "tokenizer_config.json"] {
-        let fields: Option<Map<String, Json>> = read(files, &folder.join(name))?;
-        for (name, value) in fields.into_iter().flatten() {
-            let content = value.as_str().or_else(|| value.get("content")?.as_str());
-            if let Some(content) = content {
-                found.insert(name, content.to_owned());
-            }
+    for (name, short) in [
+        ("bos", "bos"),
+        ("eos", "eos"),
+        ("unknown", "unk"),
+        ("padding", "pad"),
+    ] {
+        let text = told.iter().flatten().find_map(|fields| {
+            let value = fields.get(&format!("{short}_token"))?;
+            value.as_str().or_else(|| value.get("content")?.as_str())
+        });
+        let by_text = text.and_then(|text| ids.iter().position(|(token, _)| token == text));
+        let by_number = || {
+            let value = config.get(&format!("{short}_token_id"))?;
+            let id = value.as_u64().or_else(|| value.get(0)?.as_u64())?;
+            Some(id as usize).filter(|&id| id < ids.len())
+        };
+        if let Some(id) = by_text.or_else(by_number) {
+            found.insert(name, id as u32);
         }
     }
     Ok(found)
 }
 
-/// The chat template of a folder, in a file of its own or in `tokenizer_config.json`.
-fn template(files: &dyn Files, folder: &Path) -> Result<Option<String>, GgufError> {
-    if let Some(bytes) = bytes(files, &folder.join("chat_template.jinja"))? {
-        return Ok(String::from_utf8(bytes).ok());
+/// The chat template of a folder.
+enum Template {
+    None,
+    One(String),
+    /// Several, none of which is the usual one.
+    Unread,
+}
+
+/// That in a file of its own or in `tokenizer_config.json`.
+fn template(files: &dyn Files, folder: &Path) -> Result<Template, GgufError> {
+    let path = folder.join("chat_template.jinja");
+    if let Some(bytes) = bytes(files, &path)? {
+        let text = String::from_utf8(bytes).map_err(|error| GgufError::Json {
+            path,
+            problem: error.to_string(),
+        });
+        return text.map(Template::One);
     }
     let fields: Option<Map<String, Json>> = read(files, &folder.join("tokenizer_config.json"))?;
-    let template =
-        fields.and_then(|fields| Some(fields.get("chat_template")?.as_str()?.to_owned()));
-    Ok(template)
+    Ok(
+        match fields.and_then(|mut fields| fields.remove("chat_template")) {
+            None | Some(Json::Null) => Template::None,
+            Some(Json::String(text)) => Template::One(text),
+            Some(all) => {
+                let usual = all
+                    .as_array()
+                    .and_then(|all| all.iter().find(|one| one["name"] == "default"));
+                let text = usual.and_then(|usual| usual["template"].as_str());
+                text.map_or(Template::Unread, |text| Template::One(text.to_owned()))
+            }
+        },
+    )
 }
 
 fn bytes(files: &dyn Files, path: &Path) -> Result<Option<Vec<u8>>, GgufError> {

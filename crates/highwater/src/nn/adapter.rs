@@ -189,8 +189,10 @@ impl Adapter {
             let more = crossed
                 .mul_scalar(2.0 * self.scaling)?
                 .add(&own.mul_scalar(self.scaling * self.scaling)?)?;
-            // A row of zeros has no direction, and stays one of zeros.
             let sums = more.sum_dims(&[1], false)?.add(squares)?;
+            // Where an adapter undoes a row but for a thousandth, what is left is rounding. A row of zeros has no
+            // direction, and stays one of zeros.
+            let sums = sums.maximum(&squares.mul_scalar(1e-6)?)?;
             sums.clamp_min(f64::from(f32::MIN_POSITIVE))?.sqrt()
         };
         no_grad(|| autocast(DType::F32, sums))

@@ -91,10 +91,11 @@ fn answer(mut stream: TcpStream, served: &Mutex<Served>) -> std::io::Result<()> 
             "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
         );
     };
-    if from as usize > bytes.len() {
+    let whole = bytes.len();
+    if from > 0 && from as usize >= whole {
         return write!(
             stream,
-            "HTTP/1.1 416 Range\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            "HTTP/1.1 416 Range\r\ncontent-range: bytes */{whole}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
         );
     }
     let bytes = &bytes[from as usize..];
@@ -106,7 +107,9 @@ fn answer(mut stream: TcpStream, served: &Mutex<Served>) -> std::io::Result<()> 
     let length = bytes.len();
     write!(
         stream,
-        "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+        "HTTP/1.1 {status}\r\ncontent-length: {length}\r\ncontent-range: bytes {from}-{end}/{whole}\r\n\
+         connection: close\r\n\r\n",
+        end = whole - 1
     )?;
     let end = match served.cut.filter(|&cut| cut < length) {
         Some(cut) => {
@@ -168,6 +171,13 @@ fn a_model_is_fetched_once_and_goes_on_where_it_was_cut() {
     assert_eq!((asked[0].1, asked[1].1), (0, 30_000));
     assert!(std::fs::read(folder.join("model.safetensors")).unwrap() == weights);
     assert!(has_weights(&folder));
+
+    // One that was whole but for its name is not fetched again.
+    let path = folder.join("model.safetensors");
+    std::fs::rename(&path, folder.join("model.safetensors.incomplete")).unwrap();
+    hub.weights(&commit, &folder).unwrap();
+    assert!(std::fs::read(&path).unwrap() == weights);
+    server.asked();
 
     // A commit that is there is not asked for, a branch is; and where nobody answers what is there has to do.
     assert_eq!(hub.settings(&commit).unwrap(), folder);
