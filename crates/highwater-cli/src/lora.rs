@@ -225,7 +225,8 @@ pub fn export(
     Ok(())
 }
 
-/// Reads the weights of a model's folder, those that are held in few bits row by row. What adapters have stays.
+/// Reads the weights of a model's folder, those that are held in few bits row by row. What adapters have stays, but for
+/// the magnitudes of DoRA, which are those of the weights again.
 ///
 /// # Errors
 /// [`Failure`] for files that are damaged or of another model.
