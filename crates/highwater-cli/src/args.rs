@@ -11,6 +11,7 @@ use highwater_models::{Decay, Order, TokenWidth};
 use crate::chat::ChatArgs;
 use crate::config::{DiskConfig, Forbid, Master, Moments, OptimizerKind, Policy, Precision};
 use crate::data_show::DataCommand;
+use crate::doctor::DoctorArgs;
 use crate::error::EXIT_CODES;
 use crate::eval::EvalArgs;
 use crate::export::ExportArgs;
@@ -439,26 +440,6 @@ pub struct ResumeArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `doctor`.
-#[derive(Args, Debug)]
-pub struct DoctorArgs {
-    /// Print it as JSON
-    #[arg(long)]
-    pub json: bool,
-
-    /// Measure the machine's rates (with --disk: and that disk) again, also if they are known
-    #[arg(long)]
-    pub measure: bool,
-
-    /// Say what the disk of this folder does as well: it is measured once, in about three seconds
-    #[arg(long, value_name = "DIR")]
-    pub disk: Option<PathBuf>,
-
-    /// Threads that the rates are of [default: all cores]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
 }
 
 /// `measure`.

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use clap::Args;
 use highwater::{Curve, DType};
 use highwater_memory::process::HugePages;
 use highwater_memory::spill::free_bytes;
 use highwater_memory::{Bytes, DiskFiles, ProcessMemory};
 use serde::Serialize;
 
-use crate::args::DoctorArgs;
 use crate::error::{Code, Failure};
 use crate::machine::{self, Found, FoundDisk, Origin};
 use crate::output;
@@ -34,6 +34,26 @@ struct Findings {
 
 /// The most of a disk that is measured with, in bytes.
 const DISK_BYTES: u64 = 1 << 30;
+
+/// `doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Print it as JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Measure the machine's rates (with --disk: and that disk) again, also if they are known
+    #[arg(long)]
+    pub measure: bool,
+
+    /// Say what the disk of this folder does as well: it is measured once, in about three seconds
+    #[arg(long, value_name = "DIR")]
+    pub disk: Option<PathBuf>,
+
+    /// Threads that the rates are of [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+}
 
 /// Prints what was found.
 ///
