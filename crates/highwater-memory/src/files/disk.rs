@@ -261,9 +261,6 @@ impl DiskReader {
         self.read += end - start;
         self.touched = Some((low, high));
         if self.read >= READ_WINDOW {
-            // The system keeps a block of pages of which a range has a part: with what was before, the next range has
-            // all of it.
-            let low = low.saturating_sub(READ_WINDOW);
             advise(&self.file, Advice::Drop, low, Some(high));
             (self.read, self.touched) = (0, None);
         }
