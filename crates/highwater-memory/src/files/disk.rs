@@ -220,7 +220,7 @@ struct DiskReader {
     /// Where the last read ended, and how far was read ahead from there.
     end: u64,
     ahead: u64,
-    /// How many bytes were read, and from where to where, since the last were dropped.
+    /// How many bytes were read, and from where to where they and those read ahead are, since the last were dropped.
     read: u64,
     touched: Option<(u64, u64)>,
 }
@@ -242,6 +242,10 @@ impl DiskReader {
     /// Reads ahead if the file is read from front to back.
     fn read_ahead(&mut self, start: u64, end: u64) {
         if start != self.end {
+            // What was read ahead of a place that reading has left is dropped with the next window, when it has come.
+            if self.ahead > self.end {
+                self.touch(self.end, self.ahead);
+            }
             self.ahead = 0;
         } else if end + READ_AHEAD / 2 > self.ahead {
             advise(
@@ -254,12 +258,16 @@ impl DiskReader {
         }
     }
 
+    /// Counts bytes to those that may be in the cache; answers from where to where those are.
+    fn touch(&mut self, start: u64, end: u64) -> (u64, u64) {
+        let (low, high) = self.touched.unwrap_or((start, end));
+        *self.touched.insert((low.min(start), high.max(end)))
+    }
+
     /// Drops from the cache what was read, when it is enough to be worth the call.
     fn drop_behind(&mut self, start: u64, end: u64) {
-        let (low, high) = self.touched.unwrap_or((start, end));
-        let (low, high) = (low.min(start), high.max(end));
+        let (low, high) = self.touch(start, end);
         self.read += end - start;
-        self.touched = Some((low, high));
         if self.read >= READ_WINDOW {
             advise(&self.file, Advice::Drop, low, Some(high));
             (self.read, self.touched) = (0, None);
