@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 mod disk;
 pub mod memory;
+mod part;
 pub mod scripted;
 
 pub use disk::DiskFiles;
 pub use memory::MemoryFiles;
+pub use part::{FilePart, PartError, SharedFile};
 pub use scripted::{Fault, FaultKind, ScriptedFiles};
 
 /// How often in a row a transfer may be interrupted before it is given up.

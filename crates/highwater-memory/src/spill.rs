@@ -28,6 +28,7 @@ mod uring;
 
 pub use disk::Disk;
 pub use file::{free_bytes, is_memory};
+pub(crate) use hash::hash_of;
 pub use header::Damage;
 pub use measure::{Bandwidths, measure};
 pub use open::{Backend, Store, open, open_with};
@@ -36,6 +37,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 
 use crate::arena::ArenaError;
+use crate::files::PartError;
 use crate::size::Bytes;
 use hash::Hash;
 use header::Header;
@@ -153,6 +155,9 @@ pub enum SpillError {
         /// What the extent holds.
         capacity: u64,
     },
+    /// The part of a file that a cell is could not be read.
+    #[error(transparent)]
+    File(PartError),
 }
 
 impl SpillError {
@@ -161,7 +166,9 @@ impl SpillError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::Create { source, .. } | Self::Transfer { source, .. } => is_full(source),
-            Self::Memory { .. } | Self::Damaged { .. } | Self::Extent { .. } => false,
+            Self::Memory { .. } | Self::Damaged { .. } | Self::Extent { .. } | Self::File(_) => {
+                false
+            }
         }
     }
 }

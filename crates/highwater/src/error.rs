@@ -3,7 +3,7 @@
 use highwater_graph::Location;
 use highwater_graph::{Node, OpError, Site};
 use highwater_memory::spill::SpillError;
-use highwater_memory::{ArenaError, Bytes, FilesError, SlotsError};
+use highwater_memory::{ArenaError, Bytes, FilesError, PartError, SlotsError};
 use highwater_ops::KernelError;
 use highwater_plan::Tier;
 
@@ -313,6 +313,10 @@ fn advice(source: &SpillError) -> &'static str {
         source if source.is_full() => {
             "free some space on the disk, or name a folder of another one"
         }
+        SpillError::File(PartError::Changed { .. }) => {
+            "put the file back as it was, and begin again or load saved state"
+        }
+        SpillError::File(_) => "the file has to stay where it is, and readable, as long as it is used",
         SpillError::Damaged { .. } => "the disk lost them: load saved state, and use another disk",
         _ => "look at the disk; what was being written is lost until saved state is loaded",
     }

@@ -83,7 +83,7 @@ pub use highwater_plan::{self as plan, Policy};
 pub use nn::Module;
 pub use pending::context::{
     autocast, autocast_dtype, inference_mode, is_grad_enabled, micro_batch, no_grad, scope,
-    with_parameter_dtype,
+    skip_init, with_parameter_dtype,
 };
 pub use problem::profile::OperationProfile;
 pub use problem::rates::{Curve, Point, Rates};

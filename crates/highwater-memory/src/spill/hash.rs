@@ -103,6 +103,11 @@ impl Hash {
     }
 }
 
+/// The hash of bytes that are all there.
+pub(crate) fn hash_of(bytes: &[u8]) -> u128 {
+    Hash::none().finish(bytes)
+}
+
 /// What the stripes so far have come to.
 struct Stripes {
     lanes: [u64; 8],

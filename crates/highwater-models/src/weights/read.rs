@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
-use highwater_memory::{FileRead, Files};
+use highwater_memory::{FilePart, Files, SharedFile};
 use safetensors::Dtype;
 
 use super::header::{HEADER_BYTES_MAX, Header, TensorInfo};
@@ -15,7 +15,7 @@ use super::{WINDOW_BYTES, WeightsError, WeightsProblem, float_bytes};
 #[derive(Debug)]
 pub struct WeightsReader {
     path: PathBuf,
-    file: Box<dyn FileRead>,
+    file: SharedFile,
     header: Header,
     /// Where the tensors start in the file.
     data_at: u64,
@@ -49,7 +49,7 @@ impl WeightsReader {
         Ok(Self {
             path: path.to_owned(),
             header: Header::parse(&json, after_length - bytes)?,
-            file,
+            file: SharedFile::new(file),
             data_at: 8 + bytes,
             window: vec![0; WINDOW_BYTES],
         })
@@ -68,6 +68,15 @@ impl WeightsReader {
     /// What the file says about itself.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.header.metadata
+    }
+
+    /// The bytes of a tensor as the file has them, in this shape and type; none if it has others. They can be read at
+    /// any time, as long as nobody writes to the file.
+    pub fn part(&self, name: &str, shape: &[usize], dtype: Dtype) -> Option<FilePart> {
+        let info = self.header.tensors.get(name)?;
+        let same = info.shape == shape && info.dtype == dtype;
+        let at = self.data_at + info.start;
+        same.then(|| FilePart::new(self.file.clone(), at, info.bytes()))
     }
 
     /// Reads a tensor of floats as f32. BF16 and F16 become f32 exactly, F64 is rounded.

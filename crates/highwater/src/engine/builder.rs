@@ -50,6 +50,7 @@ pub struct Builder {
     disk: Option<DiskSettings>,
     disk_rates: DiskRates,
     disk_writes: bool,
+    files: bool,
     seed: u64,
     system: Arc<dyn System>,
 }
@@ -90,6 +91,7 @@ impl Builder {
             disk: None,
             disk_rates: DiskRates::default(),
             disk_writes: true,
+            files: false,
             seed: 0,
             system: Arc::new(HostSystem),
         }
@@ -284,6 +286,15 @@ impl Builder {
         self
     }
 
+    /// Lets parameters that are parts of files ([`Parameter::read_from`](crate::Parameter::read_from)) be dropped
+    /// where memory is short, and read again when they are needed: weights of a frozen model, from its own files,
+    /// which are never written. Needs no [`Builder::disk`], and takes nothing of one. Not beside
+    /// [`Builder::host_memory`] alone, where such parameters are held like others.
+    pub fn files(mut self) -> Self {
+        self.files = true;
+        self
+    }
+
     /// As [`Builder::disk`], on a disk that tests script.
     #[doc(hidden)]
     pub fn disk_on(mut self, disk: Arc<dyn highwater_memory::spill::Disk>, bytes: u64) -> Self {
@@ -363,7 +374,8 @@ impl Builder {
         let disk = (self.disk_rates, share);
         let open = |settings| DiskTier::open(settings, disk, self.disk_writes, self.dry);
         let system = &*self.system;
-        let tiers = self.limits.host.is_some() || self.disk.is_some();
+        let files = self.files && (self.disk.is_some() || self.limits.host.is_none());
+        let tiers = self.limits.host.is_some() || self.disk.is_some() || files;
         // A dry run takes address space only, and says itself what does not fit.
         let addresses = Addresses::of(system, &self.limits, tiers, self.dry)?;
         let host = |bytes| {
@@ -372,7 +384,11 @@ impl Builder {
         };
         let tiers = Tiers {
             host: self.limits.host.map(host).transpose()?.map(Arc::new),
-            disk: self.disk.map(open).transpose()?.map(Arc::new),
+            disk: match self.disk.map(open).transpose()? {
+                None if files => Some(Arc::new(DiskTier::of_files(disk))),
+                opened => opened.map(Arc::new),
+            },
+            files,
         };
         let budget = self.limits.budget(0);
         let mut planning = Planning {

@@ -47,6 +47,7 @@ impl Engine {
         targets: &BTreeSet<ValueId>,
         request: &Request<'_>,
     ) -> Result<Chosen> {
+        self.own_written(state)?;
         if let Some(root) = request.future {
             let (graph, gradients) = Self::extended(state, root);
             let pending = state.pending.inputs(&state.memory.storages);

@@ -18,6 +18,7 @@ use crate::store::disk::DiskRates;
 use crate::store::tiers::Below;
 use crate::{Error, Result};
 use highwater_graph::{Category, CellId, Graph, Spec, ValueId};
+use highwater_memory::FilePart;
 use highwater_plan::{BLOCK, Home, Plan, Tier, footprint_on};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,7 +54,9 @@ impl Engine {
         if !self.0.tiers.any() {
             return self.pose_with(state, question, Homes::Fixed);
         }
-        if question.trains && !state.memory.cells.homes_are_decided() {
+        // What files have is no more than read: as long as nothing trains, each plan has it where it wants.
+        let is_open = question.trains || self.0.tiers.are_files_alone();
+        if is_open && !state.memory.cells.homes_are_decided() {
             return self.pose_with(state, question, Homes::Open);
         }
         if question.trains
@@ -122,10 +125,12 @@ impl Engine {
         let written: BTreeSet<CellId> = nodes
             .flat_map(|node| node.writes.iter().map(|write| write.0))
             .collect();
+        let files_alone = self.0.tiers.are_files_alone();
         let home = |id: CellId| {
             let cell = state.memory.cells.get(id)?;
+            let may_go = !files_alone || cell.is_in_file();
             match (homes, cell.home()) {
-                (Homes::Open, _) if cell.is_movable() => Some(Home::Cell(None)),
+                (Homes::Open, _) if may_go && cell.is_movable() => Some(Home::Cell(None)),
                 (_, Some(Tier::Disk)) if written.contains(&id) => Some(Home::Cell(None)),
                 (_, home) => home.map(|tier| Home::Cell(Some(tier))),
             }
@@ -265,6 +270,29 @@ impl Engine {
         self.0.tiers.disk.as_ref().map(|disk| disk.rates())
     }
 
+    /// Before what is pending is posed: what it writes and files have is read into memory.
+    pub(crate) fn own_written(&self, state: &mut State) -> Result<()> {
+        if !self.0.tiers.files {
+            return Ok(());
+        }
+        let nodes = state.pending.graph.nodes().iter();
+        let written: BTreeSet<CellId> = nodes
+            .flat_map(|node| node.writes.iter().map(|write| write.0))
+            .collect();
+        for &id in &written {
+            loop {
+                let (cells, graph) = state.cells();
+                match cells.own(&self.0.store, graph, id) {
+                    Err(Error::State { bytes, .. })
+                        if self.give_up_residents(state)
+                            || self.make_room(state, self.lacking(bytes), |_| false)? => {}
+                    other => break other?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a cell of bytes that `fill` gives; of zeros without it. Cells that may move go below
     /// memory once they take half of the budget, as long as there is room.
     pub(crate) fn add_cell(
@@ -279,7 +307,18 @@ impl Engine {
         let movable = self.is_movable(bytes);
         if movable && fill.is_none() {
             let mut state = self.lock();
-            return self.add_movable_zeros(&mut state, name, spec, category);
+            let id = if self.0.tiers.files && category == Category::Parameter {
+                // A file is to have them.
+                let id = state.pending.graph.add_cell(name, spec, category, false);
+                state.memory.cells.insert(id, CellBytes::nowhere(bytes));
+                id
+            } else {
+                self.add_movable_zeros(&mut state, name, spec, category)?
+            };
+            if let Some(cell) = state.pending.graph.cell_mut(id) {
+                cell.requires_grad = requires_grad;
+            }
+            return Ok(id);
         }
         let crowded = movable && self.is_crowded_by(bytes);
         let what = crate::engine::what(category);
@@ -332,7 +371,9 @@ impl Engine {
             Ok(CellBytes::zeros(bytes, place))
         };
         let is_full = |error: &Error| error.is_full();
-        let cell = if self.is_crowded_by(bytes) {
+        let cell = if self.0.tiers.are_files_alone() {
+            in_memory()
+        } else if self.is_crowded_by(bytes) {
             below().or_else(|full| in_memory().map_err(|e| if is_full(&e) { full } else { e }))
         } else {
             in_memory().or_else(|e| if is_full(&e) { below() } else { Err(e) })
@@ -340,6 +381,14 @@ impl Engine {
         let id = state.pending.graph.add_cell(name, spec, category, false);
         state.memory.cells.insert(id, cell);
         Ok(id)
+    }
+
+    /// Says that a part of a file has the bytes of a cell. They are read, into memory if half of the budget has room
+    /// for them: the next plan says where they belong.
+    pub(crate) fn attach(&self, state: &mut State, id: CellId, part: FilePart) -> Result<()> {
+        let (cells, graph) = state.cells();
+        let in_memory = !self.is_crowded_by(part.bytes());
+        cells.attach(&self.0.store, graph, (id, part), in_memory)
     }
 
     /// Moves a cell below memory that is in memory and not needed. Answers whether there was one.
@@ -379,7 +428,7 @@ impl Engine {
         let given = self.alloc_by(|| self.0.store.alloc_room(bytes, what));
         given.map_err(|error| match self.0.tiers.take(bytes, name) {
             // Others would have made room in memory, had there been any below.
-            Err(full) if error.is_full() => full,
+            Err(full) if error.is_full() && !self.0.tiers.are_files_alone() => full,
             _ => error,
         })
     }
@@ -391,7 +440,7 @@ impl State {
         let tier = below.tier();
         let others = self.memory.cells.others_on(tier, |id| cells.contains(&id));
         let left = below.usage().room_bytes.saturating_sub(others);
-        let (mut rounding, mut there) = (0, 0);
+        let (mut rounding, mut there, mut of_files) = (0, 0, 0);
         for cell in cells.iter().filter_map(|&id| self.memory.cells.get(id)) {
             // Beside a disk plans count whole blocks, on host memory too.
             let bytes = match &self.memory.cells.tiers().disk {
@@ -400,6 +449,13 @@ impl State {
             };
             let counted = footprint_on(tier, bytes);
             let is_there = cell.home() == Some(tier);
+            if tier == Tier::Disk && cell.needs_no_extent() {
+                // Plans count what files have as if it took room: that is theirs where it is certain.
+                if is_there && homes == Homes::Fixed || below.usage().room_bytes == 0 {
+                    of_files += counted;
+                }
+                continue;
+            }
             if is_there || homes == Homes::Open {
                 rounding += below.cost(cell.bytes()).saturating_sub(counted);
             }
@@ -409,6 +465,7 @@ impl State {
         }
         // Plans count bytes, places may be whole pages: of cells, and of the area for values.
         let area = if tier == Tier::Host { below.cost(1) } else { 0 };
-        left.saturating_sub(rounding + area).max(there)
+        let left = left.saturating_sub(rounding + area).max(there);
+        left + of_files
     }
 }

@@ -101,15 +101,14 @@ impl Lent<'_> {
             let cells = &state.memory.cells;
             cells.copy_to_write(store, &state.pending.graph, id, lost)
         };
-        let mut storage = engine.with_room(&mut state, copy)?;
+        let storage = engine.with_room(&mut state, copy)?;
+        state.memory.cells.leave_file(id);
         drop(state);
         // SAFETY: as in `read`; and this note is the only one of the cell, and keeps kernels from reading it.
         let answer = write(unsafe { storage.shared_mut() });
-        let state = engine.lock();
-        if let Some(copy) = Arc::get_mut(&mut storage) {
-            let cells = &state.memory.cells;
-            cells.write_back(&state.pending.graph, id, copy.bytes_mut())?;
-        }
+        let mut state = engine.lock();
+        let (cells, graph) = state.cells();
+        cells.write_back(graph, id, storage)?;
         Ok(answer)
     }
 }

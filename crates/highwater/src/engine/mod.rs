@@ -200,7 +200,7 @@ impl Engine {
                 room_bytes: store.budget(),
             },
             host: tiers.host.as_ref().map(|host| host.usage()),
-            disk: tiers.disk.as_ref().map(|disk| disk.usage()),
+            disk: tiers.spill().map(|disk| disk.usage()),
         }
     }
 

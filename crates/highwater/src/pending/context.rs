@@ -8,6 +8,7 @@ use std::sync::Arc;
 thread_local! {
     static GRAD_ENABLED: Cell<bool> = const { Cell::new(true) };
     static PARAMETER_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
+    static SKIP_INIT: Cell<bool> = const { Cell::new(false) };
     static AUTOCAST: Cell<Option<DType>> = const { Cell::new(None) };
     static CHECKPOINT: Cell<Option<u32>> = const { Cell::new(None) };
     static MODULE: RefCell<Arc<str>> = RefCell::new("".into());
@@ -95,6 +96,31 @@ pub fn with_parameter_dtype<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
     let before = PARAMETER_DTYPE.replace(dtype);
     let _restore = Restore(|| PARAMETER_DTYPE.set(before));
     f()
+}
+
+/// Runs `f` with parameters that are made inside left without the values that they would be drawn: zeros, as
+/// `torch.nn.utils.skip_init` leaves whatever is there, for a model whose values are loaded at once. Random numbers
+/// go on as if they had been drawn.
+///
+/// ```
+/// use highwater::{nn::Linear, prelude::*, skip_init};
+///
+/// # fn main() -> Result<()> {
+/// let engine = Engine::builder().memory(128 << 20).build()?;
+/// let layer = skip_init(|| Linear::new(&engine, 4, 2, true))?;
+/// assert_eq!(layer.weight.to_vec::<f32>()?, [0.0; 8]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn skip_init<R>(f: impl FnOnce() -> R) -> R {
+    let before = SKIP_INIT.replace(true);
+    let _restore = Restore(|| SKIP_INIT.set(before));
+    f()
+}
+
+/// Whether [`skip_init`] surrounds this.
+pub(crate) fn skips_init() -> bool {
+    SKIP_INIT.get()
 }
 
 /// Which part of a batch is computed.

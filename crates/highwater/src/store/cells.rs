@@ -4,6 +4,7 @@ use crate::store::tiers::{TierExtent, Tiers};
 use crate::store::{Storage, Store};
 use crate::{Error, Result};
 use highwater_graph::{CellId, Graph};
+use highwater_memory::FilePart;
 use highwater_memory::spill::{SpillError, Tag};
 use highwater_plan::Tier;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,9 @@ pub(crate) struct CellBytes {
     storage: Option<Arc<Storage>>,
     /// Their extent below memory, while they are there.
     extent: Option<TierExtent>,
+    /// A part of a user's file that has the same bytes, if there is one: they leave memory without being written,
+    /// and take no extent.
+    part: Option<FilePart>,
     /// How often they were written below memory; never means that they are zeros if they are there.
     version: AtomicU64,
     /// A plan decided where they are.
@@ -34,6 +38,7 @@ impl CellBytes {
             bytes: storage.bytes(),
             storage: Some(storage),
             extent: None,
+            part: None,
             version: AtomicU64::new(0),
             decided: false,
         }
@@ -42,9 +47,19 @@ impl CellBytes {
     /// Zeros, below memory, where nothing is written for them.
     pub(crate) fn zeros(bytes: u64, extent: TierExtent) -> Self {
         Self {
+            extent: Some(extent),
+            ..Self::nowhere(bytes)
+        }
+    }
+
+    /// Zeros that are nowhere until a file has their bytes, or somebody writes them: as if on disk, without an
+    /// extent.
+    pub(crate) fn nowhere(bytes: u64) -> Self {
+        Self {
             bytes,
             storage: None,
-            extent: Some(extent),
+            extent: None,
+            part: None,
             version: AtomicU64::new(0),
             decided: false,
         }
@@ -59,8 +74,18 @@ impl CellBytes {
     pub(crate) fn home(&self) -> Option<Tier> {
         match &self.storage {
             Some(_) => None,
-            None => self.extent.as_ref().map(TierExtent::tier),
+            None => Some(self.extent.as_ref().map_or(Tier::Disk, TierExtent::tier)),
         }
+    }
+
+    /// Whether a file has the same bytes.
+    pub(crate) fn is_in_file(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// Whether they are below memory, or would be on disk, without an extent.
+    pub(crate) fn needs_no_extent(&self) -> bool {
+        self.part.is_some() || self.storage.is_none() && self.extent.is_none()
     }
 
     /// How many bytes there are.
@@ -84,6 +109,10 @@ impl CellBytes {
                 extent.read(Tag { cell, version }, to)?;
                 Ok(to.len() as u64)
             }
+            None if let Some(part) = &self.part => {
+                part.read(to).map_err(SpillError::File)?;
+                Ok(to.len() as u64)
+            }
             _ => {
                 to.fill(0);
                 Ok(0)
@@ -94,11 +123,16 @@ impl CellBytes {
     /// Writes them to their extent below memory: from then on no earlier version counts, even if this
     /// fails.
     pub(crate) fn write(&self, id: CellId, from: &[u8]) -> Result<u64, SpillError> {
+        let cell = id.number();
         let Some(extent) = &self.extent else {
-            return Ok(0);
+            // What a file has is never written there: `CellStore::own` comes first.
+            return Err(SpillError::Extent {
+                cell,
+                bytes: from.len() as u64,
+                capacity: 0,
+            });
         };
         let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
-        let cell = id.number();
         extent.write(Tag { cell, version }, from)?;
         Ok(from.len() as u64)
     }
@@ -199,13 +233,26 @@ impl CellStore {
         store.alloc_room(cell.bytes, "a cell that is read from below memory")
     }
 
-    /// Writes a copy back, unless the cell has come to memory.
-    pub(crate) fn write_back(&self, graph: &Graph, id: CellId, copy: &[u8]) -> Result<()> {
-        let cell = self.known(id)?;
-        if cell.storage.is_some() || self.dry {
+    /// Writes a copy back, unless the cell has come to memory. The copy is the cell where there is no extent.
+    pub(crate) fn write_back(
+        &mut self,
+        graph: &Graph,
+        id: CellId,
+        mut copy: Arc<Storage>,
+    ) -> Result<()> {
+        let dry = self.dry;
+        let cell = self.known_mut(id)?;
+        if cell.storage.is_some() {
             return Ok(());
         }
-        let written = cell.write(id, copy);
+        if cell.extent.is_none() {
+            (cell.storage, cell.part) = (Some(copy), None);
+            return Ok(());
+        }
+        let Some(copy) = Arc::get_mut(&mut copy).filter(|_| !dry) else {
+            return Ok(());
+        };
+        let written = cell.write(id, copy.bytes_mut());
         written
             .map(|_| ())
             .map_err(|source| failed(graph, id, source))
@@ -228,6 +275,59 @@ impl CellStore {
     fn known(&self, id: CellId) -> Result<&CellBytes> {
         let gone = || Error::Internal("a cell that was dropped is used".into());
         self.all.get(&id).ok_or_else(gone)
+    }
+
+    fn known_mut(&mut self, id: CellId) -> Result<&mut CellBytes> {
+        let gone = || Error::Internal("a cell that was dropped is used".into());
+        self.all.get_mut(&id).ok_or_else(gone)
+    }
+
+    /// Says that a part of a file has the bytes of a cell, and reads it: into memory if it is to be there, else
+    /// only to know it again.
+    pub(crate) fn attach(
+        &mut self,
+        store: &Arc<Store>,
+        graph: &Graph,
+        (id, part): (CellId, FilePart),
+        in_memory: bool,
+    ) -> Result<()> {
+        let dry = self.dry;
+        let cell = self.known_mut(id)?;
+        if cell.storage.is_none() && in_memory {
+            cell.storage = store
+                .alloc_room(cell.bytes, "a cell that is read from a file")
+                .map(Arc::new)
+                .ok();
+        }
+        let read = match &mut cell.storage {
+            _ if dry => Ok(()),
+            Some(storage) => match Arc::get_mut(storage) {
+                Some(storage) => part.read(storage.bytes_mut()),
+                None => return Err(Error::Internal("a cell that is lent is loaded".into())),
+            },
+            None => part.look(),
+        };
+        read.map_err(|source| failed(graph, id, SpillError::File(source)))?;
+        (cell.part, cell.extent) = (Some(part), None);
+        Ok(())
+    }
+
+    /// Says that a cell is about to be written where it is in memory: no file has the same bytes then.
+    pub(crate) fn leave_file(&mut self, id: CellId) {
+        if let Some(cell) = self.all.get_mut(&id).filter(|cell| cell.storage.is_some()) {
+            cell.part = None;
+        }
+    }
+
+    /// Sees to it that a cell may be written: what a file has is read into memory, and is a cell like others.
+    pub(crate) fn own(&mut self, store: &Arc<Store>, graph: &Graph, id: CellId) -> Result<()> {
+        if self.known(id)?.needs_no_extent() {
+            if self.known(id)?.home().is_some() {
+                self.move_in(store, graph, id)?;
+            }
+            self.leave_file(id);
+        }
+        Ok(())
     }
 
     /// What the cells among `ids` that are in memory take there.
@@ -405,6 +505,9 @@ impl CellStore {
 
     /// Moves a cell out of memory to the nearest tier that has room and that plans may write to.
     fn park(&mut self, graph: &Graph, id: CellId) -> Result<()> {
+        if self.leave(id)? {
+            return Ok(());
+        }
         let (open, what, bytes) = (
             self.tiers.writable(),
             name(graph, id),
@@ -426,6 +529,7 @@ impl CellStore {
             self.move_in(store, graph, id)?;
         }
         match home {
+            Some(Tier::Disk) if self.leave(id)? => Ok(()),
             Some(tier) => {
                 let below = self.tiers.get(tier)?;
                 let (bytes, what) = (self.known(id)?.bytes, name(graph, id));
@@ -435,6 +539,15 @@ impl CellStore {
             }
             None => Ok(()),
         }
+    }
+
+    /// Gives the memory of a cell back that a file has. Answers whether it is such a one.
+    fn leave(&mut self, id: CellId) -> Result<bool> {
+        let cell = self.known_mut(id)?;
+        if cell.part.is_some() {
+            cell.storage = None;
+        }
+        Ok(cell.part.is_some())
     }
 
     /// Moves a cell out of memory to the nearest tier that has room.

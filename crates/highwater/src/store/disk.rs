@@ -115,6 +115,26 @@ pub(crate) struct DiskTier {
 }
 
 impl DiskTier {
+    /// No disk to write to: only files that parameters are parts of.
+    pub(crate) fn of_files((rates, share): (DiskRates, f64)) -> Self {
+        Self {
+            spill: None,
+            places: Mutex::new(Places::new(0)),
+            moved: Mutex::new(BTreeMap::new()),
+            area: AtomicU64::new(u64::MAX),
+            most_bytes: AtomicU64::new(0),
+            first_rates: rates,
+            rates: Mutex::new(rates),
+            share,
+            writable: false,
+        }
+    }
+
+    /// Whether there is nothing but files that parameters are parts of.
+    pub(crate) fn is_of_files(&self) -> bool {
+        self.places().capacity() == 0
+    }
+
     /// Opens the spill file; in a dry run only keeps its books.
     pub(crate) fn open(
         settings: DiskSettings,
@@ -146,13 +166,8 @@ impl DiskTier {
         Ok(Self {
             spill,
             places: Mutex::new(Places::new(bytes)),
-            moved: Mutex::new(BTreeMap::new()),
-            area: AtomicU64::new(u64::MAX),
-            most_bytes: AtomicU64::new(0),
-            first_rates: rates,
-            rates: Mutex::new(rates),
-            share,
             writable,
+            ..Self::of_files((rates, share))
         })
     }
 

@@ -127,11 +127,23 @@ impl Drop for TierExtent {
 pub(crate) struct Tiers {
     pub(crate) host: Option<Arc<HostTier>>,
     pub(crate) disk: Option<Arc<DiskTier>>,
+    /// Whether parameters may be parts of files, and wait there.
+    pub(crate) files: bool,
 }
 
 impl Tiers {
     pub(crate) fn any(&self) -> bool {
         self.host.is_some() || self.disk.is_some()
+    }
+
+    /// The disk, if plans or cells may ever write to it.
+    pub(crate) fn spill(&self) -> Option<&Arc<DiskTier>> {
+        self.disk.as_ref().filter(|disk| !disk.is_of_files())
+    }
+
+    /// Whether cells may leave memory for files alone.
+    pub(crate) fn are_files_alone(&self) -> bool {
+        self.host.is_none() && self.disk.is_some() && self.spill().is_none()
     }
 
     /// All that there are, nearest first.
@@ -155,6 +167,7 @@ impl Tiers {
         Self {
             host: self.host.clone(),
             disk,
+            files: self.files,
         }
     }
 

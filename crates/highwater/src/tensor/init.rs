@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::lent::Fill;
 use crate::error::usage_error;
-use crate::pending::context::parameter_dtype;
+use crate::pending::context::{parameter_dtype, skips_init};
 use crate::tensor::parameter::Parameter;
 use crate::{Error, Result};
 use highwater_graph::{Category, DType, Location, Shape};
@@ -28,6 +28,9 @@ impl Parameter {
     ) -> Result<Self> {
         let (shape, category) = (shape.into(), Category::Parameter);
         let dtype = float_dtype(Location::caller())?;
+        if skips_init() {
+            return Self::rounded(engine, dtype, &shape, |_| Ok(()));
+        }
         if dtype == DType::F32 {
             return Self::cell(engine, "parameter", shape, category, true, init);
         }
@@ -98,6 +101,9 @@ impl Parameter {
         if !dtype.is_float() {
             return Err(self.not_floats(Location::caller()));
         }
+        if skips_init() {
+            return Ok(());
+        }
         self.with_bytes_mut(|bytes| fill(dtype, bytes, next))?
     }
 
@@ -112,9 +118,9 @@ impl Parameter {
         let spec = Self::spec(dtype, shape, Location::caller())?;
         let mut filled = Ok(());
         let mut fill = |bytes: &mut [u8]| filled = fill(bytes);
-        let fill: Fill<'_> = &mut fill;
+        let fill: Option<Fill<'_>> = if skips_init() { None } else { Some(&mut fill) };
         let category = (Category::Parameter, true);
-        let parameter = Self::of_spec(engine, "parameter", spec, category, Some(fill))?;
+        let parameter = Self::of_spec(engine, "parameter", spec, category, fill)?;
         filled.map(|()| parameter)
     }
 

@@ -5,10 +5,13 @@ use crate::engine::lent::{Fill, Use};
 use crate::engine::state::State;
 use crate::error::usage_error;
 use crate::pending::handle::CellHandle;
+use crate::store::cells::CellBytes;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 use highwater_graph::Location;
 use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};
+use highwater_memory::FilePart;
+use highwater_memory::spill::SpillError;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -202,6 +205,44 @@ impl Parameter {
             .lend(&mut state, self.id(), Use::Write, Location::caller())?;
         drop(state);
         lent.write(write)
+    }
+
+    /// Overwrites the bytes with those of a part of a file, elements little-endian. Where the engine was given
+    /// [`Builder::files`](crate::Builder::files), a parameter that is not trained is that part from then on: where
+    /// memory is short it is dropped, and read again when it is needed. Nobody may write to the file as long as the
+    /// parameter is there: what was read first is known by its hash, and anything else is an error. Writing to the
+    /// parameter, which leaves the file as it is, ends that; so does training it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a part of another length, or while something pending uses the parameter;
+    /// [`Error::Disk`] where the file cannot be read.
+    #[track_caller]
+    pub fn read_from(&self, part: FilePart) -> Result<()> {
+        let (engine, id, location) = (self.engine(), self.id(), Location::caller());
+        let mut state = engine.lock();
+        self.check_idle(&mut state)?;
+        let bytes = state.memory.cells.get(id).map_or(0, CellBytes::bytes);
+        if part.bytes() != bytes {
+            drop(state);
+            let (name, found) = (self.name(), part.bytes());
+            let message = format!("{found} bytes of a file for {name}, which has {bytes}");
+            return Err(usage_error(message, location));
+        }
+        let cell = state.pending.graph.cell(id);
+        let trains = cell.is_some_and(|cell| cell.requires_grad);
+        let lent = engine.lend(&mut state, id, Use::Write, location)?;
+        if engine.0.tiers.files && !trains && engine.is_movable(bytes) {
+            let attached = engine.attach(&mut state, id, part);
+            drop(state);
+            return attached;
+        }
+        drop(state);
+        let dry = engine.0.dry;
+        let read = lent.write(|own| if dry { Ok(()) } else { part.read(own) })?;
+        read.map_err(|source| Error::Disk {
+            what: self.name(),
+            source: SpillError::File(source),
+        })
     }
 
     /// Overwrites the values in place: loading state.

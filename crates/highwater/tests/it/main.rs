@@ -17,6 +17,7 @@ mod common;
 mod debug;
 mod documents;
 mod dropped;
+mod files;
 mod forecast;
 mod grad_scaler;
 mod guards;
