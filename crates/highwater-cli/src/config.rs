@@ -234,14 +234,6 @@ impl fmt::Display for ModelSource {
     }
 }
 
-impl MachineConfig {
-    /// Whether tensors may wait below the memory that kernels work in.
-    #[must_use]
-    pub fn has_tiers(&self) -> bool {
-        self.disk.is_some() || self.host_memory.is_some()
-    }
-}
-
 impl RunConfig {
     /// The version that this program writes.
     pub const VERSION: u32 = VERSION;
@@ -251,6 +243,19 @@ impl RunConfig {
         let has_adapters = self.model.lora.is_some();
         let preference = self.training.preference;
         has_adapters || preference.is_some_and(|how| how.needs_copy(has_adapters))
+    }
+
+    /// The model's folder, where weights of it are no more than read: where memory is short they wait in its files.
+    pub(crate) fn base(&self) -> Option<&Path> {
+        match &self.model.source {
+            ModelSource::Folder(folder) if self.needs_base() => Some(folder),
+            _ => None,
+        }
+    }
+
+    /// Whether tensors may wait below the memory that kernels work in.
+    pub(crate) fn has_tiers(&self) -> bool {
+        self.machine.disk.is_some() || self.machine.host_memory.is_some() || self.base().is_some()
     }
 
     /// The chat template that was named.
@@ -270,7 +275,7 @@ impl RunConfig {
 
     /// Whether a step is of several plans, between which cells may move.
     pub(crate) fn moves_between_plans(&self) -> bool {
-        self.training.accumulate > 1 && self.machine.has_tiers()
+        self.training.accumulate > 1 && self.has_tiers()
     }
 
     /// Reads the `config.toml` of a run, which must be as it was written. Unknown keys are errors.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use highwater::{Engine, Forecast, no_grad};
+use highwater::{Builder, Engine, Forecast, no_grad, skip_init};
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles, Files};
 use highwater_models::adapter::{WEIGHTS, adapter_parameters, is_adapter};
@@ -26,7 +26,7 @@ use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::engine_and_model;
 use crate::task::{Blueprint, Model};
-use crate::{lora, machine, output, report, state, tokenise};
+use crate::{base, lora, machine, output, report, state, tokenise};
 use text::{Found, Text};
 
 /// Sequences of a model folder are so long at most when nobody says.
@@ -120,12 +120,11 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
     model.text()?;
     report::keep_to_bound(&mut config, &model)?;
     machine::find_rates(&*files, &mut config.machine)?;
-    let reserve = fitting(&*files, &config, &model)?;
+    let reserve = fitting(&*files, &config, (&model, &place))?;
     let data = Text::open(&files, &config, &model)?;
     let builder = Engine::builder().memory(config.machine.memory.0).prices(0);
-    let (engine, model) = engine_and_model(builder.reserve(reserve), &config, &model)?;
+    let (engine, model) = frozen(builder.reserve(reserve), &config, &model)?;
     load(&*files, &place, &model)?;
-    model.module().eval();
     let started = Instant::now();
     let found = data.look(&config, |batch, seq| {
         let how = (seq, config.training.precision.dtype());
@@ -307,15 +306,33 @@ fn blueprint(files: &dyn Files, shape: &Path) -> Result<Blueprint, Failure> {
     Blueprint::read(files, shape)
 }
 
+/// A model that nothing trains, and whose values are to be loaded: where memory is short they wait in their files.
+fn frozen(
+    builder: Builder,
+    config: &RunConfig,
+    model: &Blueprint,
+) -> Result<(Engine, Model), Failure> {
+    let (engine, model) = skip_init(|| engine_and_model(builder.files(), config, model))?;
+    model.module().requires_grad_(false);
+    model.module().eval();
+    Ok((engine, model))
+}
+
 /// Plans a batch before anything is loaded: the reserve that the plan counts on.
-fn fitting(files: &dyn Files, config: &RunConfig, model: &Blueprint) -> Result<u64, Failure> {
+fn fitting(
+    files: &dyn Files,
+    config: &RunConfig,
+    (model, place): (&Blueprint, &Place),
+) -> Result<u64, Failure> {
     let budget = config.machine.memory.0;
     let dry = || Engine::builder().memory(budget).dry_run().prices(0);
-    let (engine, built) = engine_and_model(dry(), config, model)?;
+    let (engine, built) = frozen(dry(), config, model)?;
     let reserve = engine.reserve_bytes();
     drop((engine, built));
-    let (engine, built) = engine_and_model(dry().reserve(reserve), config, model)?;
-    built.module().eval();
+    let (engine, built) = frozen(dry().reserve(reserve), config, model)?;
+    if let Model::Text(text) = &built {
+        base::foresee(&place.weights, &**text)?;
+    }
     let batch = model.blank(config, config.training.batch);
     let how = (config.training.seq, config.training.precision.dtype());
     let looked = no_grad(|| built.loss(&engine, &batch, how, (None, None)));
@@ -347,7 +364,7 @@ fn load(files: &dyn Files, place: &Place, model: &Model) -> Result<(), Failure> 
     let Model::Text(model) = model else {
         return Err(Failure::new(Code::Internal, "a model of another task"));
     };
-    lora::read_base(files, &place.weights, &**model)?;
+    base::read(files, &place.weights, &**model)?;
     if let Some((path, is_peft)) = &place.adapters {
         let own = if *is_peft {
             adapter_parameters(&**model)

@@ -17,7 +17,7 @@ use crate::error::Failure;
 use crate::lora::{LoraConfig, Quantize};
 use crate::run_dir::RunDir;
 use crate::task::Blueprint;
-use crate::{lora, output, state};
+use crate::{base, lora, output, state};
 
 /// What a model gets that no run's settings say anything about, beside its weights.
 const DEFAULT_ROOM: u64 = 1 << 30;
@@ -183,7 +183,7 @@ pub(crate) fn load(args: &SampleArgs) -> Result<Loaded, Failure> {
         Some(quantize) => config.build_held(&engine, quantize.format())?,
         None => config.build(&engine)?,
     };
-    lora::read_base(&files, &place.weights, &*model)?;
+    base::read(&files, &place.weights, &*model)?;
     match &place.adapters {
         None => {}
         Some(Adapters::Folder(folder)) => {

@@ -1,6 +1,7 @@
 //! The `highwater` program: trains models of text and of pictures inside a memory budget.
 
 pub mod args;
+pub mod base;
 pub mod chat;
 pub mod config;
 pub mod data;

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use highwater::nn::{LoraOptions, add_adapters, merge_adapters, reset_magnitudes};
+use highwater::nn::{LoraOptions, add_adapters, merge_adapters};
 use highwater::op::WeightFormat;
-use highwater::{Bytes, DType, Engine, Module, Parameter};
+use highwater::{Bytes, DType, Engine, Module};
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::adapter::{CONFIG, WEIGHTS, is_adapter};
-use highwater_models::module_file::{read_quantized, write_tensors};
-use highwater_models::{CausalLm, WeightsFolder, load_adapter};
+use highwater_models::adapter::{CONFIG, WEIGHTS};
+use highwater_models::module_file::write_tensors;
+use highwater_models::{CausalLm, load_adapter};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
@@ -19,7 +19,7 @@ use crate::engine_error::without_lines;
 use crate::error::Failure;
 use crate::provenance::weights_digest;
 use crate::task::Blueprint;
-use crate::{output, state};
+use crate::{base, output, state};
 
 /// Flags of adapters. Not a doc comment for people: clap shows the fields'.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -225,74 +225,6 @@ pub fn export(
     Ok(())
 }
 
-/// Reads the weights of a model's folder, those that are held in few bits row by row. What adapters have stays, but for
-/// the magnitudes of DoRA, which are those of the weights again.
-///
-/// # Errors
-/// [`Failure`] for files that are damaged or of another model.
-pub fn read_base(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Result<(), Failure> {
-    let prefix = model.architecture().base_prefix();
-    let mut weights = WeightsFolder::open(files, folder)?;
-    let held = model.held();
-    let mut named = model.named_parameters();
-    named.retain(|(name, _)| {
-        let is_held = name.rsplit_once('.').is_some_and(|(layer, part)| {
-            part != "bias" && held.iter().any(|(held, _)| held == layer)
-        });
-        !is_adapter(name) && !is_held
-    });
-    state::read_tensors(&mut weights, &named, prefix)?;
-    check_head(&mut weights, &named, prefix)?;
-    for (layer, held) in &held {
-        let name = format!("{layer}.weight");
-        let name = state::stored_name(&weights, &name, prefix);
-        read_quantized(weights.reader(name)?, name, held)??;
-    }
-    Ok(reset_magnitudes(model)?)
-}
-
-/// That a head which is the token embedding again is that in the files too, where they have it.
-fn check_head(
-    weights: &mut WeightsFolder<'_>,
-    named: &[(String, Parameter)],
-    prefix: &str,
-) -> Result<(), Failure> {
-    const HEAD: &str = "lm_head.weight";
-    if named.iter().any(|(name, _)| name == HEAD) || !weights.has(HEAD) {
-        return Ok(());
-    }
-    let embedding = ["model.embed_tokens.weight", "transformer.wte.weight"];
-    let Some((name, table)) = named.iter().find(|(name, _)| embedding.contains(&&**name)) else {
-        return Ok(());
-    };
-    let &[rows, width] = table.dims() else {
-        return Ok(());
-    };
-    let own = state::stored_name(weights, name, prefix);
-    let (mut one, mut other) = (vec![0.0; width], vec![0.0; width]);
-    for row in 0..rows {
-        weights
-            .reader(HEAD)?
-            .read_f32_rows(HEAD, [rows, width], row, &mut one)?;
-        weights
-            .reader(own)?
-            .read_f32_rows(own, [rows, width], row, &mut other)?;
-        if one
-            .iter()
-            .zip(&other)
-            .any(|(a, b)| a.to_bits() != b.to_bits())
-        {
-            let message = format!(
-                "{HEAD} is not the token embedding, though config.json has tie_word_embeddings"
-            );
-            return Err(Failure::usage(message)
-                .id("HW1013")
-                .hint("say false there, or leave the head out"));
-        }
-    }
-    Ok(())
-}
-
 /// `merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
@@ -443,7 +375,7 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
         .unwrap_or(Bytes(weights + weights / 2 + (256 << 20)));
     let engine = Engine::builder().memory(memory.0).build()?;
     let model = config.build(&engine)?;
-    read_base(&files, &from, &*model)?;
+    base::read(&files, &from, &*model)?;
     load_adapter(&files, &folder, &*model)?;
     let merged = merge_adapters(&*model)?;
     // All of it or nothing.

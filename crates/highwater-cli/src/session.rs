@@ -7,13 +7,14 @@ use highwater::optim::{
 };
 use highwater::{
     DType, DiskRates, Engine, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad,
-    with_parameter_dtype,
+    op::WeightFormat, skip_init, with_parameter_dtype,
 };
 
 use highwater_models::CausalLm;
 use highwater_models::adapter::is_adapter;
 
-use crate::config::{Forbid, Master, Method, Policy, Precision, RunConfig};
+use crate::base;
+use crate::config::{Forbid, Master, Method, ModelSource, Policy, Precision, RunConfig};
 use crate::error::Failure;
 use crate::lora::Quantize;
 use crate::preference::PreferenceConfig;
@@ -81,7 +82,7 @@ impl Session {
             Some(bytes) => builder.reserve(bytes),
             None => builder,
         };
-        if config.machine.has_tiers() {
+        if config.has_tiers() {
             // With transfers each budget is planned by itself: that is for who asks for a plan.
             builder = builder.prices(0);
         }
@@ -97,9 +98,19 @@ impl Session {
         config: &RunConfig,
         blueprint: &Blueprint,
     ) -> Result<Self, Failure> {
+        let folder = config.base();
+        let builder = match folder {
+            Some(_) => builder.files(),
+            None => builder,
+        };
         let (engine, model) = engine_and_model(builder, config, blueprint)?;
         let before = before(config, blueprint, &engine, weights_dtype(config))?;
         let optimizer = optimizer(config, model.module())?;
+        if let (true, Some(folder), Model::Text(text)) = (engine.is_dry_run(), folder, &model) {
+            base::foresee(folder, &**text)?;
+            let before = before.as_deref();
+            before.map_or(Ok(()), |before| base::foresee(folder, before))?;
+        }
         let scaled = config.training.precision == Precision::Fp16;
         let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
         Ok(Self {
@@ -281,11 +292,25 @@ pub(crate) fn engine_and_model(
     let lora = config.model.lora.as_ref();
     let format = lora.and_then(|lora| lora.quantize).map(Quantize::format);
     let dtype = weights_dtype(config);
-    let model = with_parameter_dtype(dtype, || blueprint.build(&engine, format))?;
+    let model = with_parameter_dtype(dtype, || build(config, blueprint, &engine, format))?;
     if let Some(lora) = lora {
         lora.adapt(model.module())?;
     }
     Ok((engine, model))
+}
+
+/// A model, without initial values where those are read from a folder.
+fn build(
+    config: &RunConfig,
+    blueprint: &Blueprint,
+    engine: &Engine,
+    format: Option<WeightFormat>,
+) -> highwater::Result<Model> {
+    let build = || blueprint.build(engine, format);
+    match (&config.model.source, blueprint) {
+        (ModelSource::Folder(_), Blueprint::Text(_)) => skip_init(build),
+        _ => build(),
+    }
 }
 
 /// The model as it was, if something is compared with it and nothing else is it.
@@ -300,7 +325,9 @@ fn before(
     if !config.training.preference.is_some_and(needs_copy) {
         return Ok(None);
     }
-    let Model::Text(before) = with_parameter_dtype(dtype, || blueprint.build(engine, None))? else {
+    let Model::Text(before) =
+        with_parameter_dtype(dtype, || build(config, blueprint, engine, None))?
+    else {
         return Ok(None);
     };
     before.requires_grad_(false);

@@ -25,7 +25,7 @@ use crate::session::Session;
 use crate::task::{Blueprint, Model};
 use crate::tensorboard::Events;
 use crate::training::Run;
-use crate::{hub, lora, machine, output, plan, profile, report, state, tokenise};
+use crate::{base, hub, machine, output, plan, profile, report, state, tokenise};
 
 /// Trains a model.
 ///
@@ -353,9 +353,9 @@ fn load_weights(
     };
     match &session.model {
         Model::Text(model) => {
-            lora::read_base(files, folder, &**model)?;
+            base::read(files, folder, &**model)?;
             if let Some(before) = &session.before {
-                lora::read_base(files, folder, &**before)?;
+                base::read(files, folder, &**before)?;
             }
             Ok(None)
         }

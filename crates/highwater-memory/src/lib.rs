@@ -24,7 +24,9 @@ pub mod spill;
 pub mod system;
 
 pub use arena::{Arena, ArenaError, page_bytes};
-pub use files::{DiskFiles, FilePart, FileRead, FileWrite, Files, FilesError, PartError, SharedFile};
+pub use files::{
+    DiskFiles, FilePart, FileRead, FileWrite, Files, FilesError, PartError, SharedFile,
+};
 pub use places::Places;
 pub use process::{ProcessMemory, Usage};
 pub use reserve::Reserve;

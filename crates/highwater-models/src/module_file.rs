@@ -132,6 +132,11 @@ pub fn read_tensor(
         parameter.with_values_mut(|own| own.fill(i64::from_le_bytes(count) as f32))?;
         return Ok(read);
     }
+    if !parameter.requires_grad()?
+        && let Some(part) = reader.part(name, dims, dtype)
+    {
+        return parameter.read_from(part).map(Ok);
+    }
     if parameter.dtype().is_float() {
         parameter.with_bytes_mut(|own| reader.read_floats(name, dims, dtype, own))
     } else {
@@ -193,7 +198,7 @@ pub fn write_tensors<W: WeightsSink>(
 }
 
 /// What a parameter's elements are called in a file.
-fn file_dtype(dtype: DType) -> Dtype {
+pub fn file_dtype(dtype: DType) -> Dtype {
     match dtype {
         DType::F64 => Dtype::F64,
         DType::BF16 => Dtype::BF16,

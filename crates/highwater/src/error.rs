@@ -316,7 +316,9 @@ fn advice(source: &SpillError) -> &'static str {
         SpillError::File(PartError::Changed { .. }) => {
             "put the file back as it was, and begin again or load saved state"
         }
-        SpillError::File(_) => "the file has to stay where it is, and readable, as long as it is used",
+        SpillError::File(_) => {
+            "the file has to stay where it is, and readable, as long as it is used"
+        }
         SpillError::Damaged { .. } => "the disk lost them: load saved state, and use another disk",
         _ => "look at the disk; what was being written is lost until saved state is loaded",
     }

@@ -135,7 +135,7 @@ impl Report {
         let started = Instant::now();
         // Of steps of several plans, or with tiers below memory, the prices are found by planning each
         // budget.
-        let single = config.training.accumulate == 1 && !config.machine.has_tiers();
+        let single = config.training.accumulate == 1 && !config.has_tiers();
         let priced = Assumptions {
             prices: match single {
                 true if model.depth() <= ALL_PRICES_LAYERS => usize::MAX,

@@ -277,7 +277,10 @@ fn a_file_that_changed_is_told_and_the_engine_goes_on_with_what_it_was() {
     let error = told(&layers).unwrap_err();
     assert!(matches!(error, Error::Disk { .. }), "{error}");
     let message = error.to_string();
-    assert!(message.contains("/weights: somebody wrote to it"), "{message}");
+    assert!(
+        message.contains("/weights: somebody wrote to it"),
+        "{message}"
+    );
     assert!(message.contains("put the file back"), "{message}");
     recipe.write(&files);
     assert_eq!(told(&layers).unwrap().to_bits(), expected[0]);
