@@ -134,6 +134,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub keep: Option<usize>,
 
+    /// Bytes of weights in each file of the model that the run ends with, at most [default: 50GB]
+    #[arg(long, value_name = "SIZE", help_heading = "Output")]
+    pub max_shard_size: Option<Bytes>,
+
     /// Print the resolved settings and the plan, and do nothing
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
@@ -275,6 +279,15 @@ pub struct RunArgs {
     /// Steps of the optimizer; 0 writes the model as it is [default: 800 for nano presets, otherwise 200]
     #[arg(long, alias = "iters", value_name = "N", help_heading = "Training")]
     pub steps: Option<u64>,
+
+    /// How often the run goes through its data, instead of --steps: 3, or 0.5
+    #[arg(
+        long,
+        alias = "num-train-epochs",
+        value_name = "N",
+        help_heading = "Training"
+    )]
+    pub epochs: Option<f64>,
 
     /// Sequences or pictures in a batch [default: 4 for nano presets and records, otherwise 8]
     #[arg(
@@ -424,6 +437,10 @@ pub struct ResumeArgs {
     /// Keep so many saved states
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
+
+    /// Bytes of weights in each file of the model that the run ends with, at most
+    #[arg(long, value_name = "SIZE")]
+    pub max_shard_size: Option<Bytes>,
 
     /// Go on although the data, the tokenizer or the model's folder is not what the run began with: ok
     #[arg(long, value_name = "OK", value_parser = PossibleValuesParser::new(["ok"]))]

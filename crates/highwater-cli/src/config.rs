@@ -17,7 +17,7 @@ use highwater::Rates;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{Bytes, Files, FilesError};
 use highwater_models::data::BatchShape;
-use highwater_models::{Order, TokenWidth};
+use highwater_models::{Order, SHARD_BYTES, TokenWidth};
 use serde::{Deserialize, Serialize};
 
 use crate::from_config;
@@ -108,12 +108,24 @@ pub struct DataConfig {
     pub records: Option<RecordsConfig>,
 }
 
+/// How often a run goes through its data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Epochs {
+    /// So often.
+    pub count: f64,
+    /// Whether it was said in how many steps the learning rate rises; a twentieth of them if not.
+    pub warmup_is_said: bool,
+}
+
 /// How long and in which portions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingConfig {
     /// Steps of the optimizer.
     pub steps: u64,
+    /// How often the data was said to be gone through instead, until it is known how many steps that are.
+    #[serde(skip)]
+    pub epochs: Option<Epochs>,
     /// Sequences or pictures in a batch.
     pub batch: usize,
     /// Tokens in a sequence; 1 of pictures.
@@ -188,6 +200,18 @@ pub struct OutputConfig {
     pub save_every: u64,
     /// How many of them are kept.
     pub keep: usize,
+    /// Bytes of weights in each file of the model that the run ends with, at most; those of
+    /// [`SHARD_BYTES`](highwater_models::SHARD_BYTES) if none is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_shard_size: Option<Bytes>,
+}
+
+impl OutputConfig {
+    /// Bytes of weights in each file, at most.
+    #[must_use]
+    pub fn shard_bytes(&self) -> u64 {
+        self.max_shard_size.map_or(SHARD_BYTES, |most| most.0)
+    }
 }
 
 /// What can be wrong with the settings of a run.
@@ -448,7 +472,7 @@ impl RunConfig {
         positive("lr", optimizer.lr, 100.0)?;
         let steps = self.training.steps;
         require(
-            optimizer.warmup <= steps,
+            optimizer.warmup <= steps || self.training.epochs.is_some(),
             "warmup",
             &optimizer.warmup,
             || format!("at most {steps}, the number of steps"),

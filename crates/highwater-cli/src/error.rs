@@ -138,7 +138,7 @@ impl Failure {
     }
 
     /// What happened and its causes, a line each.
-    fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         let mut message = self.error.to_string();
         let mut said = message.clone();
         let mut source = self.error.source();

@@ -45,6 +45,7 @@ impl TrainArgs {
         self.run.fill(&filed.args.run, filed.is_of_run);
         or(&mut self.save_every, filed.args.save_every.as_ref());
         or(&mut self.keep, filed.args.keep.as_ref());
+        or(&mut self.max_shard_size, filed.args.max_shard_size.as_ref());
     }
 }
 
@@ -151,10 +152,17 @@ impl RunArgs {
             or(&mut self.eps, filed.eps.as_ref());
             or(&mut self.momentum, filed.momentum.as_ref());
         }
-        if no_other(self.steps.as_ref(), filed.steps.as_ref()) {
+        let length = |args: &Self| {
+            let said = args.steps.is_some() || args.epochs.is_some();
+            said.then_some((args.steps, args.epochs))
+        };
+        let (own, file) = (length(self), length(filed));
+        if no_other(own.as_ref(), file.as_ref()) {
             or(&mut self.warmup, filed.warmup.as_ref());
         }
-        or(&mut self.steps, filed.steps.as_ref());
+        if own.is_none() {
+            (self.steps, self.epochs) = (filed.steps, filed.epochs);
+        }
         or(&mut self.schedule, filed.schedule.as_ref());
         or(&mut self.decay, filed.decay.as_ref());
         or(&mut self.clip, filed.clip.as_ref());

@@ -10,8 +10,7 @@ use highwater::{Bytes, DType, Engine, Module};
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::adapter::{CONFIG, WEIGHTS};
-use highwater_models::module_file::write_tensors;
-use highwater_models::{CausalLm, load_adapter};
+use highwater_models::{CausalLm, SHARD_BYTES, load_adapter, save_folder};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
@@ -239,6 +238,10 @@ pub struct MergeArgs {
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
 
+    /// Bytes of weights in each of its files, at most [default: 50GB]
+    #[arg(long, value_name = "SIZE")]
+    pub max_shard_size: Option<Bytes>,
+
     /// Memory for the whole process [default: what the model takes, and 256 MiB]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
@@ -381,8 +384,8 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     // All of it or nothing.
     let draft = args.out.with_extension("tmp");
     files.create_dir_all(&draft)?;
-    let path = draft.join(state::MODEL);
-    write_tensors(files.create(&path)?, &path, &model.named_parameters())??;
+    let most = args.max_shard_size.map_or(SHARD_BYTES, |most| most.0);
+    save_folder(&files, &draft, &model.named_parameters(), most)?;
     let json = state::with_dtype(&config.to_json(), DType::F32)?;
     write_atomic(&files, &draft.join("config.json"), json.as_bytes())?;
     state::copy_beside(&files, &from, &draft)?;

@@ -8,8 +8,8 @@ use highwater_models::{ConfigError, Order, preset};
 
 use crate::args::{ResumeArgs, RunArgs, TrainArgs};
 use crate::config::{
-    DataConfig, MachineConfig, Method, ModelConfig, ModelSource, OptimizerConfig, OptimizerKind,
-    OutputConfig, RunConfig, SettingsError, TrainingConfig,
+    DataConfig, Epochs, MachineConfig, Method, ModelConfig, ModelSource, OptimizerConfig,
+    OptimizerKind, OutputConfig, RunConfig, SettingsError, TrainingConfig,
 };
 use crate::error::{Code, Failure};
 use crate::hub;
@@ -116,6 +116,7 @@ pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
     let output = &mut resolved.config.output;
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
+    output.max_shard_size = args.max_shard_size.or(output.max_shard_size);
     resolved.config.validate(&resolved.model)?;
     Ok(resolved)
 }
@@ -151,6 +152,7 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         (Task::ImageClassification, ModelSource::Preset(_)) => &PICTURES,
         (Task::ImageClassification, ModelSource::Folder(_)) => &TUNED_PICTURES,
     };
+    check_length(args)?;
     let dropout = args.dropout.unwrap_or(0.0);
     let mut training = training(args, &model, defaults);
     training.preference = args.preference.config(records.is_some())?;
@@ -174,6 +176,7 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         output: OutputConfig {
             save_every: 100,
             keep: 3,
+            max_shard_size: None,
         },
         model: ModelConfig {
             tokenizer: match task {
@@ -213,6 +216,10 @@ fn machine(args: &RunArgs, is_nano: bool) -> Result<MachineConfig, Failure> {
 fn training(args: &RunArgs, model: &Blueprint, defaults: &Defaults) -> TrainingConfig {
     TrainingConfig {
         steps: args.steps.unwrap_or(defaults.steps),
+        epochs: args.epochs.map(|count| Epochs {
+            count,
+            warmup_is_said: args.warmup.is_some(),
+        }),
         batch: args.batch.unwrap_or(defaults.batch),
         seq: args.seq.unwrap_or(model.max_length().min(defaults.seq)),
         size: match model {
@@ -224,6 +231,22 @@ fn training(args: &RunArgs, model: &Blueprint, defaults: &Defaults) -> TrainingC
         seed: args.seed.unwrap_or(0),
         preference: None,
     }
+}
+
+/// That a run's length is said once.
+fn check_length(args: &RunArgs) -> Result<(), Failure> {
+    let Some(epochs) = args.epochs else {
+        return Ok(());
+    };
+    if args.steps.is_some() {
+        let message = "--steps and --epochs both say how long the run is";
+        return Err(Failure::usage(message).hint("leave one of them out"));
+    }
+    if !(epochs > 0.0 && epochs <= 1e6) {
+        let message = format!("`epochs` is {epochs}, must be above 0 and at most 1000000");
+        return Err(Failure::usage(message));
+    }
+    Ok(())
 }
 
 /// What people may not expect of these settings.
@@ -268,6 +291,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     training.steps = args.steps.unwrap_or(training.steps);
     output.save_every = args.save_every.unwrap_or(output.save_every);
     output.keep = args.keep.unwrap_or(output.keep);
+    output.max_shard_size = args.max_shard_size.or(output.max_shard_size);
     config.validate(&model)?;
     Ok(Resolved {
         config,

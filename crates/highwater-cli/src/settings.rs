@@ -112,6 +112,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
     at("training.steps", "steps", "", |a, v| {
         put(&mut a.run.steps, v)
     }),
+    at("training.epochs", "epochs", "3", |a, v| {
+        put(&mut a.run.epochs, v)
+    }),
     at("training.batch", "batch", "", |a, v| {
         put(&mut a.run.batch, v)
     }),
@@ -209,6 +212,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
         put(&mut a.save_every, v)
     }),
     at("output.keep", "keep", "", |a, v| put(&mut a.keep, v)),
+    at("output.max_shard_size", "max-shard-size", "5GB", |a, v| {
+        put(&mut a.max_shard_size, v)
+    }),
 ];
 
 /// What is wrong with a setting.

@@ -106,6 +106,7 @@ fn a_setting_by_its_place_is_the_flag() {
         ),
         ("optimizer.method.adamw.beta2=0.95", "--beta2 0.95"),
         ("training.steps=1000", "--steps 1000"),
+        ("training.epochs=2.5", "--epochs 2.5"),
         ("model.dropout=0.25", "--dropout 0.25"),
         ("model.lora.rank=16", "--lora 16"),
         ("data.held_out=5%", "--held-out 5%"),
@@ -268,6 +269,23 @@ fn a_file_may_say_any_of_the_settings() {
     assert_eq!((found.optimizer.warmup, found.training.steps), (7, 90));
     assert!((found.data.held_out - 0.25).abs() < f64::EPSILON);
     assert!((found.optimizer.lr - 0.5).abs() < f64::EPSILON);
+    // Steps of a flag go before epochs of a file, and the other way round.
+    write(
+        &files,
+        FILE,
+        "[training]\nepochs = 3.0\n[optimizer]\nwarmup = 7\n",
+    );
+    let found = of_line(&files, "--config /config.toml --steps 90");
+    assert_eq!(found, of_line(&files, "--steps 90"));
+    write(
+        &files,
+        FILE,
+        "[training]\nsteps = 30\n[optimizer]\nwarmup = 7\n",
+    );
+    let found = of_line(&files, "--config /config.toml --epochs 2");
+    assert_eq!(found, of_line(&files, "--epochs 2"));
+    assert!(refused(&files, "--steps 3 --epochs 2").contains("both say how long"));
+    assert!(refused(&files, "--epochs 0").contains("`epochs` is 0"));
 }
 
 #[test]

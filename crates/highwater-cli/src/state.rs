@@ -13,7 +13,7 @@ use highwater_memory::{Bytes, FileWrite, Files};
 use highwater_models::adapter::WEIGHTS;
 use highwater_models::module_file::{read_tensor, write_tensors};
 use highwater_models::weights::INDEX;
-use highwater_models::{Cursor, WeightsFolder};
+use highwater_models::{Cursor, WeightsFolder, save_folder};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig};
@@ -239,10 +239,12 @@ pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Fa
         beside_model(files, config, dir)?;
         return Ok(files.sync_dir(dir)?);
     }
-    let path = dir.join(MODEL);
-    let part = dir.join("model.safetensors.tmp");
-    write_tensors(files.create(&part)?, &path, &session.model.saved())??;
-    files.rename(&part, &path)?;
+    let most = match session.model {
+        Model::Text(_) => config.output.shard_bytes(),
+        // torchvision knows single files.
+        Model::Images(..) => u64::MAX,
+    };
+    save_folder(files, dir, &session.model.saved(), most)?;
     write_atomic(
         files,
         &dir.join("config.json"),

@@ -170,6 +170,14 @@ fn begin(
 ) -> Result<(Session, RunData, Option<String>), Failure> {
     let (json, spool) = (model.to_json(), dir.tokens_draft());
     tokenise::spool(&**files, config, model, &spool)?;
+    if let Some(epochs) = config.training.epochs.take() {
+        let data = RunData::open(files, config, model, &spool)?;
+        config.training.steps = report::steps(config, &data, epochs.count);
+        if !epochs.warmup_is_said {
+            config.optimizer.warmup = config.training.steps / 20;
+        }
+        config.validate(model)?;
+    }
     let session = Session::new(config, model, Some(reserve))?;
     let data = RunData::open(files, config, model, &spool)?;
     data.batches(config)?;

@@ -26,6 +26,7 @@ use crate::error::{Code, Failure};
 use crate::phases::{self, Phase};
 use crate::resolve::{self, Resolved};
 use crate::task::{Blueprint, Task};
+use crate::train::check_data;
 use crate::{machine, output, report};
 
 /// How long settings and changes of them are planned before the rest of the changes is left out.
@@ -95,6 +96,9 @@ pub struct Settings {
     pub policy: Policy,
     /// Threads to compute with.
     pub threads: usize,
+    /// Whether what is read from disk is weights in the model's own files: there is no other disk.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub from_files: bool,
 }
 
 impl Settings {
@@ -115,6 +119,7 @@ impl Settings {
             },
             clip: config.optimizer.clip,
             dropout: config.model.dropout,
+            from_files: config.base().is_some() && config.machine.disk.is_none(),
             policy: config.machine.policy,
             threads: config.machine.threads,
         }
@@ -196,6 +201,13 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     } = resolve::run(&DiskFiles, &args.run)?;
     for note in &notes {
         output::news(note);
+    }
+    if let Err(failure) = check_data(&DiskFiles, &config) {
+        // What it takes does not depend on what it says.
+        output::news(&format!(
+            "note: {}, which `train` will want",
+            failure.message()
+        ));
     }
     machine::find_rates(&DiskFiles, &mut config.machine)?;
     report::warn_of_budget(&config);

@@ -121,7 +121,7 @@ fn headline(text: &mut String, report: &Report) {
         let phases: Vec<String> = report.phases.iter().map(phase).collect();
         let _ = writeln!(text, "  phases      {}", phases.join(", "));
     }
-    below(text, f);
+    below(text, f, report.settings.from_files);
     if f.plans > 1 {
         let _ = writeln!(
             text,
@@ -133,7 +133,7 @@ fn headline(text: &mut String, report: &Report) {
 }
 
 /// What tiers below memory move and hold.
-fn below(text: &mut String, f: &Forecast) {
+fn below(text: &mut String, f: &Forecast, from_files: bool) {
     if f.host_bytes > 0 || f.host_bytes_read > 0 {
         let _ = writeln!(
             text,
@@ -143,7 +143,13 @@ fn below(text: &mut String, f: &Forecast) {
             Bytes(f.host_bytes)
         );
     }
-    if f.disk_bytes > 0 || f.bytes_read > 0 {
+    if from_files && f.bytes_read > 0 {
+        let _ = writeln!(
+            text,
+            "  files       {} of frozen weights are read per step from the model's own files; nothing is written",
+            Bytes(f.bytes_read)
+        );
+    } else if f.disk_bytes > 0 || f.bytes_read > 0 {
         let _ = writeln!(
             text,
             "  disk        {} read and {} written per step ({} in 1000 steps); {} of it in use",

@@ -348,3 +348,33 @@ fn pairs_are_for_preferences_alone() {
         assert!(news.contains(told), "{line}: {news}");
     }
 }
+
+#[test]
+fn epochs_say_how_long_a_run_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    base(dir.path());
+    let line = |rest: &str| {
+        format!(
+            "train --model ./base --data chats.jsonl --batch 3 --seq 64 --no-packing --threads 1 {rest}"
+        )
+    };
+    // 60 rows, 3 a step.
+    for (epochs, steps, warmup, flags) in [
+        ("2", 40, 2, ""),
+        ("0.51", 11, 0, ""),
+        ("2.5", 50, 7, "--warmup 7"),
+    ] {
+        let (_, news) = run(
+            dir.path(),
+            &line(&format!("--epochs {epochs} {flags} --out r{epochs}")),
+        );
+        assert!(news.contains(&format!("; {steps} steps are ")), "{news}");
+        let written = std::fs::read_to_string(dir.path().join(format!("r{epochs}/config.toml")));
+        let written = written.expect("settings");
+        assert!(written.contains(&format!("steps = {steps}\n")), "{written}");
+        assert!(
+            written.contains(&format!("warmup = {warmup}\n")),
+            "{written}"
+        );
+    }
+}
