@@ -132,10 +132,13 @@ fn nothing(bytes: u64) -> Option<FilePart> {
     Some(FilePart::new(file, 0, bytes))
 }
 
-/// The type that a configuration says its weights are in.
+/// The type that a configuration says its weights are in; as for `transformers`, floats of 32 bits if it says none.
 fn said_dtype(json: &str) -> Option<DType> {
     let config: serde_json::Value = serde_json::from_str(json).ok()?;
-    let said = config.get("dtype").or_else(|| config.get("torch_dtype"))?;
+    let said = config.get("dtype").or_else(|| config.get("torch_dtype"));
+    let Some(said) = said else {
+        return Some(DType::F32);
+    };
     let all = [DType::F32, DType::BF16, DType::F16];
     all.into_iter().find(|dtype| said == dtype.name())
 }

@@ -203,6 +203,13 @@ fn dry_run(
     mut config: RunConfig,
     model: &Blueprint,
 ) -> Result<ExitCode, Failure> {
+    if let Some(epochs) = config.training.epochs {
+        output::news(&format!(
+            "note: how many steps {} epochs are is known when the data has been read: `steps`, and what \
+             follows from it, are not those here",
+            epochs.count
+        ));
+    }
     machine::find_rates(&**files, &mut config.machine)?;
     report::warn_of_budget(&config);
     let assumptions = Assumptions::measure(&**files, &config, model)?;

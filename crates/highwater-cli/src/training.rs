@@ -227,9 +227,14 @@ impl Run<'_> {
     /// Tells later runs what the disk did in this one.
     fn remember_disk(&self) {
         let engine = &self.session.engine;
-        if let (Some(disk), Some(rates)) =
-            (&self.session.config().machine.disk, engine.disk_rates())
-        {
+        // Of a run that reads weights from their files too, those are not told apart.
+        let config = self.session.config();
+        let disk = config
+            .machine
+            .disk
+            .as_ref()
+            .filter(|_| config.base().is_none());
+        if let (Some(disk), Some(rates)) = (disk, engine.disk_rates()) {
             let io = engine.totals().io;
             let moved = io.bytes_read + io.bytes_written;
             machine::remember(&**self.files, &disk.folder, rates.into(), moved);

@@ -135,6 +135,9 @@ pub trait FileRead: Send + Debug {
     /// As the system says, interruptions too.
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, FilesError>;
 
+    /// Lets go of what of the file is in the system's cache because it was read here.
+    fn forget(&mut self) {}
+
     /// Fills the buffer from `offset` on.
     ///
     /// # Errors

@@ -293,6 +293,16 @@ impl FileRead for DiskReader {
         self.drop_behind(offset, self.end);
         Ok(read)
     }
+
+    fn forget(&mut self) {
+        if self.ahead > self.end {
+            self.touch(self.end, self.ahead);
+        }
+        if let Some((low, high)) = self.touched.take() {
+            advise(&self.file, Advice::Drop, low, Some(high));
+        }
+        (self.ahead, self.read) = (0, 0);
+    }
 }
 
 impl Drop for DiskReader {

@@ -29,12 +29,23 @@ impl SharedFile {
         self.with(|file| file.path().to_owned())
     }
 
+    /// Its length in bytes, when it was opened.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.with(|file| file.bytes())
+    }
+
     /// Fills the buffer from `offset` on.
     ///
     /// # Errors
     /// As [`FileRead::read_exact_at`].
     pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FilesError> {
         self.with(|file| file.read_exact_at(offset, buffer))
+    }
+
+    /// Lets go of what of it is in the system's cache.
+    pub fn forget(&self) {
+        self.with(|file| file.forget());
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut dyn FileRead) -> R) -> R {
@@ -115,8 +126,21 @@ impl FilePart {
         })
     }
 
-    /// Shows `windows` where each window starts, and what reads and checks one.
+    /// As [`FilePart::windows`], and lets go of the file then.
     fn each(
+        &self,
+        windows: impl FnMut(
+            u64,
+            &mut dyn FnMut(&mut [u8]) -> Result<(), PartError>,
+        ) -> Result<(), PartError>,
+    ) -> Result<(), PartError> {
+        let read = self.windows(windows);
+        self.file.forget();
+        read
+    }
+
+    /// Shows `windows` where each window starts, and what reads and checks one.
+    fn windows(
         &self,
         mut windows: impl FnMut(
             u64,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use highwater_memory::Files;
+use highwater_memory::{Files, SharedFile};
 use serde::Deserialize;
 
 use super::{TENSORS_MAX, WeightsError, WeightsProblem, WeightsReader};
@@ -15,7 +15,7 @@ pub const INDEX: &str = "model.safetensors.index.json";
 /// The largest index that is read, in bytes.
 pub const INDEX_BYTES_MAX: u64 = 16 << 20;
 
-/// Weights in one file or several, one of which is open at a time: whatever there is of them, one header and one
+/// Weights in one file or several, one of which is read at a time: whatever there is of them, one header and one
 /// window are in memory, and the index.
 #[derive(Debug)]
 pub struct WeightsFolder<'a> {
@@ -25,6 +25,8 @@ pub struct WeightsFolder<'a> {
     index: Option<BTreeMap<String, String>>,
     /// Its name in the folder.
     open: Option<(String, WeightsReader)>,
+    /// Those that were read from, by name: open once, however often they are come back to.
+    opened: BTreeMap<String, SharedFile>,
 }
 
 /// An index, as Hugging Face writes it.
@@ -51,6 +53,7 @@ impl<'a> WeightsFolder<'a> {
             folder: folder.to_owned(),
             index: Some(index),
             open: None,
+            opened: BTreeMap::new(),
         })
     }
 
@@ -64,6 +67,7 @@ impl<'a> WeightsFolder<'a> {
             folder: PathBuf::new(),
             index: None,
             open: Some((String::new(), WeightsReader::open(files, path)?)),
+            opened: BTreeMap::new(),
         })
     }
 
@@ -99,8 +103,15 @@ impl<'a> WeightsFolder<'a> {
             };
             if self.open.as_ref().is_none_or(|(open, _)| open != file) {
                 // The last one's window goes before there is another.
-                self.open = None;
-                let reader = WeightsReader::open(self.files, &self.folder.join(file))?;
+                if let Some((_, last)) = self.open.take() {
+                    last.file().forget();
+                }
+                let path = self.folder.join(file);
+                let reader = match self.opened.get(file) {
+                    Some(open) => WeightsReader::of_file(open.clone(), &path)?,
+                    None => WeightsReader::open(self.files, &path)?,
+                };
+                self.opened.insert(file.clone(), reader.file().clone());
                 self.open = Some((file.clone(), reader));
             }
         }

@@ -28,11 +28,20 @@ impl WeightsReader {
     /// # Errors
     /// [`WeightsError`], naming the file and, where one is at fault, the tensor.
     pub fn open(files: &dyn Files, path: &Path) -> Result<Self, WeightsError> {
-        Self::open_inner(files, path).map_err(|problem| problem.at(path))
+        let file = files.open(path);
+        let file = file.map_err(|error| WeightsProblem::from(error).at(path))?;
+        Self::of_file(SharedFile::new(file), path)
     }
 
-    fn open_inner(files: &dyn Files, path: &Path) -> Result<Self, WeightsProblem> {
-        let mut file = files.open(path)?;
+    /// Of a file that is open already.
+    ///
+    /// # Errors
+    /// As [`WeightsReader::open`].
+    pub fn of_file(file: SharedFile, path: &Path) -> Result<Self, WeightsError> {
+        Self::of_file_inner(file, path).map_err(|problem| problem.at(path))
+    }
+
+    fn of_file_inner(file: SharedFile, path: &Path) -> Result<Self, WeightsProblem> {
         let file_bytes = file.bytes();
         let Some(after_length) = file_bytes.checked_sub(8) else {
             return Err(WeightsProblem::TooShort { bytes: file_bytes });
@@ -49,10 +58,15 @@ impl WeightsReader {
         Ok(Self {
             path: path.to_owned(),
             header: Header::parse(&json, after_length - bytes)?,
-            file: SharedFile::new(file),
+            file,
             data_at: 8 + bytes,
             window: vec![0; WINDOW_BYTES],
         })
+    }
+
+    /// The file, for others who read it.
+    pub fn file(&self) -> &SharedFile {
+        &self.file
     }
 
     /// The file.

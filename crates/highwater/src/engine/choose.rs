@@ -187,26 +187,34 @@ impl Engine {
             reserve_bytes: stated.process(tensors),
             host_bytes: stated.host,
             kept_bytes: self.0.store.kept_bytes(),
-            full: full_tiers(&compiled.problem, family),
+            full: self.full_tiers(&compiled.problem, family),
             at: at.unwrap_or_default(),
             holder: holder.unwrap_or_else(|| "scratch memory".into()),
         }
     }
 }
 
-/// The tiers that have no room left, at the floor, for the largest value that might wait there.
-fn full_tiers(problem: &Problem, family: &Families) -> Vec<Tier> {
-    let floor = family.floor(problem);
-    let Ok(least) = family.choose(problem, floor.arena_bytes) else {
-        return Vec::new();
-    };
-    let largest = floor.holders.iter().map(|&(_, bytes)| bytes).max();
-    let largest = largest.unwrap_or(0);
-    let is_full = |tier: &Tier| {
-        let traffic = least.traffic(*tier);
-        let taken = traffic.home_bytes + traffic.spill_bytes;
-        let link = problem.tiers.link(*tier);
-        link.is_some_and(|link| taken.saturating_add(largest) > link.bytes)
-    };
-    Tier::ALL.into_iter().filter(is_full).collect()
+impl Engine {
+    /// The tiers that have no room left, at the floor, for the largest value that might wait there.
+    fn full_tiers(&self, problem: &Problem, family: &Families) -> Vec<Tier> {
+        let floor = family.floor(problem);
+        let Ok(least) = family.choose(problem, floor.arena_bytes) else {
+            return Vec::new();
+        };
+        let largest = floor.holders.iter().map(|&(_, bytes)| bytes).max();
+        let largest = largest.unwrap_or(0);
+        let is_full = |tier: &Tier| {
+            let traffic = least.traffic(*tier);
+            let taken = traffic.home_bytes + traffic.spill_bytes;
+            let link = problem.tiers.link(*tier);
+            link.is_some_and(|link| taken.saturating_add(largest) > link.bytes)
+        };
+        // Files have the room that they have.
+        let is_there = |tier: &Tier| *tier == Tier::Host || self.0.tiers.spill().is_some();
+        Tier::ALL
+            .into_iter()
+            .filter(is_there)
+            .filter(is_full)
+            .collect()
+    }
 }

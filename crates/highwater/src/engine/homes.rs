@@ -40,6 +40,8 @@ pub(crate) struct Question<'a> {
 enum Homes {
     /// The plan decides.
     Open,
+    /// The plan decides, but for what files have: that stays there.
+    OpenBesideFiles,
     /// Cells stay where they are.
     Fixed,
 }
@@ -57,7 +59,7 @@ impl Engine {
         // What files have is no more than read: as long as nothing trains, each plan has it where it wants.
         let is_open = question.trains || self.0.tiers.are_files_alone();
         if is_open && !state.memory.cells.homes_are_decided() {
-            return self.pose_with(state, question, Homes::Open);
+            return self.pose_open(state, question);
         }
         if question.trains
             && let Some((compiled, answer)) = self.pose_as_decided(state, question)
@@ -74,7 +76,22 @@ impl Engine {
             }
             state.planning.cache.note_refused(&fixed.problem, budget);
         }
-        self.pose_with(state, question, Homes::Open)
+        self.pose_open(state, question)
+    }
+
+    fn pose_open(
+        &self,
+        state: &mut State,
+        question: &Question<'_>,
+    ) -> (Compiled, Result<Answer<Told>>) {
+        let posed = self.pose_with(state, question, Homes::Open);
+        // Beside a disk what files have counts as if it took room there, of which there may be too little.
+        let is_refused = matches!(posed.1, Ok(Answer::Refused(_)));
+        let beside = self.0.tiers.files && self.0.tiers.spill().is_some();
+        if is_refused && beside && state.memory.cells.leave_all() {
+            return self.pose_with(state, question, Homes::OpenBesideFiles);
+        }
+        posed
     }
 
     fn pose_with(
@@ -130,7 +147,12 @@ impl Engine {
             let cell = state.memory.cells.get(id)?;
             let may_go = !files_alone || cell.is_in_file();
             match (homes, cell.home()) {
-                (Homes::Open, _) if may_go && cell.is_movable() => Some(Home::Cell(None)),
+                (Homes::OpenBesideFiles, home @ Some(Tier::Disk)) if cell.is_in_file() => {
+                    Some(Home::Cell(home))
+                }
+                (Homes::Open | Homes::OpenBesideFiles, _) if may_go && cell.is_movable() => {
+                    Some(Home::Cell(None))
+                }
                 (_, Some(Tier::Disk)) if written.contains(&id) => Some(Home::Cell(None)),
                 (_, home) => home.map(|tier| Home::Cell(Some(tier))),
             }
@@ -267,7 +289,7 @@ impl Engine {
     /// What the disk is taken to move now: as given, corrected by what was seen where
     /// [`Builder::correct_times`](crate::Builder::correct_times) asks for that. None without a disk.
     pub fn disk_rates(&self) -> Option<DiskRates> {
-        self.0.tiers.disk.as_ref().map(|disk| disk.rates())
+        self.0.tiers.spill().map(|disk| disk.rates())
     }
 
     /// Before what is pending is posed: what it writes and files have is read into memory.
@@ -280,15 +302,10 @@ impl Engine {
             .flat_map(|node| node.writes.iter().map(|write| write.0))
             .collect();
         for &id in &written {
-            loop {
+            self.with_room(state, |state| {
                 let (cells, graph) = state.cells();
-                match cells.own(&self.0.store, graph, id) {
-                    Err(Error::State { bytes, .. })
-                        if self.give_up_residents(state)
-                            || self.make_room(state, self.lacking(bytes), |_| false)? => {}
-                    other => break other?,
-                }
-            }
+                cells.own(&self.0.store, graph, id)
+            })?;
         }
         Ok(())
     }
@@ -371,12 +388,19 @@ impl Engine {
             Ok(CellBytes::zeros(bytes, place))
         };
         let is_full = |error: &Error| error.is_full();
-        let cell = if self.0.tiers.are_files_alone() {
+        let found = if self.0.tiers.are_files_alone() {
             in_memory()
         } else if self.is_crowded_by(bytes) {
             below().or_else(|full| in_memory().map_err(|e| if is_full(&e) { full } else { e }))
         } else {
             in_memory().or_else(|e| if is_full(&e) { below() } else { Err(e) })
+        };
+        let cell = match found {
+            // What files have makes room for what nothing else has.
+            Err(full) if full.is_full() && self.0.tiers.files => self
+                .with_room(state, |_| in_memory())
+                .map_err(|_: Error| full),
+            found => found,
         }?;
         let id = state.pending.graph.add_cell(name, spec, category, false);
         state.memory.cells.insert(id, cell);
@@ -451,12 +475,12 @@ impl State {
             let is_there = cell.home() == Some(tier);
             if tier == Tier::Disk && cell.needs_no_extent() {
                 // Plans count what files have as if it took room: that is theirs where it is certain.
-                if is_there && homes == Homes::Fixed || below.usage().room_bytes == 0 {
+                if is_there && homes != Homes::Open || self.memory.cells.tiers().are_files_alone() {
                     of_files += counted;
                 }
                 continue;
             }
-            if is_there || homes == Homes::Open {
+            if is_there || homes != Homes::Fixed {
                 rounding += below.cost(cell.bytes()).saturating_sub(counted);
             }
             if is_there && homes == Homes::Fixed {

@@ -97,7 +97,7 @@ impl Lent<'_> {
         let mut state = engine.lock();
         // What a step left half done is to be replaced.
         let (store, lost) = (&engine.0.store, state.poisoned.is_some());
-        let copy = |state: &State| {
+        let copy = |state: &mut State| {
             let cells = &state.memory.cells;
             cells.copy_to_write(store, &state.pending.graph, id, lost)
         };

@@ -61,7 +61,7 @@ impl Engine {
     pub(crate) fn with_room<T>(
         &self,
         state: &mut State,
-        take: impl Fn(&State) -> Result<T>,
+        mut take: impl FnMut(&mut State) -> Result<T>,
     ) -> Result<T> {
         loop {
             match take(state) {

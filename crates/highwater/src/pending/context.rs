@@ -100,7 +100,8 @@ pub fn with_parameter_dtype<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with parameters that are made inside left without the values that they would be drawn: zeros, as
 /// `torch.nn.utils.skip_init` leaves whatever is there, for a model whose values are loaded at once. Random numbers
-/// go on as if they had been drawn.
+/// go on as if they had been drawn. Initialisers ([`nn::init`](crate::nn::init)) write nothing inside, whatever they
+/// are called with.
 ///
 /// ```
 /// use highwater::{nn::Linear, prelude::*, skip_init};

@@ -220,7 +220,7 @@ impl CellStore {
         match self.fill(cell, graph, id, &mut storage) {
             Ok(()) => {}
             Err(Error::Disk { source, .. })
-                if lost || matches!(source, SpillError::Damaged { .. }) =>
+                if lost || matches!(source, SpillError::Damaged { .. } | SpillError::File(_)) =>
             {
                 storage.bytes_mut().fill(0xff);
             }
@@ -245,8 +245,9 @@ impl CellStore {
         if cell.storage.is_some() {
             return Ok(());
         }
+        cell.part = None;
         if cell.extent.is_none() {
-            (cell.storage, cell.part) = (Some(copy), None);
+            cell.storage = Some(copy);
             return Ok(());
         }
         let Some(copy) = Arc::get_mut(&mut copy).filter(|_| !dry) else {
@@ -293,22 +294,24 @@ impl CellStore {
     ) -> Result<()> {
         let dry = self.dry;
         let cell = self.known_mut(id)?;
-        if cell.storage.is_none() && in_memory {
-            cell.storage = store
-                .alloc_room(cell.bytes, "a cell that is read from a file")
-                .map(Arc::new)
-                .ok();
-        }
-        let read = match &mut cell.storage {
+        // What was there does not count from now on.
+        cell.part = None;
+        let own = cell.storage.take();
+        let fresh = || {
+            let room = store.alloc_room(cell.bytes, "a cell that is read from a file");
+            in_memory.then(|| room.map(Arc::new).ok())?
+        };
+        let mut storage = own.or_else(fresh);
+        let read = match storage.as_mut().map(Arc::get_mut) {
             _ if dry => Ok(()),
-            Some(storage) => match Arc::get_mut(storage) {
-                Some(storage) => part.read(storage.bytes_mut()),
-                None => return Err(Error::Internal("a cell that is lent is loaded".into())),
-            },
+            Some(Some(storage)) => part.read(storage.bytes_mut()),
+            Some(None) => return Err(Error::Internal("a cell that is lent is loaded".into())),
             None => part.look(),
         };
+        // Where that fails it is zeros, on any tier.
+        cell.extent = None;
         read.map_err(|source| failed(graph, id, SpillError::File(source)))?;
-        (cell.part, cell.extent) = (Some(part), None);
+        (cell.storage, cell.part) = (storage, Some(part));
         Ok(())
     }
 
@@ -525,11 +528,13 @@ impl CellStore {
         id: CellId,
         home: Option<Tier>,
     ) -> Result<()> {
+        if home == Some(Tier::Disk) && self.leave(id)? {
+            return Ok(());
+        }
         if self.known(id)?.home().is_some() {
             self.move_in(store, graph, id)?;
         }
         match home {
-            Some(Tier::Disk) if self.leave(id)? => Ok(()),
             Some(tier) => {
                 let below = self.tiers.get(tier)?;
                 let (bytes, what) = (self.known(id)?.bytes, name(graph, id));
@@ -545,9 +550,20 @@ impl CellStore {
     fn leave(&mut self, id: CellId) -> Result<bool> {
         let cell = self.known_mut(id)?;
         if cell.part.is_some() {
-            cell.storage = None;
+            (cell.storage, cell.extent) = (None, None);
         }
         Ok(cell.part.is_some())
+    }
+
+    /// Gives the memory of all cells back that files have and that may move. Answers whether there are any.
+    pub(crate) fn leave_all(&mut self) -> bool {
+        let mut any = false;
+        let may = |cell: &&mut CellBytes| cell.is_in_file() && cell.is_movable();
+        for cell in self.all.values_mut().filter(may) {
+            any = true;
+            (cell.storage, cell.extent) = (None, None);
+        }
+        any
     }
 
     /// Moves a cell out of memory to the nearest tier that has room.

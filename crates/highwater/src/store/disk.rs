@@ -112,6 +112,8 @@ pub(crate) struct DiskTier {
     /// What kernels lose of each second of a processor.
     share: f64,
     writable: bool,
+    /// There is nothing but files that parameters are parts of.
+    of_files: bool,
 }
 
 impl DiskTier {
@@ -127,12 +129,13 @@ impl DiskTier {
             rates: Mutex::new(rates),
             share,
             writable: false,
+            of_files: true,
         }
     }
 
     /// Whether there is nothing but files that parameters are parts of.
     pub(crate) fn is_of_files(&self) -> bool {
-        self.places().capacity() == 0
+        self.of_files
     }
 
     /// Opens the spill file; in a dry run only keeps its books.
@@ -167,6 +170,7 @@ impl DiskTier {
             spill,
             places: Mutex::new(Places::new(bytes)),
             writable,
+            of_files: false,
             ..Self::of_files((rates, share))
         })
     }

@@ -9,9 +9,9 @@ use crate::store::cells::CellBytes;
 use crate::tensor::Tensor;
 use crate::{Error, Result};
 use highwater_graph::Location;
-use highwater_graph::{Category, CellId, DType, Shape, Source, Spec};
-use highwater_memory::FilePart;
+use highwater_graph::{Category, Cell, CellId, DType, Shape, Source, Spec};
 use highwater_memory::spill::SpillError;
+use highwater_memory::{FilePart, PartError};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -215,10 +215,13 @@ impl Parameter {
     ///
     /// # Errors
     /// [`Error::Usage`] for a part of another length, or while something pending uses the parameter;
-    /// [`Error::Disk`] where the file cannot be read.
+    /// [`Error::Files`] where the file cannot be read: what the parameter holds means nothing then. Later reads of
+    /// the file that fail, or find something else, are an [`Error::Disk`].
     #[track_caller]
     pub fn read_from(&self, part: FilePart) -> Result<()> {
         let (engine, id, location) = (self.engine(), self.id(), Location::caller());
+        // Gone last, since it locks the engine then.
+        let lent;
         let mut state = engine.lock();
         self.check_idle(&mut state)?;
         let bytes = state.memory.cells.get(id).map_or(0, CellBytes::bytes);
@@ -229,19 +232,20 @@ impl Parameter {
             return Err(usage_error(message, location));
         }
         let cell = state.pending.graph.cell(id);
-        let trains = cell.is_some_and(|cell| cell.requires_grad);
-        let lent = engine.lend(&mut state, id, Use::Write, location)?;
-        if engine.0.tiers.files && !trains && engine.is_movable(bytes) {
-            let attached = engine.attach(&mut state, id, part);
-            drop(state);
-            return attached;
+        let stays = |cell: &Cell| cell.category == Category::Parameter && !cell.requires_grad;
+        let stays = cell.is_some_and(stays);
+        lent = engine.lend(&mut state, id, Use::Write, location)?;
+        if engine.0.tiers.files && stays && engine.is_movable(bytes) {
+            return engine.attach(&mut state, id, part).map_err(of_file);
         }
         drop(state);
         let dry = engine.0.dry;
         let read = lent.write(|own| if dry { Ok(()) } else { part.read(own) })?;
-        read.map_err(|source| Error::Disk {
-            what: self.name(),
-            source: SpillError::File(source),
+        read.map_err(|source| {
+            of_file(Error::Disk {
+                what: self.name(),
+                source: SpillError::File(source),
+            })
         })
     }
 
@@ -265,6 +269,17 @@ impl Parameter {
             self.dtype()
         );
         usage_error(message, location)
+    }
+}
+
+/// The error of reading a file first, which is one of the file.
+fn of_file(error: Error) -> Error {
+    match error {
+        Error::Disk {
+            source: SpillError::File(PartError::Files(error)),
+            ..
+        } => Error::Files(error),
+        other => other,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::parameter::Parameter;
 use crate::error::usage_error;
+use crate::store::cells::CellBytes;
 use crate::{Error, Result};
 use highwater_graph::Location;
 
@@ -12,7 +13,7 @@ pub enum Tier {
     Device,
     /// Host memory, where that is apart: [`Builder::host_memory`](crate::Builder::host_memory).
     Host,
-    /// The disk: [`Builder::disk`](crate::Builder::disk).
+    /// The disk: [`Builder::disk`](crate::Builder::disk); or the file that the parameter is a part of.
     Disk,
 }
 
@@ -42,6 +43,15 @@ impl Parameter {
         })
     }
 
+    fn is_in_file(&self) -> bool {
+        let state = self.engine().lock();
+        state
+            .memory
+            .cells
+            .get(self.id())
+            .is_some_and(CellBytes::is_in_file)
+    }
+
     /// Moves it there now, as `tensor.to("cpu")` moves a tensor; its gradient and an optimizer's moments stay where
     /// they are. Its values and what may be done with it stay the same: whoever uses it next has it fetched, and
     /// the next training step's plan says anew where it is from then on. So this makes room for something else
@@ -54,7 +64,12 @@ impl Parameter {
     pub fn to(&self, tier: Tier) -> Result<()> {
         let (engine, location) = (self.engine(), Location::caller());
         let tiers = &engine.0.tiers;
-        if tier.below().is_some_and(|below| tiers.get(below).is_err()) {
+        let is_none = match tier {
+            Tier::Device => false,
+            Tier::Host => tiers.host.is_none(),
+            Tier::Disk => tiers.spill().is_none() && !self.is_in_file(),
+        };
+        if is_none {
             let how = match tier {
                 Tier::Host => "Builder::host_memory",
                 _ => "Builder::disk",

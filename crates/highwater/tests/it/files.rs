@@ -8,7 +8,7 @@ use highwater::memory::{FilePart, Files, SharedFile};
 use highwater::nn::Linear;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::plan::{Plan, Problem};
-use highwater::{Builder, Engine, Error, Module, Result, Tensor, no_grad, skip_init};
+use highwater::{Builder, Engine, Error, Module, Result, Tensor, Tier, no_grad, skip_init};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -346,6 +346,132 @@ fn a_part_of_another_length_is_refused() {
         assert!(error.contains("8 bytes of a file for"), "{error}");
         let behind = FilePart::new(file, 1 << 30, 160_000);
         let error = layer.weight.read_from(behind).unwrap_err();
-        assert!(matches!(error, Error::Disk { .. }), "{error}");
+        assert!(matches!(error, Error::Files(_)), "{error}");
+    }
+}
+
+/// A layer of a file with these weights, on an engine.
+fn one_layer(engine: &Engine, files: &dyn Files, at: u64) -> Linear {
+    let layer = skip_init(|| Linear::new(engine, 200, 200, false)).unwrap();
+    layer.weight.set_requires_grad(false);
+    let file = SharedFile::new(files.open(Path::new(FILE)).unwrap());
+    layer
+        .weight
+        .read_from(FilePart::new(file, at, 160_000))
+        .unwrap();
+    layer
+}
+
+#[test]
+fn what_is_written_is_never_the_files_again() {
+    let recipe = many_layers();
+    let files = recipe.files();
+    let folder = tempfile::tempdir().unwrap();
+    let on_disk = |builder: Builder| builder.disk(folder.path(), 8 << 20);
+    let builders = [
+        small(4 << 20),
+        on_disk(small(4 << 20)),
+        on_disk(small(4 << 20)).host_memory(4 << 20),
+    ];
+    for (i, builder) in builders.into_iter().enumerate() {
+        let engine = builder.build().unwrap();
+        let layer = one_layer(&engine, &files, 0);
+        let written = Random(1).values(40_000);
+        let places = [Tier::Device, Tier::Disk, Tier::Host];
+        for before in places {
+            for after in places {
+                let part = FilePart::new(
+                    SharedFile::new(files.open(Path::new(FILE)).unwrap()),
+                    0,
+                    160_000,
+                );
+                layer.weight.read_from(part).unwrap();
+                if layer.weight.to(before).is_err() {
+                    assert!(i < 2 && before == Tier::Host);
+                    continue;
+                }
+                layer.weight.copy_from_slice(&written).unwrap();
+                // Where no disk is, what was written stays in memory.
+                let moved = layer.weight.to(after);
+                assert!(moved.is_ok() || i < 2, "{before:?} to {after:?}");
+                let _ = layer.weight.to(Tier::Device);
+                assert_eq!(layer.weight.to_vec::<f32>().unwrap(), written);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_disk_is_spoken_of_where_there_are_files_alone() {
+    let engine = small(4 << 20).build().unwrap();
+    let layer = one_layer(&engine, &many_layers().files(), 0);
+    let other = Linear::new(&engine, 200, 200, false).unwrap();
+    layer.weight.to(Tier::Disk).unwrap();
+    assert_eq!(layer.weight.tier().unwrap(), Tier::Disk);
+    let error = other.weight.to(Tier::Disk).unwrap_err();
+    assert!(matches!(error, Error::Usage { .. }), "{error}");
+    assert_eq!(engine.disk_rates(), None);
+    assert_eq!(engine.tiers().disk, None);
+}
+
+#[test]
+fn what_could_not_be_read_can_be_written() {
+    let recipe = many_layers();
+    let files = recipe.files();
+    let engine = small(4 << 20).build().unwrap();
+    let layer = one_layer(&engine, &files, 0);
+    layer.weight.to(Tier::Disk).unwrap();
+    let other = Recipe {
+        seed: 4,
+        ..recipe.clone()
+    };
+    other.write(&files);
+    assert!(layer.weight.to_vec::<f32>().is_err());
+    let written = Random(1).values(40_000);
+    layer.weight.copy_from_slice(&written).unwrap();
+    assert_eq!(layer.weight.to_vec::<f32>().unwrap(), written);
+}
+
+#[test]
+fn moments_find_room_where_evaluations_filled_memory() {
+    let recipe = many_layers();
+    let files = recipe.files();
+    // A few weights at once, beside one that trains with its gradient and moments.
+    let engine = small(1 << 20).build().unwrap();
+    let layers = recipe.layers(&engine, &files, true).unwrap();
+    for index in 0..2 {
+        no_grad(|| recipe.loss(&engine, &layers, index))
+            .unwrap()
+            .item()
+            .unwrap();
+    }
+    let parameters = layers.iter().flat_map(Module::parameters).collect();
+    let mut adamw = AdamW::new(parameters, AdamWOptions::default()).unwrap();
+    for step in 0..2 {
+        // Gradients add up in a cell.
+        for part in 0..2 {
+            let loss = recipe.loss(&engine, &layers, 2 * step + part).unwrap();
+            loss.backward().unwrap();
+            no_grad(|| recipe.loss(&engine, &layers, 9))
+                .unwrap()
+                .item()
+                .unwrap();
+        }
+        adamw.step().unwrap();
+        adamw.zero_grad();
+    }
+}
+
+#[test]
+fn a_disk_that_is_smaller_than_the_file_refuses_nothing() {
+    let recipe = many_layers();
+    let expected = recipe.plain();
+    let folder = tempfile::tempdir().unwrap();
+    let (floor, _) = least(&recipe, true);
+    for bytes in [4096, 64 << 10, 400 << 10] {
+        let builder = small(floor + (64 << 10)).disk(folder.path(), bytes);
+        let engine = builder.build().unwrap();
+        let bits = recipe.run(&engine, &recipe.files(), true).unwrap();
+        assert_eq!(bits, expected, "{bytes}");
     }
 }
