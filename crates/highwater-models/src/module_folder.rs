@@ -145,7 +145,11 @@ mod tests {
             reader
                 .read_f32(&name, &[i + 1, 4], &mut values)
                 .map_err(told)?;
-            assert!(values.iter().all(|value| *value == values[0]));
+            assert!(
+                values
+                    .iter()
+                    .all(|value| value.to_bits() == values[0].to_bits())
+            );
             Ok(values[0])
         };
         (0..6).map(one).collect()

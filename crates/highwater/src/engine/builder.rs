@@ -353,6 +353,25 @@ impl Builder {
         Ok(())
     }
 
+    /// The tiers below memory. `share` is what kernels lose of each second of a processor.
+    fn tiers(&self, addresses: &Addresses, share: f64, files: bool) -> Result<Tiers> {
+        let host = |bytes| {
+            let rates = (self.host_rates, share);
+            HostTier::new((&*self.system, addresses.host), bytes, rates)
+        };
+        let disk = (self.disk_rates, share);
+        let open = |settings: &DiskSettings| {
+            DiskTier::open(settings.clone(), disk, self.disk_writes, self.dry)
+        };
+        let opened = self.disk.as_ref().map(open).transpose()?;
+        let of_files = || files.then(|| DiskTier::of_files(disk));
+        Ok(Tiers {
+            host: self.limits.host.map(host).transpose()?.map(Arc::new),
+            disk: opened.or_else(of_files).map(Arc::new),
+            files,
+        })
+    }
+
     /// Builds the engine: starts its threads and measures what the process takes without arenas.
     ///
     /// # Errors
@@ -371,25 +390,12 @@ impl Builder {
         } else {
             1.0 / threads as f64
         };
-        let disk = (self.disk_rates, share);
-        let open = |settings| DiskTier::open(settings, disk, self.disk_writes, self.dry);
         let system = &*self.system;
         let files = self.files && (self.disk.is_some() || self.limits.host.is_none());
         let tiers = self.limits.host.is_some() || self.disk.is_some() || files;
         // A dry run takes address space only, and says itself what does not fit.
         let addresses = Addresses::of(system, &self.limits, tiers, self.dry)?;
-        let host = |bytes| {
-            let rates = (self.host_rates, share);
-            HostTier::new((system, addresses.host), bytes, rates)
-        };
-        let tiers = Tiers {
-            host: self.limits.host.map(host).transpose()?.map(Arc::new),
-            disk: match self.disk.map(open).transpose()? {
-                None if files => Some(Arc::new(DiskTier::of_files(disk))),
-                opened => opened.map(Arc::new),
-            },
-            files,
-        };
+        let tiers = self.tiers(&addresses, share, files)?;
         let budget = self.limits.budget(0);
         let mut planning = Planning {
             clock: Clock::new(self.rates, self.correct_times),
