@@ -20,6 +20,7 @@ use crate::init::InitArgs;
 use crate::lora::{LoraArgs, MergeArgs};
 use crate::preference::PreferenceArgs;
 use crate::records::RecordsArgs;
+use crate::saving::OutputArgs;
 use crate::schedule::Schedule;
 use crate::settings::Assignment;
 use crate::shell::{CompletionsArgs, ManArgs};
@@ -126,17 +127,9 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub out: Option<PathBuf>,
 
-    /// Save the state every so many steps [default: 100]
-    #[arg(long, value_name = "N", help_heading = "Output")]
-    pub save_every: Option<u64>,
-
-    /// Keep so many saved states [default: 3]
-    #[arg(long, value_name = "N", help_heading = "Output")]
-    pub keep: Option<usize>,
-
-    /// Bytes of weights in each file of the model that the run ends with, at most [default: 50GB]
-    #[arg(long, value_name = "SIZE", help_heading = "Output")]
-    pub max_shard_size: Option<Bytes>,
+    /// What is kept.
+    #[command(flatten)]
+    pub output: OutputArgs,
 
     /// Print the resolved settings and the plan, and do nothing
     #[arg(long, help_heading = "Output")]
@@ -281,12 +274,8 @@ pub struct RunArgs {
     pub steps: Option<u64>,
 
     /// How often the run goes through its data, instead of --steps: 3, or 0.5
-    #[arg(
-        long,
-        alias = "num-train-epochs",
-        value_name = "N",
-        help_heading = "Training"
-    )]
+    #[arg(long, alias = "num-train-epochs", value_name = "N")]
+    #[arg(help_heading = "Training")]
     pub epochs: Option<f64>,
 
     /// Sequences or pictures in a batch [default: 4 for nano presets and records, otherwise 8]
@@ -430,17 +419,9 @@ pub struct ResumeArgs {
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
 
-    /// Save the state every so many steps
-    #[arg(long, value_name = "N")]
-    pub save_every: Option<u64>,
-
-    /// Keep so many saved states
-    #[arg(long, value_name = "N")]
-    pub keep: Option<usize>,
-
-    /// Bytes of weights in each file of the model that the run ends with, at most
-    #[arg(long, value_name = "SIZE")]
-    pub max_shard_size: Option<Bytes>,
+    /// What is kept; what is not said stays as it was.
+    #[command(flatten)]
+    pub output: OutputArgs,
 
     /// Go on although the data, the tokenizer or the model's folder is not what the run began with: ok
     #[arg(long, value_name = "OK", value_parser = PossibleValuesParser::new(["ok"]))]

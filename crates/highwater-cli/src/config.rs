@@ -17,7 +17,7 @@ use highwater::Rates;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{Bytes, Files, FilesError};
 use highwater_models::data::BatchShape;
-use highwater_models::{Order, SHARD_BYTES, TokenWidth};
+use highwater_models::{Order, TokenWidth};
 use serde::{Deserialize, Serialize};
 
 use crate::from_config;
@@ -25,6 +25,7 @@ use crate::lora::LoraConfig;
 use crate::origin::Origin;
 use crate::preference::PreferenceConfig;
 use crate::records::RecordsConfig;
+use crate::saving::OutputConfig;
 use crate::schedule::LearningRate;
 use crate::seal;
 use crate::task::{Blueprint, Task};
@@ -190,28 +191,6 @@ pub enum Policy {
     Keep,
     /// Whatever can be.
     Recompute,
-}
-
-/// What is kept.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OutputConfig {
-    /// Steps between saved states.
-    pub save_every: u64,
-    /// How many of them are kept.
-    pub keep: usize,
-    /// Bytes of weights in each file of the model that the run ends with, at most; those of
-    /// [`SHARD_BYTES`](highwater_models::SHARD_BYTES) if none is said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_shard_size: Option<Bytes>,
-}
-
-impl OutputConfig {
-    /// Bytes of weights in each file, at most.
-    #[must_use]
-    pub fn shard_bytes(&self) -> u64 {
-        self.max_shard_size.map_or(SHARD_BYTES, |most| most.0)
-    }
 }
 
 /// What can be wrong with the settings of a run.

@@ -43,9 +43,10 @@ impl TrainArgs {
 
     fn fill(&mut self, filed: &Filed) {
         self.run.fill(&filed.args.run, filed.is_of_run);
-        or(&mut self.save_every, filed.args.save_every.as_ref());
-        or(&mut self.keep, filed.args.keep.as_ref());
-        or(&mut self.max_shard_size, filed.args.max_shard_size.as_ref());
+        let (output, filed) = (&mut self.output, &filed.args.output);
+        or(&mut output.save_every, filed.save_every.as_ref());
+        or(&mut output.keep, filed.keep.as_ref());
+        or(&mut output.max_shard_size, filed.max_shard_size.as_ref());
     }
 }
 

@@ -14,6 +14,7 @@ use crate::config::RunConfig;
 use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
 use crate::resolve::{self, Resolved};
+use crate::saving::OutputArgs;
 use crate::settings::{SETTINGS, Setting};
 use crate::task::Blueprint;
 use crate::{machine, output, report, train};
@@ -40,13 +41,9 @@ pub struct InitArgs {
     )]
     pub out: PathBuf,
 
-    /// Save the state every so many steps [default: 100]
-    #[arg(long, value_name = "N", help_heading = "Output")]
-    pub save_every: Option<u64>,
-
-    /// Keep so many saved states [default: 3]
-    #[arg(long, value_name = "N", help_heading = "Output")]
-    pub keep: Option<usize>,
+    /// What is kept.
+    #[command(flatten)]
+    pub output: OutputArgs,
 
     /// Replace the file if it is there
     #[arg(long, help_heading = "Output")]
@@ -65,8 +62,7 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     }
     let train = TrainArgs {
         run: args.run.clone(),
-        save_every: args.save_every,
-        keep: args.keep,
+        output: args.output.clone(),
         ..TrainArgs::default()
     };
     let train = train.complete(&files)?;

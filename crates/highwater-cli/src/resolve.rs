@@ -9,12 +9,13 @@ use highwater_models::{ConfigError, Order, preset};
 use crate::args::{ResumeArgs, RunArgs, TrainArgs};
 use crate::config::{
     DataConfig, Epochs, MachineConfig, Method, ModelConfig, ModelSource, OptimizerConfig,
-    OptimizerKind, OutputConfig, RunConfig, SettingsError, TrainingConfig,
+    OptimizerKind, RunConfig, SettingsError, TrainingConfig,
 };
 use crate::error::{Code, Failure};
 use crate::hub;
 use crate::pictures::{self, Classifier};
 use crate::run_dir::RunDir;
+use crate::saving::OutputConfig;
 use crate::schedule::Schedule;
 use crate::task::{Blueprint, Task};
 
@@ -113,10 +114,7 @@ impl From<SettingsError> for Failure {
 pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
     let args = args.complete(files)?;
     let mut resolved = settled(files, &args.run)?;
-    let output = &mut resolved.config.output;
-    output.save_every = args.save_every.unwrap_or(output.save_every);
-    output.keep = args.keep.unwrap_or(output.keep);
-    output.max_shard_size = args.max_shard_size.or(output.max_shard_size);
+    resolved.config.output.apply(&args.output);
     resolved.config.validate(&resolved.model)?;
     Ok(resolved)
 }
@@ -173,11 +171,7 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         },
         optimizer: optimizer(args, training.steps, defaults)?,
         machine: machine(args, is_nano)?,
-        output: OutputConfig {
-            save_every: 100,
-            keep: 3,
-            max_shard_size: None,
-        },
+        output: OutputConfig::default(),
         model: ModelConfig {
             tokenizer: match task {
                 Task::TextGeneration => tokenizer(files, args.tokenizer.as_deref(), &source)?,
@@ -289,9 +283,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         machine.disk.clone_from(&args.disk);
     }
     training.steps = args.steps.unwrap_or(training.steps);
-    output.save_every = args.save_every.unwrap_or(output.save_every);
-    output.keep = args.keep.unwrap_or(output.keep);
-    output.max_shard_size = args.max_shard_size.or(output.max_shard_size);
+    output.apply(&args.output);
     config.validate(&model)?;
     Ok(Resolved {
         config,

@@ -209,11 +209,11 @@ pub(crate) static SETTINGS: &[Setting] = &[
         named(&mut a.run.forbid, list::<Forbid>(v)?)
     }),
     at("output.save_every", "save-every", "", |a, v| {
-        put(&mut a.save_every, v)
+        put(&mut a.output.save_every, v)
     }),
-    at("output.keep", "keep", "", |a, v| put(&mut a.keep, v)),
+    at("output.keep", "keep", "", |a, v| put(&mut a.output.keep, v)),
     at("output.max_shard_size", "max-shard-size", "5GB", |a, v| {
-        put(&mut a.max_shard_size, v)
+        put(&mut a.output.max_shard_size, v)
     }),
 ];
 

@@ -1,0 +1,61 @@
+//! What a run keeps of what it makes: how often it saves its state, how many of those are kept, and in how large files
+//! its model is at the end.
+
+use clap::Args;
+use highwater::Bytes;
+use highwater_models::SHARD_BYTES;
+use serde::{Deserialize, Serialize};
+
+/// Flags of what is kept. Not a doc comment for people: clap shows the fields'.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub struct OutputArgs {
+    /// Save the state every so many steps [default: 100]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub save_every: Option<u64>,
+
+    /// Keep so many saved states [default: 3]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub keep: Option<usize>,
+
+    /// Bytes of weights in each file of the model that the run ends with, at most [default: 50GB]
+    #[arg(long, value_name = "SIZE", help_heading = "Output")]
+    pub max_shard_size: Option<Bytes>,
+}
+
+/// What is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputConfig {
+    /// Steps between saved states.
+    pub save_every: u64,
+    /// How many of them are kept.
+    pub keep: usize,
+    /// Bytes of weights in each file of the model that the run ends with, at most; [`SHARD_BYTES`] if none is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_shard_size: Option<Bytes>,
+}
+
+impl Default for OutputConfig {
+    fn default() -> Self {
+        Self {
+            save_every: 100,
+            keep: 3,
+            max_shard_size: None,
+        }
+    }
+}
+
+impl OutputConfig {
+    /// Bytes of weights in each file, at most.
+    #[must_use]
+    pub fn shard_bytes(&self) -> u64 {
+        self.max_shard_size.map_or(SHARD_BYTES, |most| most.0)
+    }
+
+    /// As it is, but for what flags say.
+    pub(crate) fn apply(&mut self, args: &OutputArgs) {
+        self.save_every = args.save_every.unwrap_or(self.save_every);
+        self.keep = args.keep.unwrap_or(self.keep);
+        self.max_shard_size = args.max_shard_size.or(self.max_shard_size);
+    }
+}
