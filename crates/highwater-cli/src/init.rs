@@ -150,6 +150,7 @@ fn smaller(config: &RunConfig) -> Option<(usize, usize)> {
 fn text(config: &RunConfig, path: &Path, planned: &[String]) -> Result<String, Failure> {
     let table = config.to_toml(path)?.parse::<Table>();
     let table = table.map_err(|error| Failure::new(Code::Internal, error))?;
+    let table = with_epochs(table, config);
     let mut lines = vec![
         format!(
             "# Settings of a run: `highwater train --config {}` takes them, and flags and --set change them.",
@@ -196,6 +197,23 @@ fn text(config: &RunConfig, path: &Path, planned: &[String]) -> Result<String, F
     Ok(lines.join("\n"))
 }
 
+/// With how often the data is gone through, where that was said, instead of what follows from it.
+fn with_epochs(mut table: Table, config: &RunConfig) -> Table {
+    let Some(epochs) = config.training.epochs else {
+        return table;
+    };
+    if let Some(Value::Table(training)) = table.get_mut("training") {
+        training.remove("steps");
+        training.insert("epochs".to_owned(), Value::Float(epochs.count));
+    }
+    if let Some(Value::Table(optimizer)) = table.get_mut("optimizer")
+        && !epochs.warmup_is_said
+    {
+        optimizer.remove("warmup");
+    }
+    table
+}
+
 /// Whether a setting means anything to the task.
 fn applies(setting: &Setting, config: &RunConfig) -> bool {
     const TEXT: [&str; 7] = [
@@ -231,9 +249,13 @@ fn shown(setting: &Setting, value: &Value) -> Value {
         whole.map(|(unit, name)| format!("{}{name}", bytes / unit))
     };
     let text = match (setting.path, value) {
-        ("machine.memory" | "machine.device_memory" | "machine.host_memory", value) => {
-            value.as_integer().and_then(size)
-        }
+        (
+            "machine.memory"
+            | "machine.device_memory"
+            | "machine.host_memory"
+            | "output.max_shard_size",
+            value,
+        ) => value.as_integer().and_then(size),
         ("machine.disk", Value::Table(disk)) => {
             let (folder, bytes) = (disk.get("folder"), disk.get("bytes"));
             let folder = folder.and_then(Value::as_str);
@@ -304,6 +326,8 @@ mod tests {
             "--precision bf16 --master split --moments int8 --device-memory 20MiB --host-memory 9MiB \
              --memory 70000001 --disk /d=3GiB --forbid disk-writes --held-out 3% --seed 8",
             "--model resnet18 --data /pictures --size 64 --dropout 0",
+            "--epochs 2.5 --max-shard-size 3GiB",
+            "--epochs 3 --warmup 5",
         ] {
             let config = resolved(&files, line);
             let text = text(&config, Path::new(FILE), &["planned".to_owned()]).unwrap();

@@ -109,7 +109,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         let map: std::collections::BTreeMap<String, String> = value(v)?;
         named(&mut a.run.records.map, map.into_iter().collect())
     }),
-    at("training.steps", "steps", "", |a, v| {
+    at("training.steps", "steps", "200", |a, v| {
         put(&mut a.run.steps, v)
     }),
     at("training.epochs", "epochs", "3", |a, v| {
@@ -163,7 +163,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         },
     ),
     at("optimizer.lr", "lr", "", |a, v| put(&mut a.run.lr, v)),
-    at("optimizer.warmup", "warmup", "", |a, v| {
+    at("optimizer.warmup", "warmup", "10", |a, v| {
         put(&mut a.run.warmup, v)
     }),
     at("optimizer.schedule", "schedule", "", |a, v| {
@@ -212,9 +212,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
         put(&mut a.output.save_every, v)
     }),
     at("output.keep", "keep", "", |a, v| put(&mut a.output.keep, v)),
-    at("output.max_shard_size", "max-shard-size", "5GB", |a, v| {
-        put(&mut a.output.max_shard_size, v)
-    }),
+    at(
+        "output.max_shard_size",
+        "max-shard-size",
+        "\"5GB\"",
+        |a, v| named(&mut a.output.max_shard_size, size(v)?),
+    ),
 ];
 
 /// What is wrong with a setting.

@@ -56,7 +56,7 @@ fn every_setting_of_a_run_has_a_place_and_a_flag() {
     let mut used = Vec::new();
     for line in [
         "--clip 1 --tokenizer /t.json --optimizer sgd --device-memory 20MiB --host-memory 9MiB \
-         --disk /d=1GiB --forbid disk-writes",
+         --disk /d=1GiB --forbid disk-writes --max-shard-size 5GB",
         "--model llama-nano --precision bf16 --master split --moments int8 --data /chats.jsonl --map text=body \
          --chat-template chatml --no-packing --preference dpo --lora 4 --lora-rs --lora-dora --quantize nf4",
     ] {
@@ -75,10 +75,10 @@ fn every_setting_of_a_run_has_a_place_and_a_flag() {
     for setting in SETTINGS {
         let has = |arg: &clap::Arg| arg.get_long() == Some(setting.flag);
         assert!(train.get_arguments().any(has), "{}", setting.flag);
-        // A task other than text, and pictures, are not in those lines.
+        // A task other than text, and pictures, are not in those lines; epochs are steps in a run's settings.
         let is_used = used.iter().any(|path| path == setting.path)
             || !within(setting.path).is_empty()
-            || ["task", "training.size"].contains(&setting.path);
+            || ["task", "training.size", "training.epochs"].contains(&setting.path);
         assert!(is_used, "{}", setting.path);
     }
 }
