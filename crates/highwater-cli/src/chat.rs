@@ -131,7 +131,10 @@ fn answer(loaded: &Loaded, prompt: &[u32], most: usize, ends: &[u32]) -> Result<
 }
 
 /// The token that a template writes after what the assistant said.
-fn end_of_turns(template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Option<u32>, Failure> {
+pub(crate) fn end_of_turns(
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+) -> Result<Option<u32>, Failure> {
     let said = "said";
     let turns = Conversation::of([("user", "asked"), ("assistant", said)]);
     let text = template.render(&turns, false)?;

@@ -399,6 +399,13 @@ impl RunConfig {
         self.validate_memory()?;
         count("save-every", output.save_every, u64::MAX)?;
         count("keep", output.keep as u64, u64::MAX)?;
+        count("eval-every", output.eval_every.unwrap_or(1), u64::MAX)?;
+        let is_told = |text: &String| !text.is_empty() && self.task.is_text();
+        for text in &output.sample {
+            require(is_told(text), "sample", &format!("{text:?}"), || {
+                "a text of at least one letter, for a model of texts".to_owned()
+            })?;
+        }
         training.size.map_or(Ok(()), side)?;
         let positions = model.max_length() as u64;
         require(

@@ -5,6 +5,7 @@ use highwater_memory::{Bytes, Files};
 
 use crate::config::RunConfig;
 use crate::error::{Code, Failure};
+use crate::samples;
 use crate::session::Session;
 use crate::task::Blueprint;
 use crate::tokenise;
@@ -55,7 +56,7 @@ impl Assumptions {
         // Measured before there are batches, as when a run starts.
         let session = session(config, model, None, Like::Nothing)?;
         Ok(Self {
-            reserve_bytes: session.engine.reserve_bytes(),
+            reserve_bytes: session.engine.reserve_bytes() + samples::needed_bytes(files, config)?,
             decoding_bytes: model.decoding_bytes(files, config.data.path.as_deref())?,
             prices: 0,
             tokenise_bytes: tokenise::needed_bytes(files, config)?,

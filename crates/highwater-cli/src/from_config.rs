@@ -46,6 +46,8 @@ impl TrainArgs {
         let (output, filed) = (&mut self.output, &filed.args.output);
         or(&mut output.save_every, filed.save_every.as_ref());
         or(&mut output.keep, filed.keep.as_ref());
+        or(&mut output.eval_every, filed.eval_every.as_ref());
+        or(&mut output.sample, filed.sample.as_ref());
         or(&mut output.max_shard_size, filed.max_shard_size.as_ref());
     }
 }

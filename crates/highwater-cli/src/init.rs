@@ -327,7 +327,7 @@ mod tests {
              --memory 70000001 --disk /d=3GiB --forbid disk-writes --held-out 3% --seed 8",
             "--model resnet18 --data /pictures --size 64 --dropout 0",
             "--epochs 2.5 --max-shard-size 3GiB",
-            "--epochs 3 --warmup 5",
+            "--epochs 3 --warmup 5 --eval-every 7 --sample hello --sample you",
         ] {
             let config = resolved(&files, line);
             let text = text(&config, Path::new(FILE), &["planned".to_owned()]).unwrap();

@@ -34,6 +34,7 @@ pub mod records;
 pub mod report;
 pub mod resolve;
 pub mod run_dir;
+pub mod samples;
 pub mod saving;
 pub mod schedule;
 pub mod seal;

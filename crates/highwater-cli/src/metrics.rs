@@ -28,6 +28,9 @@ pub struct Record {
     /// How many steps were skipped so far because scaled gradients were not finite; none likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_steps: Option<u64>,
+    /// Mean loss on what is held out, after this step; none where it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_loss: Option<f32>,
     /// How long the step took.
     pub seconds: f64,
     /// Tokens of the batch by the time that the step took.

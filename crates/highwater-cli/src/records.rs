@@ -12,7 +12,7 @@ use highwater_models::data::{PackedBatch, RowBatches, Rows};
 use highwater_models::{BatchShape, DataError, Order, Tokenizer};
 use highwater_text::prepare::{Examples, Preparation, prepare};
 use highwater_text::{
-    ChatTemplate, Encoder, FieldMap, Learn, SpecialTokens, TextError, ends_of_texts,
+    ChatTemplate, Encoder, Example, FieldMap, Learn, SpecialTokens, TextError, ends_of_texts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -273,6 +273,21 @@ impl Source {
             examples.encode(&place, &example)?;
         }
         Ok(())
+    }
+
+    /// The first record.
+    ///
+    /// # Errors
+    /// As [`Source::make`].
+    pub fn first(
+        &self,
+        files: &Arc<dyn Files>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<Example>, Failure> {
+        let encoder = self.encoder(&**files, tokenizer)?;
+        let mut examples = Examples::open(files, &encoder, &self.preparation())?;
+        let first = examples.next().transpose()?;
+        Ok(first.map(|(_, example)| example))
     }
 
     /// Makes the rows.

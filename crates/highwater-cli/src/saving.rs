@@ -1,5 +1,5 @@
-//! What a run keeps of what it makes: how often it saves its state, how many of those are kept, and in how large files
-//! its model is at the end.
+//! What a run keeps and shows: how often it saves its state, how many of those are kept, when it looks at what it has
+//! learnt, and in how large files its model is at the end.
 
 use clap::Args;
 use highwater::Bytes;
@@ -17,6 +17,15 @@ pub struct OutputArgs {
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub keep: Option<usize>,
 
+    /// Measure the loss on what is held out every so many steps, too [default: before and after]
+    #[arg(long, value_name = "N", help_heading = "Output")]
+    pub eval_every: Option<u64>,
+
+    /// Show how the model goes on from this text, or answers it where it learns conversations, whenever the loss on
+    /// what is held out is measured; several times for several
+    #[arg(long, value_name = "TEXT", help_heading = "Output")]
+    pub sample: Option<Vec<String>>,
+
     /// Bytes of weights in each file of the model that the run ends with, at most [default: 50GB]
     #[arg(long, value_name = "SIZE", help_heading = "Output")]
     pub max_shard_size: Option<Bytes>,
@@ -30,6 +39,12 @@ pub struct OutputConfig {
     pub save_every: u64,
     /// How many of them are kept.
     pub keep: usize,
+    /// Steps between measurements of the loss on what is held out; before and after alone if none is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_every: Option<u64>,
+    /// What the model is shown to go on from then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sample: Vec<String>,
     /// Bytes of weights in each file of the model that the run ends with, at most; [`SHARD_BYTES`] if none is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_shard_size: Option<Bytes>,
@@ -40,6 +55,8 @@ impl Default for OutputConfig {
         Self {
             save_every: 100,
             keep: 3,
+            eval_every: None,
+            sample: Vec::new(),
             max_shard_size: None,
         }
     }
@@ -56,6 +73,10 @@ impl OutputConfig {
     pub(crate) fn apply(&mut self, args: &OutputArgs) {
         self.save_every = args.save_every.unwrap_or(self.save_every);
         self.keep = args.keep.unwrap_or(self.keep);
+        self.eval_every = args.eval_every.or(self.eval_every);
+        if let Some(sample) = &args.sample {
+            self.sample.clone_from(sample);
+        }
         self.max_shard_size = args.max_shard_size.or(self.max_shard_size);
     }
 }

@@ -1,18 +1,17 @@
 //! Settings by where they stand in `config.toml`, as `--config` and `--set` name them. Each becomes the flag that says
 //! the same, so that what depends on it follows.
 
-use std::path::PathBuf;
+mod values;
+
 use std::str::FromStr;
 
-use highwater_memory::Bytes;
 use highwater_models::config::nearest;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use toml::Value;
 
 use crate::args::{TrainArgs, share};
-use crate::config::{DiskConfig, Forbid, ModelSource, OptimizerKind};
+use crate::config::{Forbid, OptimizerKind};
 use crate::error::Failure;
+use values::{adamw, disk, list, method, named, put, size, source, texts, value};
 
 /// One setting.
 pub(crate) struct Setting {
@@ -212,6 +211,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
         put(&mut a.output.save_every, v)
     }),
     at("output.keep", "keep", "", |a, v| put(&mut a.output.keep, v)),
+    at("output.eval_every", "eval-every", "50", |a, v| {
+        put(&mut a.output.eval_every, v)
+    }),
+    at(
+        "output.sample",
+        "sample",
+        "[\"Once upon a time\"]",
+        |a, v| named(&mut a.output.sample, texts(v)?),
+    ),
     at(
         "output.max_shard_size",
         "max-shard-size",
@@ -394,104 +402,6 @@ impl Assignment {
             }
         })
     }
-}
-
-/// Sets what is not set, or set so.
-fn named<T: PartialEq>(flag: &mut Option<T>, value: T) -> Result<(), Problem> {
-    match flag {
-        Some(named) if *named != value => Err(Problem::Twice),
-        _ => {
-            *flag = Some(value);
-            Ok(())
-        }
-    }
-}
-
-fn put<T: DeserializeOwned + PartialEq>(flag: &mut Option<T>, v: Value) -> Result<(), Problem> {
-    named(flag, value(v)?)
-}
-
-fn value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
-    let found = value.try_into();
-    found.map_err(|error: toml::de::Error| Problem::Value(error.message().to_owned()))
-}
-
-/// One, or several: in a text with commas between.
-fn list<T: DeserializeOwned>(v: Value) -> Result<Vec<T>, Problem> {
-    match v {
-        Value::String(text) => {
-            let each = text
-                .split(',')
-                .map(|part| Value::String(part.trim().to_owned()));
-            value(Value::Array(each.collect()))
-        }
-        v => value(v),
-    }
-}
-
-/// A number of bytes, or a text such as 2GiB.
-fn size(v: Value) -> Result<Bytes, Problem> {
-    match v {
-        Value::String(text) => {
-            let found = text.parse::<Bytes>();
-            found.map_err(|error| Problem::Value(error.to_string()))
-        }
-        v => value(v),
-    }
-}
-
-fn disk(v: Value) -> Result<DiskConfig, Problem> {
-    /// As `config.toml` has it, with a size of either form.
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Disk {
-        folder: PathBuf,
-        bytes: Value,
-    }
-    if let Value::String(text) = &v {
-        return text.parse().map_err(Problem::Value);
-    }
-    let Disk { folder, bytes } = value(v)?;
-    Ok(DiskConfig {
-        folder: absolute(&folder)?,
-        bytes: size(bytes)?,
-        rates: None,
-    })
-}
-
-/// A model as `--model` names it.
-fn source(v: Value) -> Result<String, Problem> {
-    if let Value::String(name) = v {
-        return Ok(name);
-    }
-    match value(v)? {
-        ModelSource::Preset(name) => Ok(name),
-        ModelSource::Folder(path) => {
-            let name = path.to_str().map(str::to_owned);
-            name.ok_or_else(|| Problem::Value("its name is no UTF-8".to_owned()))
-        }
-    }
-}
-
-/// The optimizer of a name, or of a table with what it has.
-fn method(v: &Value) -> Result<OptimizerKind, Problem> {
-    let name = match v {
-        Value::Table(table) if table.len() == 1 => table.keys().next().map(String::as_str),
-        v => v.as_str(),
-    };
-    match name {
-        Some("adamw") => Ok(OptimizerKind::Adamw),
-        Some("sgd") => Ok(OptimizerKind::Sgd),
-        _ => Err(Problem::Value("expected `adamw` or `sgd`".to_owned())),
-    }
-}
-
-fn adamw(args: &mut TrainArgs) -> Result<(), Problem> {
-    named(&mut args.run.optimizer, OptimizerKind::Adamw)
-}
-
-fn absolute(path: &std::path::Path) -> Result<PathBuf, Problem> {
-    std::path::absolute(path).map_err(|error| Problem::Value(error.to_string()))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ fn every_setting_of_a_run_has_a_place_and_a_flag() {
     let mut used = Vec::new();
     for line in [
         "--clip 1 --tokenizer /t.json --optimizer sgd --device-memory 20MiB --host-memory 9MiB \
-         --disk /d=1GiB --forbid disk-writes --max-shard-size 5GB",
+         --disk /d=1GiB --forbid disk-writes --max-shard-size 5GB --eval-every 4 --sample hello",
         "--model llama-nano --precision bf16 --master split --moments int8 --data /chats.jsonl --map text=body \
          --chat-template chatml --no-packing --preference dpo --lora 4 --lora-rs --lora-dora --quantize nf4",
     ] {
@@ -114,6 +114,8 @@ fn a_setting_by_its_place_is_the_flag() {
         ("data.path=/corpus.txt", "--data /corpus.txt"),
         ("model.tokenizer=/2024-01-01", "--tokenizer /2024-01-01"),
         ("output.keep=9", "--keep 9"),
+        ("output.sample=[\"a,b\",\"c\"]", "--sample a,b --sample c"),
+        ("output.sample=hello", "--sample hello"),
     ] {
         let by_place = of_line(&files, &format!("--set {set}"));
         assert_eq!(by_place, of_line(&files, flags), "{set}");

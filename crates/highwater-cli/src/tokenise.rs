@@ -49,14 +49,18 @@ pub fn needed_bytes(files: &dyn Files, config: &RunConfig) -> Result<u64, Failur
     if text_to_tokenise(files, config)?.is_none() {
         return Ok(0);
     }
-    let found = config
-        .model
-        .tokenizer
-        .as_ref()
-        .map(|path| files.metadata(path));
-    let tokenizer = found.transpose()?.flatten().map_or(0, |file| file.bytes);
     let records = config.data.records.as_ref().map_or(0, |_| RECORDS_BYTES);
-    Ok(LEAST_BYTES + FILE_TIMES * tokenizer + records)
+    Ok(LEAST_BYTES + tokenizer_bytes(files, config)? + records)
+}
+
+/// Bytes that the tokenizer of these settings takes; 0 where none is read.
+///
+/// # Errors
+/// [`Failure`] for a file that cannot be looked at.
+pub fn tokenizer_bytes(files: &dyn Files, config: &RunConfig) -> Result<u64, Failure> {
+    let path = config.model.tokenizer.as_ref();
+    let found = path.map(|path| files.metadata(path)).transpose()?;
+    Ok(FILE_TIMES * found.flatten().map_or(0, |file| file.bytes))
 }
 
 /// Makes the tokens of the settings' text, if a tokenizer makes them and they are not in `spool` yet.

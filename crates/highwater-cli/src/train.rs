@@ -21,6 +21,7 @@ use crate::origin::Origin;
 use crate::phases::Phases;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
+use crate::samples::Samples;
 use crate::session::Session;
 use crate::task::{Blueprint, Model};
 use crate::tensorboard::Events;
@@ -69,6 +70,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         log.say(&adapters)?;
     }
     let events = events(&*files, &dir, args.tensorboard.then_some(0))?;
+    let samples = samples(&files, &dir, &session)?;
     log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
         files: &files,
@@ -78,6 +80,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         data,
         counters: None,
         events,
+        samples,
         phases,
         profile: args.profile.then_some(limits),
         json: args.json,
@@ -281,6 +284,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     }
     log.say(&left(&forecast, done, config.training.steps))?;
     let events = events(&*files, &dir, args.tensorboard.then_some(done))?;
+    let samples = samples(&files, &dir, &session)?;
     Run {
         files: &files,
         dir: &dir,
@@ -289,6 +293,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         data,
         counters,
         events,
+        samples,
         phases,
         profile: args.profile.then_some(limits),
         json: args.json,
@@ -313,6 +318,18 @@ fn say_where(
 fn events(files: &dyn Files, dir: &RunDir, done: Option<u64>) -> Result<Option<Events>, Failure> {
     let begin = |done| Events::begin(files, &dir.tensorboard(), done);
     Ok(done.map(begin).transpose()?)
+}
+
+/// What the model is shown to go on from, of a run of texts.
+fn samples(
+    files: &Arc<dyn Files>,
+    dir: &RunDir,
+    session: &Session,
+) -> Result<Option<Samples>, Failure> {
+    match &session.model {
+        Model::Text(model) => Samples::open(files, session.config(), &dir.template(), &**model),
+        Model::Images(..) => Ok(None),
+    }
 }
 
 /// What is still to be done, and what it takes.

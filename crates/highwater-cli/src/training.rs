@@ -1,6 +1,5 @@
 //! The training loop: batches, steps, metrics, saves, and how it ends.
 
-use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +7,6 @@ use std::time::Instant;
 use highwater::optim::GradScaler;
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
-use highwater_models::{CausalLm, Sampling, Tokenizer, generate};
 
 use crate::data::{Feed, RunData};
 use crate::error::{Code, Failure};
@@ -19,18 +17,14 @@ use crate::pace::Pace;
 use crate::phases::Phases;
 use crate::profile::{Machine, Profile};
 use crate::progress::Progress;
+use crate::report;
 use crate::run_dir::RunDir;
+use crate::samples::Samples;
 use crate::session::{HeldOut, Session, StepResult};
 use crate::signals::Signals;
 use crate::state::{self, Counters};
 use crate::task::Model;
 use crate::tensorboard::Events;
-use crate::{data, report};
-
-/// Tokens of the samples before and after.
-const SAMPLE_TOKENS: usize = 120;
-/// What the samples go on from.
-const SAMPLE_PROMPT: &str = "The memory ";
 
 /// A run that is about to start or to go on.
 #[derive(Debug)]
@@ -49,6 +43,8 @@ pub struct Run<'a> {
     pub counters: Option<Counters>,
     /// Where steps are told to TensorBoard, if they are.
     pub events: Option<Events>,
+    /// What the model is shown to go on from, while it trains.
+    pub samples: Option<Samples>,
     /// What the parts of the run took so far.
     pub phases: Phases,
     /// Whether a profile is asked for, and the machine's limits if they are known.
@@ -85,9 +81,10 @@ impl Run<'_> {
         let mut progress = Progress::new(done, steps, config.machine.memory, config.task);
         let (mut losses, mut pace) = (Vec::new(), Pace::default());
         for step in done + 1..=steps {
-            let (record, failure) = self.step(step, &mut batches)?;
+            let (mut record, failure) = self.step(step, &mut batches)?;
             self.phases.end("step", &self.session);
             self.log.at(step);
+            record.held_out_loss = self.look_meanwhile(step, failure.is_none())?;
             metrics.write(&record)?;
             self.events.iter_mut().try_for_each(|to| to.step(&record))?;
             progress.step(&record);
@@ -139,6 +136,19 @@ impl Run<'_> {
             (&pace, &self.phases, profile.as_ref()),
             self.json,
         )
+    }
+
+    /// Looks at the model after a step, if it is time for that and the run goes on: after the last step it is looked
+    /// at anyway. Answers the loss on what is held out.
+    fn look_meanwhile(&mut self, step: u64, goes_on: bool) -> Result<Option<f32>, Failure> {
+        let config = self.session.config();
+        let every = config.output.eval_every;
+        let is_due = every.is_some_and(|every| step.is_multiple_of(every));
+        if !(goes_on && is_due && step < config.training.steps) {
+            return Ok(None);
+        }
+        let found = self.look(&format!("after step {step}"), step)?;
+        Ok(found.map(|found| found.loss))
     }
 
     fn tell_of_stop(&mut self, is_asked: bool) -> Result<(), Failure> {
@@ -202,6 +212,7 @@ impl Run<'_> {
             grad_norm: Some(grad_norm),
             loss_scale: scaler.map(GradScaler::get_scale),
             skipped_steps: scaler.map(GradScaler::skipped_steps),
+            held_out_loss: None,
             seconds,
             tokens_per_second: tokens as f64 / seconds,
             predicted_seconds: after.predicted_seconds - before.predicted_seconds,
@@ -257,44 +268,26 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the model comes to on what is held out, and a sample if text is trained on.
+    /// What the model comes to on what is held out, and how it goes on from texts, if those are asked for.
     fn look(&mut self, when: &str, step: u64) -> Result<Option<HeldOut>, Failure> {
         let config = self.session.config().clone();
         let held_out = self.data.held_out(&config)?;
-        let Some(found) = self.session.evaluate(held_out)? else {
-            return Ok(None);
-        };
-        self.log.say(&report::held_out(&found, &config, when))?;
-        let mut events = self.events.iter_mut();
-        events.try_for_each(|to| to.held_out(step, &found))?;
-        let bytes = config.model.tokenizer.is_none() && config.data.path.is_none();
-        if let Model::Text(model) = &self.session.model
-            && bytes
-        {
-            let tokenizer = data::tokenizer(&**self.files, &config)?;
-            let sample = match self.sample(&**model, &tokenizer) {
-                // Longer than what is trained on, it may need more than a step: no reason to end a run.
-                Err(failure) if failure.code() == Code::Budget as u8 => {
-                    format!("none, it needs more than {}", config.machine.memory)
-                }
-                other => other?,
-            };
-            self.log.say(&format!("sample {when}: {sample}"))?;
+        let found = self.session.evaluate(held_out)?;
+        if let Some(found) = &found {
+            self.log.say(&report::held_out(found, &config, when))?;
+            let mut events = self.events.iter_mut();
+            events.try_for_each(|to| to.held_out(step, found))?;
         }
-        self.phases.end("evaluate", &self.session);
-        Ok(Some(found))
-    }
-
-    fn sample(&self, model: &dyn CausalLm, tokenizer: &Tokenizer) -> Result<String, Failure> {
-        let prompt = tokenizer.encode(SAMPLE_PROMPT)?;
-        let sampling = Sampling {
-            temperature: 0.7,
-            seed: self.session.config().training.seed,
-            context: self.session.config().context(),
-            ..Sampling::default()
-        };
-        let go_on = |_| ControlFlow::Continue(());
-        let tokens = generate(model, &prompt, SAMPLE_TOKENS, sampling, go_on)?;
-        Ok(format!("{:?}", tokenizer.decode(&tokens)?))
+        if let (Model::Text(model), Some(samples)) = (&self.session.model, &self.samples)
+            && (found.is_some() || !samples.are_of_demo())
+        {
+            for line in samples.lines(&**model, &config, when)? {
+                self.log.say(&line)?;
+            }
+        }
+        if found.is_some() {
+            self.phases.end("evaluate", &self.session);
+        }
+        Ok(found)
     }
 }

@@ -378,3 +378,72 @@ fn epochs_say_how_long_a_run_is() {
         );
     }
 }
+
+#[test]
+fn looking_at_the_model_meanwhile_changes_no_bit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(dir);
+    let looks = [
+        "--eval-every",
+        "3",
+        "--sample",
+        "how much memory",
+        "--sample",
+        "pages",
+    ];
+    for (kind, more) in [
+        ("full", ""),
+        ("half", "--lora 3 --lora-dropout 0.1 --precision bf16"),
+    ] {
+        let train = |name: &str, memory: &str, looks: &[&str]| {
+            let line = format!("train {SETTINGS} {more} --memory {memory} --out {kind}-{name}");
+            let words = line.split_whitespace().chain(looks.iter().copied());
+            let (code, _, news) = crate::started::words(dir, words);
+            assert_eq!(code, 0, "{news}");
+            news
+        };
+        train("plain", "1GiB", &[]);
+        let plain = outcome(&dir.join(format!("{kind}-plain")), STEPS);
+        for (name, memory) in [("seen", "1GiB"), ("tight", "96MiB")] {
+            let news = train(name, memory, &looks);
+            let run = dir.join(format!("{kind}-{name}"));
+            outcome::assert_same(&outcome(&run, STEPS), &plain, name);
+            for when in ["before", "after step 3", "after step 6", "after"] {
+                assert!(
+                    news.contains(&format!("held-out loss {when}: ")),
+                    "{when}: {news}"
+                );
+                for text in ["how much memory", "pages"] {
+                    let told = format!("sample {when}: \"{text}\" -> \"");
+                    assert!(news.contains(&told), "{told} {news}");
+                }
+            }
+            let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+            let seen = metrics.lines().filter_map(|line| {
+                let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+                record["held_out_loss"].as_f64()?;
+                record["step"].as_u64()
+            });
+            assert_eq!(seen.collect::<Vec<_>>(), [3, 6]);
+        }
+        // What a run was told to show, it shows when it goes on.
+        let (_, news) = run(
+            dir,
+            &format!("resume {kind}-seen --steps 10 --eval-every 9"),
+        );
+        assert!(news.contains("held-out loss after step 9: "), "{news}");
+        assert!(
+            news.contains("sample after step 9: \"pages\" -> "),
+            "{news}"
+        );
+    }
+    let long = "memory ".repeat(400);
+    let line = format!("train {SETTINGS} --out long --sample");
+    let words = line.split_whitespace().chain([long.as_str()]);
+    let (code, _, news) = crate::started::words(dir, words);
+    assert_eq!(code, 2, "{news}");
+    assert!(
+        news.contains("tokens; 1 to 128 are read") || news.contains("tokens; 1 to 256 are read")
+    );
+}
