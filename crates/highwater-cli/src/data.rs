@@ -225,6 +225,21 @@ impl RunData {
         }
     }
 
+    /// Tokens or pictures that are read before the data begins anew, one at least: what does not fill a last batch in
+    /// order, or a last sequence, is left out.
+    pub fn per_epoch(&self, config: &RunConfig) -> u64 {
+        let all = self.counts()[0];
+        let shape = config.batch_shape();
+        let (all, whole) = match (self, config.data.order) {
+            (Self::Packed(_), _) => (all, 1),
+            (Self::Pictures(_), _) => (all, shape.batch),
+            // The last token is a target alone.
+            (Self::Text(_), Order::Sequential) => (all.saturating_sub(1), shape.tokens()),
+            (Self::Text(_), Order::Shuffled) => (all.saturating_sub(1), shape.seq),
+        };
+        (all / whole as u64 * whole as u64).max(1)
+    }
+
     /// What tells whether it is other data: of pictures, the names and lengths of all files.
     ///
     /// # Errors

@@ -207,7 +207,8 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
         });
     }
     let last = folder.join("final");
-    if state::check_weights(files, &last).is_ok() {
+    if state::has_weights(files, &last)? {
+        state::check_weights(files, &last)?;
         return Ok(whole(last));
     }
     Ok(Place {

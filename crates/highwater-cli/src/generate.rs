@@ -295,7 +295,7 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
         }
     }
     let folder = dir.join("final");
-    if files.metadata(&folder.join("model.safetensors"))?.is_some() {
+    if state::has_weights(files, &folder)? {
         let place = Place::folder(files, &folder, memory)?;
         return Ok(Place {
             disk,

@@ -214,6 +214,20 @@ fn with_epochs(mut table: Table, config: &RunConfig) -> Table {
     table
 }
 
+/// Settings as text, with how often the data is gone through.
+///
+/// # Errors
+/// None but a mistake of the program.
+pub(crate) fn text_with_epochs(text: String, config: &RunConfig) -> Result<String, Failure> {
+    if config.training.epochs.is_none() {
+        return Ok(text);
+    }
+    let table = text.parse::<Table>();
+    let table = table.map_err(|error| Failure::new(Code::Internal, error))?;
+    let text = toml::to_string(&with_epochs(table, config));
+    text.map_err(|error| Failure::new(Code::Internal, error))
+}
+
 /// Whether a setting means anything to the task.
 fn applies(setting: &Setting, config: &RunConfig) -> bool {
     const TEXT: [&str; 7] = [
@@ -225,10 +239,12 @@ fn applies(setting: &Setting, config: &RunConfig) -> bool {
         "training.seq",
         "training.preference.",
     ];
+    const OF_FINAL: [&str; 2] = ["output.sample", "output.max_shard_size"];
     if config.task.is_text() {
         setting.path != "training.size"
     } else {
-        !TEXT.iter().any(|of_text| setting.path.starts_with(of_text))
+        !OF_FINAL.contains(&setting.path)
+            && !TEXT.iter().any(|of_text| setting.path.starts_with(of_text))
     }
 }
 

@@ -383,6 +383,10 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let merged = merge_adapters(&*model)?;
     // All of it or nothing.
     let draft = args.out.with_extension("tmp");
+    if files.metadata(&draft)?.is_some() {
+        // Of a merge that was killed.
+        files.remove_dir_all(&draft)?;
+    }
     files.create_dir_all(&draft)?;
     let most = args.max_shard_size.map_or(SHARD_BYTES, |most| most.0);
     save_folder(&files, &draft, &model.named_parameters(), most)?;

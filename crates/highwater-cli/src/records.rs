@@ -150,8 +150,8 @@ pub fn has_records(files: &dyn Files, path: &Path) -> Result<bool, Failure> {
                 .iter()
                 .any(|path| highwater_text::records::is_record_file(path)))
         }
-        Some(_) => Ok(highwater_text::records::is_record_file(path)),
-        None => Ok(false),
+        // Of what is not there yet its name tells.
+        _ => Ok(highwater_text::records::is_record_file(path)),
     }
 }
 

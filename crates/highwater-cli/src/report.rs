@@ -282,15 +282,14 @@ pub fn tokens_per_step(config: &RunConfig) -> u64 {
 
 /// How often so many steps go through the data.
 pub fn epochs(config: &RunConfig, data: &RunData, steps: u64) -> f64 {
-    let train = data.counts()[0].max(1);
-    (steps * tokens_per_step(config)) as f64 / train as f64
+    (steps * tokens_per_step(config)) as f64 / data.per_epoch(config) as f64
 }
 
 /// In how many steps the data is gone through so often, the last of which may begin it once more.
 pub fn steps(config: &RunConfig, data: &RunData, epochs: f64) -> u64 {
-    let train = data.counts()[0].max(1);
-    let steps = (epochs * train as f64 / tokens_per_step(config).max(1) as f64).ceil();
-    (steps as u64).max(1)
+    let all = epochs * data.per_epoch(config) as f64 / tokens_per_step(config).max(1) as f64;
+    // What floats are off by is no step.
+    ((all - 1e-9 * all).ceil() as u64).max(1)
 }
 
 /// How long a run will take, for people.

@@ -191,6 +191,15 @@ pub fn stored_name<'a>(weights: &WeightsFolder<'_>, name: &'a str, base_prefix: 
     if weights.has(name) { name } else { short }
 }
 
+/// Whether a folder has weights of a whole model, in one file or as an index says.
+///
+/// # Errors
+/// [`Failure`] where it cannot be looked at.
+pub fn has_weights(files: &dyn Files, folder: &Path) -> Result<bool, Failure> {
+    let has = |name: &str| files.metadata(&folder.join(name));
+    Ok(has(MODEL)?.is_some() || has(INDEX)?.is_some())
+}
+
 /// Refuses a model folder whose weights are there in a form that is not read, with a word about it.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use crate::session::Session;
 use crate::task::{Blueprint, Model};
 use crate::tensorboard::Events;
 use crate::training::Run;
-use crate::{base, hub, machine, output, plan, profile, report, state, tokenise};
+use crate::{base, hub, init, machine, output, plan, profile, report, state, tokenise};
 
 /// Trains a model.
 ///
@@ -206,13 +206,6 @@ fn dry_run(
     mut config: RunConfig,
     model: &Blueprint,
 ) -> Result<ExitCode, Failure> {
-    if let Some(epochs) = config.training.epochs {
-        output::news(&format!(
-            "note: how many steps {} epochs are is known when the data has been read: `steps`, and what \
-             follows from it, are not those here",
-            epochs.count
-        ));
-    }
     machine::find_rates(&**files, &mut config.machine)?;
     report::warn_of_budget(&config);
     let assumptions = Assumptions::measure(&**files, &config, model)?;
@@ -220,7 +213,9 @@ fn dry_run(
     report::keep_to_planned(&mut config, &report.forecast);
     RunData::check(files, &config, model)?;
     if !args.json {
-        output::result(config.to_toml(Path::new("config.toml"))?.trim_end());
+        let text = config.to_toml(Path::new("config.toml"))?;
+        let text = init::text_with_epochs(text, &config)?;
+        output::result(text.trim_end());
     }
     plan::show(&report, false, args.json)
 }

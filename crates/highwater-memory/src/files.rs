@@ -135,6 +135,9 @@ pub trait FileRead: Send + Debug {
     /// As the system says, interruptions too.
     fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, FilesError>;
 
+    /// Says that reading goes on up to this place and no further, until [`FileRead::forget`].
+    fn read_until(&mut self, _end: u64) {}
+
     /// Lets go of what of the file is in the system's cache because it was read here.
     fn forget(&mut self) {}
 

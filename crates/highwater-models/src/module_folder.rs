@@ -17,8 +17,8 @@ use crate::weights::{INDEX, SINGLE};
 pub const SHARD_BYTES: u64 = 50_000_000_000;
 
 /// Writes tensors as the weights of a folder that is there, in files of at most `most` bytes of tensors each, and
-/// removes those that were there before. Whoever reads the folder meanwhile, or after this was killed, finds what
-/// was there, what is now, or that an index is missing; never some of both.
+/// removes those that were there before, drafts too. Whoever opens the folder after this was killed finds what was
+/// there, what is now, or that an index is missing; never some of both.
 ///
 /// # Errors
 /// [`highwater::Error::Usage`] while an update is pending; [`highwater::Error::Files`] and
@@ -96,6 +96,8 @@ fn bytes(tensor: &Parameter) -> u64 {
 
 /// Whether a folder of a model has a file of that name for its weights.
 fn is_of_weights(name: &str) -> bool {
+    // A draft, of one who was killed, is one too.
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
     let shard = || {
         let (one, of) = name.strip_prefix("model-")?.split_once("-of-")?;
         let of = of.strip_suffix(".safetensors")?;
@@ -177,9 +179,11 @@ mod tests {
         // Of 16, 32, .., 96 bytes.
         let files = MemoryFiles::new();
         files.create_dir_all(Path::new(FOLDER)).unwrap();
-        files
-            .create(&Path::new(FOLDER).join("config.json"))
-            .unwrap();
+        // What a killed one left goes, too.
+        let draft = "model-00001-of-00009.safetensors.tmp";
+        for name in ["config.json", "model.safetensors.tmp", draft] {
+            files.create(&Path::new(FOLDER).join(name)).unwrap();
+        }
         for (most, count) in [
             (336, 1),
             (335, 2),

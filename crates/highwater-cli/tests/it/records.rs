@@ -358,11 +358,39 @@ fn epochs_say_how_long_a_run_is() {
             "train --model ./base --data chats.jsonl --batch 3 --seq 64 --no-packing --threads 1 {rest}"
         )
     };
+    // What is not there yet is records by its name.
+    let plan = |data: &str| {
+        let line = format!("plan --model ./base --data {data} --loss-on all --json");
+        let (results, news) = run(dir.path(), &line);
+        let told: serde_json::Value = serde_json::from_str(&results).expect("JSON");
+        (told["settings"].clone(), news)
+    };
+    let ((there, _), (missing, news)) = (plan("chats.jsonl"), plan("gone.jsonl"));
+    assert_eq!(there, missing);
+    assert!(
+        news.contains("note: ") && news.contains("gone.jsonl"),
+        "{news}"
+    );
+    // In order a text's last tokens fill no batch: 896 of them are one of 8 x 64.
+    let tokens = (0..896_u16).flat_map(|i| (i % 300).to_le_bytes());
+    std::fs::write(dir.path().join("tokens.bin"), tokens.collect::<Vec<_>>()).expect("tokens");
+    for (order, steps) in [("sequential --batch 8", 3), ("shuffled --batch 1", 39)] {
+        let line = format!(
+            "train --model ./base --data tokens.bin --seq 64 --order {order} --threads 1 --epochs 3 --out {steps}"
+        );
+        let (_, news) = run(dir.path(), &line);
+        assert!(
+            news.contains(&format!("; {steps} steps are 3.0 epochs")),
+            "{news}"
+        );
+    }
     // 60 rows, 3 a step.
     for (epochs, steps, warmup, flags) in [
         ("2", 40, 2, ""),
         ("0.51", 11, 0, ""),
         ("2.5", 50, 7, "--warmup 7"),
+        // 22 steps are 1.1 epochs: floats say a bit more.
+        ("1.1", 22, 1, ""),
     ] {
         let (_, news) = run(
             dir.path(),

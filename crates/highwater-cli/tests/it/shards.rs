@@ -79,6 +79,62 @@ fn several_files_train_and_go_on_as_one() {
 }
 
 #[test]
+fn a_model_is_written_in_files_of_a_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let run = |line: &str| {
+        let (code, results, news) = highwater(dir, line);
+        assert_eq!(code, 0, "{line}\n{news}");
+        results
+    };
+    let train = "train --steps 2 --threads 2 --out";
+    run(&format!("{train} whole"));
+    run(&format!("{train} parts --max-shard-size 1MB"));
+    let files = |name: &str| {
+        let of = std::fs::read_dir(dir.join(name).join("final")).unwrap();
+        let of = of.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        of.filter(|name| name.contains("safetensors")).count()
+    };
+    assert_eq!(files("whole"), 1);
+    let count = files("parts");
+    assert!(count > 3, "{count}");
+    for name in ["whole", "parts"] {
+        std::fs::remove_dir_all(dir.join(name).join("checkpoints")).unwrap();
+    }
+    // Whoever reads a run's model reads the same.
+    let sample = "--prompt of --tokens 8 --temperature 0";
+    let whole = run(&format!("generate whole {sample}"));
+    assert_eq!(run(&format!("generate parts {sample}")), whole);
+    assert_eq!(
+        run(&format!("generate --model parts/final {sample}")),
+        whole
+    );
+    std::fs::write(dir.join("text.txt"), "as often as one likes ".repeat(20)).unwrap();
+    let eval = |name: &str| {
+        let found = run(&format!("eval {name} --data text.txt --json"));
+        serde_json::from_str::<serde_json::Value>(&found).unwrap()["loss"].clone()
+    };
+    assert_eq!(eval("parts"), eval("whole"));
+    run(&format!(
+        "{train} again --model parts/final --max-shard-size 2MB"
+    ));
+    assert!(files("again") < count);
+    // A part that is missing is told, and nothing older is read for it.
+    let second = std::fs::read_dir(dir.join("parts/final")).unwrap();
+    let second = second.map(|entry| entry.unwrap().path());
+    let second = second.filter(|path| path.to_string_lossy().contains("model-00002-of"));
+    second.for_each(|path| std::fs::remove_file(path).unwrap());
+    for line in [
+        format!("generate parts {sample}"),
+        "eval parts --data text.txt".to_owned(),
+    ] {
+        let (code, _, news) = highwater(dir, &line);
+        assert_ne!(code, 0);
+        assert!(news.contains("model-00002-of"), "{news}");
+    }
+}
+
+#[test]
 fn a_file_that_is_missing_or_elsewhere_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("cut");

@@ -220,6 +220,8 @@ struct DiskReader {
     /// Where the last read ended, and how far was read ahead from there.
     end: u64,
     ahead: u64,
+    /// Nothing is read ahead from here on.
+    until: u64,
     /// How many bytes were read, and from where to where they and those read ahead are, since the last were dropped.
     read: u64,
     touched: Option<(u64, u64)>,
@@ -234,6 +236,7 @@ impl DiskReader {
             bytes,
             end: 0,
             ahead: 0,
+            until: bytes,
             read: 0,
             touched: None,
         }
@@ -248,13 +251,11 @@ impl DiskReader {
             }
             self.ahead = 0;
         } else if end + READ_AHEAD / 2 > self.ahead {
-            advise(
-                &self.file,
-                Advice::ReadAhead,
-                self.ahead.max(start),
-                Some(end + READ_AHEAD),
-            );
-            self.ahead = end + READ_AHEAD;
+            let (from, to) = (self.ahead.max(start), (end + READ_AHEAD).min(self.until));
+            if from < to {
+                advise(&self.file, Advice::ReadAhead, from, Some(to));
+                self.ahead = to;
+            }
         }
     }
 
@@ -295,13 +296,18 @@ impl FileRead for DiskReader {
     }
 
     fn forget(&mut self) {
-        if self.ahead > self.end {
-            self.touch(self.end, self.ahead);
-        }
         if let Some((low, high)) = self.touched.take() {
             advise(&self.file, Advice::Drop, low, Some(high));
         }
-        (self.ahead, self.read) = (0, 0);
+        if self.ahead > self.end {
+            // What is on its way stays: it is dropped the next time, when it has come.
+            self.touch(self.end, self.ahead);
+        }
+        (self.ahead, self.read, self.until) = (0, 0, self.bytes);
+    }
+
+    fn read_until(&mut self, end: u64) {
+        self.until = end.min(self.bytes);
     }
 }
 

@@ -134,6 +134,8 @@ impl FilePart {
             &mut dyn FnMut(&mut [u8]) -> Result<(), PartError>,
         ) -> Result<(), PartError>,
     ) -> Result<(), PartError> {
+        let end = self.at.saturating_add(self.bytes);
+        self.file.with(|file| file.read_until(end));
         let read = self.windows(windows);
         self.file.forget();
         read

@@ -86,9 +86,14 @@ impl Engine {
     ) -> (Compiled, Result<Answer<Told>>) {
         let posed = self.pose_with(state, question, Homes::Open);
         // Beside a disk what files have counts as if it took room there, of which there may be too little.
-        let is_refused = matches!(posed.1, Ok(Answer::Refused(_)));
-        let beside = self.0.tiers.files && self.0.tiers.spill().is_some();
-        if is_refused && beside && state.memory.cells.leave_all() {
+        let is_too_little = match &posed.1 {
+            Ok(Answer::Refused(family)) if self.0.tiers.files && self.0.tiers.spill().is_some() => {
+                let full = self.full_tiers(&posed.0.problem, family);
+                full.contains(&Tier::Disk)
+            }
+            _ => false,
+        };
+        if is_too_little && state.memory.cells.leave_all() {
             return self.pose_with(state, question, Homes::OpenBesideFiles);
         }
         posed

@@ -301,9 +301,9 @@ impl CellStore {
         let own = cell.storage.take();
         let fresh = || {
             let room = store.alloc_room(cell.bytes, "a cell that is read from a file");
-            in_memory.then(|| room.map(Arc::new).ok())?
+            room.map(Arc::new).ok()
         };
-        let mut storage = own.or_else(fresh);
+        let mut storage = own.or_else(|| if in_memory { fresh() } else { None });
         let read = match storage.as_mut().map(Arc::get_mut) {
             _ if dry => Ok(()),
             Some(Some(storage)) => part.read(storage.bytes_mut()),
