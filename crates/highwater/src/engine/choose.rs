@@ -196,7 +196,7 @@ impl Engine {
 
 impl Engine {
     /// The tiers that have no room left, at the floor, for the largest value that might wait there.
-    pub(crate) fn full_tiers(&self, problem: &Problem, family: &Families) -> Vec<Tier> {
+    fn full_tiers(&self, problem: &Problem, family: &Families) -> Vec<Tier> {
         let floor = family.floor(problem);
         let Ok(least) = family.choose(problem, floor.arena_bytes) else {
             return Vec::new();

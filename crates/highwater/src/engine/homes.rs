@@ -86,12 +86,13 @@ impl Engine {
     ) -> (Compiled, Result<Answer<Told>>) {
         let posed = self.pose_with(state, question, Homes::Open);
         // Beside a disk what files have counts as if it took room there, of which there may be too little.
-        let is_too_little = match &posed.1 {
-            Ok(Answer::Refused(family)) if self.0.tiers.files && self.0.tiers.spill().is_some() => {
-                let full = self.full_tiers(&posed.0.problem, family);
-                full.contains(&Tier::Disk)
-            }
-            _ => false,
+        let is_refused = matches!(posed.1, Ok(Answer::Refused(_)));
+        let is_too_little = is_refused && self.0.tiers.spill().is_some() && {
+            let cells = posed.0.cells().filter_map(|id| state.memory.cells.get(id));
+            let of_files = cells.filter(|cell| cell.is_in_file());
+            let counted = of_files.map(|cell| footprint_on(Tier::Disk, cell.bytes()));
+            let room = posed.0.problem.tiers.disk.map_or(0, |link| link.bytes);
+            counted.sum::<u64>() > room
         };
         if is_too_little && state.memory.cells.leave_all() {
             return self.pose_with(state, question, Homes::OpenBesideFiles);
@@ -295,24 +296,6 @@ impl Engine {
     /// [`Builder::correct_times`](crate::Builder::correct_times) asks for that. None without a disk.
     pub fn disk_rates(&self) -> Option<DiskRates> {
         self.0.tiers.spill().map(|disk| disk.rates())
-    }
-
-    /// Before what is pending is posed: what it writes and files have is read into memory.
-    pub(crate) fn own_written(&self, state: &mut State) -> Result<()> {
-        if !self.0.tiers.files {
-            return Ok(());
-        }
-        let nodes = state.pending.graph.nodes().iter();
-        let written: BTreeSet<CellId> = nodes
-            .flat_map(|node| node.writes.iter().map(|write| write.0))
-            .collect();
-        for &id in &written {
-            self.with_room(state, |state| {
-                let (cells, graph) = state.cells();
-                cells.own(&self.0.store, graph, id)
-            })?;
-        }
-        Ok(())
     }
 
     /// Makes a cell of bytes that `fill` gives; of zeros without it. Cells that may move go below

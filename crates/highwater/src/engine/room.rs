@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::engine::state::State;
 use crate::store::Storage;
 use crate::{Error, Result};
-use highwater_graph::{Category, ValueId};
+use highwater_graph::{Category, CellId, ValueId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -34,6 +34,24 @@ impl Engine {
                 Ok(state.memory.storages.insert(id, Arc::new(storage)))
             });
             given?;
+        }
+        Ok(())
+    }
+
+    /// Before what is pending is posed: what it writes and files have is read into memory.
+    pub(crate) fn own_written(&self, state: &mut State) -> Result<()> {
+        if !self.0.tiers.files {
+            return Ok(());
+        }
+        let nodes = state.pending.graph.nodes().iter();
+        let written: BTreeSet<CellId> = nodes
+            .flat_map(|node| node.writes.iter().map(|write| write.0))
+            .collect();
+        for &id in &written {
+            self.with_room(state, |state| {
+                let (cells, graph) = state.cells();
+                cells.own(&self.0.store, graph, id)
+            })?;
         }
         Ok(())
     }
