@@ -140,9 +140,7 @@ pub(crate) struct Loaded {
 /// [`Failure`], with the exit code to end with.
 pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     let loaded = load(&args.sample)?;
-    // As texts begin that the model learnt from.
-    let mut prompt = loaded.tokenizer.before_texts()?;
-    prompt.extend(loaded.tokenizer.encode(&args.prompt)?);
+    let prompt = begun(&loaded.tokenizer, &args.prompt)?;
     if args.prompt.is_empty() {
         return Err(Failure::usage("--prompt must have at least one character"));
     }
@@ -156,6 +154,13 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     tokens.pop_if(|last| loaded.ends.contains(last));
     output::result(&loaded.tokenizer.decode(&tokens)?);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A text to go on from, as texts begin that a model learnt from.
+pub(crate) fn begun(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Failure> {
+    let mut tokens = tokenizer.before_texts()?;
+    tokens.extend(tokenizer.encode(text)?);
+    Ok(tokens)
 }
 
 /// Whether a token ends what is said.

@@ -230,7 +230,7 @@ pub(crate) fn text_with_epochs(text: String, config: &RunConfig) -> Result<Strin
 
 /// Whether a setting means anything to the task.
 fn applies(setting: &Setting, config: &RunConfig) -> bool {
-    const TEXT: [&str; 7] = [
+    const TEXT: [&str; 9] = [
         "model.tokenizer",
         "model.dropout",
         "model.lora.",
@@ -238,13 +238,13 @@ fn applies(setting: &Setting, config: &RunConfig) -> bool {
         "data.records.",
         "training.seq",
         "training.preference.",
+        "output.sample",
+        "output.max_shard_size",
     ];
-    const OF_FINAL: [&str; 2] = ["output.sample", "output.max_shard_size"];
     if config.task.is_text() {
         setting.path != "training.size"
     } else {
-        !OF_FINAL.contains(&setting.path)
-            && !TEXT.iter().any(|of_text| setting.path.starts_with(of_text))
+        !TEXT.iter().any(|of_text| setting.path.starts_with(of_text))
     }
 }
 

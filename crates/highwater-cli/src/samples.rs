@@ -13,7 +13,7 @@ use crate::chat::end_of_turns;
 use crate::config::RunConfig;
 use crate::data;
 use crate::error::{Code, Failure};
-use crate::generate::stop_at;
+use crate::generate::{begun, stop_at};
 use crate::records::{self, Source};
 use crate::tokenise;
 
@@ -92,9 +92,7 @@ impl Samples {
                 let asked = Conversation::of([("user", text.as_str())]);
                 tokenizer.encode(&template.render(&asked, true)?)?
             } else {
-                let mut tokens = tokenizer.before_texts()?;
-                tokens.extend(tokenizer.encode(text)?);
-                tokens
+                begun(&tokenizer, text)?
             };
             if tokens.is_empty() || tokens.len() > most {
                 let message = format!(

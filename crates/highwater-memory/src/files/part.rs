@@ -103,10 +103,9 @@ impl FilePart {
     /// [`PartError`].
     pub fn look(&self) -> Result<(), PartError> {
         let mut window = vec![0; WINDOW.min(self.bytes as usize)];
-        self.each(|at, hash| {
-            let bytes = (self.bytes - at).min(WINDOW as u64);
-            hash(&mut window[..bytes as usize])
-        })
+        let starts = (0..self.bytes).step_by(WINDOW);
+        let mut lengths = starts.map(|at| (self.bytes - at).min(WINDOW as u64) as usize);
+        self.visit(|seen| lengths.try_for_each(|bytes| self.next(&mut window[..bytes], seen)))
     }
 
     /// Reads it all.
@@ -117,63 +116,37 @@ impl FilePart {
     /// # Panics
     /// If `to` is shorter than the part.
     pub fn read(&self, to: &mut [u8]) -> Result<(), PartError> {
-        let mut rest = &mut to[..self.bytes as usize];
-        self.each(|_, hash| {
-            let window = rest.len().min(WINDOW);
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(window);
-            rest = later;
-            hash(now)
-        })
+        let mut windows = to[..self.bytes as usize].chunks_mut(WINDOW);
+        self.visit(|seen| windows.try_for_each(|window| self.next(window, seen)))
     }
 
-    /// As [`FilePart::windows`], and lets go of the file then.
-    fn each(
+    /// Has all windows read, and lets go of the file then. Where all could be, their hashes are known from then on.
+    fn visit(
         &self,
-        windows: impl FnMut(
-            u64,
-            &mut dyn FnMut(&mut [u8]) -> Result<(), PartError>,
-        ) -> Result<(), PartError>,
+        read: impl FnOnce(&mut Vec<u128>) -> Result<(), PartError>,
     ) -> Result<(), PartError> {
         let end = self.at.saturating_add(self.bytes);
         self.file.with(|file| file.read_until(end));
-        let read = self.windows(windows);
+        let mut seen = Vec::new();
+        let read = read(&mut seen);
         self.file.forget();
-        read
+        read?;
+        // Those of the first reading stay.
+        let _ = self.hashes.set(seen.into());
+        Ok(())
     }
 
-    /// Shows `windows` where each window starts, and what reads and checks one.
-    fn windows(
-        &self,
-        mut windows: impl FnMut(
-            u64,
-            &mut dyn FnMut(&mut [u8]) -> Result<(), PartError>,
-        ) -> Result<(), PartError>,
-    ) -> Result<(), PartError> {
-        let known = self.hashes.get();
-        let mut seen = Vec::new();
-        let mut at = 0;
-        while at < self.bytes {
-            windows(at, &mut |window| {
-                self.file.read_exact_at(self.at + at, window)?;
-                let hash = hash_of(window);
-                match known {
-                    Some(known) if known[at as usize / WINDOW] != hash => {
-                        return Err(PartError::Changed {
-                            path: self.file.path(),
-                            at: self.at + at,
-                        });
-                    }
-                    Some(_) => {}
-                    None => seen.push(hash),
-                }
-                Ok(())
-            })?;
-            at += WINDOW as u64;
+    /// Reads the window behind those of which hashes were seen.
+    fn next(&self, window: &mut [u8], seen: &mut Vec<u128>) -> Result<(), PartError> {
+        let at = self.at + (seen.len() * WINDOW) as u64;
+        self.file.read_exact_at(at, window)?;
+        let hash = hash_of(window);
+        let known = self.hashes.get().map(|known| known[seen.len()]);
+        if known.is_some_and(|known| known != hash) {
+            let path = self.file.path();
+            return Err(PartError::Changed { path, at });
         }
-        if known.is_none() {
-            // Whoever was first, it is the same, or the next reading tells.
-            let _ = self.hashes.set(seen.into());
-        }
+        seen.push(hash);
         Ok(())
     }
 }

@@ -167,6 +167,13 @@ fn exported(files: &MemoryFiles, kind: GgufType) -> (Read, Vec<String>) {
     (found, done.notes)
 }
 
+/// Why the model is not exported.
+fn refusal(files: &MemoryFiles) -> String {
+    let out = Path::new("/out.gguf");
+    let exported = export(files, Path::new("/model"), out, GgufType::F16);
+    exported.unwrap_err().to_string()
+}
+
 #[test]
 fn every_tensor_of_every_family_is_there_once() {
     for family in [
@@ -382,13 +389,7 @@ fn tokens_that_files_do_not_name_or_name_twice() {
         let mut other = of_bytes();
         other[field] = value;
         put(&files, "tokenizer.json", &other);
-        let error = export(
-            &files,
-            Path::new("/model"),
-            Path::new("/out.gguf"),
-            GgufType::F16,
-        );
-        let error = error.unwrap_err().to_string();
+        let error = refusal(&files);
         assert!(error.contains(told), "{error}");
     }
 }
@@ -467,13 +468,7 @@ fn what_llama_cpp_has_no_place_for_is_refused_by_name() {
         let (files, mut fields) = (MemoryFiles::new(), config(family));
         fields[field] = value;
         folder(&files, &fields);
-        let error = export(
-            &files,
-            Path::new("/model"),
-            Path::new("/out.gguf"),
-            GgufType::F16,
-        );
-        let error = error.unwrap_err().to_string();
+        let error = refusal(&files);
         assert!(error.contains(told), "{family}: {error}");
         assert!(files.metadata(Path::new("/out.gguf")).unwrap().is_none());
     }

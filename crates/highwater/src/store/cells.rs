@@ -85,6 +85,15 @@ impl CellBytes {
         self.part.is_some()
     }
 
+    /// Gives their memory back if a file has them. Answers whether one has.
+    fn leave(&mut self) -> bool {
+        let is_in_file = self.is_in_file();
+        if is_in_file {
+            (self.storage, self.extent) = (None, None);
+        }
+        is_in_file
+    }
+
     /// Whether they are below memory, or would be on disk, without an extent.
     pub(crate) fn needs_no_extent(&self) -> bool {
         self.part.is_some() || self.storage.is_none() && self.extent.is_none()

@@ -143,7 +143,7 @@ impl Tiers {
 
     /// Whether cells may leave memory for files alone.
     pub(crate) fn are_files_alone(&self) -> bool {
-        self.host.is_none() && self.disk.is_some() && self.spill().is_none()
+        self.disk.as_ref().is_some_and(|disk| disk.is_of_files())
     }
 
     /// All that there are, nearest first.

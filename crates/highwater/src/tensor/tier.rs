@@ -87,17 +87,11 @@ impl Parameter {
             let message = "a closure has the parameter's bytes: move it before or after";
             return Err(usage_error(message.to_owned(), location));
         }
-        let moved = loop {
+        let moved = engine.with_room(&mut state, |state| {
             let (cells, graph) = state.cells();
             let homes = [(self.id(), tier.below())];
-            match cells.bring_home(&engine.0.store, graph, &homes, false) {
-                // In memory others make room: also for what only passes through it.
-                Err(Error::State { bytes, .. })
-                    if engine.give_up_residents(&mut state)
-                        || engine.make_room(&mut state, engine.lacking(bytes), |_| false)? => {}
-                other => break other,
-            }
-        };
+            cells.bring_home(&engine.0.store, graph, &homes, false)
+        });
         let (cells, graph) = state.cells();
         if moved.is_err() {
             // It may have come half its way. Where it was there was room.

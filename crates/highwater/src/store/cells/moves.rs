@@ -203,22 +203,14 @@ impl CellStore {
 
     /// Gives the memory of a cell back that a file has. Answers whether it is such a one.
     fn leave(&mut self, id: CellId) -> Result<bool> {
-        let cell = self.known_mut(id)?;
-        if cell.part.is_some() {
-            (cell.storage, cell.extent) = (None, None);
-        }
-        Ok(cell.part.is_some())
+        Ok(self.known_mut(id)?.leave())
     }
 
     /// Gives the memory of all cells back that files have and that may move. Answers whether there are any.
     pub(crate) fn leave_all(&mut self) -> bool {
-        let mut any = false;
-        let may = |cell: &&mut CellBytes| cell.is_in_file() && cell.is_movable();
-        for cell in self.all.values_mut().filter(may) {
-            any = true;
-            (cell.storage, cell.extent) = (None, None);
-        }
-        any
+        let movable = self.all.values_mut().filter(|cell| cell.is_movable());
+        // All of them, not up to the first.
+        movable.map(CellBytes::leave).filter(|&left| left).count() > 0
     }
 
     /// Moves a cell out of memory to the nearest tier that has room.
