@@ -28,6 +28,7 @@
 mod buffers;
 mod coded;
 mod grid;
+mod left;
 mod pack;
 mod pairs;
 mod product;
@@ -407,15 +408,21 @@ impl Sums<'_> {
             return;
         }
         let count = factors.clone().count();
-        let packs_rows = factors.clone().any(|(a, _)| a.packs_rows());
-        let [height, strip] = round::cut(rows, packs_rows);
+        let is_kept = count == 1 && factors.clone().all(|(a, _)| self.is_one_slice::<A, B>(&a));
+        let [height, strip] = if is_kept {
+            [rows, round::COLS]
+        } else {
+            let packs_rows = factors.clone().any(|(a, _)| a.packs_rows());
+            round::cut([rows, cols], packs_rows)
+        };
         // What several products add up to is finished strip by strip.
         let width = if count == 1 { cols } else { strip };
         for row in (0..rows).step_by(height) {
             for col in (0..cols).step_by(width) {
                 let (rows, cols) = (height.min(rows - row), width.min(cols - col));
                 let target = target.skip(row, col);
-                let staging = &mut self.staging[..rows * cols.min(strip)];
+                let len = if is_kept { 0 } else { rows * cols.min(strip) };
+                let staging = &mut self.staging[..len];
                 if count == 0 {
                     staging.fill(0.0);
                 }
@@ -434,6 +441,7 @@ impl Sums<'_> {
                     let from = (i > 0).then(|| sums.read());
                     let staged = Staged {
                         cols: strip,
+                        is_kept,
                         round: (i + 1 == count).then_some(&round),
                         place: (count == 1).then_some(&place),
                     };
@@ -445,6 +453,16 @@ impl Sums<'_> {
                 }
             }
         }
+    }
+
+    fn has_pairs<A: Float, B: Float>(&self) -> bool {
+        self.version.has_pairs() && A::is(DType::BF16) && B::is(DType::BF16)
+    }
+
+    /// Whether the sums of a task are whole at once, and nothing is decoded to where they could be kept.
+    fn is_one_slice<A: Float, B: Float>(&self, a: &Factor<'_, A>) -> bool {
+        let elements = if self.has_pairs::<A, B>() { 2 } else { 1 };
+        !a.is_coded() && a.extents()[1] <= elements * product::DEPTH
     }
 
     /// One product in `f32`.
@@ -462,7 +480,7 @@ impl Sums<'_> {
         // SAFETY: the caller's.
         unsafe {
             match (a.of_bf16(), b.of_bf16()) {
-                (Some(a), Some(b)) if self.version.has_pairs() => {
+                (Some(a), Some(b)) if self.has_pairs::<A, B>() => {
                     self.run::<Pairs, _, _>(a, b, from, to, staged);
                 }
                 _ => self.run::<Singles, _, _>(a, b, from, to, staged),

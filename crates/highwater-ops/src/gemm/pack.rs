@@ -6,9 +6,9 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::Mat;
-use super::product::{Pack, ROWS};
-use super::tile::{Singles, groups};
+use super::product::Pack;
+use super::tile::Singles;
+use super::{Mat, left};
 use crate::float::{Float, as_f32, is_f32};
 use crate::vector::{Simd, Task, Version, dispatch, prefetch};
 
@@ -18,9 +18,6 @@ pub(crate) const PANEL: usize = 32;
 /// Bytes of a word.
 const WORD: usize = size_of::<f32>();
 
-/// Columns of a left factor that are packed at a time.
-const COLUMNS: usize = 16;
-
 /// Elements of a row or column that are widened at a time: a multiple of every vector.
 const WIDENED: usize = 64;
 
@@ -29,12 +26,13 @@ impl<A: Float, B: Float> Pack<A, B> for Singles {
         is_f32::<A>() && a.col_stride == 1 && !a.rows_collide()
     }
 
-    fn rows<const R: usize>(from: Mat<'_, A>, to: &mut [f32]) {
+    fn rows<S: Simd, const R: usize>(s: S, from: Mat<'_, A>, to: &mut [f32]) {
         if from.col_stride == 1 {
-            widen_rows(from, to);
-        } else {
-            pack_rows::<A, R>(from, to);
+            return widen_rows(from, to);
         }
+        let rows = from.rows;
+        let from = left::Singles::new(from);
+        s.call(left::Rows::<_, R> { from, rows, to });
     }
 
     fn panels(version: Version, from: Mat<'_, B>, to: &mut [f32]) {
@@ -53,8 +51,11 @@ impl<T: Float> Task for Panels<'_, T> {
     fn run<S: Simd>(mut self, s: S) {
         let (rows, cols) = (self.from.rows, self.from.cols);
         if self.from.col_stride == 1 {
-            // A few rows at a time: as many streams as the processor follows.
+            // A few rows at a time: as many streams as the processor follows. The next ones are asked for, as
+            // those of a few panels end too soon for it to fetch ahead by itself.
+            let next = self.from.t();
             for first in (0..rows).step_by(8) {
+                (first + 8..first + 16).for_each(|row| next.fetch_column(row));
                 for col in (0..cols).step_by(PANEL) {
                     (first..rows.min(first + 8)).for_each(|k| self.copy(s, k, col));
                 }
@@ -152,55 +153,6 @@ impl<T: Float> Panels<'_, T> {
                     None,
                 );
             }
-        }
-    }
-}
-
-/// Packs rows of a matrix in groups ([`groups`]): the rows of a group side by side, an element of
-/// each for each column.
-#[inline(never)]
-fn pack_rows<T: Float, const R: usize>(from: Mat<'_, T>, to: &mut [f32]) {
-    let (rows, depth) = (from.rows, from.cols);
-    assert!(to.len() == rows * depth, "packed rows must fit");
-    if !is_f32::<T>() && from.row_stride == 1 {
-        return widen_columns::<T, R>(from, to);
-    }
-    // A few columns at a time, so that they stay in the first cache.
-    for first in (0..depth).step_by(COLUMNS) {
-        let columns = first..depth.min(first + COLUMNS);
-        if from.row_stride == 1 {
-            for k in first + COLUMNS..depth.min(first + 2 * COLUMNS) {
-                for row in (0..rows).step_by(16) {
-                    prefetch(from.data[k * from.col_stride + row..].as_ptr().cast());
-                }
-            }
-        }
-        for (row, size) in groups::<R>(rows) {
-            let to = &mut to[row * depth..][columns.start * size..columns.end * size];
-            if from.row_stride == 1 && size == R {
-                for (k, to) in columns.clone().zip(to.as_chunks_mut::<R>().0) {
-                    let start = k * from.col_stride + row;
-                    T::widen(&from.data[start..start + R], to);
-                }
-            } else {
-                for (k, to) in columns.clone().zip(to.chunks_exact_mut(size)) {
-                    let elements = (row..row + size).map(|row| from.at(row, k));
-                    to.iter_mut().zip(elements).for_each(|(to, x)| *to = x);
-                }
-            }
-        }
-    }
-}
-
-/// [`pack_rows`] of a narrower type, whose columns are dense.
-fn widen_columns<T: Float, const R: usize>(from: Mat<'_, T>, to: &mut [f32]) {
-    let (rows, depth) = (from.rows, from.cols);
-    let mut column = [0.0; ROWS];
-    let column = &mut column[..rows];
-    for k in 0..depth {
-        T::widen(&from.data[k * from.col_stride..][..rows], column);
-        for (row, size) in groups::<R>(rows) {
-            to[row * depth + k * size..][..size].copy_from_slice(&column[row..row + size]);
         }
     }
 }

@@ -11,10 +11,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::Mat;
 use super::pack::PANEL;
-use super::product::{Pack, ROWS};
-use super::tile::{Pairs, groups};
+use super::product::Pack;
+use super::tile::Pairs;
+use super::{Mat, left};
 use crate::vector::{Simd, Task, Version, dispatch, prefetch};
 use half::bf16;
 
@@ -24,21 +24,12 @@ fn word(first: bf16, second: bf16) -> u32 {
     u32::from(first.to_bits()) | u32::from(second.to_bits()) << 16
 }
 
-/// Rows `k` and `k + 1` side by side: the second is left out behind the last row of a matrix.
+/// Words of the first numbers of two rows, as many as a vector has lanes.
 #[inline(always)]
-fn interleave(first: &[bf16], second: Option<&[bf16]>, to: &mut [u32]) {
-    match second {
-        Some(second) => {
-            for ((to, &first), &second) in to.iter_mut().zip(first).zip(second) {
-                *to = word(first, second);
-            }
-        }
-        None => {
-            for (to, &first) in to.iter_mut().zip(first) {
-                *to = word(first, bf16::ZERO);
-            }
-        }
-    }
+fn interleave<S: Simd>(s: S, first: &[bf16], second: &[bf16]) -> S::V {
+    let [first, second] = [first, second].map(|row| row[..S::LANES].as_ptr().cast());
+    // SAFETY: as many numbers as lanes, each 16 bits.
+    unsafe { s.interleave(first, second) }
 }
 
 impl Mat<'_, bf16> {
@@ -61,8 +52,12 @@ impl Pack<bf16, bf16> for Pairs {
         a.col_stride == 1 && a.cols.is_multiple_of(2) && !a.rows_collide()
     }
 
-    fn rows<const R: usize>(from: Mat<'_, bf16>, to: &mut [f32]) {
-        pack_rows::<R>(from, bytemuck::cast_slice_mut(to));
+    fn rows<S: Simd, const R: usize>(s: S, from: Mat<'_, bf16>, to: &mut [f32]) {
+        if from.col_stride == 1 {
+            return copy_rows(from, bytemuck::cast_slice_mut(to));
+        }
+        let (rows, from) = (from.rows, Steps(from));
+        s.call(left::Rows::<_, R> { from, rows, to });
     }
 
     fn panels(version: Version, from: Mat<'_, bf16>, to: &mut [f32]) {
@@ -70,39 +65,44 @@ impl Pack<bf16, bf16> for Pairs {
     }
 }
 
-/// [`Pack::rows`] of pairs.
-fn pack_rows<const R: usize>(from: Mat<'_, bf16>, to: &mut [u32]) {
-    let (rows, words) = (from.rows, from.cols.div_ceil(2));
-    assert!(to.len() == rows * words, "packed rows must fit");
-    if from.col_stride == 1 {
-        for (row, to) in to.chunks_exact_mut(words.max(1)).enumerate() {
-            // An odd row ends with half a word.
-            let (whole, last) = to.split_at_mut(from.cols / 2);
-            let whole: &mut [bf16] = bytemuck::cast_slice_mut(whole);
-            whole.copy_from_slice(&from.from(row)[..whole.len()]);
-            for to in last {
-                *to = from.pair(row, words - 1);
-            }
-        }
-        return;
+/// Words of a left factor.
+struct Steps<'a>(Mat<'a, bf16>);
+
+impl left::Steps for Steps<'_> {
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.0.cols.div_ceil(2)
     }
-    let mut step = [0_u32; ROWS];
-    let step = &mut step[..rows];
-    for k in 0..words {
-        if from.row_stride == 1 {
-            let column = |k: usize| &from.data[k * from.col_stride..][..rows];
-            let second = (2 * k + 1 < from.cols).then(|| column(2 * k + 1));
-            interleave(column(2 * k), second, step);
-        } else {
-            (step.iter_mut().enumerate()).for_each(|(row, to)| *to = from.pair(row, k));
-        }
-        for (row, size) in groups::<R>(rows) {
-            let to = &mut to[row * words + k * size..][..size];
-            match (to.as_mut_array::<R>(), step[row..].first_chunk::<R>()) {
-                // A length that the compiler knows.
-                (Some(to), Some(step)) if size == R => *to = *step,
-                _ => to.copy_from_slice(&step[row..row + size]),
-            }
+
+    #[inline(always)]
+    fn begin(&mut self, step: usize) {
+        let ahead = 2 * (step + left::AHEAD);
+        self.0.fetch_column(ahead);
+        self.0.fetch_column(ahead + 1);
+    }
+
+    #[inline(always)]
+    fn vector<S: Simd>(&self, s: S, step: usize, row: usize) -> Option<S::V> {
+        let [first, second] = [0, 1].map(|i| self.0.lanes(s, row, 2 * step + i));
+        Some(interleave(s, first?, second?))
+    }
+
+    #[inline(always)]
+    fn word(&self, step: usize, row: usize) -> f32 {
+        f32::from_bits(self.0.pair(row, step))
+    }
+}
+
+/// Rows whose words do not lie as tiles read them, one after the other.
+fn copy_rows(from: Mat<'_, bf16>, to: &mut [u32]) {
+    let words = from.cols.div_ceil(2);
+    for (row, to) in to.chunks_exact_mut(words.max(1)).enumerate() {
+        // An odd row ends with half a word.
+        let (whole, last) = to.split_at_mut(from.cols / 2);
+        let whole: &mut [bf16] = bytemuck::cast_slice_mut(whole);
+        whole.copy_from_slice(&from.from(row)[..whole.len()]);
+        for to in last {
+            *to = from.pair(row, words - 1);
         }
     }
 }
@@ -118,10 +118,13 @@ impl Task for Panels<'_> {
     fn run<S: Simd>(mut self, s: S) {
         let (words, cols) = (self.from.rows.div_ceil(2), self.from.cols);
         if self.from.col_stride == 1 {
-            // A few rows at a time: as many streams as the processor follows.
+            // A few rows at a time: as many streams as the processor follows. The next ones are asked for, as
+            // those of a few panels end too soon for it to fetch ahead by itself.
+            let rows = self.from.t();
             for first in (0..words).step_by(4) {
+                (2 * first + 8..2 * first + 16).for_each(|row| rows.fetch_column(row));
                 for col in (0..cols).step_by(PANEL) {
-                    (first..words.min(first + 4)).for_each(|k| self.step(k, col));
+                    (first..words.min(first + 4)).for_each(|k| self.step(s, k, col));
                 }
             }
             return;
@@ -134,7 +137,7 @@ impl Task for Panels<'_> {
                     done += S::LANES;
                 }
             }
-            (done..words).for_each(|k| self.step(k, col));
+            (done..words).for_each(|k| self.step(s, k, col));
         }
     }
 }
@@ -148,18 +151,22 @@ impl Panels<'_> {
     }
 
     #[inline(always)]
-    fn step(&mut self, k: usize, col: usize) {
+    fn step<S: Simd>(&mut self, s: S, k: usize, col: usize) {
         let from = self.from;
         let width = PANEL.min(from.cols - col);
-        let to: &mut [u32] = bytemuck::cast_slice_mut(self.part(k, 1, col));
-        if from.col_stride == 1 && width == PANEL {
-            let row = |k: usize| &from.data[k * from.row_stride + col..][..PANEL];
-            let second = (2 * k + 1 < from.rows).then(|| row(2 * k + 1));
-            return interleave(row(2 * k), second, to);
+        let to = self.part(k, 1, col);
+        if from.col_stride == 1 && width == PANEL && 2 * k + 1 < from.rows {
+            let [first, second] =
+                [0, 1].map(|i| &from.data[(2 * k + i) * from.row_stride + col..][..PANEL]);
+            for c in (0..PANEL).step_by(S::LANES) {
+                s.store(&mut to[c..], interleave(s, &first[c..], &second[c..]));
+            }
+            return;
         }
-        to[width..].fill(0);
+        to[width..].fill(0.0);
         let from = from.t();
-        (to[..width].iter_mut().enumerate()).for_each(|(c, to)| *to = from.pair(col + c, k));
+        (to[..width].iter_mut().enumerate())
+            .for_each(|(c, to)| *to = f32::from_bits(from.pair(col + c, k)));
     }
 
     /// As many words as a vector has, side by side in columns that are dense.

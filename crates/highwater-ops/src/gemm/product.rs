@@ -108,13 +108,16 @@ pub(super) const ROWS: usize = 84;
 /// Tasks that a thread gets in each stage, if there are enough panels: for balance.
 const TASKS: usize = 8;
 
+/// The same where each packs rows of its own.
+const PACKING_TASKS: usize = 3;
+
 /// How factors of two types become words.
 pub(super) trait Pack<A, B>: Words {
     /// Whether tiles read the rows of a left factor where they lie.
     fn is_ready(a: &Mat<'_, A>) -> bool;
     /// Packs a left factor whose columns are dense, row by row; any other in groups of rows
     /// ([`groups`]), the rows of a group side by side. `to` has a word for each that the rows have.
-    fn rows<const R: usize>(from: Mat<'_, A>, to: &mut [f32]);
+    fn rows<S: Simd, const R: usize>(s: S, from: Mat<'_, A>, to: &mut [f32]);
     /// Packs a right factor into panels of [`PANEL`] columns, each dense and step by step, the last
     /// filled up with zeros. `to` is room for just that.
     fn panels(version: Version, from: Mat<'_, B>, to: &mut [f32]);
@@ -125,6 +128,8 @@ pub(super) trait Pack<A, B>: Words {
 pub(super) struct Staged<'a> {
     /// How many columns, all but the last time.
     pub(super) cols: usize,
+    /// Whether each task keeps its sums, which are of one slice, in its cache until they are rounded.
+    pub(super) is_kept: bool,
     /// Told when sums are whole: the first of their rows and columns in the product, how many there
     /// are, and where. None where others are added to them.
     pub(super) round: Option<Round<'a>>,
@@ -182,15 +187,23 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         let ([rows, depth], [_, cols]) = (self.a.extents(), self.b.extents());
         let most = if threads == 1 { SERIAL_COLS } else { COLS };
         let most = self.staged.map_or(most, |staged| staged.cols.min(most));
-        let strip = cols.min(most);
+        // Strips of one width, but for whole panels.
+        let strip = cols
+            .div_ceil(cols.div_ceil(most))
+            .next_multiple_of(PANEL)
+            .min(cols);
         let words = depth.div_ceil(W::ELEMENTS);
         let slices = words.div_ceil(DEPTH).max(1);
         let blocks = rows.div_ceil(ROWS);
         let panels = strip.div_ceil(PANEL);
         // Each task packs its rows anew, if they are not read where they lie.
         let is_ready = matches!(&self.a, Factor::Plain(a) if W::is_ready(a));
-        let least = if is_ready { 4 } else { 8 };
-        let groups = (TASKS * threads).div_ceil(blocks);
+        let (least, tasks) = if is_ready {
+            (4, TASKS)
+        } else {
+            (8, PACKING_TASKS)
+        };
+        let groups = (tasks * threads).div_ceil(blocks);
         let groups = groups.min(panels.div_ceil(least));
         let group = panels.div_ceil(groups);
         // Few rows and columns are cut finer, for threads to share.
@@ -285,10 +298,13 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         let is_coded = a.is_coded();
         let round = self.staged.and_then(|staged| staged.round);
         let round = round.filter(|_| is_last);
-        // Sums that nothing is added to stay in the task's cache until they are rounded.
-        let alone = round.is_some() && is_first && self.from.is_none() && !is_coded;
+        let is_kept = self.staged.is_some_and(|staged| staged.is_kept);
+        assert!(
+            !is_kept || round.is_some() && is_first,
+            "what is kept is of one slice"
+        );
         let in_place = matches!(&a, Factor::Plain(a) if W::is_ready(a));
-        let mut buffer = (!in_place || alone).then(|| pool.buffers().small());
+        let mut buffer = (!in_place || is_kept).then(|| pool.buffers().small());
         let buffer = buffer.as_deref_mut().unwrap_or_default();
         let (decoded, buffer) = buffer.split_at_mut(if is_coded { ROWS * DEPTH } else { 0 });
         let a = a.decoded(decoded);
@@ -305,7 +321,7 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
             let col = done - self.staged.map_or(0, |_| strip);
             let to = match direct {
                 Some(to) => to,
-                None if alone => At {
+                None if is_kept => At {
                     data: sums.as_mut_ptr(),
                     row_stride: len,
                     col_stride: 1,
@@ -369,7 +385,7 @@ impl<W: Pack<A, B>, A: Float, B: Float> Block<'_, W, A, B> {
     fn multiply<S: Simd, const R: usize>(&mut self, s: S) {
         let (a, words) = (self.a, self.words);
         if let Some(buffer) = self.buffer.as_deref_mut() {
-            W::rows::<R>(a, buffer);
+            W::rows::<S, R>(s, a, buffer);
         }
         let this = &*self;
         for col in (0..this.cols).step_by(PANEL) {

@@ -5,26 +5,36 @@
 
 use super::grid::Grid;
 use super::pack::PANEL;
-use super::product::At;
+use super::product::{self, At};
 use crate::float::{Float, is_f32};
+use crate::simd::multiversion;
 use crate::strided::PIECE;
 use std::ops::Range;
 
 /// Most elements of staging: 2 MiB.
 pub(super) const STAGED: usize = 1 << 19;
-/// Most rows that are summed at once, where rows of the left factor are read in place: for those behind
-/// them the right factor is packed anew.
-const ROWS: usize = 2048;
-/// The same where each strip of columns packs the rows anew: whole blocks.
-const PACKED_ROWS: usize = 9 * super::product::ROWS;
-/// Most columns of a strip: a task's sums of them fit into a buffer beside its packed rows.
+/// Most columns of a strip whose sums a task keeps in a buffer, beside its packed rows.
 pub(super) const COLS: usize = 768;
+/// Rows that may be summed at once: for those behind them the right factor is packed anew.
+const ROWS: [usize; 5] = [2048, 1344, 1008, 672, 504];
 
-/// Rows that are summed at once, and the columns of a strip.
-pub(super) fn cut(rows: usize, packs_rows: bool) -> [usize; 2] {
-    let most = if packs_rows { PACKED_ROWS } else { ROWS };
-    let rows = rows.clamp(1, most);
-    [rows, (STAGED / rows).min(COLS) / PANEL * PANEL]
+/// Rows that are summed at once in staging, and the columns of a strip: such that packing takes the least.
+/// Strips pack rows anew, or read them anew where tiles read them as they lie; rows that are summed later
+/// pack the right factor anew.
+pub(super) fn cut([rows, cols]: [usize; 2], packs_rows: bool) -> [usize; 2] {
+    let most = cols.next_multiple_of(PANEL).min(product::COLS);
+    let cost = |[height, strip]: [usize; 2]| {
+        let reads = cols.div_ceil(strip) * rows;
+        let reads = if packs_rows { reads } else { reads / 4 };
+        reads + rows.div_ceil(height) * cols
+    };
+    let cuts = ROWS.map(|most_rows| {
+        let height = rows.div_ceil(rows.div_ceil(most_rows).max(1));
+        let height = height.next_multiple_of(product::ROWS).min(rows).max(1);
+        [height, (STAGED / height / PANEL * PANEL).min(most)]
+    });
+    let best = cuts.into_iter().min_by_key(|&cut| cost(cut));
+    best.unwrap_or(cuts[0])
 }
 
 /// Elements of staging that a product into a matrix of `T` needs.
@@ -100,12 +110,25 @@ impl<T: Float> Target<T> {
         [rows, cols]: [usize; 2],
         sums: At<*const f32>,
     ) {
-        for r in 0..rows {
-            for c in (0..cols).step_by(PIECE) {
-                let len = PIECE.min(cols - c);
-                let sums = sums.skip(r, c).data;
+        let [mut added, mut whole] = [[0.0; PIECE]; 2];
+        for c in (0..cols).step_by(PIECE) {
+            let len = PIECE.min(cols - c);
+            let (added, whole) = (&mut added[..len], &mut whole[..len]);
+            for r in 0..rows {
                 // SAFETY: a part of a row of the block, the caller's; sums lie side by side.
-                unsafe { self.line(row + r, col + c, std::slice::from_raw_parts(sums, len)) }
+                unsafe {
+                    let sums = std::slice::from_raw_parts(sums.skip(r, c).data, len);
+                    let Some(from) = self.from else {
+                        self.line(row + r, col + c, sums);
+                        continue;
+                    };
+                    // What all rows have in common is widened once.
+                    if r == 0 || from.row_stride != 0 {
+                        widen(from.skip(row + r, col + c), added);
+                    }
+                    add(added, sums, whole);
+                    self.line(row + r, col + c, whole);
+                }
             }
         }
     }
@@ -115,42 +138,47 @@ impl<T: Float> Target<T> {
     /// # Safety
     /// As for [`Target::round`].
     unsafe fn line(&self, row: usize, col: usize, sums: &[f32]) {
-        let len = sums.len();
-        let mut buffer;
-        let sums = match self.from.map(|from| from.skip(row, col)) {
-            None => sums,
-            Some(from) => {
-                buffer = [0.0; PIECE];
-                let buffer = &mut buffer[..len];
-                if from.col_stride == 1 {
-                    // SAFETY: as wide as the sums, the caller's.
-                    T::widen(
-                        unsafe { std::slice::from_raw_parts(from.data, len) },
-                        buffer,
-                    );
-                } else if from.col_stride == 0 {
-                    // SAFETY: one element for the row.
-                    buffer.fill(unsafe { *from.data }.wide());
-                } else {
-                    for (c, x) in buffer.iter_mut().enumerate() {
-                        // SAFETY: as above.
-                        *x = unsafe { *from.data.add(c * from.col_stride) }.wide();
-                    }
-                }
-                buffer.iter_mut().zip(sums).for_each(|(x, sum)| *x += sum);
-                &*buffer
-            }
-        };
         let Some((grid, skipped)) = self.grid else {
             let to = self.to.skip(row, col);
             // SAFETY: as wide as the sums, and the task's own.
             return unsafe { store(to.data, to.col_stride, sums) };
         };
         let to = self.to.skip(row, 0).data;
-        grid.for_each_run(skipped + col, len, |part, at| {
+        grid.for_each_run(skipped + col, sums.len(), |part, at| {
             // SAFETY: columns of the row, which lie in the output.
             unsafe { store(to.add(at), grid.strides[2], &sums[part]) }
         });
+    }
+}
+
+multiversion! {
+    /// `to = a + b`.
+    fn add(a: &[f32], b: &[f32], to: &mut [f32]) {
+        for ((to, a), b) in to.iter_mut().zip(a).zip(b) {
+            *to = a + b;
+        }
+    }
+}
+
+/// Widens elements of a row.
+///
+/// # Safety
+/// They must be valid.
+unsafe fn widen<T: Float>(from: At<*const T>, to: &mut [f32]) {
+    match from.col_stride {
+        // SAFETY: as many elements side by side, the caller's.
+        1 => T::widen(
+            unsafe { std::slice::from_raw_parts(from.data, to.len()) },
+            to,
+        ),
+        // SAFETY: one element for the row.
+        0 => to.fill(unsafe { *from.data }.wide()),
+        stride => {
+            for (c, x) in to.iter_mut().enumerate() {
+                // SAFETY: as above.
+                *x = unsafe { *from.data.add(c * stride) }.wide();
+            }
+        }
     }
 }
 

@@ -68,6 +68,12 @@ pub(crate) trait Simd: Copy {
     /// `to` must be valid for writes of a vector.
     unsafe fn store_at(self, to: *mut f32, v: Self::V);
 
+    /// Words of which a number of the first row is the lower half, and one of the second the upper.
+    ///
+    /// # Safety
+    /// Both must be valid for reads of as many numbers as a vector has lanes.
+    unsafe fn interleave(self, first: *const u16, second: *const u16) -> Self::V;
+
     /// Transposes a block of `LANES` rows of `LANES` columns, times `factor` if there is one; else bits
     /// stay as they are.
     ///
@@ -269,6 +275,13 @@ impl Simd for Portable {
     unsafe fn store_at(self, to: *mut f32, v: Self::V) {
         // SAFETY: the caller's.
         unsafe { to.cast::<Self::V>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn interleave(self, first: *const u16, second: *const u16) -> Self::V {
+        // SAFETY: four numbers each, the caller's.
+        let [first, second] =
+            [first, second].map(|from| unsafe { from.cast::<[u16; 4]>().read_unaligned() });
+        std::array::from_fn(|i| f32::from_bits(u32::from(first[i]) | u32::from(second[i]) << 16))
     }
     #[inline(always)]
     unsafe fn transpose(

@@ -101,6 +101,15 @@ impl<const DOTS: bool> Simd for Avx512<DOTS> {
         unsafe { _mm512_storeu_ps(to, v) }
     }
     #[inline(always)]
+    unsafe fn interleave(self, first: *const u16, second: *const u16) -> __m512 {
+        // SAFETY: the token's instructions, on 16 numbers each, the caller's.
+        unsafe {
+            let [low, high] =
+                [first, second].map(|from| _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())));
+            _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32::<16>(high)))
+        }
+    }
+    #[inline(always)]
     unsafe fn transpose(
         self,
         (from, from_bytes): (*const f32, usize),
@@ -216,6 +225,15 @@ impl Simd for Avx2 {
     unsafe fn store_at(self, to: *mut f32, v: __m256) {
         // SAFETY: the caller's.
         unsafe { _mm256_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn interleave(self, first: *const u16, second: *const u16) -> __m256 {
+        // SAFETY: the token's instructions, on 8 numbers each, the caller's.
+        unsafe {
+            let [low, high] =
+                [first, second].map(|from| _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())));
+            _mm256_castsi256_ps(_mm256_or_si256(low, _mm256_slli_epi32::<16>(high)))
+        }
     }
     #[inline(always)]
     unsafe fn transpose(
