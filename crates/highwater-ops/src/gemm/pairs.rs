@@ -27,9 +27,9 @@ fn word(first: bf16, second: bf16) -> u32 {
 /// Words of the first numbers of two rows, as many as a vector has lanes.
 #[inline(always)]
 fn interleave<S: Simd>(s: S, first: &[bf16], second: &[bf16]) -> S::V {
-    let [first, second] = [first, second].map(|row| row[..S::LANES].as_ptr().cast());
+    let (first, second) = (&first[..S::LANES], &second[..S::LANES]);
     // SAFETY: as many numbers as lanes, each 16 bits.
-    unsafe { s.interleave(first, second) }
+    unsafe { s.interleave(first.as_ptr().cast(), second.as_ptr().cast()) }
 }
 
 impl Mat<'_, bf16> {
@@ -83,8 +83,9 @@ impl left::Steps for Steps<'_> {
 
     #[inline(always)]
     fn vector<S: Simd>(&self, s: S, step: usize, row: usize) -> Option<S::V> {
-        let [first, second] = [0, 1].map(|i| self.0.lanes(s, row, 2 * step + i));
-        Some(interleave(s, first?, second?))
+        let first = self.0.lanes(s, row, 2 * step)?;
+        let second = self.0.lanes(s, row, 2 * step + 1)?;
+        Some(interleave(s, first, second))
     }
 
     #[inline(always)]
@@ -118,16 +119,7 @@ impl Task for Panels<'_> {
     fn run<S: Simd>(mut self, s: S) {
         let (words, cols) = (self.from.rows.div_ceil(2), self.from.cols);
         if self.from.col_stride == 1 {
-            // A few rows at a time: as many streams as the processor follows. The next ones are asked for, as
-            // those of a few panels end too soon for it to fetch ahead by itself.
-            let rows = self.from.t();
-            for first in (0..words).step_by(4) {
-                (2 * first + 8..2 * first + 16).for_each(|row| rows.fetch_column(row));
-                for col in (0..cols).step_by(PANEL) {
-                    (first..words.min(first + 4)).for_each(|k| self.step(s, k, col));
-                }
-            }
-            return;
+            return (0..words).for_each(|k| self.copy(s, k));
         }
         for col in (0..cols).step_by(PANEL) {
             let mut done = 0;
@@ -137,7 +129,7 @@ impl Task for Panels<'_> {
                     done += S::LANES;
                 }
             }
-            (done..words).for_each(|k| self.step(s, k, col));
+            (done..words).for_each(|k| self.step(k, col));
         }
     }
 }
@@ -150,19 +142,39 @@ impl Panels<'_> {
         &mut self.to[col * depth + k * PANEL..][..words * PANEL]
     }
 
+    /// A word of each column, where rows are dense.
     #[inline(always)]
-    fn step<S: Simd>(&mut self, s: S, k: usize, col: usize) {
-        let from = self.from;
-        let width = PANEL.min(from.cols - col);
-        let to = self.part(k, 1, col);
-        if from.col_stride == 1 && width == PANEL && 2 * k + 1 < from.rows {
-            let [first, second] =
-                [0, 1].map(|i| &from.data[(2 * k + i) * from.row_stride + col..][..PANEL]);
+    fn copy<S: Simd>(&mut self, s: S, k: usize) {
+        let (from, rows) = (self.from, self.from.t());
+        // Rows of a few panels end too soon for the processor to fetch ahead by itself.
+        rows.fetch_column(2 * (k + left::AHEAD));
+        rows.fetch_column(2 * (k + left::AHEAD) + 1);
+        let whole = if 2 * k + 1 < from.rows {
+            from.cols / PANEL * PANEL
+        } else {
+            0
+        };
+        let first = &from.data[2 * k * from.row_stride..];
+        let second = &from.data[((2 * k + 1) * from.row_stride).min(from.data.len())..];
+        let panels = first[..whole]
+            .chunks_exact(PANEL)
+            .zip(second[..whole].chunks_exact(PANEL));
+        for (i, (first, second)) in panels.enumerate() {
+            let to = self.part(k, 1, i * PANEL);
             for c in (0..PANEL).step_by(S::LANES) {
                 s.store(&mut to[c..], interleave(s, &first[c..], &second[c..]));
             }
-            return;
         }
+        (whole..from.cols)
+            .step_by(PANEL)
+            .for_each(|col| self.step(k, col));
+    }
+
+    #[inline(always)]
+    fn step(&mut self, k: usize, col: usize) {
+        let from = self.from;
+        let width = PANEL.min(from.cols - col);
+        let to = self.part(k, 1, col);
         to[width..].fill(0.0);
         let from = from.t();
         (to[..width].iter_mut().enumerate())

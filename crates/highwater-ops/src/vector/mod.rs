@@ -278,10 +278,13 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn interleave(self, first: *const u16, second: *const u16) -> Self::V {
-        // SAFETY: four numbers each, the caller's.
-        let [first, second] =
-            [first, second].map(|from| unsafe { from.cast::<[u16; 4]>().read_unaligned() });
-        std::array::from_fn(|i| f32::from_bits(u32::from(first[i]) | u32::from(second[i]) << 16))
+        let mut words = [0.0; 4];
+        for (i, word) in words.iter_mut().enumerate() {
+            // SAFETY: four numbers each, the caller's.
+            let (low, high) = unsafe { (*first.add(i), *second.add(i)) };
+            *word = f32::from_bits(u32::from(low) | u32::from(high) << 16);
+        }
+        words
     }
     #[inline(always)]
     unsafe fn transpose(

@@ -104,8 +104,8 @@ impl<const DOTS: bool> Simd for Avx512<DOTS> {
     unsafe fn interleave(self, first: *const u16, second: *const u16) -> __m512 {
         // SAFETY: the token's instructions, on 16 numbers each, the caller's.
         unsafe {
-            let [low, high] =
-                [first, second].map(|from| _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())));
+            let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(first.cast()));
+            let high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(second.cast()));
             _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32::<16>(high)))
         }
     }
@@ -230,8 +230,8 @@ impl Simd for Avx2 {
     unsafe fn interleave(self, first: *const u16, second: *const u16) -> __m256 {
         // SAFETY: the token's instructions, on 8 numbers each, the caller's.
         unsafe {
-            let [low, high] =
-                [first, second].map(|from| _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())));
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(first.cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(second.cast()));
             _mm256_castsi256_ps(_mm256_or_si256(low, _mm256_slli_epi32::<16>(high)))
         }
     }
