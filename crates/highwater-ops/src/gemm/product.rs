@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Columns of the right factor that a task packs.
-pub(crate) const PACK: usize = 4 * PANEL;
+pub(crate) const PACK: usize = 8 * PANEL;
 
 /// Where a matrix starts, and its strides.
 #[derive(Debug, Clone, Copy)]
