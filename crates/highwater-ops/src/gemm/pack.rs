@@ -51,14 +51,13 @@ impl<T: Float> Task for Panels<'_, T> {
     fn run<S: Simd>(mut self, s: S) {
         let (rows, cols) = (self.from.rows, self.from.cols);
         if self.from.col_stride == 1 {
-            // A few rows at a time: as many streams as the processor follows. The next ones are asked for, as
-            // those of a few panels end too soon for it to fetch ahead by itself.
-            let next = self.from.t();
-            for first in (0..rows).step_by(8) {
-                (first + 8..first + 16).for_each(|row| next.fetch_column(row));
-                for col in (0..cols).step_by(PANEL) {
-                    (first..rows.min(first + 8)).for_each(|k| self.copy(s, k, col));
-                }
+            let columns = self.from.t();
+            for k in 0..rows {
+                // Rows of a few panels end too soon for the processor to fetch ahead by itself.
+                columns.fetch_column(k + left::AHEAD);
+                (0..cols)
+                    .step_by(PANEL)
+                    .for_each(|col| self.copy(s, k, col));
             }
             return;
         }
@@ -72,7 +71,9 @@ impl<T: Float> Task for Panels<'_, T> {
                     done += len;
                 }
             }
-            (done..rows).for_each(|k| self.copy(s, k, col));
+            for k in done..rows {
+                self.copy(s, k, col);
+            }
         }
     }
 }

@@ -119,7 +119,10 @@ impl Task for Panels<'_> {
     fn run<S: Simd>(mut self, s: S) {
         let (words, cols) = (self.from.rows.div_ceil(2), self.from.cols);
         if self.from.col_stride == 1 {
-            return (0..words).for_each(|k| self.copy(s, k));
+            for k in 0..words {
+                self.copy(s, k);
+            }
+            return;
         }
         for col in (0..cols).step_by(PANEL) {
             let mut done = 0;
@@ -129,7 +132,9 @@ impl Task for Panels<'_> {
                     done += S::LANES;
                 }
             }
-            (done..words).for_each(|k| self.step(k, col));
+            for k in done..words {
+                self.step(k, col);
+            }
         }
     }
 }

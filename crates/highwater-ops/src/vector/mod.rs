@@ -2,7 +2,8 @@
 //!
 //! A value of a type that implements [`Simd`] proves that the processor has its instructions. All
 //! that works on vectors is inlined into one function per instruction set, so that it is compiled
-//! for it.
+//! for it: what is not `#[inline(always)]`, and closures that are handed to iterators, may be compiled for the
+//! baseline instead, with each instruction a call.
 
 #![expect(unsafe_code, reason = "vector instructions")]
 #![expect(
@@ -43,6 +44,7 @@ pub(crate) trait Simd: Copy {
     fn scale(self, p: Self::V, n: Self::V, x: Self::V) -> Self::V;
 
     /// The first elements of a slice.
+    #[inline(always)]
     fn load(self, from: &[f32]) -> Self::V {
         assert!(from.len() >= Self::LANES, "a vector must lie in the slice");
         // SAFETY: asserted.
@@ -50,6 +52,7 @@ pub(crate) trait Simd: Copy {
     }
 
     /// Writes the first elements of a slice.
+    #[inline(always)]
     fn store(self, to: &mut [f32], v: Self::V) {
         assert!(to.len() >= Self::LANES, "a vector must lie in the slice");
         // SAFETY: asserted.
