@@ -55,9 +55,9 @@ impl<T: Float> Task for Panels<'_, T> {
             for k in 0..rows {
                 // Rows of a few panels end too soon for the processor to fetch ahead by itself.
                 columns.fetch_column(k + left::AHEAD);
-                (0..cols)
-                    .step_by(PANEL)
-                    .for_each(|col| self.copy(s, k, col));
+                for col in (0..cols).step_by(PANEL) {
+                    self.copy(s, k, col);
+                }
             }
             return;
         }
