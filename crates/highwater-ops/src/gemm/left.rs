@@ -3,7 +3,8 @@
 //!
 //! A group has fewer rows than a vector has lanes (14 of 16, 6 of 8). A step is stored as a whole vector all
 //! the same: what it writes too much, the next step of the group writes over. Columns lie pages apart, where
-//! no processor fetches ahead by itself, so each step asks for what some steps later reads.
+//! no processor fetches ahead by itself, so each step asks for what some steps later reads, and where it writes:
+//! stores are done in their order, and each would wait for its line.
 
 #![expect(
     clippy::inline_always,
@@ -50,6 +51,7 @@ impl<F: Steps, const R: usize> Task for Rows<'_, F, R> {
             self.from.begin(step);
             for (row, size) in groups::<R>(rows) {
                 let group = &mut self.to[row * steps..][step * size..steps * size];
+                prefetch(group.as_ptr().wrapping_add(AHEAD * size));
                 for first in (0..size).step_by(S::LANES) {
                     let to = &mut group[first..];
                     let words = self.from.vector(s, step, row + first);
