@@ -35,17 +35,17 @@ pub(super) trait Steps {
     fn word(&self, step: usize, row: usize) -> f32;
 }
 
-/// Packs so many rows, in groups of `R` and what is left.
+/// Packs as many rows as its height, in groups of `R` and what is left.
 pub(super) struct Rows<'a, F, const R: usize> {
     pub(super) from: F,
-    pub(super) rows: usize,
+    pub(super) height: usize,
     pub(super) to: &'a mut [f32],
 }
 
 impl<F: Steps, const R: usize> Task for Rows<'_, F, R> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let (rows, steps) = (self.rows, self.from.count());
+        let (rows, steps) = (self.height, self.from.count());
         assert!(self.to.len() == rows * steps, "packed rows must fit");
         for step in 0..steps {
             self.from.begin(step);

@@ -30,9 +30,8 @@ impl<A: Float, B: Float> Pack<A, B> for Singles {
         if from.col_stride == 1 {
             return widen_rows(from, to);
         }
-        let rows = from.rows;
-        let from = left::Singles::new(from);
-        s.call(left::Rows::<_, R> { from, rows, to });
+        let (height, from) = (from.rows, left::Singles::new(from));
+        s.call(left::Rows::<_, R> { from, height, to });
     }
 
     fn panels(version: Version, from: Mat<'_, B>, to: &mut [f32]) {

@@ -5,8 +5,9 @@
 //! multiplications themselves fill the 32 registers. With 16 registers it is 6 rows of two vectors.
 //! Rows of the left factor are reached from five pointers, three rows each by scaled addressing: one
 //! pointer a row would not fit the registers, and one pointer for all would make additions wait for
-//! one another. Outputs are fetched ahead, as nothing else touches them before they are stored. With
-//! packing left out, that comes to 80 to 88% of what the units do from registers.
+//! one another. Outputs are fetched ahead, as nothing else touches them before they are stored. By itself
+//! that comes to 98 to 99% of what the units do from registers, with factors in the second cache (9 rows of three
+//! vectors and 6 of four are no faster); in whole products, to 94 to 97% of the time that tiles take.
 
 #![expect(unsafe_code, reason = "register tiles read and write through strides")]
 #![expect(
