@@ -105,11 +105,9 @@ pub(super) const SERIAL_COLS: usize = 256;
 /// Most rows of the left factor that a task takes.
 pub(super) const ROWS: usize = 84;
 
-/// Tasks that a thread gets in each stage, if there are enough panels: for balance.
+/// Tasks that a thread gets in each stage, if there are enough panels: for balance, and so that the panels of a
+/// task do not drive its rows out of the second cache.
 const TASKS: usize = 8;
-
-/// The same where each packs rows of its own.
-const PACKING_TASKS: usize = 3;
 
 /// How factors of two types become words.
 pub(super) trait Pack<A, B>: Words {
@@ -198,12 +196,8 @@ impl<W: Pack<A, B>, A: Float, B: Float> Product<'_, W, A, B> {
         let panels = strip.div_ceil(PANEL);
         // Each task packs its rows anew, if they are not read where they lie.
         let is_ready = matches!(&self.a, Factor::Plain(a) if W::is_ready(a));
-        let (least, tasks) = if is_ready {
-            (4, TASKS)
-        } else {
-            (8, PACKING_TASKS)
-        };
-        let groups = (tasks * threads).div_ceil(blocks);
+        let least = if is_ready { 4 } else { 8 };
+        let groups = (TASKS * threads).div_ceil(blocks);
         let groups = groups.min(panels.div_ceil(least));
         let group = panels.div_ceil(groups);
         // Few rows and columns are cut finer, for threads to share.
