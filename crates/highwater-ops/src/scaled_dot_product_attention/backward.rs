@@ -4,7 +4,10 @@
 //! keys, each in ascending order, block product by block product. So it is one and the same sum
 //! whether one task does a whole head or, where there are too few heads for the threads, one task
 //! a block of keys and later another a block of queries.
-//! Blocks are those of `forward.rs`; probabilities are made again from the scores and `lse`.
+//! Blocks are those of `forward.rs`; probabilities are made again from the scores and `lse`. Pairs of `bf16`
+//! make the scores and the gradients of the weights; what is summed from those two stays in `f32`, as nothing of
+//! it is rounded so. Where outputs are narrow and several groups of queries add to the same keys, the sums are kept
+//! in scratch memory until they are whole, and rounded once.
 
 #![expect(unsafe_code, reason = "tasks write disjoint rows of the outputs")]
 #![expect(
@@ -12,15 +15,20 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
+mod blocks;
+
 use super::documents::Documents;
-use super::product::{Extent, Left, dot, multiply, transpose};
-use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch, padded};
+use super::factors::{Factors, in_pairs, wide};
+use super::rows::{BLOCK, Head, Rows, RowsMut, Scratch};
 use super::sight::{Fresh, Seen, Sight};
 use super::{ScaledDotProductAttentionBackward, splits};
 use crate::float::{Float, is_f32};
-use crate::vector::{Simd, Task, Version, dispatch, exp2};
+use crate::gemm::tile::{Pairs, Singles};
+use crate::vector::{Simd, Task, Version, dispatch};
 use crate::{Args, Disjoint, Kernel, KernelError, Pool, op_as};
-use highwater_graph::{Layout, Op, Shape, Spec};
+use blocks::{Block, Tile};
+use half::bf16;
+use highwater_graph::{DType, Layout, Op, Shape, Spec};
 use smallvec::SmallVec;
 use std::f32::consts::LOG2_E;
 use std::marker::PhantomData;
@@ -34,24 +42,33 @@ fn group(q: &Shape) -> usize {
 }
 
 /// Elements of scratch memory per thread.
-fn scratch(q: &Shape) -> usize {
-    let rows = BLOCK * padded(q[3]);
-    4 * rows + 2 * BLOCK * BLOCK + group(q) * (5 * rows + 2 * BLOCK)
+fn scratch<T: Float>(q: &Shape) -> usize {
+    let rows = BLOCK * wide::<T>(q[3]);
+    2 * rows
+        + widened::<T>() * wide::<T>(q[3])
+        + 2 * BLOCK * BLOCK
+        + group(q) * (5 * rows + 2 * BLOCK)
 }
 
-/// Elements per thread for sums of gradients of keys and values that several groups of queries add to,
-/// where the outputs are narrower than the sums.
-fn sums<T: Float>(q: &Shape, k: &Shape, threads: usize) -> usize {
+/// Keys that a task may hold as `f32` beside what they are.
+fn widened<T: Float>() -> usize {
+    if T::is(DType::BF16) { BLOCK } else { 0 }
+}
+
+/// Whether a task keeps the sums of its keys' gradients until they are whole: where several groups of
+/// queries add to them and the outputs are narrower. Else they are stored after each group, and loaded again.
+fn keeps<T: Float>(q: &Shape, k: &Shape) -> bool {
     let groups = q[2].div_ceil(BLOCK * group(q)) * (q[1] / k[1].max(1));
-    if is_f32::<T>() || groups < 2 {
-        return 0;
-    }
-    let keys = if splits(k[0] * k[1], threads) {
-        BLOCK
-    } else {
+    !is_f32::<T>() && groups >= 2
+}
+
+/// Of how many keys there are such sums.
+fn summed<T: Float>(q: &Shape, k: &Shape, threads: usize) -> usize {
+    if keeps::<T>(q, k) && !splits(k[0] * k[1], threads) {
         k[2].next_multiple_of(BLOCK)
-    };
-    2 * keys * padded(q[3])
+    } else {
+        BLOCK
+    }
 }
 
 /// Fills the gradients of `q`, `k` and `v`.
@@ -60,7 +77,8 @@ pub(super) struct BackwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 impl<T: Float> Kernel for BackwardKernel<T> {
     fn scratch_bytes(&self, _: &dyn Op, inputs: &[Spec], _: &[Spec], threads: usize) -> u64 {
         let (q, k) = (inputs[0].shape(), inputs[1].shape());
-        let len = scratch(q) + sums::<T>(q, k, threads);
+        let sums = 2 * summed::<T>(q, k, threads) * wide::<T>(q[3]);
+        let len = scratch::<T>(q) + sums;
         (threads * len * size_of::<f32>()) as u64
     }
 
@@ -76,6 +94,19 @@ pub(super) fn run<T: Float>(
     version: Version,
 ) -> Result<(), KernelError> {
     let op = op_as::<ScaledDotProductAttentionBackward>(op)?;
+    if in_pairs::<T>(version, op.scale) {
+        run_with::<bf16, Pairs>(op, args, version)
+    } else {
+        run_with::<T, Singles>(op, args, version)
+    }
+}
+
+/// The same with words of a kind.
+pub(super) fn run_with<T: Float, W: Factors<T>>(
+    op: &ScaledDotProductAttentionBackward,
+    args: &mut Args<'_>,
+    version: Version,
+) -> Result<(), KernelError> {
     let inputs = &*args.inputs;
     let &[batch, heads, queries, width] = inputs[0].dims() else {
         return Err(KernelError::WrongOp { op: op.name() });
@@ -94,6 +125,7 @@ pub(super) fn run<T: Float>(
     let documents = (op.documents.then(|| Documents::new(&inputs[3], queries))).transpose()?;
     let rest = &inputs[3 + usize::from(op.documents)..];
     let lse_grad = 2 + usize::from(op.output_grad);
+    let (query_scale, score_scale) = W::split(op.scale as f32 * LOG2_E);
     let backward = Backward {
         q: Rows::new(&inputs[0])?,
         k: Rows::new(&inputs[1])?,
@@ -111,18 +143,21 @@ pub(super) fn run<T: Float>(
         keys: k[2],
         width,
         group: group(q),
-        sums: sums::<T>(q, k, args.pool.threads()),
+        keeps: keeps::<T>(q, k),
+        summed: summed::<T>(q, k, args.pool.threads()),
         version,
         sight: op.sight(),
         documents,
         scale: op.scale as f32,
+        query_scale,
+        score_scale,
     };
     let scratch: &mut [f32] = bytemuck::cast_slice_mut(args.scratch);
     if splits(batch * shared, args.pool.threads()) {
-        backward.pass(args.pool, scratch, batch, (false, true));
-        backward.pass(args.pool, scratch, batch, (true, false));
+        backward.pass::<W>(args.pool, scratch, batch, (false, true));
+        backward.pass::<W>(args.pool, scratch, batch, (true, false));
     } else {
-        backward.pass(args.pool, scratch, batch, (true, true));
+        backward.pass::<W>(args.pool, scratch, batch, (true, true));
     }
     Ok(())
 }
@@ -146,17 +181,22 @@ struct Backward<'a, T> {
     keys: usize,
     width: usize,
     group: usize,
-    /// Elements of [`sums`].
-    sums: usize,
+    /// See [`keeps`].
+    keeps: bool,
+    /// See [`summed`].
+    summed: usize,
     version: Version,
     sight: Sight,
     documents: Option<Documents<'a>>,
     scale: f32,
+    /// Both together make scores exponents of 2.
+    query_scale: Option<f32>,
+    score_scale: f32,
 }
 
 impl<T: Float> Backward<'_, T> {
     /// Computes the gradients of the queries, of the keys and values, or of all.
-    fn pass(
+    fn pass<W: Factors<T>>(
         &self,
         pool: &Pool,
         scratch: &mut [f32],
@@ -187,7 +227,8 @@ impl<T: Float> Backward<'_, T> {
             let scratch = unsafe { scratch.part(thread * len, len) };
             dispatch(
                 self.version,
-                Part {
+                Part::<T, W> {
+                    words: PhantomData,
                     of: self,
                     batch,
                     heads: head..head + together,
@@ -203,7 +244,8 @@ impl<T: Float> Backward<'_, T> {
 }
 
 /// Some queries of heads that share their keys, and some of these keys; one of both may be all.
-struct Part<'a, T> {
+struct Part<'a, T, W> {
+    words: PhantomData<W>,
     of: &'a Backward<'a, T>,
     batch: usize,
     heads: Range<usize>,
@@ -213,72 +255,10 @@ struct Part<'a, T> {
     for_keys: bool,
     scratch: Scratch<'a>,
 }
-
-/// A block of queries: dense rows; those named `_t` are transposed, queries side by side.
-struct Block<'a> {
-    rows: Range<usize>,
-    queries: &'a mut [f32],
-    queries_t: &'a mut [f32],
-    grad: &'a mut [f32],
-    grad_t: &'a mut [f32],
-    dq: &'a mut [f32],
-    /// In exponents of 2.
-    lse: &'a mut [f32],
-    /// What is taken from the gradients of the weights.
-    delta: &'a mut [f32],
-}
-
-/// A block of keys: dense rows.
-struct Tile<'a> {
-    rows: Range<usize>,
-    keys: &'a mut [f32],
-    values: &'a mut [f32],
-    dk: &'a mut [f32],
-    dv: &'a mut [f32],
-    /// Scores, then weights: a row for each key.
-    weights: &'a mut [f32],
-    /// Gradients of the weights, then of the scores.
-    grads: &'a mut [f32],
-    /// Where [`sums`] are kept: for each block of keys `dk`, then `dv`.
-    sums: &'a mut [f32],
-}
-
-impl<'a> Block<'a> {
-    fn new(scratch: &mut Scratch<'a>, wide: usize) -> Self {
-        let rows = BLOCK * wide;
-        Self {
-            rows: 0..0,
-            queries: scratch.take(rows),
-            queries_t: scratch.take(rows),
-            grad: scratch.take(rows),
-            grad_t: scratch.take(rows),
-            dq: scratch.take(rows),
-            lse: scratch.take(BLOCK),
-            delta: scratch.take(BLOCK),
-        }
-    }
-}
-
-impl<'a> Tile<'a> {
-    fn new(scratch: &mut Scratch<'a>, wide: usize, sums: usize) -> Self {
-        let rows = BLOCK * wide;
-        Self {
-            rows: 0..0,
-            sums: scratch.take(sums),
-            keys: scratch.take(rows),
-            values: scratch.take(rows),
-            dk: scratch.take(rows),
-            dv: scratch.take(rows),
-            weights: scratch.take(BLOCK * BLOCK),
-            grads: scratch.take(BLOCK * BLOCK),
-        }
-    }
-}
-
-impl<T: Float> Task for Part<'_, T> {
+impl<T: Float, W: Factors<T>> Task for Part<'_, T, W> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let (of, wide) = (self.of, padded(self.of.width));
+        let (of, wide) = (self.of, W::padded(self.of.width));
         if self.for_keys && self.queries.is_empty() {
             for target in [&of.dk, &of.dv] {
                 // SAFETY: these keys are this task's.
@@ -289,7 +269,7 @@ impl<T: Float> Task for Part<'_, T> {
                 }
             }
         }
-        let mut tile = Tile::new(&mut self.scratch, wide, of.sums);
+        let mut tile = Tile::new(&mut self.scratch, wide, [widened::<T>(), of.summed]);
         let group = of.group.min(self.queries.len().div_ceil(BLOCK));
         let mut blocks: SmallVec<[Block<'_>; GROUP]> = SmallVec::new();
         blocks.extend((0..group).map(|_| Block::new(&mut self.scratch, wide)));
@@ -305,10 +285,17 @@ impl<T: Float> Task for Part<'_, T> {
                 self.group(s, &mut blocks, &mut tile, (head, start), fresh);
             }
         }
+        if self.for_keys && of.keeps {
+            for start in self.keys.clone().step_by(BLOCK) {
+                tile.rows = start..self.keys.end.min(start + BLOCK);
+                // SAFETY: these keys are this task's.
+                unsafe { tile.store(&self) }
+            }
+        }
     }
 }
 
-impl<T: Float> Part<'_, T> {
+impl<T: Float, W: Factors<T>> Part<'_, T, W> {
     /// Which keys queries see.
     fn sight(&self) -> Seen<'_> {
         Seen::new(self.of.sight, self.of.documents, self.batch)
@@ -317,6 +304,13 @@ impl<T: Float> Part<'_, T> {
     /// The head of keys and values.
     fn shared(&self) -> Head {
         Head(self.batch, self.heads.start / self.of.sharing)
+    }
+
+    /// Asks for keys and values.
+    #[inline(always)]
+    fn fetch(&self, rows: Range<usize>) {
+        self.of.k.fetch(self.shared(), rows.clone());
+        self.of.v.fetch(self.shared(), rows);
     }
 
     /// Lets the blocks of queries from `start` on meet the keys.
@@ -329,21 +323,25 @@ impl<T: Float> Part<'_, T> {
         (head, start): (usize, usize),
         fresh: Fresh,
     ) {
-        let (of, shared, head) = (self.of, self.shared(), Head(self.batch, head));
-        let queries = self.queries.end;
+        let (of, head) = (self.of, Head(self.batch, head));
+        let (queries, wide) = (self.queries.end, W::padded(of.width));
+        let all = start..queries.min(start + blocks.len() * BLOCK);
+        for rows in [Some(&of.q), Some(&of.o), of.grad.as_ref()] {
+            rows.inspect(|rows| rows.fetch(head, all.clone()));
+        }
         for (i, block) in blocks.iter_mut().enumerate() {
             let start = queries.min(start + i * BLOCK);
             block.rows = start..queries.min(start + BLOCK);
-            block.load(s, of, head);
+            block.load::<S, T, W>(s, of, head);
         }
-        let end = blocks.last().map_or(0, |block| block.rows.end);
         let sight = self.sight();
-        let seen = sight.keys(&(start..end), self.keys.end);
+        let seen = sight.keys(&all, self.keys.end);
         let seen = seen.start.max(self.keys.start)..seen.end.min(self.keys.end);
         let from = match fresh {
             Fresh::All if self.for_keys => self.keys.start,
             _ => seen.start / BLOCK * BLOCK,
         };
+        self.fetch(from..seen.end.min(from + BLOCK));
         for key in (from..seen.end).step_by(BLOCK) {
             tile.rows = key..seen.end.min(key + BLOCK);
             let fresh = match fresh {
@@ -353,147 +351,21 @@ impl<T: Float> Part<'_, T> {
             };
             // SAFETY: where they are written, these keys are this task's.
             unsafe { tile.load(self, fresh) }
+            self.fetch(tile.rows.end..seen.end.min(tile.rows.end + BLOCK));
             for block in blocks.iter_mut() {
                 if sight.meets(&block.rows, &tile.rows) {
                     tile.meet(s, self, block);
                 }
             }
-            if self.for_keys {
+            if self.for_keys && !of.keeps {
                 // SAFETY: these keys are this task's.
-                unsafe {
-                    of.dk.unpack(shared, tile.rows.clone(), tile.dk);
-                    of.dv.unpack(shared, tile.rows.clone(), tile.dv);
-                }
-                if of.sums > 0 {
-                    let [dk, dv] = tile.kept(key - self.keys.start);
-                    dk.0.copy_from_slice(dk.1);
-                    dv.0.copy_from_slice(dv.1);
-                }
+                unsafe { tile.store(self) }
             }
         }
         if self.for_queries {
             for block in blocks {
                 // SAFETY: these queries are this task's.
-                unsafe { of.dq.unpack(head, block.rows.clone(), block.dq) }
-            }
-        }
-    }
-}
-
-impl Block<'_> {
-    /// Packs the queries and what belongs to them.
-    #[inline(always)]
-    fn load<S: Simd>(&mut self, s: S, of: &Backward<'_, impl Float>, head: Head) {
-        let wide = padded(of.width);
-        let size = (padded(self.rows.len()), wide);
-        of.o.pack(head, self.rows.clone(), self.dq);
-        of.q.pack(head, self.rows.clone(), self.queries);
-        let from = (&*self.queries, wide);
-        transpose(s, from, self.queries_t, BLOCK, size, of.scale * LOG2_E);
-        match &of.grad {
-            Some(grad) => grad.pack(head, self.rows.clone(), self.grad),
-            None => self.grad.fill(0.0),
-        }
-        transpose(s, (self.grad, wide), self.grad_t, BLOCK, size, 1.0);
-        self.lse.fill(0.0);
-        self.delta.fill(0.0);
-        for (i, t) in self.rows.clone().enumerate() {
-            let row = i * wide..(i + 1) * wide;
-            let lse_grad = of.lse_grad.as_ref().map_or(0.0, |grad| grad.first(head, t));
-            self.delta[i] = dot(s, &self.grad[row.clone()], &self.dq[row]) - lse_grad;
-            self.lse[i] = of.lse.first(head, t) * LOG2_E;
-        }
-        self.dq.fill(0.0);
-    }
-}
-
-impl Tile<'_> {
-    /// Packs the keys and values, and their gradients so far: none if these are their `first`
-    /// queries.
-    ///
-    /// # Safety
-    /// No other thread may be at the gradients of the same keys, if `of` is for keys.
-    unsafe fn load<T: Float>(&mut self, of: &Part<'_, T>, first: bool) {
-        let rows = || self.rows.clone();
-        let head = of.shared();
-        of.of.k.pack(head, rows(), self.keys);
-        of.of.v.pack(head, rows(), self.values);
-        if first {
-            self.dk.fill(0.0);
-            self.dv.fill(0.0);
-        } else if of.for_keys && of.of.sums > 0 {
-            let [dk, dv] = self.kept(self.rows.start - of.keys.start);
-            dk.1.copy_from_slice(dk.0);
-            dv.1.copy_from_slice(dv.0);
-        } else if of.for_keys {
-            // SAFETY: the caller's.
-            unsafe {
-                of.of.dk.pack(head, rows(), self.dk);
-                of.of.dv.pack(head, rows(), self.dv);
-            }
-        }
-    }
-
-    /// What is kept of the gradients of the keys from the `first` of the task on, and the gradients.
-    fn kept(&mut self, first: usize) -> [(&mut [f32], &mut [f32]); 2] {
-        let len = self.dk.len();
-        let kept = &mut self.sums[2 * (first / BLOCK) * len..][..2 * len];
-        let (dk, dv) = kept.split_at_mut(len);
-        [(dk, &mut *self.dk), (dv, &mut *self.dv)]
-    }
-
-    /// Adds what these keys and a block of queries say to each other's gradients.
-    #[inline(always)]
-    fn meet<S: Simd>(&mut self, s: S, part: &Part<'_, impl Float>, block: &mut Block<'_>) {
-        let (of, keys, n) = (part.of, self.rows.len(), block.rows.len());
-        let (wide, columns) = (padded(of.width), padded(n));
-        let extent = Extent {
-            rows: keys,
-            depth: of.width,
-            columns,
-        };
-        let (left, right) = (Left::rows(self.keys, wide), (&*block.queries_t, BLOCK));
-        multiply(s, left, right, self.weights, BLOCK, extent, false);
-        let (left, right) = (Left::rows(self.values, wide), (&*block.grad_t, BLOCK));
-        multiply(s, left, right, self.grads, BLOCK, extent, false);
-        part.sight().mask(self.weights, &block.rows, &self.rows);
-        self.weigh(s, block, of.scale);
-        if part.for_keys {
-            let extent = Extent {
-                rows: keys,
-                depth: n,
-                columns: wide,
-            };
-            let (left, right) = (Left::rows(self.weights, BLOCK), (&*block.grad, wide));
-            multiply(s, left, right, self.dv, wide, extent, true);
-            let (left, right) = (Left::rows(self.grads, BLOCK), (&*block.queries, wide));
-            multiply(s, left, right, self.dk, wide, extent, true);
-        }
-        if part.for_queries {
-            let extent = Extent {
-                rows: n,
-                depth: keys,
-                columns: wide,
-            };
-            let left = Left::columns(self.grads, BLOCK);
-            multiply(s, left, (self.keys, wide), block.dq, wide, extent, true);
-        }
-    }
-
-    /// Makes weights of the scores, and gradients of the scores of those of the weights.
-    #[inline(always)]
-    fn weigh<S: Simd>(&mut self, s: S, block: &Block<'_>, scale: f32) {
-        let scale = s.splat(scale);
-        let columns = padded(block.rows.len());
-        let rows = self.weights.chunks_exact_mut(BLOCK);
-        let rows = rows.zip(self.grads.chunks_exact_mut(BLOCK));
-        for (weights, grads) in rows.take(self.rows.len()) {
-            for column in (0..columns).step_by(S::LANES) {
-                let (weight, grad) = (&mut weights[column..], &mut grads[column..]);
-                let p = exp2(s, s.sub(s.load(weight), s.load(&block.lse[column..])));
-                let above = s.sub(s.load(grad), s.load(&block.delta[column..]));
-                s.store(weight, p);
-                s.store(grad, s.mul(p, s.mul(above, scale)));
+                unsafe { of.dq.unpack(head, block.rows.clone(), (block.dq, wide)) }
             }
         }
     }

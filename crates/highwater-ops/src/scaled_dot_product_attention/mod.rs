@@ -2,6 +2,7 @@
 
 mod backward;
 mod documents;
+mod factors;
 mod forward;
 mod product;
 mod reference;
@@ -70,8 +71,9 @@ pub(crate) const ENTRY_BACKWARD: Entry = Entry {
 ///
 /// Blocks of 64 queries meet blocks of 64 keys under a running maximum and sum (the online softmax
 /// of Milakov and Gimelshein 2018, in the order of FlashAttention, Dao et al. 2022): no matrix of
-/// scores is ever in memory. Everything is summed in `f32`. Costs `4 B H D` floating-point
-/// operations for each query and key that see each other.
+/// scores is ever in memory. Everything is summed in `f32`; where the processor multiplies pairs of `BF16`,
+/// weights are rounded to it before they meet the values, as in PyTorch's, and are summed as they were. Costs
+/// `4 B H D` floating-point operations for each query and key that see each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaledDotProductAttention {
     /// Each query sees the keys up to its own position only; needs as many keys as queries.

@@ -1,19 +1,19 @@
 //! Tensors `[B, H, T, D]` in any layout, read and written in rows of `D`.
 
 #![expect(unsafe_code, reason = "tasks write disjoint rows of one output")]
+#![expect(
+    clippy::inline_always,
+    reason = "compiled for the instruction set of the caller"
+)]
 
 use crate::float::Float;
+use crate::vector::prefetch;
 use crate::{Disjoint, KernelError, View};
 use highwater_graph::Layout;
 use std::ops::Range;
 
 /// Queries or keys that are worked on at once.
 pub(super) const BLOCK: usize = 64;
-
-/// The least multiple of 16 that is not less.
-pub(super) const fn padded(n: usize) -> usize {
-    n.next_multiple_of(16)
-}
 
 /// Batch and head.
 #[derive(Debug, Clone, Copy)]
@@ -63,26 +63,71 @@ impl<'a, T: Float> Rows<'a, T> {
         })
     }
 
-    /// Copies rows to dense ones of the padded width, filled up with zeros, and adds rows of zeros
-    /// up to the padded number of them.
-    pub(super) fn pack(&self, head: Head, rows: Range<usize>, to: &mut [f32]) {
+    /// Elements of a row.
+    #[inline(always)]
+    pub(super) fn width(&self) -> usize {
+        self.at.width
+    }
+
+    /// Copies rows to dense ones of `wide` elements, filled up with zeros, and fills with zeros the rows
+    /// that are left. `all` converts elements, `one` an element.
+    #[inline(always)]
+    pub(super) fn pack<U: Float>(
+        &self,
+        head: Head,
+        rows: Range<usize>,
+        (to, wide): (&mut [U], usize),
+        all: impl Fn(&[T], &mut [U]),
+        one: impl Fn(T) -> U,
+    ) {
         let Positions { strides, width, .. } = self.at;
-        if width == 0 {
-            return;
-        }
-        let (n, wide) = (rows.len(), padded(width));
-        for (t, to) in rows.zip(to.chunks_exact_mut(wide)) {
+        let (copied, left) = to.split_at_mut(rows.len() * wide);
+        for (t, to) in rows.zip(copied.chunks_exact_mut(wide)) {
             let from = &self.data[self.at.row(head, t)..];
             if strides[3] == 1 {
-                T::widen(&from[..width], &mut to[..width]);
+                all(&from[..width], &mut to[..width]);
             } else {
                 for (d, to) in to[..width].iter_mut().enumerate() {
-                    *to = from[d * strides[3]].wide();
+                    *to = one(from[d * strides[3]]);
                 }
             }
-            to[width..].fill(0.0);
+            to[width..].fill(U::zeroed());
         }
-        to[n * wide..padded(n) * wide].fill(0.0);
+        left.fill(U::zeroed());
+    }
+
+    /// Asks for rows that are packed soon: they lie too far apart for the processor to follow.
+    #[inline(always)]
+    pub(super) fn fetch(&self, head: Head, rows: Range<usize>) {
+        const LINE: usize = 64;
+        if self.at.strides[3] != 1 {
+            return;
+        }
+        for t in rows {
+            let row = self.data[self.at.row(head, t)..].as_ptr();
+            for byte in (0..self.at.width * size_of::<T>()).step_by(LINE) {
+                prefetch(row.wrapping_byte_add(byte).cast());
+            }
+        }
+    }
+
+    /// Like [`Rows::pack`], into `f32`.
+    #[inline(always)]
+    pub(super) fn widen(&self, head: Head, rows: Range<usize>, to: &mut [f32], wide: usize) {
+        self.pack(head, rows, (to, wide), T::widen, T::wide);
+    }
+
+    /// A row, where its elements lie side by side.
+    #[inline(always)]
+    pub(super) fn dense(&self, head: Head, t: usize) -> Option<&'a [T]> {
+        let row = || &self.data[self.at.row(head, t)..][..self.at.width];
+        (self.at.strides[3] == 1).then(row)
+    }
+
+    /// An element of a row.
+    #[inline(always)]
+    pub(super) fn at(&self, head: Head, t: usize, d: usize) -> T {
+        self.data[self.at.row(head, t) + d * self.at.strides[3]]
     }
 
     /// The first number of a row.
@@ -132,12 +177,16 @@ impl<'a, T: Float> RowsMut<'a, T> {
         }
     }
 
-    /// Copies rows from dense ones of the padded width.
+    /// Copies rows from dense ones of `wide` elements.
     ///
     /// # Safety
     /// No other thread may be at the same rows.
-    pub(super) unsafe fn unpack(&self, head: Head, rows: Range<usize>, from: &[f32]) {
-        let wide = padded(self.at.width);
+    pub(super) unsafe fn unpack(
+        &self,
+        head: Head,
+        rows: Range<usize>,
+        (from, wide): (&[f32], usize),
+    ) {
         let copy = |i: usize, d: usize, to: &mut [T]| {
             T::round(&from[i * wide + d..][..to.len()], to);
         };
@@ -145,12 +194,16 @@ impl<'a, T: Float> RowsMut<'a, T> {
         unsafe { self.each_row(head, rows, copy) }
     }
 
-    /// Copies rows to dense ones of the padded width, filled up with zeros.
+    /// Copies rows to dense ones of `wide` elements; those behind a row's stay as they are.
     ///
     /// # Safety
     /// No other thread may be at the same rows.
-    pub(super) unsafe fn pack(&self, head: Head, rows: Range<usize>, to: &mut [f32]) {
-        let wide = padded(self.at.width);
+    pub(super) unsafe fn pack(
+        &self,
+        head: Head,
+        rows: Range<usize>,
+        (to, wide): (&mut [f32], usize),
+    ) {
         let copy = |i: usize, d: usize, from: &mut [T]| {
             T::widen(from, &mut to[i * wide + d..][..from.len()]);
         };

@@ -71,6 +71,11 @@ impl<'a> Seen<'a> {
         seen.start < keys.end && keys.start < seen.end
     }
 
+    /// Whether query `i` of a block sees none of the keys behind key `i`.
+    pub(super) fn diagonal(&self, queries: &Range<usize>, keys: &Range<usize>) -> bool {
+        self.sight.causal && queries.start == keys.start
+    }
+
     /// Hides from each query the keys that it does not see: a row of scores for each key, queries side
     /// by side.
     pub(super) fn mask(&self, scores: &mut [f32], queries: &Range<usize>, keys: &Range<usize>) {

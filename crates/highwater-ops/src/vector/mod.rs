@@ -15,6 +15,8 @@
 mod x86;
 
 use crate::cpu::{Level, level};
+use crate::float::Float;
+use half::bf16;
 
 /// An instruction set with vectors of `f32`.
 pub(crate) trait Simd: Copy {
@@ -36,6 +38,12 @@ pub(crate) trait Simd: Copy {
     /// Of each lane, seen as two numbers of `bf16`: `c` plus the product of the upper ones, plus that of
     /// the lower ones. What is below the normal numbers may count as 0.
     fn dot(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Words of two numbers of `bf16`: in each lane that of `low`, then that of `high`, rounded to nearest
+    /// even. What is below the normal numbers may become 0.
+    #[inline(always)]
+    fn pair(self, low: Self::V, high: Self::V) -> Self::V {
+        pair_plainly(self, low, high)
+    }
     /// The larger; `b` where one is not a number.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `2^x = 2^n 2^f`: the whole number `n` nearest to `x`, and `f = x - n`.
@@ -97,18 +105,35 @@ pub(crate) trait Simd: Copy {
 /// who wants to know what it is.
 #[inline(always)]
 fn dot_plainly<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
-    let mut lanes = [[0.0_f32; 16]; 3];
-    lanes
-        .iter_mut()
-        .zip([a, b, c])
-        .for_each(|(lanes, v)| s.store(lanes, v));
-    let [a, b, mut c] = lanes;
+    let [a, b, mut c] = [a, b, c].map(|v| lanes(s, v));
     for ((a, b), c) in a.iter().zip(&b).zip(&mut c) {
         let ([a_low, a_high], [b_low, b_high]) = (halves(*a), halves(*b));
         // Products are exact.
         *c = (*c + a_high * b_high) + a_low * b_low;
     }
     s.load(&c)
+}
+
+/// [`Simd::pair`] lane by lane.
+#[inline(always)]
+fn pair_plainly<S: Simd>(s: S, low: S::V, high: S::V) -> S::V {
+    let (low, high) = (lanes(s, low), lanes(s, high));
+    s.load(&std::array::from_fn::<_, 16, _>(|i| word(low[i], high[i])))
+}
+
+/// A vector's elements, then zeros.
+#[inline(always)]
+fn lanes<S: Simd>(s: S, v: S::V) -> [f32; 16] {
+    let mut lanes = [0.0; 16];
+    s.store(&mut lanes, v);
+    lanes
+}
+
+/// A word of two numbers, rounded to `bf16`.
+#[inline(always)]
+fn word(low: f32, high: f32) -> f32 {
+    let bits = |x: f32| u32::from(bf16::nearest(x).to_bits());
+    f32::from_bits(bits(low) | bits(high) << 16)
 }
 
 /// The lower and the upper half of a word, as numbers of `bf16`.

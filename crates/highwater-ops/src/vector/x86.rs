@@ -1,6 +1,6 @@
 //! Vectors of AVX-512 and of AVX2.
 
-use super::{Simd, Task, dot_plainly};
+use super::{Simd, Task, dot_plainly, pair_plainly};
 #[allow(clippy::wildcard_imports, reason = "some thirty instructions")]
 use std::arch::x86_64::*;
 
@@ -89,6 +89,29 @@ impl<const DOTS: bool> Simd for Avx512<DOTS> {
             p,
             n
         ))
+    }
+    #[inline(always)]
+    fn pair(self, low: __m512, high: __m512) -> __m512 {
+        if DOTS {
+            // Each lane's two, from one half of the vector and from the other.
+            const TOGETHER: [u16; 32] = {
+                let mut from = [0; 32];
+                let mut i = 0;
+                while i < 32 {
+                    from[i] = (i / 2 + i % 2 * 16) as u16;
+                    i += 1;
+                }
+                from
+            };
+            // SAFETY: the token's instructions; the bits of a vector, seen as another.
+            unsafe {
+                let halves: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+                let together = _mm512_loadu_epi16(TOGETHER.as_ptr().cast());
+                _mm512_castsi512_ps(_mm512_permutexvar_epi16(together, halves))
+            }
+        } else {
+            pair_plainly(self, low, high)
+        }
     }
     #[inline(always)]
     unsafe fn load_at(self, from: *const f32) -> __m512 {
