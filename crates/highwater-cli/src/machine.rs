@@ -282,8 +282,16 @@ fn processor() -> String {
         let line = text.lines().find(|line: &&str| line.starts_with(name));
         line.and_then(|line| Some(line.split_once(':')?.1.trim()))
     };
-    let names = [field("model name"), field("cpu family"), field("model\t")];
-    let known: Vec<_> = names.into_iter().flatten().collect();
+    // Those of x86, and of ARM, where numbers stand for names.
+    let names = [
+        "model name",
+        "cpu family",
+        "model\t",
+        "CPU implementer",
+        "CPU variant",
+        "CPU part",
+    ];
+    let known: Vec<_> = names.into_iter().filter_map(field).collect();
     format!("{} {}", std::env::consts::ARCH, known.join(" "))
 }
 

@@ -52,7 +52,7 @@ pub(crate) type BaselineIsa = Plain;
 /// Rust never contracts `a * b + c` by itself. A body that wants that names a type parameter in
 /// brackets, first of all, which stands for the version's [`Isa`] and is no parameter of the
 /// function that callers see; others, with one bound each, may follow it. Without brackets, the
-/// versions differ in speed alone, and the module must expect `unsafe_code`.
+/// versions differ in speed alone.
 ///
 /// Whatever the body calls must be `#[inline(always)]` to be compiled for the same instruction set.
 /// Slices as arguments of their own (not in structs or arrays) tell LLVM that they do not overlap.
@@ -86,10 +86,6 @@ macro_rules! multiversion {
         $crate::simd::multiversion! {
             @versions
             $(#[$meta])*
-            #[cfg_attr(
-                target_arch = "x86_64",
-                expect(unsafe_code, reason = "a version is called only where it can run")
-            )]
             $vis fn $name[$isa $(, $generic: $bound)*]($($arg: $type),*) $(-> $result)? $body
         }
     };
@@ -100,6 +96,10 @@ macro_rules! multiversion {
         ) $(-> $result:ty)? $body:block
     ) => {
         $(#[$meta])*
+        #[cfg_attr(
+            target_arch = "x86_64",
+            expect(unsafe_code, reason = "a version is called only where it can run")
+        )]
         $vis fn $name<$($generic: $bound),*>($($arg: $type),*) $(-> $result)? {
             #[allow(clippy::inline_always, reason = "each version below must hold its own copy")]
             #[inline(always)]

@@ -5,7 +5,10 @@
 //! xxHash specification, XXH3 for more than 240 bytes) reads them where they are, asks for memory ahead
 //! of time, and uses what vectors the processor has. Short payloads are left to the library.
 
-#![expect(unsafe_code, reason = "vectors and hints of the processor")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "vectors and hints of the processor")
+)]
 #![expect(clippy::inline_always, reason = "for the vectors of who calls")]
 
 use std::ops::Range;

@@ -1,7 +1,5 @@
 //! The fast kernel: one pass, in chunks of a fixed size.
 
-#![expect(unsafe_code, reason = "code for several processors")]
-
 use super::Adagrad;
 use crate::finite::is_finite_magnitude;
 use crate::float::Float;

@@ -4,8 +4,6 @@
 //! most once, at the pace of a copy or above (there are more readings than writings). The test for
 //! numbers that are not finite is a maximum of bits in the same loop.
 
-#![expect(unsafe_code, reason = "code for several processors")]
-
 use super::AdamW;
 use crate::finite::is_finite_magnitude;
 use crate::float::Float;

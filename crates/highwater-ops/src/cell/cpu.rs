@@ -1,7 +1,5 @@
 //! The fast kernels: one pass, in chunks of a fixed size.
 
-#![expect(unsafe_code, reason = "code for several processors")]
-
 use super::{CHUNK, LerpCell};
 use crate::float::{Float, update};
 use crate::simd::multiversion;

@@ -1,7 +1,5 @@
 //! The fast kernels.
 
-#![expect(unsafe_code, reason = "code for several processors")]
-
 use super::{BLOCK, ClipCoefficient, blocks};
 use crate::float::Float;
 use crate::simd::multiversion;

@@ -1,7 +1,5 @@
 //! The fast kernel.
 
-#![expect(unsafe_code, reason = "code for several processors")]
-
 use super::{Finite, Otherwise};
 use crate::cell::CHUNK;
 use crate::float::Float;

@@ -1,6 +1,5 @@
 //! Moments in a byte each.
 
-#![expect(unsafe_code, reason = "code for several processors")]
 #![expect(
     clippy::inline_always,
     reason = "compiled for the instruction set of the caller"

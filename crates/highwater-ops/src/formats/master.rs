@@ -1,6 +1,5 @@
 //! Parameters in half precision and what their masters have beyond them.
 
-#![expect(unsafe_code, reason = "code for several processors")]
 #![expect(
     clippy::inline_always,
     reason = "compiled for the instruction set of the caller"

@@ -1,7 +1,5 @@
 //! Weights in few bits: blocks of numbers with a scale each.
 
-#![expect(unsafe_code, reason = "code for several processors")]
-
 use crate::simd::multiversion;
 
 /// How a weight that is not trained is held: 64 numbers of a row in a block, each a code of its share of

@@ -1,8 +1,6 @@
 //! The fast kernel: tasks own parts of the output, and walk only those elements of each view that
 //! fall into their part, which stays in the cache from zeroing to the last view.
 
-#![expect(unsafe_code, reason = "code for several processors")]
-
 use super::ScatterViews;
 use crate::float::{Float, as_f32, as_f32_mut, is_f32};
 use crate::simd::multiversion;

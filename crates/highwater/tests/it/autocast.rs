@@ -2,6 +2,7 @@
 
 use crate::budget::check_budgets;
 use crate::models::{Model, Random, SAMPLES, random_graph};
+use crate::share::some;
 use crate::train::{PLAIN, Recipe};
 use highwater::nn::{LayerNorm, Linear};
 use highwater::{
@@ -26,7 +27,7 @@ impl Model for Half {
 #[test]
 fn budgets_change_no_bit() {
     let recipe = Recipe { rows: 12, ..PLAIN };
-    for (i, sample) in SAMPLES.into_iter().enumerate() {
+    for (i, sample) in some(SAMPLES.into_iter().enumerate()) {
         let dtype = HALVES[i % 2];
         let make = |engine: &Engine| -> Result<Box<dyn Model>> {
             Ok(Box::new(Half((sample.make)(engine)?, dtype)))
@@ -38,7 +39,7 @@ fn budgets_change_no_bit() {
 
 #[test]
 fn budgets_change_no_bit_of_random_graphs() {
-    for seed in 0..6 {
+    for seed in some(0..6) {
         let (inner, dtype) = (random_graph(seed), HALVES[seed as usize % 2]);
         let make = |engine: &Engine| -> Result<Box<dyn Model>> {
             Ok(Box::new(Half(inner(engine)?, dtype)))

@@ -5,6 +5,7 @@ use crate::models::{
     SAMPLES, SHARED_BLOCK, SKIPS, SMALL_GPT, Sample, TWO_LOSSES, TWO_OPTIMIZERS, UNET,
     random_graph,
 };
+use crate::share::{one_of, some};
 use crate::train::{
     IN_PIECES, PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, floor, run, train,
 };
@@ -23,6 +24,7 @@ pub(crate) fn check_budgets(
 ) -> Vec<Trace> {
     let plenty = run(Engine::builder(), make, recipe).unwrap();
     let (least, most) = (floor(make, recipe, &plenty), plenty.peak_bytes());
+    let budgets = budgets.div_ceil(one_of() as u64).max(2);
     assert!(least < most, "{what}: {least} and {most}");
     let in_budget = |i: u64| {
         let budget = least + (most - least) * i / (budgets - 1);
@@ -48,9 +50,12 @@ fn check_law(sample: Sample) {
     );
     if sample.deep {
         let different: BTreeSet<_> = plans.iter().map(|p| (p.0.to_bits(), p.1)).collect();
-        assert!(different.len() >= 8, "{}: {plans:?}", sample.name);
+        // Eight of all twelve.
+        let enough = different.len() * 3 >= plans.len() * 2;
+        assert!(enough, "{}: {plans:?}", sample.name);
     }
-    assert!(plans[0].0 > plans[11].0, "{}: {plans:?}", sample.name);
+    let (least, most) = (plans[0], plans[plans.len() - 1]);
+    assert!(least.0 > most.0, "{}: {plans:?}", sample.name);
 }
 
 #[test]
@@ -144,13 +149,13 @@ fn checkpoints_are_recomputed_with_any_memory_and_give_the_same_bits() {
 #[test]
 fn clipping_and_accumulation() {
     let recipes = [(true, 1), (false, 3), (true, 3)];
-    for (sample, recipes) in [
+    for (sample, recipes) in some([
         (SMALL_GPT, &recipes[..]),
         (TWO_OPTIMIZERS, &recipes),
         (SKIPS, &recipes),
         (TWO_LOSSES, &recipes[..1]),
         (DENSE, &recipes[..1]),
-    ] {
+    ]) {
         let mut bits = BTreeSet::new();
         for &(clip, accumulate) in recipes {
             let recipe = Recipe {
@@ -177,7 +182,7 @@ fn updates_in_pieces_have_the_bits_of_whole_ones() {
         (TWO_OPTIMIZERS, 12),
         (LOSS_AT_EACH_DEPTH, 8),
     ];
-    for (sample, budgets) in samples {
+    for (sample, budgets) in some(samples) {
         let traces = check_budgets(sample.name, &sample.make, IN_PIECES, budgets);
         let whole = run(Engine::builder(), &sample.make, PLAIN).unwrap();
         assert_same_bits(sample.name, &traces[0], &whole);
@@ -191,7 +196,7 @@ fn updates_in_pieces_have_the_bits_of_whole_ones() {
         keep_grads: true,
         ..IN_PIECES
     };
-    for recipe in [odd, Recipe { clip: false, ..odd }] {
+    for recipe in some([odd, Recipe { clip: false, ..odd }]) {
         let traces = check_budgets("pieces", &SMALL_GPT.make, recipe, 5);
         let whole = Recipe {
             piece_bytes: None,
@@ -222,7 +227,7 @@ fn kept_gradients() {
 
 #[test]
 fn random_graphs() {
-    for seed in 0..10 {
+    for seed in some(0..10) {
         let make = random_graph(seed);
         let recipe = Recipe {
             clip: seed % 2 == 1,
@@ -235,7 +240,7 @@ fn random_graphs() {
 
 #[test]
 fn threads_policies_and_eager_give_the_same_bits() {
-    for sample in SAMPLES {
+    for sample in some(SAMPLES) {
         let expected = run(Engine::builder().threads(2), &sample.make, PLAIN).unwrap();
         let policy = |policy| Engine::builder().threads(2).policy(policy);
         let threads = |threads| Engine::builder().threads(threads).policy(Policy::Keep);

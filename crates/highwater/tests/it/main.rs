@@ -47,6 +47,8 @@ mod second_as_in_pytorch;
 mod semantics;
 mod settings;
 mod shapes;
+#[path = "../share/mod.rs"]
+mod share;
 mod shared_grads;
 mod tampered;
 mod threads;

@@ -4,6 +4,7 @@ use crate::budget::check_budgets;
 use crate::models::{
     DEEP_TIED_GPT, LOSS_AT_EACH_DEPTH, Layers, Model, Random, SMALL_GPT, TWO_OPTIMIZERS,
 };
+use crate::share::some;
 use crate::tiers;
 use crate::train::{Held, IN_PIECES, PLAIN, Recipe, assert_same_bits, run};
 use half::{bf16, f16};
@@ -62,7 +63,7 @@ fn the_budget_law_of_all_forms_with_a_disk() {
     let make = |engine: &Engine| -> Result<Box<dyn Model>> {
         Ok(Box::new(Layers::new(engine, &[272; 6])?))
     };
-    for held in FORMS {
+    for held in some(FORMS) {
         tiers::check_of(&make, recipe(held));
     }
 }
@@ -255,7 +256,7 @@ const WHOLE: Held = Held {
 fn masters_are_what_parameters_in_f32_would_be() {
     let exact =
         |held: &Held| held.moments == Moments::F32 && held.master != Some(Master::Stochastic);
-    for seed in 0..60 {
+    for seed in some(0..60) {
         let expected = program(seed, Engine::builder(), WHOLE).unwrap().masters();
         for held in FORMS.into_iter().filter(exact) {
             let builder = Engine::builder().piece_bytes(if seed % 2 == 0 { 64 } else { 1 << 20 });
@@ -294,7 +295,7 @@ fn moments_in_bytes_update_nearly_as_those_in_f32() {
         left.masters()
     };
     let (mut square, mut difference) = (0.0, 0.0);
-    for seed in 0..40 {
+    for seed in some(0..40) {
         let left = program(seed, Engine::builder(), held).unwrap();
         for (a, b) in left
             .masters()

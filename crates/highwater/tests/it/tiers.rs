@@ -14,6 +14,7 @@ mod within;
 
 use crate::budget::Make;
 use crate::models::{Layers, Model, SKIPS, SMALL_GPT, TWO_OPTIMIZERS, UNET};
+use crate::share::some;
 use crate::train::{PAGE, PLAIN, Recipe, Trace, assert_same_bits, assert_within, run};
 use disks::Scripted;
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
@@ -81,7 +82,7 @@ pub(crate) fn check_of(make: Make<'_>, recipe: Recipe) {
         "{least} of {}",
         plenty.peak_bytes()
     );
-    for part in 0..5 {
+    for part in some(0..5) {
         let budget = least + (most - least) * part / 4;
         let what = format!("{recipe:?}, {budget}");
         let trace =
@@ -233,7 +234,7 @@ fn frozen_weights_are_only_read() {
 /// Their cells are too small to move; values of the step are not.
 #[test]
 fn samples_keep_their_bits_beside_a_disk() {
-    for sample in [SMALL_GPT, TWO_OPTIMIZERS, SKIPS, UNET] {
+    for sample in some([SMALL_GPT, TWO_OPTIMIZERS, SKIPS, UNET]) {
         let recipe = Recipe {
             clip: true,
             accumulate: 2,
