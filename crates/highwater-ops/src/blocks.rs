@@ -1,6 +1,10 @@
 //! Elementwise kernels as functions of short contiguous slices, whatever the layouts.
 
 #![expect(unsafe_code, reason = "tasks write disjoint blocks of one output")]
+#![expect(
+    clippy::inline_always,
+    reason = "where elements are `f32` no stage is to be made"
+)]
 
 use crate::float::{Float, as_f32, as_f32_mut, is_f32};
 use crate::strided::{Runs, gather_runs, runs, widen_runs};
@@ -11,7 +15,7 @@ use highwater_graph::Layout;
 pub(crate) const BLOCK: usize = 1024;
 
 /// Elements that one task works on.
-const TASK: usize = 32 * BLOCK;
+pub(crate) const TASK: usize = 32 * BLOCK;
 
 /// Reads a tensor in the row-major order of its layout's shape.
 #[derive(Debug)]
@@ -114,12 +118,7 @@ pub(crate) fn map<T: Element, U: Element, const N: usize>(
         return Ok(());
     }
     let layout = output.layout();
-    // Dimensions in the order in which the output lies in memory.
-    let in_memory = layout.permute(&layout.storage_order());
-    let dense = in_memory.is_some_and(|layout| layout.is_contiguous());
-    if !dense {
-        return Err(unsupported("a dense output", layout));
-    }
+    check_dense(layout)?;
     // `None`: the output's own memory.
     let mut readers: [Option<Reader<'_, T>>; N] = [const { None }; N];
     for (input, reader) in inputs.iter().zip(&mut readers) {
@@ -159,8 +158,18 @@ pub(crate) fn map<T: Element, U: Element, const N: usize>(
     Ok(())
 }
 
+/// That an output's elements, in the order in which they lie in memory, lie there without gaps.
+pub(crate) fn check_dense(layout: &Layout) -> Result<(), KernelError> {
+    let in_memory = layout.permute(&layout.storage_order());
+    if in_memory.is_some_and(|layout| layout.is_contiguous()) {
+        Ok(())
+    } else {
+        Err(unsupported("a dense output", layout))
+    }
+}
+
 /// The refusal of a layout.
-fn unsupported(expected: &'static str, layout: &Layout) -> KernelError {
+pub(crate) fn unsupported(expected: &'static str, layout: &Layout) -> KernelError {
     KernelError::Unsupported {
         expected,
         got: format!("{layout:?}"),
@@ -193,24 +202,36 @@ pub(crate) fn map_floats<T: Float, const N: usize>(
     f: impl Fn(usize, [&[f32]; N], &mut [f32]) + Send + Sync,
 ) -> Result<(), KernelError> {
     map::<T, T, N>(pool, inputs, output, |start, inputs, out| {
-        if let Some(out) = as_f32_mut(out) {
-            return f(start, inputs.map(|x| as_f32(x).unwrap_or_default()), out);
-        }
-        let (mut wide, mut results) = ([[0.0; BLOCK]; N], [0.0; BLOCK]);
-        for (i, out) in out.chunks_mut(BLOCK).enumerate() {
-            let (at, len) = (i * BLOCK, out.len());
-            for (input, wide) in inputs.iter().zip(&mut wide) {
-                T::widen(&input[at..at + len], &mut wide[..len]);
-            }
-            let results = &mut results[..len];
-            f(
-                start + at,
-                wide.each_ref().map(|wide| &wide[..len]),
-                results,
-            );
-            T::round(results, out);
-        }
+        let mut stage = ([[0.0; BLOCK]; N], [0.0; BLOCK]);
+        let stage = (&mut stage.0, &mut stage.1);
+        on_floats(inputs, out, stage, |at, x, y| f(start + at, x, y));
     })
+}
+
+/// Where elements of `N` inputs, and of an output, wait as `f32`.
+pub(crate) type Stage<'a, const N: usize> = (&'a mut [[f32; BLOCK]; N], &'a mut [f32; BLOCK]);
+
+/// Hands `f` slices of floats of one length as `f32`, where they lie if they are that; else inputs are
+/// widened and outputs rounded, a piece at a time. `f` is told the position of the piece.
+#[inline(always)]
+pub(crate) fn on_floats<T: Float, const N: usize>(
+    inputs: [&[T]; N],
+    out: &mut [T],
+    (wide, results): Stage<'_, N>,
+    f: impl Fn(usize, [&[f32]; N], &mut [f32]),
+) {
+    if let Some(out) = as_f32_mut(out) {
+        return f(0, inputs.map(|x| as_f32(x).unwrap_or_default()), out);
+    }
+    for (i, out) in out.chunks_mut(BLOCK).enumerate() {
+        let (at, len) = (i * BLOCK, out.len());
+        for (input, wide) in inputs.iter().zip(&mut *wide) {
+            T::widen(&input[at..at + len], &mut wide[..len]);
+        }
+        let results = &mut results[..len];
+        f(at, wide.each_ref().map(|wide| &wide[..len]), results);
+        T::round(results, out);
+    }
 }
 
 /// Bytes of scratch memory that [`map_rows`] stages rows in, for rows of `width` elements.

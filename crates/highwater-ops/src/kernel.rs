@@ -1,11 +1,16 @@
 //! What a kernel is: what it declares of itself, what it is handed, what it may answer.
 
+use crate::blocks::BLOCK;
 use crate::{Pool, View};
 use highwater_graph::{Cost, Op, Spec};
 use smallvec::SmallVec;
 
 /// Pairs of an input and an output.
 pub type Pairs = SmallVec<[(usize, usize); 2]>;
+
+/// Fills a piece of an output from the same piece of each input: as many elements of each, dense, as bytes
+/// aligned to their dtypes. Elements may wait as `f32` in the last argument.
+pub type Piece = fn(&dyn Op, &[&[u8]], &mut [u8], &mut [[f32; BLOCK]; 4]);
 
 /// One way to run an operation: on one device, between tensors of certain dtypes. What it needs and
 /// allows is its own to say; other kernels of the operation may differ in that.
@@ -52,6 +57,13 @@ pub trait Kernel: Send + Sync {
     /// ([`SharedWith::Input`](crate::SharedWith::Input)); nodes like that are refused otherwise.
     fn may_overlap(&self, _read: usize, _written: usize) -> bool {
         false
+    }
+
+    /// For an operation without scratch memory whose one output's elements are each a function of one
+    /// element of each input, broadcast: that function, of pieces of any length. The bits are those of
+    /// [`Kernel::launch`]. So a run of [`Fused`](crate::Fused) goes from operation to operation in a cache.
+    fn piece(&self, _op: &dyn Op) -> Option<Piece> {
+        None
     }
 
     /// Starts a run of a node: reads `args.inputs`, fills `args.outputs`; on the host's processor

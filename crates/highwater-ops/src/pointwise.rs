@@ -1,24 +1,18 @@
 //! What operations share whose every output element is a function of one element of each input.
 
+mod kernels;
 mod samples;
 
 pub(crate) use samples::{
     binary_samples, of_many_nodes, rejects, ternary_samples, unary_samples, whole_samples,
 };
 
-use crate::blocks;
-use crate::float::{Float, rows_of_floats};
 use crate::matmul::one_float_dtype;
-use crate::simd::{Isa, multiversion};
-use crate::table::joined;
-use crate::{
-    Args, Array, DTypes, Entry, Kernel, KernelError, Pairs, Reject, Row, Sample, View, op_as,
-};
+use crate::simd::Isa;
+use crate::{Array, Entry, Pairs, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
-use std::marker::PhantomData;
-use std::sync::Arc;
 
 /// An operation of `N` inputs that broadcast to one shape, all of one float dtype or, for some, of `I64`.
 pub(crate) trait Pointwise<const N: usize>: Op {
@@ -189,7 +183,7 @@ pub(crate) const fn unary_entry<F: Pointwise<1>>(
 ) -> Entry {
     Entry {
         name: F::NAME,
-        rows: Unary::<F, f32>::ROWS,
+        rows: kernels::Unary::<F, f32>::ROWS,
         reference: reference::<F, 1>,
         samples,
         rejects,
@@ -204,9 +198,9 @@ pub(crate) const fn binary_entry<F: Pointwise<2>>(
     Entry {
         name: F::NAME,
         rows: if F::WHOLE {
-            &Whole::<F>::ROWS
+            &kernels::Whole::<F>::ROWS
         } else {
-            Binary::<F, f32>::ROWS
+            kernels::Binary::<F, f32>::ROWS
         },
         reference: reference::<F, 2>,
         samples,
@@ -221,7 +215,7 @@ pub(crate) const fn ternary_entry<F: Pointwise<3>>(
 ) -> Entry {
     Entry {
         name: F::NAME,
-        rows: Ternary::<F, f32>::ROWS,
+        rows: kernels::Ternary::<F, f32>::ROWS,
         reference: reference::<F, 3>,
         samples,
         rejects,
@@ -330,146 +324,6 @@ pub(crate) fn add_result(
     };
     backward.set(i, sum);
     Ok(())
-}
-
-/// The kernel of a pointwise operation of one input. Any input like the output may be overwritten.
-struct Unary<F, T>(PhantomData<fn() -> (F, T)>);
-
-impl<F: Pointwise<1>> Unary<F, f32> {
-    const ROWS: &'static [Row] = rows_of_floats! {
-        T: [T] -> [T]; Unary::<F, T>(PhantomData); Exact::<F, 1>(PhantomData)
-    };
-}
-
-impl<F: Pointwise<1>, T: Float> Kernel for Unary<F, T> {
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
-    }
-
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let f: &F = op_as(op)?;
-        let output = &mut args.outputs[0];
-        blocks::map_floats::<T, 1>(args.pool, [&args.inputs[0]], output, |_, [x], y| {
-            unary(f, x, y);
-        })
-    }
-}
-
-/// The same for two inputs.
-struct Binary<F, T>(PhantomData<fn() -> (F, T)>);
-
-impl<F: Pointwise<2>> Binary<F, f32> {
-    const ROWS: &'static [Row] = rows_of_floats! {
-        T: [T] -> [T]; Binary::<F, T>(PhantomData); Exact::<F, 2>(PhantomData)
-    };
-}
-
-impl<F: Pointwise<2>, T: Float> Kernel for Binary<F, T> {
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
-    }
-
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let f: &F = op_as(op)?;
-        let inputs = [&args.inputs[0], &args.inputs[1]];
-        let output = &mut args.outputs[0];
-        blocks::map_floats::<T, 2>(args.pool, inputs, output, |_, [a, b], y| {
-            binary(f, a, b, y);
-        })
-    }
-}
-
-/// The same for three inputs.
-struct Ternary<F, T>(PhantomData<fn() -> (F, T)>);
-
-impl<F: Pointwise<3>> Ternary<F, f32> {
-    const ROWS: &'static [Row] = rows_of_floats! {
-        T: [T] -> [T]; Ternary::<F, T>(PhantomData); Exact::<F, 3>(PhantomData)
-    };
-}
-
-impl<F: Pointwise<3>, T: Float> Kernel for Ternary<F, T> {
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
-    }
-
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let f: &F = op_as(op)?;
-        let inputs = [&args.inputs[0], &args.inputs[1], &args.inputs[2]];
-        let output = &mut args.outputs[0];
-        blocks::map_floats::<T, 3>(args.pool, inputs, output, |_, [a, b, c], y| {
-            ternary(f, a, b, c, y);
-        })
-    }
-}
-
-/// The kernel for `I64`. Any input like the output may be overwritten.
-struct Whole<F>(PhantomData<fn() -> F>);
-
-impl<F: Pointwise<2>> Whole<F> {
-    const ROW: Row = Row::cpu(DTypes::new(&[DType::I64], &[DType::I64]), || {
-        Arc::new(Self(PhantomData))
-    });
-    const ROWS: [Row; 5] = joined(&[Binary::<F, f32>::ROWS, &[Self::ROW]]);
-}
-
-impl<F: Pointwise<2>> Kernel for Whole<F> {
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
-    }
-
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let f: &F = op_as(op)?;
-        let inputs = [&args.inputs[0], &args.inputs[1]];
-        blocks::map::<i64, i64, 2>(args.pool, inputs, &mut args.outputs[0], |_, [a, b], y| {
-            for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
-                *y = f.whole([a, b]);
-            }
-        })
-    }
-}
-
-/// The kernel for `F64`: the plain reference's element. Any input like the output may be overwritten.
-struct Exact<F, const N: usize>(PhantomData<fn() -> F>);
-
-impl<F: Pointwise<N>, const N: usize> Kernel for Exact<F, N> {
-    fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        in_place(inputs, outputs)
-    }
-
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        let f: &F = op_as(op)?;
-        let inputs: [&View<'_>; N] = std::array::from_fn(|i| &args.inputs[i]);
-        blocks::map::<f64, f64, N>(args.pool, inputs, &mut args.outputs[0], |_, x, y| {
-            for (i, y) in y.iter_mut().enumerate() {
-                *y = f.exact(std::array::from_fn(|k| x[k][i]));
-            }
-        })
-    }
-}
-
-multiversion! {
-    fn unary[I, F: Pointwise<1>](f: &F, x: &[f32], y: &mut [f32]) {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = f.value::<I>([x]);
-        }
-    }
-}
-
-multiversion! {
-    fn binary[I, F: Pointwise<2>](f: &F, a: &[f32], b: &[f32], y: &mut [f32]) {
-        for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
-            *y = f.value::<I>([a, b]);
-        }
-    }
-}
-
-multiversion! {
-    fn ternary[I, F: Pointwise<3>](f: &F, a: &[f32], b: &[f32], c: &[f32], y: &mut [f32]) {
-        for (((y, &a), &b), &c) in y.iter_mut().zip(a).zip(b).zip(c) {
-            *y = f.value::<I>([a, b, c]);
-        }
-    }
 }
 
 fn reference<F: Pointwise<N>, const N: usize>(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {

@@ -2,13 +2,12 @@
 
 #![expect(clippy::float_cmp, reason = "zero is zero")]
 
-use crate::blocks::BLOCK;
+use crate::blocks::{BLOCK, Stage};
+use crate::elements::{Elements, Map};
 use crate::float::{Float, as_f32, is_f32};
 use crate::pointwise::{self, dense_like};
 use crate::simd::multiversion;
-use crate::{
-    Args, Array, DTypes, Element, Entry, Fill, KernelError, Reject, Row, Sample, View, blocks,
-};
+use crate::{Array, DTypes, Element, Entry, Fill, Reject, Row, Sample};
 use half::{bf16, f16};
 use highwater_graph::{DType, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -173,22 +172,22 @@ macro_rules! row {
 
 impl<F: Predicate<N>, const N: usize> Rows<F, N> {
     const FLOATS: &'static [Row] = &[
-        row!(F32, of_floats::<F, f32, N>),
-        row!(BF16, of_floats::<F, bf16, N>),
-        row!(F16, of_floats::<F, f16, N>),
-        row!(F64, of_numbers::<F, f64, N>),
+        row!(F32, Map::<OfFloats<F, f32>, N>::NEW),
+        row!(BF16, Map::<OfFloats<F, bf16>, N>::NEW),
+        row!(F16, Map::<OfFloats<F, f16>, N>::NEW),
+        row!(F64, Map::<OfNumbers<F, f64>, N>::NEW),
     ];
     const NUMBERS: &'static [Row] = &[
-        row!(F32, of_floats::<F, f32, N>),
-        row!(BF16, of_floats::<F, bf16, N>),
-        row!(F16, of_floats::<F, f16, N>),
-        row!(F64, of_numbers::<F, f64, N>),
-        row!(I64, of_numbers::<F, i64, N>),
-        row!(U32, of_numbers::<F, u32, N>),
-        row!(U8, of_numbers::<F, u8, N>),
-        row!(Bool, of_numbers::<F, u8, N>),
+        row!(F32, Map::<OfFloats<F, f32>, N>::NEW),
+        row!(BF16, Map::<OfFloats<F, bf16>, N>::NEW),
+        row!(F16, Map::<OfFloats<F, f16>, N>::NEW),
+        row!(F64, Map::<OfNumbers<F, f64>, N>::NEW),
+        row!(I64, Map::<OfNumbers<F, i64>, N>::NEW),
+        row!(U32, Map::<OfNumbers<F, u32>, N>::NEW),
+        row!(U8, Map::<OfNumbers<F, u8>, N>::NEW),
+        row!(Bool, Map::<OfNumbers<F, u8>, N>::NEW),
     ];
-    const TRUTHS: &'static [Row] = &[row!(Bool, of_numbers::<F, u8, N>)];
+    const TRUTHS: &'static [Row] = &[row!(Bool, Map::<OfNumbers<F, u8>, N>::NEW)];
     const ALL: &'static [Row] = match F::TAKES {
         Takes::Floats => Self::FLOATS,
         Takes::Numbers => Self::NUMBERS,
@@ -196,35 +195,39 @@ impl<F: Predicate<N>, const N: usize> Rows<F, N> {
     };
 }
 
-fn of_numbers<F: Predicate<N>, T: Element + Number, const N: usize>(
-    _op: &dyn Op,
-    args: &mut Args<'_>,
-) -> Result<(), KernelError> {
-    let inputs: [&View<'_>; N] = std::array::from_fn(|i| &args.inputs[i]);
-    blocks::map::<T, u8, N>(args.pool, inputs, &mut args.outputs[0], |_, x, y| {
+/// Of elements as they are.
+struct OfNumbers<F, T>(PhantomData<fn() -> (F, T)>);
+
+impl<F: Predicate<N>, T: Element + Number, const N: usize> Elements<N> for OfNumbers<F, T> {
+    type Op = F;
+    type From = T;
+    type To = u8;
+
+    fn fill(_op: &F, x: [&[T]; N], y: &mut [u8], _stage: Stage<'_, N>) {
         F::fill(x, y);
-    })
+    }
 }
 
-/// Floats narrower than `f32` are widened, some at a time.
-fn of_floats<F: Predicate<N>, T: Float, const N: usize>(
-    _op: &dyn Op,
-    args: &mut Args<'_>,
-) -> Result<(), KernelError> {
-    let inputs: [&View<'_>; N] = std::array::from_fn(|i| &args.inputs[i]);
-    blocks::map::<T, u8, N>(args.pool, inputs, &mut args.outputs[0], |_, x, y| {
+/// Of floats, which are widened if they are narrower than `f32`, some at a time.
+struct OfFloats<F, T>(PhantomData<fn() -> (F, T)>);
+
+impl<F: Predicate<N>, T: Float, const N: usize> Elements<N> for OfFloats<F, T> {
+    type Op = F;
+    type From = T;
+    type To = u8;
+
+    fn fill(_op: &F, x: [&[T]; N], y: &mut [u8], (wide, _): Stage<'_, N>) {
         if is_f32::<T>() {
             return F::fill(x.map(|x| as_f32(x).unwrap_or_default()), y);
         }
-        let mut wide = [[0.0; BLOCK]; N];
         for (i, y) in y.chunks_mut(BLOCK).enumerate() {
             let at = i * BLOCK;
-            for (x, wide) in x.iter().zip(&mut wide) {
+            for (x, wide) in x.iter().zip(&mut *wide) {
                 T::widen(&x[at..at + y.len()], &mut wide[..y.len()]);
             }
             F::fill(wide.each_ref().map(|wide| &wide[..y.len()]), y);
         }
-    })
+    }
 }
 
 multiversion! {

@@ -2,7 +2,8 @@
 
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
-use crate::{Args, Entry, Kernel, KernelError, Pairs};
+use crate::fused::{Fused, FusedKernel};
+use crate::{Args, Entry, Kernel, KernelError, Pairs, Piece};
 use highwater_graph::{Backend, BuildMixer, Cost, DType, KernelId, Op, OpError, Spec};
 use std::fmt;
 use std::sync::Arc;
@@ -216,6 +217,11 @@ impl Registered {
         self.kernel.may_overlap(read, written)
     }
 
+    /// [`Kernel::piece`].
+    pub fn piece(&self, op: &dyn Op) -> Option<Piece> {
+        self.kernel.piece(op)
+    }
+
     /// [`Kernel::launch`].
     ///
     /// # Errors
@@ -254,7 +260,19 @@ impl Kernels {
         for entry in crate::OPS {
             kernels.add(entry);
         }
+        kernels.register(
+            Fused::FAMILY,
+            Device::Cpu,
+            DTypes::new(&[], &[]),
+            FusedKernel,
+        );
         kernels
+    }
+
+    /// The kernel of [`Fused`] operations, of whatever dtypes.
+    pub fn of_fused(&self) -> Option<KernelId> {
+        let none = std::iter::empty;
+        self.find(Fused::FAMILY, Device::Cpu, none(), none()).ok()
     }
 
     /// Registers all kernels of an operation, in place of those there were for the same dtypes.

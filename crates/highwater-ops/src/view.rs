@@ -157,6 +157,38 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The whole storage as bytes, for kernels that take elements of any type: aligned to it.
+    pub(crate) fn bytes(&self) -> Result<&[u8], KernelError> {
+        let bytes = match &self.memory {
+            Memory::Read(bytes) => bytes,
+            Memory::Write(bytes) => &**bytes,
+            Memory::Shared(_) | Memory::LeftOut => return Err(self.without_memory()),
+        };
+        let end = self.end_of_elements(bytes)?;
+        Ok(&bytes[..end])
+    }
+
+    /// The whole storage as bytes, to fill.
+    pub(crate) fn bytes_mut(&mut self) -> Result<&mut [u8], KernelError> {
+        let end = match &self.memory {
+            Memory::Write(bytes) => self.end_of_elements(bytes)?,
+            _ => return Err(self.unsupported("a writable tensor")),
+        };
+        match &mut self.memory {
+            Memory::Write(bytes) => Ok(&mut bytes[..end]),
+            _ => Ok(&mut []),
+        }
+    }
+
+    fn end_of_elements(&self, bytes: &[u8]) -> Result<usize, KernelError> {
+        let width = self.spec.dtype.element_bytes();
+        let width = width.ok_or_else(|| self.unsupported("elements with addresses"))? as usize;
+        if !bytes.as_ptr().addr().is_multiple_of(width) {
+            return Err(self.unaligned());
+        }
+        self.end_in(bytes.len(), width)
+    }
+
     /// The elements of a contiguous tensor in order.
     ///
     /// # Errors
@@ -188,11 +220,15 @@ impl<'a> View<'a> {
         if !T::is(self.spec.dtype) {
             return Err(self.unsupported(std::any::type_name::<T>()));
         }
-        let len = bytes / size_of::<T>();
+        self.end_in(bytes, size_of::<T>())
+    }
+
+    fn end_in(&self, bytes: usize, width: usize) -> Result<usize, KernelError> {
+        let len = bytes / width;
         if self.layout().end() > len {
             return Err(self.unsupported("a layout that ends inside its storage"));
         }
-        Ok(len * size_of::<T>())
+        Ok(len * width)
     }
 
     fn without_memory(&self) -> KernelError {

@@ -81,7 +81,9 @@ def test_sizes_in_a_random_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert backend._known.searches < len(backend.reports)
 
 
-def test_another_size_is_not_searched() -> None:
+def test_another_size_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A search that another measurement guides may end above the floor that is told.
+    monkeypatch.setattr("highwater.torch._costs.measure", guess)
     model, call, backend = compiled("8GiB")
     for size in [(4, 32), (8, 32), (4, 16), (6, 24)]:
         call(ids(*size))

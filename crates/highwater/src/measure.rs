@@ -56,7 +56,8 @@ impl Rates {
 /// What nodes took while `run` used an engine of its own, and the seconds beside them, for each node,
 /// of the step that had least.
 fn timed(threads: usize, arena: u64, run: Workload) -> Result<(Vec<Timing>, f64)> {
-    let engine = Engine::builder().arena(arena).threads(threads);
+    // Each operation by itself.
+    let engine = Engine::builder().arena(arena).threads(threads).fuse(false);
     let engine = engine.build()?;
     let node_seconds = run(&engine)?;
     let timings = engine.lock().planning.clock.timings();

@@ -3,12 +3,16 @@
 //! Conversions are integer arithmetic or the processor's own, on blocks of 1,024 elements, and keep to
 //! the pace of a copy.
 
+use super::Cast;
+use crate::blocks::Stage;
+use crate::elements::{Elements, Map};
 use crate::float::Convert;
 use crate::simd::multiversion;
 use crate::table::joined;
-use crate::{Args, DTypes, Element, KernelError, Row, blocks};
+use crate::{DTypes, Element, Row};
 use half::{bf16, f16};
-use highwater_graph::{DType, Op};
+use highwater_graph::DType;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Rows from one type to each of a list, and to truth.
@@ -16,10 +20,10 @@ macro_rules! rows {
     ($from:ident: $from_type:ty => [$($to:ident: $to_type:ty),*]) => {
         &[
             $(Row::cpu(DTypes::new(&[DType::$from], &[DType::$to]), || {
-                Arc::new(kernel::<$from_type, $to_type>)
+                Arc::new(Map::<Numbers<$from_type, $to_type>, 1>::NEW)
             }),)*
             Row::cpu(DTypes::new(&[DType::$from], &[DType::Bool]), || {
-                Arc::new(truths::<$from_type>)
+                Arc::new(Map::<Truths<$from_type>, 1>::NEW)
             }),
         ]
     };
@@ -39,22 +43,29 @@ const TYPES: &[&[Row]] = table! {
 
 pub(super) const ROWS: &[Row] = &joined::<_, 64>(TYPES);
 
-fn kernel<T: Element + Convert<U>, U: Element>(
-    _op: &dyn Op,
-    args: &mut Args<'_>,
-) -> Result<(), KernelError> {
-    let output = &mut args.outputs[0];
-    blocks::map(args.pool, [&args.inputs[0]], output, |_, [x], y| {
+struct Numbers<T, U>(PhantomData<fn() -> (T, U)>);
+
+impl<T: Element + Convert<U>, U: Element> Elements<1> for Numbers<T, U> {
+    type Op = Cast;
+    type From = T;
+    type To = U;
+
+    fn fill(_op: &Cast, [x]: [&[T]; 1], y: &mut [U], _stage: Stage<'_, 1>) {
         T::convert(x, y);
-    })
+    }
 }
 
 /// True is what is not zero, NaN as well.
-fn truths<T: Comparable>(_op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    let output = &mut args.outputs[0];
-    blocks::map(args.pool, [&args.inputs[0]], output, |_, [x], y| {
+struct Truths<T>(PhantomData<fn() -> T>);
+
+impl<T: Comparable> Elements<1> for Truths<T> {
+    type Op = Cast;
+    type From = T;
+    type To = u8;
+
+    fn fill(_op: &Cast, [x]: [&[T]; 1], y: &mut [u8], _stage: Stage<'_, 1>) {
         are_true::<T>(x, y);
-    })
+    }
 }
 
 multiversion! {

@@ -2,7 +2,7 @@
 
 use crate::blocks::{self, BLOCK, Reader};
 use crate::simd::multiversion;
-use crate::{Args, DTypes, Element, Kernel, KernelError, Pairs, Row, pointwise};
+use crate::{Args, DTypes, Element, Kernel, KernelError, Pairs, Piece, Row, pointwise};
 use half::{bf16, f16};
 use highwater_graph::{DType, Op, Spec};
 use std::marker::PhantomData;
@@ -37,6 +37,13 @@ impl<T: Element> Kernel for WhereKernel<T> {
         let mut pairs = pointwise::in_place(inputs, outputs);
         pairs.retain(|&mut (i, _)| i > 0);
         pairs
+    }
+
+    fn piece(&self, _op: &dyn Op) -> Option<Piece> {
+        Some(|_, inputs, y, _| {
+            let [a, b] = [1, 2].map(|i| bytemuck::cast_slice::<u8, T>(inputs[i]));
+            choose(inputs[0], a, b, bytemuck::cast_slice_mut(y));
+        })
     }
 
     fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

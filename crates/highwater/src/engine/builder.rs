@@ -44,6 +44,7 @@ pub struct Builder {
     guard_gradients: bool,
     cache: PlanCache<Told>,
     kernels: Arc<Kernels>,
+    fuses: bool,
     pub(crate) eager: bool,
     on_plan: Option<OnPlan>,
     dry: bool,
@@ -85,6 +86,7 @@ impl Builder {
             guard_gradients: true,
             cache: PlanCache::default(),
             kernels: Arc::new(Kernels::builtin()),
+            fuses: true,
             eager: false,
             on_plan: None,
             dry: false,
@@ -244,6 +246,13 @@ impl Builder {
         self
     }
 
+    /// Whether pointwise operations one after the other run as one where no plan gets worse by that, by default
+    /// yes: what they hand on takes no memory then. Never changes a bit of the results.
+    pub fn fuse(mut self, fuse: bool) -> Self {
+        self.fuses = fuse;
+        self
+    }
+
     /// Seed of dropout and of weight initialisation.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -400,6 +409,7 @@ impl Builder {
         let mut planning = Planning {
             clock: Clock::new(self.rates, self.correct_times),
             cache: self.cache.keeping_searches(self.dry),
+            fuses: self.fuses,
             ..Planning::default()
         };
         if !self.correct_plans {

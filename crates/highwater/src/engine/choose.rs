@@ -159,7 +159,7 @@ impl Engine {
         let at = floor
             .node
             .and_then(node)
-            .map(|&id| describe(state.pending.graph.node(id)));
+            .map(|&id| describe(compiled.node(&state.pending.graph, id)));
         let largest = floor.holders.iter().max_by_key(|&&(_, bytes)| bytes);
         let holder = largest.map(|&(value, bytes)| {
             let Some(value) = compiled.value(value) else {
@@ -171,7 +171,7 @@ impl Engine {
             let value = state.pending.graph.value(value);
             let made = value
                 .producer
-                .map(|(node, _)| describe(state.pending.graph.node(node)));
+                .map(|(node, _)| describe(compiled.node(&state.pending.graph, node)));
             let what = made.unwrap_or_else(|| "an input".into());
             format!(
                 "{} made by {what} ({})",

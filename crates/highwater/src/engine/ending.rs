@@ -102,7 +102,11 @@ impl Engine {
             whole: true,
             future: None,
         };
-        let Ok(chosen) = self.choose(state, &guarded, &request) else {
+        // Each by itself: what is merged hides results.
+        let fuses = std::mem::replace(&mut state.planning.fuses, false);
+        let chosen = self.choose(state, &guarded, &request);
+        state.planning.fuses = fuses;
+        let Ok(chosen) = chosen else {
             return unknown;
         };
         let Ok(ready) = self.prepare(state, chosen, false, Instant::now()) else {

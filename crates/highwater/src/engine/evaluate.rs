@@ -337,7 +337,7 @@ fn check_fresh(graph: &Graph, compiled: &Compiled) -> Result<()> {
         Source::Value(_) => true,
     };
     for &id in &compiled.nodes {
-        let node = graph.node(id);
+        let node = compiled.node(graph, id);
         let reads = node.inputs.iter().filter(|input| match input.source {
             Source::Cell(cell, _) => !node.writes.iter().any(|&(written, _)| written == cell),
             Source::Value(_) => false,

@@ -177,13 +177,14 @@ impl Engine {
             threads: self.threads(),
             clock: &state.planning.clock,
             kernels: &self.0.kernels,
+            fuses: state.planning.fuses,
         };
         compile(&posed, question.targets.iter().copied(), question.effects)
     }
 
     /// Reserves what the process takes for a problem itself; answers what a plan of it may take.
     fn budget_for(&self, state: &mut State, compiled: &Compiled) -> u64 {
-        self.reserve_for(state, compiled.problem.nodes.len());
+        self.reserve_for(state, compiled.stands_for);
         self.plan_budget(state, compiled)
     }
 

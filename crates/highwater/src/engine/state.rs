@@ -33,6 +33,8 @@ pub(crate) struct Planning {
     pub(crate) cache: PlanCache<Told>,
     pub(crate) clock: Clock,
     pub(crate) disk_clock: DiskClock,
+    /// Whether pointwise nodes are merged before they are planned.
+    pub(crate) fuses: bool,
 }
 
 impl Planning {

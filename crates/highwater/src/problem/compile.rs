@@ -2,9 +2,10 @@
 
 use crate::pending::Progress;
 use crate::problem::clock::{Clock, Work};
+use crate::problem::fuse::{FusedNodes, Fusing, fuse};
+use crate::problem::pins::pinned_values;
 use highwater_graph::{
-    BuildMixer, CellId, CheckpointPolicy, Effect, Graph, NodeId, Phase, Source, Spec, ValueId,
-    Version,
+    BuildMixer, CellId, Effect, Graph, Node, NodeId, Source, Spec, ValueId, Version,
 };
 use highwater_ops::{Kernels, Registered};
 use highwater_plan::{self as plan, BLOCK, Home, Lane, Pin, Problem, Tier};
@@ -22,6 +23,10 @@ pub(crate) struct Compiled {
     pub(crate) problem: Arc<Problem>,
     /// The graph's node for each of the problem's.
     pub(crate) nodes: Vec<NodeId>,
+    /// What stands for several nodes of the graph, by the last of them.
+    fused: FusedNodes,
+    /// How many of the graph's nodes those of the problem stand for.
+    pub(crate) stands_for: usize,
     /// What each of them does.
     pub(crate) work: Vec<Work>,
     /// What runs of them do that leave outputs out.
@@ -41,6 +46,11 @@ pub(crate) enum Origin {
 }
 
 impl Compiled {
+    /// A node of the problem, in the graph that it is of; what makes a value of it.
+    pub(crate) fn node<'a>(&'a self, graph: &'a Graph, id: NodeId) -> &'a Node {
+        self.fused.get(&id).unwrap_or_else(|| graph.node(id))
+    }
+
     /// The graph's value, unless it is a cell.
     pub(crate) fn value(&self, id: plan::ValueId) -> Option<ValueId> {
         match self.values[id.index()] {
@@ -127,6 +137,8 @@ pub(crate) struct Posed<'a> {
     pub(crate) threads: usize,
     pub(crate) clock: &'a Clock,
     pub(crate) kernels: &'a Kernels,
+    /// Whether pointwise nodes are merged.
+    pub(crate) fuses: bool,
 }
 
 /// Poses the problem of computing `targets` (and, if `effects`, of everything that writes or guards
@@ -137,7 +149,11 @@ pub(crate) fn compile(
     effects: bool,
 ) -> Compiled {
     let started = Instant::now();
-    let needed = needed_nodes(from, targets, effects);
+    let targets: BTreeSet<ValueId> = targets.into_iter().collect();
+    let mut needed = needed_nodes(from, &targets, effects);
+    let stands_for = needed.iter().filter(|&&needed| needed).count();
+    let pinned = pinned_values(from.graph);
+    let fused = fused(from, &targets, &pinned, &mut needed);
     let nodes: Vec<NodeId> = NodeId::below(needed.len())
         .filter(|id| needed[id.index()])
         .collect();
@@ -152,17 +168,17 @@ pub(crate) fn compile(
     works.reserve(nodes.len());
     all_variants.reserve(nodes.len());
     for &id in &nodes {
-        specs.read(from.graph, id);
+        let of = fused.get(&id).unwrap_or_else(|| from.graph.node(id));
+        specs.read(from.graph, of);
         // A node that no kernel takes is not made; if one came about, running it says so.
-        let kernel = from.graph.node(id).kernel;
-        let kernel = kernel.map(|kernel| from.kernels.kernel(kernel));
-        let (work, variants) = work(from, id, &specs, kernel);
-        let posed = node(from, id, &specs, (&work, &variants, kernel), &mut numbers);
+        let kernel = of.kernel.map(|kernel| from.kernels.kernel(kernel));
+        let (work, variants) = work(from, of, &specs, kernel);
+        let mut posed = node(from, of, &specs, (&work, &variants, kernel), &mut numbers);
+        posed.done = from.progress.done.contains(&id);
         problem.nodes.push(posed);
         works.push(work);
         all_variants.push(variants);
     }
-    let pinned = pinned_values(from.graph);
     let values = numbers.order.iter().map(|&origin| match origin {
         Origin::Value(id) => value(from, id, &pinned),
         Origin::Cell(id) => cell(from, id),
@@ -173,6 +189,8 @@ pub(crate) fn compile(
     Compiled {
         problem: Arc::new(problem),
         nodes,
+        fused,
+        stands_for,
         work: works,
         variants: all_variants,
         values: numbers.order,
@@ -191,8 +209,7 @@ struct Specs {
 }
 
 impl Specs {
-    fn read(&mut self, graph: &Graph, id: NodeId) {
-        let node = graph.node(id);
+    fn read(&mut self, graph: &Graph, node: &Node) {
         self.inputs.clear();
         self.inputs
             .extend(node.inputs.iter().map(|input| input.spec.clone()));
@@ -206,11 +223,11 @@ impl Specs {
 /// What a node does: all of it, and the variants that a run may be.
 fn work(
     from: &Posed<'_>,
-    id: NodeId,
+    node: &Node,
     specs: &Specs,
     kernel: Option<&Registered>,
 ) -> (Work, Variants) {
-    let (node, inputs, outputs) = (from.graph.node(id), &specs.inputs, &specs.outputs);
+    let Specs { inputs, outputs } = specs;
     let whole = Work::new(node.op.as_ref(), inputs, outputs, from.threads);
     let mut variants = Variants::new();
     for o in 0..outputs.len().min(32) {
@@ -229,12 +246,12 @@ fn work(
 
 fn node(
     from: &Posed<'_>,
-    id: NodeId,
+    node: &Node,
     specs: &Specs,
     (work, variants, kernel): (&Work, &Variants, Option<&Registered>),
     numbers: &mut Numbers,
 ) -> plan::Node {
-    let (graph, node) = (from.graph, from.graph.node(id));
+    let graph = from.graph;
     let Specs { inputs, outputs } = specs;
     let (op, written) = (node.op.as_ref(), node.op.writes());
     let mut positions = SmallVec::<[usize; 8]>::new();
@@ -302,7 +319,7 @@ fn node(
             Effect::Collective => Lane::Communicate,
             _ => Lane::Compute,
         },
-        done: from.progress.done.contains(&id),
+        done: false,
     }
 }
 
@@ -346,7 +363,7 @@ fn cell(from: &Posed<'_>, id: CellId) -> plan::Value {
 }
 
 /// Whether input `i` reads all of a value, so that an output may take over its buffer.
-fn whole_value(graph: &Graph, node: &highwater_graph::Node, i: usize) -> bool {
+fn whole_value(graph: &Graph, node: &Node, i: usize) -> bool {
     match node.inputs[i].source {
         Source::Value(id) => {
             let whole = &graph.value(id).spec.layout;
@@ -357,51 +374,37 @@ fn whole_value(graph: &Graph, node: &highwater_graph::Node, i: usize) -> bool {
     }
 }
 
-/// What the user decided about values made inside a checkpoint. One that is used outside it in the
-/// forward part is recomputed only if the planner sees fit.
-fn pinned_values(graph: &Graph) -> BTreeMap<ValueId, Pin> {
-    let mut pinned = BTreeMap::new();
-    let forward = || {
-        graph
-            .nodes()
-            .iter()
-            .filter(|node| node.site.phase == Phase::Forward)
+/// Merges nodes, but for those whose results have to be there by themselves.
+fn fused(
+    from: &Posed<'_>,
+    targets: &BTreeSet<ValueId>,
+    pinned: &BTreeMap<ValueId, Pin>,
+    needed: &mut [bool],
+) -> FusedNodes {
+    if !from.fuses {
+        return FusedNodes::new();
+    }
+    let stays = |id: ValueId| {
+        let producer = from.graph.value(id).producer;
+        let kept = matches!(pinned.get(&id), Some(Pin::Keep | Pin::PreferKeep));
+        let wanted = from.wanted.contains(&id) || targets.contains(&id);
+        let done = producer.is_some_and(|(node, _)| from.progress.done.contains(&node));
+        kept || wanted || done || (from.external)(id)
     };
-    for node in forward() {
-        if let Some(checkpoint) = node.site.checkpoint {
-            let pin = match checkpoint.policy {
-                CheckpointPolicy::MustSave => Pin::Keep,
-                CheckpointPolicy::PreferSave => Pin::PreferKeep,
-                CheckpointPolicy::MustRecompute => Pin::Recompute,
-                CheckpointPolicy::PreferRecompute => Pin::PreferRecompute,
-            };
-            pinned.extend(node.outputs.iter().map(|&id| (id, pin)));
-        }
-    }
-    if pinned.is_empty() {
-        return pinned;
-    }
-    let region = |node: &highwater_graph::Node| node.site.checkpoint.map(|found| found.region);
-    let drops = |pin: &Pin| matches!(pin, Pin::Recompute | Pin::PreferRecompute);
-    for node in forward() {
-        for input in &node.inputs {
-            if let Source::Value(id) = input.source
-                && let Some((made_by, _)) = graph.value(id).producer
-                && region(graph.node(made_by)) != region(node)
-                && pinned.get(&id).is_some_and(drops)
-            {
-                pinned.remove(&id);
-            }
-        }
-    }
-    pinned
+    let is_free = |source| match source {
+        Source::Value(id) => (from.external)(id),
+        Source::Cell(id, _) => (from.homes)(id).is_none(),
+    };
+    let fusing = Fusing {
+        graph: from.graph,
+        kernels: from.kernels,
+        stays: &stays,
+        is_free: &is_free,
+    };
+    fuse(&fusing, needed)
 }
 
-fn needed_nodes(
-    from: &Posed<'_>,
-    targets: impl IntoIterator<Item = ValueId>,
-    effects: bool,
-) -> Vec<bool> {
+fn needed_nodes(from: &Posed<'_>, targets: &BTreeSet<ValueId>, effects: bool) -> Vec<bool> {
     let graph = from.graph;
     let mut needed = vec![false; graph.nodes().len()];
     let produce = |needed: &mut Vec<bool>, id: ValueId| {
@@ -409,7 +412,7 @@ fn needed_nodes(
             needed[node.index()] = true;
         }
     };
-    for target in targets {
+    for &target in targets {
         produce(&mut needed, target);
     }
     for (id, node) in graph.nodes().iter().enumerate().rev() {

@@ -3,7 +3,9 @@
 pub(crate) mod clock;
 pub(crate) mod compile;
 pub(crate) mod disk_clock;
+pub(crate) mod fuse;
 pub(crate) mod offsets;
+mod pins;
 pub(crate) mod plan_cache;
 pub(crate) mod profile;
 pub(crate) mod proven;

@@ -41,10 +41,10 @@ pub(super) fn decisions(graph: &Graph, compiled: &Compiled, plan: &Plan) -> Vec<
         BTreeMap::new();
     for decision in highwater_plan::explain(&compiled.problem, plan) {
         let id = compiled.nodes[decision.node.index()];
-        let node = graph.node(id);
+        let node = compiled.node(graph, id);
         let (pattern, number) = names::pattern(&node.site.module);
         let from = match decision.choice {
-            Choice::Recompute => sources(graph, node),
+            Choice::Recompute => sources(graph, compiled, node),
             Choice::InPlace | Choice::Early => Vec::new(),
         };
         let alike = (
@@ -92,13 +92,13 @@ fn together(
 }
 
 /// The operations that made what a node reads, without repetition.
-fn sources(graph: &Graph, node: &highwater_graph::Node) -> Vec<String> {
+fn sources(graph: &Graph, compiled: &Compiled, node: &highwater_graph::Node) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for input in &node.inputs {
         let name = match input.source {
             Source::Cell(..) => continue,
             Source::Value(value) => match graph.value(value).producer {
-                Some((producer, _)) => graph.node(producer).op.name(),
+                Some((producer, _)) => compiled.node(graph, producer).op.name(),
                 None => "input",
             },
         };

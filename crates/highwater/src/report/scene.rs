@@ -78,7 +78,7 @@ struct Lasting {
 
 impl Scene {
     pub(super) fn new(memory: &Memory, graph: &Graph, compiled: &Compiled) -> Self {
-        let made = |node: NodeId| Made::new(graph.node(node));
+        let made = |node: NodeId| Made::new(compiled.node(graph, node));
         let label = |origin: &Origin| match *origin {
             Origin::Value(id) => {
                 let value = graph.value(id);

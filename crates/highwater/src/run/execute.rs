@@ -195,7 +195,8 @@ impl<'a> Run<'a> {
         scratch: Option<u64>,
     ) -> Result<(), Stopped> {
         let posed = &self.compiled.problem.nodes[id.index()];
-        let node = self.machine.graph.node(self.compiled.nodes[id.index()]);
+        let node = self.compiled.nodes[id.index()];
+        let node = self.compiled.node(self.machine.graph, node);
         let again = std::mem::replace(&mut self.once[id.index()], true) || posed.done;
         self.ran.offsets.place(posed, offsets);
         let skipped = self.ran.skipped.is_some() && node.is_update();

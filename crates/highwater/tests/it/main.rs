@@ -19,6 +19,7 @@ mod documents;
 mod dropped;
 mod files;
 mod forecast;
+mod fused;
 mod grad_scaler;
 mod guards;
 mod halves;
