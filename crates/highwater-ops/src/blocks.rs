@@ -1,4 +1,14 @@
 //! Elementwise kernels as functions of short contiguous slices, whatever the layouts.
+//!
+//! A task is 32,768 elements in the order in which the output lies in memory: few enough that threads share
+//! them evenly, and enough that handing them out is nothing beside the work. Where all inputs lie in that
+//! order, a function is handed a whole task at once, where it lies. Else it gets 1,024 elements at a time, 4
+//! KiB of `f32`, and of inputs that lie otherwise, or that the output lies over, a copy on the stack, which
+//! the first cache holds. So a transposed or broadcast operand is never there as a tensor of its own.
+//! Narrower floats are widened and rounded in pieces of the same size. Rows are handed out as many to a task
+//! as come to about as many elements.
+//!
+//! Nothing is summed here, and no element depends on the piece that it is in.
 
 #![expect(unsafe_code, reason = "tasks write disjoint blocks of one output")]
 #![expect(

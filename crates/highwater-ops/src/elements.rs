@@ -1,4 +1,7 @@
 //! Kernels of which each element of the output is a function of one element of each input.
+//!
+//! Each is one loop over slices, compiled for every instruction set; tasks, pieces and copies are those of
+//! `blocks.rs`.
 
 use crate::blocks::{BLOCK, Stage};
 use crate::{Args, Element, Kernel, KernelError, Pairs, Piece, View, blocks, op_as, pointwise};

@@ -1,4 +1,11 @@
 //! Work along one dimension, whichever it is: tiles of lines that lie side by side.
+//!
+//! Along the last dimension a line is a row, which stays in the first cache while it is gone over as often as
+//! need be. Along others a tile is lines side by side: 8,192 elements, 32 KiB as `f32`, or 16 lines where
+//! those are long. It is copied a row of neighbours at a time, 16 or more where there are as many, so that no
+//! line is walked by its stride in memory. Most kernels keep a row of numbers there, one for each line:
+//! neighbouring lines are the lanes of a vector, and nothing is summed across lanes. A line's elements are
+//! taken in their order, however wide the tile. Either way memory sees one reading and one writing.
 
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 

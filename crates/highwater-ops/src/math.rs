@@ -2,6 +2,11 @@
 //!
 //! The tests measure every error against `f64`, in units in the last place (ulp), with
 //! multiplication and addition fused and not.
+//!
+//! Arguments are brought into a short range by arithmetic on bits, and a polynomial is taken there, by
+//! Horner's rule: no tables, whose look-ups are slow in vectors, and constants that stay in registers. `exp`,
+//! `tanh` and `erf` share one reduction. Exponentials of a large tensor run at 91% of the pace of a copy with
+//! AVX-512 (BENCHMARKS.md).
 
 #![expect(
     clippy::inline_always,

@@ -1,4 +1,8 @@
 //! What operations share whose elements are true or false, each by one element of each input.
+//!
+//! The kernel is one loop over slices, compiled for every instruction set, that writes a byte an element by a
+//! comparison and no branch. `blocks.rs` cuts; floats narrower than `f32` are widened 1,024 at a time. An
+//! answer depends on its own elements alone.
 
 #![expect(clippy::float_cmp, reason = "zero is zero")]
 

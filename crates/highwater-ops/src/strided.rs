@@ -1,4 +1,9 @@
 //! Reading tensors of any layout piece by piece, without allocating.
+//!
+//! Dimensions that form one regular run are merged first. Divisions tell where an innermost run starts, and
+//! no more: what is in it is copied as a block, repeated, or read by its stride. A piece is 512 elements, 2
+//! KiB of `f32` on the stack, whose copy is still in the first cache when it is read; a dense tensor of `f32`
+//! is not copied.
 
 use crate::float::{Float, as_f32};
 use highwater_graph::{Layout, RANK_MAX};

@@ -3,6 +3,10 @@
 //! Each takes one float tensor of any shape and layout, computes in `f32`, may work in place, and costs one
 //! pass; its gradient is one pass as well, may overwrite the gradient of the output, and has gradients of its
 //! own.
+//!
+//! Their loops are cut and held as `pointwise/kernels.rs` says; both sides of 0 are computed and one is
+//! chosen, so that nothing branches. `elu` (by `expm1` in `f64`) runs at 31 to 39% of the pace of a copy,
+//! `softplus` at 10 to 15% (with AVX2, BENCHMARKS.md).
 
 mod elu;
 mod leaky_relu;

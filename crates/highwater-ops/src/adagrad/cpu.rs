@@ -1,4 +1,7 @@
 //! The fast kernel: one pass, in chunks of a fixed size.
+//!
+//! All of an update is one loop over parameter, sum and gradient, as in `adamw/cpu.rs`: each is read once and
+//! written at most once. `formats` says how cells are cut, and in which form they lie.
 
 use super::Adagrad;
 use crate::finite::is_finite_magnitude;

@@ -3,6 +3,10 @@
 //! All of an update is one loop over parameter, moments and gradient: each is read once and written at
 //! most once, at the pace of a copy or above (there are more readings than writings). The test for
 //! numbers that are not finite is a maximum of bits in the same loop.
+//!
+//! What depends on settings and step alone (the corrections, the step's size) is worked out once, and stays
+//! in registers. A task is 16,384 elements, and nothing is summed; `formats` says how cells are cut and what
+//! becomes of other forms than `f32`. In `f32` it runs at 136% of the pace of a copy (BENCHMARKS.md).
 
 use super::AdamW;
 use crate::finite::is_finite_magnitude;

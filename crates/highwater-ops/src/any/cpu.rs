@@ -1,5 +1,9 @@
 //! The fast kernel: results one by one where their elements are neighbours, else side by side. A result that
 //! is decided looks no further.
+//!
+//! A single result is cut into tasks of 32,768 elements, of which the first that decides it lets the others
+//! pass; else a task has as many results as come to that, or 1,024 side by side. Nothing is summed: what is
+//! shared is one truth, which no order changes.
 
 use super::Any;
 use crate::blocks::{BLOCK, Reader};

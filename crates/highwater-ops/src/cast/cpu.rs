@@ -1,7 +1,9 @@
 //! The fast kernels: one conversion for each pair of element types, and one to truth from each.
 //!
-//! Conversions are integer arithmetic or the processor's own, on blocks of 1,024 elements, and keep to
-//! the pace of a copy.
+//! Conversions are integer arithmetic or the processor's own, one loop over slices each, compiled for every
+//! instruction set. `blocks.rs` cuts: tensors that lie alike are converted where they lie, 32,768 elements to
+//! a task, so that nothing is staged as `f32` between two narrow types. `f32` to `bf16` keeps to the pace of a copy
+//! (BENCHMARKS.md).
 
 use super::Cast;
 use crate::blocks::Stage;

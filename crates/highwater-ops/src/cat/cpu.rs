@@ -1,4 +1,8 @@
 //! The fast kernel: tasks own stretches of the output, and fetch what of each input falls into them.
+//!
+//! A stretch is 32,768 elements. Which parts of an input's rows fall into it is arithmetic on its ends, so
+//! that inputs are read once in all, and parts are copied as blocks where they lie so. It runs above 60% of
+//! the pace of a copy (BENCHMARKS.md).
 
 use super::Cat;
 use crate::strided::{gather_runs, runs};

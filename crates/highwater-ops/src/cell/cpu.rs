@@ -1,4 +1,7 @@
 //! The fast kernels: one pass, in chunks of a fixed size.
+//!
+//! A task is 16,384 elements of the cell, read and written once, where they lie if they are `f32`; a value
+//! that lies otherwise is copied 512 elements at a time. Nothing is summed across elements.
 
 use super::{CHUNK, LerpCell};
 use crate::float::{Float, update};

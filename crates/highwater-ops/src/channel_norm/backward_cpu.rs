@@ -1,4 +1,10 @@
 //! The fast backward kernel: a few rows at a time, sums first.
+//!
+//! Tasks and pieces are those of `cpu.rs`. Gradients, and their products with what was normalised, are added
+//! in one pass, a sum in `f64` for each of 1,024 places (two times 8 KiB), and the second pass makes the
+//! gradient of the input, over that of the output if it lies there. So `g` and `x` are read twice, the second
+//! time from a cache if a row fits one. Sums of parts of rows are left in scratch memory and added in their
+//! order, on one thread, for weight and bias.
 
 #![expect(unsafe_code, reason = "tasks write their own rows and sums")]
 

@@ -1,5 +1,13 @@
 //! The fast forward kernel, and what it shares with the backward one: a few rows at a time, which stay in
 //! a cache from one pass to the next.
+//!
+//! A row is what shares statistics. A task is one row, or as many short ones as come to 256 elements side by
+//! side, and goes over its elements three times: for the mean, for squares of differences from it, and to
+//! scale them. Elements are taken 1,024 side by side, of one sample after the other, and each place has a sum
+//! of its own in `f64` (8 KiB), so that additions are of neighbours, by vectors, whatever belongs to which
+//! row; these sums are added in their order at the end. What rows have in common (mean, in two parts, scale
+//! and shift) is spread over as many places before the loops, so that nothing in these is looked up. Cuts
+//! follow from the shape.
 
 #![expect(unsafe_code, reason = "tasks write their own rows and statistics")]
 

@@ -1,4 +1,8 @@
 //! The fast kernel.
+//!
+//! Both are read and one is selected, element by element, so that nothing branches on the condition and the
+//! loop is vectors. `blocks.rs` cuts; the condition, of another type, is copied 1,024 at a time where it does
+//! not lie as the output does.
 
 use crate::blocks::{self, BLOCK, Reader};
 use crate::simd::multiversion;

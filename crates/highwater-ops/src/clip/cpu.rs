@@ -1,4 +1,10 @@
 //! The fast kernels.
+//!
+//! Blocks of 32,768 elements are numbered through all gradients, and each is a task, so that many small
+//! gradients are shared as well as one large one, in one pass over all of them. Squares are added in 32 lanes
+//! of `f64` (four vectors with AVX-512), where they are exact; an element's lane is its place in its block
+//! modulo 32, in any layout, as pieces are multiples of that. Lanes of a block, and then blocks, are added in
+//! their order.
 
 use super::{BLOCK, ClipCoefficient, blocks};
 use crate::float::Float;

@@ -1,4 +1,15 @@
 //! The fast kernels: products whose factors are made of pixels as they are packed.
+//!
+//! A convolution is one product for each group, of the weight by a factor that has a row for each channel and
+//! element of the kernel and a column for each place. That factor, as many times the images as the kernel has
+//! elements, is never there: `patches.rs` makes what a task packs of it. A transposed convolution is a
+//! product for each class of pixels that the same elements of the kernel reach, so that zeros between pixels
+//! are neither made nor multiplied. The gradient of a weight is a product of gradients by the transposed
+//! factor; where places are pixels and an image has 256 or more, images are read where they lie and added up
+//! one after the other. `gemm` blocks, and sums in an order that follows from the depth alone; images and
+//! groups come in their order. Packing without a copy between, and writing sums of one image where they go,
+//! took a quarter to a half off products of few rows (CHANGELOG.md). Channels that are groups by themselves
+//! are no products of matrices: `depthwise/`.
 
 #![expect(unsafe_code, reason = "tasks write rows of one factor")]
 

@@ -1,5 +1,11 @@
 //! Images as factors of products: a row for each channel and element of a kernel, a column for each
 //! place of the kernel, made of pixels where a product packs them.
+//!
+//! What is packed at a time is 256 columns, of as many rows as a slice of the depth has. Columns that lie
+//! side by side in a row of an image are a run; where runs lie, and where they go, is worked out once for all
+//! rows of the factor, and what a row then costs is where its element lies, and copies: of a width that is
+//! known, from pixels next to each other, or by the stride. Pixels are widened as they are copied, with zeros
+//! for what lies outside.
 
 use crate::View;
 use crate::float::{Float, as_f32};

@@ -1,3 +1,11 @@
+//! The fast kernel. What lies side by side is copied as blocks, 32,768 elements to a task, or a row at a
+//! time.
+//!
+//! Else 16 columns of all rows of a task (about 32,768 elements) are copied before the next 16. Of a
+//! transposed matrix the elements of a column lie side by side: a line of a cache that is fetched is used by
+//! neighbouring rows before it goes, and 16 elements, a line of `f32`, are written together. It runs at 22%
+//! of the pace of a copy without strides (with AVX2, BENCHMARKS.md).
+
 use crate::indices::position;
 use crate::{Args, Element, KernelError};
 use highwater_graph::{Layout, Op};

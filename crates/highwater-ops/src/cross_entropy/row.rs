@@ -3,6 +3,9 @@
 //! 64 lanes are four vectors of the widest processors, so that four sums are under way at once. Going
 //! over a row twice, for its maximum and for the exponentials, costs less than rescaling sums
 //! whenever the maximum grows: rows of a vocabulary are in the second cache the second time.
+//!
+//! An element's lane is its place in its piece modulo 64. Sums of lanes are of `f32` and are added in `f64`,
+//! in their order; a dense row of `f32` is one piece, any other is copied 512 elements at a time, twice.
 
 use crate::float::Float;
 use crate::math::exp;

@@ -1,4 +1,9 @@
 //! The fast kernel.
+//!
+//! 64 words, of 16 counters, are drawn at a time, in loops that the compiler makes vectors of; which word an
+//! element gets is a function of its place, so that no mask is kept and backward draws the same again.
+//! `blocks.rs` cuts. It runs at 38% of the pace of a copy: ten rounds of Philox for four elements
+//! (BENCHMARKS.md).
 
 use super::Dropout;
 use crate::float::Float;

@@ -3,6 +3,10 @@
 //!
 //! Each takes one float tensor of any shape and layout, may work in place, and costs one pass. Backward
 //! emits operations that exist, so that gradients have gradients of their own.
+//!
+//! Their loops are cut and held as `pointwise/kernels.rs` says. Those that are computed in `f64`
+//! (`wide_math.rs`) have half as many elements to a vector: `sin` runs at 16 to 20% of the pace of a copy,
+//! where `rsqrt` is above 60% (with AVX2, BENCHMARKS.md).
 
 use crate::pointwise::{self, Pointwise, pointwise_op, set_reduced};
 use crate::simd::Isa;

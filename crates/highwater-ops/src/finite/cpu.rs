@@ -1,4 +1,8 @@
 //! The fast kernel.
+//!
+//! Bits without their sign, as whole numbers, are in the order of magnitudes: a maximum of them, by vectors,
+//! stands for a test of each number. A task is 16,384 elements; what is shared is one flag, which no order
+//! changes. Updates make the same test in the loop that reads the gradient anyway.
 
 use super::{Finite, Otherwise};
 use crate::cell::CHUNK;

@@ -1,4 +1,7 @@
 //! The fast kernel: rows of the result, each from a row of the input.
+//!
+//! A task is rows of some 32,768 elements; divisions tell where a row starts, and one that is not turned is
+//! copied as a block. It runs above 60% of the pace of a copy (BENCHMARKS.md).
 
 use super::Flip;
 use crate::{Args, Element, KernelError, op_as};

@@ -1,4 +1,11 @@
 //! Updates, a block at a time: decoded, updated, put back.
+//!
+//! A task is a chunk of 16,384 elements, 64 blocks. A block is 256 elements, as many as share a scale: what
+//! is decoded of parameter, moments and gradient is 1 KiB each on the stack, so that decoding, the update and
+//! putting back go through the first cache, and memory sees the tensors as they are held, once each way. What
+//! is `f32` is updated where it lies. An update of 6.3 million numbers by AdamW takes 2.8 ms in `f32`, in
+//! `bf16` 3.5 with a master in `f32`, 3.1 with a split one and 4.0 by chance; with moments in bytes 8.2 to
+//! 9.9, in `f16` more (BENCHMARKS.md).
 
 #![expect(unsafe_code, reason = "tasks update their own chunks of cells")]
 

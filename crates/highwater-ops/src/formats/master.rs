@@ -1,4 +1,9 @@
 //! Parameters in half precision and what their masters have beyond them.
+//!
+//! All of it is arithmetic on bits, in loops over a block that the compiler makes vectors of. The master of a
+//! split parameter is joined from both halves in registers, and lies in the block alone. Random words are
+//! drawn from the first multiple of 4 on before the block, since one counter gives four; which word an
+//! element gets depends on its place in the parameter.
 
 #![expect(
     clippy::inline_always,

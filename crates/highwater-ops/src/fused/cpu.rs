@@ -1,4 +1,11 @@
 //! The kernel: a piece of each input, all steps, a piece of the output, and on to the next.
+//!
+//! A task is 32,768 elements of the output, as of one operation. A piece is as many as come to 2 KiB of the
+//! widest type that there is, 1,024 at most: eight slots of 2 KiB, and four of `f32` for narrow types, are 32
+//! KiB, about a first cache. A step reads slots, or inputs where they lie, and fills a slot, the last one the
+//! output; the first steps ask for the next pieces of the inputs meanwhile. What is handed on is rounded to
+//! its type, so that bits are those of the operations one by one, and no element depends on the piece that it
+//! is in. Saved are a writing and a reading of memory for each tensor that is handed on, and the tensor.
 
 #![expect(unsafe_code, reason = "tasks write disjoint pieces of one output")]
 

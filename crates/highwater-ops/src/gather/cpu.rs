@@ -1,4 +1,14 @@
-//! The fast kernels.
+//! The fast kernels: elements are fetched piece by piece of the output, and added column by column.
+//!
+//! `gather`: a task is 16,384 elements of the output. Indices are read 64 at a time and checked as they are
+//! read, so that no pass goes over them before; where one stands for all that is behind the dimension, that
+//! is copied as a run.
+//!
+//! `scatter_add`: a task owns tiles of 128 columns, of one index of what is before the dimension, as many as
+//! come to 16,384 elements, and adds in the order of indices: no atomics, and the same bits with any threads.
+//! Types narrower than `f32` are summed in `f32`, in scratch memory, and rounded once. One long vector is one
+//! tile, on one thread. Of single elements they run at 25 and 27% of the pace of a copy (with AVX2,
+//! BENCHMARKS.md).
 
 #![expect(unsafe_code, reason = "tasks own columns of one output")]
 

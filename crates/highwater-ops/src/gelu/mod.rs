@@ -4,6 +4,11 @@
 //! by an approximation with `tanh`. As `torch.nn.functional.gelu`. One `F32` tensor of any shape and
 //! layout; computes in `f32`; one pass; in place. Backward reads the input, and may overwrite the
 //! gradient.
+//!
+//! The approximation is taken as a sigmoid, which is one exponential and one quotient, and its gradient makes
+//! both what it needs of one exponential. It runs at 91% of the pace of a copy, its gradient at 93%, and that
+//! by the error function, two polynomials of which one is taken, at 83% (with AVX-512, BENCHMARKS.md). How
+//! its loop is cut and held, see `pointwise/kernels.rs`.
 
 #![expect(
     clippy::inline_always,

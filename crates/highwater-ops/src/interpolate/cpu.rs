@@ -1,4 +1,9 @@
 //! The fast kernels: an image at a time.
+//!
+//! A task is an image of one channel. What a column is made of (two pixels, and the share of the second) is
+//! worked out once for all rows of all images, and what a row is made of once a row: the innermost loop is
+//! arithmetic and look-ups in two rows of the image, which stay in the first cache. Gradients of an image are
+//! added by one thread, row after row, in `f32`, and rounded once.
 
 #![expect(unsafe_code, reason = "tasks write images of their own")]
 

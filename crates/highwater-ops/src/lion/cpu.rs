@@ -1,4 +1,8 @@
 //! The fast kernel: one pass, in chunks of a fixed size.
+//!
+//! All of an update is one loop over parameter, moment and gradient, as in `adamw/cpu.rs`: each is read once
+//! and written at most once. The sign is copied to the step by bits, and a direction of 0 is a selection:
+//! nothing branches. `formats` says how cells are cut, and in which form they lie.
 
 use super::Lion;
 use crate::finite::is_finite_magnitude;

@@ -1,4 +1,10 @@
 //! What the fast kernel does with a row and with a column of elements.
+//!
+//! Along a row a block of 1,024 elements is gone over for its largest and again, in the first cache, for
+//! exponentials, in 32 lanes of `f32` each; blocks are joined in order, so that one exponential a block
+//! rescales the sums. Side by side there is one exponential an element, of the distance between it and the
+//! largest before, which is either what is added or what the sum shrinks by. Rows run at 41% of the pace of a
+//! copy, columns at 10% (with AVX2, BENCHMARKS.md).
 
 use crate::fold::State;
 use crate::math;

@@ -1,3 +1,11 @@
+//! The fast kernels: stacks of products.
+//!
+//! Where the second operand is one matrix for the whole stack, all rows are one product, whose right factor
+//! is packed once. Else products below 2^23 multiplications are one task each, since there is little to cut
+//! in one, and larger ones run one after the other on all threads. `gemm` says how it blocks, and in which
+//! order it sums: an element's bits are the same either way. A sum over a stack (`sum_batches`) is added
+//! product after product, in their order.
+
 #![expect(unsafe_code, reason = "tasks write matrices of one output")]
 
 use super::{Extents, batch_of};

@@ -1,4 +1,8 @@
 //! The fast kernels: a row at a time.
+//!
+//! A task is rows of some 16,384 elements. Where a row comes from is worked out once for it, and its middle
+//! is copied as a block; only what stands before and behind that is asked for by element. Of gradients a task
+//! owns all that lies from the first padded dimension on, and adds row after row, in `f32`, rounded once.
 
 #![expect(unsafe_code, reason = "tasks write parts of one output")]
 

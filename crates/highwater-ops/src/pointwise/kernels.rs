@@ -1,4 +1,11 @@
 //! The kernels of pointwise operations, by their number of inputs and by what these are made of.
+//!
+//! Of floats each is one loop over slices of `f32`, compiled for every instruction set with the operation's
+//! `value` inlined in it. That is arithmetic and selections without branches, so that the compiler makes
+//! vectors of it (but of `norm_slope`, which calls a function for its powers); constants and all that lies
+//! between inputs and output stay in registers. How elements are cut into tasks and pieces, `blocks.rs` says;
+//! an element depends on nothing but its inputs. Functions of few operations wait for memory (`relu` and
+//! `add` at 91 and 95% of the pace of a copy); what those of many cost is in BENCHMARKS.md, *Half precision*.
 
 #![expect(
     clippy::inline_always,

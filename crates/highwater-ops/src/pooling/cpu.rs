@@ -1,4 +1,11 @@
 //! The fast kernels: an image at a time.
+//!
+//! A task is an image of one channel, so that gradients of windows that overlap are added by one thread, in
+//! the order of windows. Images that are not `f32`, or do not lie side by side, are widened whole into
+//! scratch memory of the thread's, and sums stay there in `f32` until they are rounded once. Maxima of
+//! windows of one size go by rows of places (`row.rs`), 256 columns at a time; averages are added in `f64`, a
+//! window that is as wide as the image in 32 lanes. Places are bytes where they fit, and are checked as they
+//! are read.
 
 #![expect(unsafe_code, reason = "tasks write images of their own")]
 

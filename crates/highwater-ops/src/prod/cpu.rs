@@ -1,4 +1,8 @@
 //! What the fast kernel does with a row and with a column of elements.
+//!
+//! Along a row 32 lanes of `f64` are multiplied side by side (four vectors with AVX-512, eight with AVX2),
+//! each by every 32nd element, and then with each other in their order; blocks and segments, in theirs, by
+//! `fold.rs`. Side by side it is one multiplication an element, row after row.
 
 use crate::simd::multiversion;
 

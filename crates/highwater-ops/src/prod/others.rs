@@ -9,6 +9,10 @@
 //! | one | `P` where it is `x_j` | `P S` where it is `x_j`, else `P / x_j T` |
 //! | two | 0 | `P (T - h_j)` where one is `x_j` |
 //! | more | 0 | 0 |
+//!
+//! Their kernels go over a line, in `f64`, twice: for the product, the zeros and the sums, and for the
+//! results, which lie over what was read. Lines are cut as `lines.rs` says, those of a tile walked by their
+//! stride there, and a line's elements are taken in their order.
 
 use crate::float::{Float, Precise, rows_of_floats};
 use crate::lines::{Lines, map_along, map_pairs_along};

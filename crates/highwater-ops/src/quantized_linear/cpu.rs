@@ -1,4 +1,10 @@
 //! The kernels: products by a factor that is decoded as it is packed.
+//!
+//! `gemm` blocks, sums and holds in registers what it does of any product; the weight differs in how it is
+//! packed alone. A task that packs has the rows and columns that it packs decoded, a block of 64 numbers at a
+//! time through 256 bytes on the stack, in memory that the pool keeps: the weight is never there in another
+//! form, and bits are those of a product by the decoded one. What decoding takes of a product has not been
+//! measured.
 
 use super::{QuantizedLinear, QuantizedLinearBackward, WeightFormat};
 use crate::float::Float;

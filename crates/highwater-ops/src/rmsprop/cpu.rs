@@ -1,4 +1,8 @@
 //! The fast kernels: one pass, in chunks of a fixed size.
+//!
+//! All of an update is one loop over parameter, moments and gradient, as in `adamw/cpu.rs`: of each of the
+//! four kinds its own, so that a moment that is not kept is neither read nor asked for. `formats` says how
+//! cells are cut, and in which form they lie.
 
 use super::RmsProp;
 use crate::finite::is_finite_magnitude;

@@ -10,6 +10,10 @@
 //! Where the processor multiplies pairs, factors of `bf16` are taken as they are (`factors.rs`): queries and
 //! keys in pairs along a row, values and weights in pairs of keys. Weights are rounded, as PyTorch's are, their
 //! sums are not. Else, and for other narrow types, factors are widened as they are packed: products are `f32`'s.
+//!
+//! A query meets its keys in ascending blocks, whichever task it is in, and sums go on from block to block:
+//! bits follow from shapes and from what is seen. The pairs took the forward from 155 to 258 GFLOP/s at 4 x
+//! 12 x 512 x 64 (two threads, BENCHMARKS.md).
 
 #![expect(unsafe_code, reason = "tasks write disjoint rows of one output")]
 #![expect(

@@ -1,4 +1,8 @@
 //! The fast kernel: one pass, in chunks of a fixed size.
+//!
+//! All of an update is one loop over parameter, buffer and gradient, as in `adamw/cpu.rs`: without momentum
+//! another, which reads no buffer. Settings are factors that are multiplied by, also where they are 0 or 1,
+//! so that the loop has no branches. `formats` says how cells are cut, and in which form they lie.
 
 use super::Sgd;
 use crate::finite::is_finite_magnitude;

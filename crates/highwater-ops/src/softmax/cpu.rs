@@ -2,7 +2,8 @@
 //!
 //! A row is in the first cache while it is gone over for its maximum, for exponentials and their sum,
 //! and for the division, so that memory sees one reading and one writing. Sums and maxima are kept in
-//! 32 lanes, which is two or more vectors on any processor: one would wait for itself. What is left is
+//! 32 lanes, which is two or more vectors on any processor: one would wait for itself. An element's lane is
+//! its place modulo 32, and sums of lanes are added by halves, whatever the threads. What is left is
 //! the exponential's polynomial (85% of the pace of a copy backward, where there is none, and half of
 //! it forward).
 

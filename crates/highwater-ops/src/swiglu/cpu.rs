@@ -1,4 +1,9 @@
 //! The fast backward kernel: both gradients, a block at a time.
+//!
+//! A task is 16,384 elements, 1,024 at a time. One sigmoid gives both gradients, so that `g` and `gate` are
+//! read once and it is made once, where two kernels would do so twice. `g` and `up` are copied to where the
+//! gradients go, unless they lie there, and turned into them. Nothing is summed. It runs at 62% of the pace
+//! of a copy, forward at 93% (BENCHMARKS.md).
 
 #![expect(unsafe_code, reason = "tasks write disjoint blocks of two outputs")]
 

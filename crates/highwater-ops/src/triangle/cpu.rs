@@ -1,4 +1,7 @@
 //! The fast kernel: what stays of each row is copied, the rest filled.
+//!
+//! A task is rows of some 32,768 elements. Where a row is cut is worked out once for it: no element is asked
+//! for its place, and what goes is not read. It runs above 60% of the pace of a copy (BENCHMARKS.md).
 
 use super::Triangle;
 use crate::blocks::Reader;

@@ -48,7 +48,7 @@ pub(crate) trait Simd: Copy {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     /// `2^x = 2^n 2^f`: the whole number `n` nearest to `x`, and `f = x - n`.
     fn split(self, x: Self::V) -> (Self::V, Self::V);
-    /// `p 2^n`, and 0 where `x` is so small that the result would not be a normal number.
+    /// `p 2^n`; may be 0 where `x` is so small that the result would not be a normal number.
     fn scale(self, p: Self::V, n: Self::V, x: Self::V) -> Self::V;
 
     /// The first elements of a slice.
@@ -146,7 +146,8 @@ fn halves(word: f32) -> [f32; 2] {
     ]
 }
 
-/// `2^x`, to about one unit in the last place. Results below the normal numbers are 0.
+/// `2^x`, to about one unit in the last place. What is below the normal numbers may become 0, and what comes
+/// within half a power of the largest one infinite.
 #[inline(always)]
 pub(crate) fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
     let (n, f) = s.split(x);
@@ -335,3 +336,6 @@ impl Simd for Portable {
         task.run(self);
     }
 }
+
+#[cfg(test)]
+mod tests;

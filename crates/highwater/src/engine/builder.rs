@@ -246,8 +246,9 @@ impl Builder {
         self
     }
 
-    /// Whether pointwise operations one after the other run as one where no plan gets worse by that, by default
-    /// yes: what they hand on takes no memory then. Never changes a bit of the results.
+    /// Whether pointwise operations one after the other run as one, by default yes, where that takes no more
+    /// memory: what they hand on takes none then. Never changes a bit of the results, nor what fits: where a
+    /// step does not, they run one by one from then on.
     pub fn fuse(mut self, fuse: bool) -> Self {
         self.fuses = fuse;
         self

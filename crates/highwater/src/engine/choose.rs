@@ -57,7 +57,7 @@ impl Engine {
                 .chain(pending.iter().copied());
             let wanted = targets.iter().copied().chain(later);
             let wanted: Vec<ValueId> = wanted.collect();
-            let (compiled, answer) = self.pose(
+            let (compiled, answer) = self.pose_merged_or_not(
                 state,
                 &Question {
                     graph: Some(&graph),
@@ -78,7 +78,7 @@ impl Engine {
         }
         let none = BTreeSet::new();
         let targets_now: Vec<ValueId> = targets.iter().copied().collect();
-        let (compiled, answer) = self.pose(
+        let (compiled, answer) = self.pose_merged_or_not(
             state,
             &Question {
                 graph: None,
@@ -121,6 +121,35 @@ impl Engine {
                 ..*request
             },
         )
+    }
+
+    /// Poses a problem, and the one without merged nodes where that with them does not fit: if it does, nodes
+    /// stay by themselves from then on. A merged node wants all that it reads at once, and no search promises
+    /// the least. Of two that are refused it is the one that lacks less.
+    fn pose_merged_or_not(
+        &self,
+        state: &mut State,
+        question: &Question<'_>,
+    ) -> (Compiled, Result<Answer<Told>>) {
+        let merged = self.pose(state, question);
+        let least = |(compiled, answer): &(Compiled, Result<Answer<Told>>)| match answer {
+            Ok(Answer::Refused(family)) => {
+                let floor = family.floor(&compiled.problem);
+                self.least_budget(compiled, floor.arena_bytes)
+            }
+            _ => 0,
+        };
+        if least(&merged) == 0 || !merged.0.is_merged() {
+            return merged;
+        }
+        state.planning.fuses = false;
+        let apart = self.pose(state, question);
+        state.planning.fuses = least(&apart) > 0;
+        if least(&apart) < least(&merged) {
+            apart
+        } else {
+            merged
+        }
     }
 
     /// Moves a cell out of memory that a refused problem does not use. Answers whether there was one.

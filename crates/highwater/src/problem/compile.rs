@@ -46,6 +46,11 @@ pub(crate) enum Origin {
 }
 
 impl Compiled {
+    /// Whether nodes of the problem stand for several.
+    pub(crate) fn is_merged(&self) -> bool {
+        !self.fused.is_empty()
+    }
+
     /// A node of the problem, in the graph that it is of; what makes a value of it.
     pub(crate) fn node<'a>(&'a self, graph: &'a Graph, id: NodeId) -> &'a Node {
         self.fused.get(&id).unwrap_or_else(|| graph.node(id))

@@ -1,5 +1,5 @@
 //! Chains and trees of pointwise nodes become one node each before a problem is posed, where that changes no
-//! bit and makes no plan worse.
+//! bit and hardly a plan gets worse.
 //!
 //! A node takes in another if it alone reads what that one makes, element by element, and nobody else wants
 //! it. The pieces of what is handed on stay in a cache ([`Fused`]); a plan never sees it. The node that is left
@@ -8,12 +8,15 @@
 //! What both read has to be there at once now. So that no plan of the two is lost, one of these must hold:
 //!
 //! - *Late*: of what the first reads, at most one value takes memory of the plan, and that is read whole and
-//!   is like the result. It can be held, and written over, wherever the result was.
+//!   is like the result. It can be held, and written over, wherever the result was; but no version of a cell
+//!   that is written later, which could wait for the second.
 //! - *Early*: nothing comes between the two, what the second reads beside is there for the first as well, and
 //!   its output is like the result, in whose place it can be made at once.
 //!
 //! Where nothing comes between and the output is like the result, what takes less than a 64th of it (means of
-//! rows, scales, biases) does not count: who reads last holds as much.
+//! rows, scales, biases) does not count. A plan that would free these between the two needs that much more
+//! now; and a search for the least may miss what it found before. So an engine goes back to nodes one by one
+//! where a problem with merged ones does not fit.
 
 use highwater_graph::{Effect, Graph, Node, NodeId, Operand, Source, Spec, ValueId};
 use highwater_ops::{Fused, Kernels, Piece, Step, Taken};
@@ -186,7 +189,7 @@ impl<'a> Search<'a> {
         inputs.len()
     }
 
-    /// Whether no plan is lost: see above.
+    /// Whether a plan of the two is one of theirs: see above.
     fn is_safe(&self, group: &Group, (maker, other): (NodeId, &Group)) -> bool {
         let (value, result) = (self.output(maker), self.spec(maker));
         let Some(&last) = group.0.last() else {
@@ -209,7 +212,7 @@ impl<'a> Search<'a> {
                 .is_some_and(|id| self.fusing.graph.value(id).spec == input.spec);
             same && whole && input.spec == *result
         });
-        if one && (together || !self.reads_written(other)) {
+        if one && !self.reads_written(other) {
             return true;
         }
         let beside = self

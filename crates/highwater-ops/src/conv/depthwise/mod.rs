@@ -1,5 +1,14 @@
 //! Convolutions of which each channel knows nothing of the others: images by small kernels, without products
 //! of matrices.
+//!
+//! An image of one channel is a task (of the kernel's gradient, a channel of all images). All elements of a
+//! kernel go over 16 rows of places before the next 16: both images' parts stay in the nearest cache while
+//! they are gone over as often as the kernel has elements. The innermost loop is along a row, an element of
+//! the kernel in a register and neighbouring places in vectors; which of them lie over pixels is worked out
+//! before it, so that nothing in it branches. What is added to an image is added by one thread, band after
+//! band and in each element after element. A kernel's gradient is added in 32 lanes of `f32` (two vectors
+//! with AVX-512, four with AVX2), by halves at the end of a band, and bands in `f64`, in their order and that
+//! of images. It took a fifth to a tenth of the time of the loops before (CHANGELOG.md).
 
 #![expect(
     clippy::inline_always,
