@@ -59,12 +59,7 @@ impl<'a, T: Element> Reader<'a, T> {
 
     /// Reads `view`, broadcast to the shape of a dense output, in the order in which that lies in memory.
     pub(crate) fn in_order_of(view: &'a View<'_>, output: &Layout) -> Result<Self, KernelError> {
-        let expanded = view.layout().expand(output.shape());
-        let through = expanded.and_then(|layout| layout.permute(&output.storage_order()));
-        match through {
-            Some(through) => Self::through(view, &through),
-            None => Err(unsupported("a broadcast", view.layout())),
-        }
+        Self::through(view, &in_order_of(view.layout(), output)?)
     }
 
     /// The `len` elements from the `start`-th, where they lie so.
@@ -176,6 +171,13 @@ pub(crate) fn check_dense(layout: &Layout) -> Result<(), KernelError> {
     } else {
         Err(unsupported("a dense output", layout))
     }
+}
+
+/// A layout, broadcast to the shape of a dense output, in the order in which that lies in memory.
+pub(crate) fn in_order_of(layout: &Layout, output: &Layout) -> Result<Layout, KernelError> {
+    let expanded = layout.expand(output.shape());
+    let through = expanded.and_then(|layout| layout.permute(&output.storage_order()));
+    through.ok_or_else(|| unsupported("a broadcast", layout))
 }
 
 /// The refusal of a layout.
@@ -308,10 +310,7 @@ impl<'a, T: Float> Source<'a, T> {
         if input.layout() == output.layout() {
             return Ok(Self::Same);
         }
-        Err(KernelError::Unsupported {
-            expected: "one layout in place",
-            got: format!("{:?}", input.layout()),
-        })
+        Err(unsupported("one layout in place", input.layout()))
     }
 
     /// Widens the elements from the `start`-th into `out`, the same part of an output of `f32`.

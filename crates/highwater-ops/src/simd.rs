@@ -135,6 +135,15 @@ macro_rules! multiversion {
 }
 pub(crate) use multiversion;
 
+multiversion! {
+    /// Adds numbers to sums, each to its own.
+    pub(crate) fn add_to(sums: &mut [f32], x: &[f32]) {
+        for (sum, x) in sums.iter_mut().zip(x) {
+            *sum += x;
+        }
+    }
+}
+
 /// The sum of all lanes: of halves, then of halves of those, and so on.
 #[inline(always)]
 pub(crate) fn sum_lanes<T: Copy + std::ops::AddAssign, const LANES: usize>(

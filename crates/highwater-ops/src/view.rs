@@ -125,11 +125,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// [`KernelError::Unsupported`] for another dtype, or an input without memory of its own.
     pub fn storage<T: Element>(&self) -> Result<&[T], KernelError> {
-        let bytes = match &self.memory {
-            Memory::Read(bytes) => bytes,
-            Memory::Write(bytes) => &**bytes,
-            Memory::Shared(_) | Memory::LeftOut => return Err(self.without_memory()),
-        };
+        let bytes = self.readable()?;
         let end = self.end_bytes::<T>(bytes.len())?;
         if end == 0 {
             return Ok(&[]);
@@ -142,12 +138,7 @@ impl<'a> View<'a> {
     /// # Errors
     /// [`KernelError::Unsupported`] for another dtype or a view that is not to be written.
     pub fn storage_mut<T: Element>(&mut self) -> Result<&mut [T], KernelError> {
-        let len = match &self.memory {
-            Memory::Write(bytes) => bytes.len(),
-            Memory::Read(_) => return Err(self.unsupported("a writable tensor")),
-            Memory::Shared(_) | Memory::LeftOut => return Err(self.without_memory()),
-        };
-        let end = self.end_bytes::<T>(len)?;
+        let end = self.end_bytes::<T>(self.writable()?.len())?;
         let unaligned = self.unaligned();
         match &mut self.memory {
             Memory::Write(bytes) if end > 0 => {
@@ -159,24 +150,34 @@ impl<'a> View<'a> {
 
     /// The whole storage as bytes, for kernels that take elements of any type: aligned to it.
     pub(crate) fn bytes(&self) -> Result<&[u8], KernelError> {
-        let bytes = match &self.memory {
-            Memory::Read(bytes) => bytes,
-            Memory::Write(bytes) => &**bytes,
-            Memory::Shared(_) | Memory::LeftOut => return Err(self.without_memory()),
-        };
+        let bytes = self.readable()?;
         let end = self.end_of_elements(bytes)?;
         Ok(&bytes[..end])
     }
 
     /// The whole storage as bytes, to fill.
     pub(crate) fn bytes_mut(&mut self) -> Result<&mut [u8], KernelError> {
-        let end = match &self.memory {
-            Memory::Write(bytes) => self.end_of_elements(bytes)?,
-            _ => return Err(self.unsupported("a writable tensor")),
-        };
+        let end = self.end_of_elements(self.writable()?)?;
         match &mut self.memory {
             Memory::Write(bytes) => Ok(&mut bytes[..end]),
             _ => Ok(&mut []),
+        }
+    }
+
+    fn readable(&self) -> Result<&[u8], KernelError> {
+        match &self.memory {
+            Memory::Read(bytes) => Ok(bytes),
+            Memory::Write(bytes) => Ok(bytes),
+            Memory::Shared(_) | Memory::LeftOut => Err(self.without_memory()),
+        }
+    }
+
+    /// What may be filled, to be looked at.
+    fn writable(&self) -> Result<&[u8], KernelError> {
+        match &self.memory {
+            Memory::Write(bytes) => Ok(bytes),
+            Memory::Read(_) => Err(self.unsupported("a writable tensor")),
+            Memory::Shared(_) | Memory::LeftOut => Err(self.without_memory()),
         }
     }
 

@@ -5,18 +5,10 @@
 
 use super::{CHUNK, LerpCell};
 use crate::float::{Float, update};
-use crate::simd::multiversion;
+use crate::simd::{add_to, multiversion};
 use crate::strided::{for_each_piece, gather};
 use crate::{Args, Element, KernelError, View, op_as};
 use highwater_graph::Op;
-
-multiversion! {
-    fn add(cell: &mut [f32], value: &[f32]) {
-        for (to, from) in cell.iter_mut().zip(value) {
-            *to += from;
-        }
-    }
-}
 
 multiversion! {
     /// The part that is near 0 is multiplied by the weight, as PyTorch does: both ends are exact.
@@ -45,7 +37,7 @@ fn operands<'a, 'b>(
 }
 
 pub(super) fn accumulate<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-    combine::<T>(op, args, add)
+    combine::<T>(op, args, add_to)
 }
 
 pub(super) fn lerp_cell<T: Float>(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

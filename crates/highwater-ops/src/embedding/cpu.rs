@@ -13,6 +13,7 @@
 use super::EmbeddingBackward;
 use crate::float::{Float, as_f32_mut, is_f32};
 use crate::indices::Indices;
+use crate::simd::add_to;
 use crate::strided::{gather, widen};
 use crate::{Args, Disjoint, Element, Kernel, KernelError, Pairs, View, op_as};
 use highwater_graph::{Op, Spec};
@@ -112,7 +113,7 @@ fn backward<T: Float>(op: EmbeddingBackward, args: &mut Args<'_>) -> Result<(), 
         let part = |row: usize| unsafe { out.part(row * width + start, len) };
         let mut add = |sums: &mut [f32], i: usize| {
             widen(grad, layout, i * width + start, piece);
-            sums.iter_mut().zip(&*piece).for_each(|(sum, g)| *sum += g);
+            add_to(sums, piece);
         };
         if is_f32::<T>() {
             for i in 0..indices.len() {

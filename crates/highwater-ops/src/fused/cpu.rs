@@ -10,7 +10,7 @@
 #![expect(unsafe_code, reason = "tasks write disjoint pieces of one output")]
 
 use super::{Fused, SLOTS, Step, Taken};
-use crate::blocks::{BLOCK, TASK, check_dense, unsupported};
+use crate::blocks::{BLOCK, TASK, check_dense, in_order_of, unsupported};
 use crate::strided::{Runs, gather_runs, runs};
 use crate::vector::prefetch;
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as, pointwise};
@@ -132,9 +132,7 @@ impl<'a> Input<'a> {
         if view.is_overwritten() && view.layout() != output {
             return Err(unsupported("one layout in place", view.layout()));
         }
-        let expanded = view.layout().expand(output.shape());
-        let through = expanded.and_then(|layout| layout.permute(&output.storage_order()));
-        let through = through.ok_or_else(|| unsupported("a broadcast", view.layout()))?;
+        let through = in_order_of(view.layout(), output)?;
         let own = (!view.is_overwritten()).then(|| view.bytes());
         Ok(Self {
             storage: own.transpose()?,

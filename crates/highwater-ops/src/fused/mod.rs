@@ -47,7 +47,7 @@ pub struct Fused {
     name: &'static str,
     steps: Vec<Step>,
     /// Where a piece of what a step makes is held: the place of the input, or one behind those of all inputs.
-    slots: SmallVec<[usize; 8]>,
+    slots: SmallVec<[usize; SLOTS]>,
 }
 
 /// Pieces that are held at a time, at most: as many as a first-level cache has room for.
@@ -64,15 +64,10 @@ impl Fused {
         let name = lasting(format!("{}({})", Self::FAMILY, names.join(",")));
         Some(Self { name, steps, slots })
     }
-
-    /// The operations, in order.
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
-    }
 }
 
 /// A place for what each step makes, but for the last one, until the last step that reads it.
-fn slots(steps: &[Step], inputs: usize) -> Option<SmallVec<[usize; 8]>> {
+fn slots(steps: &[Step], inputs: usize) -> Option<SmallVec<[usize; SLOTS]>> {
     let mut free: SmallVec<[usize; SLOTS]> = (inputs..SLOTS).rev().collect();
     let mut slots = SmallVec::new();
     for at in 0..steps.len().checked_sub(1)? {

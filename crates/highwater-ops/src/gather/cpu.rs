@@ -17,6 +17,7 @@ use crate::blocks::{BLOCK, Reader};
 use crate::float::{Float, as_f32_mut, is_f32};
 use crate::indices::{Indices, position};
 use crate::lines::Lines;
+use crate::simd::add_to;
 use crate::strided::{Runs, gather_runs, runs};
 use crate::{Args, Disjoint, Element, Kernel, KernelError, Pairs, View, op_as};
 use highwater_graph::{DType, Layout, Op, Spec};
@@ -340,8 +341,7 @@ fn add<'s, T: Float>(
         let at = start + k * lines.inner;
         source.widen(at, values);
         if places.repeated {
-            let sums = sums(places.one(at));
-            sums.iter_mut().zip(&*values).for_each(|(sum, x)| *sum += x);
+            add_to(sums(places.one(at)), values);
         } else {
             places.read(at, indices);
             for (i, (&index, value)) in indices.iter().zip(&*values).enumerate() {

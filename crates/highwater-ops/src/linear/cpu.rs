@@ -12,7 +12,7 @@
 use crate::float::Float;
 use crate::gemm::{Mat, MatMut, Plus, gemm, staging_len};
 use crate::matmul::Stack;
-use crate::simd::multiversion;
+use crate::simd::add_to;
 use crate::strided::{for_each_piece, gather};
 use crate::{Args, Kernel, KernelError, View};
 use highwater_graph::{Op, Spec};
@@ -128,20 +128,13 @@ pub(super) fn bias_backward<T: Float>(
             block.fill(0.0);
             for row in first..count.min(first + SUM_ROWS) {
                 let start = row * width + i * band;
-                for_each_piece(grad, layout, start, len, |at, x| add(&mut block[at..], x));
+                for_each_piece(grad, layout, start, len, |at, x| {
+                    add_to(&mut block[at..], x);
+                });
             }
-            add(total, block);
+            add_to(total, block);
         }
         T::round(total, out);
     });
     Ok(())
-}
-
-multiversion! {
-    /// Adds numbers to sums, each to its own.
-    fn add(sums: &mut [f32], x: &[f32]) {
-        for (sum, x) in sums.iter_mut().zip(x) {
-            *sum += x;
-        }
-    }
 }

@@ -9,7 +9,7 @@
 
 use super::ScatterViews;
 use crate::float::{Float, as_f32, as_f32_mut, is_f32};
-use crate::simd::multiversion;
+use crate::simd::add_to;
 use crate::strided::PIECE;
 use crate::{Args, KernelError, View, op_as};
 use highwater_graph::{Layout, Op, RANK_MAX};
@@ -64,14 +64,6 @@ fn dims(out: &Layout, gradient: &Layout) -> Dims {
         }
     }
     merged
-}
-
-multiversion! {
-    fn add(out: &mut [f32], gradient: &[f32]) {
-        for (to, from) in out.iter_mut().zip(gradient) {
-            *to += from;
-        }
-    }
 }
 
 /// One task's part of the output, which starts at `start` of the whole.
@@ -133,13 +125,13 @@ impl<T: Float> Part<'_, T> {
                 &self.gradient[from..from + len],
             );
             if let Some(gradient) = as_f32(gradient) {
-                return add(out, gradient);
+                return add_to(out, gradient);
             }
             let mut buffer = [0.0; PIECE];
             for (out, gradient) in out.chunks_mut(PIECE).zip(gradient.chunks(PIECE)) {
                 let buffer = &mut buffer[..out.len()];
                 T::widen(gradient, buffer);
-                add(out, buffer);
+                add_to(out, buffer);
             }
         } else {
             for k in 0..len {

@@ -135,16 +135,16 @@ impl Engine {
         let least = |(compiled, answer): &(Compiled, Result<Answer<Told>>)| match answer {
             Ok(Answer::Refused(family)) => {
                 let floor = family.floor(&compiled.problem);
-                self.least_budget(compiled, floor.arena_bytes)
+                Some(self.least_budget(compiled, floor.arena_bytes))
             }
-            _ => 0,
+            _ => None,
         };
-        if least(&merged) == 0 || !merged.0.is_merged() {
+        if least(&merged).is_none() || !merged.0.is_merged() {
             return merged;
         }
         state.planning.fuses = false;
         let apart = self.pose(state, question);
-        state.planning.fuses = least(&apart) > 0;
+        state.planning.fuses = least(&apart).is_some();
         if least(&apart) < least(&merged) {
             apart
         } else {

@@ -178,8 +178,13 @@ pub(crate) fn compile(
         // A node that no kernel takes is not made; if one came about, running it says so.
         let kernel = of.kernel.map(|kernel| from.kernels.kernel(kernel));
         let (work, variants) = work(from, of, &specs, kernel);
-        let mut posed = node(from, of, &specs, (&work, &variants, kernel), &mut numbers);
-        posed.done = from.progress.done.contains(&id);
+        let posed = node(
+            from,
+            (id, of),
+            &specs,
+            (&work, &variants, kernel),
+            &mut numbers,
+        );
         problem.nodes.push(posed);
         works.push(work);
         all_variants.push(variants);
@@ -251,7 +256,7 @@ fn work(
 
 fn node(
     from: &Posed<'_>,
-    node: &Node,
+    (id, node): (NodeId, &Node),
     specs: &Specs,
     (work, variants, kernel): (&Work, &Variants, Option<&Registered>),
     numbers: &mut Numbers,
@@ -324,7 +329,7 @@ fn node(
             Effect::Collective => Lane::Communicate,
             _ => Lane::Compute,
         },
-        done: false,
+        done: from.progress.done.contains(&id),
     }
 }
 

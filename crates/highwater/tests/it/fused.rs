@@ -1,5 +1,6 @@
 //! Pointwise nodes that run as one: the same bits as one by one, and never more memory.
 
+use crate::models::Random;
 use crate::share::{one_of, some};
 use highwater::op::DType;
 use highwater::optim::{Optimizer, Sgd, SgdOptions};
@@ -9,29 +10,9 @@ use highwater::{
 
 const PAGE: u64 = 4096;
 
-/// Numbers that depend on a seed alone (SplitMix64).
-struct Choices(u64);
-
-impl Choices {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-
-    fn numbers(&mut self, count: usize) -> Vec<f32> {
-        let number = |_| (self.below(4001) as f32 - 2000.0) / 1000.0;
-        (0..count).map(number).collect()
-    }
+fn numbers(choices: &mut Random, count: usize) -> Vec<f32> {
+    let number = |_| (choices.below(4001) as f32 - 2000.0) / 1000.0;
+    (0..count).map(number).collect()
 }
 
 /// What a seed's program computes with.
@@ -57,18 +38,18 @@ fn shapes([rows, columns]: [usize; 2]) -> [Vec<usize>; 5] {
 type Data = (Vec<usize>, Vec<f32>);
 
 fn leaf_data(seed: u64) -> ([usize; 2], Vec<Data>) {
-    let mut choices = Choices(seed);
+    let mut choices = Random(seed);
     let rows = choices.of(&[1, 3, 17, 40, 130]);
     let shape = [rows, choices.of(&[5, 64, 257, 300])];
     let leaf = |shape: Vec<usize>| {
-        let numbers = choices.numbers(shape.iter().product());
+        let numbers = numbers(&mut choices, shape.iter().product());
         (shape, numbers)
     };
     (shape, shapes(shape).into_iter().map(leaf).collect())
 }
 
 /// An operation on the newest values, or on older ones now and then.
-fn step(choices: &mut Choices, leaves: &Leaves, made: &[Tensor]) -> Result<Tensor> {
+fn step(choices: &mut Random, leaves: &Leaves, made: &[Tensor]) -> Result<Tensor> {
     let at = match choices.below(4) {
         0 => choices.below(made.len()),
         _ => made.len() - 1,
@@ -116,7 +97,7 @@ fn step(choices: &mut Choices, leaves: &Leaves, made: &[Tensor]) -> Result<Tenso
 
 /// The values of a program, the last of which are a loss's.
 fn values(seed: u64, leaves: &Leaves) -> Result<(Vec<Tensor>, Tensor)> {
-    let mut choices = Choices(seed ^ 0xf05e);
+    let mut choices = Random(seed ^ 0xf05e);
     let mut made = vec![leaves.all[0].add(&leaves.all[1])?];
     for _ in 0..4 + choices.below(16) {
         let next = step(&mut choices, leaves, &made)?;
@@ -302,7 +283,7 @@ fn an_update_may_come_between_two_nodes() {
         let leaf = |shape: &[usize], seed| {
             Parameter::new(&engine, shape, |to: &mut [f32]| {
                 let count = to.len();
-                to.copy_from_slice(&Choices(seed).numbers(count));
+                to.copy_from_slice(&numbers(&mut Random(seed), count));
             })
         };
         let (weight, bias) = (leaf(&[256, 256], 1)?, leaf(&[256], 2)?);

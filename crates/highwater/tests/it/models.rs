@@ -25,6 +25,10 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
+    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
     pub(crate) fn tokens(&mut self, count: usize, end: usize) -> Vec<u32> {
         (0..count).map(|_| self.below(end) as u32).collect()
     }
