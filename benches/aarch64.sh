@@ -77,14 +77,38 @@ engine() {
         --skip refusals::address_space_may_be_short
 }
 
+rest() {
+    # What is around the engine; models beside PyTorch's answers. Which pages are in memory the emulator does not tell.
+    run -p highwater-graph -p highwater-plan -p highwater-data -p highwater-text -p highwater-models --tests
+    run -p highwater-memory --lib -- --skip memory_in_use_never_exceeds_the_height
+}
+
+program() {
+    # The program: the same model with much memory and with little. Its peak is that of the emulator too.
+    nice cargo build --target $target -p highwater-cli
+    local built=${CARGO_TARGET_DIR:-target}/$target/debug/highwater out precision memory
+    out=$(mktemp -d)
+    for precision in f32 bf16; do
+        for memory in 1GiB 60MiB; do
+            emulated "$built" train --steps 4 --held-out 0 --precision $precision --memory $memory --out "$out/$memory"
+        done
+        cmp "$out"/{1GiB,60MiB}/final/model.safetensors
+        echo "ok program in $precision"
+        rm -r "$out"/*
+    done
+    rmdir "$out"
+}
+
 case ${1:-all} in
 all)
     ops
     engine
+    rest
+    program
     ;;
-ops | engine) "$1" ;;
+ops | engine | rest | program) "$1" ;;
 *)
-    echo "usage: $0 [ops|engine|all]" >&2
+    echo "usage: $0 [ops|engine|rest|program|all]" >&2
     exit 2
     ;;
 esac

@@ -157,11 +157,11 @@ fn tell(args: &EvalArgs, config: &RunConfig, found: &Found, seconds: f64) {
     } else {
         format!(
             "loss {loss:.4}, perplexity {} (of {tokens} tokens, in sequences of {})\n\
-             {} tokens/s; kept to {memory}: the process had {} at most",
+             {} tokens/s; {}",
             report::perplexity(loss.exp()),
             config.training.seq,
             per_second(rate),
-            Bytes(peak),
+            report::kept(memory, peak),
         )
     });
 }

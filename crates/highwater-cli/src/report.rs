@@ -91,14 +91,21 @@ pub fn finished(
     }
     lines.extend(pace.line());
     lines.push(format!(
-        "kept to {budget}: the process had {} at most; {} were set aside for code, heap and libraries",
-        Bytes(peak),
+        "{}; {} were set aside for code, heap and libraries",
+        kept(budget, peak),
         Bytes(session.engine.reserve_bytes()),
     ));
     lines.push(format!("model: {}", dir.final_model().display()));
     lines.extend(profile.map(|profile| format!("\n{}", profile.to_text())));
     output::result(&lines.join("\n"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the process kept to its budget, and its peak in bytes. What is in the process beside the engine,
+/// such as an emulator or a tool that watches it, may take it above.
+pub fn kept(budget: Bytes, peak: u64) -> String {
+    let kept = if peak > budget.0 { "above" } else { "kept to" };
+    format!("{kept} {budget}: the process had {} at most", Bytes(peak))
 }
 
 /// What this process may have at most, if the budget is more than that: keeping to the budget would not
@@ -302,4 +309,18 @@ pub fn announce(forecast: &Forecast, steps: u64) -> String {
         duration(forecast.seconds_per_step * steps as f64),
         forecast.recomputed_nodes,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_above_its_budget_is_not_said_to_have_kept_to_it() {
+        let budget = Bytes(64 << 20);
+        let told = kept(budget, 64 << 20);
+        assert_eq!(told, "kept to 64 MiB: the process had 64 MiB at most");
+        let told = kept(budget, 96 << 20);
+        assert_eq!(told, "above 64 MiB: the process had 96 MiB at most");
+    }
 }
