@@ -20,6 +20,7 @@ from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sparse, storage
 from ._like_eager import like_eager, traced_like_eager
 from ._rehearsal import held
 from ._states import States
+from ._where import CannotPlan
 
 if TYPE_CHECKING:
     from ._step import Step
@@ -98,9 +99,8 @@ class Whole:
         known = {id(parameter) for parameter in step.optimizers.parameters} | step.passed
         for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
             if isinstance(value, Tensor) and value.requires_grad and value.is_leaf and id(value) not in known:
-                raise ValueError(
-                    f"the optimizer does not have {step.name_of(value) or place.name}, which the loss depends on: add it, or call requires_grad_(False) on it"
-                )
+                name = step.name_of(value) or f"a tensor ({place.name}) of shape {tuple(value.shape)}"
+                raise CannotPlan(f"the optimizer does not have {name}, which the loss depends on: add it, or call requires_grad_(False) on it")
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         step, phase, floors = self.step, self.way.phase, [0]
