@@ -134,7 +134,7 @@ def test_what_is_planned_while_it_is_measured_is_an_error(whole: bool, monkeypat
         call = torch.compile(model, backend=highwater.torch.backend("1GiB"), dynamic=False)
         run = lambda: case.loss(call(x)).backward()  # noqa: E731
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(RuntimeError, match="call what is measured once before"):
+    with pytest.raises(RuntimeError, match="Run the call once before you measure it"):
         highwater.torch.allocated(run)
     assert not same(dict(model.state_dict()), before)
     assert all(p.grad is None for p in model.parameters())

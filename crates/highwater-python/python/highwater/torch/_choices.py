@@ -9,11 +9,11 @@ from functools import cached_property
 
 import highwater
 from highwater import Family, Floor, Plan
-from torch._dynamo.exc import ShortenTraceback
 
 from ._alive import alive, waits
 from ._costs import Prices
 from ._device import has_products
+from ._errors import Shortened
 from ._graph import JointGraph, is_tangent
 from ._memory import MOST, show
 from ._pins import pins
@@ -22,11 +22,11 @@ from ._reserved import reserved_bytes
 from ._where import where
 
 
-class OverBudget(highwater.OverBudget, ShortenTraceback):
-    """No plan of a graph fits the memory that was stated: says the least that would do, and who needs it."""
+class OverBudget(highwater.OverBudget, Shortened):
+    """No plan of a graph fits the stated memory. The message says how much would, and what needs it."""
 
     def __init__(self, message: str, budget: int, floor: Floor) -> None:
-        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+        Shortened.__init__(self, message)
         self.budget, self.floor = budget, floor
 
 

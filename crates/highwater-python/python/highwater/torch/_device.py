@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from ._allocated import allocated
+from ._allocated import allocated_by_kernel
 from ._in_place import OUT
 from ._repeatable import differs
 from ._where import CannotPlan, where
@@ -96,7 +96,7 @@ class Device:
 
     def allocated(self, run: Callable[[], Answer]) -> tuple[Answer, int, int]:
         """What a call answers, the most bytes that it has at once, and those that it still has at its end."""
-        return allocated(run)
+        return allocated_by_kernel(run)
 
     def tidy(self) -> None:
         """Gives back what measuring took: glibc keeps what is freed below what is not."""
