@@ -117,8 +117,8 @@ class Choices:
         self._unseen = outside + self.library_bytes
         self.given = self._unseen + external
         self.problem, told = pose(joint, costs, costs.link(device, host_memory) if host_memory else None)
-        self.name = told.name
-        """Of the problem, which no other one has."""
+        self.name, self.structure = told.name, told.structure
+        """Of the problem, which no other one has; and which those have that differ in seconds alone."""
         # What is alive while bytes move depends on how they go: there plans have an arena.
         self.family = Family(self.problem, arena=host_memory > 0)
         self._said = pins(joint)
@@ -151,6 +151,11 @@ class Choices:
             return None
         twin.family = family
         return twin
+
+    @property
+    def least(self) -> Choice | None:
+        """The plan of the floor, if it is one with all the host's memory."""
+        return self._least if self.given + self._least.needed == self.floor_bytes else None
 
     @property
     def floor_bytes(self) -> int:
