@@ -161,7 +161,7 @@ def test_a_refusal_names_the_option() -> None:
 
 
 def test_settings() -> None:
-    with pytest.raises(ValueError, match=r'graph_breaks="refuse": what one piece hands to the next one'):
+    with pytest.raises(ValueError, match=r'needs graph_breaks="refuse": with "separate", one piece passes gradients to another'):
         highwater.torch.backend("1GiB", graph_breaks="separate", gradients="loss")
     with pytest.raises(ValueError, match='"all", or "loss"'):
         highwater.torch.backend("1GiB", gradients="some")  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
+from ._arguments import kind_of, one_of
 from ._boxed import boxed
 from ._calls import Call, around_calls
 from ._choices import Choice, Choices, OverBudget, Report
@@ -22,6 +23,7 @@ from ._costs import Costs
 from ._device import device_of
 from ._distributed import refuse_cuts
 from ._emit import emit
+from ._errors import while_compiling
 from ._gradients import input_of, own_gradients
 from ._graph import PASSING, JointGraph, refuse_sparse
 from ._known import Known
@@ -37,6 +39,13 @@ GraphBreaks = Literal["refuse", "separate"]
 Kernels = Literal["pytorch", "inductor"]
 Gradients = Literal["all", "loss"]
 
+# What arguments may be, and what each is for.
+WORDS = {
+    "graph_breaks": {"refuse": "", "separate": "plans each piece of a model on its own"},
+    "kernels": {"pytorch": "", "inductor": "is faster, but no bound"},
+    "gradients": {"all": "", "loss": "if only losses are differentiated"},
+}
+
 
 class Backend:
     """A backend for `torch.compile` that keeps to an amount of memory. See `backend`."""
@@ -49,17 +58,13 @@ class Backend:
         kernels: Kernels = "pytorch",
         gradients: Gradients = "all",
     ) -> None:
-        if graph_breaks not in ("refuse", "separate"):
-            raise ValueError(f'graph_breaks={graph_breaks!r}: "refuse", or "separate" for pieces that are planned one by one')
-        if kernels not in ("pytorch", "inductor"):
-            raise ValueError(f'kernels={kernels!r}: "pytorch", or "inductor" for a plan that is no bound')
-        if gradients not in ("all", "loss"):
-            raise ValueError(f'gradients={gradients!r}: "all", or "loss" where nothing else that a model answers is differentiated')
+        for name, value in {"graph_breaks": graph_breaks, "kernels": kernels, "gradients": gradients}.items():
+            one_of(name, value, WORDS[name])
         if gradients == "loss" and graph_breaks == "separate":
-            raise ValueError('gradients="loss" is for graph_breaks="refuse": what one piece hands to the next one needs its gradient')
-        self.memory, self.host_memory = parse(memory), parse(host_memory)
+            raise ValueError('gradients="loss" needs graph_breaks="refuse": with "separate", one piece passes gradients to another')
+        self.memory, self.host_memory = parse(memory), parse(host_memory, "host_memory")
         if kernels == "inductor" and self.host_memory:
-            raise ValueError('host_memory is for kernels="pytorch": Inductor would not keep to the order of the copies')
+            raise ValueError('host_memory needs kernels="pytorch": Inductor does not keep the order of copies')
         self._transfers = Transfers(self.host_memory)
         self.graph_breaks, self.kernels, self.gradients = graph_breaks, kernels, gradients
         self.reports: list[Report] = []
@@ -88,6 +93,10 @@ class Backend:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         refuse_cuts()
+        if ignored := [name for name, value in kwargs.items() if value]:
+            raise while_compiling(
+                TypeError, f'{" and ".join(ignored)} of torch.compile would be ignored: pass settings to highwater.torch.backend(...), or use backend="highwater"'
+            )
         if self.graph_breaks == "refuse":
             refuse_piece(module, self._ran)
         others = detach_others(module) if self.gradients == "loss" else []
@@ -278,24 +287,39 @@ def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Calla
     with the memory in the environment, as `HIGHWATER_MEMORY`."""
     if not hasattr(torch._TorchCompileWrapper, "_dynamo_backend_init"):
         raise RuntimeError(f"torch {torch.__version__} does not tell a backend that it finds by name when it is called: use backend=highwater.torch.backend(...)")
-    return of_options(kwargs.get("options") or {})(module, inputs)
+    return of_keywords(kwargs)(module, inputs)
+
+
+def of_keywords(kwargs: dict[str, Any]) -> Backend:
+    """The backend for what `torch.compile` was called with."""
+    if kwargs.get("mode") not in (None, "default"):
+        raise ValueError(f"mode={kwargs['mode']!r} is for Inductor: leave it out with backend=\"highwater\"")
+    return of_options(kwargs.get("options") or {})
 
 
 def of_options(options: dict[str, Any]) -> Backend:
-    unknown = sorted(set(options) - {"memory", "graph_breaks", "host_memory", "kernels", "gradients"})
+    if not isinstance(options, dict):
+        raise TypeError(f'options must be a dict such as {{"memory": "8GiB"}}, not {kind_of(options)}')
+    unknown = [str(name) for name in options if name not in ("memory", "host_memory", *WORDS)]
     if unknown:
-        known = "memory, host_memory, graph_breaks, kernels and gradients"
-        raise ValueError(f"options={options!r}: the backend highwater knows {known}, not {', '.join(unknown)}")
-    memory = options.get("memory", os.environ.get("HIGHWATER_MEMORY"))
+        raise ValueError(f"options={options!r}: the backend highwater knows memory, host_memory, {', '.join(WORDS)}, not {', '.join(unknown)}")
+    memory, name = options.get("memory"), "memory"
     if memory is None:
-        raise ValueError('say how much memory there is: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB')
-    return by_options(**{**options, "memory": memory})
+        memory, name = os.environ.get("HIGHWATER_MEMORY"), "HIGHWATER_MEMORY"
+    if memory is None:
+        raise ValueError('state the memory: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB in the environment')
+    options = {**options, "memory": parse(memory, name)}
+    if "host_memory" in options:
+        options["host_memory"] = parse(options["host_memory"], "host_memory")
+    for name in options.keys() & WORDS.keys():
+        one_of(name, options[name], WORDS[name])
+    return by_options(**options)
 
 
 def named_init() -> None:
     caller = sys._getframe(1)
     wrapper = caller.f_locals.get("backend")
-    of_options(getattr(wrapper, "kwargs", {}).get("options") or {})._around_calls(caller)
+    of_keywords(getattr(wrapper, "kwargs", {}))._around_calls(caller)
 
 
 named._dynamo_backend_init = named_init  # type: ignore[attr-defined]

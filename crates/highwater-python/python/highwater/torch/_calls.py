@@ -12,6 +12,8 @@ from typing import Any, ContextManager
 import torch
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
+from ._where import is_of_user, shortened
+
 # A plan for each size of inputs, up to so many.
 SIZES = 64
 
@@ -69,11 +71,19 @@ def around_calls(caller: FrameType, around: Callable[[], ContextManager[None]]) 
 
 
 def level_of_user() -> int:
-    """The `stacklevel` for a warning of whoever called this: that of the first line that is not PyTorch's."""
+    """The `stacklevel` for a warning of the caller: that of the first line that is the user's."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and (level == 1 or "/torch/" in frame.f_code.co_filename):
+    while frame.f_back is not None and (level == 1 or not is_of_user(frame.f_code.co_filename)):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def line_of_caller() -> str:
+    """The user's line that is being run."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_of_user(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "a line that is not known" if frame is None else shortened(f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
 
 def logs() -> set[Any]:

@@ -23,13 +23,14 @@ from ._device import Device, device_of_node
 from ._graph import COST, Kernel, is_node, is_pure, is_random, tensors
 from ._host import measure_link
 from ._roofline import guess, moved
+from ._timing import watched
 
 if TYPE_CHECKING:
     from ._updates import Updates
 
 # The number of the way in which kernels are measured: what was kept by another one is not read.
-MEASURED = 3
-# A kernel is run so often at most, or for so many seconds.
+MEASURED = 4
+# A kernel is run so often, or for so many seconds, and more where runs do not agree.
 RUNS, SECONDS = 5, 0.2
 
 
@@ -57,16 +58,19 @@ class Costs:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or cache_folder() / f"kernels-{MEASURED}-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
-        self.known = self._kept()
+        self.known, self.busy = self._kept()
+        """What is known by signature; and the signatures of what a busy machine measured."""
+        self._again = set(self.busy)
         self._measured = 0
         self._used: dict[torch.device, Device] = {}
 
-    def _kept(self) -> dict[str, tuple[Any, ...]]:
-        """What was measured in other runs."""
+    def _kept(self) -> tuple[dict[str, tuple[Any, ...]], set[str]]:
+        """What was measured in other runs, and what of it a busy machine measured."""
         try:
-            return {key: tuple(value) for key, value in json.loads(self.path.read_text()).items()}
-        except (OSError, ValueError):
-            return {}
+            kept = json.loads(self.path.read_text())
+            return {key: tuple(value) for key, value in kept["known"].items()}, set(kept["busy"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}, set()
 
     def of(self, kernel: Kernel) -> tuple[float, int]:
         """Seconds and scratch bytes of a kernel."""
@@ -107,9 +111,27 @@ class Costs:
     def known_or(self, signature: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """What was measured before by that name, or is now."""
         if signature not in self.known:
-            self.known[signature] = measure()
+            self.known[signature], settled = watched(measure)
             self._measured += 1
+            if not settled:
+                self.busy.add(signature)
+        elif signature in self._again:
+            self._correct(signature, measure)
         return self.known[signature]
+
+    def _correct(self, signature: str, measure: Callable[[], tuple[Any, ...]]) -> None:
+        """Measures again what a busy machine measured before."""
+        self._again.discard(signature)
+        try:
+            found, settled = watched(measure)
+        except (torch.OutOfMemoryError, Within):
+            return
+        if not settled:
+            self._again.clear()  # It is still busy.
+            return
+        self.known[signature] = with_seconds(self.known[signature], found)
+        self.busy.discard(signature)
+        self._measured += 1
 
     def save(self) -> None:
         """Keeps what was measured; where the cache cannot be written, for this process alone."""
@@ -118,16 +140,27 @@ class Costs:
         self._used.clear()
         if not self._measured:
             return
-        # Other processes may have measured as well: what is kept is kept, so that floors stay where they are.
-        self.known |= self._kept()
+        self._merge(*self._kept())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
-                json.dump(self.known, file)
+                json.dump({"known": self.known, "busy": sorted(self.busy)}, file)
             os.replace(file.name, self.path)
             self._measured = 0
         except OSError:
             pass
+
+    def _merge(self, kept: dict[str, tuple[Any, ...]], busy: set[str]) -> None:
+        """Takes over what other processes have measured meanwhile: what is kept is kept, so that floors stay where they
+        are, but for seconds that a busy machine measured."""
+        for signature, figures in kept.items():
+            if signature in busy and signature in self.known and signature not in self.busy:
+                figures = with_seconds(figures, self.known[signature])
+            elif signature in busy:
+                self.busy.add(signature)
+            else:
+                self.busy.discard(signature)
+            self.known[signature] = figures
 
     def _measure(self, node: fx.Node, device: Device) -> tuple[float, int, int]:
         self._used[device.device] = device
@@ -137,6 +170,11 @@ class Costs:
             raise
         except Exception:  # What a kernel thinks of made-up inputs is its own affair.
             return guess(node, device)
+
+
+def with_seconds(figures: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Figures with the seconds, or rates, of others. Their bytes stay."""
+    return tuple(new if isinstance(new, float) else old for old, new in zip(figures, found, strict=True))
 
 
 def cache_folder() -> Path:

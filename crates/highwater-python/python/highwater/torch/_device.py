@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from ._allocated import allocated
+from ._allocated import allocated_by_kernel
 from ._in_place import OUT
 from ._repeatable import differs
+from ._timing import least_seconds
 from ._where import CannotPlan, where
 
 Answer = TypeVar("Answer")
@@ -86,17 +87,12 @@ class Device:
         return 0
 
     def seconds(self, run: Callable[[], Any], runs: int, enough: float) -> float:
-        """The least seconds of some runs: so many at most, or for so long."""
-        times: list[float] = []
-        while len(times) < runs and sum(times) < enough:
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        return min(times)
+        """The least seconds of some runs. See `least_seconds`."""
+        return least_seconds(run, runs, enough)
 
     def allocated(self, run: Callable[[], Answer]) -> tuple[Answer, int, int]:
         """What a call answers, the most bytes that it has at once, and those that it still has at its end."""
-        return allocated(run)
+        return allocated_by_kernel(run)
 
     def tidy(self) -> None:
         """Gives back what measuring took: glibc keeps what is freed below what is not."""

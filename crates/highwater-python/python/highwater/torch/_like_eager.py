@@ -21,6 +21,7 @@ from torch._C import DispatchKey
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._autocast import share_casts
+from ._where import CannotPlan
 
 aten = torch.ops.aten
 
@@ -39,8 +40,21 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
     """What AOTAutograd makes of a graph."""
     share_casts(module, inputs)
     with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels():
-        compiled: Callable[..., Any] = compile(module, inputs)
+        try:
+            compiled: Callable[..., Any] = compile(module, inputs)
+        except ZeroDivisionError:
+            refuse_empty(inputs)
+            raise
         return compiled
+
+
+def refuse_empty(inputs: Sequence[Any]) -> None:
+    """Refuses inputs without elements, of which PyTorch traces some means as divisions in Python."""
+    for value in inputs:
+        if isinstance(value, Tensor) and not value.numel():
+            raise CannotPlan(
+                f"an input has no elements: its shape is {tuple(value.shape)}. torch.compile cannot trace a mean over nothing: skip empty batches"
+            ) from None
 
 
 @contextmanager

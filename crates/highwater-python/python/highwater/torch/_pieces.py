@@ -9,22 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
-from torch._dynamo.exc import ShortenTraceback, Unsupported
+from torch._dynamo.exc import Unsupported
 from torch._dynamo.utils import graph_break_reasons
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ._calls import level_of_user
+from ._calls import level_of_user, line_of_caller
+from ._errors import Shortened, without_advice
 from ._memory import show
-from ._where import shortened
+from ._where import is_of_user, shortened
 
 
-class GraphBreak(ShortenTraceback):
-    """A model that is not one graph: says where it breaks."""
-
-    def __init__(self, message: str) -> None:
-        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+class GraphBreak(Shortened):
+    """A model that `torch.compile` cannot take as one graph. The message names the line that breaks it."""
 
 
 class AboveMemory(UserWarning):
@@ -58,7 +56,7 @@ def no_step(broken: Unsupported) -> GraphBreak:
     """The refusal of a step that Dynamo could not take as one graph."""
     return GraphBreak(
         f"the step is not one graph: torch.compile breaks it at {place_of(broken.real_stack or ())}{explained(str(broken))}. Change that line, "
-        f'or have pieces planned one by one: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{broken}'
+        f'or have pieces planned one by one: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{without_advice(str(broken))}'
     )
 
 
@@ -75,8 +73,8 @@ def places(stack: Sequence[traceback.FrameSummary]) -> list[str]:
 
 def place_of(stack: Sequence[traceback.FrameSummary]) -> str:
     """The last line of a stack that is not PyTorch's own."""
-    ours = [frame for frame in stack if "/torch/" not in frame.filename]
-    return (places(ours or stack) or ["a line that is not known"])[-1]
+    lines = places([frame for frame in stack if is_of_user(frame.filename)])
+    return lines[-1] if lines else line_of_caller()
 
 
 def warn_of_gradients(held: int, room: int, refusal: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
+from ._arguments import is_number
 from ._device import Device
 from ._graph import COST, Kernel, is_node, tensors
 
@@ -34,6 +36,16 @@ class Rates:
     """What of all that is reached."""
     launch: float = 5e-6
     """Seconds that a kernel takes at least."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not is_number(value):
+                raise TypeError(f"Rates: {name}={value!r} must be a number")
+            if not (0 < value < math.inf or name == "launch" and value == 0):
+                raise ValueError(f"Rates: {name}={value!r} must be above 0 and finite")
+        if self.share > 1:
+            raise ValueError(f"Rates: share={self.share!r} must be at most 1")
 
 
 DEVICES = {
