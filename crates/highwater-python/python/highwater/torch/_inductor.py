@@ -15,8 +15,10 @@ from torch._functorch.partitioners import choose_saved_values_set, classify_node
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
-from ._graph import ONCE, JointGraph, is_random
+from ._graph import ONCE, JointGraph
+from ._inlined import write_out_regions
 from ._kept import maker
+from ._nested import is_random
 from ._where import CannotPlan, where
 
 Wish = Callable[[JointGraph], None]
@@ -32,6 +34,7 @@ class Partitioner(CustomPartitionerFn):
 
     def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         graph, outputs, static = gm.graph, kwargs["num_fwd_outputs"], kwargs.get("static_lifetime_input_indices") or []
+        write_out_regions(gm)
         settle(graph)
         saved = saved_by_inductor(gm, outputs, static)
         places = [node for node in graph.find_nodes(op="placeholder") if node.name.startswith("primals")]

@@ -21,6 +21,8 @@ from torch._C import DispatchKey
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._autocast import share_casts
+from ._inlined import settle_calls
+from ._nested import graphs_within
 
 aten = torch.ops.aten
 
@@ -61,7 +63,19 @@ def own_kernels() -> Iterator[None]:
 
 
 def like_eager(graph: fx.Graph) -> None:
+    if graph.owning_module:
+        settle_calls(graph.owning_module)
     graph.eliminate_dead_code()
+    spell_out_dropouts(graph)
+    for inner in graphs_within(graph):
+        # It may be called, and planned, several times.
+        if not inner.meta.setdefault("highwater_like_eager", False):
+            spell_out_dropouts(inner.graph)
+            inner.meta["highwater_like_eager"] = True
+            inner.recompile()
+
+
+def spell_out_dropouts(graph: fx.Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         value, p, train = cast(tuple[fx.Node, float, bool], node.args)
         if train is not False and on_cpu(node) and not is_exact(node.meta["val"][0].dtype, p):
