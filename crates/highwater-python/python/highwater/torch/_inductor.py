@@ -16,7 +16,7 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from ._graph import ONCE, JointGraph
-from ._inlined import write_out_regions
+from ._inlined import open_regions
 from ._kept import maker
 from ._nested import is_random
 from ._where import CannotPlan, where
@@ -34,7 +34,6 @@ class Partitioner(CustomPartitionerFn):
 
     def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         graph, outputs, static = gm.graph, kwargs["num_fwd_outputs"], kwargs.get("static_lifetime_input_indices") or []
-        write_out_regions(gm)
         settle(graph)
         saved = saved_by_inductor(gm, outputs, static)
         places = [node for node in graph.find_nodes(op="placeholder") if node.name.startswith("primals")]
@@ -63,6 +62,7 @@ def compile_by_inductor(module: fx.GraphModule, inputs: Sequence[Any], plan: Pla
     Inductor's alone."""
     if torch._inductor.config.custom_partitioner_fn is not None:
         raise ValueError("torch._inductor.config.custom_partitioner_fn is set: a plan would take its place")
+    open_regions(module)
     # A graph out of AOTAutograd's cache would have another plan.
     with torch._functorch.config.patch(enable_autograd_cache=False):
         compiled = compile_fx(module, inputs, config_patches={"custom_partitioner_fn": Partitioner(plan)})

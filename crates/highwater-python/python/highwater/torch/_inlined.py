@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from ._graph import remake, storage_key, storage_of, tensors
+from ._graph import remake, storage_key, tensors
 from ._nested import graphs_of, graphs_within, is_nested, is_pure
-
-# What says in a node's meta where it comes of, and what policies of checkpoints say of it.
-INHERITED = ("stack_trace", "nn_module_stack", "fwd_nn_module_stack", "recompute", "ac_graph_id")
-
 
 class OwnResults:
     """Calls an operation, and copies results that are views of its arguments or of each other.
@@ -51,35 +46,37 @@ def copied(tensor: Tensor) -> Tensor:
     return tensor.as_strided((extent,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
-def settle_calls(module: fx.GraphModule) -> None:
-    """Writes out the regions of a graph, and of the graphs that it calls, and has results be their own."""
-    for inner in graphs_within(module.graph):
-        if write_out_regions(inner):
-            inner.recompile()
-    write_out_regions(module)
-    for node in module.graph.nodes:
-        if node.op == "call_function" and (is_nested(node) or not is_pure(node)):
-            separate(node)
+def open_regions(module: fx.GraphModule) -> None:
+    """Writes regions of Dynamo's graph out where they are called.
 
-
-def write_out_regions(module: fx.GraphModule) -> bool:
-    """Writes the calls of `torch.compiler.nested_compile_region`, which are one graph called several times, where
-    they are called. Returns whether there were any."""
+    These are the calls of `torch.compiler.nested_compile_region`, whose nodes are a plan's like others, and checkpoints
+    without a policy around higher-order operations, which AOTAutograd does not trace: such a checkpoint changes no plan.
+    Within branches and loops regions stay: eager PyTorch calls them there as higher-order operations, too."""
     written = False
-    while calls := module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.invoke_subgraph):
-        for call in calls:
-            write_out(module, call)
+    while regions := [node for node in module.graph.nodes if is_region(node)]:
+        for region in regions:
+            write_out(module, region)
         written = True
-    return written
+    if written:
+        module.recompile()
+
+
+def is_region(node: fx.Node) -> bool:
+    if node.target is torch.ops.higher_order.invoke_subgraph:
+        return True
+    if node.target is not torch.ops.higher_order.tag_activation_checkpoint:
+        return False
+    (region,) = graphs_of(node)
+    return "_checkpoint_context_fn" not in region.meta and any(map(is_nested, region.graph.nodes))
 
 
 def write_out(module: fx.GraphModule, call: fx.Node) -> None:
     """Writes the nodes of a region in place of its call."""
     graph, (region,) = module.graph, graphs_of(call)
-    places = iter(call.args[2:])
+    # An identifier stands behind the graph of a region.
+    places = (place for place in call.args[1:] if not isinstance(place, str))
     names: dict[fx.Node, Any] = {}
     results: Any = ()
-    inherited = {key: call.meta[key] for key in INHERITED if key in call.meta}
     with graph.inserting_before(call):
         for node in region.graph.nodes:
             if node.op == "placeholder":
@@ -91,31 +88,16 @@ def write_out(module: fx.GraphModule, call: fx.Node) -> None:
             elif node.op == "output":
                 results = fx.map_arg(node.args[0], names.__getitem__)
             else:
-                made = names[node] = graph.node_copy(node, names.__getitem__)
-                made.meta = {**inherited, **node.meta}
-                describe(made)
+                names[node] = graph.node_copy(node, names.__getitem__)
     for item in list(call.users):
         assert item.target is operator.getitem, item
         replace(item, results[item.args[1]])
     graph.erase_node(call)
 
 
-def describe(node: fx.Node) -> None:
-    """Describes the results of a copied call: a region's own description is shared by all its calls."""
-    if is_nested(node):
-        with fake_mode(node):
-            node.meta["val"] = pytree.tree_map(lambda leaf: copied(leaf) if isinstance(leaf, Tensor) else leaf, node.meta["val"])
-    elif tensors(node):
-        remake(node)
-
-
-def fake_mode(node: fx.Node) -> Any:
-    return tensors(node)[0].fake_mode if tensors(node) else nullcontext()  # type: ignore[attr-defined]
-
-
 def attribute(module: fx.GraphModule, value: Any, name: str) -> str:
     """The name of an attribute that a module has, or gets."""
-    known = next((known for known, found in [*module.named_modules(), *vars(module).items()] if found is value and known), None)
+    known = next((known for known, found in module.named_modules() if found is value and known), None)
     if known is not None:
         return known
     while hasattr(module, name):
@@ -125,13 +107,17 @@ def attribute(module: fx.GraphModule, value: Any, name: str) -> str:
 
 
 def replace(node: fx.Node, by: Any) -> None:
-    """Replaces a node, and describes the views of it anew."""
-    before, readers = storage_of(node), list(node.users)
-    for reader in readers:
+    """Replaces a node by another one, or by what is no node."""
+    for reader in list(node.users):
         reader.args, reader.kwargs = fx.map_arg((reader.args, reader.kwargs), lambda source: by if source is node else source)
     node.graph.erase_node(node)
-    if before is not None:
-        follow(readers, before)
+
+
+def separate_results(graph: fx.Graph) -> None:
+    """Describes results that are views of arguments, or of each other, as storages of their own: see `OwnResults`."""
+    for node in graph.nodes:
+        if node.op == "call_function" and (is_nested(node) or not is_pure(node)):
+            separate(node)
 
 
 def follow(nodes: list[fx.Node], before: int) -> None:
@@ -144,7 +130,6 @@ def follow(nodes: list[fx.Node], before: int) -> None:
 
 
 def separate(node: fx.Node) -> None:
-    """Describes results that are views of arguments, or of each other, as storages of their own: see `OwnResults`."""
     taken = {storage_key(leaf) for source in node.all_input_nodes for leaf in tensors(source)}
     moved: set[int] = set()
 
@@ -153,7 +138,7 @@ def separate(node: fx.Node) -> None:
             return leaf
         if storage_key(leaf) in taken:
             moved.add(storage_key(leaf))
-            with fake_mode(node):
+            with leaf.fake_mode:  # type: ignore[attr-defined]
                 leaf = copied(leaf)
         taken.add(storage_key(leaf))
         return leaf

@@ -51,9 +51,10 @@ class Rounds:
 
     def __init__(self, condition: Callable[..., Any]) -> None:
         self.condition, self.left = condition, ROUNDS
+        self.answer: Any = None
 
     def __call__(self, *args: Any) -> bool:
-        self.condition(*args)
+        self.answer = self.condition(*args)  # which the loop holds
         self.left -= 1
         return self.left >= 0
 
