@@ -16,8 +16,10 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from ._errors import while_compiling
-from ._graph import ONCE, JointGraph, is_random
+from ._graph import ONCE, JointGraph
+from ._inlined import open_regions
 from ._kept import maker
+from ._nested import is_random
 from ._where import CannotPlan, where
 
 Wish = Callable[[JointGraph], None]
@@ -61,6 +63,7 @@ def compile_by_inductor(module: fx.GraphModule, inputs: Sequence[Any], plan: Pla
     Inductor's alone."""
     if torch._inductor.config.custom_partitioner_fn is not None:
         raise while_compiling(ValueError, "torch._inductor.config.custom_partitioner_fn is set, and a plan would replace it: set it to None")
+    open_regions(module)
     # A graph out of AOTAutograd's cache would have another plan.
     with torch._functorch.config.patch(enable_autograd_cache=False):
         compiled = compile_fx(module, inputs, config_patches={"custom_partitioner_fn": Partitioner(plan)})

@@ -21,6 +21,8 @@ from torch._C import DispatchKey
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._autocast import share_casts
+from ._inlined import open_regions, separate_results
+from ._nested import graphs_within
 from ._where import CannotPlan
 
 aten = torch.ops.aten
@@ -38,6 +40,7 @@ TRACED_AS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """What AOTAutograd makes of a graph."""
+    open_regions(module)
     share_casts(module, inputs)
     with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels():
         try:
@@ -75,15 +78,30 @@ def own_kernels() -> Iterator[None]:
 
 
 def like_eager(graph: fx.Graph) -> None:
+    separate_results(graph)
     graph.eliminate_dead_code()
-    for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
-        value, p, train = cast(tuple[fx.Node, float, bool], node.args)
-        if train is not False and on_cpu(node) and not is_exact(node.meta["val"][0].dtype, p):
-            spell_out(graph, node, value, p)
+    for inner in graphs_within(graph):
+        spell_out_dropouts(inner.graph, traced_by_eager)
+        inner.recompile()
+    spell_out_dropouts(graph, lambda _: False)
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout_backward.default):
         gradient, mask, scale = cast(tuple[fx.Node, fx.Node, float], node.args)
         if on_cpu(node) and scale:
             node.args = (gradient, mask, rounded_scale(node.meta["val"].dtype, 1 / scale))
+
+
+def spell_out_dropouts(graph: fx.Graph, kept: Callable[[fx.Node], bool]) -> None:
+    """Spells out a graph's dropouts, but for those that are kept."""
+    for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
+        value, p, train = cast(tuple[fx.Node, float, bool], node.args)
+        if train is not False and on_cpu(node) and not is_exact(node.meta["val"][0].dtype, p) and not kept(node):
+            spell_out(graph, node, value, p)
+
+
+def traced_by_eager(dropout: fx.Node) -> bool:
+    """Whether eager PyTorch runs a dropout of a branch or a loop as it is traced, which it does where autograd
+    differentiates the branch: then its mask is used."""
+    return any(item.args[1] == 1 for item in dropout.users)
 
 
 def on_cpu(node: fx.Node) -> bool:

@@ -15,6 +15,8 @@ from torch.utils.flop_counter import flop_registry
 from ._arguments import is_number
 from ._device import Device
 from ._graph import COST, Kernel, is_node, tensors
+from ._nested import graphs_of
+from ._nested_costs import most_within, rounds
 
 if TYPE_CHECKING:
     from ._updates import Updates
@@ -73,11 +75,13 @@ class Roofline:
 
     def of(self, kernel: Kernel) -> tuple[float, int]:
         said: tuple[float, int] | None = kernel.node.meta.get(COST)
-        return said or (self.seconds(kernel.node), 0)
+        return said or (self.seconds(kernel.node), most_within(kernel.node, lambda inner: 0))
 
     def seconds(self, node: fx.Node) -> float:
         """The slower of a kernel's arithmetic and its memory."""
         rates = self.rates
+        if graphs := graphs_of(node):
+            return rounds(node) * max(sum(self.seconds(inner) for inner in graph.graph.nodes if "val" in inner.meta) for graph in graphs)
         half = any(leaf.dtype.itemsize == 2 for leaf in tensors(node))
         work = operations(node) / (rates.half_flops if half else rates.flops)
         return max(work, moved(node) / rates.bandwidth) / rates.share + rates.launch
