@@ -53,6 +53,9 @@ class InPlace:
     """The keyword that the first argument is given by once more."""
 
 
+FORMS = OUT | ROWS
+
+
 def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
     """The form of a call that writes over its first argument, where that is of the result's kind and its
     storage is nobody else's."""
