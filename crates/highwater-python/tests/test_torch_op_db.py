@@ -36,6 +36,7 @@ from highwater.torch._allocated import allocated
 from highwater.torch._backend import Backend, Planned, compile_graph
 from highwater.torch._boxed import boxed
 from highwater.torch._costs import Costs
+from highwater.torch._graph import is_tangent
 from highwater.torch._like_eager import traced_like_eager
 from test_torch_fuzz import aot_eager
 from torch import Tensor, fx
@@ -50,13 +51,18 @@ DTYPES = {
         "complex32", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2",
     )
 }  # fmt: skip
-# In how many parts continuous integration tries all of it, one each day.
-SHARES = 500
+# In how many parts continuous integration tries all of it, one each day, with so many samples of each.
+SHARES, EACH = 700, 4
 # So many samples are one graph at most.
 AT_ONCE = 32
 
-# Samples whose verdict is not "same", by operation and dtypes, with the verdict and the reason.
-KNOWN: list[tuple[str, str, str, str]] = []
+# Verdicts that are as they should be: what eager PyTorch or its tracer does not do is counted, and no fault of ours.
+FINE = {"same", "nothing to plan", "eager refuses", "eager differs from eager", "refused by PyTorch", "cannot plan", "no samples"}
+
+# Other verdicts, by operation and dtypes, with their reason. What is listed has to occur.
+KNOWN: dict[tuple[str, str, str], str] = {
+    ("randint", "*", "differs as aot_eager"): "`torch.randint` of a dtype is traced as whole numbers that are converted, and draws others",
+}
 
 
 @cache
@@ -184,19 +190,23 @@ class Batch:
 
         return run
 
-    def by_hand(self, forward: Callable[[list[Any]], Any], backward: Callable[[list[Any]], Any]) -> Callable[[], list[Tensor | None]]:
+    def by_hand(self, forward: fx.GraphModule, backward: fx.GraphModule, outputs: int) -> Callable[[], list[Tensor | None]]:
         """The same by graphs as AOTAutograd calls them."""
+        ahead, back = boxed(forward), boxed(backward)
+        # The loss comes first. What it returns besides may be a view of something else that is differentiable.
+        tangents = [node.meta["val"] for node in backward.graph.find_nodes(op="placeholder") if is_tangent(node)]
+        shapes = [(tangent.shape, tangent.dtype) for tangent in tangents]
 
         def run() -> list[Tensor | None]:
             torch.manual_seed(1)
             with torch.no_grad():
-                answers = list(forward(list(self.inputs)))
+                answers = list(ahead(list(self.inputs)))
                 if not self.terms:
-                    return answers
-                saved = answers[1 + self.results :]
+                    return answers[: self.results]
+                saved = answers[outputs:]
                 del answers[1 + self.results :]
-                saved.append(torch.ones((), dtype=torch.float64))
-                gradients = backward(saved)
+                saved += [torch.full(shape, float(i == 0), dtype=dtype) for i, (shape, dtype) in enumerate(shapes)]
+                gradients = back(saved)
             return [*answers, *(gradient for gradient, tensor in zip(gradients, self.inputs, strict=True) if tensor.requires_grad)]
 
         return run
@@ -217,8 +227,10 @@ class UntimedCosts(Costs):
 class Both(Backend):
     """Plans a graph with plenty of memory, and at the floor, from one trace."""
 
-    floor: tuple[Callable[[list[Any]], Any], Callable[[list[Any]], Any]] | None = None
-    """The forward and the backward of the second plan, where there is a backward."""
+    floor: tuple[fx.GraphModule, fx.GraphModule] | None = None
+    """The forward and the backward of the second plan."""
+    outputs = 0
+    """Of the forward, for its caller."""
 
     def __init__(self, costs: Costs) -> None:
         super().__init__(PLENTY, graph_breaks="separate")
@@ -231,8 +243,7 @@ class Both(Backend):
             twin = fx.GraphModule(joint, copy.deepcopy(joint.graph))
             plenty = planned._plan(joint, outputs)
             self.memory = self.reports[0].floor_bytes
-            forward, backward = planned._plan(twin, outputs)
-            self.floor = boxed(forward), boxed(backward)
+            self.floor, self.outputs = planned._plan(twin, outputs), outputs
             return plenty
 
         compile = aot_autograd(
@@ -273,7 +284,7 @@ def compare(batch: Batch, costs: Costs, expected: Sequence[Tensor | None]) -> st
     call = both(batch.module, batch.inputs)
     if not both.floor:
         return "nothing to plan"
-    steps = {"plenty": batch.step(call), "floor": batch.by_hand(*both.floor)}
+    steps = {"plenty": batch.step(call), "floor": batch.by_hand(*both.floor, both.outputs)}
     for (name, step), report in zip(steps.items(), both.reports, strict=True):
         found, most, _ = allocated(step)
         if not all_same(found, expected):
@@ -382,6 +393,24 @@ def pairs(dtypes: Sequence[str], pattern: Sequence[str]) -> list[tuple[str, str]
     return sorted(found, key=lambda pair: hashlib.sha256(" ".join(pair).encode()).digest())
 
 
+def faults(pair: tuple[str, str], kinds: Sequence[str], whole: bool) -> list[str]:
+    """Verdicts of an operation that are not as they should be, and reasons that nothing needs."""
+    name, dtype = pair
+    reasons = {kind for (op, of, kind) in KNOWN if fnmatch.fnmatch(name, op) and fnmatch.fnmatch(dtype, of)}
+    unneeded = reasons - set(kinds) if whole else set()
+    return sorted(set(kinds) - FINE - reasons) + [f"listed, and does not occur: {kind}" for kind in sorted(unneeded)]
+
+
+def test_todays_share_of_pytorchs_operations() -> None:
+    """`HIGHWATER_OP_DB_SHARD` says another day's."""
+    pytest.importorskip("expecttest")  # by which PyTorch's own tests import
+    share = int(os.environ.get("HIGHWATER_OP_DB_SHARD") or datetime.date.today().toordinal()) % SHARES
+    print(f"python tests/test_torch_op_db.py --shard {share}/{SHARES} --samples {EACH}")
+    for pair in pairs(list(DTYPES), ["*"])[share::SHARES]:
+        _, found, _ = attempt(pair, EACH)
+        assert not faults(pair, [kind for kind, _ in found], whole=False), (share, pair, found)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="PyTorch's own list of operations compared with eager PyTorch.")
     parser.add_argument("--shard", default="0/1", help="which part of how many: 3/8")
@@ -392,14 +421,18 @@ def main() -> None:
     args = parser.parse_args()
     shard, shards = map(int, args.shard.split("/"))
     chosen = pairs(args.dtypes.split(","), args.ops.split(","))[shard::shards]
-    start, counts = time.perf_counter(), Counter[str]()
+    start, counts, wrong = time.perf_counter(), Counter[str](), list[str]()
     with ProcessPoolExecutor(args.processes, multiprocessing.get_context("spawn")) as pool:
         for pair, found, seconds in pool.map(partial(attempt, most=args.samples), chosen):
-            print(f"{' '.join(pair)} {seconds:.1f} s {dict(Counter(kind for kind, _ in found))}", flush=True)
-            counts.update(kind for kind, _ in found)
+            kinds = [kind for kind, _ in found]
+            print(f"{' '.join(pair)} {seconds:.1f} s {dict(Counter(kinds))}", flush=True)
+            counts.update(kinds)
             for text, times in Counter(text for _, text in found if text).most_common():
                 print(f"    {times} x {text}", flush=True)
+            wrong += [f"{' '.join(pair)}: {fault}" for fault in faults(pair, kinds, args.samples == 1 << 30)]
     print(f"{len(chosen)} operations and dtypes in {time.perf_counter() - start:.0f} s: {dict(counts)}")
+    print("\n".join(wrong))
+    raise SystemExit(bool(wrong))
 
 
 if __name__ == "__main__":
