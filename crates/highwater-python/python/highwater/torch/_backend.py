@@ -16,7 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
 from ._boxed import boxed
-from ._calls import Call, around_calls
+from ._calls import around_calls
 from ._choices import Choice, Choices, OverBudget, Report
 from ._costs import Costs
 from ._device import device_of
@@ -28,7 +28,8 @@ from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
 from ._memory import parse
-from ._pieces import Held, refuse_piece, warn_of_gradients
+from ._pieces import Held, no_model, refuse_piece, warn_of_gradients
+from ._raised import DYNAMO, translate, try_again
 from ._sizes import for_each_size
 from ._transfers import TakeRoom, Transfers
 from ._updates import held
@@ -68,7 +69,14 @@ class Backend:
         self._known = Known()
         self._held = Held(self.memory)
         self._ran = False
-        """Whether something ran in the call that is under way."""
+        self._options: dict[str, Any] | None = None
+        """Where it was found by its name: what it was asked for with."""
+
+    def __reduce__(self) -> tuple[Callable[..., Backend], tuple[Any, ...]]:
+        """A copy has the settings, and makes plans of its own."""
+        if self._options is not None:
+            return of_options, (self._options,)
+        return Backend, (self.memory, self.graph_breaks, self.host_memory, self.kernels, self.gradients)
 
     @property
     def __name__(self) -> str:
@@ -78,13 +86,13 @@ class Backend:
 
     def _around_calls(self, caller: FrameType) -> None:
         refuse_cuts()
-        call = Call(lambda: self._ran)
+        around_calls(caller, self)
 
-        def begin() -> Call:
-            self._ran = False
-            return call
-
-        around_calls(caller, begin)
+    def _failed(self, error: BaseException, call: Callable[..., Any] | None, args: Any, kwargs: Any) -> None:
+        if isinstance(error, DYNAMO):
+            translate(error, no_model, call, args, kwargs)
+        elif self.graph_breaks == "separate":
+            try_again(error)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         refuse_cuts()
@@ -121,6 +129,7 @@ class Backend:
                 partition_fn=planned.partition,
             )
             run = traced_like_eager(compile, module, inputs)
+            planned.inputs = ()  # A batch is not to outlive its step.
             plans.append((planned, run))
             return run
 
@@ -289,7 +298,9 @@ def of_options(options: dict[str, Any]) -> Backend:
     memory = options.get("memory", os.environ.get("HIGHWATER_MEMORY"))
     if memory is None:
         raise ValueError('say how much memory there is: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB')
-    return by_options(**{**options, "memory": memory})
+    backend = by_options(**{**options, "memory": memory})
+    backend._options = {**options, "memory": memory}
+    return backend
 
 
 def named_init() -> None:
