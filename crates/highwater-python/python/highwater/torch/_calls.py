@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import warnings
@@ -52,7 +53,8 @@ class Call:
         self._backend._ran = False
         self._restore = config()._make_closure_patcher(**settings())()
         # A frame that Dynamo gives up is never planned again. An error leaves it as it is.
-        self._whole = torch._dynamo.error_on_graph_break(True) if self._backend.graph_breaks == "refuse" else None
+        whole = self._backend.graph_breaks == "refuse" and not is_recurrent(called().get("fn"))
+        self._whole = torch._dynamo.error_on_graph_break(True) if whole else None
         if self._whole:
             self._whole.__enter__()
 
@@ -67,14 +69,30 @@ class Call:
         # Dynamo tells its contexts of no error.
         error = sys.exc_info()[1]
         if error is not None:
-            called = sys._getframe(1).f_locals
-            self._backend._failed(error, called.get("fn"), called.get("args", ()), called.get("kwargs", {}))
+            call = called()
+            self._backend._failed(error, call.get("fn"), call.get("args", ()), call.get("kwargs", {}))
         elif not self._backend._ran:
             message = (
                 "nothing of this was planned, and it runs without a bound: torch.compile took no part of it. It skips nn.RNN, nn.LSTM "
                 "and nn.GRU, and what torch.compiler.disable or a stance keeps from it; fullgraph=True says why."
             )
             warnings.warn(message, NothingPlanned, stacklevel=level_of_user())
+
+
+def called() -> dict[str, Any]:
+    """What Dynamo's function around a call knows of it, if that is who asked."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(5):
+        if frame is None or frame.f_code.co_name == "compile_wrapper":
+            break
+        frame = frame.f_back
+    return frame.f_locals if frame is not None and frame.f_code.co_name == "compile_wrapper" else {}
+
+
+def is_recurrent(call: Any) -> bool:
+    """Whether a module by itself is called of which Dynamo takes nothing."""
+    held = getattr(call, "__self__", None) or inspect.getclosurevars(call).nonlocals.get("fn") if inspect.isroutine(call) else None
+    return isinstance(held, torch.nn.RNNBase)
 
 
 def config() -> Any:

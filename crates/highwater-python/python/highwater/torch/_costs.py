@@ -186,7 +186,7 @@ def measured(node: fx.Node, device: Device, number: int, timed: bool = True) -> 
 
     def make(leaf: Any, number: int) -> Any:
         if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return leaf.node.hint
+            return leaf.node.hint if leaf.node.has_hint() else leaf.node.pytype(1)
         if not isinstance(leaf, torch.Tensor):
             return leaf
         sizes, strides = [int(size) for size in leaf.shape], [int(stride) for stride in leaf.stride()]

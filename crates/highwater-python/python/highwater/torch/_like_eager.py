@@ -18,6 +18,7 @@ import torch
 import torch._functorch.config
 from torch import Tensor, fx
 from torch._C import DispatchKey
+from torch._functorch._aot_autograd import graph_compile
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._autocast import share_casts
@@ -38,9 +39,19 @@ TRACED_AS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """What AOTAutograd makes of a graph."""
     share_casts(module, inputs)
-    with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels():
+    with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are():
         compiled: Callable[..., Any] = compile(module, inputs)
         return compiled
+
+
+@contextmanager
+def numbers_as_they_are() -> Iterator[None]:
+    """Has Python's numbers that are inputs stay so: tensors in their place round otherwise, and need kernels."""
+    taken, graph_compile._apply_tensorify_python_scalars = graph_compile._apply_tensorify_python_scalars, lambda module: None
+    try:
+        yield
+    finally:
+        graph_compile._apply_tensorify_python_scalars = taken
 
 
 @contextmanager
