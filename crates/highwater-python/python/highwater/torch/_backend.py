@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -11,13 +12,13 @@ from types import FrameType
 from typing import Any, Literal
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
 from ._arguments import kind_of, one_of
 from ._boxed import boxed
-from ._calls import Call, around_calls
+from ._calls import around_calls
 from ._choices import Choice, Choices, OverBudget, Report
 from ._costs import Costs
 from ._device import device_of
@@ -25,15 +26,19 @@ from ._distributed import refuse_cuts
 from ._emit import emit
 from ._errors import while_compiling
 from ._gradients import input_of, own_gradients
-from ._graph import PASSING, JointGraph, refuse_sparse
+from ._graph import PASSING, JointGraph, refuse_sparse, storage_key
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
 from ._memory import parse
-from ._pieces import Held, refuse_piece, warn_of_gradients
+from ._pieces import Held, no_model, refuse_piece, warn_of_gradients
+from ._raised import DYNAMO, translate, try_again
 from ._rehearsal import held
-from ._sizes import for_each_size
+from ._sizes import for_each_size, is_dynamic
 from ._transfers import TakeRoom, Transfers
+
+# Of more plans the first reports are dropped.
+REPORTS = 1024
 
 GraphBreaks = Literal["refuse", "separate"]
 Kernels = Literal["pytorch", "inductor"]
@@ -73,7 +78,14 @@ class Backend:
         self._known = Known()
         self._held = Held(self.memory)
         self._ran = False
-        """Whether something ran in the call that is under way."""
+        self._options: dict[str, Any] | None = None
+        """Where it was found by its name: what it was asked for with."""
+
+    def __reduce__(self) -> tuple[Callable[..., Backend], tuple[Any, ...]]:
+        """A copy has the settings, and makes plans of its own."""
+        if self._options is not None:
+            return of_options, (self._options,)
+        return Backend, (self.memory, self.graph_breaks, self.host_memory, self.kernels, self.gradients)
 
     @property
     def __name__(self) -> str:
@@ -83,13 +95,13 @@ class Backend:
 
     def _around_calls(self, caller: FrameType) -> None:
         refuse_cuts()
-        call = Call(lambda: self._ran)
+        around_calls(caller, self)
 
-        def begin() -> Call:
-            self._ran = False
-            return call
-
-        around_calls(caller, begin)
+    def _failed(self, error: BaseException, call: Callable[..., Any] | None, args: Any, kwargs: Any) -> None:
+        if isinstance(error, DYNAMO):
+            translate(error, no_model, call, args, kwargs)
+        elif self.graph_breaks == "separate":
+            try_again(error)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         refuse_cuts()
@@ -100,8 +112,7 @@ class Backend:
         if self.graph_breaks == "refuse":
             refuse_piece(module, self._ran)
         others = detach_others(module) if self.gradients == "loss" else []
-        dynamic = any(isinstance(value, (int, torch.SymInt)) for value in inputs)
-        run = for_each_size(module, self._compile) if dynamic else self._compile(module, inputs)
+        run = for_each_size(module, self._compile, spare) if is_dynamic(module, inputs) else self._compile(module, inputs)
         if others:
             run = refusing(run, others)
 
@@ -117,40 +128,69 @@ class Backend:
 
             planned = Planned(self, inputs, self._held.beside(inputs), 0)
             return compile_by_inductor(module, inputs, planned.for_inductor)
-        plans: list[tuple[Planned, Callable[..., Any]]] = []
-        too_many: set[int] = set()
-        """Bytes of gradients beside which no plan fits."""
+        return Compiled(self, module, inputs)
 
-        def plan(inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
-            planned = Planned(self, inputs, self._held.beside(inputs), gradients)
-            compile = aot_autograd(
-                fw_compiler=planned.forward,
-                bw_compiler=compile_graph,
-                inference_compiler=planned.infer,
-                partition_fn=planned.partition,
-            )
-            run = traced_like_eager(compile, module, inputs)
-            plans.append((planned, run))
+
+# A graph has so many plans beside gradients at a time: one without, and those with the most room.
+BESIDE = 4
+
+
+class Compiled:
+    """A graph, with a plan for each amount of gradients that there may be when it starts."""
+
+    def __init__(self, backend: Backend, module: fx.GraphModule, inputs: Sequence[Any]) -> None:
+        self._backend, self._module = backend, module
+        self._plans: list[tuple[Planned, Callable[..., Any]]] = []
+        self._too_much: float = math.inf
+        """Bytes of gradients beside which no plan fits."""
+        self._beside(inputs, held_gradients(inputs))
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._beside(inputs, held_gradients(inputs))(*inputs)
+
+    def spare(self, growth: float, inputs: Sequence[Any]) -> bool:
+        """Whether the graph without a plan fits, with tensors that are `growth` times as large: what is made on the
+        way may grow by its square."""
+        planned = self._plans[0][0]
+        if planned.peak is None:
+            return False
+        given = sum({storage_key(leaf): leaf.untyped_storage().nbytes() for leaf in inputs if isinstance(leaf, Tensor)}.values())
+        return planned.library + given + self._backend._held.beside(inputs) + planned.peak * growth**2 <= self._backend.memory
+
+    def _plan(self, inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
+        planned = Planned(self._backend, inputs, self._backend._held.beside(inputs), gradients)
+        compile = aot_autograd(
+            fw_compiler=planned.forward,
+            bw_compiler=compile_graph,
+            inference_compiler=planned.infer,
+            partition_fn=planned.partition,
+        )
+        run = traced_like_eager(compile, self._module, inputs)
+        planned.inputs = ()  # A batch is not to outlive its step.
+        self._plans.append((planned, run))
+        if len(self._plans) > BESIDE:
+            del self._plans[1]
+        return run
+
+    def _beside(self, inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
+        """What to run beside so many bytes of gradients, which backwards add to."""
+        found = next((run for planned, run in self._plans if gradients <= planned.most_gradients), None)
+        if found or gradients >= self._too_much:
+            return found or self._plans[0][1]
+        try:
+            return self._plan(inputs, gradients)
+        except OverBudget as error:
+            if not gradients:
+                raise
+            # They may be gone before the backward.
+            self._too_much = gradients
+            run = self._plans[0][1] if self._plans else self._plan(inputs, 0)
+            warn_of_gradients(gradients, self._plans[0][0].most_gradients, error)
             return run
 
-        def beside(inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
-            """What to run beside so many bytes of gradients, which backwards add to."""
-            found = next((run for planned, run in plans if gradients <= planned.most_gradients), None)
-            if found or gradients in too_many:
-                return found or plans[0][1]
-            try:
-                return plan(inputs, gradients)
-            except OverBudget as error:
-                if not gradients:
-                    raise
-                # They may be gone before the backward.
-                too_many.add(gradients)
-                run = plans[0][1] if plans else plan(inputs, 0)
-                warn_of_gradients(gradients, plans[0][0].most_gradients, error)
-                return run
 
-        beside(inputs, held_gradients(inputs))
-        return lambda *arguments: beside(arguments, held_gradients(arguments))(*arguments)
+def spare(run: Callable[..., Any], growth: float, inputs: Sequence[Any]) -> bool:
+    return isinstance(run, Compiled) and run.spare(growth, inputs)
 
 
 class Planned:
@@ -161,6 +201,9 @@ class Planned:
         self.backend, self.inputs, self.saved, self.gradients = backend, inputs, saved, gradients
         self._room = backend.memory
         self._kept: list[int] = []
+        self.peak: int | None = None
+        """Where nobody wants gradients: bytes alive at once beside what is given, with each kernel run once."""
+        self._fastest = self.library = 0
 
     @property
     def most_gradients(self) -> int:
@@ -183,7 +226,9 @@ class Planned:
     def infer(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
         """Plans a graph that nobody wants gradients of."""
         outputs: Any = module.graph.output_node().args[0]
-        return boxed(self._plan(module, len(outputs))[0])
+        run = boxed(self._plan(module, len(outputs))[0])
+        self.peak = self._fastest
+        return run
 
     def for_inductor(self, module: fx.GraphModule, outputs: int, wish: Callable[[JointGraph], None]) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Plans a joint graph of Inductor's."""
@@ -215,6 +260,8 @@ class Planned:
             joint.given_is += ", and what other graphs hold for their backwards"
         choice, report = backend._known.choose(choices, backend.memory)
         backend.reports.append(report)
+        del backend.reports[:-REPORTS]
+        self._fastest, self.library = choices.fastest.needed, choices.library_bytes
         self._room = backend.memory - (report.live_bytes - self.saved)
         return choice, report
 
@@ -313,7 +360,9 @@ def of_options(options: dict[str, Any]) -> Backend:
         options["host_memory"] = parse(options["host_memory"], "host_memory")
     for name in options.keys() & WORDS.keys():
         one_of(name, options[name], WORDS[name])
-    return by_options(**options)
+    backend = by_options(**options)
+    backend._options = options
+    return backend
 
 
 def named_init() -> None:

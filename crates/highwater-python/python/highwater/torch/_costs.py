@@ -243,7 +243,7 @@ def is_whole(node: fx.Node) -> bool:
 def made_up(leaf: Any, number: int) -> Any:
     """A tensor like one that was traced, of whole numbers that are all of one number."""
     if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return leaf.node.hint
+        return leaf.node.hint if leaf.node.has_hint() else leaf.node.pytype(1)
     if not isinstance(leaf, torch.Tensor):
         return leaf
     sizes, strides = [int(size) for size in leaf.shape], [int(stride) for stride in leaf.stride()]

@@ -21,6 +21,8 @@ from ._transfers import Transfers
 if TYPE_CHECKING:
     from ._choices import Choice
 
+ITEM = torch.ops.aten._local_scalar_dense.default
+
 Names = dict[fx.Node, fx.Node]
 """Nodes of the joint graph, and what stands for them in a graph that is written."""
 
@@ -48,7 +50,7 @@ class Section:
     def get(self, node: fx.Node) -> Any:
         """What stands for a node, whose storage is there: itself, or a view made now."""
         node = self.joint.same.get(node, node)
-        if isinstance(node.meta.get("val"), torch.SymInt) and any(map(tensors, node.all_input_nodes)):
+        if isinstance(node.meta.get("val"), torch.SymInt) and node.target is not ITEM and any(map(tensors, node.all_input_nodes)):
             # A size of what may be gone. As a plan is for sizes as they are, it is a number.
             return int(node.meta["val"])
         storage = self.joint.of.get(node)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn, optim
-from torch._dynamo.exc import ShortenTraceback, Unsupported
+from torch._dynamo.exc import ShortenTraceback
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils import _pytree as pytree
 
@@ -25,6 +25,7 @@ from ._optimizers import Optimizers
 from ._rehearsal import copied
 from ._roofline import DEVICES, Rates, Roofline
 from ._pieces import no_step
+from ._raised import DYNAMO, translate
 from ._step import Step
 from ._step_graph import Phase, Way, Whole
 from ._where import line_of, module_of, operation_of, shortened, where
@@ -226,8 +227,9 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
             torch.compile(step._loss(), backend=asked, fullgraph=True, dynamic=False)(*args, **kwargs)
     except Enough:
         return asked.found
-    except Unsupported as broken:
-        raise no_step(broken) from None
+    except DYNAMO as error:
+        translate(error, no_step, step._loss(), args, kwargs)
+        raise
     raise ValueError("the loss depends on no parameter that requires a gradient: there is no training step")
 
 

@@ -19,6 +19,7 @@ import torch
 import torch._functorch.config
 from torch import Tensor, fx
 from torch._C import DispatchKey
+from torch._functorch._aot_autograd import graph_compile
 from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -44,7 +45,7 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
     """What AOTAutograd makes of a graph."""
     open_regions(module)
     share_casts(module, inputs)
-    with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels():
+    with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are():
         try:
             compiled: Callable[..., Any] = compile(module, inputs)
         except ZeroDivisionError:
@@ -60,6 +61,16 @@ def refuse_empty(inputs: Sequence[Any]) -> None:
             raise CannotPlan(
                 f"an input has no elements: its shape is {tuple(value.shape)}. torch.compile cannot trace a mean over nothing: skip empty batches"
             ) from None
+
+
+@contextmanager
+def numbers_as_they_are() -> Iterator[None]:
+    """Has Python's numbers that are inputs stay so: tensors in their place round otherwise, and need kernels."""
+    taken, graph_compile._apply_tensorify_python_scalars = graph_compile._apply_tensorify_python_scalars, lambda module: None
+    try:
+        yield
+    finally:
+        graph_compile._apply_tensorify_python_scalars = taken
 
 
 @contextmanager

@@ -21,6 +21,10 @@ from ._memory import show
 from ._where import is_of_user, shortened
 
 
+# From so many remembered storages on, those that are gone are forgotten.
+SWEEP = 256
+
+
 class GraphBreak(Shortened):
     """A model that `torch.compile` cannot take as one graph. The message names the line that breaks it."""
 
@@ -50,6 +54,11 @@ def refusal(what: str, reason: str = "") -> GraphBreak:
         "Change that line (with fullgraph=True torch.compile says more), "
         'or have each piece planned for itself: highwater.torch.backend(memory, graph_breaks="separate").'
     )
+
+
+def no_model(broken: Unsupported) -> GraphBreak:
+    """The refusal of a model that Dynamo could not take as one graph."""
+    return refusal(f"breaks it at {place_of(broken.real_stack or ())}", str(broken))
 
 
 def no_step(broken: Unsupported) -> GraphBreak:
@@ -92,18 +101,32 @@ class Held:
     def __init__(self, memory: int) -> None:
         self._memory = memory
         self._storages: dict[StorageWeakRef, int] = {}
+        self._sweep_at = SWEEP
         self._warned = False
 
     def keep(self, saved: Iterable[Any]) -> None:
         """Something is kept from here on. Parameters are held by the model."""
+        self._sweep_now_and_then()
         for leaf in saved:
             if isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter):
                 storage = leaf.untyped_storage()
                 self._storages[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
 
+    def _sweep_now_and_then(self) -> None:
+        # A weak reference keeps part of a storage alive. Backwards have freed the oldest or the newest when another
+        # step begins; where somebody holds both, sweeping at twice what was left costs little per step.
+        ends = [next(iter(self._storages)), next(reversed(self._storages))] if self._storages else []
+        if any(end.expired() for end in ends) or len(self._storages) > self._sweep_at:  # type: ignore[no-untyped-call]
+            self._sweep()
+            self._sweep_at = max(SWEEP, 2 * len(self._storages))
+
+    def _sweep(self) -> None:
+        """Forgets what is gone."""
+        self._storages = {storage: size for storage, size in self._storages.items() if not storage.expired()}  # type: ignore[no-untyped-call]
+
     def beside(self, inputs: Iterable[Any]) -> int:
         """Bytes of what is kept and is not among the inputs of a graph."""
-        self._storages = {storage: size for storage, size in self._storages.items() if not storage.expired()}  # type: ignore[no-untyped-call]
+        self._sweep()
         if not self._storages:
             return 0
         given = {StorageWeakRef(leaf.untyped_storage()) for leaf in inputs if isinstance(leaf, Tensor)}  # type: ignore[no-untyped-call]
