@@ -20,6 +20,7 @@ from torch import Tensor, fx
 from torch._C import DispatchKey
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ._aliases import apart
 from ._autocast import share_casts
 
 aten = torch.ops.aten
@@ -37,10 +38,14 @@ TRACED_AS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """What AOTAutograd makes of a graph."""
-    share_casts(module, inputs)
-    with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels():
-        compiled: Callable[..., Any] = compile(module, inputs)
-        return compiled
+
+    def traced(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        share_casts(module, inputs)
+        with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels():
+            compiled: Callable[..., Any] = compile(module, inputs)
+            return compiled
+
+    return apart(traced, module, inputs)
 
 
 @contextmanager
