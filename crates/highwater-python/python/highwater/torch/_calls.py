@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ContextManager
 
 import torch
 from torch._dynamo.exc import FailOnRecompileLimitHit
+
+from ._branches import branches_as_eager
 
 # A plan for each size of inputs, up to so many.
 SIZES = 64
@@ -36,9 +39,12 @@ class Call:
         self._restore: list[Callable[[], None]] = []
 
     def __enter__(self) -> None:
-        self._restore.append(self._patch())
+        branches = branches_as_eager()
+        branches.__enter__()
+        self._restore += [lambda: branches.__exit__(None, None, None), self._patch()]
 
     def __exit__(self, *_: object) -> None:
+        self._restore.pop()()
         self._restore.pop()()
         # Dynamo tells its contexts of no error.
         error = sys.exc_info()[1]
@@ -83,6 +89,8 @@ def logs() -> set[Any]:
     return found | torch._dynamo.config.ignore_logging_functions
 
 
-def without_logs() -> ContextManager[None]:
-    """Leaves out what is logged in what is compiled within."""
-    return torch._dynamo.config.patch(ignore_logging_functions=logs())  # type: ignore[no-any-return]
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Leaves out what is logged in what is compiled within, and takes branches as eager PyTorch does."""
+    with branches_as_eager(), torch._dynamo.config.patch(ignore_logging_functions=logs()):
+        yield
