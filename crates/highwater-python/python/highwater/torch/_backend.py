@@ -16,6 +16,7 @@ from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
+from ._aliases import apart
 from ._arguments import kind_of, one_of
 from ._boxed import boxed
 from ._calls import around_calls
@@ -127,7 +128,7 @@ class Backend:
             from ._inductor import compile_by_inductor  # which takes seconds to import
 
             planned = Planned(self, inputs, self._held.beside(inputs), 0)
-            return compile_by_inductor(module, inputs, planned.for_inductor)
+            return apart(lambda module, inputs: compile_by_inductor(module, inputs, planned.for_inductor), module, inputs)
         return Compiled(self, module, inputs)
 
 
@@ -165,8 +166,16 @@ class Compiled:
             inference_compiler=planned.infer,
             partition_fn=planned.partition,
         )
-        run = traced_like_eager(compile, self._module, inputs)
-        planned.inputs = ()  # A batch is not to outlive its step.
+
+        def compile_for(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            planned.inputs = inputs
+            try:
+                compiled: Callable[..., Any] = compile(module, inputs)
+                return compiled
+            finally:
+                planned.inputs = ()  # A batch is not to outlive its step.
+
+        run = traced_like_eager(compile_for, self._module, inputs)
         self._plans.append((planned, run))
         if len(self._plans) > BESIDE:
             del self._plans[1]
@@ -243,11 +252,13 @@ class Planned:
         refuse_sparse(module.graph)
         like_eager(module.graph)
         own_gradients(module.graph, self.inputs, outputs)
-        if self.backend.graph_breaks == "separate":
-            # The next piece may write to what this one reads, also where autograd does not mind.
-            for place in module.graph.find_nodes(op="placeholder"):
-                if not isinstance(input_of(place, self.inputs), torch.nn.Parameter):
-                    place.meta[PASSING] = True
+        pieces = self.backend.graph_breaks == "separate"
+        for place in module.graph.find_nodes(op="placeholder"):
+            value = input_of(place, self.inputs)
+            # The next piece may write to what this one reads, also where autograd does not mind. And autograd keeps
+            # no tensor of `torch.inference_mode` for a backward.
+            if pieces and not isinstance(value, torch.nn.Parameter) or isinstance(value, torch.Tensor) and value.is_inference():
+                place.meta[PASSING] = True
         joint = JointGraph(module, outputs)
         return emit(joint, self._choose(joint)[0], self.backend._transfers)
 

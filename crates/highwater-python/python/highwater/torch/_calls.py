@@ -6,10 +6,15 @@ import inspect
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, ContextManager, Protocol
+from typing import Any, Protocol
 
 import torch
+
+from ._branches import branches_as_eager
+from ._where import is_of_user, shortened
 
 # Something is compiled so often at most, for what changes and cannot be an input of its graph.
 SIZES = 64
@@ -51,6 +56,8 @@ class Call:
 
     def __enter__(self) -> None:
         self._backend._ran = False
+        self._branches = branches_as_eager()
+        self._branches.__enter__()
         self._restore = config()._make_closure_patcher(**settings())()
         # A frame that Dynamo gives up is never planned again. An error leaves it as it is.
         whole = self._backend.graph_breaks == "refuse" and not is_recurrent(called().get("fn"))
@@ -61,6 +68,7 @@ class Call:
     def __exit__(self, *_: object) -> None:
         if self._whole:
             self._whole.__exit__(None, None, None)
+        self._branches.__exit__(None, None, None)
         # What `dynamic=False` changed has been restored before.
         automatic = config().automatic_dynamic_shapes
         self._restore()
@@ -146,6 +154,8 @@ def logs() -> set[Any]:
     return found | torch._dynamo.config.ignore_logging_functions
 
 
-def without_logs() -> ContextManager[None]:
-    """Leaves out what is logged in what is compiled within."""
-    return torch._dynamo.config.patch(ignore_logging_functions=logs())  # type: ignore[no-any-return]
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Leaves out what is logged in what is compiled within, and takes branches as eager PyTorch does."""
+    with branches_as_eager(), torch._dynamo.config.patch(ignore_logging_functions=logs()):
+        yield

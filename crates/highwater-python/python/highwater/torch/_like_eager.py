@@ -23,6 +23,7 @@ from torch._functorch._aot_autograd import graph_compile
 from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ._aliases import apart
 from ._autocast import share_casts
 from ._inlined import open_regions, separate_results
 from ._nested import graphs_within
@@ -43,15 +44,19 @@ TRACED_AS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """What AOTAutograd makes of a graph."""
+
+    def traced(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        share_casts(module, inputs)
+        with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are():
+            try:
+                compiled: Callable[..., Any] = compile(module, inputs)
+            except ZeroDivisionError:
+                refuse_empty(inputs)
+                raise
+            return compiled
+
     open_regions(module)
-    share_casts(module, inputs)
-    with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are():
-        try:
-            compiled: Callable[..., Any] = compile(module, inputs)
-        except ZeroDivisionError:
-            refuse_empty(inputs)
-            raise
-        return compiled
+    return apart(traced, module, inputs)
 
 
 def refuse_empty(inputs: Sequence[Any]) -> None:

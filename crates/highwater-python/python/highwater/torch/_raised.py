@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchRuntimeError, Unsupported
 
+from ._branches import branches_as_eager
 from ._calls import LIMITS, SIZES, settings
 from ._pieces import no_step
 from ._where import shortened
@@ -23,7 +24,7 @@ RAISING = ("Observed exception", "Data-dependent assertion failed (cannot compil
 @contextmanager
 def one_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
     """What is true around a call that Dynamo has to take as one graph. `call`: what was compiled."""
-    with torch._dynamo.config.patch(**settings()):
+    with branches_as_eager(), torch._dynamo.config.patch(**settings()):
         try:
             yield
         except DYNAMO as error:

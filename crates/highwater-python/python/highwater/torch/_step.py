@@ -95,7 +95,7 @@ class Step:
         way = self._way(phase, has_upstream(leaves))
         if way not in self._compiled:
             plain = self._loss()
-            self._compiled[way] = plain, torch.compile(plain, backend=Whole(self, way), fullgraph=True, dynamic=False)
+            self._compiled[way] = plain, torch.compile(plain, backend=Whole(self, way), fullgraph=True)
         plain, compiled = self._compiled[way]
         with one_graph(plain, args, kwargs):
             loss = compiled(*args, **kwargs)

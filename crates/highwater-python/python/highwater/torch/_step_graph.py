@@ -19,6 +19,7 @@ from ._gradients import is_laid_out, laid_out
 from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
 from ._like_eager import like_eager, traced_like_eager
 from ._rehearsal import held
+from ._sizes import for_each_size, is_dynamic
 from ._states import States
 from ._where import CannotPlan
 
@@ -84,14 +85,19 @@ class Whole:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         self._refuse_strangers(module, inputs)
+        return for_each_size(module, self._traced) if is_dynamic(module, inputs) else self._traced(module, inputs)
 
+    def _traced(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return traced_like_eager(self._compile, module, inputs)
+
+    def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         def partition(
             joint: fx.GraphModule, _: Sequence[Any], *, num_fwd_outputs: int, **kwargs: Any
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
             return self._partition(joint, inputs, num_fwd_outputs)
 
-        compile = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)
-        return traced_like_eager(compile, module, inputs)
+        compiled: Callable[..., Any] = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)(module, inputs)
+        return compiled
 
     def _refuse_strangers(self, module: fx.GraphModule, inputs: Sequence[Any]) -> None:
         """Refuses what would get a gradient that nobody uses."""

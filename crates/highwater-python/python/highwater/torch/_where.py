@@ -62,6 +62,15 @@ def module_of(node: fx.Node) -> str:
     return re.sub(r"^L\['\w+'\]\.?|_modules\.", "", path)
 
 
+def input_name(place: fx.Node) -> str:
+    """What a user calls an input of Dynamo's graph: its path in the model, or the argument's name."""
+    source = getattr(place, "_dynamo_source", None)
+    name = getattr(source, "name", place.name)
+    name = str(name() if callable(name) else name)
+    name = re.sub(r"\._(?:modules|parameters|buffers)\['(\w+)'\]", r".\1", name)
+    return re.sub(r"^L\['(\w+)'\]", r"\1", name).removeprefix("self.")
+
+
 def line_of(node: fx.Node) -> str:
     """The file and line of the user's code that a node comes of, "" if that is not known."""
     frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
