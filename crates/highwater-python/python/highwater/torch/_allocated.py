@@ -26,6 +26,10 @@ class Within(Shortened, RuntimeError):
         )
 
 
+# For users it is an ordinary one.
+Within.__name__ = Within.__qualname__ = "RuntimeError"
+Within.__module__ = "builtins"
+
 under_way = threading.Lock()
 
 

@@ -62,21 +62,21 @@ def kind_of(value: Any) -> str:
 
 def check_model(model: Any) -> None:
     if isinstance(model, type) and issubclass(model, nn.Module):
-        raise TypeError(f"model is the class {model.__name__}: pass a model that is made of it, {model.__name__}(...)")
+        raise TypeError(f"model is the class {model.__name__}: pass an instance, {model.__name__}(...)")
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {kind_of(model)}")
     if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError("model is a ScriptModule, which torch.compile does not take: pass the model that it was made of")
+        raise TypeError("model is a ScriptModule, which torch.compile does not take: pass the original model")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
-            raise ValueError(f"{name} has no shape yet, as it is lazy: call the model once with inputs before")
+            raise ValueError(f"{name} is lazy and has no shape yet: call the model once with real inputs first")
         if tensor.layout is not torch.strided:
-            raise ValueError(f"{name} is sparse ({tensor.layout}): sparse parameters and buffers cannot be planned")
+            raise ValueError(f"{name} is sparse ({tensor.layout}): sparse parameters and buffers cannot be planned. Use a dense tensor")
 
 
 def check_loss_fn(loss_fn: Any) -> None:
     if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
-        raise TypeError(f"loss_fn is the class {loss_fn.__name__}: pass {loss_fn.__name__}()")
+        raise TypeError(f"loss_fn is the class {loss_fn.__name__}: pass an instance, {loss_fn.__name__}()")
     if loss_fn is not None and not callable(loss_fn):
         raise TypeError(f"loss_fn must be a function of the model's output and the target, not {kind_of(loss_fn)}")
 
@@ -84,7 +84,7 @@ def check_loss_fn(loss_fn: Any) -> None:
 def check_optimizer(optimizer: Any) -> None:
     if optimizer is not None and not callable(optimizer) and not isinstance(optimizer, (list, tuple)) and not hasattr(optimizer, "step"):
         raise TypeError(
-            f"optimizer must be a kind such as torch.optim.AdamW, an optimizer, or a function that makes one of parameters, not {kind_of(optimizer)}"
+            f"optimizer must be an optimizer, its class (torch.optim.AdamW), or a function that takes parameters and returns one, not {kind_of(optimizer)}"
         )
 
 
@@ -92,7 +92,7 @@ def arguments_of(inputs: Any, loss_fn: Any) -> tuple[tuple[Any, ...], dict[str, 
     """What a model is called with: positions, and keywords."""
     if isinstance(inputs, Mapping):
         if wrong := [key for key in inputs if not isinstance(key, str)]:
-            raise TypeError(f"inputs has the key {wrong[0]!r}: the keys of a dict are names of the model's arguments")
+            raise TypeError(f"inputs has the key {wrong[0]!r}: a dict of inputs has the names of the model's arguments as keys")
         args, kwargs = (), dict(inputs)
     elif isinstance(inputs, (Tensor, tuple, list)):
         args, kwargs = ((inputs,) if isinstance(inputs, Tensor) else tuple(inputs)), {}
@@ -102,9 +102,9 @@ def arguments_of(inputs: Any, loss_fn: Any) -> tuple[tuple[Any, ...], dict[str, 
         raise TypeError("with a loss_fn, inputs must be a tuple that ends with the target: plan(model, (x, y), loss_fn=loss_fn)")
     for leaf in pytree.tree_leaves((args, kwargs)):
         if isinstance(leaf, Tensor) and (leaf.layout is not torch.strided or leaf.is_nested):
-            raise ValueError(f"inputs has a tensor that is {'nested' if leaf.is_nested else f'sparse ({leaf.layout})'}: only dense ones can be planned")
+            raise ValueError(f"inputs has a tensor that is {'nested' if leaf.is_nested else f'sparse ({leaf.layout})'}: only dense tensors can be planned")
         if type(leaf).__module__ == "numpy" and hasattr(leaf, "shape"):
-            raise TypeError("inputs has a numpy array: pass tensors, as with torch.from_numpy(array)")
+            raise TypeError("inputs has a numpy array: convert it with torch.from_numpy(array)")
     return args, kwargs
 
 
@@ -123,7 +123,7 @@ def device_wanted(device: Any, model: nn.Module) -> torch.device:
         if not known:
             raise ValueError(f'device={device!r} is not a device: write "cpu", "cuda" or "cuda:1"')
     else:
-        raise TypeError(f'device must be text such as "cpu" or "cuda", or a torch.device, not {kind_of(device)}')
+        raise TypeError(f'device must be a string such as "cpu" or "cuda", or a torch.device, not {kind_of(device)}')
     if found.type not in ("cpu", "cuda"):
         said = f"device={str(device)!r}" if device is not None else f"the model is on {found}"
         raise ValueError(f'{said}: plans are for "cpu" and "cuda"')

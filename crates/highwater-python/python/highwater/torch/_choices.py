@@ -230,22 +230,24 @@ class Choices:
 
     def _refusal(self, memory: int) -> str:
         joint, floor, needed = self.joint, self.family.floor, self.floor_bytes
-        words = [f"this does not fit into {show(memory, needed)}: it needs {show(needed, memory)} ({needed} bytes)"]
+        enough = show(needed, memory)
+        exact = "" if enough == f"{needed} B" else f" ({needed} bytes)"
+        words = [f"this does not fit into {show(memory, needed)}: it needs at least {enough}{exact}"]
         if self.given:
             words.append(f"{show(self.given)} of that are {joint.given_is}")
-        if floor.node is not None:
-            node = joint.kernels[floor.node].node
-            words.append(f"the most is held {f'when {where(node)} comes in' if is_tangent(node) else f'at {where(node)}'}")
         # Behind the storages there are states of an optimizer.
         largest = next(((value, size) for value, size in floor.holders if value < len(joint.storages)), None)
+        if floor.node is not None:
+            node = joint.kernels[floor.node].node
+            words.append(f"memory peaks {f'when {where(node)} comes in' if is_tangent(node) else f'at {where(node)}'}")
         if largest:
             first = joint.storages[largest[0]].first
-            words.append(f"of which {show(largest[1])} are {'' if is_tangent(first) else 'the result of '}{where(first)}")
+            words.append(f"the largest tensor there, {show(largest[1])}, is {'' if is_tangent(first) else 'the result of '}{where(first)}")
         if beside := sum(size for value, size in floor.holders if value in joint.late_beside_loss):
             words.append(
-                f"{show(beside)} are gradients of what the model answers beside its loss: where nobody differentiates that, "
-                'highwater.torch.backend(memory, gradients="loss") does without'
+                f"{show(beside)} are gradients of outputs next to the loss: if nothing differentiates those, "
+                'highwater.torch.backend(memory, gradients="loss") avoids them'
             )
         if by_policy := sum(size for storage, size in floor.holders if self._said.get(storage) == "keep"):
             words.append(f"{show(by_policy)} are held because a checkpoint policy in the model says MUST_SAVE")
-        return "; ".join(words) + ". State more memory, or take a smaller batch."
+        return ". ".join(word[0].upper() + word[1:] for word in words) + ". State more memory, or use a smaller batch."

@@ -236,8 +236,8 @@ class Cuda(Device):
     def _state(self) -> Tensor:
         if self.driver.is_current_stream_capturing():
             raise RuntimeError(
-                "a plan that draws the same random numbers again cannot be captured in a CUDA graph, nor can one be made while "
-                "capturing: run the step without torch.cuda.graph, or leave dropout out"
+                "this plan draws the same random numbers again, which cannot be captured in a CUDA graph. Run the step "
+                "without torch.cuda.graph, or remove dropout."
             )
         state: Tensor = self.driver.get_rng_state(self.device)
         return state
@@ -259,7 +259,7 @@ def device_of(leaves: Iterable[Any]) -> Device:
     found = {leaf.device for leaf in leaves if isinstance(leaf, Tensor) and leaf.device.type != "meta"}
     kinds = {device.type for device in found}
     if unknown := sorted(kinds - set(KINDS)):
-        raise CannotPlan(f"tensors are on {unknown[0]}: plans are for CPUs and for CUDA")
+        raise CannotPlan(f"tensors are on {unknown[0]}: plans are for CPUs and for CUDA. Move the model to one of these.")
     fastest = max(found, key=lambda device: device.type != "cpu", default=torch.device("cpu"))
     return KINDS[fastest.type](fastest)
 
@@ -279,7 +279,7 @@ def device_of_graph(graph: fx.Graph) -> Device:
             if leaf.device != first:
                 raise CannotPlan(
                     f"{where(node)} is on {leaf.device}, and others are on {first}: a plan is for the memory of one device. "
-                    "Have all of the model on one, or each part compiled alone."
+                    "Put the whole model on one device, or compile each part on its own."
                 )
     return device_of(leaves)
 

@@ -180,7 +180,7 @@ def plan(
     with mode:
         ours = made(optimizer, model, fake, mode)
         if not isinstance(ours, list) and not hasattr(ours, "param_groups"):
-            raise TypeError(f"optimizer must make an optimizer of parameters, and made {arguments.kind_of(ours)}")
+            raise TypeError(f"optimizer must return a torch.optim.Optimizer, and returned {arguments.kind_of(ours)}")
         step = Step(fake, loss_fn, ours, MOST - 1, accumulated, clip, None, host_bytes)
     step.costs, step.updates.device = Roofline(known), wanted
     step.foretold = Foretold(wanted, known) if traced != wanted else None
@@ -230,7 +230,7 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
     except DYNAMO as error:
         translate(error, no_step, step._loss(), args, kwargs)
         raise
-    raise ValueError("the loss depends on no parameter that requires a gradient: there is no training step")
+    raise ValueError("the loss depends on no parameter that requires a gradient, so there is no training step: check for detach() and torch.no_grad()")
 
 
 class Grown:
@@ -341,7 +341,7 @@ def like(model: nn.Module, device: torch.device, mode: FakeTensorMode) -> nn.Mod
         try:
             return copy.deepcopy(model, known)
         except Exception as error:
-            raise TypeError(f"plan works on a copy of the model, and copy.deepcopy(model) failed: {error}") from error
+            raise TypeError(f"plan needs a copy of the model, and copy.deepcopy(model) failed: {error}") from error
 
 
 def made(optimizer: Any, model: nn.Module, fake: nn.Module, mode: FakeTensorMode) -> Any:

@@ -90,7 +90,7 @@ def refuse_sparse(graph: fx.Graph) -> None:
     """Sparse tensors have no storage that could be planned."""
     for node in graph.nodes:
         if any(leaf.layout is not torch.strided for leaf in tensors(node)):
-            raise CannotPlan(f"{where(node)} has a sparse result: sparse tensors and gradients cannot be planned")
+            raise CannotPlan(f"{where(node)} has a sparse result. Sparse tensors and gradients cannot be planned: use dense ones")
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -276,7 +276,7 @@ class JointGraph:
             try:
                 size = self._bytes(tensor, node) if self.device.counts(tensor) else 0
             except GuardOnDataDependentSymNode:
-                raise CannotPlan(f"{where(node)} has a result whose size depends on data: a plan is for sizes that are known") from None
+                raise CannotPlan(f"{where(node)} has a result whose size depends on data. Plans need sizes that are known: pad the result, or move this out of the model") from None
             self._ids[key] = len(self.storages)
             self.storages.append(Storage(size, node, external))
         return self._ids[key]
