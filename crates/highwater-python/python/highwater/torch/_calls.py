@@ -13,6 +13,7 @@ from typing import Any, ContextManager
 import torch
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
+from . import _traces as _traces  # which changes what Dynamo traces
 from ._branches import branches_as_eager
 
 # A plan for each size of inputs, up to so many.
