@@ -186,6 +186,8 @@ def write_line(module: fx.GraphModule, place: fx.Node) -> str:
 
 def is_write(node: fx.Node) -> bool:
     """Whether a node of Dynamo's looks like one that writes to what it reads."""
+    if node.op not in ("call_function", "call_method"):
+        return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return name.endswith("_") and not name.endswith("__") or name in ("setitem", "iadd", "isub", "imul", "itruediv") or "out" in node.kwargs
 
