@@ -24,6 +24,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from ._where import CannotPlan, input_name, line_of, shortened
 
+PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+
 Compile = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
@@ -51,6 +53,7 @@ def apart(compile: Compile, module: fx.GraphModule, inputs: Sequence[Any]) -> Ca
     """Compiles a graph so that it is right for inputs that share memory, too."""
     compiled: dict[Sharing, Callable[..., Any]] = {}
 
+    refuse_others(module, inputs)
     refuse_folded(module, inputs)
 
     def compiled_for(inputs: Sequence[Any], shared: Sharing) -> Callable[..., Any]:
@@ -83,7 +86,7 @@ def sharing(inputs: Sequence[Any]) -> Sharing:
 
 
 def is_plain(value: Any) -> bool:
-    return type(value) in (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor) and value.layout is torch.strided
+    return type(value) in PLAIN and value.layout is torch.strided
 
 
 def view(position: int, value: Tensor) -> View:
@@ -98,6 +101,25 @@ def extent(size: Sequence[int], stride: Sequence[int]) -> int:
 def overlap(a: View, b: View) -> bool:
     """Whether two inputs may have elements in common: those of columns side by side may, too."""
     return a.offset < b.end and b.offset < a.end or a.dtype != b.dtype
+
+
+def refuse_others(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Refuses inputs that no plan is for."""
+    for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs):
+        if isinstance(value, Tensor) and value.is_nested:
+            raise CannotPlan(
+                f"{input_name(place)} is a nested tensor, whose sizes a plan cannot know: pass its values() and offsets(), and make it in the "
+                "model: torch.nested.nested_tensor_from_jagged(values, offsets)"
+            )
+        if not isinstance(value, (Tensor, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))):
+            raise CannotPlan(f"{input_name(place)} is a {type(value).__name__}, with which the model computes: a plan is for tensors and numbers")
+
+
+def refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Refuses tensors of classes of their own, which a step could not update."""
+    for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs):
+        if isinstance(value, Tensor) and not value.is_nested and type(value) not in PLAIN:
+            raise CannotPlan(f"{input_name(place)} is a {type(value).__name__}, and a step is for plain tensors: use highwater.torch.backend, which takes it")
 
 
 def is_folded(view: View) -> bool:
@@ -164,6 +186,8 @@ def write_line(module: fx.GraphModule, place: fx.Node) -> str:
 
 def is_write(node: fx.Node) -> bool:
     """Whether a node of Dynamo's looks like one that writes to what it reads."""
+    if node.op not in ("call_function", "call_method"):
+        return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return name.endswith("_") and not name.endswith("__") or name in ("setitem", "iadd", "isub", "imul", "itruediv") or "out" in node.kwargs
 

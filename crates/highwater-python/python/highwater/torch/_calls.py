@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from . import _traces as _traces  # which changes what Dynamo traces
 from ._branches import branches_as_eager
 from ._where import is_of_user, shortened
 

@@ -37,6 +37,10 @@ MEASURED = 4
 RUNS, SECONDS = 5, 0.2
 
 
+# What whole numbers switch on and off.
+SWITCHED = {torch.ops.aten._fused_moving_avg_obs_fq_helper.default, torch.ops.aten._fused_moving_avg_obs_fq_helper_functional.default}
+
+
 class Prices(Protocol):
     """Who knows what kernels take."""
 
@@ -226,7 +230,7 @@ def measure(node: fx.Node, device: Device, target: Callable[..., Any] | None = N
     whole = any(map(is_whole, node.all_input_nodes))
     found = measured(node, device, 0, target, graphs)
     # What masks leave out, or bags have nothing of, takes nothing. A place 1 has to be there, where places are.
-    if whole and device.device.type == "cpu" and not counts & {0, 1}:
+    if whole and device.device.type == "cpu" and (not counts & {0, 1} or node.target in SWITCHED):
         try:
             _, scratch, results = measured(node, device, 1, target, graphs, timed=False)
         except Exception:  # It is no place, but an amount.

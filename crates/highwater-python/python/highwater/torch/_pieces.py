@@ -45,7 +45,10 @@ def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
         reason = next((reason for reason in graph_break_reasons if place in places(reason.user_stack)), None)
         raise refusal(f"breaks it at {place_of(reason.user_stack) if reason else place}", reason.reason if reason else "")
     if after_another:
-        raise refusal(f"takes it in pieces, of which one begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}")
+        begins = f"takes it in pieces, of which one begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}"
+        # A function that cannot be cut is left out, and those that it calls are taken.
+        reason = next((reason for reason in reversed(graph_break_reasons) if reason.graph_break and reason.user_stack), None)
+        raise refusal(f"{begins}; it last broke at {place_of(reason.user_stack)}" if reason else begins, reason.reason if reason else "")
 
 
 def refusal(what: str, reason: str = "") -> GraphBreak:
@@ -71,6 +74,8 @@ def no_step(broken: Unsupported) -> GraphBreak:
 
 def explained(reason: str) -> str:
     """What Dynamo says of a break, in brackets."""
+    if reason.startswith("generic_jump "):
+        reason = "a branch by the value of a tensor"
     found = re.search(r"Explanation: (.*)", reason) or re.search(r"(.+)", reason)
     # What it says to set may not work here.
     return f" ({found[1].partition('. Set ')[0]})" if found else ""

@@ -65,7 +65,7 @@ def module_of(node: fx.Node) -> str:
 def input_name(place: fx.Node) -> str:
     """What a user calls an input of Dynamo's graph: its path in the model, or the argument's name."""
     source = getattr(place, "_dynamo_source", None)
-    name = getattr(source, "name", place.name)
+    name = getattr(source, "name", re.sub(r"^l_(.+?)_$", r"\1", place.name))
     name = str(name() if callable(name) else name)
     name = re.sub(r"\._(?:modules|parameters|buffers)\['(\w+)'\]", r".\1", name)
     return re.sub(r"^L\['(\w+)'\]", r"\1", name).removeprefix("self.")
