@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from types import MethodType
 from typing import Any
 
 import torch
@@ -382,14 +384,15 @@ def replaced(groups: Groups) -> Made:
     optimizer = optim.SGD(groups, lr=0.1)
     step = optimizer.step
 
-    def normed(*args: Any, **words: Any) -> Any:
+    def normed(self: Any, *args: Any, **words: Any) -> Any:
         gradients = [p.grad for p in params_of(optimizer.param_groups) if p.grad is not None]
         norm = torch.stack([torch.linalg.vector_norm(gradient).float() for gradient in gradients]).norm()
         for gradient in gradients:
             gradient.div_(norm + 0.1)
         return step(*args, **words)
 
-    optimizer.step = normed  # type: ignore[method-assign]
+    # Schedulers want a method.
+    optimizer.step = MethodType(normed, optimizer)  # type: ignore[method-assign]
     return Made(optimizer)
 
 
@@ -422,9 +425,7 @@ def of(package: str, name: str, **settings: Any) -> Callable[[Groups], Any]:
     """An optimizer of a package, imported when it is made."""
 
     def make(groups: Groups) -> Any:
-        import importlib
-
-        optimizer = getattr(importlib.import_module(package), name)(groups, **settings)
+        optimizer = getattr(import_module(package), name)(groups, **settings)
         if hasattr(optimizer, "train"):
             optimizer.train()
         return optimizer
@@ -449,7 +450,6 @@ def torchao(name: str) -> Callable[[Groups], Any]:
 
 
 FLAGS: Settings = {"maximize": (True,), "foreach": (None, True, False)}
-RARE: Settings = {"differentiable": (True,), "capturable": (True,)}
 PYTORCH: dict[str, Maker] = {
     "ASGD": Maker(lambda groups: optim.ASGD(groups, lr=0.01, t0=2), {**FLAGS, "weight_decay": (0.1,)}),
     "Adadelta": Maker(lambda groups: optim.Adadelta(groups, lr=0.5), {**FLAGS, "weight_decay": (0.1,)}),
@@ -510,13 +510,12 @@ PACKAGES: dict[str, Maker] = {
 MAKERS = {**PYTORCH, **USERS, **PACKAGES}
 
 
-def available() -> list[str]:
-    """Those whose package is there."""
-    from importlib.util import find_spec
+# Those that need no package beyond what the tests have anyway.
+USUAL = [name for name in MAKERS if name not in PACKAGES or name.startswith("transformers")]
 
-    return [
-        name for name in MAKERS if name not in PACKAGES or find_spec(name.split()[0])
-    ]
+
+def is_installed(name: str) -> bool:
+    return name in USUAL or find_spec(name.split()[0]) is not None
 
 
 def draw(numbers: random.Random, among: Iterable[str]) -> str:

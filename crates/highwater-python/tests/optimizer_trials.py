@@ -16,7 +16,7 @@ from typing import Any
 import highwater.torch
 import torch
 from highwater.torch import _allocated, _rows
-from optimizer_makers import MAKERS, Groups, Made, available, draw
+from optimizer_makers import MAKERS, Groups, Made, draw, is_installed
 from test_torch_fuzz import DrawnCosts
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
@@ -100,7 +100,7 @@ def drawn(seed: int, among: list[str] | None = None) -> Spec:
     def rarely(share: float, *values: Any) -> Any:
         return numbers.choice(values) if numbers.random() < share else None
 
-    name = draw(numbers, among or available())
+    name = draw(numbers, among or MAKERS)
     maker = MAKERS[name]
 
     def settings(share: float) -> tuple[tuple[str, Any], ...]:
@@ -126,6 +126,10 @@ def drawn(seed: int, among: list[str] | None = None) -> Spec:
     first, second = settings(0.2), settings(0.4)
     if tensor_lr:
         first, second = (tuple((key, value) for key, value in found if (key, value) != ("foreach", True)) for found in (first, second))
+    layout = numbers.choice(layouts)
+    scaler = rarely(0.3, "plain", "overflows", "overflows", "odd", "disabled") or ""
+    if layout == "complex" and (scaler not in ("", "disabled") or ("fused", True) in first + second):
+        layout = "plain"  # CPUs have no such kernels.
     return Spec(
         seed=seed,
         optimizer=name,
@@ -133,14 +137,15 @@ def drawn(seed: int, among: list[str] | None = None) -> Spec:
         first=first if maker.groups else (),
         second=second if maker.groups and groups != "one" else (),
         tensor_lr=tensor_lr,
-        layout=numbers.choice(layouts),
+        layout=layout,
         loss=numbers.choice(["function", "function", "in the model"] + ["with parameters"] * (not maker.matrices)),
         extra=extra,
         hooks=hooks,
         clip=rarely(0.5, 0.01, 0.01, 0.5, 100.0, float("inf")),
         accumulation=numbers.choice([1, 1, 1, 2, 3]),
-        scaler=rarely(0.3, "plain", "overflows", "overflows", "odd", "disabled") or "",
-        scheduler=rarely(0.4, "step", "lambda", "cycle", "plateau") or "",
+        scaler=scaler,
+        # They do not know of groups that come later.
+        scheduler=(rarely(0.4, "step", "lambda", "cycle", "plateau") or "") if life != "unfreeze" else "",
         life=life,
         host=numbers.random() < 0.2,
         few_rows=numbers.random() < 0.25,
@@ -650,14 +655,16 @@ def of_eager(spec: Spec, everywhere: bool = True) -> tuple[list[dict[str, Any]],
 
 
 def check(spec: Spec) -> str:
-    """A verdict: "same", "refused, as expected", "refused, as it may be", or what is wrong, in capitals first."""
+    """A verdict: "same", "refused, as expected", "refused, as it may be", "not installed", or what is wrong, in capitals first."""
     with warnings.catch_warnings(), few_rows(spec):
         warnings.simplefilter("ignore")
         kind, why = spec.expects
+        if not is_installed(spec.optimizer):
+            return f"not installed: {spec.optimizer}"
         try:
             Setup(spec).close()
         except Exception as error:
-            return f"invalid: {type(error).__name__}: {error}"
+            return f"INVALID: {type(error).__name__}: {error}"
         expected, failed = of_eager(spec)
         if failed is not None or kind == "refused":
             kind, why = "refused", why or f"eager PyTorch raises {type(failed).__name__}: {failed}"
