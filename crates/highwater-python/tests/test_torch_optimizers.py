@@ -40,14 +40,15 @@ def attempt(task: tuple[int, list[str], bool]) -> tuple[int, str, float]:
     try:
         verdict = check(spec)
         if not verdict.startswith(GOOD):
+            # Each line can be pasted into `check`.
             verdict += f"\n    {shrunk(spec) if shrink else spec}"
     except Exception:
         verdict = f"BROKEN: {spec}\n{traceback.format_exc()}"
     return seed, verdict, time.perf_counter() - start
 
 
-# So many trials are run by one set of processes.
-EACH = 200
+# So many trials are run by one set of processes, so that what PyTorch remembers of them is dropped.
+EACH = 100
 
 
 def main() -> None:
@@ -56,6 +57,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first trial's seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--optimizer", action="append", default=[], help="only optimizers of this name")
+    parser.add_argument("--verbose", action="store_true", help="shows all trials")
     parser.add_argument("--shrink", action="store_true", help="shows plainer trials that fail in the same way")
     args = parser.parse_args()
     start, counts, seconds = time.perf_counter(), Counter[str](), 0.0
@@ -66,8 +68,9 @@ def main() -> None:
             for seed, verdict, taken in pool.map(attempt, tasks):
                 seconds += taken
                 counts[verdict.split(":")[0].split(" (")[0]] += 1
-                if not verdict.startswith(GOOD):
+                if args.verbose or not verdict.startswith(GOOD):
                     print(f"{seed}: {verdict}", flush=True)
+        print(f"seeds {args.first} to {tasks[-1][0]}: {dict(counts)}", flush=True)
     print(f"{args.trials} trials in {time.perf_counter() - start:.0f} s, {seconds / args.trials:.2f} s each: {dict(counts)}")
     raise SystemExit(any(not verdict.startswith(GOOD) for verdict in counts))
 
