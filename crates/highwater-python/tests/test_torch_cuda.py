@@ -22,10 +22,12 @@ from highwater.torch._device import Cuda, device_of
 from highwater.torch._emit import emit, replays
 from highwater.torch._graph import JointGraph
 from highwater.torch._memory import MOST
+from highwater.torch._optimizers import Optimizers
 from highwater.torch._repeatable import ALWAYS, OF_FLOATS, WRITING, differs
 from highwater.torch._transfers import Transfers
 from highwater.torch._reserved import Allocator, carried_out
 from highwater.torch._roofline import DEVICES, Roofline
+from highwater.torch._updates import Updates
 from models import CASES, Case, Gpt
 from pretended import Driver, pretend
 from test_torch_backend import models, same, train
@@ -364,9 +366,10 @@ def test_updates_of_a_gpu_take_several_tensors_at_once() -> None:
     parameter = nn.Parameter(torch.zeros(1000, 256))
 
     def needs(kind: type[optim.Optimizer], **settings: Any) -> tuple[int, int]:
-        updates = highwater.torch._updates.Updates(kind([parameter], **settings))  # type: ignore[call-arg]
+        updates = Updates(Optimizers(kind([parameter], **settings)))  # type: ignore[call-arg]
         updates.device = GPU
-        return updates.needs(parameter)
+        needs = updates.needs(parameter)
+        return needs.state, needs.scratch
 
     size = parameter.nbytes
     assert needs(optim.AdamW) == (2 * size, size) and needs(optim.AdamW, foreach=False) == (2 * size, 2 * size)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from highwater.torch import _rows
 from highwater.torch._allocated import allocated
+from highwater.torch._optimizers import Optimizers
 from highwater.torch._updates import Updates
 from torch import Tensor, nn, optim
 
@@ -56,7 +57,7 @@ def test_bits_and_states_are_those_of_all_rows_at_once(kind: Any, settings: dict
         torch.manual_seed(0)
         plain, ours = (nn.Parameter(t.to(dtype)) for t in torch.randn(shape).expand(2, *shape).clone())
         theirs, optimizer = kind([plain], **settings), kind([ours], **settings)
-        updates = Updates(optimizer)
+        updates = Updates(Optimizers(optimizer))
         for step in range(4):
             if step == 2:  # as a run that goes on does
                 for one in (theirs, optimizer):
@@ -77,7 +78,7 @@ def test_bits_and_states_are_those_of_all_rows_at_once(kind: Any, settings: dict
 
 def test_kernels_whose_bits_depend_on_the_place_are_not_asked() -> None:
     parameter = nn.Parameter(torch.zeros(300, 70))
-    rows = [Updates(kind([parameter], **settings))._rows(parameter) for kind, settings in KINDS]
+    rows = [Updates(Optimizers(kind([parameter], **settings)))._rows(parameter) for kind, settings in KINDS]
     assert [n for n, (kind, settings) in zip(rows, KINDS) if kind in (optim.Adafactor, optim.Muon) or settings.get("fused")] == [None] * 4
     assert rows.count(14) == len(KINDS) - 4
 

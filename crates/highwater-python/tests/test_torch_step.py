@@ -194,7 +194,7 @@ def test_what_a_step_refuses() -> None:
     with pytest.raises(ValueError, match=r"shape \(16, 4\): it has to be one number"):
         highwater.torch.step(model, optimizer=every, memory="1GiB")(data[0])
     for missing in ((), (every,)):
-        with pytest.raises(TypeError, match=r"wants an optimizer: .* step\(model, optimizer=optimizer, memory=...\)"):
+        with pytest.raises(TypeError, match=r"needs an optimizer: .* step\(model, optimizer=optimizer, memory=...\)"):
             highwater.torch.step(model, *missing, memory="1GiB")  # type: ignore[arg-type]
     step(every)
 
@@ -360,17 +360,19 @@ def test_optimizers_that_look_at_all_gradients() -> None:
 )
 def test_states_and_scratch_are_foretold(make: Callable[..., optim.Optimizer], settings: dict[str, Any]) -> None:
     from highwater.torch._allocated import allocated
+    from highwater.torch._optimizers import Optimizers
     from highwater.torch._updates import Updates
 
     weight = nn.Parameter(torch.zeros(1000, 250))
     optimizer = make([weight], **settings)
-    told, scratch = Updates(optimizer).needs(weight)
+    needs = Updates(Optimizers(optimizer)).needs(weight)
     weight.grad = torch.zeros_like(weight)
     optimizer.step()
     state = sum(leaf.nbytes for leaf in optimizer.state[weight].values() if isinstance(leaf, Tensor))
-    _, most, now = allocated(optimizer.step)
-    assert told == state
-    assert scratch == pytest.approx(most - now, abs=100)
+    # RAdam needs more from its sixth step on.
+    taken = [most - now for _, most, now in (allocated(optimizer.step) for _ in range(8))]
+    assert needs.state == state
+    assert needs.scratch == pytest.approx(max(taken), abs=100)
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (1000, 250), (33, 129)])
@@ -378,12 +380,13 @@ def test_what_products_of_an_update_take_is_foretold(shape: tuple[int, int], tmp
     from highwater.torch._allocated import allocated
     from highwater.torch._costs import Costs
     from highwater.torch._graph import Kernel
+    from highwater.torch._optimizers import Optimizers
     from highwater.torch._updates import Updates
 
     costs = Costs(tmp_path / "kernels")
     weight = nn.Parameter(torch.randn(shape))
     optimizer = optim.Muon([weight])
-    _, scratch = Updates(optimizer, lambda node: costs.of(Kernel(node, [], []))[1]).needs(weight)
+    scratch = Updates(Optimizers(optimizer), lambda node: costs.of(Kernel(node, [], []))[1]).needs(weight).scratch
     weight.grad = torch.randn(shape)
     optimizer.step()
     _, most, now = allocated(optimizer.step)

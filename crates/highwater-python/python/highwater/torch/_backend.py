@@ -29,9 +29,9 @@ from ._like_eager import like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
 from ._memory import parse
 from ._pieces import Held, refuse_piece, warn_of_gradients
+from ._rehearsal import held
 from ._sizes import for_each_size
 from ._transfers import TakeRoom, Transfers
-from ._updates import held
 
 GraphBreaks = Literal["refuse", "separate"]
 Kernels = Literal["pytorch", "inductor"]

@@ -94,9 +94,9 @@ class Costs:
     def _known(self, kernel: Kernel) -> tuple[Any, ...]:
         device = device_of_node(kernel.node)
         signature = f"{device.name} {describe(kernel.node)}".lstrip()
-        # What is guessed is not kept: there may be more room another time. What results in nothing checks what it
-        # reads, and would stop the device at made-up numbers.
-        if signature not in self.known and (not tensors(kernel.node) or 2 * moved(kernel.node) > device.room()):
+        # What is guessed is not kept: there may be more room another time. An operation of PyTorch's that results in
+        # nothing checks what it reads, and would stop the device at made-up numbers.
+        if signature not in self.known and (not tensors(kernel.node) and is_pure(kernel.node) or 2 * moved(kernel.node) > device.room()):
             return guess(kernel.node, device)
         try:
             return self.known_or(signature, lambda: self._measure(kernel.node, device))

@@ -20,9 +20,12 @@ from ._as_cuda import Foretold, with_attention_of_cuda
 from ._choices import Choice, Choices
 from ._graph import Kernel, storage_key
 from ._memory import MOST, parse, show
+from ._optimizers import Optimizers
+from ._rehearsal import copied
 from ._roofline import DEVICES, Rates, Roofline
 from ._pieces import no_step
-from ._step import Phase, Step, Whole
+from ._step import Step
+from ._step_graph import Phase, Way, Whole
 from ._where import line_of, module_of, operation_of, shortened, where
 
 # How many rows of a table are shown.
@@ -112,12 +115,12 @@ class Asked(Whole):
     found: Choices
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-        if self.step._foretold:
+        if self.step.foretold:
             with_attention_of_cuda(module)
         return super().__call__(module, inputs, **kwargs)
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
-        self.found = self.choices(module, inputs, outputs, self.phase)
+        self.found = self.choices(module, inputs, outputs, self.way.phase)
         raise Enough("that is all", first_useful_frame=None)
 
 
@@ -162,10 +165,10 @@ def plan(
     batch = 1 if leaf is None else leaf.shape[0]
     phase = Phase(gradient_accumulation_steps == 1, optimizer is not None)
     with mode:
-        step = Step(fake, loss_fn, made(optimizer, fake), MOST - 1, gradient_accumulation_steps, max_grad_norm, None, host_memory)
+        step = Step(fake, loss_fn, made(optimizer, model, fake, mode), MOST - 1, gradient_accumulation_steps, max_grad_norm, None, host_memory)
     known = rates_of(rates, wanted)
-    step._costs, step._updates.device = Roofline(known), wanted
-    step._foretold = Foretold(wanted, known) if traced != wanted else None
+    step.costs, step.updates.device = Roofline(known), wanted
+    step.foretold = Foretold(wanted, known) if traced != wanted else None
 
     def choices(size: int) -> Choices:
         def resized(value: Any) -> Any:
@@ -195,7 +198,7 @@ def plan(
         floor_bytes=found.floor_bytes,
         floor_at="" if found.family.floor.node is None else where(found.joint.kernels[found.family.floor.node].node),
         parameter_bytes=size_of(fake.parameters()),
-        state_bytes=step._updates.state_bytes() if optimizer is not None else 0,
+        state_bytes=step.state_bytes() if optimizer is not None else 0,
         buffer_bytes=size_of(fake.buffers()),
         library_bytes=found.library_bytes,
         input_bytes=size_of(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)),
@@ -208,7 +211,7 @@ def plan(
 
 def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Choices:
     """The plans of a step on fake tensors."""
-    asked = Asked(step, phase)
+    asked = Asked(step, Way(phase, step.one_by_one))
     torch._dynamo.reset()
     try:
         with without_logs():
@@ -308,20 +311,17 @@ def like(model: nn.Module, device: torch.device, mode: FakeTensorMode) -> nn.Mod
         return copy.deepcopy(model, known)
 
 
-def made(optimizer: Any, model: nn.Module) -> optim.Optimizer:
-    """An optimizer of the model's parameters: of this kind, or with the settings of this one."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+def made(optimizer: Any, model: nn.Module, fake: nn.Module, mode: FakeTensorMode) -> Any:
+    """An optimizer of the parameters of a model without bytes: of this kind, or a copy of this one."""
+    trained = [parameter for parameter in fake.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("no parameter requires a gradient: there is no training step")
     if optimizer is None:
         return optim.SGD(trained, lr=0.0)
-    if isinstance(optimizer, optim.Optimizer):
-        kind: Any = type(optimizer)
-        twin: optim.Optimizer = kind(trained)
-        twin.param_groups[0].update({key: value for key, value in optimizer.param_groups[0].items() if key != "params"})
-        return twin
-    answer: optim.Optimizer = optimizer(trained)
-    return answer
+    if isinstance(optimizer, (list, tuple)) or hasattr(optimizer, "step") and not isinstance(optimizer, type):
+        same = zip(model.parameters(), fake.parameters(), strict=True)
+        return copied(Optimizers(optimizer).all, {id(parameter): twin for parameter, twin in same}, mode)
+    return optimizer(trained)
 
 
 def size_of(tensors: Iterable[Tensor]) -> int:

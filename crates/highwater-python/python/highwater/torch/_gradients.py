@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+aten = torch.ops.aten
+
 
 def own_gradients(graph: fx.Graph, inputs: Sequence[Any], outputs: int) -> None:
     """Has a joint graph answer gradients of leaves in tensors of their own. `outputs`: of its forward."""
@@ -23,14 +25,11 @@ def own_gradients(graph: fx.Graph, inputs: Sequence[Any], outputs: int) -> None:
         gradient = answers[i] if i < len(answers) else None
         if not isinstance(gradient, fx.Node) or not is_leaf(place, inputs):
             continue
-        like, value = place.meta["val"], gradient.meta["val"]
-        layout = layout_of(like)
         alone = gradient.op == "call_function" and gradient not in seen
-        if layout is not None and not (alone and value.is_contiguous(memory_format=layout)):
-            with graph.inserting_before(end), value.fake_mode:
-                copy = graph.call_function(torch.ops.aten.clone.default, (gradient,), {"memory_format": layout})
-                copy.meta = {**gradient.meta, "val": value.clone(memory_format=layout)}
-            answers[i] = gradient = copy
+        like = place.meta["val"]
+        if not (alone and is_laid_out(gradient.meta["val"], like)):
+            with graph.inserting_before(end):
+                answers[i] = gradient = laid_out(graph, gradient, like)
         seen.add(gradient)
     end.args = (answers,)
 
@@ -47,10 +46,27 @@ def input_of(place: fx.Node, inputs: Sequence[Any]) -> Any:
     return inputs[at] if at is not None and at < len(inputs) else None
 
 
-def layout_of(leaf: Tensor) -> torch.memory_format | None:
-    """The layout that autograd wants a gradient in: the leaf's, if that has no gaps. None if it has no name."""
+def is_laid_out(gradient: Tensor, leaf: Tensor) -> bool:
+    """Whether autograd takes a gradient over as it is: its strides are the leaf's, if that has no gaps, or else those of
+    rows."""
     if not torch.ops.aten.is_non_overlapping_and_dense.default(leaf):
-        return torch.contiguous_format
-    formats = {4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(leaf.dim(), [])
-    return next((layout for layout in [torch.contiguous_format, *formats] if leaf.is_contiguous(memory_format=layout)), None)
+        return gradient.is_contiguous()
+    return all(size == 1 or ours == theirs for size, ours, theirs in zip(leaf.shape, gradient.stride(), leaf.stride()))
 
+
+def laid_out(graph: fx.Graph, gradient: fx.Node, leaf: Tensor) -> fx.Node:
+    """A copy of a gradient in the layout that autograd wants, at the end of what was inserted."""
+    order = list(range(leaf.dim()))
+    if torch.ops.aten.is_non_overlapping_and_dense.default(leaf):
+        strides = leaf.stride()
+        order.sort(key=lambda i: -strides[i])
+    back = [order.index(i) for i in range(leaf.dim())]
+    rows: tuple[Any, ...] = (aten.clone.default, {"memory_format": torch.contiguous_format})
+    steps = [rows] if order == back == sorted(order) else [(aten.permute.default, {}, order), rows, (aten.permute.default, {}, back)]
+    for target, kwargs, *args in steps:
+        value = gradient.meta["val"]
+        made = graph.call_function(target, (gradient, *args), kwargs)
+        with value.fake_mode:
+            made.meta = {**gradient.meta, "val": target(value, *args, **kwargs)}
+        gradient = made
+    return gradient

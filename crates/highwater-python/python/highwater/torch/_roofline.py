@@ -72,7 +72,7 @@ class Roofline:
 
     def update(self, updates: Updates, parameter: torch.Tensor) -> float:
         """Seconds of an update: all that is known of the parameter is read and written."""
-        moved = 3 * parameter.nbytes + 2 * updates.needs(parameter)[0]
+        moved = 3 * parameter.nbytes + 2 * updates.needs(parameter).state
         return moved / self.rates.bandwidth / self.rates.share + self.rates.launch
 
     def link(self, device: Device, bytes: int) -> Link:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, optim
-from torch.nn import Parameter
+from torch import Tensor
 
 from ._device import device_of
+from ._optimizers import Optimizers
 from ._transfers import Token, Transfers
 
 
@@ -19,23 +19,24 @@ class States:
     """Where an optimizer's state is. What is on the host stands in the optimizer's `state` as tensors of the
     CPU, so that `state_dict` has it as ever."""
 
-    def __init__(self, optimizer: optim.Optimizer, transfers: Transfers) -> None:
-        self.optimizer, self.transfers = optimizer, transfers
-        self._homes: dict[Parameter, dict[str, Tensor]] = {}
+    def __init__(self, optimizers: Optimizers, transfers: Transfers) -> None:
+        self.optimizers, self.transfers = optimizers, transfers
+        self._homes: dict[Tensor, dict[str, Tensor]] = {}
         """Of each parameter whose state has a place on the host, its tensors there."""
-        self._in_order = 0
+        self._in_order: dict[int, int] = {}
 
     def put_in_order(self) -> None:
         """Has states stand as parameters do, where an update of all at once would have put them: they are made as
         gradients come."""
-        state = self.optimizer.state
-        if len(state) != self._in_order:
-            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"] if parameter in state]
-            # Another one, at once: none is gone in between.
-            self.optimizer.state = defaultdict(dict, {**{parameter: state[parameter] for parameter in parameters}, **state})
-            self._in_order = len(state)
+        for optimizer in self.optimizers.all:
+            state = optimizer.state
+            if len(state) != self._in_order.get(id(optimizer), 0):
+                parameters = [parameter for group in optimizer.param_groups for parameter in group["params"] if parameter in state]
+                # Another one, at once: none is gone in between.
+                optimizer.state = defaultdict(dict, {**{parameter: state[parameter] for parameter in parameters}, **state})
+                self._in_order[id(optimizer)] = len(state)
 
-    def arrange(self, parameters: Collection[Parameter], on_host: Collection[Parameter]) -> None:
+    def arrange(self, parameters: Collection[Tensor], on_host: Collection[Tensor]) -> None:
         """Moves what is not where it will be wanted: states that were loaded, or had another plan."""
         wanted = set(map(id, on_host))
         for parameter in parameters:
@@ -48,23 +49,23 @@ class States:
                 self._lanes(parameter).finish(token)
                 del self._homes[parameter]
 
-    def bytes_of(self, parameter: Parameter) -> int:
+    def bytes_of(self, parameter: Tensor) -> int:
         """What of a parameter's state may be on the host, wherever it is now, in the parameter's memory."""
         device = device_of([parameter])
         return sum(device.rounded(value.nbytes) for value in self._movable(parameter).values())
 
-    def fetch(self, parameter: Parameter, *after: Token) -> tuple[list[Tensor], Token]:
+    def fetch(self, parameter: Tensor, *after: Token) -> tuple[list[Tensor], Token]:
         """Starts to copy a parameter's state to where the parameter is, for one update."""
         homes = {key: value for key, value in self._movable(parameter).items() if value is self._home_of(parameter, key)}
         made = {key: torch.empty_like(value, device=parameter.device) for key, value in homes.items()}
         token = self._lanes(parameter).copy(False, [(made[key], value) for key, value in homes.items()], after)
         # Not before it is sure that they will be there.
-        self.optimizer.state.get(parameter, {}).update(made)
+        self.optimizers.state_of(parameter).update(made)
         return list(made.values()), token
 
-    def evict(self, parameter: Parameter, *after: Token) -> tuple[list[Tensor], Token]:
+    def evict(self, parameter: Tensor, *after: Token) -> tuple[list[Tensor], Token]:
         """Starts to copy a parameter's state to the host. What it was stays until that was waited for."""
-        state, moved = self.optimizer.state.get(parameter, {}), self._movable(parameter)
+        state, moved = self.optimizers.state_of(parameter), self._movable(parameter)
         home = self._homes.get(parameter)
         if home is None or home.keys() != moved.keys():
             home = self._homes[parameter] = self._make_home(parameter, moved)
@@ -73,15 +74,14 @@ class States:
         state.update(home)
         return [source for _, source in pairs], token
 
-    def _movable(self, parameter: Parameter) -> dict[str, Tensor]:
+    def _movable(self, parameter: Tensor) -> dict[str, Tensor]:
         """What of a state is worth it: not counts of steps."""
-        state: dict[str, Any] = self.optimizer.state.get(parameter) or {}
-        return {key: value for key, value in state.items() if isinstance(value, Tensor) and value.dim() > 0}
+        return {key: value for key, value in self.optimizers.state_of(parameter).items() if isinstance(value, Tensor) and value.dim() > 0}
 
-    def _home_of(self, parameter: Parameter, key: str) -> Tensor | None:
+    def _home_of(self, parameter: Tensor, key: str) -> Tensor | None:
         return self._homes.get(parameter, {}).get(key)
 
-    def _make_home(self, parameter: Parameter, moved: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _make_home(self, parameter: Tensor, moved: dict[str, Tensor]) -> dict[str, Tensor]:
         if not moved:
             return {}
         room, end, home = self.transfers.take(sum(value.nbytes for value in moved.values()), parameter.device), 0, {}
@@ -93,7 +93,7 @@ class States:
             end += value.nbytes
         return home
 
-    def _lanes(self, parameter: Parameter) -> Any:
+    def _lanes(self, parameter: Tensor) -> Any:
         return self.transfers.lanes(parameter.device)
 
 
@@ -105,8 +105,8 @@ class Arrange:
     """Has states where a plan wants them when it starts."""
 
     states: States
-    parameters: list[Parameter]
-    on_host: list[Parameter]
+    parameters: list[Tensor]
+    on_host: list[Tensor]
     __name__ = "arrange_states"
 
     def __call__(self) -> None:
@@ -118,7 +118,7 @@ class MoveState:
     """Moves a parameter's state: `States.fetch`, or `States.evict`."""
 
     move: Callable[..., tuple[list[Tensor], Token]]
-    parameter: Parameter
+    parameter: Tensor
     __name__ = "move_state"
 
     def __call__(self, *after: Token) -> tuple[list[Tensor], Token]:
