@@ -1,0 +1,79 @@
+"""Whole training steps with every kind of optimizer, compared with eager PyTorch in random trials.
+
+``python tests/test_torch_optimizers.py --trials 2000 --processes 2`` runs many, ``--first 17 --trials 1`` one of them
+again, and ``--shrink`` finds a plainer one that fails in the same way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+import pytest
+import torch
+from optimizer_makers import USUAL
+from optimizer_trials import check, drawn, shrunk
+
+# What passes.
+GOOD = ("same", "refused, as", "not installed")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_trials(seed: int) -> None:
+    spec = drawn(seed, USUAL)
+    verdict = check(spec)
+    assert verdict.startswith(GOOD), f"{verdict}, {spec}"
+
+
+def attempt(task: tuple[int, list[str], bool]) -> tuple[int, str, float]:
+    torch.set_num_threads(1)
+    seed, among, shrink = task
+    start = time.perf_counter()
+    spec = drawn(seed, among)
+    try:
+        verdict = check(spec)
+        if not verdict.startswith(GOOD):
+            # Each line can be pasted into `check`.
+            verdict += f"\n    {shrunk(spec) if shrink else spec}"
+    except Exception:
+        verdict = f"BROKEN: {spec}\n{traceback.format_exc()}"
+    return seed, verdict, time.perf_counter() - start
+
+
+# So many trials are run by one set of processes, so that what PyTorch remembers of them is dropped.
+EACH = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Random trials of whole steps, compared with eager PyTorch.")
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the first trial's seed")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--optimizer", action="append", default=[], help="only optimizers of this name")
+    parser.add_argument("--verbose", action="store_true", help="shows all trials")
+    parser.add_argument("--shrink", action="store_true", help="shows plainer trials that fail in the same way")
+    args = parser.parse_args()
+    start, counts, seconds = time.perf_counter(), Counter[str](), 0.0
+    spawn, end = multiprocessing.get_context("spawn"), args.first + args.trials
+    for first in range(args.first, end, EACH):
+        tasks = [(seed, args.optimizer, args.shrink) for seed in range(first, min(first + EACH, end))]
+        with ProcessPoolExecutor(args.processes, spawn) as pool:
+            for seed, verdict, taken in pool.map(attempt, tasks):
+                seconds += taken
+                counts[verdict.split(":")[0].split(" (")[0]] += 1
+                if args.verbose or not verdict.startswith(GOOD):
+                    print(f"{seed}: {verdict}", flush=True)
+        print(f"seeds {args.first} to {tasks[-1][0]}: {dict(counts)}", flush=True)
+    print(f"{args.trials} trials in {time.perf_counter() - start:.0f} s, {seconds / args.trials:.2f} s each: {dict(counts)}")
+    raise SystemExit(any(not verdict.startswith(GOOD) for verdict in counts))
+
+
+if __name__ == "__main__":
+    main()
