@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, fx
 from torch._dynamo import symbolic_convert
 from torch._dynamo.guards import install_guard
-from torch._dynamo.source import GlobalStateSource, Source
+from torch._dynamo.source import GlobalStateSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.functions import UserFunctionVariable
 from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.tensor import TensorVariable
+from torch._guards import Source
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
@@ -188,17 +189,20 @@ def answered(known: Callable[..., VariableTracker], self: Any, tx: Any, args: Se
         # It may be told a tensor, by whose values it will choose.
         about = [value.realize() for value in (*args, *kwargs.values())]
         if all(not isinstance(value, TensorVariable) or condition(tx, value) is not None for value in about):
-            return VariableTracker.build(tx, False)
-    return known(self, tx, args, kwargs)
+            told: VariableTracker = VariableTracker.build(tx, False)
+            return told
+    found: VariableTracker = known(self, tx, args, kwargs)
+    return found
 
 
 def install() -> None:
     """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
     kinds = [kind for kind in vars(symbolic_convert).values() if isinstance(kind, type) and issubclass(kind, symbolic_convert.InstructionTranslatorBase)]
     for kind in kinds:
-        for i, known in enumerate(kind.dispatch_table):
+        table: list[Any] = kind.dispatch_table
+        for i, known in enumerate(table):
             if "generic_jump" in getattr(known, "__qualname__", ""):
-                kind.dispatch_table[i] = functools.partial(jump, known)
+                table[i] = functools.partial(jump, known)
     known_call: Any = UserFunctionVariable.call_function
 
     @functools.wraps(known_call)

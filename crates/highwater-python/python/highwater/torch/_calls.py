@@ -30,7 +30,7 @@ class NothingPlanned(UserWarning):
 class Calling(Protocol):
     """A backend, as its calls see it."""
 
-    graph_breaks: str
+    graph_breaks: Any
     _ran: bool
     """Whether something ran in the call that is under way."""
 

@@ -23,7 +23,7 @@ class Shortened(ShortenTraceback):
         ShortenTraceback.__init__(self, message, first_useful_frame=None)
 
     @property
-    def args(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def args(self) -> tuple[Any, ...]:
         return BaseException.args.__get__(self)  # type: ignore[attr-defined, no-any-return]
 
     @args.setter
@@ -42,7 +42,9 @@ def shortened_kind(kind: type[Exception]) -> type[Exception]:
 
 def while_compiling(kind: type[Exception], message: str) -> Exception:
     """An error for users of code that may run while Dynamo compiles."""
-    return shortened_kind(kind)(message)
+    made: Any = shortened_kind
+    error: Exception = made(kind)(message)
+    return error
 
 
 def without_advice(message: str) -> str:
