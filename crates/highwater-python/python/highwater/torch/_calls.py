@@ -24,7 +24,9 @@ class NothingPlanned(UserWarning):
 class Calling(Protocol):
     """A backend, as its calls see it."""
 
-    graph_breaks: str
+    @property
+    def graph_breaks(self) -> str: ...
+
     _ran: bool
     """Whether something ran in the call that is under way."""
 

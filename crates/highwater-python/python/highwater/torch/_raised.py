@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchRuntimeError, Unsupported
 
 from ._calls import LIMITS, SIZES, settings
@@ -66,7 +67,7 @@ def try_again(error: BaseException) -> None:
     """Has Dynamo look again at what raised an exception: it would leave those frames alone from then on."""
     trace = error.__traceback__
     while trace is not None:
-        torch._dynamo.eval_frame.reset_code(trace.tb_frame.f_code)
+        reset_code(trace.tb_frame.f_code)
         trace = trace.tb_next
 
 

@@ -149,7 +149,7 @@ class Growth:
 
 
 def places_of(module: fx.GraphModule) -> list[fx.Node]:
-    return module.graph.find_nodes(op="placeholder")  # type: ignore[return-value]
+    return module.graph.find_nodes(op="placeholder")
 
 
 def items_of(place: fx.Node) -> list[fx.Node]:
