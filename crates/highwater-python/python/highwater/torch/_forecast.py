@@ -305,7 +305,8 @@ def resized(inputs: Any, batch: int, size: int, device: torch.device) -> Any:
             return value
         if id(value) not in known:
             sizes = [size if i == 0 and length == batch else length for i, length in enumerate(value.shape)]
-            order = sorted(range(value.dim()), key=lambda i: -value.stride(i))
+            strides = value.stride()
+            order = sorted(range(value.dim()), key=lambda i: -strides[i])
             made = torch.empty_permuted(sizes, order, dtype=value.dtype, device=device, requires_grad=value.requires_grad)
             known[id(value)] = made
         return known[id(value)]

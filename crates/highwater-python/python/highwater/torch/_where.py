@@ -18,7 +18,7 @@ class CannotPlan(Shortened, ValueError):
 
 
 # Code in these folders is not the user's.
-LIBRARIES = tuple(os.path.join(os.path.dirname(module.__file__), "") for module in (torch, highwater))
+LIBRARIES = tuple(os.path.join(os.path.dirname(str(module.__file__)), "") for module in (torch, highwater))
 
 
 def is_of_user(file: str) -> bool:
