@@ -23,7 +23,7 @@ class Shortened(ShortenTraceback):
         ShortenTraceback.__init__(self, message, first_useful_frame=None)
 
     @property
-    def args(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def args(self) -> tuple[Any, ...]:
         found: tuple[Any, ...] = BaseException.args.__get__(self)  # type: ignore[attr-defined]
         return found
 
