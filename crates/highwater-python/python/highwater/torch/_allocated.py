@@ -71,11 +71,11 @@ def allocated_by_kernel(run: Callable[[], Answer]) -> tuple[Answer, int, int]:
 def counted(run: Callable[[], Answer]) -> tuple[Answer, int, int]:
     with recorded() as threads:
         answer = run()
-    first: Any = threads[0][0] if threads and threads[0] else None
     events = [event for events in threads for event in events if event.kind() == "memory_alloc"]
     if len(threads) > 1:
         # Each thread has a list of its own. Events of one instant stay in their order.
-        events.sort(key=lambda event: first.cpu_elapsed_us(event))
+        start = threads[0][0]
+        events.sort(key=lambda event: float(start.cpu_elapsed_us(event)))
     now = most = 0
     for event in events:
         now += event.cpu_memory_usage()

@@ -24,7 +24,8 @@ class Shortened(ShortenTraceback):
 
     @property
     def args(self) -> tuple[Any, ...]:
-        return BaseException.args.__get__(self)  # type: ignore[attr-defined, no-any-return]
+        found: tuple[Any, ...] = BaseException.args.__get__(self)  # type: ignore[attr-defined]
+        return found
 
     @args.setter
     def args(self, changed: tuple[Any, ...]) -> None:
@@ -42,9 +43,7 @@ def shortened_kind(kind: type[Exception]) -> type[Exception]:
 
 def while_compiling(kind: type[Exception], message: str) -> Exception:
     """An error for users of code that may run while Dynamo compiles."""
-    made: Any = shortened_kind
-    error: Exception = made(kind)(message)
-    return error
+    return shortened_kind(kind)(message)  # type: ignore[arg-type]
 
 
 def without_advice(message: str) -> str:

@@ -328,7 +328,7 @@ def rates_of(rates: str | Rates | None, device: torch.device) -> Rates:
         raise TypeError(f"rates must be a name or highwater.torch.Rates(...), not {arguments.kind_of(rates)}")
     name = next((name for name in DEVICES if name.lower() == rates.lower()), None)
     if name is None:
-        raise ValueError(f"rates={rates!r} is not known. Known are {', '.join(DEVICES)}. State others as highwater.torch.Rates(...).")
+        raise ValueError(f"rates={rates!r}: known are {', '.join(DEVICES)}. State others as highwater.torch.Rates(...).")
     return DEVICES[name]
 
 
