@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 from torch._dynamo import symbolic_convert
 from torch._dynamo.guards import install_guard
-from torch._dynamo.source import GlobalStateSource, Source
+from torch._dynamo.source import GlobalStateSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.functions import UserFunctionVariable
 from torch._dynamo.variables.lazy import LazyVariableTracker
@@ -81,7 +81,7 @@ class Condition:
             return bool(values[self._node])
 
 
-def name_of(source: Source) -> str:
+def name_of(source: Any) -> str:
     name: Any = source.name
     return str(name() if callable(name) else name)
 
@@ -189,7 +189,8 @@ def answered(known: Callable[..., VariableTracker], self: Any, tx: Any, args: Se
         about = [value.realize() for value in (*args, *kwargs.values())]
         if all(not isinstance(value, TensorVariable) or condition(tx, value) is not None for value in about):
             return VariableTracker.build(tx, False)
-    return known(self, tx, args, kwargs)
+    found: VariableTracker = known(self, tx, args, kwargs)
+    return found
 
 
 def install() -> None:
@@ -198,7 +199,7 @@ def install() -> None:
     for kind in kinds:
         for i, known in enumerate(kind.dispatch_table):
             if "generic_jump" in getattr(known, "__qualname__", ""):
-                kind.dispatch_table[i] = functools.partial(jump, known)
+                kind.dispatch_table[i] = functools.partial(jump, known)  # type: ignore[arg-type]
     known_call: Any = UserFunctionVariable.call_function
 
     @functools.wraps(known_call)

@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, ContextManager
 
@@ -40,9 +40,7 @@ class Call:
         self._restore: list[Callable[[], None]] = []
 
     def __enter__(self) -> None:
-        branches = branches_as_eager()
-        branches.__enter__()
-        self._restore += [lambda: branches.__exit__(None, None, None), self._patch()]
+        self._restore += [entered(branches_as_eager()), self._patch()]
 
     def __exit__(self, *_: object) -> None:
         self._restore.pop()()
@@ -61,6 +59,13 @@ class Call:
                 "and nn.GRU, and what torch.compiler.disable or a stance keeps from it; fullgraph=True says why."
             )
             warnings.warn(message, NothingPlanned, stacklevel=level_of_user())
+
+
+def entered(context: ContextManager[None]) -> Callable[[], None]:
+    """Enters a context, and has a function leave it."""
+    stack = ExitStack()
+    stack.enter_context(context)
+    return stack.close
 
 
 def around_calls(caller: FrameType, around: Callable[[], ContextManager[None]]) -> None:
