@@ -188,7 +188,8 @@ def answered(known: Callable[..., VariableTracker], self: Any, tx: Any, args: Se
         # It may be told a tensor, by whose values it will choose.
         about = [value.realize() for value in (*args, *kwargs.values())]
         if all(not isinstance(value, TensorVariable) or condition(tx, value) is not None for value in about):
-            return VariableTracker.build(tx, False)
+            no: VariableTracker = VariableTracker.build(tx, False)
+            return no
     found: VariableTracker = known(self, tx, args, kwargs)
     return found
 
