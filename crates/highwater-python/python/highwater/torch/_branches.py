@@ -82,7 +82,7 @@ class Condition:
             return bool(values[self._node])
 
 
-def name_of(source: Source) -> str:
+def name_of(source: Any) -> str:
     name: Any = source.name
     return str(name() if callable(name) else name)
 
