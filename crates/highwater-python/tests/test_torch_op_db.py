@@ -37,7 +37,6 @@ from highwater.torch._allocated import allocated
 from highwater.torch._backend import Backend, Planned, compile_graph
 from highwater.torch._boxed import boxed
 from highwater.torch._costs import Costs
-from highwater.torch._graph import is_tangent
 from highwater.torch._like_eager import traced_like_eager
 from test_torch_fuzz import aot_eager
 from torch import Tensor, fx
@@ -162,6 +161,7 @@ class Batch:
         self.__name__ = "batch"  # graphs ask functions for it
         self.inputs = [tensor for case in cases for tensor in case.inputs]
         self.trained = [tensor for case in cases for tensor in case.trained]
+        self.before = [(tensor._version, tensor.detach().clone()) for tensor in self.inputs]
         self.terms, self.results = sum(len(case.weights) for case in cases), sum(case.count for case in cases)
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
@@ -181,6 +181,20 @@ class Batch:
         graph.output(graph.call_function(self, tuple(places)))
         return fx.GraphModule(torch.nn.Module(), graph)
 
+    def eager(self) -> list[Tensor | None]:
+        """What eager PyTorch computes."""
+        found = [leaf if leaf is None else leaf.clone() for leaf in self.step(self)()]
+        self.restore()
+        return found
+
+    def restore(self) -> None:
+        """Undoes what operations have written to their inputs."""
+        for tensor, (version, kept) in zip(self.inputs, self.before, strict=True):
+            if tensor._version != version:
+                with torch.no_grad():
+                    tensor.copy_(kept)
+        self.before = [(tensor._version, kept) for tensor, (_, kept) in zip(self.inputs, self.before, strict=True)]
+
     def step(self, call: Callable[..., Any]) -> Callable[[], list[Tensor | None]]:
         """What gives all results and gradients."""
 
@@ -193,22 +207,18 @@ class Batch:
 
         return run
 
-    def by_hand(self, forward: fx.GraphModule, backward: fx.GraphModule, outputs: int) -> Callable[[], list[Tensor | None]]:
+    def by_hand(self, forward: fx.GraphModule, backward: fx.GraphModule) -> Callable[[], list[Tensor | None]]:
         """The same by graphs as AOTAutograd calls them."""
         ahead, back = boxed(forward), boxed(backward)
-        # The loss comes first. What it returns besides may be a view of something else that is differentiable.
-        tangents = [node.meta["val"] for node in backward.graph.find_nodes(op="placeholder") if is_tangent(node)]
-        shapes = [(tangent.shape, tangent.dtype) for tangent in tangents]
-
         def run() -> list[Tensor | None]:
             torch.manual_seed(1)
             with torch.no_grad():
                 answers = list(ahead(list(self.inputs)))
                 if not self.terms:
-                    return answers[: self.results]
-                saved = answers[outputs:]
+                    return answers
+                saved = answers[1 + self.results :]
                 del answers[1 + self.results :]
-                saved += [torch.full(shape, float(i == 0), dtype=dtype) for i, (shape, dtype) in enumerate(shapes)]
+                saved.append(torch.ones((), dtype=torch.float64))
                 gradients = back(saved)
             return [*answers, *(gradient for gradient, tensor in zip(gradients, self.inputs, strict=True) if tensor.requires_grad)]
 
@@ -287,9 +297,17 @@ def compare(batch: Batch, costs: Costs, expected: Sequence[Tensor | None]) -> st
     call = both(batch.module, batch.inputs)
     if not both.floor:
         return "nothing to plan"
-    steps = {"plenty": batch.step(call), "floor": batch.by_hand(*both.floor, both.outputs)}
+    steps = {"plenty": batch.step(call)}
+    forward, backward = both.floor
+    if both.outputs == (batch.terms > 0) + batch.results and len(forward.graph.find_nodes(op="placeholder")) == len(batch.inputs):
+        steps["floor"] = batch.by_hand(forward, backward)
+    else:  # it writes to inputs, or has others
+        apart = Backend(both.memory, graph_breaks="separate")
+        apart._costs = costs
+        steps["floor"] = batch.step(apart(batch.module, batch.inputs))
     for (name, step), report in zip(steps.items(), both.reports, strict=True):
         found, most, _ = allocated(step)
+        batch.restore()
         if not all_same(found, expected):
             wrong = [i for i, pair in enumerate(zip(found, expected)) if not is_same(*pair)]
             return f"DIFFERS at {name}: {wrong} of {len(expected)}"
@@ -300,10 +318,10 @@ def compare(batch: Batch, costs: Costs, expected: Sequence[Tensor | None]) -> st
 
 def is_repeatable(batch: Batch) -> bool:
     """Whether eager PyTorch computes the same numbers again, with other memory."""
-    first = batch.step(batch)()
+    first = batch.eager()
     other = [torch.full((1 << 12,), 7.0) for _ in range(8)]
     del other
-    return all_same(first, batch.step(batch)())
+    return all_same(first, batch.eager())
 
 
 def verdict(case: Case, costs: Costs) -> str:
@@ -311,7 +329,7 @@ def verdict(case: Case, costs: Costs) -> str:
     batch = Batch([case])
     if not is_repeatable(batch):
         return "eager differs from eager"
-    expected = batch.step(batch)()
+    expected = batch.eager()
     try:
         found = compare(batch, costs, expected)
     except Exception as error:
@@ -322,6 +340,7 @@ def verdict(case: Case, costs: Costs) -> str:
         return found
     try:
         theirs = batch.step(traced_like_eager(aot_eager, batch.module, batch.inputs))()
+        batch.restore()
     except Exception as error:
         return f"refused by PyTorch: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     if found.startswith("DIFFERS") and not all_same(theirs, expected):
@@ -339,7 +358,7 @@ def verdicts(cases: Sequence[Case], costs: Costs) -> list[tuple[Case, str]]:
         if len(cases) > AT_ONCE:
             raise OverflowError
         batch = Batch(cases)
-        if compare(batch, costs, batch.step(batch)()) == "same":
+        if compare(batch, costs, batch.eager()) == "same":
             return [(case, "same") for case in cases]
     except Exception:
         pass

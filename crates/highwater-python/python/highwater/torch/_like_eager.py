@@ -33,7 +33,7 @@ aten = torch.ops.aten
 
 # Operations that have kernels, and are traced as others.
 SPELLED_OUT = (
-    "native_dropout", "hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward", "matmul",
+    "hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward", "matmul",
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
