@@ -134,7 +134,7 @@ def test_what_is_planned_while_it_is_measured_is_an_error(whole: bool, monkeypat
         call = torch.compile(model, backend=highwater.torch.backend("1GiB"), dynamic=False)
         run = lambda: case.loss(call(x)).backward()  # noqa: E731
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(RuntimeError, match="call what is measured once before"):
+    with pytest.raises(RuntimeError, match="Run the call once before you measure it"):
         highwater.torch.allocated(run)
     assert not same(dict(model.state_dict()), before)
     assert all(p.grad is None for p in model.parameters())
@@ -163,13 +163,3 @@ def test_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.compile(again, backend="highwater", dynamic=False)(*case.inputs())
 
 
-@pytest.mark.parametrize("memory", ["8", 8, "1.5GiB", "2GB", " 3 MiB"])
-def test_amounts_of_memory(memory: str | int) -> None:
-    known = {"8": 8, 8: 8, "1.5GiB": 3 << 29, "2GB": 2 * 10**9, " 3 MiB": 3 << 20}
-    assert highwater.torch.backend(memory).memory == known[memory]
-
-
-@pytest.mark.parametrize("memory", ["", "GiB", "-1", "8 gigs", -1, 0.5, None, True, b"8GiB", 1 << 200])
-def test_other_amounts_are_refused(memory: Any) -> None:
-    with pytest.raises(ValueError, match="no amount of memory"):
-        highwater.torch.backend(memory)

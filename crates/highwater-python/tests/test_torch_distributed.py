@@ -50,7 +50,7 @@ def test_fully_shard_is_refused_where_it_comes_later() -> None:
     model = nn.Sequential(Block(), Block())
     model[0].forward = torch.compile(model[0].forward, backend=highwater.torch.backend("1GiB"))
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="is sharded by fully_shard"):
+    with pytest.raises(NotImplementedError, match="is sharded by fully_shard"):
         model(torch.randn(4, 8))
 
 
@@ -64,7 +64,7 @@ def test_what_is_no_longer_sharded_is_not_in_the_way() -> None:
 def test_graphs_cut_at_buckets_are_refused() -> None:
     model = Block()
     model.compile(backend=highwater.torch.backend("1GiB"), dynamic=False)
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="optimize_ddp = False"):
+    with pytest.raises(RuntimeError, match="optimize_ddp = False"):
         DistributedDataParallel(model)(torch.randn(4, 8))
     torch._dynamo.reset()
     with torch._dynamo.config.patch(optimize_ddp=False):

@@ -103,7 +103,7 @@ def test_little_host_memory_is_kept_to() -> None:
     assert backend._transfers.rooms.taken_bytes == backend.reports[0].host_bytes
     # A second forward before the first one's backward needs as much again.
     kept = call(*GPT.inputs())
-    with pytest.raises(HostMemoryError, match="beside .* that wait there for other backwards, and host_memory is"):
+    with pytest.raises(HostMemoryError, match="host_memory is .* must be offloaded next to .* that other backwards still need"):
         for _ in range(3):
             kept = kept + call(*GPT.inputs())
     del kept
@@ -150,7 +150,7 @@ def test_what_waits_comes_back_as_the_kernel_made_it() -> None:
         found, token = Fetch(transfers, stay)(room)
         transfers.lanes(tensor.device).wait(token)
         assert torch.equal(found, tensor) and found.stride() == tensor.stride() and found.dtype == tensor.dtype
-    with pytest.raises(RuntimeError, match="a kernel answered 768 bytes, of which 384 were foretold"):
+    with pytest.raises(RuntimeError, match="a kernel returned 768 bytes, and 384 were predicted"):
         Evict(transfers, Stay(0, traced.nbytes, Form.of(traced)))(room, torch.zeros(8, 12).double())
 
 
@@ -158,7 +158,7 @@ def test_rooms_are_used_again_and_never_more_than_was_stated() -> None:
     rooms = Rooms(100)
     a, b = rooms.take(60, False), rooms.take(30, False)
     assert rooms.taken_bytes == 90
-    with pytest.raises(HostMemoryError, match="20 B have to wait on the host beside 90 B"):
+    with pytest.raises(HostMemoryError, match="host_memory is 100 B, and 20 B must be offloaded next to 90 B"):
         rooms.take(20, False)
     view = a[10:20]
     del a

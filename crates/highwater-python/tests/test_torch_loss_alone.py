@@ -97,7 +97,7 @@ def test_no_gradient_is_lost_in_silence() -> None:
         lambda out: out["loss"] + out["hidden"].square().mean(),
         lambda out: out["weight"].abs().sum(),
     ):
-        with pytest.raises(RuntimeError, match='gradients="loss".*something else that it answered is differentiated'):
+        with pytest.raises(RuntimeError, match='gradients="loss".*another output is differentiated'):
             loss(call(ids)).backward()
         assert all(p.grad is None for p in model.parameters())
     # It can be looked at, and written to.
@@ -147,7 +147,7 @@ def test_a_refusal_names_the_option() -> None:
     model, ids = Answering(), data()
     _, report = planned(model, "1GiB", ids)
     _, alone = planned(model, "1GiB", ids, gradients="loss")
-    words = r"the gradient of the model's output \(4, 16, 3000\), made by .* in head at .*gradients=\"loss\"\) does without"
+    words = r"the gradient of the model's output \(4, 16, 3000\), made by .* in head at .*gradients=\"loss\"\) avoids them"
     with pytest.raises(highwater.OverBudget, match=words):
         planned(model, report.floor_bytes - 1, ids)
     with pytest.raises(highwater.OverBudget) as caught:
@@ -161,7 +161,7 @@ def test_a_refusal_names_the_option() -> None:
 
 
 def test_settings() -> None:
-    with pytest.raises(ValueError, match=r'graph_breaks="refuse": what one piece hands to the next one'):
+    with pytest.raises(ValueError, match=r'needs graph_breaks="refuse": with "separate", one piece passes gradients to another'):
         highwater.torch.backend("1GiB", graph_breaks="separate", gradients="loss")
     with pytest.raises(ValueError, match='"all", or "loss"'):
         highwater.torch.backend("1GiB", gradients="some")  # type: ignore[arg-type]

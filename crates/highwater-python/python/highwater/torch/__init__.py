@@ -15,6 +15,7 @@ from ._forecast import Forecast, Holder, Needs, plan
 from ._pieces import AboveMemory, GraphBreak
 from ._roofline import Rates
 from ._step import Step, step
+from ._transfers import HostMemoryError
 from ._where import CannotPlan
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "CannotPlan",
     "Forecast",
     "GraphBreak",
+    "HostMemoryError",
     "Holder",
     "Needs",
     "NothingPlanned",

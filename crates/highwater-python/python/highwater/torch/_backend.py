@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -11,31 +12,45 @@ from types import FrameType
 from typing import Any, Literal
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
+from ._aliases import apart
+from ._arguments import kind_of, one_of
 from ._boxed import boxed
-from ._calls import Call, around_calls
+from ._calls import around_calls
 from ._choices import Choice, Choices, OverBudget, Report
 from ._costs import Costs
 from ._device import device_of
 from ._distributed import refuse_cuts
 from ._emit import emit
+from ._errors import while_compiling
 from ._gradients import input_of, own_gradients
-from ._graph import PASSING, JointGraph, refuse_sparse
+from ._graph import PASSING, JointGraph, refuse_sparse, storage_key
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
 from ._memory import parse
-from ._pieces import Held, refuse_piece, warn_of_gradients
+from ._pieces import Held, no_model, refuse_piece, warn_of_gradients
+from ._raised import DYNAMO, translate, try_again
 from ._rehearsal import held
-from ._sizes import for_each_size
+from ._sizes import for_each_size, is_dynamic
 from ._transfers import TakeRoom, Transfers
+
+# Of more plans the first reports are dropped.
+REPORTS = 1024
 
 GraphBreaks = Literal["refuse", "separate"]
 Kernels = Literal["pytorch", "inductor"]
 Gradients = Literal["all", "loss"]
+
+# What arguments may be, and what each is for.
+WORDS = {
+    "graph_breaks": {"refuse": "", "separate": "plans each piece of a model on its own"},
+    "kernels": {"pytorch": "", "inductor": "is faster, but no bound"},
+    "gradients": {"all": "", "loss": "if only losses are differentiated"},
+}
 
 
 class Backend:
@@ -49,17 +64,13 @@ class Backend:
         kernels: Kernels = "pytorch",
         gradients: Gradients = "all",
     ) -> None:
-        if graph_breaks not in ("refuse", "separate"):
-            raise ValueError(f'graph_breaks={graph_breaks!r}: "refuse", or "separate" for pieces that are planned one by one')
-        if kernels not in ("pytorch", "inductor"):
-            raise ValueError(f'kernels={kernels!r}: "pytorch", or "inductor" for a plan that is no bound')
-        if gradients not in ("all", "loss"):
-            raise ValueError(f'gradients={gradients!r}: "all", or "loss" where nothing else that a model answers is differentiated')
+        for name, value in {"graph_breaks": graph_breaks, "kernels": kernels, "gradients": gradients}.items():
+            one_of(name, value, WORDS[name])
         if gradients == "loss" and graph_breaks == "separate":
-            raise ValueError('gradients="loss" is for graph_breaks="refuse": what one piece hands to the next one needs its gradient')
-        self.memory, self.host_memory = parse(memory), parse(host_memory)
+            raise ValueError('gradients="loss" needs graph_breaks="refuse": with "separate", one piece passes gradients to another')
+        self.memory, self.host_memory = parse(memory), parse(host_memory, "host_memory")
         if kernels == "inductor" and self.host_memory:
-            raise ValueError('host_memory is for kernels="pytorch": Inductor would not keep to the order of the copies')
+            raise ValueError('host_memory needs kernels="pytorch": Inductor does not keep the order of copies')
         self._transfers = Transfers(self.host_memory)
         self.graph_breaks, self.kernels, self.gradients = graph_breaks, kernels, gradients
         self.reports: list[Report] = []
@@ -68,7 +79,14 @@ class Backend:
         self._known = Known()
         self._held = Held(self.memory)
         self._ran = False
-        """Whether something ran in the call that is under way."""
+        self._options: dict[str, Any] | None = None
+        """Where it was found by its name: what it was asked for with."""
+
+    def __reduce__(self) -> tuple[Callable[..., Backend], tuple[Any, ...]]:
+        """A copy has the settings, and makes plans of its own."""
+        if self._options is not None:
+            return of_options, (self._options,)
+        return Backend, (self.memory, self.graph_breaks, self.host_memory, self.kernels, self.gradients)
 
     @property
     def __name__(self) -> str:
@@ -78,21 +96,24 @@ class Backend:
 
     def _around_calls(self, caller: FrameType) -> None:
         refuse_cuts()
-        call = Call(lambda: self._ran)
+        around_calls(caller, self)
 
-        def begin() -> Call:
-            self._ran = False
-            return call
-
-        around_calls(caller, begin)
+    def _failed(self, error: BaseException, call: Callable[..., Any] | None, args: Any, kwargs: Any) -> None:
+        if isinstance(error, DYNAMO):
+            translate(error, no_model, call, args, kwargs)
+        elif self.graph_breaks == "separate":
+            try_again(error)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         refuse_cuts()
+        if ignored := [name for name, value in kwargs.items() if value]:
+            raise while_compiling(
+                TypeError, f'{" and ".join(ignored)} of torch.compile would be ignored: pass settings to highwater.torch.backend(...), or use backend="highwater"'
+            )
         if self.graph_breaks == "refuse":
             refuse_piece(module, self._ran)
         others = detach_others(module) if self.gradients == "loss" else []
-        dynamic = any(isinstance(value, (int, torch.SymInt)) for value in inputs)
-        run = for_each_size(module, self._compile) if dynamic else self._compile(module, inputs)
+        run = for_each_size(module, self._compile, spare) if is_dynamic(module, inputs) else self._compile(module, inputs)
         if others:
             run = refusing(run, others)
 
@@ -107,41 +128,78 @@ class Backend:
             from ._inductor import compile_by_inductor  # which takes seconds to import
 
             planned = Planned(self, inputs, self._held.beside(inputs), 0)
-            return compile_by_inductor(module, inputs, planned.for_inductor)
-        plans: list[tuple[Planned, Callable[..., Any]]] = []
-        too_many: set[int] = set()
-        """Bytes of gradients beside which no plan fits."""
+            return apart(lambda module, inputs: compile_by_inductor(module, inputs, planned.for_inductor), module, inputs)
+        return Compiled(self, module, inputs)
 
-        def plan(inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
-            planned = Planned(self, inputs, self._held.beside(inputs), gradients)
-            compile = aot_autograd(
-                fw_compiler=planned.forward,
-                bw_compiler=compile_graph,
-                inference_compiler=planned.infer,
-                partition_fn=planned.partition,
-            )
-            run = traced_like_eager(compile, module, inputs)
-            plans.append((planned, run))
+
+# A graph has so many plans beside gradients at a time: one without, and those with the most room.
+BESIDE = 4
+
+
+class Compiled:
+    """A graph, with a plan for each amount of gradients that there may be when it starts."""
+
+    def __init__(self, backend: Backend, module: fx.GraphModule, inputs: Sequence[Any]) -> None:
+        self._backend, self._module = backend, module
+        self._plans: list[tuple[Planned, Callable[..., Any]]] = []
+        self._too_much: float = math.inf
+        """Bytes of gradients beside which no plan fits."""
+        self._beside(inputs, held_gradients(inputs))
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._beside(inputs, held_gradients(inputs))(*inputs)
+
+    def spare(self, growth: float, inputs: Sequence[Any]) -> bool:
+        """Whether the graph without a plan fits, with tensors that are `growth` times as large: what is made on the
+        way may grow by its square."""
+        planned = self._plans[0][0]
+        if planned.peak is None:
+            return False
+        given = sum({storage_key(leaf): leaf.untyped_storage().nbytes() for leaf in inputs if isinstance(leaf, Tensor)}.values())
+        return planned.library + given + self._backend._held.beside(inputs) + planned.peak * growth**2 <= self._backend.memory
+
+    def _plan(self, inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
+        planned = Planned(self._backend, inputs, self._backend._held.beside(inputs), gradients)
+        compile = aot_autograd(
+            fw_compiler=planned.forward,
+            bw_compiler=compile_graph,
+            inference_compiler=planned.infer,
+            partition_fn=planned.partition,
+        )
+
+        def compile_for(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            planned.inputs = inputs
+            try:
+                compiled: Callable[..., Any] = compile(module, inputs)
+                return compiled
+            finally:
+                planned.inputs = ()  # A batch is not to outlive its step.
+
+        run = traced_like_eager(compile_for, self._module, inputs)
+        self._plans.append((planned, run))
+        if len(self._plans) > BESIDE:
+            del self._plans[1]
+        return run
+
+    def _beside(self, inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
+        """What to run beside so many bytes of gradients, which backwards add to."""
+        found = next((run for planned, run in self._plans if gradients <= planned.most_gradients), None)
+        if found or gradients >= self._too_much:
+            return found or self._plans[0][1]
+        try:
+            return self._plan(inputs, gradients)
+        except OverBudget as error:
+            if not gradients:
+                raise
+            # They may be gone before the backward.
+            self._too_much = gradients
+            run = self._plans[0][1] if self._plans else self._plan(inputs, 0)
+            warn_of_gradients(gradients, self._plans[0][0].most_gradients, error)
             return run
 
-        def beside(inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
-            """What to run beside so many bytes of gradients, which backwards add to."""
-            found = next((run for planned, run in plans if gradients <= planned.most_gradients), None)
-            if found or gradients in too_many:
-                return found or plans[0][1]
-            try:
-                return plan(inputs, gradients)
-            except OverBudget as error:
-                if not gradients:
-                    raise
-                # They may be gone before the backward.
-                too_many.add(gradients)
-                run = plans[0][1] if plans else plan(inputs, 0)
-                warn_of_gradients(gradients, plans[0][0].most_gradients, error)
-                return run
 
-        beside(inputs, held_gradients(inputs))
-        return lambda *arguments: beside(arguments, held_gradients(arguments))(*arguments)
+def spare(run: Callable[..., Any], growth: float, inputs: Sequence[Any]) -> bool:
+    return isinstance(run, Compiled) and run.spare(growth, inputs)
 
 
 class Planned:
@@ -152,6 +210,9 @@ class Planned:
         self.backend, self.inputs, self.saved, self.gradients = backend, inputs, saved, gradients
         self._room = backend.memory
         self._kept: list[int] = []
+        self.peak: int | None = None
+        """Where nobody wants gradients: bytes alive at once beside what is given, with each kernel run once."""
+        self._fastest = self.library = 0
 
     @property
     def most_gradients(self) -> int:
@@ -174,7 +235,9 @@ class Planned:
     def infer(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
         """Plans a graph that nobody wants gradients of."""
         outputs: Any = module.graph.output_node().args[0]
-        return boxed(self._plan(module, len(outputs))[0])
+        run = boxed(self._plan(module, len(outputs))[0])
+        self.peak = self._fastest
+        return run
 
     def for_inductor(self, module: fx.GraphModule, outputs: int, wish: Callable[[JointGraph], None]) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Plans a joint graph of Inductor's."""
@@ -189,11 +252,13 @@ class Planned:
         refuse_sparse(module.graph)
         like_eager(module.graph)
         own_gradients(module.graph, self.inputs, outputs)
-        if self.backend.graph_breaks == "separate":
-            # The next piece may write to what this one reads, also where autograd does not mind.
-            for place in module.graph.find_nodes(op="placeholder"):
-                if not isinstance(input_of(place, self.inputs), torch.nn.Parameter):
-                    place.meta[PASSING] = True
+        pieces = self.backend.graph_breaks == "separate"
+        for place in module.graph.find_nodes(op="placeholder"):
+            value = input_of(place, self.inputs)
+            # The next piece may write to what this one reads, also where autograd does not mind. And autograd keeps
+            # no tensor of `torch.inference_mode` for a backward.
+            if pieces and not isinstance(value, torch.nn.Parameter) or isinstance(value, torch.Tensor) and value.is_inference():
+                place.meta[PASSING] = True
         joint = JointGraph(module, outputs)
         return emit(joint, self._choose(joint)[0], self.backend._transfers)
 
@@ -206,6 +271,8 @@ class Planned:
             joint.given_is += ", and what other graphs hold for their backwards"
         choice, report = backend._known.choose(choices, backend.memory)
         backend.reports.append(report)
+        del backend.reports[:-REPORTS]
+        self._fastest, self.library = choices.fastest.needed, choices.library_bytes
         self._room = backend.memory - (report.live_bytes - self.saved)
         return choice, report
 
@@ -278,24 +345,41 @@ def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Calla
     with the memory in the environment, as `HIGHWATER_MEMORY`."""
     if not hasattr(torch._TorchCompileWrapper, "_dynamo_backend_init"):
         raise RuntimeError(f"torch {torch.__version__} does not tell a backend that it finds by name when it is called: use backend=highwater.torch.backend(...)")
-    return of_options(kwargs.get("options") or {})(module, inputs)
+    return of_keywords(kwargs)(module, inputs)
+
+
+def of_keywords(kwargs: dict[str, Any]) -> Backend:
+    """The backend for what `torch.compile` was called with."""
+    if kwargs.get("mode") not in (None, "default"):
+        raise ValueError(f"mode={kwargs['mode']!r} is for Inductor: leave it out with backend=\"highwater\"")
+    return of_options(kwargs.get("options") or {})
 
 
 def of_options(options: dict[str, Any]) -> Backend:
-    unknown = sorted(set(options) - {"memory", "graph_breaks", "host_memory", "kernels", "gradients"})
+    if not isinstance(options, dict):
+        raise TypeError(f'options must be a dict such as {{"memory": "8GiB"}}, not {kind_of(options)}')
+    unknown = [str(name) for name in options if name not in ("memory", "host_memory", *WORDS)]
     if unknown:
-        known = "memory, host_memory, graph_breaks, kernels and gradients"
-        raise ValueError(f"options={options!r}: the backend highwater knows {known}, not {', '.join(unknown)}")
-    memory = options.get("memory", os.environ.get("HIGHWATER_MEMORY"))
+        raise ValueError(f"options={options!r}: the backend highwater knows memory, host_memory, {', '.join(WORDS)}, not {', '.join(unknown)}")
+    memory, name = options.get("memory"), "memory"
     if memory is None:
-        raise ValueError('say how much memory there is: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB')
-    return by_options(**{**options, "memory": memory})
+        memory, name = os.environ.get("HIGHWATER_MEMORY"), "HIGHWATER_MEMORY"
+    if memory is None:
+        raise ValueError('state the memory: options={"memory": "8GiB"}, or HIGHWATER_MEMORY=8GiB in the environment')
+    options = {**options, "memory": parse(memory, name)}
+    if "host_memory" in options:
+        options["host_memory"] = parse(options["host_memory"], "host_memory")
+    for name in options.keys() & WORDS.keys():
+        one_of(name, options[name], WORDS[name])
+    backend = by_options(**options)
+    backend._options = options
+    return backend
 
 
 def named_init() -> None:
     caller = sys._getframe(1)
     wrapper = caller.f_locals.get("backend")
-    of_options(getattr(wrapper, "kwargs", {}).get("options") or {})._around_calls(caller)
+    of_keywords(getattr(wrapper, "kwargs", {}))._around_calls(caller)
 
 
 named._dynamo_backend_init = named_init  # type: ignore[attr-defined]

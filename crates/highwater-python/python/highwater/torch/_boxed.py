@@ -6,11 +6,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
 
 from ._graph import OVERWRITTEN
 from ._transfers import Transfers, Wait
+from ._where import line_of, shortened
 
 
 def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
@@ -41,6 +43,8 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
         return name
 
     body: list[str] = []
+    places: dict[int, str] = {}
+    """Of lines of the body, the lines of the user's code."""
     for i, node in enumerate(graph.nodes):
         if node.op == "output":
             body.append(f"return {show(node.args[0])}")
@@ -52,6 +56,7 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
                 # With `retain_graph=True` another backward will read it.
                 body.append(f"{names[node]} = {constant(node.meta[OVERWRITTEN])}({names[node]}) if {constant(keeps_graph)}() else {names[node]}")
             continue
+        places[len(body)] = line_of(node)
         if node.op == "get_attr":
             body.append(f"{names[node]} = {constant(operator.attrgetter(str(node.target))(module))}")
         elif node.target is operator.getitem:
@@ -59,19 +64,45 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
         else:
             words = [show(argument) for argument in node.args]
             words += [f"{key}={show(value)}" for key, value in node.kwargs.items()]
-            body.append(f"{names[node]} = {constant(node.target)}({', '.join(words)})")
+            body.append(f"{names[node]} = {constant(CALLED.get(node.target, node.target))}({', '.join(words)})")
         done = [names[source] for source in last.get(node, [])]
         if done:
             body.append(" = ".join(done) + " = None")
     take = [f"({', '.join(inputs)},) = arguments"] if inputs else []
     lines = ["def run(arguments):", *take, "arguments.clear()", *body]
     exec(compile("\n    ".join(lines), "<highwater>", "exec"), scope)
-    run: Callable[[list[Any]], Any] = scope["run"]
+    run = placed(scope["run"], {at + 3 + len(take): place for at, place in places.items() if place})
     moves = [node.target.transfers for node in graph.nodes if isinstance(node.target, Wait)]
     if moves:
         run = settled(run, moves[0])
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def placed(run: Callable[[list[Any]], Any], places: dict[int, str]) -> Callable[[list[Any]], Any]:
+    """Exceptions of kernels say which line of the user's code they are of."""
+
+    def traced(arguments: list[Any]) -> Any:
+        try:
+            return run(arguments)
+        except Exception as error:
+            trace = error.__traceback__.tb_next if error.__traceback__ else None
+            place = places.get(trace.tb_lineno) if trace else None
+            if place and hasattr(error, "add_note"):  # from Python 3.11 on
+                error.add_note(f"of {shortened(place)}")
+            raise
+
+    return traced
+
+
+def asserted(holds: torch.Tensor, message: str) -> None:
+    """An `assert` of the user's, as Python says it."""
+    if not holds:
+        raise AssertionError(message)
+
+
+CALLED: dict[Any, Callable[..., Any]] = {torch.ops.aten._assert_async.msg: asserted}
+"""What is called in place of operations."""
 
 
 def settled(run: Callable[[list[Any]], Any], transfers: Transfers) -> Callable[[list[Any]], Any]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, ContextManager
+from typing import Any, Protocol
 
 import torch
-from torch._dynamo.exc import FailOnRecompileLimitHit
 
-# A plan for each size of inputs, up to so many.
+from . import _traces as _traces  # which changes what Dynamo traces
+from ._branches import branches_as_eager
+from ._where import is_of_user, shortened
+
+# Something is compiled so often at most, for what changes and cannot be an input of its graph.
 SIZES = 64
 
 LIMITS = ("recompile_limit", "accumulated_recompile_limit")
@@ -22,33 +27,60 @@ class NothingPlanned(UserWarning):
     """Something was compiled with a backend, and nothing of it was planned: it runs without a bound."""
 
 
-class Call:
-    """A call of what was compiled with a backend: a context that Dynamo enters and leaves around it.
-    `planned` says whether anything in it was."""
+class Calling(Protocol):
+    """A backend, as its calls see it."""
 
-    def __init__(self, planned: Callable[[], bool]) -> None:
-        self._planned = planned
-        config: Any = torch._dynamo.config
-        limits = {name: max(getattr(config, name), SIZES * (1 + 3 * i)) for i, name in enumerate(LIMITS)}
-        # What is not compiled runs without a bound: that is an error, also where others would be content.
-        bounded = {"fail_on_recompile_limit_hit": True, "suppress_errors": False}
-        self._patch = config._make_closure_patcher(**limits, **bounded, ignore_logging_functions=logs())
-        self._restore: list[Callable[[], None]] = []
+    graph_breaks: Any
+    _ran: bool
+    """Whether something ran in the call that is under way."""
+
+    def _failed(self, error: BaseException, call: Any, args: Any, kwargs: Any) -> None:
+        """An error ends the call: may raise another one in its place."""
+
+
+class Around:
+    """Makes the context that Dynamo enters and leaves around each call. It can be pickled, as what is compiled is
+    with `torch.save`."""
+
+    def __init__(self, backend: Calling, static: bool) -> None:
+        self.backend, self.static = backend, static
+
+    def __call__(self) -> Call:
+        return Call(self.backend, self.static)
+
+
+class Call:
+    """A call of what was compiled with a backend. `static`: whether it was with `dynamic=False`."""
+
+    def __init__(self, backend: Calling, static: bool) -> None:
+        self._backend, self._static = backend, static
 
     def __enter__(self) -> None:
-        self._restore.append(self._patch())
+        self._backend._ran = False
+        self._branches = branches_as_eager()
+        self._branches.__enter__()
+        self._restore = config()._make_closure_patcher(**settings())()
+        # A frame that Dynamo gives up is never planned again. An error leaves it as it is.
+        whole = self._backend.graph_breaks == "refuse" and not is_recurrent(called().get("fn"))
+        self._whole = torch._dynamo.error_on_graph_break(True) if whole else None
+        if self._whole:
+            self._whole.__enter__()
 
     def __exit__(self, *_: object) -> None:
-        self._restore.pop()()
+        if self._whole:
+            self._whole.__exit__(None, None, None)
+        self._branches.__exit__(None, None, None)
+        # What `dynamic=False` changed has been restored before.
+        automatic = config().automatic_dynamic_shapes
+        self._restore()
+        if self._static:
+            config().automatic_dynamic_shapes = automatic
         # Dynamo tells its contexts of no error.
         error = sys.exc_info()[1]
-        if isinstance(error, FailOnRecompileLimitHit):
-            error.args = (
-                f"there are plans for as many sizes of inputs as there may be, and what has no plan has no bound: {error.args[0]}. "
-                f"Let sizes be symbols (dynamic=None), bring inputs to fewer sizes, or set {LIMITS[0]} and {LIMITS[1]} "
-                f"of torch._dynamo.config to more than {SIZES} and {SIZES * 4} before torch.compile.",
-            )
-        elif error is None and not self._planned():
+        if error is not None:
+            call = called()
+            self._backend._failed(error, call.get("fn"), call.get("args", ()), call.get("kwargs", {}))
+        elif not self._backend._ran:
             message = (
                 "nothing of this was planned, and it runs without a bound: torch.compile took no part of it. It skips nn.RNN, nn.LSTM "
                 "and nn.GRU, and what torch.compiler.disable or a stance keeps from it; fullgraph=True says why."
@@ -56,7 +88,39 @@ class Call:
             warnings.warn(message, NothingPlanned, stacklevel=level_of_user())
 
 
-def around_calls(caller: FrameType, around: Callable[[], ContextManager[None]]) -> None:
+def called() -> dict[str, Any]:
+    """What Dynamo's function around a call knows of it, if that is who asked."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(5):
+        if frame is None or frame.f_code.co_name == "compile_wrapper":
+            break
+        frame = frame.f_back
+    return frame.f_locals if frame is not None and frame.f_code.co_name == "compile_wrapper" else {}
+
+
+def is_recurrent(call: Any) -> bool:
+    """Whether a module by itself is called of which Dynamo takes nothing."""
+    held = getattr(call, "__self__", None) or inspect.getclosurevars(call).nonlocals.get("fn") if inspect.isroutine(call) else None
+    return isinstance(held, torch.nn.RNNBase)
+
+
+def config() -> Any:
+    return torch._dynamo.config
+
+
+def settings() -> dict[str, Any]:
+    """Dynamo's settings while it compiles for a plan."""
+    wanted: dict[str, Any] = {name: max(getattr(config(), name), SIZES * (1 + 3 * i)) for i, name in enumerate(LIMITS)}
+    # What is not compiled runs without a bound: that is an error, also where others would be content.
+    wanted |= {"fail_on_recompile_limit_hit": True, "suppress_errors": False, "ignore_logging_functions": logs()}
+    # Sizes and numbers that change become inputs of one graph, of which each size has a plan, with `dynamic=False` too.
+    wanted |= {"automatic_dynamic_shapes": True, "specialize_float": False, "specialize_int": False, "allow_unspec_int_on_nn_module": True}
+    # Sizes that had a graph of their own before keep it.
+    wanted["automatic_dynamic_exclusion_guard"] = True
+    return {name: value for name, value in wanted.items() if hasattr(config(), name)}
+
+
+def around_calls(caller: FrameType, backend: Calling) -> None:
     """Has Dynamo be within a context whenever it calls what it compiles with a backend.
 
     Those that it is given say so by `backend_ctx_ctor`. `torch.compile` gives it a wrapper in their place,
@@ -65,15 +129,23 @@ def around_calls(caller: FrameType, around: Callable[[], ContextManager[None]]) 
     for name in ("self", "backend"):
         wrapper = caller.f_locals.get(name)
         if isinstance(wrapper, torch._TorchCompileWrapper):
-            wrapper.__dict__["backend_ctx_ctor"] = around
+            wrapper.__dict__["backend_ctx_ctor"] = Around(backend, caller.f_locals.get("dynamic", getattr(wrapper, "dynamic", None)) is False)
 
 
 def level_of_user() -> int:
-    """The `stacklevel` for a warning of whoever called this: that of the first line that is not PyTorch's."""
+    """The `stacklevel` for a warning of the caller: that of the first line that is the user's."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and (level == 1 or "/torch/" in frame.f_code.co_filename):
+    while frame.f_back is not None and (level == 1 or not is_of_user(frame.f_code.co_filename)):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def line_of_caller() -> str:
+    """The user's line that is being run."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_of_user(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "a line that is not known" if frame is None else shortened(f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
 
 def logs() -> set[Any]:
@@ -83,6 +155,8 @@ def logs() -> set[Any]:
     return found | torch._dynamo.config.ignore_logging_functions
 
 
-def without_logs() -> ContextManager[None]:
-    """Leaves out what is logged in what is compiled within."""
-    return torch._dynamo.config.patch(ignore_logging_functions=logs())  # type: ignore[no-any-return]
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Leaves out what is logged in what is compiled within, and takes branches as eager PyTorch does."""
+    with branches_as_eager(), torch._dynamo.config.patch(ignore_logging_functions=logs()):
+        yield

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import highwater
 from highwater import Family, Floor, Plan
-from torch._dynamo.exc import ShortenTraceback
 
 from ._alive import alive, waits
 from ._costs import Prices
 from ._device import has_products
+from ._errors import Shortened
 from ._graph import JointGraph, is_tangent
 from ._memory import MOST, show
 from ._pins import pins
@@ -22,11 +22,11 @@ from ._reserved import reserved_bytes
 from ._where import where
 
 
-class OverBudget(highwater.OverBudget, ShortenTraceback):
-    """No plan of a graph fits the memory that was stated: says the least that would do, and who needs it."""
+class OverBudget(highwater.OverBudget, Shortened):
+    """No plan of a graph fits the stated memory. The message says how much would, and what needs it."""
 
     def __init__(self, message: str, budget: int, floor: Floor) -> None:
-        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+        Shortened.__init__(self, message)
         self.budget, self.floor = budget, floor
 
 
@@ -117,8 +117,8 @@ class Choices:
         self._unseen = outside + self.library_bytes
         self.given = self._unseen + external
         self.problem, told = pose(joint, costs, costs.link(device, host_memory) if host_memory else None)
-        self.name = told.name
-        """Of the problem, which no other one has."""
+        self.name, self.structure = told.name, told.structure
+        """Of the problem, which no other one has; and which those have that differ in seconds alone."""
         # What is alive while bytes move depends on how they go: there plans have an arena.
         self.family = Family(self.problem, arena=host_memory > 0)
         self._said = pins(joint)
@@ -151,6 +151,11 @@ class Choices:
             return None
         twin.family = family
         return twin
+
+    @property
+    def least(self) -> Choice | None:
+        """The plan of the floor, if it is one with all the host's memory."""
+        return self._least if self.given + self._least.needed == self.floor_bytes else None
 
     @property
     def floor_bytes(self) -> int:
@@ -225,22 +230,24 @@ class Choices:
 
     def _refusal(self, memory: int) -> str:
         joint, floor, needed = self.joint, self.family.floor, self.floor_bytes
-        words = [f"this does not fit into {show(memory, needed)}: it needs {show(needed, memory)} ({needed} bytes)"]
+        enough = show(needed, memory)
+        exact = "" if enough == f"{needed} B" else f" ({needed} bytes)"
+        words = [f"this does not fit into {show(memory, needed)}: it needs at least {enough}{exact}"]
         if self.given:
             words.append(f"{show(self.given)} of that are {joint.given_is}")
-        if floor.node is not None:
-            node = joint.kernels[floor.node].node
-            words.append(f"the most is held {f'when {where(node)} comes in' if is_tangent(node) else f'at {where(node)}'}")
         # Behind the storages there are states of an optimizer.
         largest = next(((value, size) for value, size in floor.holders if value < len(joint.storages)), None)
+        if floor.node is not None:
+            node = joint.kernels[floor.node].node
+            words.append(f"memory peaks {f'when {where(node)} comes in' if is_tangent(node) else f'at {where(node)}'}")
         if largest:
             first = joint.storages[largest[0]].first
-            words.append(f"of which {show(largest[1])} are {'' if is_tangent(first) else 'the result of '}{where(first)}")
+            words.append(f"the largest tensor there, {show(largest[1])}, is {'' if is_tangent(first) else 'the result of '}{where(first)}")
         if beside := sum(size for value, size in floor.holders if value in joint.late_beside_loss):
             words.append(
-                f"{show(beside)} are gradients of what the model answers beside its loss: where nobody differentiates that, "
-                'highwater.torch.backend(memory, gradients="loss") does without'
+                f"{show(beside)} are gradients of outputs next to the loss: if nothing differentiates those, "
+                'highwater.torch.backend(memory, gradients="loss") avoids them'
             )
         if by_policy := sum(size for storage, size in floor.holders if self._said.get(storage) == "keep"):
             words.append(f"{show(by_policy)} are held because a checkpoint policy in the model says MUST_SAVE")
-        return "; ".join(words) + ". State more memory, or take a smaller batch."
+        return ". ".join(word[0].upper() + word[1:] for word in words) + ". State more memory, or use a smaller batch."

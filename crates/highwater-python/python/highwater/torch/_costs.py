@@ -7,8 +7,9 @@ import operator
 import os
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -20,17 +21,24 @@ from highwater import Link
 
 from ._allocated import Within
 from ._device import Device, device_of_node
-from ._graph import COST, Kernel, is_node, is_pure, is_random, tensors
+from ._graph import COST, Kernel, is_node, tensors
 from ._host import measure_link
+from ._nested import fingerprint, graph_at, is_nested, is_pure, is_random
+from ._nested_costs import most_within, prepared, ways
 from ._roofline import guess, moved
+from ._timing import watched
 
 if TYPE_CHECKING:
     from ._updates import Updates
 
 # The number of the way in which kernels are measured: what was kept by another one is not read.
-MEASURED = 3
-# A kernel is run so often at most, or for so many seconds.
+MEASURED = 4
+# A kernel is run so often, or for so many seconds, and more where runs do not agree.
 RUNS, SECONDS = 5, 0.2
+
+
+# What whole numbers switch on and off.
+SWITCHED = {torch.ops.aten._fused_moving_avg_obs_fq_helper.default, torch.ops.aten._fused_moving_avg_obs_fq_helper_functional.default}
 
 
 class Prices(Protocol):
@@ -57,16 +65,19 @@ class Costs:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or cache_folder() / f"kernels-{MEASURED}-{torch.__version__}-{platform.machine()}-{torch.get_num_threads()}.json"
-        self.known = self._kept()
+        self.known, self.busy = self._kept()
+        """What is known by signature; and the signatures of what a busy machine measured."""
+        self._again = set(self.busy)
         self._measured = 0
         self._used: dict[torch.device, Device] = {}
 
-    def _kept(self) -> dict[str, tuple[Any, ...]]:
-        """What was measured in other runs."""
+    def _kept(self) -> tuple[dict[str, tuple[Any, ...]], set[str]]:
+        """What was measured in other runs, and what of it a busy machine measured."""
         try:
-            return {key: tuple(value) for key, value in json.loads(self.path.read_text()).items()}
-        except (OSError, ValueError):
-            return {}
+            kept = json.loads(self.path.read_text())
+            return {key: tuple(value) for key, value in kept["known"].items()}, set(kept["busy"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}, set()
 
     def of(self, kernel: Kernel) -> tuple[float, int]:
         """Seconds and scratch bytes of a kernel."""
@@ -107,9 +118,27 @@ class Costs:
     def known_or(self, signature: str, measure: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """What was measured before by that name, or is now."""
         if signature not in self.known:
-            self.known[signature] = measure()
+            self.known[signature], settled = watched(measure)
             self._measured += 1
+            if not settled:
+                self.busy.add(signature)
+        elif signature in self._again:
+            self._correct(signature, measure)
         return self.known[signature]
+
+    def _correct(self, signature: str, measure: Callable[[], tuple[Any, ...]]) -> None:
+        """Measures again what a busy machine measured before."""
+        self._again.discard(signature)
+        try:
+            found, settled = watched(measure)
+        except (torch.OutOfMemoryError, Within):
+            return
+        if not settled:
+            self._again.clear()  # It is still busy.
+            return
+        self.known[signature] = with_seconds(self.known[signature], found)
+        self.busy.discard(signature)
+        self._measured += 1
 
     def save(self) -> None:
         """Keeps what was measured; where the cache cannot be written, for this process alone."""
@@ -118,25 +147,54 @@ class Costs:
         self._used.clear()
         if not self._measured:
             return
-        # Other processes may have measured as well: what is kept is kept, so that floors stay where they are.
-        self.known |= self._kept()
+        self._merge(*self._kept())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
-                json.dump(self.known, file)
+                json.dump({"known": self.known, "busy": sorted(self.busy)}, file)
             os.replace(file.name, self.path)
             self._measured = 0
         except OSError:
             pass
 
+    def _merge(self, kept: dict[str, tuple[Any, ...]], busy: set[str]) -> None:
+        """Takes over what other processes have measured meanwhile: what is kept is kept, so that floors stay where they
+        are, but for seconds that a busy machine measured."""
+        for signature, figures in kept.items():
+            if signature in busy and signature in self.known and signature not in self.busy:
+                figures = with_seconds(figures, self.known[signature])
+            elif signature in busy:
+                self.busy.add(signature)
+            else:
+                self.busy.discard(signature)
+            self.known[signature] = figures
+
     def _measure(self, node: fx.Node, device: Device) -> tuple[float, int, int]:
         self._used[device.device] = device
         try:
-            return measure(node, device)
+            return self._measure_nested(node, device) if is_nested(node) else measure(node, device)
         except (torch.OutOfMemoryError, Within):
             raise
         except Exception:  # What a kernel thinks of made-up inputs is its own affair.
-            return guess(node, device)
+            seconds, _, results = guess(node, device)
+            return seconds, most_within(node, lambda inner: self._known(Kernel(inner, [], []))[1]) if is_nested(node) else 0, results
+
+    def _measure_nested(self, node: fx.Node, device: Device) -> tuple[float, int, int]:
+        """What a call of graphs takes at most, whatever is in its tensors."""
+
+        def cost(inner: fx.Node) -> tuple[float, int, int]:
+            seconds, scratch, results = self._known(Kernel(inner, [], []))
+            return seconds, scratch, results
+
+        found = {source: graph_at(source) for source in node.all_input_nodes}
+        graphs = {source: prepared(graph, cost, lambda leaf: made_up(leaf, 0)) for source, graph in found.items() if graph}
+        seconds, scratch, results = zip(*(measure(node, device, way, graphs) for way in ways(node)))
+        return max(seconds), max(scratch), max(results)
+
+
+def with_seconds(figures: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Figures with the seconds, or rates, of others. Their bytes stay."""
+    return tuple(new if isinstance(new, float) else old for old, new in zip(figures, found, strict=True))
 
 
 def cache_folder() -> Path:
@@ -150,6 +208,8 @@ def describe(node: fx.Node) -> str:
     def show(value: Any) -> Any:
         if not isinstance(value, fx.Node):
             return str(value)
+        if graph := graph_at(value):
+            return fingerprint(graph, describe)
         def one(leaf: Any) -> str:
             if not isinstance(leaf, torch.Tensor):
                 return str(leaf)
@@ -160,16 +220,19 @@ def describe(node: fx.Node) -> str:
     return f"{node.target}{pytree.tree_map(show, (node.args, dict(node.kwargs)), is_leaf=is_node)}"
 
 
-def measure(node: fx.Node, device: Device) -> tuple[float, int, int]:
+Graphs = Mapping[fx.Node, fx.GraphModule]
+
+
+def measure(node: fx.Node, device: Device, target: Callable[..., Any] | None = None, graphs: Graphs = MappingProxyType({})) -> tuple[float, int, int]:
     """Runs a kernel on made-up tensors: the least seconds of some runs, the most bytes that it takes for a while
-    beside its results, and those of the results."""
+    beside its results, and those of the results. `target`: what to call for it; `graphs`: the graphs that it calls."""
     counts = {int(size) for other in node.all_input_nodes for leaf in tensors(other) for size in leaf.shape}
     whole = any(map(is_whole, node.all_input_nodes))
-    found = measured(node, device, 0)
+    found = measured(node, device, 0, target, graphs)
     # What masks leave out, or bags have nothing of, takes nothing. A place 1 has to be there, where places are.
-    if whole and device.device.type == "cpu" and not counts & {0, 1}:
+    if whole and device.device.type == "cpu" and (not counts & {0, 1} or node.target in SWITCHED):
         try:
-            _, scratch, results = measured(node, device, 1, timed=False)
+            _, scratch, results = measured(node, device, 1, target, graphs, timed=False)
         except Exception:  # It is no place, but an amount.
             return found
         return found[0], max(found[1], scratch), max(found[2], results)
@@ -181,44 +244,45 @@ def is_whole(node: fx.Node) -> bool:
     return any(not leaf.dtype.is_floating_point and not leaf.dtype.is_complex for leaf in tensors(node))
 
 
-def measured(node: fx.Node, device: Device, number: int, timed: bool = True) -> tuple[float, int, int]:
+def made_up(leaf: Any, number: int) -> Any:
+    """A tensor like one that was traced, of whole numbers that are all of one number."""
+    if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return leaf.node.hint if leaf.node.has_hint() else leaf.node.pytype(1)
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    sizes, strides = [int(size) for size in leaf.shape], [int(stride) for stride in leaf.stride()]
+    # What is expanded stands for many elements, and cannot be filled in itself.
+    count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides)) if 0 not in sizes else 0
+    stored = torch.empty(count, dtype=leaf.dtype, device=leaf.device)
+    stored = stored.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else stored.fill_(number)
+    made = stored.as_strided(sizes, strides)
+    made = made.conj() if leaf.is_conj() else made
+    return torch._neg_view(made) if leaf.is_neg() else made
+
+
+def measured(node: fx.Node, device: Device, number: int, target: Callable[..., Any] | None, graphs: Graphs, timed: bool = True) -> tuple[float, int, int]:
     """The same for tensors of whole numbers that are all of one number."""
-
-    def make(leaf: Any, number: int) -> Any:
-        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return leaf.node.hint
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        sizes, strides = [int(size) for size in leaf.shape], [int(stride) for stride in leaf.stride()]
-        # What is expanded stands for many elements, and cannot be filled in itself.
-        count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides)) if 0 not in sizes else 0
-        stored = torch.empty(count, dtype=leaf.dtype, device=leaf.device)
-        stored = stored.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else stored.fill_(number)
-        made = stored.as_strided(sizes, strides)
-        made = made.conj() if leaf.is_conj() else made
-        return torch._neg_view(made) if leaf.is_neg() else made
-
     made: dict[fx.Node, Any] = {}
 
     def argument(value: Any, number: int) -> Any:
-        if not is_node(value):
-            return value
+        if not is_node(value) or value in graphs:
+            return graphs[value] if is_node(value) else value
         source = value.args[0] if value.target is operator.getitem else None
-        if is_node(source) and (is_random(source) or is_pure(source) and is_whole(value)):
+        if is_node(source) and not is_nested(source) and (is_random(source) or is_pure(source) and is_whole(value)):
             # Only the kernel knows: what a backward of attention is told of random numbers may lie on another
             # device than its description says, and is read there; a bag may have fewer places.
             if source not in made:
-                made[source] = called(source, 0)()
+                made[source] = called(source, 0, source.target)()
             item = made[source][value.args[1]]
             return torch.full_like(item, number) if number and not is_random(source) else item
-        return pytree.tree_map(lambda leaf: make(leaf, number), value.meta["val"])
+        return pytree.tree_map(lambda leaf: made_up(leaf, number), value.meta["val"])
 
-    def called(node: fx.Node, number: int) -> Callable[[], Any]:
+    def called(node: fx.Node, number: int, target: Any) -> Callable[[], Any]:
         args, kwargs = pytree.tree_map(lambda value: argument(value, number), (node.args, dict(node.kwargs)), is_leaf=is_node)
-        return lambda: node.target(*args, **kwargs)  # type: ignore[operator]
+        return lambda: target(*args, **kwargs)
 
     with _disable_current_modes(), torch.no_grad(), Device(torch.device("cpu")).same_numbers_after(), device.same_numbers_after():
-        run = called(node, number)
+        run = called(node, number, target or node.target)
         seconds = device.seconds(run, RUNS, SECONDS) if timed else 0.0
         # Its results are held until they are counted.
         _, most, now = device.allocated(run)

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from ._allocated import allocated
+from ._allocated import allocated_by_kernel
 from ._in_place import OUT
 from ._repeatable import differs
+from ._timing import least_seconds
 from ._where import CannotPlan, where
 
 Answer = TypeVar("Answer")
@@ -86,17 +87,12 @@ class Device:
         return 0
 
     def seconds(self, run: Callable[[], Any], runs: int, enough: float) -> float:
-        """The least seconds of some runs: so many at most, or for so long."""
-        times: list[float] = []
-        while len(times) < runs and sum(times) < enough:
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        return min(times)
+        """The least seconds of some runs. See `least_seconds`."""
+        return least_seconds(run, runs, enough)
 
     def allocated(self, run: Callable[[], Answer]) -> tuple[Answer, int, int]:
         """What a call answers, the most bytes that it has at once, and those that it still has at its end."""
-        return allocated(run)
+        return allocated_by_kernel(run)
 
     def tidy(self) -> None:
         """Gives back what measuring took: glibc keeps what is freed below what is not."""
@@ -240,8 +236,8 @@ class Cuda(Device):
     def _state(self) -> Tensor:
         if self.driver.is_current_stream_capturing():
             raise RuntimeError(
-                "a plan that draws the same random numbers again cannot be captured in a CUDA graph, nor can one be made while "
-                "capturing: run the step without torch.cuda.graph, or leave dropout out"
+                "this plan draws the same random numbers again, which cannot be captured in a CUDA graph. Run the step "
+                "without torch.cuda.graph, or remove dropout."
             )
         state: Tensor = self.driver.get_rng_state(self.device)
         return state
@@ -263,7 +259,7 @@ def device_of(leaves: Iterable[Any]) -> Device:
     found = {leaf.device for leaf in leaves if isinstance(leaf, Tensor) and leaf.device.type != "meta"}
     kinds = {device.type for device in found}
     if unknown := sorted(kinds - set(KINDS)):
-        raise CannotPlan(f"tensors are on {unknown[0]}: plans are for CPUs and for CUDA")
+        raise CannotPlan(f"tensors are on {unknown[0]}: plans are for CPUs and for CUDA. Move the model to one of these.")
     fastest = max(found, key=lambda device: device.type != "cpu", default=torch.device("cpu"))
     return KINDS[fastest.type](fastest)
 
@@ -283,7 +279,7 @@ def device_of_graph(graph: fx.Graph) -> Device:
             if leaf.device != first:
                 raise CannotPlan(
                     f"{where(node)} is on {leaf.device}, and others are on {first}: a plan is for the memory of one device. "
-                    "Have all of the model on one, or each part compiled alone."
+                    "Put the whole model on one device, or compile each part on its own."
                 )
     return device_of(leaves)
 

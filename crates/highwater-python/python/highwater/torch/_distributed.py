@@ -9,6 +9,8 @@ from torch.distributed._composable_state import _module_state_mapping
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from ._errors import while_compiling
+
 
 def sharded() -> str | None:
     """The class of a module that `fully_shard` manages, if there is one: which is compiled is not known."""
@@ -20,14 +22,16 @@ def refuse_cuts() -> None:
     if sharded():
         gc.collect()  # a model that is gone may wait for that
     if name := sharded():
-        raise NotImplementedError(
-            f"{name} is sharded by fully_shard, whose hooks cut a model into pieces: no memory "
-            "can be promised for all of them. Use DistributedDataParallel, or train it without this backend."
+        raise while_compiling(
+            NotImplementedError,
+            f"{name} is sharded by fully_shard, whose hooks cut a model into pieces. No memory can be promised for all of "
+            "them together. Use DistributedDataParallel, or train the model without this backend.",
         )
     # Dynamo says so while the model that it wraps runs for the first time.
     active = DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-untyped-call]
     if active and get_optimize_ddp_mode() == "ddp_optimizer":
-        raise RuntimeError(
-            "torch.compile cuts what DistributedDataParallel wraps where a bucket of gradients is full, and each "
-            "piece would take all of the memory for itself. Say torch._dynamo.config.optimize_ddp = False before."
+        raise while_compiling(
+            RuntimeError,
+            "torch.compile cuts a model in DistributedDataParallel at its gradient buckets, and each piece would use all "
+            "of the memory. Set torch._dynamo.config.optimize_ddp = False before the first call.",
         )

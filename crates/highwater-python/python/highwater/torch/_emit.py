@@ -12,12 +12,16 @@ from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutpu
 
 from ._alive import Move, actions, replays
 from ._device import device_of_node
-from ._graph import OVERWRITTEN, JointGraph, Kernel, is_tangent, tensors
+from ._graph import OVERWRITTEN, JointGraph, Kernel, is_tangent, item_of, tensors
+from ._inlined import OwnResults
 from ._moves import Moves
+from ._nested import is_hidden, is_nested
 from ._transfers import Transfers
 
 if TYPE_CHECKING:
     from ._choices import Choice
+
+ITEM = torch.ops.aten._local_scalar_dense.default
 
 Names = dict[fx.Node, fx.Node]
 """Nodes of the joint graph, and what stands for them in a graph that is written."""
@@ -26,8 +30,8 @@ Names = dict[fx.Node, fx.Node]
 class Section:
     """One of the two graphs, while it is written."""
 
-    def __init__(self, joint: JointGraph, replayed: set[fx.Node]) -> None:
-        self.joint = joint
+    def __init__(self, joint: JointGraph, replayed: set[fx.Node], compiled: bool) -> None:
+        self.joint, self._compiled = joint, compiled
         self.graph = fx.Graph()
         self.present: dict[int, Names] = {}
         """Of each storage that is there: it, and the views of it that were made."""
@@ -46,7 +50,7 @@ class Section:
     def get(self, node: fx.Node) -> Any:
         """What stands for a node, whose storage is there: itself, or a view made now."""
         node = self.joint.same.get(node, node)
-        if isinstance(node.meta.get("val"), torch.SymInt) and any(map(tensors, node.all_input_nodes)):
+        if isinstance(node.meta.get("val"), torch.SymInt) and node.target is not ITEM and any(map(tensors, node.all_input_nodes)):
             # A size of what may be gone. As a plan is for sizes as they are, it is a number.
             return int(node.meta["val"])
         storage = self.joint.of.get(node)
@@ -66,7 +70,7 @@ class Section:
             name.meta[OVERWRITTEN] = torch.clone
 
     def run(self, kernel: Kernel, in_place: bool) -> None:
-        node, target = kernel.node, call(kernel.node)
+        node, target = kernel.node, self._call(kernel.node)
         args, kwargs = fx.map_arg((node.args, node.kwargs), self.get)
         if in_place and kernel.in_place:
             if kernel.in_place.out:
@@ -85,15 +89,21 @@ class Section:
     def _run_random(self, node: fx.Node, args: Any, kwargs: Any) -> fx.Node:
         device = device_of_node(node)
         if node in self.states:
-            with_state: Any = (self.states[node], call(node), *args)
+            with_state: Any = (self.states[node], self._call(node), *args)
             return self.graph.call_function(device.run_again, with_state, kwargs)
-        without: Any = (call(node), *args)
+        without: Any = (self._call(node), *args)
         both = self.graph.call_function(device.run_and_save, without, kwargs)
         state = self.graph.call_function(operator.getitem, (both, 0))
         with tensors(node)[0].fake_mode as mode:  # type: ignore[attr-defined]
             state.meta["val"] = mode.from_tensor(device.blank_state())
         self.states[node] = state
         return self.graph.call_function(operator.getitem, (both, 1))
+
+    def _call(self, node: fx.Node) -> Callable[..., Any]:
+        """What to call for a kernel. A compiler knows operations by what they are."""
+        assert callable(node.target), node
+        apart = not self._compiled and (is_nested(node) or is_hidden(node.target))
+        return OwnResults(node.target) if apart else node.target
 
     def _name_outputs(self, kernel: Kernel, made: fx.Node) -> None:
         for storage in kernel.outputs:
@@ -104,13 +114,10 @@ class Section:
             if first is kernel.node:
                 self.hold(storage, first, made)
             else:
-                item = self.graph.call_function(operator.getitem, (made, first.args[1]))
+                item = made
+                for place in item_of(first)[1]:
+                    item = self.graph.call_function(operator.getitem, (item, place))
                 self.hold(storage, first, self.put(first, item))
-
-
-def call(node: fx.Node) -> Callable[..., Any]:
-    assert callable(node.target), node
-    return node.target
 
 
 def emit(joint: JointGraph, choice: Choice, transfers: Transfers, overwrites: bool = True) -> tuple[fx.GraphModule, fx.GraphModule]:
@@ -118,7 +125,7 @@ def emit(joint: JointGraph, choice: Choice, transfers: Transfers, overwrites: bo
     `overwrites`: whether kernels write over their inputs where the plan has them do it; or else they answer
     results of their own, as a compiler expects it."""
     replayed = {joint.kernels[i].node for i in replays(joint, choice.plan)}
-    forward, backward = Section(joint, replayed), Section(joint, replayed)
+    forward, backward = (Section(joint, replayed, compiled=not overwrites) for _ in range(2))
     _enter(joint, forward, lambda node: not is_tangent(node))
     section = forward
     moves = Moves(joint, choice, transfers, forward.graph)

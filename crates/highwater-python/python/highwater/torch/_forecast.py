@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn, optim
-from torch._dynamo.exc import ShortenTraceback, Unsupported
+from torch._dynamo.exc import ShortenTraceback
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ._calls import without_logs
+from . import _arguments as arguments
 from ._as_cuda import Foretold, with_attention_of_cuda
 from ._choices import Choice, Choices
 from ._graph import Kernel, storage_key
@@ -24,6 +25,7 @@ from ._optimizers import Optimizers
 from ._rehearsal import copied
 from ._roofline import DEVICES, Rates, Roofline
 from ._pieces import no_step
+from ._raised import DYNAMO, translate
 from ._step import Step
 from ._step_graph import Phase, Way, Whole
 from ._where import line_of, module_of, operation_of, shortened, where
@@ -154,31 +156,38 @@ def plan(
     Raises `GraphBreak` where the model cannot be taken as one graph. Where there is no CUDA, a step for it is
     traced with the kernels of CPUs, but for attention.
     """
-    budget = None if memory is None else parse(memory)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    wanted = torch.device(device) if device is not None else device_of(model)
-    # Autograd wants a driver for CUDA's tensors, even for those without bytes.
-    traced = wanted if wanted.type != "cuda" or torch.cuda.is_available() else torch.device("cpu")
-    fake = like(model, traced, mode)
-    args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else ((inputs,) if isinstance(inputs, Tensor) else tuple(inputs), {})
-    leaf = next((leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()), None)
-    batch = 1 if leaf is None else leaf.shape[0]
-    phase = Phase(gradient_accumulation_steps == 1, optimizer is not None)
-    with mode:
-        step = Step(fake, loss_fn, made(optimizer, model, fake, mode), MOST - 1, gradient_accumulation_steps, max_grad_norm, None, host_memory)
+    arguments.check_model(model)
+    arguments.check_loss_fn(loss_fn)
+    arguments.check_optimizer(optimizer)
+    arguments.truth("largest_batch", largest_batch)
+    budget, host_bytes = None if memory is None else parse(memory), parse(host_memory, "host_memory")
+    accumulated = arguments.whole("gradient_accumulation_steps", gradient_accumulation_steps)
+    clip = None if max_grad_norm is None else arguments.not_negative("max_grad_norm", max_grad_norm)
+    args, kwargs = arguments.arguments_of(inputs, loss_fn)
+    wanted, others = arguments.device_wanted(device, model), arguments.batches_of(batches)
     known = rates_of(rates, wanted)
+    if largest_batch and budget is None:
+        raise ValueError("largest_batch=True looks for the largest batch that fits into memory: state memory, as in memory=\"24GiB\"")
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # Autograd wants a driver for CUDA's tensors, even for those without bytes.
+    traced = wanted if is_at_hand(wanted) else torch.device("cpu")
+    fake = like(model, traced, mode)
+    leaf = next((leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()), None)
+    if leaf is None and (others or largest_batch):
+        raise ValueError("inputs has no tensor with a first dimension, which a batch would be: leave out batches and largest_batch")
+    batch = 1 if leaf is None else leaf.shape[0]
+    phase = Phase(accumulated == 1, optimizer is not None)
+    with mode:
+        ours = made(optimizer, model, fake, mode)
+        if not isinstance(ours, list) and not hasattr(ours, "param_groups"):
+            raise TypeError(f"optimizer must return a torch.optim.Optimizer, and returned {arguments.kind_of(ours)}")
+        step = Step(fake, loss_fn, ours, MOST - 1, accumulated, clip, None, host_bytes)
     step.costs, step.updates.device = Roofline(known), wanted
     step.foretold = Foretold(wanted, known) if traced != wanted else None
 
     def choices(size: int) -> Choices:
-        def resized(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            sizes = [size if i == 0 and length == batch else length for i, length in enumerate(value.shape)]
-            return torch.empty(sizes, dtype=value.dtype, device=traced, requires_grad=value.requires_grad)
-
         with mode:
-            return trace(step, phase, *pytree.tree_map(resized, (args, kwargs)))
+            return trace(step, phase, *resized((args, kwargs), batch, size, traced))
 
     found = choices(batch)
     grown = Grown(found, choices, batch)
@@ -191,7 +200,7 @@ def plan(
         memory_bytes=budget,
         fits=fits,
         seconds=chosen.plan.seconds if chosen else None,
-        host_memory_bytes=parse(host_memory),
+        host_memory_bytes=host_bytes,
         moved_bytes=chosen.moved_bytes if chosen else None,
         kept_bytes=found.given + found.fastest.needed,
         kept_seconds=found.fastest.plan.seconds,
@@ -204,7 +213,7 @@ def plan(
         input_bytes=size_of(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)),
         holders=holders(found, found.fastest),
         ladder=[(found.given + size, seconds) for size, seconds in found.family.curve(ROWS)],
-        batches={size: grown.needs(size) for size in batches},
+        batches={size: grown.needs(size) for size in others},
         largest_batch=grown.largest(budget) if largest_batch and budget is not None else None,
     )
 
@@ -218,9 +227,10 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
             torch.compile(step._loss(), backend=asked, fullgraph=True, dynamic=False)(*args, **kwargs)
     except Enough:
         return asked.found
-    except Unsupported as broken:
-        raise no_step(broken) from None
-    raise ValueError("the loss depends on no parameter that requires a gradient: there is no training step")
+    except DYNAMO as error:
+        translate(error, no_step, step._loss(), args, kwargs)
+        raise
+    raise ValueError("the loss depends on no parameter that requires a gradient, so there is no training step: check for detach() and torch.no_grad()")
 
 
 class Grown:
@@ -287,17 +297,38 @@ def is_aten(kernel: Kernel) -> bool:
     return isinstance(kernel.node.target, torch._ops.OpOverload)
 
 
-def device_of(model: nn.Module) -> torch.device:
-    first = next(model.parameters(), None)
-    return torch.device("cpu") if first is None or first.device.type == "meta" else first.device
+def is_at_hand(device: torch.device) -> bool:
+    return device.type != "cuda" or torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
+
+
+def resized(inputs: Any, batch: int, size: int, device: torch.device) -> Any:
+    """Inputs of another batch, laid out as they were. One that comes twice is one."""
+    known: dict[int, Tensor] = {}
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in known:
+            sizes = [size if i == 0 and length == batch else length for i, length in enumerate(value.shape)]
+            strides = value.stride()
+            order = sorted(range(value.dim()), key=lambda i: -strides[i])
+            made = torch.empty_permuted(sizes, order, dtype=value.dtype, device=device, requires_grad=value.requires_grad)
+            known[id(value)] = made
+        return known[id(value)]
+
+    return pytree.tree_map(one, inputs)
 
 
 def rates_of(rates: str | Rates | None, device: torch.device) -> Rates:
     if isinstance(rates, Rates):
         return rates
-    name = rates or ("cpu" if device.type == "cpu" else "A100")
-    if name not in DEVICES:
-        raise ValueError(f"rates={rates!r}: known are {', '.join(DEVICES)}; or say them: highwater.torch.Rates(...)")
+    if rates is None:
+        return DEVICES["cpu" if device.type == "cpu" else "A100"]
+    if not isinstance(rates, str):
+        raise TypeError(f"rates must be a name or highwater.torch.Rates(...), not {arguments.kind_of(rates)}")
+    name = next((name for name in DEVICES if name.lower() == rates.lower()), None)
+    if name is None:
+        raise ValueError(f"rates={rates!r} is not known. Known are {', '.join(DEVICES)}. State others as highwater.torch.Rates(...).")
     return DEVICES[name]
 
 
@@ -308,7 +339,10 @@ def like(model: nn.Module, device: torch.device, mode: FakeTensorMode) -> nn.Mod
         for tensor in [*model.parameters(), *model.buffers()]:
             made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
             known[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
-        return copy.deepcopy(model, known)
+        try:
+            return copy.deepcopy(model, known)
+        except Exception as error:
+            raise TypeError(f"plan needs a copy of the model, and copy.deepcopy(model) failed: {error}") from error
 
 
 def made(optimizer: Any, model: nn.Module, fake: nn.Module, mode: FakeTensorMode) -> Any:

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from ._device import Device, device_of_graph
 from ._in_place import InPlace, find_in_place
+from ._nested import calls, is_pure, is_random
 from ._where import CannotPlan, where
 
 aten = torch.ops.aten
@@ -66,6 +67,8 @@ class Kernel:
     in_place: InPlace | None = None
     once: bool = False
     random: bool = False
+    ordered: bool = False
+    """Whether it draws random numbers, or may do something else that others notice: these keep their order."""
     cell_bytes: int = 0
     """Of an update, the bytes of a state that it overwrites, which may wait on the host."""
     writes: list[int] = field(default_factory=list)
@@ -87,7 +90,7 @@ def refuse_sparse(graph: fx.Graph) -> None:
     """Sparse tensors have no storage that could be planned."""
     for node in graph.nodes:
         if any(leaf.layout is not torch.strided for leaf in tensors(node)):
-            raise CannotPlan(f"{where(node)} has a sparse result: sparse tensors and gradients cannot be planned")
+            raise CannotPlan(f"{where(node)} has a sparse result. Sparse tensors and gradients cannot be planned: use dense ones")
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -103,7 +106,7 @@ def storage_of(node: fx.Node) -> int | None:
 def remake(view: fx.Node) -> None:
     """Has a view's description follow from what the view is of now."""
     args, kwargs = fx.map_arg((view.args, view.kwargs), lambda node: node.meta["val"])
-    with view.meta["val"].fake_mode:
+    with tensors(view)[0].fake_mode:  # type: ignore[attr-defined]
         view.meta = {**view.meta, "val": view.target(*args, **kwargs)}  # type: ignore[operator]
 
 
@@ -112,20 +115,17 @@ def nbytes(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().nbytes())
 
 
+def item_of(node: fx.Node) -> tuple[fx.Node, tuple[Any, ...]]:
+    """The call that a node takes an item of, and the positions that lead to it: results may be lists in a tuple."""
+    path: tuple[Any, ...] = ()
+    while node.target is operator.getitem and is_node(node.args[0]):
+        node, path = node.args[0], (node.args[1], *path)
+    return node, path
+
+
 def is_tangent(node: fx.Node) -> bool:
     """Whether a node is a gradient that comes in."""
     return node.op == "placeholder" and node.name.startswith("tangents")
-
-
-def is_random(node: fx.Node) -> bool:
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
-
-
-def is_pure(node: fx.Node) -> bool:
-    """Whether a call answers the same each time, but for random numbers that PyTorch knows of. Operations of
-    other people may draw numbers of their own, or count their calls."""
-    return not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace in ("aten", "prims")
 
 
 @dataclass
@@ -235,7 +235,9 @@ class JointGraph:
         if fresh or node.target is COPY or not (found or is_symbolic(node)):
             inputs = set().union(*(self.reads(source) for source in node.all_input_nodes))
             kernel = Kernel(node, sorted(inputs), fresh, random=is_random(node))
-            kernel.once = node.target is COPY or not fresh or ONCE in node.meta or not is_pure(node) or not self.device.repeats(node)
+            hidden = not is_pure(node)
+            kernel.ordered = kernel.random or hidden
+            kernel.once = node.target is COPY or not fresh or ONCE in node.meta or hidden or not all(map(self.device.repeats, calls(node)))
             kernel.once |= any(self.storages[storage].passing for storage in inputs)
             kernel.in_place = find_in_place(self, kernel)
             kernel.cell_bytes = node.meta.get(CELL, 0)
@@ -261,11 +263,11 @@ class JointGraph:
         if len(found) != 1:
             return
         self.of[node] = self._ids[storage_key(found[0])]
-        source = node.args[0]
         storage = self.storages[self.of[node]]
-        if storage.first is source:
+        call, path = item_of(node)
+        if storage.first is call:
             storage.first = node
-        elif storage.first.target is operator.getitem and storage.first.args == node.args:
+        elif item_of(storage.first) == (call, path):
             self.same[node] = storage.first
 
     def _storage(self, tensor: torch.Tensor, node: fx.Node, *, external: bool) -> int:
@@ -274,7 +276,7 @@ class JointGraph:
             try:
                 size = self._bytes(tensor, node) if self.device.counts(tensor) else 0
             except GuardOnDataDependentSymNode:
-                raise CannotPlan(f"{where(node)} has a result whose size depends on data: a plan is for sizes that are known") from None
+                raise CannotPlan(f"{where(node)} has a result whose size depends on data. Plans need sizes that are known: pad the result, or move this out of the model") from None
             self._ids[key] = len(self.storages)
             self.storages.append(Storage(size, node, external))
         return self._ids[key]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import timeit
 from collections.abc import Callable
 
 import torch
 
+from ._timing import least_seconds
 from ._transfers import lanes_of
 
 # What is copied to time a way.
 TIMED = 1 << 25
-RUNS = 5
+RUNS, SECONDS = 5, 1.0
 
 
 def measure_link(device: torch.device) -> tuple[float, float, float, float]:
@@ -30,5 +30,5 @@ def measure_link(device: torch.device) -> tuple[float, float, float, float]:
         for token in tokens:
             lanes.finish(token)
 
-    read, write, together = (TIMED / min(timeit.repeat(run, number=1, repeat=RUNS)) for run in (once(False), once(True), both))
+    read, write, together = (TIMED / least_seconds(run, RUNS, SECONDS, here=False) for run in (once(False), once(True), both))
     return read, write, min(read, together), min(write, together)

@@ -1,9 +1,14 @@
-"""Which kernels may write their result over an input, to the same bits."""
+"""Which kernels may write their result over an input, to the same bits: a table, which tests carry out.
+
+The form in place of an operation may round otherwise: loops over complex numbers are vectorized where nothing
+overlaps, and then multiply and add in one go. So what the table does not name is not rewritten.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -13,6 +18,31 @@ if TYPE_CHECKING:
     from ._graph import JointGraph, Kernel
 
 aten = torch.ops.aten
+
+FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
+WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool})
+NUMBERS = FLOATS | WHOLE
+
+# Operations whose form in place is that of the same name with `_`, for floating-point numbers of any layout.
+OF_FLOATS = """
+    acos acosh asin asinh atan atan2 atanh celu ceil copysign.Scalar copysign.Tensor cos cosh deg2rad digamma
+    div.Scalar div.Tensor elu erf erfc erfinv exp exp2 expm1 floor frac gelu hardsigmoid hardswish hardtanh
+    leaky_relu lerp.Scalar lerp.Tensor lgamma log log10 log1p log2 logit mish nan_to_num rad2deg reciprocal
+    round rsqrt selu sigmoid silu sin sinc sinh sqrt tan tanh trunc addcdiv addmm baddbmm
+"""
+# The same, for whole numbers too.
+OF_NUMBERS = """
+    abs add.Scalar add.Tensor addcmul clamp clamp.Tensor clamp_max clamp_max.Tensor clamp_min clamp_min.Tensor
+    div.Scalar_mode div.Tensor_mode fill.Scalar fill.Tensor fmod.Scalar fmod.Tensor masked_fill.Scalar
+    masked_fill.Tensor mul.Tensor neg relu remainder.Scalar remainder.Tensor sgn sign sub.Scalar sub.Tensor
+    threshold tril triu zero
+    cumsum index_add index_copy index_fill.int_Scalar index_put scatter.src scatter.value scatter_add
+"""
+OF_WHOLE = """
+    bitwise_and.Scalar bitwise_and.Tensor bitwise_not bitwise_or.Scalar bitwise_or.Tensor bitwise_xor.Scalar
+    bitwise_xor.Tensor eq.Scalar eq.Tensor ge.Scalar ge.Tensor gt.Scalar gt.Tensor le.Scalar le.Tensor
+    logical_and logical_not logical_or logical_xor lt.Scalar lt.Tensor ne.Scalar ne.Tensor
+"""
 
 # Overloads that write over the tensor that they read element by element, where they are not those of the
 # same name with `_`: the operation, the overload, and the name of what it writes to.
@@ -43,6 +73,36 @@ ROWS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How an operation writes over its first argument, with the bits of the other form."""
+
+    target: torch._ops.OpOverload
+    out: str | None
+    """The keyword that the first argument is given by once more."""
+    dtypes: frozenset[torch.dtype]
+    """Of the first argument."""
+
+
+def named(names: str) -> Iterable[torch._ops.OpOverload]:
+    """Operations by their names, where this PyTorch has them."""
+    for name in names.split():
+        base, _, overload = name.partition(".")
+        packet = getattr(aten, base, None)
+        if packet is not None and (overload or "default") in packet.overloads():
+            yield getattr(packet, overload or "default")
+
+
+def table() -> dict[Any, Form]:
+    found = {target: Form(form, out, FLOATS) for target, (form, out) in (OUT | ROWS).items()}
+    for names, dtypes in ((OF_FLOATS, FLOATS), (OF_NUMBERS, NUMBERS), (OF_WHOLE, WHOLE)):
+        for target in named(names):
+            form = underscored(target)
+            if form is not None:
+                found[target] = Form(form, None, dtypes)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class InPlace:
     """Another form of a call, which writes to its first argument."""
 
@@ -70,10 +130,10 @@ def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
     others = [leaf for leaf in pytree.tree_leaves((node.args[1:], node.kwargs)) if isinstance(leaf, fx.Node)]
     if any(storage in joint.reads(other) for other in others):
         return None
-    target, out = (OUT | ROWS).get(node.target, (underscored(node.target), None))
-    if target is None or not joint.device.overwrites(node.target):
+    form = FORMS.get(node.target)
+    if form is None or tensor.dtype not in form.dtypes or not joint.device.overwrites(node.target):
         return None
-    return InPlace(target, kernel.inputs.index(storage), out)
+    return InPlace(form.target, kernel.inputs.index(storage), form.out)
 
 
 def is_alike(tensor: torch.Tensor, result: torch.Tensor) -> bool:
@@ -94,3 +154,7 @@ def underscored(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     same = [argument.name for argument in ours] == [argument.name for argument in theirs]
     writes = [argument.alias_info is not None and argument.alias_info.is_write for argument in theirs]
     return found if same and writes[:1] == [True] and not any(writes[1:]) else None
+
+
+# By operation. Complex numbers are in no row.
+FORMS = table()

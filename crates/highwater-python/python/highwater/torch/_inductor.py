@@ -15,8 +15,11 @@ from torch._functorch.partitioners import choose_saved_values_set, classify_node
 from torch._inductor.compile_fx import compile_fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
-from ._graph import ONCE, JointGraph, is_random
+from ._errors import while_compiling
+from ._graph import ONCE, JointGraph
+from ._inlined import open_regions
 from ._kept import maker
+from ._nested import is_random
 from ._where import CannotPlan, where
 
 Wish = Callable[[JointGraph], None]
@@ -59,7 +62,8 @@ def compile_by_inductor(module: fx.GraphModule, inputs: Sequence[Any], plan: Pla
     """What Inductor makes of a graph, with a plan for its forward and backward. A graph without gradients is
     Inductor's alone."""
     if torch._inductor.config.custom_partitioner_fn is not None:
-        raise ValueError("torch._inductor.config.custom_partitioner_fn is set: a plan would take its place")
+        raise while_compiling(ValueError, "torch._inductor.config.custom_partitioner_fn is set, and a plan would replace it: set it to None")
+    open_regions(module)
     # A graph out of AOTAutograd's cache would have another plan.
     with torch._functorch.config.patch(enable_autograd_cache=False):
         compiled = compile_fx(module, inputs, config_patches={"custom_partitioner_fn": Partitioner(plan)})
@@ -73,7 +77,7 @@ def settle(graph: fx.Graph) -> None:
     graph.eliminate_dead_code()
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
-            raise CannotPlan(f"{where(node)} has graphs of its own, which cannot be planned for Inductor: leave out kernels=\"inductor\"")
+            raise CannotPlan(f"{where(node)} has graphs of its own, which cannot be planned for Inductor. Leave out kernels=\"inductor\".")
         if is_random(node):
             node.meta[ONCE] = True
 

@@ -26,13 +26,14 @@ class Said:
     """Listens to what a problem is told, for a name that no other problem has."""
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256()
+        self._hash, self._structure = hashlib.sha256(), hashlib.sha256()
         self.count = 0
         """How many things it was told."""
 
     def __call__(self, tell: Callable[P, T]) -> Callable[P, T]:
         def heard(*args: P.args, **kwargs: P.kwargs) -> T:
             self._hash.update(f"{args} {kwargs}\n".encode())
+            self._structure.update(f"{[*map(without_rates, args)]} {[(key, without_rates(value)) for key, value in kwargs.items()]}\n".encode())
             self.count += 1
             return tell(*args, **kwargs)
 
@@ -41,6 +42,15 @@ class Said:
     @property
     def name(self) -> str:
         return self._hash.hexdigest()
+
+    @property
+    def structure(self) -> str:
+        """A name that problems share which differ in seconds alone."""
+        return self._structure.hexdigest()
+
+
+def without_rates(value: Any) -> Any:
+    return "seconds" if isinstance(value, float) else value.bytes if isinstance(value, highwater.Link) else value
 
 
 @functools.cache

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import highwater
-from highwater import Family, Plan
+from highwater import Family, Plan, Problem
 
 from ._choices import Choice, Choices, OverBudget, Report
 from ._kept import Kept
@@ -85,13 +86,28 @@ class Known:
             choice = choices.at(memory)
         except OverBudget:
             # No search promises the least: what is known may still do.
-            found = self._of_another_size(choices, memory, any_speed=True)
+            found = self._of_another_size(choices, memory, any_speed=True) or self._of_other_seconds(choices, memory)
             if found:
                 return found
             raise
         finally:
             self._remember(choices)
-        return Found(choice, choices.floor_bytes, adapted=False)
+        return Found(choice, self._lowest_floor(choices), adapted=False)
+
+    def _of_other_seconds(self, choices: Choices, memory: int) -> Found | None:
+        """The lowest plan that was kept for a problem that differs in seconds alone."""
+        fields = self.kept.read(f"{choices.structure} lowest")
+        return None if fields is None else read(choices, memory, {**fields, "plan": retimed(choices.problem, fields.get("plan"))})
+
+    def _lowest_floor(self, choices: Choices) -> int:
+        """The floor, or that of a search by other seconds: a floor that was told once holds, also when kernels are
+        timed again."""
+        kept = self._of_other_seconds(choices, MOST)
+        if kept and kept.floor_bytes <= choices.floor_bytes:
+            return kept.floor_bytes
+        if least := choices.least:
+            self.kept.write(f"{choices.structure} lowest", {"plan": least.plan.to_json(), "floor": least.needed, "adapted": False})
+        return choices.floor_bytes
 
     def _remember(self, choices: Choices) -> None:
         alike = [entry for entry in self._families if entry[0] == choices.size]
@@ -110,6 +126,20 @@ def read(choices: Choices, memory: int, fields: dict[str, Any]) -> Found | None:
     if type(floor) is not int or type(adapted) is not bool or choices.given + max(choice.needed, floor) > memory:
         return None
     return Found(choice, choices.given + floor, adapted, kept=True)
+
+
+def retimed(problem: Problem, text: Any) -> str | None:
+    """A kept plan with the seconds of a problem. Where bytes move, waiting for them is left out."""
+    try:
+        plan = json.loads(text)
+        actions = [step["action"] for step in plan["instructions"]]
+        ran = [run["node"] for action in actions if isinstance(action, dict) and (run := action.get("Run") or action.get("Guard"))]
+        seconds = [problem.node_seconds(node) for node in ran]
+    except (KeyError, TypeError, ValueError, IndexError):
+        return None
+    known: set[int] = set()
+    again = [time for node, time in zip(ran, seconds) if node in known or known.add(node)]  # type: ignore[func-returns-value]
+    return json.dumps({**plan, "seconds": sum(seconds), "recompute_seconds": sum(again)})
 
 
 def is_fast(adapted: Choices, choice: Choice, known: Family) -> bool:

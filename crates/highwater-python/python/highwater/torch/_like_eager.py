@@ -1,9 +1,10 @@
-"""Has a joint graph compute what eager PyTorch does, where AOTAutograd traces something else.
+"""Traces what eager PyTorch computes, where AOTAutograd would trace something else.
 
 A backward is called outside of `torch.autocast`; AOTAutograd traces it as if it was called where the forward is.
-On CPUs eager dropout multiplies by a mask that was divided by 1 - p, rounded to the tensor's dtype; its trace
-is `native_dropout`, which multiplies by 1 / (1 - p). Some operations are traced as others in Python that compute
-the same, where eager PyTorch has kernels of its own.
+Some operations are traced as others in Python that compute the same, where eager PyTorch has kernels of its own.
+`dropout` on CPUs is traced as `native_dropout`, which multiplies by 1 / (1 - p) without rounding it to the tensor's
+dtype, and draws random numbers also where p is 1. `bernoulli_` is traced as `bernoulli`, which draws in the order of
+a contiguous tensor.
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ import torch
 import torch._functorch.config
 from torch import Tensor, fx
 from torch._C import DispatchKey
+from torch._functorch._aot_autograd import graph_compile
+from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ._aliases import apart
 from ._autocast import share_casts
+from ._inlined import open_regions, separate_results
+from ._nested import graphs_within
+from ._where import CannotPlan
 
 aten = torch.ops.aten
 
 # Operations that have kernels, and are traced as others.
 SPELLED_OUT = (
-    "hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward", "matmul",
+    "native_dropout", "hardshrink", "softshrink", "multi_margin_loss", "multilabel_margin_loss_forward", "matmul",
     "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
@@ -37,44 +44,181 @@ TRACED_AS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """What AOTAutograd makes of a graph."""
-    share_casts(module, inputs)
-    with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels():
-        compiled: Callable[..., Any] = compile(module, inputs)
-        return compiled
+
+    def traced(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        share_casts(module, inputs)
+        with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are():
+            try:
+                compiled: Callable[..., Any] = compile(module, inputs)
+            except ZeroDivisionError:
+                refuse_empty(inputs)
+                raise
+            return compiled
+
+    open_regions(module)
+    return apart(traced, module, inputs)
+
+
+def refuse_empty(inputs: Sequence[Any]) -> None:
+    """Refuses inputs without elements, of which PyTorch traces some means as divisions in Python."""
+    for value in inputs:
+        if isinstance(value, Tensor) and not value.numel():
+            raise CannotPlan(
+                f"an input has no elements: its shape is {tuple(value.shape)}. torch.compile cannot trace a mean over nothing: skip empty batches"
+            ) from None
+
+
+@contextmanager
+def numbers_as_they_are() -> Iterator[None]:
+    """Has Python's numbers that are inputs stay so: tensors in their place round otherwise, and need kernels."""
+    taken, graph_compile._apply_tensorify_python_scalars = graph_compile._apply_tensorify_python_scalars, lambda module: None
+    try:
+        yield
+    finally:
+        graph_compile._apply_tensorify_python_scalars = taken
 
 
 @contextmanager
 def own_kernels() -> Iterator[None]:
-    """Has operations be traced as themselves."""
+    """Has operations be traced as themselves, or by kernels of ours."""
     packets = [getattr(aten, name) for name in SPELLED_OUT if hasattr(aten, name)]
     operations = [getattr(packet, name) for packet in packets for name in packet.overloads()]
-    taken = [(of, key, of.py_kernels.pop(key)) for of in operations for key in TRACED_AS if key in of.py_kernels]
-    for of in operations:
+    operations += OURS
+    before = [(of, dict(of.py_kernels)) for of in operations]
+    for of, kernels in before:
+        for key in TRACED_AS:
+            of.py_kernels.pop(key, None)
+        if of in OURS:
+            of.py_kernels |= {key: OURS[of] for key in {*kernels, DispatchKey.Autograd} if key in TRACED_AS}
         of._dispatch_cache.clear()
     try:
         yield
     finally:
-        for of, key, kernel in taken:
-            of.py_kernels[key] = kernel
-        for of in operations:
+        for of, kernels in before:
+            of.py_kernels.clear()
+            of.py_kernels.update(kernels)
             of._dispatch_cache.clear()
 
 
 def like_eager(graph: fx.Graph) -> None:
+    separate_results(graph)
     graph.eliminate_dead_code()
+    for inner in graphs_within(graph):
+        spell_out_dropouts(inner.graph, traced_by_eager)
+        inner.recompile()
+    for node in graph.find_nodes(op="call_function", target=aten.bernoulli.p):
+        value = node.args[0].meta["val"]
+        if not value.is_contiguous():
+            draw_in_order(graph, node, memory_order(value))
+
+
+def spell_out_dropouts(graph: fx.Graph, kept: Callable[[fx.Node], bool]) -> None:
+    """Spells out a graph's dropouts, but for those that are kept."""
     for node in graph.find_nodes(op="call_function", target=aten.native_dropout.default):
         value, p, train = cast(tuple[fx.Node, float, bool], node.args)
-        if train is not False and on_cpu(node) and not is_exact(node.meta["val"][0].dtype, p):
+        if train is not False and on_cpu(node) and not is_exact(node.meta["val"][0].dtype, p) and not kept(node):
             spell_out(graph, node, value, p)
-    for node in graph.find_nodes(op="call_function", target=aten.native_dropout_backward.default):
-        gradient, mask, scale = cast(tuple[fx.Node, fx.Node, float], node.args)
-        if on_cpu(node) and scale:
-            node.args = (gradient, mask, rounded_scale(node.meta["val"].dtype, 1 / scale))
+
+
+def traced_by_eager(dropout: fx.Node) -> bool:
+    """Whether eager PyTorch runs a dropout of a branch or a loop as it is traced, which it does where autograd
+    differentiates the branch: then its mask is used."""
+    return any(item.args[1] == 1 for item in dropout.users)
 
 
 def on_cpu(node: fx.Node) -> bool:
     value = node.meta["val"]
     return (value if isinstance(value, Tensor) else value[0]).device.type == "cpu"
+
+
+def spell_out(graph: fx.Graph, node: fx.Node, value: fx.Node, p: float) -> None:
+    """The same draws, times eager's factor."""
+    out, mask = node.meta["val"]
+    with graph.inserting_before(node):
+        empty = graph.call_function(aten.empty_like.default, (value,), {"dtype": torch.bool})
+        drawn = graph.call_function(aten.bernoulli.p, (empty, 1 - p))
+        kept = graph.call_function(aten.mul.Tensor, (value, drawn))
+        scaled = graph.call_function(aten.mul.Tensor, (kept, rounded_scale(out.dtype, 1 - p)))
+    with out.fake_mode:
+        for made, like in [(empty, mask), (drawn, mask), (kept, out), (scaled, out)]:
+            made.meta = {**node.meta, "val": torch.empty_like(like)}
+    for item in list(node.users):
+        assert item.target is operator.getitem, item
+        item.replace_all_uses_with(drawn if item.args[1] else scaled)
+        graph.erase_node(item)
+    graph.erase_node(node)
+
+
+def memory_order(value: Tensor) -> list[int]:
+    """A tensor's dimensions, outermost in memory first."""
+    strides = value.stride()
+    return sorted(range(value.dim()), key=lambda dim: (-strides[dim], dim))
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    return [order.index(dim) for dim in range(len(order))]
+
+
+def draw_in_order(graph: fx.Graph, node: fx.Node, order: list[int]) -> None:
+    """Has what was `bernoulli_` draw in the order of a tensor's memory. Others than `bernoulli` below do not come here."""
+    value, p = node.args
+    with graph.inserting_before(node), node.meta["val"].fake_mode:
+        inputs: list[Any] = [value]
+        steps: tuple[tuple[Any, tuple[Any, ...], dict[str, Any]], ...] = (
+            (aten.permute.default, (order,), {}),
+            (aten.bernoulli.p, (p,), {}),
+            (aten.permute.default, (inverse(order),), {}),
+            (aten.clone.default, (), {"memory_format": torch.contiguous_format}),
+        )
+        for target, args, kwargs in steps:
+            made = graph.call_function(target, (inputs[-1], *args), kwargs)
+            made.meta = {**node.meta, "val": target(inputs[-1].meta["val"], *args, **kwargs)}
+            inputs.append(made)
+    node.replace_all_uses_with(inputs[-1])
+    graph.erase_node(node)
+
+
+def bernoulli(value: Tensor, p: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """`torch.bernoulli`, which draws in the order of a contiguous tensor in eager PyTorch too."""
+    return value.clone(memory_format=torch.contiguous_format).bernoulli_(p, generator=generator)
+
+
+def dropout(value: Tensor, p: float, train: bool) -> Tensor:
+    """`torch.dropout` as eager PyTorch computes it."""
+    draws = train and 0 < p < 1 and value.numel() > 0
+    if draws and (value.device.type != "cpu" or is_in_branch()):
+        return torch.native_dropout(value, p, train)[0]
+    if draws and value.dtype.is_floating_point:
+        return cast(Tensor, Dropout.apply(value, p))
+    return cast(Tensor, aten.dropout.default._op_dk(DispatchKey.CompositeImplicitAutograd, value, p, train))
+
+
+def is_in_branch() -> bool:
+    """Whether a graph within a graph is traced, whose dropouts `like_eager` judges."""
+    tracer = proxy_tensor._CURRENT_MAKE_FX_TRACER
+    return tracer is not None and tracer.is_hop_subgraph_tracer()
+
+
+class Dropout(torch.autograd.Function):
+    """Eager PyTorch's draws and factors, with a mask of one byte for each element."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, p: float) -> Tensor:
+        ctx.scale = rounded_scale(value.dtype, 1 - p)
+        if is_exact(value.dtype, p):
+            result, mask = torch.native_dropout(value, p, True)
+        else:
+            order = memory_order(value)
+            empty = torch.empty_like(value.permute(order), dtype=torch.bool, memory_format=torch.contiguous_format)
+            mask = empty.bernoulli_(1 - p).permute(inverse(order))
+            result = value * mask * ctx.scale
+        ctx.save_for_backward(mask)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return gradients[0] * mask * ctx.scale, None
 
 
 def rounded_scale(dtype: torch.dtype, keep: float) -> float:
@@ -98,19 +242,5 @@ def is_exact(dtype: torch.dtype, p: float) -> bool:
         return torch.equal(ours, theirs)
 
 
-def spell_out(graph: fx.Graph, node: fx.Node, value: fx.Node, p: float) -> None:
-    """The same draws, times eager's factor."""
-    out, mask = node.meta["val"]
-    with graph.inserting_before(node):
-        empty = graph.call_function(aten.empty_like.default, (value,), {"dtype": torch.bool})
-        drawn = graph.call_function(aten.bernoulli.p, (empty, 1 - p))
-        kept = graph.call_function(aten.mul.Tensor, (value, drawn))
-        scaled = graph.call_function(aten.mul.Tensor, (kept, rounded_scale(out.dtype, 1 - p)))
-    with out.fake_mode:
-        for made, like in [(empty, mask), (drawn, mask), (kept, out), (scaled, out)]:
-            made.meta = {**node.meta, "val": torch.empty_like(like)}
-    for item in list(node.users):
-        assert item.target is operator.getitem, item
-        item.replace_all_uses_with(drawn if item.args[1] else scaled)
-        graph.erase_node(item)
-    graph.erase_node(node)
+# Kernels of ours, for operations that are traced otherwise than eager PyTorch computes them.
+OURS: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {aten.dropout.default: dropout, aten.bernoulli.p: bernoulli}

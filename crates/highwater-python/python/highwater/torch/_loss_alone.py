@@ -24,8 +24,8 @@ class NotDifferentiated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise RuntimeError(
-            'with highwater.torch.backend(memory, gradients="loss") only numbers that a model answers, as losses are, get gradients: '
-            'something else that it answered is differentiated. Compute that loss in the model, or leave gradients="all"'
+            'this model was compiled with gradients="loss", which gives gradients to outputs without dimensions (losses) alone, and '
+            'another output is differentiated. Compute its loss in the model, or leave out gradients="loss".'
         )
 
 

@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
-UNITS = {"": 1, "B": 1} | {f"{letter}iB": 1 << 10 * i for i, letter in enumerate("KMGT", 1)} | {
-    f"{letter}B": 1000**i for i, letter in enumerate("KMGT", 1)
+from ._arguments import is_number
+
+# In any case of letters. As for the program's `--memory`, letters alone are binary, as in most tools.
+UNITS = {"": 1, "b": 1} | {
+    f"{letter}{end}": base**power
+    for power, letter in enumerate("kmgt", 1)
+    for end, base in (("", 1024), ("i", 1024), ("ib", 1024), ("b", 1000))
 }
 
+AMOUNT = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([a-z]*)\s*", re.ASCII | re.IGNORECASE)
+
+HOW = 'Write bytes as a number, or text with a unit: KiB, MiB, GiB, TiB (powers of 1024; also K, M, G, T), or KB, MB, GB, TB (of 1000), as in "8GiB"'
 
 # No machine has as much.
 MOST = 1 << 61
 
 
-def parse(memory: int | str) -> int:
-    """Bytes of an amount: a number of bytes, or text like "8GiB" (powers of 1024) or "8GB" (of 1000)."""
-    found: float | None = None
-    if isinstance(memory, str):
-        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", memory)
-        unit = UNITS.get(match[2]) if match else None
-        found = float(match[1]) * unit if match and unit else None
-    elif isinstance(memory, int) and not isinstance(memory, bool):
-        found = memory
-    if found is None or not 0 <= found < MOST:
-        raise ValueError(f"memory={memory!r} is no amount of memory: write bytes as a number, or text like '8GiB' or '512MiB'")
-    return int(found)
+def parse(memory: int | float | str, name: str = "memory") -> int:
+    """Bytes of an amount: a number, or text such as "8GiB" or "8G" (8 * 1024^3 bytes), "8GB" (8 * 1000^3) or "8e9".
+    `name`: the argument's, for errors."""
+    match = AMOUNT.fullmatch(memory) if isinstance(memory, str) else None
+    if not (match or is_number(memory)):
+        kind = ValueError if isinstance(memory, str) else TypeError
+        raise kind(f"{name}={memory!r} is not an amount of memory. {HOW}.")
+    digits, unit = (match[1], match[2].lower()) if match else (str(memory.item() if hasattr(memory, "item") else memory), "")
+    if match and unit not in UNITS:
+        raise ValueError(f"{name}={memory!r} has an unknown unit, {match[2]!r}. {HOW}.")
+    try:
+        bytes = Decimal(digits) * UNITS[unit]
+        wrong = "is negative" if bytes < 0 else "is more than any machine has" if bytes >= MOST else None
+    except ArithmeticError:  # of a NaN
+        wrong = "is not a number"
+    if not wrong and not unit and bytes % 1:
+        wrong = "is not a whole number of bytes"
+    if wrong:
+        raise ValueError(f"{name}={memory!r} {wrong}. {HOW}.")
+    return int(bytes)
 
 
 def show(count: int, other: int | None = None) -> str:

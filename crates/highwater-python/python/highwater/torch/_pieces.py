@@ -9,22 +9,24 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, fx, nn
-from torch._dynamo.exc import ShortenTraceback, Unsupported
+from torch._dynamo.exc import Unsupported
 from torch._dynamo.utils import graph_break_reasons
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ._calls import level_of_user
+from ._calls import level_of_user, line_of_caller
+from ._errors import Shortened, without_advice
 from ._memory import show
-from ._where import shortened
+from ._where import is_of_user, shortened
 
 
-class GraphBreak(ShortenTraceback):
-    """A model that is not one graph: says where it breaks."""
+# From so many remembered storages on, those that are gone are forgotten.
+SWEEP = 256
 
-    def __init__(self, message: str) -> None:
-        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+
+class GraphBreak(Shortened):
+    """A model that `torch.compile` cannot take as one graph. The message names the line that breaks it."""
 
 
 class AboveMemory(UserWarning):
@@ -43,7 +45,10 @@ def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
         reason = next((reason for reason in graph_break_reasons if place in places(reason.user_stack)), None)
         raise refusal(f"breaks it at {place_of(reason.user_stack) if reason else place}", reason.reason if reason else "")
     if after_another:
-        raise refusal(f"takes it in pieces, of which one begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}")
+        begins = f"takes it in pieces, of which one begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}"
+        # A function that cannot be cut is left out, and those that it calls are taken.
+        reason = next((reason for reason in reversed(graph_break_reasons) if reason.graph_break and reason.user_stack), None)
+        raise refusal(f"{begins}; it last broke at {place_of(reason.user_stack)}" if reason else begins, reason.reason if reason else "")
 
 
 def refusal(what: str, reason: str = "") -> GraphBreak:
@@ -54,16 +59,23 @@ def refusal(what: str, reason: str = "") -> GraphBreak:
     )
 
 
+def no_model(broken: Unsupported) -> GraphBreak:
+    """The refusal of a model that Dynamo could not take as one graph."""
+    return refusal(f"breaks it at {place_of(broken.real_stack or ())}", str(broken))
+
+
 def no_step(broken: Unsupported) -> GraphBreak:
     """The refusal of a step that Dynamo could not take as one graph."""
     return GraphBreak(
         f"the step is not one graph: torch.compile breaks it at {place_of(broken.real_stack or ())}{explained(str(broken))}. Change that line, "
-        f'or have pieces planned one by one: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{broken}'
+        f'or have pieces planned one by one: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{without_advice(str(broken))}'
     )
 
 
 def explained(reason: str) -> str:
     """What Dynamo says of a break, in brackets."""
+    if reason.startswith("generic_jump "):
+        reason = "a branch by the value of a tensor"
     found = re.search(r"Explanation: (.*)", reason) or re.search(r"(.+)", reason)
     # What it says to set may not work here.
     return f" ({found[1].partition('. Set ')[0]})" if found else ""
@@ -75,8 +87,8 @@ def places(stack: Sequence[traceback.FrameSummary]) -> list[str]:
 
 def place_of(stack: Sequence[traceback.FrameSummary]) -> str:
     """The last line of a stack that is not PyTorch's own."""
-    ours = [frame for frame in stack if "/torch/" not in frame.filename]
-    return (places(ours or stack) or ["a line that is not known"])[-1]
+    lines = places([frame for frame in stack if is_of_user(frame.filename)])
+    return lines[-1] if lines else line_of_caller()
 
 
 def warn_of_gradients(held: int, room: int, refusal: Exception) -> None:
@@ -94,18 +106,32 @@ class Held:
     def __init__(self, memory: int) -> None:
         self._memory = memory
         self._storages: dict[StorageWeakRef, int] = {}
+        self._sweep_at = SWEEP
         self._warned = False
 
     def keep(self, saved: Iterable[Any]) -> None:
         """Something is kept from here on. Parameters are held by the model."""
+        self._sweep_now_and_then()
         for leaf in saved:
             if isinstance(leaf, Tensor) and not isinstance(leaf, nn.Parameter):
                 storage = leaf.untyped_storage()
                 self._storages[StorageWeakRef(storage)] = storage.nbytes()  # type: ignore[no-untyped-call]
 
+    def _sweep_now_and_then(self) -> None:
+        # A weak reference keeps part of a storage alive. Backwards have freed the oldest or the newest when another
+        # step begins; where somebody holds both, sweeping at twice what was left costs little per step.
+        ends = [next(iter(self._storages)), next(reversed(self._storages))] if self._storages else []
+        if any(end.expired() for end in ends) or len(self._storages) > self._sweep_at:  # type: ignore[no-untyped-call]
+            self._sweep()
+            self._sweep_at = max(SWEEP, 2 * len(self._storages))
+
+    def _sweep(self) -> None:
+        """Forgets what is gone."""
+        self._storages = {storage: size for storage, size in self._storages.items() if not storage.expired()}  # type: ignore[no-untyped-call]
+
     def beside(self, inputs: Iterable[Any]) -> int:
         """Bytes of what is kept and is not among the inputs of a graph."""
-        self._storages = {storage: size for storage, size in self._storages.items() if not storage.expired()}  # type: ignore[no-untyped-call]
+        self._sweep()
         if not self._storages:
             return 0
         given = {StorageWeakRef(leaf.untyped_storage()) for leaf in inputs if isinstance(leaf, Tensor)}  # type: ignore[no-untyped-call]

@@ -26,8 +26,8 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
     """The problem of a joint graph, and all that was said of it: values are its storages and nodes its kernels,
     in order. `host`: the way to host memory, where tensors may wait.
 
-    Behind the storages there is a value of no bytes for each random kernel, which the next one reads: so
-    they draw in the order in which they stand.
+    Behind the storages there is a value of no bytes for each kernel that draws random numbers, or may do something
+    that others notice, which the next one reads: so they run in the order in which they stand.
     """
     device = joint.device
     told = Said()
@@ -64,7 +64,7 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
     cells = {storage for kernel in joint.kernels for storage in kernel.writes}
     for kernel in joint.kernels:
         inputs, outputs = list(kernel.inputs), list(kernel.outputs)
-        if kernel.random:
+        if kernel.ordered:
             inputs += [] if drawn is None else [drawn]
             drawn = add_value(0, home="external")
             outputs.append(drawn)

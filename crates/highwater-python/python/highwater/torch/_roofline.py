@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,11 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
+from ._arguments import is_number
 from ._device import Device
 from ._graph import COST, Kernel, is_node, tensors
+from ._nested import graphs_of
+from ._nested_costs import most_within, rounds
 
 if TYPE_CHECKING:
     from ._updates import Updates
@@ -34,6 +38,16 @@ class Rates:
     """What of all that is reached."""
     launch: float = 5e-6
     """Seconds that a kernel takes at least."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not is_number(value):
+                raise TypeError(f"Rates: {name}={value!r} must be a number")
+            if not (0 < value < math.inf or name == "launch" and value == 0):
+                raise ValueError(f"Rates: {name}={value!r} must be above 0 and finite")
+        if self.share > 1:
+            raise ValueError(f"Rates: share={self.share!r} must be at most 1")
 
 
 DEVICES = {
@@ -61,11 +75,13 @@ class Roofline:
 
     def of(self, kernel: Kernel) -> tuple[float, int]:
         said: tuple[float, int] | None = kernel.node.meta.get(COST)
-        return said or (self.seconds(kernel.node), 0)
+        return said or (self.seconds(kernel.node), most_within(kernel.node, lambda inner: 0))
 
     def seconds(self, node: fx.Node) -> float:
         """The slower of a kernel's arithmetic and its memory."""
         rates = self.rates
+        if graphs := graphs_of(node):
+            return rounds(node) * max(sum(self.seconds(inner) for inner in graph.graph.nodes if "val" in inner.meta) for graph in graphs)
         half = any(leaf.dtype.itemsize == 2 for leaf in tensors(node))
         work = operations(node) / (rates.half_flops if half else rates.flops)
         return max(work, moved(node) / rates.bandwidth) / rates.share + rates.launch

@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn, optim
-from torch._dynamo.exc import Unsupported
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
-from ._calls import SIZES, without_logs
 from ._choices import Report
 from ._costs import Costs, Prices
 from ._device import Device
@@ -22,7 +20,7 @@ from ._interrupts import held_back
 from ._known import Known
 from ._memory import parse
 from ._optimizers import Optimizers
-from ._pieces import no_step
+from ._raised import one_graph
 from ._states import States
 from ._step_graph import Phase, Way, Whole, has_upstream
 from ._transfers import Transfers
@@ -73,7 +71,8 @@ class Step:
         self.passed: set[int] = set()
         """The tensors of the call that is under way, by their ids."""
         self._micro = 0
-        self._compiled: dict[Way, Callable[..., Tensor]] = {}
+        self._compiled: dict[Way, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
+        """Of each way, the function for the loss, and what was compiled of it."""
         self._generation: Any = None
         self._shared = False
         self._broken = ""
@@ -95,12 +94,11 @@ class Step:
         self._check(phase)
         way = self._way(phase, has_upstream(leaves))
         if way not in self._compiled:
-            self._compiled[way] = torch.compile(self._loss(), backend=Whole(self, way), fullgraph=True, dynamic=False)
-        with torch._dynamo.config.patch(recompile_limit=SIZES, accumulated_recompile_limit=SIZES * 4), without_logs():
-            try:
-                loss = self._compiled[way](*args, **kwargs)
-            except Unsupported as broken:
-                raise no_step(broken) from None
+            plain = self._loss()
+            self._compiled[way] = plain, torch.compile(plain, backend=Whole(self, way), fullgraph=True)
+        plain, compiled = self._compiled[way]
+        with one_graph(plain, args, kwargs):
+            loss = compiled(*args, **kwargs)
         if loss.numel() != 1:
             raise ValueError(f"the loss has the shape {tuple(loss.shape)}: it has to be one number; is a loss_fn missing?")
         divided = self.accumulation == "mean" and kwargs.get("num_items_in_batch") is None

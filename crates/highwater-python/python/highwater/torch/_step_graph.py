@@ -19,7 +19,9 @@ from ._gradients import is_laid_out, laid_out
 from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
 from ._like_eager import like_eager, traced_like_eager
 from ._rehearsal import held
+from ._sizes import for_each_size, is_dynamic
 from ._states import States
+from ._where import CannotPlan
 
 if TYPE_CHECKING:
     from ._step import Step
@@ -83,14 +85,19 @@ class Whole:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         self._refuse_strangers(module, inputs)
+        return for_each_size(module, self._traced) if is_dynamic(module, inputs) else self._traced(module, inputs)
 
+    def _traced(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return traced_like_eager(self._compile, module, inputs)
+
+    def _compile(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         def partition(
             joint: fx.GraphModule, _: Sequence[Any], *, num_fwd_outputs: int, **kwargs: Any
         ) -> tuple[fx.GraphModule, fx.GraphModule]:
             return self._partition(joint, inputs, num_fwd_outputs)
 
-        compile = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)
-        return traced_like_eager(compile, module, inputs)
+        compiled: Callable[..., Any] = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)(module, inputs)
+        return compiled
 
     def _refuse_strangers(self, module: fx.GraphModule, inputs: Sequence[Any]) -> None:
         """Refuses what would get a gradient that nobody uses."""
@@ -98,9 +105,8 @@ class Whole:
         known = {id(parameter) for parameter in step.optimizers.parameters} | step.passed
         for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
             if isinstance(value, Tensor) and value.requires_grad and value.is_leaf and id(value) not in known:
-                raise ValueError(
-                    f"the optimizer does not have {step.name_of(value) or place.name}, which the loss depends on: add it, or call requires_grad_(False) on it"
-                )
+                name = step.name_of(value) or f"a tensor ({place.name}) of shape {tuple(value.shape)}"
+                raise CannotPlan(f"the optimizer does not have {name}, which the loss depends on: add it, or call requires_grad_(False) on it")
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         step, phase, floors = self.step, self.way.phase, [0]

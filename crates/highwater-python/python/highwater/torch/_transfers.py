@@ -101,7 +101,7 @@ class CudaLanes:
 
 
 class HostMemoryError(RuntimeError):
-    """More has to wait on the host at once than was stated."""
+    """More has to be offloaded at once than host_memory allows."""
 
 
 class Rooms:
@@ -127,8 +127,8 @@ class Rooms:
                     self._pieces.remove(free.pop())
                 if self.taken_bytes + count > self.limit:
                     raise HostMemoryError(
-                        f"{show(count)} have to wait on the host beside {show(self.taken_bytes)} that wait there for other "
-                        f"backwards, and host_memory is {show(self.limit)}: state more, or call each backward before the next forward"
+                        f"host_memory is {show(self.limit)}, and {show(count)} must be offloaded next to {show(self.taken_bytes)} that other "
+                        "backwards still need. State more host_memory, or call each backward before the next forward."
                     )
                 piece = Piece(count, page_locked)
                 self._pieces.append(piece)
@@ -288,7 +288,7 @@ class Evict:
             # A gradient that comes in may be a part of something larger.
             form, start = replace(form, offset=0), form.offset * form.dtype.itemsize
         if form.bytes > len(target):
-            raise RuntimeError(f"a kernel answered {form.bytes} bytes, of which {len(target)} were foretold: use no host_memory with it")
+            raise RuntimeError(f"a kernel returned {form.bytes} bytes, and {len(target)} were predicted: leave out host_memory with this model")
         self.stay.form = form
         source = torch.empty(0, dtype=torch.uint8, device=tensor.device)
         source.set_(storage, start, (min(len(target), storage.nbytes() - start),))  # type: ignore[call-overload]

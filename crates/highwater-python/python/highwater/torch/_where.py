@@ -6,16 +6,24 @@ import operator
 import os
 import re
 
+import highwater
 import torch
 from torch import fx
-from torch._dynamo.exc import ShortenTraceback
+
+from ._errors import Shortened
 
 
-class CannotPlan(ShortenTraceback, ValueError):
-    """A graph that no plan can be made for: says what in it, and where."""
+class CannotPlan(Shortened, ValueError):
+    """A graph that cannot be planned. The message names the operation, and its line."""
 
-    def __init__(self, message: str) -> None:
-        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+
+# Code in these folders is not the user's.
+LIBRARIES = tuple(os.path.join(os.path.dirname(str(module.__file__)), "") for module in (torch, highwater))
+
+
+def is_of_user(file: str) -> bool:
+    """Whether code is neither PyTorch's nor ours, nor generated."""
+    return not file.startswith((*LIBRARIES, "<eval_with_key>"))
 
 
 def where(node: fx.Node) -> str:
@@ -54,10 +62,19 @@ def module_of(node: fx.Node) -> str:
     return re.sub(r"^L\['\w+'\]\.?|_modules\.", "", path)
 
 
+def input_name(place: fx.Node) -> str:
+    """What a user calls an input of Dynamo's graph: its path in the model, or the argument's name."""
+    source = getattr(place, "_dynamo_source", None)
+    name = getattr(source, "name", re.sub(r"^l_(.+?)_$", r"\1", place.name))
+    name = str(name() if callable(name) else name)
+    name = re.sub(r"\._(?:modules|parameters|buffers)\['(\w+)'\]", r".\1", name)
+    return re.sub(r"^L\['(\w+)'\]", r"\1", name).removeprefix("self.")
+
+
 def line_of(node: fx.Node) -> str:
     """The file and line of the user's code that a node comes of, "" if that is not known."""
     frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
-    ours = [f"{file}:{line}" for file, line in frames if "/torch/" not in file]
+    ours = [f"{file}:{line}" for file, line in frames if is_of_user(file)]
     return ours[-1] if ours else ""
 
 

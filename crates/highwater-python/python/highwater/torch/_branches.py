@@ -1,0 +1,215 @@
+"""Branches that a model takes by values, as in eager PyTorch.
+
+Dynamo knows no values: it breaks a graph at `if mask.all():`. Transformers asks whether it is traced, and builds a
+mask where eager PyTorch would see that none is needed, which has other bits and takes more memory. Here what
+depends on whole numbers and truths alone (masks, positions) is computed while Dynamo traces, and a guard computes
+it again at each call: as eager PyTorch does.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._dynamo import symbolic_convert
+from torch._dynamo.guards import install_guard
+from torch._dynamo.source import GlobalStateSource
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.functions import UserFunctionVariable
+from torch._dynamo.variables.lazy import LazyVariableTracker
+from torch._dynamo.variables.tensor import TensorVariable
+from torch._guards import Source
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ._aliases import is_write
+
+# More than a mask and what is made of it is no condition, but a computation.
+NODES, BYTES = 64, 1 << 24
+
+# Where Transformers chooses what is computed, for all of its models, by whether it is traced. It asks by these.
+CHOOSES = ("transformers.masking_utils", "transformers.integrations.sdpa_attention", "transformers.integrations.moe")
+ASKED, ASKS = "transformers.utils.import_utils", ("is_tracing", "is_torchdynamo_compiling")
+
+active = threading.local()
+
+
+@contextmanager
+def branches_as_eager() -> Iterator[None]:
+    """Within it, what is compiled takes branches so."""
+    active.depth = getattr(active, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        active.depth -= 1
+
+
+def is_active() -> bool:
+    return getattr(active, "depth", 0) > 0
+
+
+class Condition:
+    """A truth that follows from inputs of a graph, without any floating-point number."""
+
+    def __init__(self, node: fx.Node, nodes: Sequence[fx.Node]) -> None:
+        self._node, self._nodes = node, nodes
+        self._inputs = {place: place.meta["grapharg"] for place in nodes if place.op == "placeholder"}
+
+    def now(self) -> bool:
+        return self._of({place: argument.example for place, argument in self._inputs.items()})
+
+    @property
+    def sources(self) -> dict[fx.Node, str]:
+        return {place: name_of(argument.source) for place, argument in self._inputs.items()}
+
+    def of(self, names: dict[fx.Node, str], scope: dict[str, Any]) -> bool:
+        """For the values that inputs have in a call."""
+        return self._of({place: eval(name, scope) for place, name in names.items()})
+
+    def _of(self, values: dict[fx.Node, Any]) -> bool:
+        with _disable_current_modes(), torch.no_grad():
+            for node in self._nodes:
+                if node.op != "placeholder":
+                    args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+                    call = getattr(args[0], str(node.target)) if node.op == "call_method" else node.target
+                    values[node] = call(*(args[1:] if node.op == "call_method" else args), **kwargs)  # type: ignore[operator]
+            return bool(values[self._node])
+
+
+def name_of(source: Source) -> str:
+    name: Any = source.name
+    return str(name() if callable(name) else name)
+
+
+def condition(tx: Any, value: VariableTracker) -> Condition | None:
+    """The truth of a tensor of Dynamo's, if it follows from little."""
+    if not isinstance(value, TensorVariable) or tx.output.current_tracer is not tx.output.root_tracer:
+        return None
+    node = value.proxy.node
+    nodes = ancestors(node)
+    if nodes is None or not all(map(is_known, nodes)) or any(root_of(other) in nodes for other in node.graph.nodes if is_write(other)):
+        return None
+    return Condition(node, nodes)
+
+
+def ancestors(node: fx.Node) -> list[fx.Node] | None:
+    """What a node follows from, and it, in order; None if that is much."""
+    found, todo = set[fx.Node](), [node]
+    while todo:
+        at = todo.pop()
+        if at not in found:
+            found.add(at)
+            todo += at.all_input_nodes
+        if len(found) > NODES:
+            return None
+    nodes = [other for other in node.graph.nodes if other in found]
+    sizes = [leaf.numel() * leaf.element_size() for other in nodes for leaf in leaves(other) if other.op != "placeholder"]
+    return nodes if all(isinstance(size, int) for size in sizes) and sum(sizes) <= BYTES else None
+
+
+def leaves(node: fx.Node) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(node.meta.get("example_value")) if isinstance(leaf, Tensor)]
+
+
+def is_known(node: fx.Node) -> bool:
+    """Whether a node's value is known while Dynamo traces, and the same whenever it is computed."""
+    if node.op == "placeholder":
+        argument = node.meta.get("grapharg")
+        example = argument.example if argument is not None else None
+        known = argument is not None and argument.source is not None and not isinstance(example, FakeTensor)
+        return known and (is_whole(example) if isinstance(example, Tensor) else isinstance(example, int))
+    target = node.target
+    draws = getattr(target, "__name__", str(target)) in RANDOM
+    return node.op in ("call_function", "call_method") and not draws and not is_write(node) and all(map(is_whole, leaves(node)))
+
+
+RANDOM = {"randint", "randint_like", "randperm", "bernoulli", "multinomial", "random", "empty", "empty_like", "new_empty", "empty_strided"}
+
+
+def is_whole(value: Tensor) -> bool:
+    return type(value) in (Tensor, torch.nn.Buffer, FakeTensor) and not value.dtype.is_floating_point and not value.dtype.is_complex
+
+
+def root_of(write: fx.Node) -> Any:
+    """What a write writes to, or what that is a view of, maybe."""
+    node: Any = write
+    while isinstance(node, fx.Node) and node.all_input_nodes and node.op != "placeholder":
+        node = node.all_input_nodes[0]
+    return node
+
+
+def taken(tx: Any, value: VariableTracker) -> bool | None:
+    """What a condition comes to, for which the graph is then good. None if that is not known."""
+    found = condition(tx, value)
+    if found is None:
+        return None
+    answer, names = found.now(), found.sources
+
+    def guard(builder: Any, guard: Any) -> None:
+        scope = builder.scope
+
+        def holds(local: Any) -> bool:
+            try:
+                return found.of(names, {**scope["G"], "G": scope["G"], "L": local}) == answer
+            except Exception:  # what it is computed from is of another kind: so is the graph
+                return False
+
+        builder.guard_manager.root.add_lambda_guard(holds, [f"a condition of {', '.join(names.values())} is {answer}"], None)
+
+    if names:
+        install_guard(GlobalStateSource().make_guard(guard))
+    return answer
+
+
+def jump(known: Callable[[Any, Any], None], tx: Any, instruction: Any) -> None:
+    """A jump of Dynamo's by what is on the top of its stack."""
+    value = tx.stack[-1]
+    if is_active() and isinstance(value, (TensorVariable, LazyVariableTracker)):
+        value = value.realize()
+        answer = taken(tx, value) if isinstance(value, TensorVariable) else None
+        if answer is not None:
+            before = len(tx.stack)
+            tx.stack[-1] = constant = VariableTracker.build(tx, answer)
+            known(tx, instruction)
+            if len(tx.stack) == before and tx.stack[-1] is constant:
+                tx.stack[-1] = value  # `a or b` is one of them, and no truth
+            return
+    known(tx, instruction)
+
+
+def answered(known: Callable[..., VariableTracker], self: Any, tx: Any, args: Sequence[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """A call of a function that Dynamo traces: whether something is traced is answered here."""
+    if self.fn.__name__ in ASKS and self.fn.__module__ == ASKED and is_active() and tx.f_globals.get("__name__") in CHOOSES:
+        # It may be told a tensor, by whose values it will choose.
+        about = [value.realize() for value in (*args, *kwargs.values())]
+        if all(not isinstance(value, TensorVariable) or condition(tx, value) is not None for value in about):
+            told: VariableTracker = VariableTracker.build(tx, False)
+            return told
+    found: VariableTracker = known(self, tx, args, kwargs)
+    return found
+
+
+def install() -> None:
+    """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
+    kinds = [kind for kind in vars(symbolic_convert).values() if isinstance(kind, type) and issubclass(kind, symbolic_convert.InstructionTranslatorBase)]
+    for kind in kinds:
+        table: list[Any] = kind.dispatch_table
+        for i, known in enumerate(table):
+            if "generic_jump" in getattr(known, "__qualname__", ""):
+                table[i] = functools.partial(jump, known)
+    known_call: Any = UserFunctionVariable.call_function
+
+    @functools.wraps(known_call)
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        return answered(known_call, self, tx, args, kwargs)
+
+    UserFunctionVariable.call_function = call_function  # type: ignore[method-assign]
+
+
+install()

@@ -1,0 +1,54 @@
+"""Errors that are raised while `torch.compile` compiles."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from torch._dynamo import config
+from torch._dynamo.exc import ShortenTraceback
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# Where Dynamo's messages begin to speak to its own developers.
+ADVICE = ("\nSet TORCHDYNAMO_VERBOSE=1", "\n  Developer debug context:", "\n For more details about this graph break")
+
+
+class Shortened(ShortenTraceback):
+    """An error that reaches the user as it is: Dynamo neither wraps it, nor adds advice about reporting bugs of
+    PyTorch, nor shows frames of the compiler."""
+
+    def __init__(self, message: str) -> None:
+        ShortenTraceback.__init__(self, message, first_useful_frame=None)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        return BaseException.args.__get__(self)  # type: ignore[attr-defined, no-any-return]
+
+    @args.setter
+    def args(self, changed: tuple[Any, ...]) -> None:
+        """Ignores what Dynamo adds. The constructor sets the first arguments without this."""
+
+    def remove_dynamo_frames(self) -> Self:
+        return self if config.verbose else self.with_traceback(None)
+
+
+@functools.cache
+def shortened_kind(kind: type[Exception]) -> type[Exception]:
+    """The same kind of error, for a compiler that would wrap others."""
+    return type(kind.__name__, (Shortened, kind), {"__module__": kind.__module__})
+
+
+def while_compiling(kind: type[Exception], message: str) -> Exception:
+    """An error for users of code that may run while Dynamo compiles."""
+    made: Any = shortened_kind
+    error: Exception = made(kind)(message)
+    return error
+
+
+def without_advice(message: str) -> str:
+    """What Dynamo says to users."""
+    for advice in ADVICE:
+        message = message.partition(advice)[0]
+    return message.rstrip()

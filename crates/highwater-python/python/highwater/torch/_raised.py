@@ -1,0 +1,94 @@
+"""What a call raises: the user's own exceptions as they are, and refusals in place of Dynamo's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._C._dynamo.eval_frame import reset_code
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchRuntimeError, Unsupported
+
+from ._branches import branches_as_eager
+from ._calls import LIMITS, SIZES, settings
+from ._pieces import no_step
+from ._where import shortened
+
+DYNAMO = (FailOnRecompileLimitHit, Unsupported, TorchRuntimeError)
+
+# Breaks of a graph by which Dynamo says that what it traces raises an exception.
+RAISING = ("Observed exception", "Data-dependent assertion failed (cannot compile partial graph)")
+
+
+@contextmanager
+def one_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """What is true around a call that Dynamo has to take as one graph. `call`: what was compiled."""
+    with branches_as_eager(), torch._dynamo.config.patch(**settings()):
+        try:
+            yield
+        except DYNAMO as error:
+            failed = error
+        else:
+            return
+    translate(failed, no_step, call, args, kwargs)
+    raise failed
+
+
+def translate(
+    error: Exception, refuse: Callable[[Unsupported], Exception], call: Callable[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raises, in place of an error of Dynamo's, what the user's own code raises, or the refusal."""
+    if isinstance(error, FailOnRecompileLimitHit):
+        error.args = (too_many_graphs(error),)
+        error.__cause__ = None
+        return
+    if call and (isinstance(error, TorchRuntimeError) or getattr(error, "gb_type", "") in RAISING):
+        raise_own(error, call, args, kwargs)
+    if isinstance(error, Unsupported):
+        raise refuse(error) from None
+
+
+def raise_own(error: Exception, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Calls what Dynamo found to raise an exception, for the exception itself. Nothing has run of it; without
+    gradients it takes less memory than the plan would."""
+    try:
+        with torch.no_grad():
+            call(*args, **kwargs)
+    except BaseException as own:
+        link = own
+        while link.__context__ is not None and link.__context__ is not error:
+            link = link.__context__
+        link.__context__ = None  # Dynamo's
+        raise
+
+
+def try_again(error: BaseException) -> None:
+    """Has Dynamo look again at what raised an exception: it would leave those frames alone from then on."""
+    trace = error.__traceback__
+    while trace is not None:
+        reset_code(trace.tb_frame.f_code)
+        trace = trace.tb_next
+
+
+def too_many_graphs(error: BaseException) -> str:
+    """Words for something that changes, and cannot be an input of a graph."""
+    trace, found = error.__traceback__, dict[str, Any]()
+    while trace is not None:
+        found = trace.tb_frame.f_locals if "recompile_reason" in trace.tb_frame.f_locals else found
+        trace = trace.tb_next
+    reason, _, rest = str(found.get("recompile_reason") or "").partition("  #")
+    reason = re.sub(r"^\d+/\d+: ", "", reason).strip()
+    code = found.get("code")
+    place = f" in {code.co_name} ({shortened(f'{code.co_filename}:{code.co_firstlineno}')})" if code else ""
+    line = re.sub(r"\s+", " ", rest.partition("  # ")[0]).strip()
+    number = re.fullmatch(r"(\S+) == (-?[\d.e+-]+|True|False|'.*')", reason)
+    limits = f"or set {LIMITS[0]} and {LIMITS[1]} of torch._dynamo.config to more than {SIZES} and {SIZES * 4} before torch.compile."
+    if number:
+        where = f" at `{line}`" if line else ""
+        return (
+            f"{number[1]} changes from step to step (it was {number[2]}), and is built into the graph{where}{place}: there are {SIZES} graphs for "
+            f"values of it, and what has no plan has no bound. Make it a tensor, keep it to fewer values, {limits}"
+        )
+    return f"there are {SIZES} graphs{place}, and what has no plan has no bound. The last was no good because: {reason}. Bring it to fewer variants, {limits}"

@@ -1,0 +1,79 @@
+"""What Dynamo breaks a graph at otherwise, and need not: PyTorch's fused module for training with quantization, and
+`out=` that is a part of more."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._dynamo import trace_rules
+from torch._dynamo.exc import unimplemented
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.tensor import TensorVariable
+from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+
+from ._branches import is_active
+
+# Dynamo skips them for branches that they have elsewhere.
+TRACED = tuple(os.path.join(os.path.dirname(torch.__file__), "ao", "quantization", name) for name in ("fake_quantize.py", "quantize.py"))
+
+
+def refuse_unsized(args: Sequence[VariableTracker]) -> None:
+    """Breaks the graph at observers that have seen nothing: their first kernel gives their buffers a size."""
+    if any(isinstance(example := example_of(value), torch.Tensor) and not example.numel() for value in args[3:7]):
+        unimplemented(
+            gb_type="Observer without statistics",
+            context="fused_moving_avg_obs_fake_quant",
+            explanation="An observer of FusedMovingAvgObsFakeQuantize gets its size when it first sees a tensor: run the model once before torch.compile.",
+            hints=[],
+        )
+
+
+def example_of(value: VariableTracker) -> Any:
+    value = value.realize()
+    return value.proxy.node.meta.get("example_value") if isinstance(value, TensorVariable) else None
+
+
+def is_part(value: VariableTracker) -> bool:
+    """Whether something is a tensor with gaps."""
+    example = example_of(value)
+    return isinstance(example, torch.Tensor) and not example.is_contiguous()
+
+
+def written_to_part(call: Any, tx: Any, args: Sequence[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+    """`torch.mm(a, b, out=part)` as `part.copy_(torch.mm(a, b))`, which are the same numbers."""
+    out = kwargs["out"].realize()
+    answer = call(tx, args, {name: value for name, value in kwargs.items() if name != "out"})
+    result, place = example_of(answer), example_of(out)
+    if not isinstance(result, torch.Tensor) or (result.shape, result.dtype) != (place.shape, place.dtype):
+        return call(tx, args, kwargs)  # type: ignore[no-any-return]
+    out.call_method(tx, "copy_", [answer], {})
+    return out
+
+
+def install() -> None:
+    """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
+    known_call: Any = TorchInGraphFunctionVariable.call_function
+    known_rule = trace_rules.is_torch_inline_allowed
+
+    @functools.wraps(known_call)
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        call = functools.partial(known_call, self)
+        if self.value is torch.fused_moving_avg_obs_fake_quant and is_active():
+            refuse_unsized(args)
+        if "out" in kwargs and is_active() and is_part(kwargs["out"]):
+            return written_to_part(call, tx, args, kwargs)
+        return call(tx, args, kwargs)  # type: ignore[no-any-return]
+
+    @functools.wraps(known_rule)
+    def is_torch_inline_allowed(filename: str) -> bool:
+        return known_rule(filename) or is_active() and filename in TRACED
+
+    TorchInGraphFunctionVariable.call_function = call_function  # type: ignore[method-assign]
+    trace_rules.is_torch_inline_allowed = is_torch_inline_allowed
+
+
+install()

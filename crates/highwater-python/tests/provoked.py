@@ -1,0 +1,319 @@
+"""What provokes each error and warning of the package, as a user would meet it.
+
+An entry is a program: its text is on the page MESSAGES.md above what it raises. It runs after `SETUP`, in a file that
+is called train.py for it. To add an error to the package, add an entry here, and run `python tests/provoked.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import re
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import highwater.torch
+import torch
+
+PACKAGE = Path(highwater.torch.__file__).parent
+PAGE = Path(__file__).parents[1] / "MESSAGES.md"
+
+SETUP = """
+import torch
+from torch import nn
+from torch.optim import AdamW, SGD
+from highwater.torch import Rates, allocated, backend, plan, step
+mse = nn.MSELoss()
+model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+optimizer = SGD(model.parameters(), 0.1)
+x, y = torch.randn(4, 8), torch.randn(4, 8)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+"""
+
+# By heading: programs, each with one error or warning at its end.
+ENTRIES: dict[str, list[str]] = {
+    "Amounts of memory": [
+        'backend("8 gigs")',
+        'backend("eight")',
+        "backend(None)",
+        'step(model, mse, optimizer, memory="-8GiB")',
+        'plan(model, x, host_memory=float("nan"))',
+        "backend(0.8)",
+        "backend(1 << 70)",
+    ],
+    "plan": [
+        "plan(nn.Linear, x)",
+        "plan(lambda x: x, x)",
+        "plan(torch.jit.trace(model, x), x)",
+        "plan(nn.LazyLinear(8), x)",
+        "model.register_buffer('table', torch.eye(8).to_sparse())\nplan(model, x)",
+        "import threading\nmodel.lock = threading.Lock()\nplan(model, x)",
+        "plan(model.requires_grad_(False), x)",
+        "plan(model, None)",
+        "plan(model, x.numpy())",
+        "plan(model, {0: x})",
+        "plan(model, [x.numpy(), y], loss_fn=mse)",
+        "plan(model, (x.to_sparse(), y), loss_fn=mse)",
+        "plan(model, x, loss_fn=mse)",
+        "plan(model, (x, y), loss_fn=nn.MSELoss)",
+        'plan(model, (x, y), loss_fn="mse")',
+        'plan(model, (x, y), loss_fn=mse, optimizer="adamw")',
+        "plan(model, (x, y), loss_fn=mse, optimizer=lambda parameters: None)",
+        'plan(model, x, device="mps")',
+        'plan(model, x, device="gpu")',
+        "plan(model, x, device=1.5)",
+        'plan(model, x, rates="abacus")',
+        "plan(model, x, rates=312e12)",
+        'Rates(flops="19.5T", half_flops=312e12, bandwidth=2e12)',
+        "Rates(flops=-1, half_flops=312e12, bandwidth=2e12)",
+        "Rates(flops=19.5e12, half_flops=312e12, bandwidth=2e12, share=60)",
+        "plan(model, (x, y), loss_fn=mse, optimizer=AdamW, gradient_accumulation_steps=1.5)",
+        "plan(model, (x, y), loss_fn=mse, optimizer=AdamW, gradient_accumulation_steps=0)",
+        'plan(model, (x, y), loss_fn=mse, optimizer=AdamW, max_grad_norm="1.0")',
+        "plan(model, (x, y), loss_fn=mse, optimizer=AdamW, max_grad_norm=-1.0)",
+        "plan(model, x, batches=8)",
+        "plan(model, x, batches=(0, -1))",
+        "plan(model, x, batches=[10**15])",
+        "plan(model, x, largest_batch=8)",
+        "plan(model, x, largest_batch=True)",
+        "class Scalar(Model):\n    def forward(self, scale):\n        return self.layer.weight.sum() * scale\nplan(Scalar(), torch.tensor(1.0), batches=[2])",
+        "class Detached(Model):\n    def forward(self, x):\n        return self.layer(x).sum().detach()\nplan(Detached(), x)",
+        "class Branching(Model):\n    def forward(self, x):\n        return x if x.sum() > 0 else self.layer(x)\nplan(Branching(), x)",
+        "plan(model, (x[:0], y[:0]), loss_fn=mse)",
+    ],
+    "step": [
+        'step(model, mse, memory="1GiB")',
+        'step(model, mse, optimizer, memory="1GiB", gradient_accumulation_steps=0)',
+        'step(model, mse, torch.optim.LBFGS(model.parameters()), memory="1GiB")',
+        'step(nn.parallel.DistributedDataParallel(model), mse, optimizer, memory="1GiB")',
+        'step(model, mse, optimizer, memory="1GiB")(x)',
+        'step(model, None, optimizer, memory="1GiB")(x)',
+        'mse(model(x), y).backward()\nstep(model, mse, optimizer, memory="1GiB")(x, y)',
+        'step(model, mse, SGD(model[0].parameters(), 0.1), memory="1GiB")(x, y)',
+        'model[0].bias.register_hook(print)\nstep(model, mse, optimizer, memory="1GiB")(x, y)',
+        "class Branching(Model):\n    def forward(self, x):\n        return x if x.sum() > 0 else self.layer(x)\n"
+        'model = Branching()\nstep(model, mse, SGD(model.parameters(), 0.1), memory="1GiB")(x, y)',
+        'step(model, mse, optimizer, memory="1KiB")(x, y)',
+        "table = nn.Embedding(10, 8, sparse=True)\n"
+        'step(table, mse, SGD(table.parameters(), 0.1), memory="1GiB")(torch.arange(4), y)',
+        "class Chosen(Model):\n    def forward(self, x):\n        return self.layer(x)[x.sum(1) > 0].sum()\n"
+        'model = Chosen()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+    ],
+    "backend": [
+        'backend("1GiB", graph_breaks="allow")',
+        'backend("1GiB", graph_breaks="separate", gradients="loss")',
+        'backend("1GiB", kernels="inductor", host_memory="1GiB")',
+        'torch.compile(model, backend=backend("1GiB"), options={"memory": "2GiB"})(x)',
+        'torch.compile(model, backend="highwater", options={"memory": "1GiB", "fullgraph": True})',
+        'torch.compile(model, backend="highwater", options="1GiB")',
+        'torch.compile(model, backend="highwater", mode="max-autotune")',
+        'torch.compile(model, backend="highwater")',
+        'torch.compile(model, backend=backend("500B"))(x)',
+        "class Printing(Model):\n    def forward(self, x):\n        print(x.shape)\n        return self.layer(x)\n"
+        'torch.compile(Printing(), backend=backend("1GiB"))(x)',
+        "class Outer(Model):\n    def forward(self, x):\n        x = self.layer(x)\n        torch._dynamo.graph_break()\n        return self.layer(x)\n"
+        'torch.compile(Outer(), backend=backend("1GiB"))(x)',
+        "class Layer(Model):\n    def forward(self, x):\n        return self.layer(x)\n"
+        "class Skipped(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layers = nn.ModuleList([Layer(), Layer()])\n"
+        "    @torch._dynamo.disable(recursive=False)\n    def forward(self, x):\n        for layer in self.layers:\n            x = layer(x)\n        return x\n"
+        'torch.compile(Skipped(), backend=backend("1GiB"))(x)',
+        'torch.compile(nn.LSTM(8, 8), backend=backend("1GiB"))(x)',
+        "class Two(Model):\n    def forward(self, x):\n        x = self.layer(x)\n        return x.square().mean(), x\n"
+        'loss, out = torch.compile(Two(), backend=backend("1GiB", gradients="loss"))(x)\nout.sum().backward()',
+        "x = torch.randn(64, 8)\ntrial = backend('1GiB')\ntorch.compile(model, backend=trial, dynamic=False)(x).sum().backward()\n"
+        "model.zero_grad()\ntorch._dynamo.reset()\n"
+        "call = torch.compile(model, backend=backend(trial.reports[0].live_bytes), dynamic=False)\n"
+        "(call(x).sum() + call(x + 1).sum()).backward()",
+        "trial = backend('1GiB')\ntorch.compile(model, backend=trial, dynamic=False)(x).sum().backward()\n"
+        "model.zero_grad()\ntorch._dynamo.reset()\n"
+        "call = torch.compile(model, backend=backend(trial.reports[0].floor_bytes), dynamic=False)\n"
+        "call(x).sum().backward()\ncall(x).sum().backward()",
+        "def branch(x):\n    return torch.cond(x.sum() > 0, torch.sin, torch.cos, [x]).sum()\n"
+        'torch.compile(branch, backend=backend("1GiB", kernels="inductor"))(x.requires_grad_()).backward()',
+        "from torch._inductor import config\nwith config.patch(custom_partitioner_fn=print):\n"
+        '    torch.compile(model, backend=backend("1GiB", kernels="inductor"))(x)',
+    ],
+    "Several processes": [
+        "from torch.distributed.fsdp import fully_shard\nfully_shard(model)\n"
+        'torch.compile(model, backend=backend("1GiB"))',
+        'model.compile(backend=backend("1GiB"), dynamic=False)\n'
+        "nn.parallel.DistributedDataParallel(model)(x)",
+    ],
+    "Host memory": [
+        "from highwater.torch._transfers import Rooms\nrooms = Rooms(100)\nheld = rooms.take(90, False)\nrooms.take(20, False)",
+        "from highwater.torch._transfers import Evict, Form, Stay, Transfers\n"
+        "stay = Stay(0, 384, Form.of(torch.zeros(8, 12)))\n"
+        "Evict(Transfers(1 << 20), stay)(torch.zeros(4096, dtype=torch.uint8), torch.zeros(8, 12).double())",
+    ],
+    "GPUs": [
+        "from torch._subclasses.fake_tensor import FakeTensorMode\nfrom highwater.torch._device import device_of\n"
+        'with FakeTensorMode():\n    device_of([torch.empty(1, device="xla")])',
+        "from highwater.torch._device import device_of_graph\nfrom torch import fx\ngraph = fx.Graph()\n"
+        "from torch._subclasses.fake_tensor import FakeTensorMode\n"
+        'with FakeTensorMode():\n    for name in ("cuda:0", "cuda:1"):\n'
+        '        graph.placeholder("x").meta["val"] = torch.empty(1, device=name)\n'
+        "device_of_graph(graph)",
+        "from highwater.torch._device import Cuda\nfrom pretended import Driver\n"
+        'device = Cuda(torch.device("cuda:0"), driver := Driver())\n'
+        'driver.capturing = True\ndevice.run_and_save(torch.rand, 8)',
+    ],
+    "allocated": [
+        "allocated(3)",
+        "allocated(lambda: allocated(lambda: model(x)))",
+        'allocated(lambda: step(model, mse, optimizer, memory="1GiB")(torch.randn(5, 8), torch.randn(5, 8)))',
+        "with torch.profiler.profile():\n    allocated(lambda: model(x))",
+    ],
+}
+
+# What no user meets.
+INTERNAL = {
+    "_forecast.py: raise Enough": "ends a trace, and is caught where it began",
+    "_reserved.py: raise Short": "is caught where an allocator is carried out on numbers",
+    "_allocated.py: raise errors[0]": "hands on an error out of a thread",
+    "_backend.py: raise RuntimeError(f'torch {torch.__version__} does not tell": "torch 2.14 alone",
+}
+
+
+@dataclass
+class Site:
+    """A place that raises or warns."""
+
+    path: Path
+    lines: range
+    text: str
+    reached: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path.name}: {self.text}"
+
+    @property
+    def is_internal(self) -> bool:
+        return any(str(self).startswith(start) for start in INTERNAL)
+
+
+def sites() -> list[Site]:
+    """All places of the package that raise or warn, but for those that hand on what they caught."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)}
+        for node in ast.walk(tree):
+            raises = isinstance(node, ast.Raise) and node.exc is not None and not (isinstance(node.exc, ast.Name) and node.exc.id in caught)
+            warns = isinstance(node, ast.Call) and ast.unparse(node.func) in ("warnings.warn", "warn")
+            if raises or warns:
+                found.append(Site(path, range(node.lineno, (node.end_lineno or node.lineno) + 1), ast.unparse(node)))
+    return found
+
+
+@dataclass
+class Met:
+    """What a program raised or warned of."""
+
+    program: str
+    kind: str
+    message: str
+
+
+@dataclass
+class Trials:
+    """Runs programs, and notes which sites they reach."""
+
+    sites: list[Site] = field(default_factory=sites)
+
+    def __post_init__(self) -> None:
+        self._by_line = {(str(site.path), line): site for site in self.sites for line in site.lines}
+        self._paths = {str(site.path) for site in self.sites}
+
+    def run(self, program: str) -> Met:
+        """One of our errors, or the last of our warnings."""
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        names: dict[str, Any] = {}
+        exec(SETUP, names)
+        linecache.cache["train.py"] = (len(program), None, program.splitlines(keepends=True), "train.py")
+        before = sys.gettrace()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            sys.settrace(self._called)
+            try:
+                exec(compile(program, "train.py", "exec"), names)
+            except Exception as error:
+                return Met(program, f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."), normalised(str(error)))
+            finally:
+                sys.settrace(before)
+        ours = [warning for warning in told if warning.category.__module__.startswith("highwater")]
+        if not ours:
+            raise AssertionError(f"nothing is raised by\n{program}")
+        where = f"{ours[-1].filename}:{ours[-1].lineno}"
+        return Met(program, f"highwater.torch.{ours[-1].category.__name__}", normalised(f"{ours[-1].message} (at {where})"))
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
+        return self._line if frame.f_code.co_filename in self._paths else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
+        if event == "line" and (site := self._by_line.get((frame.f_code.co_filename, frame.f_lineno))):
+            site.reached = True
+        return self._line
+
+
+def normalised(message: str) -> str:
+    """Without what depends on the machine, or on PyTorch's release."""
+    message = message.partition("In its own words:")[0].strip()
+    message = message.replace(f"{os.getcwd()}/", "")
+    message = re.sub(r"\b\d+(\.\d+)? (B|KiB|MiB|GiB)\b", r"N \2", message)
+    message = re.sub(r"\(\d+ bytes\)", "(N bytes)", message)
+    return re.sub(r"0x[0-9a-f]+", "0x…", message)
+
+
+def page(met: dict[str, list[Met]]) -> str:
+    lines = [
+        "# Errors and warnings of `highwater.torch`",
+        "",
+        "Each program below runs after the lines of *Setup* and ends in the message under it. Sizes are replaced by N.",
+        "Made by `python tests/provoked.py`, and checked by `tests/test_torch_errors.py`.",
+        "",
+        "## Setup",
+        "",
+        f"```python\n{SETUP.strip()}\n```",
+    ]
+    for heading, entries in met.items():
+        lines += ["", f"## {heading}"]
+        for entry in entries:
+            lines += ["", f"```python\n{entry.program}\n```", ""]
+            lines += [f"> **{entry.kind}**: {textwrap.indent(entry.message, '> ').removeprefix('> ')}"]
+    return "\n".join(lines) + "\n"
+
+
+def run_all(trials: Trials) -> dict[str, list[Met]]:
+    return {heading: [trials.run(program) for program in programs] for heading, programs in ENTRIES.items()}
+
+
+def main() -> None:
+    """Writes the page, and says which errors lack an entry."""
+    import tempfile
+
+    import torch.distributed as dist
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder  # where no kernels are known
+        dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1)
+        trials = Trials()
+        PAGE.write_text(page(run_all(trials)))
+        dist.destroy_process_group()
+    for site in trials.sites:
+        if not site.reached and not site.is_internal:
+            print(f"no entry reaches {site}")
+
+
+if __name__ == "__main__":
+    main()
