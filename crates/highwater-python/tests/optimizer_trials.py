@@ -640,7 +640,7 @@ def called(setup: Setup, step: Any, i: int) -> tuple[Tensor, int]:
         return meter(lambda: step(*inputs, **words)), meter.most
     except RuntimeError as error:
         # Kernels that no trial had before are measured by the same profiler. What is called again is not.
-        if "within highwater.torch.allocated" not in str(error):
+        if "highwater.torch.allocated" not in str(error):
             raise
         if isinstance(step.known, Fitted):
             step.known.begin()
