@@ -141,14 +141,17 @@ def test_a_model_of_which_nothing_is_planned_is_told() -> None:
             torch.compile(nn.Linear(8, 16), backend=highwater.torch.backend(16))(torch.randn(4, 8))
 
 
-def test_more_sizes_than_there_may_be_plans_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_graphs_than_there_may_be_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(highwater.torch._calls, "SIZES", 3)
+    model = Model()
     with torch._dynamo.config.patch(recompile_limit=2):
-        call = torch.compile(nn.Linear(8, 8), backend=highwater.torch.backend("1GiB"), dynamic=False)
-        for rows in (2, 3, 4, 2):
+        call = torch.compile(model, backend=highwater.torch.backend("1GiB"), dynamic=False)
+        for rows in (2, 3, 4, 5, 6, 2):  # sizes are no reason
             train(call, torch.randn(rows, 8))
-        with pytest.raises(Exception, match=r"plans for as many sizes .* set recompile_limit"):
-            train(call, torch.randn(5, 8))
+        with pytest.raises(Exception, match=r"graphs in forward .*where.* set recompile_limit"):
+            for i in range(5):
+                model.where = "", "", str(i)
+                train(call, torch.randn(2, 8))
 
 
 def test_pieces_that_are_planned_one_by_one_count_what_is_kept() -> None:

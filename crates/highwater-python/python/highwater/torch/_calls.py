@@ -30,7 +30,9 @@ class NothingPlanned(UserWarning):
 class Calling(Protocol):
     """A backend, as its calls see it."""
 
-    graph_breaks: Any
+    @property
+    def graph_breaks(self) -> str: ...
+
     _ran: bool
     """Whether something ran in the call that is under way."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import random
-import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,16 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, fx, optim
+from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 from torch.optim import optimizer as base
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import _rows
+from ._copies import Copies
 from ._device import KINDS, Device
 
 aten = torch.ops.aten
@@ -93,7 +92,7 @@ class Rehearsal:
         (like,) = twin.param_groups[0]["params"]
         made._copies = [twin]
         if state:
-            twin.state[like] = {key: made._place(value) if isinstance(value, Tensor) else copy.deepcopy(value) for key, value in state.items()}
+            twin.state[like] = {key: made._place(value) if isinstance(value, Tensor) else copy.copy(value) for key, value in state.items()}
         return made
 
     @staticmethod
@@ -102,8 +101,7 @@ class Rehearsal:
         """Updates of all `parameters`, by copies of whole optimizers; or of `some` of them, by their ids."""
         made = Rehearsal(parameters, scratch, device)
         memo: dict[int, Any] = {id(parameter): made._parameter(parameter) for parameter in parameters}
-        with Copying(made._place), whole_copies(set(some)):
-            made._copies = copy.deepcopy(list(optimizers), memo)
+        made._copies = Copies(made._place, memo, set(some)).all(optimizers)
         for one in made._copies:
             for group in one.param_groups:
                 group["params"] = [parameter for parameter in group["params"] if not some or any(parameter is memo[i] for i in some)]
@@ -204,71 +202,15 @@ def twin_of(optimizer: Any, group: dict[str, Any], like: Tensor) -> Any:
     return twin
 
 
-class Copying(TorchFunctionMode):
-    """Has `copy.deepcopy` copy tensors by a function."""
-
-    def __init__(self, place: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.place = place
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.__deepcopy__:
-            tensor, memo = args
-            if id(tensor) not in memo:
-                memo[id(tensor)] = self.place(tensor)
-            return memo[id(tensor)]
-        if func is torch._C.TensorBase.clone:  # by a parameter's `__deepcopy__`
-            return self.place(args[0])
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **(kwargs or {}))
-
-
-def copied(optimizers: Sequence[Any], parameters: dict[int, Any], mode: FakeTensorMode) -> Any:
+def copied(optimizers: Sequence[Any], parameters: dict[int, Any], mode: FakeTensorMode) -> list[Any]:
     """Copies of optimizers without bytes. `parameters`: those of the copies, by the ids of theirs."""
 
-    def place(tensor: Tensor) -> Tensor:
+    def place(tensor: Tensor) -> Any:
         small = type(tensor) is Tensor and tensor.numel() <= SMALL
-        return tensor.detach().clone() if small else mode.from_tensor(tensor.detach(), static_shapes=True)
+        made: Any = tensor.detach().clone() if small else mode.from_tensor(tensor.detach(), static_shapes=True)
+        return Parameter(made, tensor.requires_grad) if isinstance(tensor, Parameter) else made
 
-    with Copying(place), whole_copies(()):
-        return copy.deepcopy(list(optimizers), dict(parameters))
-
-
-copying = threading.Lock()
-
-
-@contextmanager
-def whole_copies(some: Collection[int]) -> Iterator[None]:
-    """Has `copy.deepcopy` copy all that an optimizer has, but for hooks; PyTorch's way leaves attributes out. Of
-    states, those of `some` parameters, if any are named."""
-
-    def whole(self: Any, memo: dict[int, Any]) -> Any:
-        twin = memo[id(self)] = object.__new__(type(self))
-        for key, value in vars(self).items():
-            if key.startswith("_optimizer_") and key.endswith("_hooks"):
-                vars(twin)[key] = OrderedDict()
-            elif key == "state" and some:
-                kept = defaultdict(dict, {parameter: state for parameter, state in value.items() if id(parameter) in some})
-                vars(twin)[key] = copy.deepcopy(kept, memo)
-            elif key != "step":
-                vars(twin)[key] = copied_or_shared(value, memo)
-        return twin
-
-    with copying:
-        optim.Optimizer.__deepcopy__ = whole  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            del optim.Optimizer.__deepcopy__  # type: ignore[attr-defined]
-
-
-def copied_or_shared(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of an attribute; what has no copies, as locks and files, is shared."""
-    try:
-        return copy.deepcopy(value, memo)
-    except Exception:
-        memo[id(value)] = value
-        return value
+    return Copies(place, parameters).all(optimizers)
 
 
 @contextmanager

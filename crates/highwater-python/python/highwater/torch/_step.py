@@ -168,6 +168,16 @@ class Step:
             self._shared = len({storage_key(parameter) for parameter in trained}) < len(trained)
         return Way(phase, one_by_one and not self._shared and not upstream)
 
+    def __reduce__(self) -> tuple[type[Step], tuple[Any, ...]]:
+        """A copy is of a copy of the model, the optimizer and the rest, and makes plans of its own."""
+        if self._micro:
+            raise RuntimeError(
+                f"a step cannot be copied or saved within an accumulation ({self._micro} of {self.gradient_accumulation_steps} micro-batches): "
+                "gradients are not part of it. Call flush() or reset() first"
+            )
+        settings = (self.memory, self.gradient_accumulation_steps, self.max_grad_norm, self.scaler, self.host_memory, self.accumulation)
+        return Step, (self.model, self.loss_fn, self.optimizer, *settings, self._clip_parameters)
+
     def _loss(self) -> Callable[..., Tensor]:
         """A function for the loss: of no object, so that paths of modules are those in the model."""
         model, loss_fn = self.model, self.loss_fn

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 
-from ._backend import compile_graph
+from ._backend import REPORTS, compile_graph
 from ._choices import Choices
 from ._clip import add_coefficient, is_one_kind, scratch_bytes
 from ._device import device_of
@@ -118,6 +118,7 @@ class Whole:
         choices = self.choices(module, inputs, outputs, phase)
         choice, report = step.known.choose(choices, step.memory)
         step.reports.append(replace(report, floor_bytes=max(report.floor_bytes, *floors)))
+        del step.reports[:-REPORTS]
         return emit(choices.joint, choice, step.transfers)
 
     def choices(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, phase: Phase) -> Choices:
