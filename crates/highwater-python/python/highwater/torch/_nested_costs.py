@@ -40,7 +40,7 @@ def ways(node: fx.Node) -> list[Callable[..., Any]]:
         return [lambda _, yes, no, operands: yes(*operands), lambda _, yes, no, operands: no(*operands)]
     if name_of(node) == "switch":
         count = len(node.args[1])  # type: ignore[arg-type]
-        return [lambda _, branches, operands, i=i: branches[i](*operands) for i in range(count)]  # type: ignore[misc]
+        return [lambda _, branches, operands, i=i: branches[i](*operands) for i in range(count)]
     if name_of(node) == "while_loop":
         return [lambda goes_on, *others, **kwargs: target(Rounds(goes_on), *others, **kwargs)]
     return [target]
