@@ -97,9 +97,9 @@ def write_out(module: fx.GraphModule, call: fx.Node) -> None:
 
 def attribute(module: fx.GraphModule, value: Any, name: str) -> str:
     """The name of an attribute that a module has, or gets."""
-    known: str | None = next((known for known, found in module.named_modules() if found is value and known), None)
-    if known is not None:
-        return known
+    for known, found in module.named_modules():
+        if found is value and known:
+            return str(known)
     while hasattr(module, name):
         name += "_"
     setattr(module, name, value)
