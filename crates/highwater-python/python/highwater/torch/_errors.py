@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._dynamo import config
 from torch._dynamo.exc import ShortenTraceback
 
@@ -31,6 +32,7 @@ class Shortened(ShortenTraceback):
     def args(self, changed: tuple[Any, ...]) -> None:
         """Ignores what Dynamo adds. The constructor sets the first arguments without this."""
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # Dynamo asks while it would compile what it is asked for
     def remove_dynamo_frames(self) -> Self:
         return self if config.verbose else self.with_traceback(None)
 
