@@ -56,7 +56,9 @@ class Sizes:
         if run is None and self._runs_as_is(sizes, values):
             return self._module(*values)
         if run is None:
-            run = self._known[sizes] = self._made(values)
+            run = self._made(values)
+            sizes = tuple(map(self._size, values, self._are_numbers))  # numbers may have turned out to be no inputs
+            self._known[sizes] = run
             if len(self._known) > PLANS:
                 self._known.popitem(last=False)
         self._known.move_to_end(sizes)
