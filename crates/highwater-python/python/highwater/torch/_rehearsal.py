@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from . import _rows
 from ._copies import Copies
 from ._device import KINDS, Device
+from ._optimizers import ALONE
 
 aten = torch.ops.aten
 
@@ -97,21 +98,28 @@ class Rehearsal:
 
     @staticmethod
     @_disable_current_modes()
-    def of_all(optimizers: Sequence[Any], parameters: Sequence[Tensor], scratch: Scratch, device: torch.device | None = None, *, some: Collection[int] = ()) -> Rehearsal:
+    def of_all(
+        optimizers: Sequence[Any], parameters: Sequence[Tensor], scratch: Scratch, device: torch.device | None = None, *, some: Collection[int] = ()
+    ) -> Rehearsal:
         """Updates of all `parameters`, by copies of whole optimizers; or of `some` of them, by their ids."""
         made = Rehearsal(parameters, scratch, device)
         memo: dict[int, Any] = {id(parameter): made._parameter(parameter) for parameter in parameters}
         made._copies = Copies(made._place, memo, set(some)).all(optimizers)
-        for one in made._copies:
-            for group in one.param_groups:
-                group["params"] = [parameter for parameter in group["params"] if not some or any(parameter is memo[i] for i in some)]
+        if some:
+            made._parameters = [memo[i] for i in some]
+            kept = set(map(id, made._parameters))
+            for group in [group for one in made._copies for group in one.param_groups]:
+                group["params"] = [parameter for parameter in group["params"] if id(parameter) in kept]
         return made
 
     def step(self) -> Needs:
         """Takes a step. Raises what the optimizer raises."""
         with ExitStack() as stack:
-            for around in (_disable_current_modes(), as_eager(), without_hooks(), same_random_numbers(), torch.compiler.set_stance("force_eager"), self._mode):
+            for around in (_disable_current_modes(), as_eager(), without_hooks(), same_random_numbers(), self._mode):
                 stack.enter_context(around)
+            if any(type(one) not in ALONE for one in self._copies):
+                # What an optimizer compiles for itself runs as it is written: for tensors without data there is no code.
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
             for parameter in self._parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.empty_like(parameter, requires_grad=False)
