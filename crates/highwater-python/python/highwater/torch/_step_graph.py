@@ -15,7 +15,7 @@ from ._choices import Choices
 from ._clip import add_coefficient, is_one_kind, scratch_bytes
 from ._device import device_of
 from ._emit import emit
-from ._gradients import is_laid_out, laid_out
+from ._gradients import input_of, is_laid_out, laid_out, places_of_gradients
 from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
 from ._like_eager import like_eager, traced_like_eager
 from ._rehearsal import held
@@ -126,7 +126,7 @@ class Whole:
         step = self.step
         refuse_sparse(module.graph)
         like_eager(module.graph)
-        received = Ending(module, inputs, outputs, step, Way(phase, self.way.one_by_one)).received
+        received = Ending(module, inputs, step, Way(phase, self.way.one_by_one)).received
         joint = JointGraph(module, outputs, foretold=step.foretold)
         joint.given_is = "parameters, the optimizer's state and inputs"
         # Bytes that are held all the time, and the graph does not see.
@@ -153,13 +153,13 @@ class Whole:
 class Ending:
     """Has a joint graph end in updates, or in gradients that parameters hold, rather than return gradients."""
 
-    def __init__(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, step: Step, way: Way) -> None:
+    def __init__(self, module: fx.GraphModule, inputs: Sequence[Any], step: Step, way: Way) -> None:
         self.graph, self.inputs, self.step, self.way = module.graph, inputs, step, way
         self.received: list[tuple[Tensor, fx.Node, fx.Node]] = []
         """The parameters that get a gradient: each with its input, and its gradient."""
         end = self.graph.output_node()
         answers: list[Any] = list(end.args[0])  # type: ignore[arg-type]
-        self._receive(answers, outputs)
+        self._receive(answers)
         clips = step.max_grad_norm is not None
         phase = way.phase
         clips_apart = phase.first and is_one_kind([gradient for _, _, gradient in self.received])
@@ -172,13 +172,12 @@ class Ending:
                 self._hold_all()
         end.args = (answers,)
 
-    def _receive(self, answers: list[Any], outputs: int) -> None:
+    def _receive(self, answers: list[Any]) -> None:
         """Finds the gradients of the optimizer's parameters. Others are autograd's to hand on."""
         trained = {id(parameter) for parameter in self.step.optimizers.parameters}
-        places = [node for node in self.graph.find_nodes(op="placeholder") if node.name.startswith("primals")]
-        for i, (place, gradient) in enumerate(zip(places, answers[outputs:], strict=True), outputs):
-            parameter = self.inputs[place.meta["desc"].idx] if gradient is not None else None
-            if id(parameter) in trained and isinstance(parameter, Tensor):
+        for i, place in places_of_gradients(self.graph):
+            parameter, gradient = input_of(place, self.inputs), answers[i]
+            if gradient is not None and id(parameter) in trained:
                 answers[i] = None
                 self.received.append((parameter, place, gradient))
 
