@@ -75,7 +75,8 @@ def like_eager(graph: fx.Graph) -> None:
 
 def memory_order(value: Tensor) -> list[int]:
     """A tensor's dimensions, outermost in memory first."""
-    return sorted(range(value.dim()), key=lambda dim: (-value.stride(dim), dim))
+    strides = value.stride()
+    return sorted(range(value.dim()), key=lambda dim: (-strides[dim], dim))
 
 
 def inverse(order: Sequence[int]) -> list[int]:
@@ -87,12 +88,13 @@ def draw_in_order(graph: fx.Graph, node: fx.Node, order: list[int]) -> None:
     value, p = node.args
     with graph.inserting_before(node), node.meta["val"].fake_mode:
         inputs: list[Any] = [value]
-        for target, args, kwargs in (
+        calls: list[tuple[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]]] = [
             (aten.permute.default, (order,), {}),
             (aten.bernoulli.p, (p,), {}),
             (aten.permute.default, (inverse(order),), {}),
             (aten.clone.default, (), {"memory_format": torch.contiguous_format}),
-        ):
+        ]
+        for target, args, kwargs in calls:
             made = graph.call_function(target, (inputs[-1], *args), kwargs)
             made.meta = {**node.meta, "val": target(inputs[-1].meta["val"], *args, **kwargs)}
             inputs.append(made)
@@ -111,7 +113,7 @@ def dropout(value: Tensor, p: float, train: bool) -> Tensor:
     if draws and value.device.type != "cpu":
         return torch.native_dropout(value, p, train)[0]
     if draws and value.dtype.is_floating_point:
-        return cast(Tensor, Dropout.apply(value, p))  # type: ignore[no-untyped-call]
+        return cast(Tensor, Dropout.apply(value, p))
     return cast(Tensor, aten.dropout.default._op_dk(DispatchKey.CompositeImplicitAutograd, value, p, train))
 
 
