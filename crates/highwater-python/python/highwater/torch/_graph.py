@@ -166,7 +166,8 @@ class JointGraph:
         self._arrived = False
         (self.output,) = self.module.graph.find_nodes(op="output")
         self._copy_what_is_overwritten()
-        for node in self.module.graph.nodes:
+        # Tokens of what checks its results in a backward are inputs too, and stand where they are first used.
+        for node in sorted(self.module.graph.nodes, key=lambda node: node.op != "placeholder"):
             self._read(node)
         self._arrive()
         self._end_forward_with_copies()
