@@ -150,7 +150,7 @@ def test_custom_operations_of_all_forms_run_once(within: bool) -> None:
 
 
 def test_custom_operations_run_once_in_a_step() -> None:
-    assert check(lambda: Custom(WITHIN, False), (ROWS, WIDTH), ["step"], (0.0,)) == "as eager"
+    assert check(lambda: Custom([*WITHIN, "has effects"], False), (ROWS, WIDTH), ["step"], (0.0,)) == "as eager"
 
 
 class Branches(nn.Module):
