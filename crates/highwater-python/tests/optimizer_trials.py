@@ -88,8 +88,6 @@ class Spec:
             return "refused", "the optimizer lacks a parameter that gets a gradient"
         if maker.may_refuse:
             return "either", maker.may_refuse
-        if self.extra == "upstream":
-            return "either", "gradients of what was computed before would leave the step"
         if self.extra == "gradients elsewhere":
             return "either", "a gradient is there before the step"
         return "same", ""
