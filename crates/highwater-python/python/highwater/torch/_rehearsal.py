@@ -33,8 +33,8 @@ aten = torch.ops.aten
 Scratch = Callable[[fx.Node], int]
 """Measures the bytes that a kernel allocates and frees again."""
 
-# So many numbers at most are real in a copy: counts of steps, learning rates.
-SMALL = 16
+# Tensors of so many numbers at most are real in a copy: counts of steps, learning rates.
+SMALL = 1
 # Kernels of the CPU hold numbers among their arguments in tensors, which are not seen where there are no bytes.
 SCALARS = 16
 # A number that is not known. Of 0 and 1 some optimizers have nothing to do, or divide by 0.
@@ -66,7 +66,8 @@ class Rehearsal:
 
     def __init__(self, like: Sequence[Tensor], scratch: Scratch, device: torch.device | None = None) -> None:
         fake = next((tensor.fake_mode for tensor in like if isinstance(tensor, FakeTensor)), None)
-        self._mode = fake or FakeTensorMode(allow_non_fake_inputs=True)
+        # A kernel that knows no tensors without bytes would be run on real ones.
+        self._mode = fake or FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._device = device
         kind: Device = KINDS[(device or like[0].device).type](device or like[0].device)
         self._live = Live(kind, scratch)
@@ -153,6 +154,11 @@ class Rehearsal:
                 if isinstance(count := state.get("step"), Tensor):
                     count.fill_(LATE)
         return needs | self.step()
+
+    @property
+    def real_bytes(self) -> int:
+        """Bytes that a copy takes itself."""
+        return self._live.real_bytes
 
     def counts(self) -> int:
         """Bytes of states without dimensions, which count steps."""
@@ -309,7 +315,11 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return answer
         if func is aten._local_scalar_dense.default:
             return True if given[0].dtype == torch.bool else UNKNOWN
-        answer = func(*args, **kwargs)
+        schema = func._schema
+        if schema.is_mutable and not schema.returns:
+            answer = None  # it writes, and makes nothing
+        else:
+            answer = func(*args, **kwargs)
         if is_number(answer) and all(reference(leaf) != reference(answer) for leaf in given):
             with _disable_current_modes():
                 answer = func(*args, **kwargs) if not given else torch.full((), UNKNOWN, dtype=answer.dtype)
@@ -326,6 +336,12 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for other in node.graph.nodes:
             other.meta.clear()
         return scratch
+
+    @property
+    def real_bytes(self) -> int:
+        """Bytes of those tensors that are real."""
+        expired: Callable[[StorageWeakRef], bool] = StorageWeakRef.expired
+        return sum(size for storage, size in self._storages.items() if storage in self._real and not expired(storage))
 
     def tidy(self) -> None:
         """Forgets tensors that are gone."""
