@@ -135,14 +135,15 @@ class Whole:
         others = [*step.model.parameters(), *step.model.buffers(), *parameters]
         unseen = {storage_key(tensor): joint.device.rounded(tensor.untyped_storage().nbytes()) for tensor in others if joint.device.counts(tensor)}
         outside = sum(size for key, size in unseen.items() if key not in seen)
+        gradients: list[Tensor] = []
         if not phase.first:
             # Earlier micro-batches may have reached others.
-            gradients = [parameter for parameter, _, _ in received] + [parameter for parameter in parameters if parameter.grad is not None]
-            outside += held(gradients, joint.device)
+            gradients += [parameter for parameter, _, _ in received] + [parameter for parameter in parameters if parameter.grad is not None]
         if has_upstream(inputs):
             # Modules that inputs come from get their gradients too.
             own = {id(parameter) for parameter, _, _ in received}
-            outside += held([parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in own], joint.device)
+            gradients += [parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in own]
+        outside += held(gradients, joint.device)
         if step.scaler:
             outside += SCALER_STATE * joint.device.rounded(4)
         # States that may wait on the host are the plan's.
