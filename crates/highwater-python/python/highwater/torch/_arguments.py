@@ -66,7 +66,7 @@ def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {kind_of(model)}")
     if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError("model is a ScriptModule, which torch.compile does not take: pass the original model")
+        raise TypeError("model is a ScriptModule, which torch.compile does not accept: pass the original model")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise ValueError(f"{name} is lazy and has no shape yet: call the model once with real inputs first")
@@ -92,7 +92,7 @@ def arguments_of(inputs: Any, loss_fn: Any) -> tuple[tuple[Any, ...], dict[str, 
     """What a model is called with: positions, and keywords."""
     if isinstance(inputs, Mapping):
         if wrong := [key for key in inputs if not isinstance(key, str)]:
-            raise TypeError(f"inputs has the key {wrong[0]!r}: a dict of inputs has the names of the model's arguments as keys")
+            raise TypeError(f"inputs has the key {wrong[0]!r}: its keys must be the names of the model's arguments")
         args, kwargs = (), dict(inputs)
     elif isinstance(inputs, (Tensor, tuple, list)):
         args, kwargs = ((inputs,) if isinstance(inputs, Tensor) else tuple(inputs)), {}
@@ -126,7 +126,7 @@ def device_wanted(device: Any, model: nn.Module) -> torch.device:
         raise TypeError(f'device must be a string such as "cpu" or "cuda", or a torch.device, not {kind_of(device)}')
     if found.type not in ("cpu", "cuda"):
         said = f"device={str(device)!r}" if device is not None else f"the model is on {found}"
-        raise ValueError(f'{said}: plans are for "cpu" and "cuda"')
+        raise ValueError(f'{said}, which cannot be planned: use "cpu" or "cuda"')
     return found
 
 
@@ -136,5 +136,5 @@ def batches_of(batches: Any) -> list[int]:
         raise TypeError(f"batches must be a list of whole numbers, not {kind_of(batches)}")
     sizes = [whole(f"batches[{i}]", size) for i, size in enumerate(batches)]
     if sizes and max(sizes) > LARGEST_BATCH:
-        raise ValueError(f"batches: {max(sizes)} is too large, above {LARGEST_BATCH}")
+        raise ValueError(f"batches has {max(sizes)}: it must be at most {LARGEST_BATCH}")
     return sizes

@@ -174,13 +174,13 @@ def plan(
     fake = like(model, traced, mode)
     leaf = next((leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()), None)
     if leaf is None and (others or largest_batch):
-        raise ValueError("inputs has no tensor with a first dimension, which a batch would be: leave out batches and largest_batch")
+        raise ValueError("inputs has no tensor with a batch dimension: leave out batches and largest_batch")
     batch = 1 if leaf is None else leaf.shape[0]
     phase = Phase(accumulated == 1, optimizer is not None)
     with mode:
         ours = made(optimizer, model, fake, mode)
         if not isinstance(ours, list) and not hasattr(ours, "param_groups"):
-            raise TypeError(f"optimizer must return a torch.optim.Optimizer, and returned {arguments.kind_of(ours)}")
+            raise TypeError(f"optimizer must return a torch.optim.Optimizer, not {arguments.kind_of(ours)}")
         step = Step(fake, loss_fn, ours, MOST - 1, accumulated, clip, None, host_bytes)
     step.costs, step.updates.device = Roofline(known), wanted
     step.foretold = Foretold(wanted, known) if traced != wanted else None
@@ -328,7 +328,7 @@ def rates_of(rates: str | Rates | None, device: torch.device) -> Rates:
         raise TypeError(f"rates must be a name or highwater.torch.Rates(...), not {arguments.kind_of(rates)}")
     name = next((name for name in DEVICES if name.lower() == rates.lower()), None)
     if name is None:
-        raise ValueError(f"rates={rates!r}: known are {', '.join(DEVICES)}. State others as highwater.torch.Rates(...).")
+        raise ValueError(f"rates={rates!r} is unknown: choose one of {', '.join(DEVICES)}, or pass highwater.torch.Rates(...)")
     return DEVICES[name]
 
 

@@ -106,7 +106,7 @@ class Whole:
         for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
             if isinstance(value, Tensor) and value.requires_grad and value.is_leaf and id(value) not in known:
                 name = step.name_of(value) or f"a tensor ({place.name}) of shape {tuple(value.shape)}"
-                raise CannotPlan(f"the optimizer does not have {name}, which the loss depends on: add it, or call requires_grad_(False) on it")
+                raise CannotPlan(f"the loss depends on {name}, which is not in the optimizer: add it, or call requires_grad_(False) on it")
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         step, phase, floors = self.step, self.way.phase, [0]
