@@ -115,13 +115,6 @@ def refuse_others(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
             raise CannotPlan(f"{input_name(place)} is a {type(value).__name__}, which the model computes with: only tensors and numbers can be planned")
 
 
-def refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Refuses tensors of classes of their own, which a step could not update."""
-    for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs):
-        if isinstance(value, Tensor) and not value.is_nested and type(value) not in PLAIN:
-            raise CannotPlan(f"{input_name(place)} is a {type(value).__name__}, and step updates plain tensors only: use highwater.torch.backend, which accepts it")
-
-
 def is_folded(view: View) -> bool:
     """Whether several elements of an input are one in memory."""
     reach = 1

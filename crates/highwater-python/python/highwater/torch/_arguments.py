@@ -40,7 +40,7 @@ def not_negative(name: str, value: Any) -> float:
         raise TypeError(f"{name}={value!r} must be a number, not {kind_of(value)}")
     if not value >= 0:
         raise ValueError(f"{name}={value!r} must not be negative or NaN")
-    return value
+    return float(value)
 
 
 def one_of(name: str, value: Any, choices: Mapping[str, str]) -> None:
@@ -75,6 +75,8 @@ def check_model(model: Any) -> None:
 
 
 def check_loss_fn(loss_fn: Any) -> None:
+    if hasattr(loss_fn, "param_groups"):
+        raise TypeError(f"loss_fn is an optimizer ({kind_of(loss_fn)}): pass optimizer=optimizer")
     if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
         raise TypeError(f"loss_fn is the class {loss_fn.__name__}: pass an instance, {loss_fn.__name__}()")
     if loss_fn is not None and not callable(loss_fn):
@@ -86,6 +88,22 @@ def check_optimizer(optimizer: Any) -> None:
         raise TypeError(
             f"optimizer must be an optimizer, its class (torch.optim.AdamW), or a function that takes parameters and returns one, not {kind_of(optimizer)}"
         )
+
+
+def check_scaler(scaler: Any) -> None:
+    if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+        raise TypeError(f"scaler must be a torch.amp.GradScaler, or None, not {kind_of(scaler)}")
+
+
+def some_of(name: str, value: Any, known: Iterable[Tensor]) -> list[Tensor]:
+    """One or several of the known parameters, as `torch.nn.utils.clip_grad_norm_` takes them."""
+    several = isinstance(value, Iterable) and not isinstance(value, (Tensor, str, Mapping))
+    found, ids = list(value) if several else [value], set(map(id, known))
+    if wrong := [one for one in found if not isinstance(one, Tensor)]:
+        raise TypeError(f"{name} must be parameters, as from model.parameters(), not {kind_of(wrong[0])}")
+    if wrong := [one for one in found if id(one) not in ids]:
+        raise ValueError(f"{name} has a tensor of shape {tuple(wrong[0].shape)} that is neither in the optimizer nor in the model")
+    return found
 
 
 def arguments_of(inputs: Any, loss_fn: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

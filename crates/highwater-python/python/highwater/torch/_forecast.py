@@ -26,7 +26,7 @@ from ._rehearsal import copied
 from ._roofline import DEVICES, Rates, Roofline
 from ._pieces import no_step
 from ._raised import DYNAMO, translate
-from ._step import Step
+from ._step import NO_GRADIENT, Step
 from ._step_graph import Phase, Way, Whole
 from ._where import line_of, module_of, operation_of, shortened, where
 
@@ -179,7 +179,7 @@ def plan(
     phase = Phase(accumulated == 1, optimizer is not None)
     with mode:
         ours = made(optimizer, model, fake, mode)
-        if not isinstance(ours, list) and not hasattr(ours, "param_groups"):
+        if not isinstance(ours, (list, tuple)) and not hasattr(ours, "param_groups"):
             raise TypeError(f"optimizer must return a torch.optim.Optimizer, not {arguments.kind_of(ours)}")
         step = Step(fake, loss_fn, ours, MOST - 1, accumulated, clip, None, host_bytes)
     step.costs, step.updates.device = Roofline(known), wanted
@@ -230,7 +230,7 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
     except DYNAMO as error:
         translate(error, no_step, step._loss(), args, kwargs)
         raise
-    raise ValueError("the loss depends on no parameter that requires a gradient, so there is no training step: check for detach() and torch.no_grad()")
+    raise ValueError(NO_GRADIENT)
 
 
 class Grown:

@@ -38,7 +38,7 @@ class Optimizers:
         for one in self.all:
             own = {id(parameter) for group in one.param_groups for parameter in group["params"]}
             if own & seen:
-                raise ValueError(f"{name_of(one)} and another optimizer share a parameter: each parameter belongs to one optimizer")
+                raise ValueError(f"{name_of(one)} and another optimizer share a parameter: each parameter needs one optimizer")
             seen |= own
 
     @property

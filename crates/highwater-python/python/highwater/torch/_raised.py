@@ -88,7 +88,7 @@ def too_many_graphs(error: BaseException) -> str:
     if number:
         where = f" at `{line}`" if line else ""
         return (
-            f"{number[1]} changes from step to step (it was {number[2]}), and is compiled into the graph{where}{place}: {SIZES} graphs exist already, one for "
+            f"{number[1]} changes from step to step (it was {number[2]}), and is compiled into the graph{where}{place}: there are already {SIZES} graphs, one for "
             f"each value, and a call without a plan has no memory bound. Make it a tensor, use fewer values, {limits}"
         )
-    return f"{SIZES} graphs exist already{place}, and a call without a plan has no memory bound. The last did not match because: {reason}. Use fewer variants, {limits}"
+    return f"there are already {SIZES} graphs{place}, and a call without a plan has no memory bound. The last did not match because: {reason}. Use fewer variants, {limits}"

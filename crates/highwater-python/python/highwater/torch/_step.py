@@ -12,6 +12,7 @@ from torch import Tensor, nn, optim
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
+from . import _arguments as arguments
 from ._choices import Report
 from ._costs import Costs, Prices
 from ._device import Device
@@ -27,6 +28,9 @@ from ._transfers import Transfers
 from ._updates import Updates
 
 Accumulation = Literal["mean", "sum"]
+ACCUMULATIONS = {"mean": "divides each loss by gradient_accumulation_steps", "sum": "does not divide it"}
+
+NO_GRADIENT = "the loss depends on no parameter that requires a gradient, so there is no training step: check for detach() and torch.no_grad()"
 
 
 class Step:
@@ -45,20 +49,22 @@ class Step:
         accumulation: Accumulation = "mean",
         clip_parameters: Iterable[Tensor] | None = None,
     ) -> None:
-        if type(gradient_accumulation_steps) is not int or gradient_accumulation_steps < 1:
-            raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps!r}: it has to be a whole number of at least 1")
-        if accumulation not in ("mean", "sum"):
-            raise ValueError(f'accumulation={accumulation!r}: "mean" divides each loss by gradient_accumulation_steps, "sum" leaves it as it is')
-        if max_grad_norm is not None and not max_grad_norm >= 0:
-            raise ValueError(f"max_grad_norm={max_grad_norm!r}: it has to be a number of at least 0, or None")
-        self.model, self.loss_fn, self.optimizer = model, loss_fn, optimizer
-        self.memory, self.host_memory = parse(memory), parse(host_memory)
-        self.gradient_accumulation_steps, self.max_grad_norm, self.accumulation = gradient_accumulation_steps, max_grad_norm, accumulation
-        self._clip_parameters = None if clip_parameters is None else list(clip_parameters)
+        arguments.check_model(model)
+        arguments.check_loss_fn(loss_fn)
+        arguments.check_scaler(scaler)
+        arguments.one_of("accumulation", accumulation, ACCUMULATIONS)
+        if isinstance(model, nn.parallel.DistributedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters()):
+            raise TypeError("step runs in one process: with DistributedDataParallel use highwater.torch.backend")
+        self.model, self.loss_fn, self.optimizer, self.accumulation = model, loss_fn, optimizer, accumulation
+        self.memory, self.host_memory = parse(memory), parse(host_memory, "host_memory")
+        self.gradient_accumulation_steps = arguments.whole("gradient_accumulation_steps", gradient_accumulation_steps)
+        self.max_grad_norm = None if max_grad_norm is None else arguments.not_negative("max_grad_norm", max_grad_norm)
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
         self.optimizers = Optimizers(optimizer)
+        trained = [*self.optimizers.parameters, *(parameter for _, parameter in self._named())]
+        self._clip_parameters = None if clip_parameters is None else arguments.some_of("clip_parameters", clip_parameters, trained)
         if scaler is None and any(getattr(one, "scaler", None) is not None for one in wrappers(optimizer)):
             raise ValueError("Accelerate prepared this optimizer with a GradScaler: pass scaler=accelerator.scaler to step")
         self.transfers = Transfers(self.host_memory)
@@ -76,9 +82,6 @@ class Step:
         self._generation: Any = None
         self._shared = False
         self._broken = ""
-        if isinstance(model, nn.parallel.DistributedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters()):
-            raise TypeError("step runs in one process: with DistributedDataParallel use highwater.torch.backend")
-
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """The loss of a micro-batch, whose gradients are added up, or used for an update and freed.
 
@@ -99,6 +102,10 @@ class Step:
         plain, compiled = self._compiled[way]
         with one_graph(plain, args, kwargs):
             loss = compiled(*args, **kwargs)
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"loss_fn must return a tensor, not {arguments.kind_of(loss)}")
+        if not loss.requires_grad:
+            raise ValueError(NO_GRADIENT)
         if loss.numel() != 1:
             raise ValueError(f"the loss has the shape {tuple(loss.shape)} and must be a single number. Is a loss_fn missing?")
         divided = self.accumulation == "mean" and kwargs.get("num_items_in_batch") is None
@@ -239,8 +246,8 @@ class Step:
             if self.updates.done:
                 how = f"after it had updated {self.updates.done} of {count} parameters" if self.one_by_one else "while the optimizer updated parameters"
                 self._broken = (
-                    f"{kind} stopped the last step {how}, so the parameters are partly updated. "
-                    "Load model and optimizer from a checkpoint, then call step.reset()"
+                    f"{kind} stopped the last step {how}. The update may be incomplete: "
+                    "load model and optimizer from a checkpoint, then call step.reset()"
                 )
             elif phase.first:
                 self.reset()  # as if the step had not been called
