@@ -197,9 +197,10 @@ def test_what_a_step_refuses() -> None:
     handle.remove()
     with pytest.raises(ValueError, match=r"shape \(16, 4\) and must be a single number"):
         highwater.torch.step(model, optimizer=every, memory="1GiB")(data[0])
-    for missing in ((), (every,)):
-        with pytest.raises(TypeError, match=r"needs an optimizer: .* step\(model, optimizer=optimizer, memory=...\)"):
-            highwater.torch.step(model, *missing, memory="1GiB")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"needs an optimizer: .* step\(model, optimizer=optimizer, memory=...\)"):
+        highwater.torch.step(model, memory="1GiB")
+    with pytest.raises(TypeError, match=r"loss_fn is an optimizer \(SGD\): pass it by name, optimizer=optimizer"):
+        highwater.torch.step(model, every, memory="1GiB")  # type: ignore[arg-type]
     step(every)
 
 

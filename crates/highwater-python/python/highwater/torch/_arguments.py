@@ -76,7 +76,7 @@ def check_model(model: Any) -> None:
 
 def check_loss_fn(loss_fn: Any) -> None:
     if hasattr(loss_fn, "param_groups"):
-        raise TypeError(f"loss_fn is an optimizer ({kind_of(loss_fn)}): pass optimizer=optimizer")
+        raise TypeError(f"loss_fn is an optimizer ({kind_of(loss_fn)}): pass it by name, optimizer=optimizer")
     if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
         raise TypeError(f"loss_fn is the class {loss_fn.__name__}: pass an instance, {loss_fn.__name__}()")
     if loss_fn is not None and not callable(loss_fn):
