@@ -22,7 +22,7 @@ from unittest import mock
 
 import highwater.torch
 import torch
-from highwater.torch._device import Cpu
+from highwater.torch._device import Device
 
 PACKAGE = Path(highwater.torch.__file__).parent
 PAGE = Path(__file__).parents[1] / "MESSAGES.md"
@@ -348,7 +348,7 @@ def page(met: dict[str, list[Met]]) -> str:
 
 def run_all(trials: Trials) -> dict[str, list[Met]]:
     """All programs, with kernels that are not timed: no message depends on that."""
-    with mock.patch.object(Cpu, "seconds", lambda *_: 1e-6):
+    with mock.patch.object(Device, "seconds", lambda *_: 1e-6):
         return {heading: [trials.run(program) for program in programs] for heading, programs in ENTRIES.items()}
 
 
