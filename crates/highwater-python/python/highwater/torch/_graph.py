@@ -277,7 +277,7 @@ class JointGraph:
             try:
                 size = self._bytes(tensor, node) if self.device.counts(tensor) else 0
             except GuardOnDataDependentSymNode:
-                raise CannotPlan(f"{where(node)} has a result whose size depends on data. Plans need sizes that are known: pad the result, or move this out of the model") from None
+                raise CannotPlan(f"{where(node)} has a result whose size depends on data. A plan needs fixed sizes: pad the result, or move this out of the model") from None
             self._ids[key] = len(self.storages)
             self.storages.append(Storage(size, node, external))
         return self._ids[key]

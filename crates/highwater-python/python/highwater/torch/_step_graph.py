@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ._backend import REPORTS, compile_graph
 from ._choices import Choices
@@ -84,7 +85,7 @@ class Whole:
         self.step, self.way = step, way
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-        self._refuse_strangers(module, inputs)
+        self._refuse_strangers(inputs)
         return for_each_size(module, self._traced) if is_dynamic(module, inputs) else self._traced(module, inputs)
 
     def _traced(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -99,14 +100,14 @@ class Whole:
         compiled: Callable[..., Any] = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)(module, inputs)
         return compiled
 
-    def _refuse_strangers(self, module: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    def _refuse_strangers(self, inputs: Sequence[Any]) -> None:
         """Refuses what would get a gradient that nobody uses."""
         step = self.step
         known = {id(parameter) for parameter in step.optimizers.parameters} | step.passed
-        for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        for value in inputs:
             if isinstance(value, Tensor) and value.requires_grad and value.is_leaf and id(value) not in known:
-                name = step.name_of(value) or f"a tensor ({place.name}) of shape {tuple(value.shape)}"
-                raise CannotPlan(f"the optimizer does not have {name}, which the loss depends on: add it, or call requires_grad_(False) on it")
+                name = step.name_of(value) or f"a parameter of shape {tuple(value.shape)}"
+                raise CannotPlan(f"the loss depends on {name}, which is not in the optimizer: add it, or call requires_grad_(False) on it")
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         step, phase, floors = self.step, self.way.phase, [0]
@@ -176,6 +177,10 @@ class Ending:
     def _receive(self, answers: list[Any]) -> None:
         """Finds the gradients of the optimizer's parameters. Others are autograd's to hand on."""
         trained = {id(parameter) for parameter in self.step.optimizers.parameters}
+        for value in self.inputs:
+            # Tensors within one have gradients of their own there.
+            if is_traceable_wrapper_subclass(value) and value.requires_grad:
+                raise CannotPlan(f"a {type(value).__name__} has a gradient, and step supports gradients of plain tensors only: use highwater.torch.backend")
         for i, place in places_of_gradients(self.graph):
             parameter, gradient = input_of(place, self.inputs), answers[i]
             if gradient is not None and id(parameter) in trained:

@@ -132,9 +132,9 @@ class Updates:
             raise
         except Exception as error:
             raise CannotPlan(
-                f"{self.optimizers.name} cannot take a step with these parameters, and nothing was changed: {type(error).__name__}: {error}. "
-                "Its memory is found by steps of a copy on tensors without data; where it reads data of its parameters, or needs "
-                "more than their gradients, compile the model with highwater.torch.backend and step the optimizer yourself."
+                f"{self.optimizers.name} failed in a trial step, and nothing was changed: {type(error).__name__}: {error}. "
+                "The trial measures memory with a copy of the optimizer on tensors without data. If the optimizer reads the values of its "
+                "parameters, or needs more than their gradients, use highwater.torch.backend and call optimizer.step() yourself."
             ) from error
 
 
