@@ -75,6 +75,12 @@ def seed(slot: int, number: int) -> None:
 BYTES = torch.get_rng_state().numel()
 """Of the state of a CPU's generator."""
 
+def taken(condition: Tensor, answer: bool, _: int) -> None:
+    """Checks a branch that was taken by a number before it was drawn. See `_drawn`."""
+    if bool(condition) != answer:
+        raise RuntimeError("a model took a branch by a random number, and then another number was drawn: did another thread draw meanwhile?")
+
+
 library = torch.library.Library("highwater", "DEF")
 
 
@@ -92,6 +98,7 @@ EXCHANGE = operation("exchange_generator", "(int slot) -> ()", exchange, lambda 
 STATE = operation("generator_state", "(int slot) -> Tensor", state, lambda slot: torch.empty(BYTES, dtype=torch.uint8))
 SET_STATE = operation("set_generator_state", "(int slot, Tensor state) -> ()", set_state, lambda slot, state: None)
 SEED = operation("seed_generator", "(int slot, SymInt seed) -> ()", seed, lambda slot, seed: None)
+TAKEN = operation("taken", "(Tensor condition, bool answer, int bytes) -> ()", taken, lambda condition, answer, bytes: None)
 OURS = (EXCHANGE, STATE, SET_STATE, SEED)
 
 
@@ -100,6 +107,8 @@ def price(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target in OURS:
             node.meta[COST] = (1e-5, 2 * BYTES if node.target is EXCHANGE else 0)
+        elif node.target is TAKEN:
+            node.meta[COST] = (1e-5, node.args[2])
 
 
 class Slots:
