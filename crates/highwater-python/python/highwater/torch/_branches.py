@@ -167,12 +167,16 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
     return answer
 
 
+ways: list[Callable[[Any, VariableTracker], bool | None]] = [taken]
+"""How a branch may be known."""
+
+
 def jump(known: Callable[[Any, Any], None], tx: Any, instruction: Any) -> None:
     """A jump of Dynamo's by what is on the top of its stack."""
     value = tx.stack[-1]
     if is_active() and isinstance(value, (TensorVariable, LazyVariableTracker)):
         value = value.realize()
-        answer = taken(tx, value) if isinstance(value, TensorVariable) else None
+        answer = next((answer for way in ways if (answer := way(tx, value)) is not None), None)
         if answer is not None:
             before = len(tx.stack)
             tx.stack[-1] = constant = VariableTracker.build(tx, answer)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import _traces as _traces  # which changes what Dynamo traces
+from . import _drawn as _drawn, _traces as _traces  # which change what Dynamo traces
 from ._branches import branches_as_eager
 from ._where import is_of_user, shortened
 

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from ._aliases import apart
 from ._autocast import share_casts
+from ._generators import price
 from ._inlined import open_regions, separate_results
 from ._nested import graphs_within
 from ._where import CannotPlan
@@ -103,6 +104,7 @@ def own_kernels() -> Iterator[None]:
 def like_eager(graph: fx.Graph) -> None:
     separate_results(graph)
     graph.eliminate_dead_code()
+    price(graph)
     for inner in graphs_within(graph):
         spell_out_dropouts(inner.graph, traced_by_eager)
         inner.recompile()

@@ -36,7 +36,8 @@ def pose(joint: JointGraph, costs: Prices, host: Link | None = None) -> tuple[Pr
 
     def is_there(kernel: Kernel) -> bool:
         """Whether it runs where the memory is, and not on the CPU beside a GPU."""
-        return any(device.counts(leaf) for node in (kernel.node, *kernel.node.all_input_nodes) for leaf in tensors(node))
+        leaves = [leaf for node in (kernel.node, *kernel.node.all_input_nodes) for leaf in tensors(node)]
+        return any(map(device.counts, leaves)) if leaves else device.device.type == "cpu"
 
     given = joint.given
     of_forward = joint.given_by_forward

@@ -1,5 +1,5 @@
-"""What Dynamo breaks a graph at otherwise, and need not: PyTorch's fused module for training with quantization, and
-`out=` that is a part of more."""
+"""What Dynamo breaks a graph at otherwise, and need not: PyTorch's fused module for training with quantization,
+`out=` that is a part of more, and `requires_grad` set to what it is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._dynamo import trace_rules
 from torch._dynamo.exc import unimplemented
+from torch._dynamo.variables import builtin
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
@@ -54,9 +55,19 @@ def written_to_part(call: Any, tx: Any, args: Sequence[VariableTracker], kwargs:
     return out
 
 
+def is_as_set(value: VariableTracker, name: VariableTracker, wanted: VariableTracker) -> bool:
+    """Whether `value.requires_grad = wanted` changes nothing."""
+    if not (name.is_python_constant() and name.as_python_constant() == "requires_grad" and wanted.is_python_constant()):
+        return False
+    example = example_of(value)
+    return isinstance(example, torch.Tensor) and example.requires_grad is wanted.as_python_constant()
+
+
 def install() -> None:
     """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
     known_call: Any = TorchInGraphFunctionVariable.call_function
+    setter = next((kind, name) for kind in vars(builtin).values() for name in ("call_setattr", "_call_setattr") if name in getattr(kind, "__dict__", ()))
+    known_set: Any = getattr(*setter)
     known_rule = trace_rules.is_torch_inline_allowed
 
     @functools.wraps(known_call)
@@ -68,11 +79,16 @@ def install() -> None:
             return written_to_part(call, tx, args, kwargs)
         return call(tx, args, kwargs)  # type: ignore[no-any-return]
 
+    @functools.wraps(known_set)
+    def call_setattr(self: Any, tx: Any, obj: VariableTracker, name: VariableTracker, value: VariableTracker) -> VariableTracker | None:
+        return value if is_active() and is_as_set(obj, name, value) else known_set(self, tx, obj, name, value)
+
     @functools.wraps(known_rule)
     def is_torch_inline_allowed(filename: str) -> bool:
         return known_rule(filename) or is_active() and filename in TRACED
 
     TorchInGraphFunctionVariable.call_function = call_function  # type: ignore[method-assign]
+    setattr(*setter, call_setattr)
     trace_rules.is_torch_inline_allowed = is_torch_inline_allowed
 
 

@@ -1,0 +1,216 @@
+"""Branches that a model takes by random numbers, as eager PyTorch takes them.
+
+What a draw comes to follows from the generator's state when a call begins, and from what is drawn before it. So a
+guard draws those numbers once before, puts the state back, and takes the graph that was traced for them. An operation
+in the graph checks that the number that is drawn then says the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+from torch._dynamo.guards import install_guard
+from torch._dynamo.source import GlobalStateSource
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.tensor import TensorVariable
+from torch._ops import HigherOrderOperator
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from . import _branches
+from ._branches import BYTES, ancestors, is_known, is_write, leaves, name_of, root_of
+from ._generators import BYTES as STATE, OURS, TAKEN, Slots, emit, slots_of
+
+# How many numbers these draw follows from the sizes of what they read.
+BY_SIZE = {F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, torch.rand_like, torch.randn_like}
+
+COMPARED = {operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge", torch.lt: "lt", torch.le: "le", torch.gt: "gt", torch.ge: "ge"}
+TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+class Seen(TorchDispatchMode):
+    """Notices what draws random numbers."""
+
+    draws = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.draws |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **kwargs or {})
+
+
+def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+class Unknown(Exception):
+    """What a graph draws cannot be known before."""
+
+
+class Drawn:
+    """What a graph draws on the CPU until it takes a branch, and the branches that it takes by that."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self.nodes: dict[fx.Node, None] = {}
+        """What is computed to know them, in order."""
+        self.answers: dict[fx.Node, bool] = {}
+        self._seen: dict[fx.Node, bool] = {}
+        self._read = set[fx.Node]()
+
+    def add(self, node: fx.Node, found: Iterable[fx.Node]) -> None:
+        """Another branch. Raises `Unknown` where it cannot be known."""
+        earlier = list(before(node))
+        draws = [other for other in earlier if self._draws(other)]
+        wanted = {*found, node}
+        for draw in draws:
+            if draw.target not in BY_SIZE or draw in wanted:
+                wanted |= {draw, *(ancestors(draw) or unknown())}
+        if any(is_write(other) and root_of(other) in wanted and (other not in wanted or root_of(other).op == "placeholder") for other in earlier):
+            unknown()
+        if not all(other in draws or is_known(other) or is_made(other) for other in wanted):
+            unknown()
+        wanted |= set(draws)
+        self._read |= {source for other in wanted if other.target not in BY_SIZE or other in found for source in other.all_input_nodes} | {node}
+        self.nodes = dict.fromkeys(other for other in [*earlier, node] if other in wanted or other in self.nodes)
+
+    def _draws(self, node: fx.Node) -> bool:
+        """Whether a node draws on the CPU, or changes a generator."""
+        if node not in self._seen:
+            self._seen[node] = node.target in OURS or node.op in ("call_function", "call_method") and is_draw(node)
+        return self._seen[node]
+
+    @property
+    def bytes(self) -> int:
+        """What drawing before takes: generators' states, old and new, and numbers."""
+        numbers = [leaf.numel() * leaf.element_size() for node in self.nodes if node.op != "placeholder" for leaf in leaves(node)]
+        return 2 * STATE * (2 + len(self.slots.names) + len(self.slots.own)) + sum(numbers) + 2 * max(numbers, default=0)
+
+    def scope(self) -> dict[fx.Node, str]:
+        return {node: name_of(node.meta["grapharg"].source) for node in self.nodes if node.op == "placeholder"}
+
+    def now(self) -> dict[fx.Node, Any]:
+        return self._of({node: node.meta["grapharg"].example for node in self.nodes if node.op == "placeholder"})
+
+    def holds(self, names: dict[fx.Node, str], scope: dict[str, Any]) -> bool:
+        """Whether a call takes the branches that were traced."""
+        if not self.slots.fill(scope):
+            return False
+        values = self._of({node: eval(name, scope) for node, name in names.items()})
+        return all(bool(values[node]) == answer for node, answer in self.answers.items())
+
+    def _of(self, values: dict[fx.Node, Any]) -> dict[fx.Node, Any]:
+        with _disable_current_modes(), torch.no_grad(), self.slots.undone():
+            for node in self.nodes:
+                if node.op != "placeholder":
+                    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: values[source] if source in self._read and source in values else blank(source))
+                    made = call(node, args, kwargs)
+                    values[node] = made if node in self._read else None
+        return values
+
+
+def unknown() -> Any:
+    raise Unknown
+
+
+def before(node: fx.Node) -> Iterable[fx.Node]:
+    for other in node.graph.nodes:
+        if other is node:
+            return
+        yield other
+
+
+def is_draw(node: fx.Node) -> bool:
+    """Whether a call draws on the CPU."""
+    if isinstance(node.target, HigherOrderOperator):
+        return bool(unknown())
+    if node.target is F.scaled_dot_product_attention and not (node.kwargs.get("dropout_p") or len(node.args) > 4 and node.args[4]):
+        return False
+    made = leaves(node)
+    if made and all(leaf.device.type != "cpu" for leaf in made):
+        return False
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: source.meta["example_value"])
+    mode = next((leaf.fake_mode for leaf in [*made, *pytree.tree_leaves((args, kwargs))] if hasattr(leaf, "fake_mode")), None)
+    if mode is None:
+        return False
+    copied = pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) and is_write(node) else leaf, (args, kwargs))
+    with torch.no_grad(), mode, Seen() as seen:
+        call(node, *copied)
+    return seen.draws
+
+
+def is_made(node: fx.Node) -> bool:
+    """Whether something follows from what it reads alone, and is small."""
+    small = sum(leaf.numel() * leaf.element_size() for leaf in leaves(node)) <= BYTES
+    return node.op in ("call_function", "call_method") and small and all(leaf.device.type == "cpu" for leaf in leaves(node))
+
+
+def blank(node: fx.Node) -> Any:
+    """Something of the size of what is not known."""
+    value = node.meta["example_value"]
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device) if isinstance(value, Tensor) else value
+
+
+def by_range(node: fx.Node) -> bool | None:
+    """What comparing a number from 0 up to 1, which 1 is not, comes to, whichever it is."""
+    name = COMPARED.get(node.target) or (node.target if node.target in TURNED else None)  # type: ignore[arg-type, call-overload]
+    if name is None or len(node.args) != 2 or node.kwargs:
+        return None
+    number, bound = node.args
+    if isinstance(bound, fx.Node):
+        number, bound, name = bound, number, TURNED[str(name)]
+    if not isinstance(number, fx.Node) or number.target is not torch.rand or not isinstance(bound, (int, float)):
+        return None
+    if any(leaf.dtype not in (torch.float32, torch.float64) for leaf in leaves(number)):
+        return None
+    if name in ("lt", "ge") and (bound <= 0 or bound >= 1):
+        return (name == "lt") == (bound >= 1)
+    if name in ("gt", "le") and (bound < 0 or bound >= 1):
+        return (name == "le") == (bound >= 1)
+    return None
+
+
+def taken(tx: Any, value: VariableTracker) -> bool | None:
+    """What a branch by random numbers comes to, for which the graph is then good. None if that is not known."""
+    if not isinstance(value, TensorVariable) or tx.output.current_tracer is not tx.output.root_tracer:
+        return None
+    node = value.proxy.node
+    decided = by_range(node)
+    found = ancestors(node)
+    if decided is not None or found is None:
+        return decided
+    drawn: Drawn | None = getattr(tx.output, "highwater_drawn", None) or Drawn(slots_of(tx))
+    try:
+        if not any(drawn._draws(other) for other in found):
+            return None
+        drawn.add(node, found)
+        answer = bool(drawn.now()[node])
+    except Unknown:
+        return None
+    if not drawn.answers:
+        tx.output.highwater_drawn = drawn
+        install_guard(GlobalStateSource().make_guard(lambda builder, _: guard(drawn, builder)))
+    drawn.answers[node] = answer
+    emit(tx, TAKEN, value, VariableTracker.build(tx, answer), drawn.bytes)
+    return answer
+
+
+def guard(drawn: Drawn, builder: Any) -> None:
+    scope, names = builder.scope, drawn.scope()
+
+    def holds(local: Any) -> bool:
+        try:
+            return drawn.holds(names, {**scope["G"], "G": scope["G"], "L": local})
+        except Exception:  # what it is computed from is of another kind: so is the graph
+            return False
+
+    builder.guard_manager.root.add_lambda_guard(holds, [f"{len(drawn.answers)} branches by random numbers are those that were taken"], None)
+
+
+_branches.ways.append(taken)
