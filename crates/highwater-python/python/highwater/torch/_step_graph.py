@@ -177,10 +177,9 @@ class Ending:
     def _receive(self, answers: list[Any]) -> None:
         """Finds the gradients of the optimizer's parameters. Others are autograd's to hand on."""
         trained = {id(parameter) for parameter in self.step.optimizers.parameters}
-        for value in self.inputs:
-            # Tensors within one have gradients of their own there.
-            if is_traceable_wrapper_subclass(value) and value.requires_grad:
-                raise CannotPlan(f"a {type(value).__name__} has a gradient, and step supports gradients of plain tensors only: use highwater.torch.backend")
+        wrapped = next((type(value).__name__ for value in self.inputs if is_traceable_wrapper_subclass(value)), "")
+        if wrapped and has_gradients_within(self.graph):
+            raise CannotPlan(f"a {wrapped} has a gradient, and step supports gradients of plain tensors only: use highwater.torch.backend")
         for i, place in places_of_gradients(self.graph):
             parameter, gradient = input_of(place, self.inputs), answers[i]
             if gradient is not None and id(parameter) in trained:
@@ -233,6 +232,17 @@ class Ending:
         if step.scaler:
             scratch += SCALER_SCRATCH * device.rounded(8)
         node.meta = {"val": None, WRITES: places, COST: (seconds, scratch)}
+
+
+def has_gradients_within(graph: fx.Graph) -> bool:
+    """Whether some gradients are tensors within another one."""
+    for output in graph.output_node().meta.get("desc") or []:
+        name = output
+        while hasattr(name, "base"):
+            name = name.base
+        if name is not output and hasattr(name, "grad_of"):
+            return True
+    return False
 
 
 def origin(gradient: fx.Node) -> dict[str, Any]:
