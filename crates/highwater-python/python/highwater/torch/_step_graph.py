@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 
+from ._aliases import refuse_subclasses
 from ._backend import REPORTS, compile_graph
 from ._choices import Choices
 from ._clip import add_coefficient, is_one_kind, scratch_bytes
@@ -85,6 +86,7 @@ class Whole:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
         self._refuse_strangers(module, inputs)
+        refuse_subclasses(module, inputs)
         return for_each_size(module, self._traced) if is_dynamic(module, inputs) else self._traced(module, inputs)
 
     def _traced(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
