@@ -182,9 +182,12 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
         return None
     node = value.proxy.node
     decided = by_range(node)
-    found = ancestors(node)
-    if decided is not None or found is None:
+    if decided is not None:
+        emit(tx, TAKEN, value, VariableTracker.build(tx, decided), 0)  # The number is drawn all the same.
         return decided
+    found = ancestors(node)
+    if found is None:
+        return None
     drawn: Drawn | None = getattr(tx.output, "highwater_drawn", None) or Drawn(slots_of(tx))
     try:
         if not any(drawn._draws(other) for other in found):

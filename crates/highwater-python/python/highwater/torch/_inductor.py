@@ -19,6 +19,7 @@ from ._errors import while_compiling
 from ._graph import ONCE, JointGraph
 from ._inlined import open_regions
 from ._kept import maker
+from ._generators import OURS as GENERATORS
 from ._nested import is_random
 from ._where import CannotPlan, where
 
@@ -78,6 +79,8 @@ def settle(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             raise CannotPlan(f"{where(node)} contains further graphs, which cannot be planned for Inductor. Leave out kernels=\"inductor\".")
+        if node.target in GENERATORS:
+            raise CannotPlan(f"{where(node)} sets or reads a generator, and Inductor draws numbers of its own. Leave out kernels=\"inductor\".")
         if is_random(node):
             node.meta[ONCE] = True
 

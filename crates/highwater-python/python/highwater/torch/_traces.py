@@ -1,5 +1,5 @@
 """What Dynamo breaks a graph at otherwise, and need not: PyTorch's fused module for training with quantization,
-`out=` that is a part of more, and `requires_grad` set to what it is."""
+`out=` that is a part of more, and `requires_grad = False` where it is so."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def written_to_part(call: Any, tx: Any, args: Sequence[VariableTracker], kwargs:
     return out
 
 
-def is_as_set(value: VariableTracker, name: VariableTracker, wanted: VariableTracker) -> bool:
-    """Whether `value.requires_grad = wanted` changes nothing."""
+def is_without(value: VariableTracker, name: VariableTracker, wanted: VariableTracker) -> bool:
+    """Whether something is `value.requires_grad = False`, and changes nothing."""
     if not (name.is_python_constant() and name.as_python_constant() == "requires_grad" and wanted.is_python_constant()):
         return False
     example = example_of(value)
-    return isinstance(example, torch.Tensor) and example.requires_grad is wanted.as_python_constant()
+    return wanted.as_python_constant() is False and isinstance(example, torch.Tensor) and not example.requires_grad
 
 
 def install() -> None:
@@ -81,7 +81,7 @@ def install() -> None:
 
     @functools.wraps(known_set)
     def call_setattr(self: Any, tx: Any, obj: VariableTracker, name: VariableTracker, value: VariableTracker) -> VariableTracker | None:
-        return value if is_active() and is_as_set(obj, name, value) else known_set(self, tx, obj, name, value)
+        return value if is_active() and is_without(obj, name, value) else known_set(self, tx, obj, name, value)
 
     @functools.wraps(known_rule)
     def is_torch_inline_allowed(filename: str) -> bool:
