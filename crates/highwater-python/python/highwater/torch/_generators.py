@@ -81,7 +81,7 @@ def taken(condition: Tensor, answer: bool, _: int) -> None:
         raise RuntimeError("a model took a branch by a random number, and then another number was drawn: did another thread draw meanwhile?")
 
 
-library = torch.library.Library("highwater", "DEF")
+library: Any = torch.library.Library("highwater", "DEF")  # type: ignore[no-untyped-call]
 
 
 def operation(name: str, schema: str, run: Callable[..., Any], describe: Callable[..., Any]) -> Any:
@@ -259,7 +259,7 @@ def instead(kind: Any, name: str, ours: Callable[..., VariableTracker | None]) -
     @functools.wraps(known)
     def call(self: Any, tx: Any, *args: Any) -> VariableTracker:
         answer = ours(functools.partial(known, self, tx), self, tx, *args) if is_active() else None
-        return known(self, tx, *args) if answer is None else answer  # type: ignore[no-any-return]
+        return known(self, tx, *args) if answer is None else answer
 
     setattr(kind, name, call)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -100,8 +101,11 @@ class Step:
             plain = self._loss()
             self._compiled[way] = plain, torch.compile(plain, backend=Whole(self, way), fullgraph=True)
         plain, compiled = self._compiled[way]
+        plans = len(self.reports)
         with one_graph(plain, args, kwargs):
             loss = compiled(*args, **kwargs)
+        if len(self.reports) != plans:
+            gc.collect()  # what planning left in circles
         if not isinstance(loss, Tensor):
             raise TypeError(f"loss_fn must return a tensor, not {arguments.kind_of(loss)}")
         if not loss.requires_grad:
