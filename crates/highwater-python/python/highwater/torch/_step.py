@@ -206,9 +206,11 @@ class Step:
         """The backward, and the update."""
         with held_back(), self._watched(phase):
             with torch.autocast(loss.device.type, enabled=False):
-                seed = torch.ones_like(loss) / divisor
+                # As the gradient of `scale(loss / divisor)`: by another order of these, it would round otherwise.
+                seed = torch.ones_like(loss)
                 if self.scaler:
-                    seed = self.scaler.scale(seed)
+                    seed = self.scaler.scale(seed).to(loss.dtype)
+                seed = seed / divisor
                 loss.backward(seed)  # type: ignore[no-untyped-call]
             del seed
             if phase.last:
