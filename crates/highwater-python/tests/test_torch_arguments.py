@@ -94,7 +94,7 @@ WRONG: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@pytest.mark.parametrize("wrong", WRONG, ids=", ".join)
 def test_wrong_kinds(wrong: dict[str, Any]) -> None:
     arguments = {"model": MODEL, "inputs": (X, X), "loss_fn": nn.MSELoss(), "optimizer": optim.SGD, **wrong}
     with pytest.raises(TypeError, match=rf"^({'|'.join(wrong)}|with a loss_fn)\b"):
@@ -129,7 +129,7 @@ OUT_OF_RANGE_IN_A_STEP: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "wrong"), [(TypeError, wrong) for wrong in WRONG_IN_A_STEP] + [(ValueError, wrong) for wrong in OUT_OF_RANGE_IN_A_STEP], ids=str)
+@pytest.mark.parametrize(("kind", "wrong"), [(TypeError, wrong) for wrong in WRONG_IN_A_STEP] + [(ValueError, wrong) for wrong in OUT_OF_RANGE_IN_A_STEP], ids=lambda part: part.__name__ if isinstance(part, type) else ", ".join(part))
 def test_what_a_step_is_made_of(kind: type[Exception], wrong: dict[str, Any]) -> None:
     arguments = {"model": MODEL, "loss_fn": nn.MSELoss(), "optimizer": optim.SGD(MODEL.parameters()), "memory": "1GiB", **wrong}
     with pytest.raises(kind, match=rf"^{next(iter(wrong))}\b"):
