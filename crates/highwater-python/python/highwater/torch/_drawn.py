@@ -23,7 +23,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import _branches
-from ._branches import BYTES, ancestors, is_known, is_write, leaves, name_of, root_of
+from ._aliases import is_write
+from ._branches import BYTES, ancestors, is_known, leaves, name_of, root_of
 from ._generators import BYTES as STATE, OURS, TAKEN, Slots, emit, slots_of
 
 # How many numbers these draw follows from the sizes of what they read.
@@ -33,7 +34,7 @@ COMPARED = {operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
-class Seen(TorchDispatchMode):
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notices what draws random numbers."""
 
     draws = False
@@ -140,9 +141,9 @@ def is_draw(node: fx.Node) -> bool:
     if mode is None:
         return False
     copied = pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) and is_write(node) else leaf, (args, kwargs))
-    with torch.no_grad(), mode, Seen() as seen:
+    with torch.no_grad(), mode, Seen() as seen:  # type: ignore[no-untyped-call]
         call(node, *copied)
-    return seen.draws
+    return bool(seen.draws)
 
 
 def is_made(node: fx.Node) -> bool:
@@ -159,7 +160,7 @@ def blank(node: fx.Node) -> Any:
 
 def by_range(node: fx.Node) -> bool | None:
     """What comparing a number from 0 up to 1, which 1 is not, comes to, whichever it is."""
-    name = COMPARED.get(node.target) or (node.target if node.target in TURNED else None)  # type: ignore[arg-type, call-overload]
+    name = COMPARED.get(node.target) or (node.target if node.target in TURNED else None)  # type: ignore[arg-type]
     if name is None or len(node.args) != 2 or node.kwargs:
         return None
     number, bound = node.args
@@ -188,7 +189,7 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
     found = ancestors(node)
     if found is None:
         return None
-    drawn: Drawn | None = getattr(tx.output, "highwater_drawn", None) or Drawn(slots_of(tx))
+    drawn: Drawn = getattr(tx.output, "highwater_drawn", None) or Drawn(slots_of(tx))
     try:
         if not any(drawn._draws(other) for other in found):
             return None

@@ -81,13 +81,13 @@ def taken(condition: Tensor, answer: bool, _: int) -> None:
         raise RuntimeError("a model took a branch by a random number, and then another number was drawn: did another thread draw meanwhile?")
 
 
-library = torch.library.Library("highwater", "DEF")
+library = torch.library.Library("highwater", "DEF")  # type: ignore[no-untyped-call]
 
 
 def operation(name: str, schema: str, run: Callable[..., Any], describe: Callable[..., Any]) -> Any:
     """An operation that is never left out, and does nothing while it is traced."""
-    library.define(f"{name}{schema}")
-    library.impl(name, run, "CompositeExplicitAutograd")
+    library.define(f"{name}{schema}")  # type: ignore[no-untyped-call]
+    library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"highwater::{name}", describe, lib=library)
     found = getattr(torch.ops.highwater, name).default
     has_side_effect(found)
@@ -259,7 +259,7 @@ def instead(kind: Any, name: str, ours: Callable[..., VariableTracker | None]) -
     @functools.wraps(known)
     def call(self: Any, tx: Any, *args: Any) -> VariableTracker:
         answer = ours(functools.partial(known, self, tx), self, tx, *args) if is_active() else None
-        return known(self, tx, *args) if answer is None else answer  # type: ignore[no-any-return]
+        return known(self, tx, *args) if answer is None else answer
 
     setattr(kind, name, call)
 
