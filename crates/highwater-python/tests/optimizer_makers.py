@@ -489,7 +489,7 @@ USERS: dict[str, Maker] = {
     "Lookahead": Maker(lookahead),
     "behind one object": Maker(both(Behind), groups=False),
     "both in one": Maker(both(BothInOne), groups=False),
-    "list": Maker(lambda groups: Made(inner := split(groups), inner), groups=False, may_refuse="a list is no optimizer", weight=0.5),
+    "list": Maker(lambda groups: Made(inner := split(groups), inner), groups=False),
     "replaced step": Maker(replaced),
     "Accelerate": Maker(accelerated, {"amsgrad": (True,)}),
     "Lightning": Maker(lightning, {"amsgrad": (True,)}),

@@ -88,8 +88,6 @@ class Spec:
             return "refused", "the optimizer lacks a parameter that gets a gradient"
         if maker.may_refuse:
             return "either", maker.may_refuse
-        if self.extra == "upstream":
-            return "either", "gradients of what was computed before would leave the step"
         if self.extra == "gradients elsewhere":
             return "either", "a gradient is there before the step"
         return "same", ""
@@ -258,6 +256,8 @@ class Setup:
             self.model.branch.requires_grad_(False)
         made = self.maker.make(self._groups())
         self.made = made if isinstance(made, Made) else Made(made)
+        # What is clipped, if not the model's parameters. A group that comes later is not among them.
+        self.clipped = self.made.parameters if spec.clips_all else None
         self.scaler = self._scaler()
         self.schedulers = [self._scheduler(optimizer) for optimizer in self.made.inner] if spec.scheduler else []
         self.seen: list[Any] = []
@@ -407,11 +407,6 @@ class Setup:
             tensors += [getattr(self.scaler, name, None) for name in ("_scale", "_growth_tracker")]
         parts = [part for tensor in tensors if isinstance(tensor, Tensor) for part in parts_of(tensor)]
         return {storage.data_ptr(): storage.nbytes() for storage in (part.untyped_storage() for part in parts) if storage.resizable()}
-
-    @property
-    def clipped(self) -> list[Tensor] | None:
-        """What is clipped, if not the model's parameters."""
-        return self.made.parameters if self.spec.clips_all else None
 
     def close(self) -> None:
         for handle in self.handles:

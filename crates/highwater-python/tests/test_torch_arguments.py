@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def test_other_devices_are_refused(device: Any) -> None:
 def test_another_device_does_not_end_the_process() -> None:
     program = 'import torch, highwater.torch\nhighwater.torch.plan(torch.nn.Linear(8, 8), torch.randn(4, 8), device="mps")'
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.endswith("""ValueError: device='mps': plans are for "cpu" and "cuda"\n"""), done.stderr
+    assert done.returncode == 1 and done.stderr.endswith("""ValueError: device='mps', which cannot be planned: use "cpu" or "cuda"\n"""), done.stderr
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:1", "cuda", "cuda:7", torch.device("cuda", 3), 0])
@@ -98,6 +99,104 @@ def test_wrong_kinds(wrong: dict[str, Any]) -> None:
     arguments = {"model": MODEL, "inputs": (X, X), "loss_fn": nn.MSELoss(), "optimizer": optim.SGD, **wrong}
     with pytest.raises(TypeError, match=rf"^({'|'.join(wrong)}|with a loss_fn)\b"):
         highwater.torch.plan(arguments.pop("model"), arguments.pop("inputs"), **arguments)
+
+
+WRONG_IN_A_STEP: list[dict[str, Any]] = [
+    {"gradient_accumulation_steps": value} for value in (1.5, "2", True, None, [2], math.nan, 2.0)
+] + [
+    {"max_grad_norm": value} for value in ("1", True, [1.0], 1j)
+] + [
+    {"memory": value} for value in (None, True, [8])
+] + [
+    {"host_memory": value} for value in (None, False, b"1GiB")
+] + [
+    {"accumulation": value} for value in (None, 2, ["mean"], torch.mean)
+] + [
+    {"scaler": value} for value in (True, 2.0**16, torch.amp.GradScaler, "cuda")
+] + [
+    {"clip_parameters": value} for value in (3, "all", MODEL, nn.Sequential(MODEL), [None], MODEL.named_parameters(), dict(MODEL.named_parameters()))
+] + [
+    {"loss_fn": value} for value in (nn.MSELoss, "mse", 3, optim.SGD(MODEL.parameters()))
+] + [
+    {"optimizer": value} for value in ("adamw", 3, optim.SGD, [], [optim.SGD], lambda parameters: None, [optim.SGD(MODEL.parameters()), "adamw"])
+] + [
+    {"model": value} for value in (None, nn.Linear, lambda x: x, "gpt2", [MODEL], torch.jit.script(nn.Linear(8, 8)))
+]  # fmt: skip
+
+OUT_OF_RANGE_IN_A_STEP: list[dict[str, Any]] = [
+    {"gradient_accumulation_steps": 0}, {"gradient_accumulation_steps": -1}, {"max_grad_norm": -1}, {"max_grad_norm": math.nan}, {"memory": -1},
+    {"memory": "8 gigs"}, {"host_memory": -1}, {"host_memory": "lots"}, {"accumulation": "average"}, {"clip_parameters": [nn.Parameter(X)]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [(TypeError, wrong) for wrong in WRONG_IN_A_STEP] + [(ValueError, wrong) for wrong in OUT_OF_RANGE_IN_A_STEP], ids=str)
+def test_what_a_step_is_made_of(kind: type[Exception], wrong: dict[str, Any]) -> None:
+    arguments = {"model": MODEL, "loss_fn": nn.MSELoss(), "optimizer": optim.SGD(MODEL.parameters()), "memory": "1GiB", **wrong}
+    with pytest.raises(kind, match=rf"^{next(iter(wrong))}\b"):
+        highwater.torch.step(arguments.pop("model"), arguments.pop("loss_fn"), arguments.pop("optimizer"), **arguments)
+
+
+def test_numbers_of_a_step_may_be_numpys() -> None:
+    model = nn.Linear(8, 8)
+    step = highwater.torch.step(
+        model, nn.MSELoss(), optim.SGD(model.parameters()), memory=np.int64(GIB), gradient_accumulation_steps=np.int64(2),  # type: ignore[arg-type]
+        max_grad_norm=np.float32(0.5), clip_parameters=model.weight,
+    )  # fmt: skip
+    assert (step.gradient_accumulation_steps, step.max_grad_norm, len(step.clipped)) == (2, 0.5, 1)
+    assert step.clipped[0] is model.weight
+
+
+class Plain:
+    """An optimizer of no class of PyTorch's."""
+
+    def __init__(self, parameters: Any) -> None:
+        self.param_groups = [{"params": list(parameters)}]
+        self.state: dict[Any, Any] = {}
+
+    def step(self) -> None:
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                state = self.state.setdefault(parameter, {"sum": torch.zeros_like(parameter)})
+                parameter -= 0.1 * state["sum"].add_(parameter.grad)
+
+    def zero_grad(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+
+class Called(Plain):
+    def __call__(self) -> None:
+        self.step()
+
+
+class Own(optim.SGD):
+    """A class of a user's."""
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+OPTIMIZERS = {
+    "one": lambda: optim.AdamW(MODEL.parameters()),
+    "several": lambda: [optim.AdamW([MODEL.weight]), optim.SGD([MODEL.bias], 0.1)],
+    "a tuple": lambda: (optim.AdamW([MODEL.weight]), optim.SGD([MODEL.bias], 0.1)),
+    "a function for several": lambda: lambda parameters: tuple(optim.AdamW([parameter]) for parameter in parameters),
+    "no class of PyTorch's": lambda: Plain(MODEL.parameters()),
+    "one that can be called": lambda: Called(MODEL.parameters()),
+    "that class": lambda: Plain,
+    "a user's": lambda: Own(MODEL.parameters(), 0.1, momentum=0.9),
+    "a user's class": lambda: Own,
+    "a partial": lambda: functools.partial(optim.AdamW, lr=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_of_every_kind_are_planned(name: str) -> None:
+    bare = highwater.torch.plan(MODEL, (X, X), loss_fn=nn.MSELoss())
+    told = highwater.torch.plan(MODEL, (X, X), loss_fn=nn.MSELoss(), optimizer=OPTIMIZERS[name](), memory="1GiB")
+    assert told.updates and told.fits and not bare.updates and told.parameter_bytes == bare.parameter_bytes
+    assert told.state_bytes >= sum(parameter.nbytes for parameter in MODEL.parameters()) or name == "a user's class"
+    assert all(parameter.grad is None for parameter in MODEL.parameters())
 
 
 OUT_OF_RANGE: list[dict[str, Any]] = [

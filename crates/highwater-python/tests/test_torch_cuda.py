@@ -204,9 +204,9 @@ def test_several_gpus_are_refused() -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return x.sin().to(y.device) + y
 
-    with pytest.raises(highwater.torch.CannotPlan, match=r"is on cuda:1, and others are on cuda:0: a plan is for the memory of one device"):
+    with pytest.raises(highwater.torch.CannotPlan, match=r"is on cuda:1, and others are on cuda:0: a plan covers the memory of one device"):
         JointGraph(traced(function, (8,), (8,), devices=("cuda:0", "cuda:1")), 1)
-    with pytest.raises(highwater.torch.CannotPlan, match="tensors are on xla: plans are for CPUs and for CUDA"):
+    with pytest.raises(highwater.torch.CannotPlan, match="tensors are on xla: only CPUs and CUDA GPUs can be planned"):
         with FakeTensorMode():
             device_of([torch.empty(1, device="xla")])
 
@@ -237,7 +237,7 @@ def test_the_same_numbers_twice() -> None:
     assert torch.equal(device.run_again(state, torch.rand, 8), first)
     assert torch.equal(torch.get_rng_state(), before)
     driver.capturing = True
-    with pytest.raises(RuntimeError, match="cannot be captured in a CUDA graph"):
+    with pytest.raises(RuntimeError, match="which a CUDA graph cannot capture"):
         device.run_and_save(torch.rand, 8)
 
 

@@ -99,7 +99,7 @@ def test_gradients_that_no_plan_has_room_for_are_told() -> None:
     expected = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     torch._dynamo.reset()
     call = torch.compile(model, backend=highwater.torch.backend(backend.reports[0].floor_bytes))
-    with pytest.warns(highwater.torch.AboveMemory, match=r"gradients of earlier backwards hold .* call zero_grad\(\) before the forward") as told:
+    with pytest.warns(highwater.torch.AboveMemory, match=r"gradients of earlier backward passes use .* call zero_grad\(\) before the forward") as told:
         for _ in range(3):
             loss = call(x)
             model.zero_grad()

@@ -103,7 +103,7 @@ def test_little_host_memory_is_kept_to() -> None:
     assert backend._transfers.rooms.taken_bytes == backend.reports[0].host_bytes
     # A second forward before the first one's backward needs as much again.
     kept = call(*GPT.inputs())
-    with pytest.raises(HostMemoryError, match="host_memory is .* must be offloaded next to .* that other backwards still need"):
+    with pytest.raises(HostMemoryError, match="host_memory is .* must be offloaded next to .* that other backward passes still need"):
         for _ in range(3):
             kept = kept + call(*GPT.inputs())
     del kept
@@ -150,7 +150,7 @@ def test_what_waits_comes_back_as_the_kernel_made_it() -> None:
         found, token = Fetch(transfers, stay)(room)
         transfers.lanes(tensor.device).wait(token)
         assert torch.equal(found, tensor) and found.stride() == tensor.stride() and found.dtype == tensor.dtype
-    with pytest.raises(RuntimeError, match="a kernel returned 768 bytes, and 384 were predicted"):
+    with pytest.raises(RuntimeError, match="an operation returned 768 bytes instead of the predicted 384"):
         Evict(transfers, Stay(0, traced.nbytes, Form.of(traced)))(room, torch.zeros(8, 12).double())
 
 

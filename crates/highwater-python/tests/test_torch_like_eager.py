@@ -109,3 +109,21 @@ def test_others_trace_as_before() -> None:
         assert operation.py_kernels.keys() < before.keys()
         raise KeyboardInterrupt
     assert operation.py_kernels == before
+
+
+@pytest.mark.parametrize("operation", [torch.linalg.eigvals, lambda x: torch.linalg.solve(x, x.mT), torch.linalg.inv, torch.linalg.det], ids=["eigvals", "solve", "inv", "det"])
+def test_what_checks_its_results_in_a_backward(operation: Callable[[Tensor], Tensor]) -> None:
+    """Such a check takes a token, which is an input of the backward."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 4, requires_grad=True)
+
+    def loss(x: Tensor) -> Tensor:
+        return operation(x * 1.5).abs().sum()
+
+    (expected,) = torch.autograd.grad(loss(x), x)
+    plenty = highwater.torch.backend("1GiB")
+    for backend in (plenty, None):
+        torch._dynamo.reset()
+        backend = backend or highwater.torch.backend(plenty.reports[0].floor_bytes)
+        (found,) = torch.autograd.grad(torch.compile(loss, backend=backend)(x), x)
+        assert torch.equal(found, expected)

@@ -20,6 +20,7 @@ import pytest
 import torch
 from custom import FORMS
 from highwater.torch._like_eager import like_eager, traced_like_eager
+from highwater.torch._where import CannotPlan
 from nested import ROWS, WIDTH, Program
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
@@ -149,7 +150,7 @@ def test_custom_operations_of_all_forms_run_once(within: bool) -> None:
 
 
 def test_custom_operations_run_once_in_a_step() -> None:
-    assert check(lambda: Custom(WITHIN, False), (ROWS, WIDTH), ["step"], (0.0,)) == "as eager"
+    assert check(lambda: Custom([*WITHIN, "has effects"], False), (ROWS, WIDTH), ["step"], (0.0,)) == "as eager"
 
 
 class Branches(nn.Module):
@@ -196,8 +197,8 @@ class Loop(nn.Module):
 
 
 def test_a_loop_that_keeps_an_unknown_number_of_tensors_is_refused() -> None:
-    with pytest.raises(Exception, match=r"while_loop\S* .*test_torch_nested.py:\d+ .*depends on data"):
-        Training(Loop, (ROWS, WIDTH), "backend")
+    with pytest.raises(CannotPlan, match=r"while_loop\S* .*test_torch_nested.py:\d+ .*depends on data"):
+        Training(Loop, (ROWS, WIDTH), "step")
 
 
 def main() -> None:

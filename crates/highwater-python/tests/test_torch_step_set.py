@@ -108,10 +108,10 @@ def test_what_the_optimizer_lacks() -> None:
     model, loss = small(), Scaled()
     optimizer = optim.SGD(model.parameters(), 0.1)
     before = copy.deepcopy(model)
-    with pytest.raises(ValueError, match="the optimizer does not have loss_fn.weight: add it"):
+    with pytest.raises(ValueError, match="loss_fn.weight is not in the optimizer: add it"):
         highwater.torch.step(model, loss, optimizer, memory="1GiB")(X, Y)
     lost = nn.Parameter(torch.ones(16))
-    with pytest.raises(highwater.torch.CannotPlan, match=r"does not have .* of shape \(16,\), which the loss depends on: add it"):
+    with pytest.raises(highwater.torch.CannotPlan, match=r"depends on a parameter of shape \(16,\), which is not in the optimizer: add it"):
         highwater.torch.step(model, lambda out, target: (out * lost - target).square().mean(), optimizer, memory="1GiB")(X, Y)
     assert equal(model, before)
     # An input's gradient is its owner's, as in any loop.
@@ -360,12 +360,6 @@ def test_the_end_of_an_epoch_within_an_accumulation() -> None:
         assert equal(model, expected)
 
 
-@pytest.mark.parametrize("steps", [1.5, 0, -1, True, "2"])
-def test_counts_of_micro_batches_that_are_none(steps: Any) -> None:
-    with pytest.raises(ValueError, match=r"gradient_accumulation_steps=.*whole number"):
-        highwater.torch.step(small(), nn.MSELoss(), optim.SGD(small().parameters()), memory="1GiB", gradient_accumulation_steps=steps)
-
-
 # Steps that are stopped.
 
 
@@ -413,7 +407,7 @@ def test_an_update_that_stops_half_way_is_said() -> None:
     with pytest.raises(MemoryError):
         step(X, Y)
     for call in (lambda: step(X, Y), step.flush):
-        with pytest.raises(RuntimeError, match=r"stopped by MemoryError while the optimizer updated parameters: .*Load the states .*call step.reset\(\)"):
+        with pytest.raises(RuntimeError, match=r"MemoryError stopped the last step while the optimizer updated parameters. .*from a checkpoint, then call step.reset\(\)"):
             call()
     model.load_state_dict(before)
     step.reset()
@@ -450,7 +444,7 @@ def test_a_backward_that_stops_changes_nothing(micro: int) -> None:
     armed.clear()
     assert equal(model, before)
     if micro > 1:
-        with pytest.raises(RuntimeError, match=r"some gradients have it .* No parameter was updated. Call step.reset\(\)"):
+        with pytest.raises(RuntimeError, match=r"some gradients include it .* No parameter was updated. Call step.reset\(\)"):
             step(X, Y)
         step.reset()
     assert all(parameter.grad is None for parameter in optimizer.param_groups[0]["params"])
@@ -474,9 +468,9 @@ def test_optimizers_that_a_step_cannot_call() -> None:
             assert closure is not None, "it needs a closure"
 
     for optimizer, words in [
-        (optim.SGD, "optimizer=SGD is a class"),
+        (optim.SGD, "optimizer is the class SGD"),
         ([], "pass an optimizer, or a list"),
-        (optim.lr_scheduler.StepLR(optim.SGD(model.parameters()), 1), "a StepLR: a step needs an object with param_groups"),
+        (optim.lr_scheduler.StepLR(optim.SGD(model.parameters()), 1), "an object with param_groups and step\\(\\), not StepLR"),
         (optim.LBFGS(model.parameters()), "LBFGS.step needs a closure"),
         (Sam(model.parameters()), "Sam.step needs a closure"),
     ]:
@@ -484,7 +478,7 @@ def test_optimizers_that_a_step_cannot_call() -> None:
             highwater.torch.step(model, nn.MSELoss(), optimizer, memory="1GiB")
     before = copy.deepcopy(model)
     for optimizer, words in [(Sharp(model.parameters()), "it needs a closure"), (optim.SparseAdam(model.parameters()), "dense gradients")]:
-        with pytest.raises(highwater.torch.CannotPlan, match=f"cannot take a step with these parameters, and nothing was changed: .*{words}"):
+        with pytest.raises(highwater.torch.CannotPlan, match=f"failed in a trial step, and nothing was changed: .*{words}"):
             highwater.torch.step(model, nn.MSELoss(), optimizer, memory="1GiB")(X, Y)
     assert equal(model, before)
 

@@ -108,18 +108,11 @@ def refuse_others(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
     for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs):
         if isinstance(value, Tensor) and value.is_nested:
             raise CannotPlan(
-                f"{input_name(place)} is a nested tensor, whose sizes a plan cannot know: pass its values() and offsets(), and make it in the "
-                "model: torch.nested.nested_tensor_from_jagged(values, offsets)"
+                f"{input_name(place)} is a nested tensor, whose sizes are unknown to a plan: pass its values() and offsets(), and build it in the "
+                "model with torch.nested.nested_tensor_from_jagged(values, offsets)"
             )
         if not isinstance(value, (Tensor, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))):
-            raise CannotPlan(f"{input_name(place)} is a {type(value).__name__}, with which the model computes: a plan is for tensors and numbers")
-
-
-def refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Refuses tensors of classes of their own, which a step could not update."""
-    for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs):
-        if isinstance(value, Tensor) and not value.is_nested and type(value) not in PLAIN:
-            raise CannotPlan(f"{input_name(place)} is a {type(value).__name__}, and a step is for plain tensors: use highwater.torch.backend, which takes it")
+            raise CannotPlan(f"{input_name(place)} is a {type(value).__name__}, which the model computes with: only tensors and numbers can be planned")
 
 
 def is_folded(view: View) -> bool:
@@ -138,8 +131,8 @@ def refuse_folded(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
     for i in sorted(folded & written(module, inputs) if folded else ()):
         place = module.graph.find_nodes(op="placeholder")[i]
         raise CannotPlan(
-            f"{input_name(place)} is written in place{write_line(module, place)}, and several of its elements are one in memory (it was expanded, "
-            "or made by as_strided): a plan cannot keep them one. Pass a copy of it (clone())"
+            f"{input_name(place)} is written in place{write_line(module, place)}, and several of its elements share memory (it comes from "
+            "expand or as_strided), which a plan cannot preserve. Pass a copy: clone()"
         )
 
 
@@ -168,8 +161,8 @@ def is_one_kind(values: Sequence[Tensor]) -> bool:
 def refusal(module: fx.GraphModule, written: int, other: int) -> str:
     places = module.graph.find_nodes(op="placeholder")
     return (
-        f"{input_name(places[written])} is written in place{write_line(module, places[written])}, and shares memory with {input_name(places[other])}: a plan cannot keep "
-        "them one where one of them requires a gradient, or is a view in another dtype. Pass a copy of one of them (clone())"
+        f"{input_name(places[written])} is written in place{write_line(module, places[written])}, and shares memory with {input_name(places[other])}: a plan cannot "
+        "preserve that if one of them requires a gradient or is a view with another dtype. Pass a copy of one of them: clone()"
     )
 
 

@@ -40,7 +40,7 @@ def not_negative(name: str, value: Any) -> float:
         raise TypeError(f"{name}={value!r} must be a number, not {kind_of(value)}")
     if not value >= 0:
         raise ValueError(f"{name}={value!r} must not be negative or NaN")
-    return value
+    return float(value)
 
 
 def one_of(name: str, value: Any, choices: Mapping[str, str]) -> None:
@@ -66,7 +66,7 @@ def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {kind_of(model)}")
     if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError("model is a ScriptModule, which torch.compile does not take: pass the original model")
+        raise TypeError("model is a ScriptModule, which torch.compile does not accept: pass the original model")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise ValueError(f"{name} is lazy and has no shape yet: call the model once with real inputs first")
@@ -75,6 +75,8 @@ def check_model(model: Any) -> None:
 
 
 def check_loss_fn(loss_fn: Any) -> None:
+    if hasattr(loss_fn, "param_groups"):
+        raise TypeError(f"loss_fn is an optimizer ({kind_of(loss_fn)}): pass it by name, optimizer=optimizer")
     if isinstance(loss_fn, type) and issubclass(loss_fn, nn.Module):
         raise TypeError(f"loss_fn is the class {loss_fn.__name__}: pass an instance, {loss_fn.__name__}()")
     if loss_fn is not None and not callable(loss_fn):
@@ -88,11 +90,27 @@ def check_optimizer(optimizer: Any) -> None:
         )
 
 
+def check_scaler(scaler: Any) -> None:
+    if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+        raise TypeError(f"scaler must be a torch.amp.GradScaler, or None, not {kind_of(scaler)}")
+
+
+def some_of(name: str, value: Any, known: Iterable[Tensor]) -> list[Tensor]:
+    """One or several of the known parameters, as `torch.nn.utils.clip_grad_norm_` takes them."""
+    several = isinstance(value, Iterable) and not isinstance(value, (Tensor, str, Mapping))
+    found, ids = list(value) if several else [value], set(map(id, known))
+    if wrong := [one for one in found if not isinstance(one, Tensor)]:
+        raise TypeError(f"{name} must be parameters, as from model.parameters(), not {kind_of(wrong[0])}")
+    if wrong := [one for one in found if id(one) not in ids]:
+        raise ValueError(f"{name} has a tensor of shape {tuple(wrong[0].shape)} that is neither in the optimizer nor in the model")
+    return found
+
+
 def arguments_of(inputs: Any, loss_fn: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a model is called with: positions, and keywords."""
     if isinstance(inputs, Mapping):
         if wrong := [key for key in inputs if not isinstance(key, str)]:
-            raise TypeError(f"inputs has the key {wrong[0]!r}: a dict of inputs has the names of the model's arguments as keys")
+            raise TypeError(f"inputs has the key {wrong[0]!r}: its keys must be the names of the model's arguments")
         args, kwargs = (), dict(inputs)
     elif isinstance(inputs, (Tensor, tuple, list)):
         args, kwargs = ((inputs,) if isinstance(inputs, Tensor) else tuple(inputs)), {}
@@ -126,7 +144,7 @@ def device_wanted(device: Any, model: nn.Module) -> torch.device:
         raise TypeError(f'device must be a string such as "cpu" or "cuda", or a torch.device, not {kind_of(device)}')
     if found.type not in ("cpu", "cuda"):
         said = f"device={str(device)!r}" if device is not None else f"the model is on {found}"
-        raise ValueError(f'{said}: plans are for "cpu" and "cuda"')
+        raise ValueError(f'{said}, which cannot be planned: use "cpu" or "cuda"')
     return found
 
 
@@ -136,5 +154,5 @@ def batches_of(batches: Any) -> list[int]:
         raise TypeError(f"batches must be a list of whole numbers, not {kind_of(batches)}")
     sizes = [whole(f"batches[{i}]", size) for i, size in enumerate(batches)]
     if sizes and max(sizes) > LARGEST_BATCH:
-        raise ValueError(f"batches: {max(sizes)} is too large, above {LARGEST_BATCH}")
+        raise ValueError(f"batches has {max(sizes)}: it must be at most {LARGEST_BATCH}")
     return sizes

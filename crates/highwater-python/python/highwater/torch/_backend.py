@@ -344,7 +344,7 @@ def named(module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Calla
     """The backend by its name: `torch.compile(model, backend="highwater", options={"memory": "8GiB"})`, or
     with the memory in the environment, as `HIGHWATER_MEMORY`."""
     if not hasattr(torch._TorchCompileWrapper, "_dynamo_backend_init"):
-        raise RuntimeError(f"torch {torch.__version__} does not tell a backend that it finds by name when it is called: use backend=highwater.torch.backend(...)")
+        raise RuntimeError(f"torch {torch.__version__} does not support this backend by name: use backend=highwater.torch.backend(...)")
     return of_keywords(kwargs)(module, inputs)
 
 
@@ -360,7 +360,7 @@ def of_options(options: dict[str, Any]) -> Backend:
         raise TypeError(f'options must be a dict such as {{"memory": "8GiB"}}, not {kind_of(options)}')
     unknown = [str(name) for name in options if name not in ("memory", "host_memory", *WORDS)]
     if unknown:
-        raise ValueError(f"options={options!r}: the backend highwater knows memory, host_memory, {', '.join(WORDS)}, not {', '.join(unknown)}")
+        raise ValueError(f"options={options!r}: {' and '.join(unknown)} cannot be set there. The settings are memory, host_memory, {', '.join(WORDS)}")
     memory, name = options.get("memory"), "memory"
     if memory is None:
         memory, name = os.environ.get("HIGHWATER_MEMORY"), "HIGHWATER_MEMORY"

@@ -84,8 +84,8 @@ class Call:
             self._backend._failed(error, call.get("fn"), call.get("args", ()), call.get("kwargs", {}))
         elif not self._backend._ran:
             message = (
-                "nothing of this was planned, and it runs without a bound: torch.compile took no part of it. It skips nn.RNN, nn.LSTM "
-                "and nn.GRU, and what torch.compiler.disable or a stance keeps from it; fullgraph=True says why."
+                "torch.compile compiled no part of this model, so it runs without a memory bound. It skips nn.RNN, nn.LSTM, nn.GRU "
+                "and code under torch.compiler.disable. fullgraph=True shows why."
             )
             warnings.warn(message, NothingPlanned, stacklevel=level_of_user())
 

@@ -236,8 +236,8 @@ class Cuda(Device):
     def _state(self) -> Tensor:
         if self.driver.is_current_stream_capturing():
             raise RuntimeError(
-                "this plan draws the same random numbers again, which cannot be captured in a CUDA graph. Run the step "
-                "without torch.cuda.graph, or remove dropout."
+                "this plan recomputes random operations, which a CUDA graph cannot capture. Run the step "
+                "outside torch.cuda.graph, or remove dropout."
             )
         state: Tensor = self.driver.get_rng_state(self.device)
         return state
@@ -259,7 +259,7 @@ def device_of(leaves: Iterable[Any]) -> Device:
     found = {leaf.device for leaf in leaves if isinstance(leaf, Tensor) and leaf.device.type != "meta"}
     kinds = {device.type for device in found}
     if unknown := sorted(kinds - set(KINDS)):
-        raise CannotPlan(f"tensors are on {unknown[0]}: plans are for CPUs and for CUDA. Move the model to one of these.")
+        raise CannotPlan(f"tensors are on {unknown[0]}: only CPUs and CUDA GPUs can be planned. Move the model to one of these.")
     fastest = max(found, key=lambda device: device.type != "cpu", default=torch.device("cpu"))
     return KINDS[fastest.type](fastest)
 
@@ -278,7 +278,7 @@ def device_of_graph(graph: fx.Graph) -> Device:
             first = first or leaf.device
             if leaf.device != first:
                 raise CannotPlan(
-                    f"{where(node)} is on {leaf.device}, and others are on {first}: a plan is for the memory of one device. "
+                    f"{where(node)} is on {leaf.device}, and others are on {first}: a plan covers the memory of one device. "
                     "Put the whole model on one device, or compile each part on its own."
                 )
     return device_of(leaves)

@@ -24,8 +24,8 @@ def refuse_cuts() -> None:
     if name := sharded():
         raise while_compiling(
             NotImplementedError,
-            f"{name} is sharded by fully_shard, whose hooks cut a model into pieces. No memory can be promised for all of "
-            "them together. Use DistributedDataParallel, or train the model without this backend.",
+            f"{name} is sharded by fully_shard, whose hooks cut a model into pieces. Their total memory cannot be "
+            "bounded. Use DistributedDataParallel, or train the model without this backend.",
         )
     # Dynamo says so while the model that it wraps runs for the first time.
     active = DistributedDataParallel._get_active_ddp_module()  # type: ignore[no-untyped-call]

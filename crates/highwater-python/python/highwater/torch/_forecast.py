@@ -26,7 +26,7 @@ from ._rehearsal import copied
 from ._roofline import DEVICES, Rates, Roofline
 from ._pieces import no_step
 from ._raised import DYNAMO, translate
-from ._step import Step
+from ._step import NO_GRADIENT, Step
 from ._step_graph import Phase, Way, Whole
 from ._where import line_of, module_of, operation_of, shortened, where
 
@@ -174,13 +174,13 @@ def plan(
     fake = like(model, traced, mode)
     leaf = next((leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim()), None)
     if leaf is None and (others or largest_batch):
-        raise ValueError("inputs has no tensor with a first dimension, which a batch would be: leave out batches and largest_batch")
+        raise ValueError("inputs has no tensor with a batch dimension: leave out batches and largest_batch")
     batch = 1 if leaf is None else leaf.shape[0]
     phase = Phase(accumulated == 1, optimizer is not None)
     with mode:
         ours = made(optimizer, model, fake, mode)
-        if not isinstance(ours, list) and not hasattr(ours, "param_groups"):
-            raise TypeError(f"optimizer must return a torch.optim.Optimizer, and returned {arguments.kind_of(ours)}")
+        if not isinstance(ours, (list, tuple)) and not hasattr(ours, "param_groups"):
+            raise TypeError(f"optimizer must return a torch.optim.Optimizer, not {arguments.kind_of(ours)}")
         step = Step(fake, loss_fn, ours, MOST - 1, accumulated, clip, None, host_bytes)
     step.costs, step.updates.device = Roofline(known), wanted
     step.foretold = Foretold(wanted, known) if traced != wanted else None
@@ -230,7 +230,7 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
     except DYNAMO as error:
         translate(error, no_step, step._loss(), args, kwargs)
         raise
-    raise ValueError("the loss depends on no parameter that requires a gradient, so there is no training step: check for detach() and torch.no_grad()")
+    raise ValueError(NO_GRADIENT)
 
 
 class Grown:
@@ -328,7 +328,7 @@ def rates_of(rates: str | Rates | None, device: torch.device) -> Rates:
         raise TypeError(f"rates must be a name or highwater.torch.Rates(...), not {arguments.kind_of(rates)}")
     name = next((name for name in DEVICES if name.lower() == rates.lower()), None)
     if name is None:
-        raise ValueError(f"rates={rates!r}: known are {', '.join(DEVICES)}. State others as highwater.torch.Rates(...).")
+        raise ValueError(f"rates={rates!r} is unknown: choose one of {', '.join(DEVICES)}, or pass highwater.torch.Rates(...)")
     return DEVICES[name]
 
 

@@ -81,13 +81,13 @@ def taken(condition: Tensor, answer: bool, _: int) -> None:
         raise RuntimeError("a model took a branch by a random number, and then another number was drawn: did another thread draw meanwhile?")
 
 
-library = torch.library.Library("highwater", "DEF")  # type: ignore[no-untyped-call]
+library: Any = torch.library.Library("highwater", "DEF")  # type: ignore[no-untyped-call]
 
 
 def operation(name: str, schema: str, run: Callable[..., Any], describe: Callable[..., Any]) -> Any:
     """An operation that is never left out, and does nothing while it is traced."""
-    library.define(f"{name}{schema}")  # type: ignore[no-untyped-call]
-    library.impl(name, run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    library.define(f"{name}{schema}")
+    library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"highwater::{name}", describe, lib=library)
     found = getattr(torch.ops.highwater, name).default
     has_side_effect(found)

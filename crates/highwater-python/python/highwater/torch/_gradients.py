@@ -6,7 +6,7 @@ when all is done: then the copy is beside all other gradients. Here it is a kern
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,10 +19,9 @@ def own_gradients(graph: fx.Graph, inputs: Sequence[Any], outputs: int) -> None:
     """Has a joint graph answer gradients of leaves in tensors of their own. `outputs`: of its forward."""
     end = graph.output_node()
     answers: list[Any] = list(end.args[0])  # type: ignore[arg-type]
-    places = [node for node in graph.find_nodes(op="placeholder") if node.name.startswith("primals")]
     seen = set(answers[:outputs])
-    for i, place in enumerate(places, outputs):
-        gradient = answers[i] if i < len(answers) else None
+    for i, place in places_of_gradients(graph):
+        gradient = answers[i]
         if not isinstance(gradient, fx.Node) or not is_leaf(place, inputs):
             continue
         alone = gradient.op == "call_function" and gradient not in seen
@@ -32,6 +31,16 @@ def own_gradients(graph: fx.Graph, inputs: Sequence[Any], outputs: int) -> None:
                 answers[i] = gradient = laid_out(graph, gradient, like)
         seen.add(gradient)
     end.args = (answers,)
+
+
+def places_of_gradients(graph: fx.Graph) -> Iterator[tuple[int, fx.Node]]:
+    """The positions of gradients among a joint graph's outputs, each with the input that it is of. Between them may be
+    others, such as the tokens that keep effects in order."""
+    places = {place.meta.get("desc"): place for place in graph.find_nodes(op="placeholder")}
+    for i, output in enumerate(graph.output_node().meta.get("desc") or []):
+        place = places.get(getattr(output, "grad_of", None))
+        if place is not None:
+            yield i, place
 
 
 def is_leaf(place: fx.Node, inputs: Sequence[Any]) -> bool:

@@ -166,7 +166,8 @@ class JointGraph:
         self._arrived = False
         (self.output,) = self.module.graph.find_nodes(op="output")
         self._copy_what_is_overwritten()
-        for node in self.module.graph.nodes:
+        # Tokens of what checks its results in a backward are inputs too, and stand where they are first used.
+        for node in sorted(self.module.graph.nodes, key=lambda node: node.op != "placeholder"):
             self._read(node)
         self._arrive()
         self._end_forward_with_copies()
@@ -276,7 +277,7 @@ class JointGraph:
             try:
                 size = self._bytes(tensor, node) if self.device.counts(tensor) else 0
             except GuardOnDataDependentSymNode:
-                raise CannotPlan(f"{where(node)} has a result whose size depends on data. Plans need sizes that are known: pad the result, or move this out of the model") from None
+                raise CannotPlan(f"{where(node)} has a result whose size depends on data. A plan needs fixed sizes: pad the result, or move this out of the model") from None
             self._ids[key] = len(self.storages)
             self.storages.append(Storage(size, node, external))
         return self._ids[key]

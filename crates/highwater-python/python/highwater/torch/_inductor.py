@@ -63,7 +63,7 @@ def compile_by_inductor(module: fx.GraphModule, inputs: Sequence[Any], plan: Pla
     """What Inductor makes of a graph, with a plan for its forward and backward. A graph without gradients is
     Inductor's alone."""
     if torch._inductor.config.custom_partitioner_fn is not None:
-        raise while_compiling(ValueError, "torch._inductor.config.custom_partitioner_fn is set, and a plan would replace it: set it to None")
+        raise while_compiling(ValueError, "torch._inductor.config.custom_partitioner_fn is set, but a plan would replace it: set it to None")
     open_regions(module)
     # A graph out of AOTAutograd's cache would have another plan.
     with torch._functorch.config.patch(enable_autograd_cache=False):
@@ -78,7 +78,7 @@ def settle(graph: fx.Graph) -> None:
     graph.eliminate_dead_code()
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.HigherOrderOperator):
-            raise CannotPlan(f"{where(node)} has graphs of its own, which cannot be planned for Inductor. Leave out kernels=\"inductor\".")
+            raise CannotPlan(f"{where(node)} contains further graphs, which cannot be planned for Inductor. Leave out kernels=\"inductor\".")
         if node.target in GENERATORS:
             raise CannotPlan(f"{where(node)} sets or reads a generator, and Inductor draws numbers of its own. Leave out kernels=\"inductor\".")
         if is_random(node):

@@ -166,13 +166,13 @@ def draw_in_order(graph: fx.Graph, node: fx.Node, order: list[int]) -> None:
     value, p = node.args
     with graph.inserting_before(node), node.meta["val"].fake_mode:
         inputs: list[Any] = [value]
-        steps: tuple[tuple[Any, tuple[Any, ...], dict[str, Any]], ...] = (
+        calls: list[tuple[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]]] = [
             (aten.permute.default, (order,), {}),
             (aten.bernoulli.p, (p,), {}),
             (aten.permute.default, (inverse(order),), {}),
             (aten.clone.default, (), {"memory_format": torch.contiguous_format}),
-        )
-        for target, args, kwargs in steps:
+        ]
+        for target, args, kwargs in calls:
             made = graph.call_function(target, (inputs[-1], *args), kwargs)
             made.meta = {**node.meta, "val": target(inputs[-1].meta["val"], *args, **kwargs)}
             inputs.append(made)

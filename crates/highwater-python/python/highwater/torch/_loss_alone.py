@@ -24,8 +24,8 @@ class NotDifferentiated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise RuntimeError(
-            'this model was compiled with gradients="loss", which gives gradients to outputs without dimensions (losses) alone, and '
-            'another output is differentiated. Compute its loss in the model, or leave out gradients="loss".'
+            'this model was compiled with gradients="loss", so only scalar outputs (losses) have gradients, and '
+            'the backward reached another output. Compute its loss in the model, or leave out gradients="loss".'
         )
 
 

@@ -31,14 +31,14 @@ class Optimizers:
     def __init__(self, given: Any) -> None:
         found = list(given) if isinstance(given, (list, tuple)) else [given]
         if not found:
-            raise TypeError("optimizer=[]: pass an optimizer, or a list of optimizers")
+            raise TypeError("optimizer is an empty list: pass an optimizer, or a list of optimizers")
         self.all: list[Any] = [checked(inner(one)) for one in found]
         self._owners: dict[int, tuple[Any, dict[str, Any]]] = {}
         seen: set[int] = set()
         for one in self.all:
             own = {id(parameter) for group in one.param_groups for parameter in group["params"]}
             if own & seen:
-                raise ValueError(f"{name_of(one)} has a parameter that another optimizer has too: each parameter needs one optimizer")
+                raise ValueError(f"{name_of(one)} and another optimizer share a parameter: each parameter needs one optimizer")
             seen |= own
 
     @property
@@ -106,15 +106,15 @@ def checked(optimizer: Any) -> Any:
     if optimizer is None:
         raise TypeError(
             "step needs an optimizer: step(model, loss_fn, optimizer, memory=...), "
-            "or step(model, optimizer=optimizer, memory=...) where the model returns its loss"
+            "or step(model, optimizer=optimizer, memory=...) if the model returns its loss"
         )
     if isinstance(optimizer, type):
-        raise TypeError(f"optimizer={optimizer.__name__} is a class: pass an optimizer, {optimizer.__name__}(model.parameters(), ...)")
+        raise TypeError(f"optimizer is the class {optimizer.__name__}: pass an instance, {optimizer.__name__}(model.parameters(), ...)")
     if not callable(getattr(optimizer, "step", None)) or not hasattr(optimizer, "param_groups"):
-        raise TypeError(f"optimizer is a {type(optimizer).__name__}: a step needs an object with param_groups and step(), as torch.optim.Optimizer has")
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer, or an object with param_groups and step(), not {type(optimizer).__name__}")
     if wants_closure(optimizer):
         raise TypeError(
-            f"{name_of(optimizer)}.step needs a closure, to compute the loss more than once in an update: "
+            f"{name_of(optimizer)}.step needs a closure, because it computes the loss several times per update: "
             "compile the model with highwater.torch.backend, and write the loop yourself"
         )
     return optimizer

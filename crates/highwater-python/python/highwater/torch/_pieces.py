@@ -45,7 +45,7 @@ def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
         reason = next((reason for reason in graph_break_reasons if place in places(reason.user_stack)), None)
         raise refusal(f"breaks it at {place_of(reason.user_stack) if reason else place}", reason.reason if reason else "")
     if after_another:
-        begins = f"takes it in pieces, of which one begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}"
+        begins = f"splits it into pieces, one of which begins at {shortened(f'{code.co_filename}:{code.co_firstlineno}')}"
         # A function that cannot be cut is left out, and those that it calls are taken.
         reason = next((reason for reason in reversed(graph_break_reasons) if reason.graph_break and reason.user_stack), None)
         raise refusal(f"{begins}; it last broke at {place_of(reason.user_stack)}" if reason else begins, reason.reason if reason else "")
@@ -53,9 +53,9 @@ def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
 
 def refusal(what: str, reason: str = "") -> GraphBreak:
     return GraphBreak(
-        f"the model is not one graph: torch.compile {what}{explained(reason)}. Each piece would take all of the memory for itself. "
-        "Change that line (with fullgraph=True torch.compile says more), "
-        'or have each piece planned for itself: highwater.torch.backend(memory, graph_breaks="separate").'
+        f"the model is not one graph: torch.compile {what}{explained(reason)}. Each piece would use all of the memory. "
+        "Change that line (fullgraph=True explains more), "
+        'or plan each piece on its own: highwater.torch.backend(memory, graph_breaks="separate").'
     )
 
 
@@ -68,7 +68,7 @@ def no_step(broken: Unsupported) -> GraphBreak:
     """The refusal of a step that Dynamo could not take as one graph."""
     return GraphBreak(
         f"the step is not one graph: torch.compile breaks it at {place_of(broken.real_stack or ())}{explained(str(broken))}. Change that line, "
-        f'or have pieces planned one by one: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{without_advice(str(broken))}'
+        f'or plan each piece on its own: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{without_advice(str(broken))}'
     )
 
 
@@ -94,8 +94,8 @@ def place_of(stack: Sequence[traceback.FrameSummary]) -> str:
 def warn_of_gradients(held: int, room: int, refusal: Exception) -> None:
     """Tells of gradients that a plan has no room for, and no other plan has."""
     message = (
-        f"gradients of earlier backwards hold {show(held)}, for which the plan leaves {show(room)}: call zero_grad() before the forward, "
-        f"or, where gradients are added up, state more memory: {refusal}"
+        f"gradients of earlier backward passes use {show(held)}, and the plan leaves {show(room)} for them: call zero_grad() before the forward, "
+        f"or state more memory if gradients are accumulated. {refusal}"
     )
     warnings.warn(message, AboveMemory, stacklevel=level_of_user())
 
@@ -145,8 +145,8 @@ class Held:
             if room is not None and self._storages and not self._warned and (beside := self.beside(arguments)) > room:
                 self._warned = True
                 message = (
-                    f"forwards that wait for their backward hold {show(beside)}, for which the plan of this one leaves {show(room)} of "
-                    f"{show(self._memory)}: call backward before the next forward, or compile one function that calls both."
+                    f"earlier forward passes hold {show(beside)} until their backward, and the plan of this one leaves {show(room)} of "
+                    f"{show(self._memory)} for them: call backward before the next forward, or compile one function that calls both."
                 )
                 warnings.warn(message, AboveMemory, stacklevel=level_of_user())
             answer = run(arguments)

@@ -88,7 +88,7 @@ def too_many_graphs(error: BaseException) -> str:
     if number:
         where = f" at `{line}`" if line else ""
         return (
-            f"{number[1]} changes from step to step (it was {number[2]}), and is built into the graph{where}{place}: there are {SIZES} graphs for "
-            f"values of it, and what has no plan has no bound. Make it a tensor, keep it to fewer values, {limits}"
+            f"{number[1]} changes from step to step (it was {number[2]}), and is compiled into the graph{where}{place}: there are already {SIZES} graphs, one for "
+            f"each value, and a call without a plan has no memory bound. Make it a tensor, use fewer values, {limits}"
         )
-    return f"there are {SIZES} graphs{place}, and what has no plan has no bound. The last was no good because: {reason}. Bring it to fewer variants, {limits}"
+    return f"there are already {SIZES} graphs{place}, and a call without a plan has no memory bound. The last did not match because: {reason}. Use fewer variants, {limits}"

@@ -26,14 +26,15 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from . import _rows
 from ._copies import Copies
 from ._device import KINDS, Device
+from ._optimizers import ALONE
 
 aten = torch.ops.aten
 
 Scratch = Callable[[fx.Node], int]
 """Measures the bytes that a kernel allocates and frees again."""
 
-# So many numbers at most are real in a copy: counts of steps, learning rates.
-SMALL = 16
+# Tensors of so many numbers at most are real in a copy: counts of steps, learning rates.
+SMALL = 1
 # Kernels of the CPU hold numbers among their arguments in tensors, which are not seen where there are no bytes.
 SCALARS = 16
 # A number that is not known. Of 0 and 1 some optimizers have nothing to do, or divide by 0.
@@ -65,7 +66,8 @@ class Rehearsal:
 
     def __init__(self, like: Sequence[Tensor], scratch: Scratch, device: torch.device | None = None) -> None:
         fake = next((tensor.fake_mode for tensor in like if isinstance(tensor, FakeTensor)), None)
-        self._mode = fake or FakeTensorMode(allow_non_fake_inputs=True)
+        # A kernel that knows no tensors without bytes would be run on real ones.
+        self._mode = fake or FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._device = device
         kind: Device = KINDS[(device or like[0].device).type](device or like[0].device)
         self._live = Live(kind, scratch)
@@ -97,21 +99,28 @@ class Rehearsal:
 
     @staticmethod
     @_disable_current_modes()
-    def of_all(optimizers: Sequence[Any], parameters: Sequence[Tensor], scratch: Scratch, device: torch.device | None = None, *, some: Collection[int] = ()) -> Rehearsal:
+    def of_all(
+        optimizers: Sequence[Any], parameters: Sequence[Tensor], scratch: Scratch, device: torch.device | None = None, *, some: Collection[int] = ()
+    ) -> Rehearsal:
         """Updates of all `parameters`, by copies of whole optimizers; or of `some` of them, by their ids."""
         made = Rehearsal(parameters, scratch, device)
         memo: dict[int, Any] = {id(parameter): made._parameter(parameter) for parameter in parameters}
         made._copies = Copies(made._place, memo, set(some)).all(optimizers)
-        for one in made._copies:
-            for group in one.param_groups:
-                group["params"] = [parameter for parameter in group["params"] if not some or any(parameter is memo[i] for i in some)]
+        if some:
+            made._parameters = [memo[i] for i in some]
+            kept = set(map(id, made._parameters))
+            for group in [group for one in made._copies for group in one.param_groups]:
+                group["params"] = [parameter for parameter in group["params"] if id(parameter) in kept]
         return made
 
     def step(self) -> Needs:
         """Takes a step. Raises what the optimizer raises."""
         with ExitStack() as stack:
-            for around in (_disable_current_modes(), as_eager(), without_hooks(), same_random_numbers(), torch.compiler.set_stance("force_eager"), self._mode):
+            for around in (_disable_current_modes(), as_eager(), without_hooks(), same_random_numbers(), self._mode):
                 stack.enter_context(around)
+            if any(type(one) not in ALONE for one in self._copies):
+                # What an optimizer compiles for itself runs as it is written: for tensors without data there is no code.
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
             for parameter in self._parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.empty_like(parameter, requires_grad=False)
@@ -144,7 +153,12 @@ class Rehearsal:
             for state in one.state.values():
                 if isinstance(count := state.get("step"), Tensor):
                     count.fill_(LATE)
-        return needs | self.step()
+        return needs | self.steps(2)  # the first of them may set what the second decides by
+
+    @property
+    def real_bytes(self) -> int:
+        """Bytes that a copy takes itself."""
+        return self._live.real_bytes
 
     def counts(self) -> int:
         """Bytes of states without dimensions, which count steps."""
@@ -301,7 +315,11 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return answer
         if func is aten._local_scalar_dense.default:
             return True if given[0].dtype == torch.bool else UNKNOWN
-        answer = func(*args, **kwargs)
+        schema = func._schema
+        if schema.is_mutable and not schema.returns:
+            answer = None  # it writes, and makes nothing
+        else:
+            answer = func(*args, **kwargs)
         if is_number(answer) and all(reference(leaf) != reference(answer) for leaf in given):
             with _disable_current_modes():
                 answer = func(*args, **kwargs) if not given else torch.full((), UNKNOWN, dtype=answer.dtype)
@@ -318,6 +336,12 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for other in node.graph.nodes:
             other.meta.clear()
         return scratch
+
+    @property
+    def real_bytes(self) -> int:
+        """Bytes of those tensors that are real."""
+        expired: Callable[[StorageWeakRef], bool] = StorageWeakRef.expired
+        return sum(size for storage, size in self._storages.items() if storage in self._real and not expired(storage))
 
     def tidy(self) -> None:
         """Forgets tensors that are gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from torch import Tensor, nn, optim
 from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
+from . import _arguments as arguments
 from ._choices import Report
 from ._costs import Costs, Prices
 from ._device import Device
@@ -27,6 +29,9 @@ from ._transfers import Transfers
 from ._updates import Updates
 
 Accumulation = Literal["mean", "sum"]
+ACCUMULATIONS = {"mean": "divides each loss by gradient_accumulation_steps", "sum": "does not divide it"}
+
+NO_GRADIENT = "the loss depends on no parameter that requires a gradient, so there is no training step: check for detach() and torch.no_grad()"
 
 
 class Step:
@@ -45,22 +50,24 @@ class Step:
         accumulation: Accumulation = "mean",
         clip_parameters: Iterable[Tensor] | None = None,
     ) -> None:
-        if type(gradient_accumulation_steps) is not int or gradient_accumulation_steps < 1:
-            raise ValueError(f"gradient_accumulation_steps={gradient_accumulation_steps!r}: it has to be a whole number of at least 1")
-        if accumulation not in ("mean", "sum"):
-            raise ValueError(f'accumulation={accumulation!r}: "mean" divides each loss by gradient_accumulation_steps, "sum" leaves it as it is')
-        if max_grad_norm is not None and not max_grad_norm >= 0:
-            raise ValueError(f"max_grad_norm={max_grad_norm!r}: it has to be a number of at least 0, or None")
-        self.model, self.loss_fn, self.optimizer = model, loss_fn, optimizer
-        self.memory, self.host_memory = parse(memory), parse(host_memory)
-        self.gradient_accumulation_steps, self.max_grad_norm, self.accumulation = gradient_accumulation_steps, max_grad_norm, accumulation
-        self._clip_parameters = None if clip_parameters is None else list(clip_parameters)
+        arguments.check_model(model)
+        arguments.check_loss_fn(loss_fn)
+        arguments.check_scaler(scaler)
+        arguments.one_of("accumulation", accumulation, ACCUMULATIONS)
+        if isinstance(model, nn.parallel.DistributedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters()):
+            raise TypeError("step runs in one process: with DistributedDataParallel use highwater.torch.backend")
+        self.model, self.loss_fn, self.optimizer, self.accumulation = model, loss_fn, optimizer, accumulation
+        self.memory, self.host_memory = parse(memory), parse(host_memory, "host_memory")
+        self.gradient_accumulation_steps = arguments.whole("gradient_accumulation_steps", gradient_accumulation_steps)
+        self.max_grad_norm = None if max_grad_norm is None else arguments.not_negative("max_grad_norm", max_grad_norm)
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.reports: list[Report] = []
         """One for each graph that was planned, in order."""
         self.optimizers = Optimizers(optimizer)
+        trained = [*self.optimizers.parameters, *(parameter for _, parameter in self._named())]
+        self._clip_parameters = None if clip_parameters is None else arguments.some_of("clip_parameters", clip_parameters, trained)
         if scaler is None and any(getattr(one, "scaler", None) is not None for one in wrappers(optimizer)):
-            raise ValueError("the optimizer was prepared by Accelerate with a GradScaler: pass it, step(..., scaler=accelerator.scaler)")
+            raise ValueError("Accelerate prepared this optimizer with a GradScaler: pass scaler=accelerator.scaler to step")
         self.transfers = Transfers(self.host_memory)
         self.states = States(self.optimizers, self.transfers)
         self.costs: Prices = Costs()
@@ -76,9 +83,6 @@ class Step:
         self._generation: Any = None
         self._shared = False
         self._broken = ""
-        if isinstance(model, nn.parallel.DistributedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters()):
-            raise TypeError("a step is for one process: for DistributedDataParallel use highwater.torch.backend")
-
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """The loss of a micro-batch, whose gradients are added up, or used for an update and freed.
 
@@ -87,7 +91,7 @@ class Step:
         if self._broken:
             raise RuntimeError(self._broken)
         if self.loss_fn is not None and not (len(args) > 1 or args and kwargs):
-            raise TypeError("a step with a loss_fn takes the model's inputs, and the target last: step(inputs, target). The target is not a keyword")
+            raise TypeError("with a loss_fn, call step(inputs, target): the target comes last, and is not a keyword")
         phase = Phase(self._micro == 0, self._micro == self.gradient_accumulation_steps - 1)
         leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         self.passed = {id(leaf) for leaf in leaves}
@@ -97,10 +101,17 @@ class Step:
             plain = self._loss()
             self._compiled[way] = plain, torch.compile(plain, backend=Whole(self, way), fullgraph=True)
         plain, compiled = self._compiled[way]
+        plans = len(self.reports)
         with one_graph(plain, args, kwargs):
             loss = compiled(*args, **kwargs)
+        if len(self.reports) != plans:
+            gc.collect()  # what planning left in circles
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"loss_fn must return a tensor, not {arguments.kind_of(loss)}")
+        if not loss.requires_grad:
+            raise ValueError(NO_GRADIENT)
         if loss.numel() != 1:
-            raise ValueError(f"the loss has the shape {tuple(loss.shape)}: it has to be one number; is a loss_fn missing?")
+            raise ValueError(f"the loss has the shape {tuple(loss.shape)} and must be a single number. Is a loss_fn missing?")
         divided = self.accumulation == "mean" and kwargs.get("num_items_in_batch") is None
         self._learn(loss, phase, self.gradient_accumulation_steps if divided else 1)
         return loss.detach()
@@ -172,8 +183,8 @@ class Step:
         """A copy is of a copy of the model, the optimizer and the rest, and makes plans of its own."""
         if self._micro:
             raise RuntimeError(
-                f"a step cannot be copied or saved within an accumulation ({self._micro} of {self.gradient_accumulation_steps} micro-batches): "
-                "gradients are not part of it. Call flush() or reset() first"
+                f"a step cannot be copied or pickled in the middle of an accumulation ({self._micro} of {self.gradient_accumulation_steps} micro-batches), "
+                "because gradients are not copied. Call flush() or reset() first"
             )
         settings = (self.memory, self.gradient_accumulation_steps, self.max_grad_norm, self.scaler, self.host_memory, self.accumulation)
         return Step, (self.model, self.loss_fn, self.optimizer, *settings, self._clip_parameters)
@@ -237,17 +248,17 @@ class Step:
         except BaseException as error:
             kind, count = type(error).__name__, len(self.optimizers.parameters)
             if self.updates.done:
-                how = f"when {self.updates.done} of {count} parameters were updated" if self.one_by_one else "while the optimizer updated parameters"
+                how = f"after it had updated {self.updates.done} of {count} parameters" if self.one_by_one else "while the optimizer updated parameters"
                 self._broken = (
-                    f"the last step was stopped by {kind} {how}: the parameters are not of one step any more. "
-                    "Load the states of model and optimizer from before it, and call step.reset()"
+                    f"{kind} stopped the last step {how}. The update may be incomplete: "
+                    "load model and optimizer from a checkpoint, then call step.reset()"
                 )
             elif phase.first:
                 self.reset()  # as if the step had not been called
             else:
                 self._broken = (
-                    f"the last micro-batch was stopped by {kind} in its backward: some gradients have it and others do not. "
-                    "No parameter was updated. Call step.reset(), which drops the gradients, and begin the accumulation anew"
+                    f"{kind} stopped the backward of the last micro-batch, so some gradients include it and others do not. "
+                    "No parameter was updated. Call step.reset(), which drops the gradients, and restart the accumulation"
                 )
             if self._broken and hasattr(error, "add_note"):
                 error.add_note(f"highwater: {self._broken}.")
@@ -259,14 +270,14 @@ class Step:
         named = {id(parameter): name for name, parameter in self._named()}
         for name, parameter in self._named():
             if parameter.requires_grad and id(parameter) not in trained:
-                raise ValueError(f"the optimizer does not have {name}: add it, or call requires_grad_(False) on it")
+                raise ValueError(f"{name} is not in the optimizer: add it, or call requires_grad_(False) on it")
         for key, one in trained.items():
             if phase.first and one.grad is not None:
                 name = named.get(key, "a parameter of the optimizer")
-                raise RuntimeError(f"{name} has a gradient already, which a step would add to: call optimizer.zero_grad() before")
+                raise RuntimeError(f"{name} already has a gradient, which the step would add to: call optimizer.zero_grad() first")
             if one._backward_hooks or getattr(one, "_post_accumulate_grad_hooks", None):
                 name = named.get(key, "a parameter of the optimizer")
-                raise ValueError(f"{name} has hooks on its gradient, which a step would not call: remove them, or use highwater.torch.backend")
+                raise ValueError(f"{name} has gradient hooks, which step would not call: remove them, or use highwater.torch.backend")
 
 
 def wrappers(optimizer: Any) -> Iterator[Any]:
@@ -289,7 +300,7 @@ def loss_of(answer: Any) -> Tensor:
         found = answer[0] if isinstance(answer, (tuple, list)) and answer else None
     if not isinstance(found, Tensor):
         names = f"the keys {list(answer)}" if isinstance(answer, dict) else f"a {type(answer).__name__}"
-        raise ValueError(f"the model returned {names}, and no loss: pass a loss_fn, or have it return its loss alone, as .loss or ['loss'], or first")
+        raise ValueError(f"the model returned {names} without a loss: pass a loss_fn, or return the loss alone, as .loss, as ['loss'], or first in a tuple")
     return found
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ._aliases import refuse_subclasses
 from ._backend import REPORTS, compile_graph
 from ._choices import Choices
 from ._clip import add_coefficient, is_one_kind, scratch_bytes
 from ._device import device_of
 from ._emit import emit
-from ._gradients import is_laid_out, laid_out
+from ._gradients import input_of, is_laid_out, laid_out, places_of_gradients
 from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
 from ._like_eager import like_eager, traced_like_eager
 from ._rehearsal import held
@@ -85,8 +85,7 @@ class Whole:
         self.step, self.way = step, way
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-        self._refuse_strangers(module, inputs)
-        refuse_subclasses(module, inputs)
+        self._refuse_strangers(inputs)
         return for_each_size(module, self._traced) if is_dynamic(module, inputs) else self._traced(module, inputs)
 
     def _traced(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -101,14 +100,14 @@ class Whole:
         compiled: Callable[..., Any] = aot_autograd(fw_compiler=compile_graph, bw_compiler=compile_graph, partition_fn=partition)(module, inputs)
         return compiled
 
-    def _refuse_strangers(self, module: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    def _refuse_strangers(self, inputs: Sequence[Any]) -> None:
         """Refuses what would get a gradient that nobody uses."""
         step = self.step
         known = {id(parameter) for parameter in step.optimizers.parameters} | step.passed
-        for place, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        for value in inputs:
             if isinstance(value, Tensor) and value.requires_grad and value.is_leaf and id(value) not in known:
-                name = step.name_of(value) or f"a tensor ({place.name}) of shape {tuple(value.shape)}"
-                raise CannotPlan(f"the optimizer does not have {name}, which the loss depends on: add it, or call requires_grad_(False) on it")
+                name = step.name_of(value) or f"a parameter of shape {tuple(value.shape)}"
+                raise CannotPlan(f"the loss depends on {name}, which is not in the optimizer: add it, or call requires_grad_(False) on it")
 
     def _partition(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         step, phase, floors = self.step, self.way.phase, [0]
@@ -128,7 +127,7 @@ class Whole:
         step = self.step
         refuse_sparse(module.graph)
         like_eager(module.graph)
-        received = Ending(module, inputs, outputs, step, Way(phase, self.way.one_by_one)).received
+        received = Ending(module, inputs, step, Way(phase, self.way.one_by_one)).received
         joint = JointGraph(module, outputs, foretold=step.foretold)
         joint.given_is = "parameters, the optimizer's state and inputs"
         # Bytes that are held all the time, and the graph does not see.
@@ -137,14 +136,15 @@ class Whole:
         others = [*step.model.parameters(), *step.model.buffers(), *parameters]
         unseen = {storage_key(tensor): joint.device.rounded(tensor.untyped_storage().nbytes()) for tensor in others if joint.device.counts(tensor)}
         outside = sum(size for key, size in unseen.items() if key not in seen)
+        gradients: list[Tensor] = []
         if not phase.first:
             # Earlier micro-batches may have reached others.
-            gradients = [parameter for parameter, _, _ in received] + [parameter for parameter in parameters if parameter.grad is not None]
-            outside += held(gradients, joint.device)
+            gradients += [parameter for parameter, _, _ in received] + [parameter for parameter in parameters if parameter.grad is not None]
         if has_upstream(inputs):
             # Modules that inputs come from get their gradients too.
             own = {id(parameter) for parameter, _, _ in received}
-            outside += held([parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in own], joint.device)
+            gradients += [parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in own]
+        outside += held(gradients, joint.device)
         if step.scaler:
             outside += SCALER_STATE * joint.device.rounded(4)
         # States that may wait on the host are the plan's.
@@ -155,13 +155,13 @@ class Whole:
 class Ending:
     """Has a joint graph end in updates, or in gradients that parameters hold, rather than return gradients."""
 
-    def __init__(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, step: Step, way: Way) -> None:
+    def __init__(self, module: fx.GraphModule, inputs: Sequence[Any], step: Step, way: Way) -> None:
         self.graph, self.inputs, self.step, self.way = module.graph, inputs, step, way
         self.received: list[tuple[Tensor, fx.Node, fx.Node]] = []
         """The parameters that get a gradient: each with its input, and its gradient."""
         end = self.graph.output_node()
         answers: list[Any] = list(end.args[0])  # type: ignore[arg-type]
-        self._receive(answers, outputs)
+        self._receive(answers)
         clips = step.max_grad_norm is not None
         phase = way.phase
         clips_apart = phase.first and is_one_kind([gradient for _, _, gradient in self.received])
@@ -174,13 +174,15 @@ class Ending:
                 self._hold_all()
         end.args = (answers,)
 
-    def _receive(self, answers: list[Any], outputs: int) -> None:
+    def _receive(self, answers: list[Any]) -> None:
         """Finds the gradients of the optimizer's parameters. Others are autograd's to hand on."""
         trained = {id(parameter) for parameter in self.step.optimizers.parameters}
-        places = [node for node in self.graph.find_nodes(op="placeholder") if node.name.startswith("primals")]
-        for i, (place, gradient) in enumerate(zip(places, answers[outputs:], strict=True), outputs):
-            parameter = self.inputs[place.meta["desc"].idx] if gradient is not None else None
-            if id(parameter) in trained and isinstance(parameter, Tensor):
+        wrapped = next((type(value).__name__ for value in self.inputs if is_traceable_wrapper_subclass(value)), "")
+        if wrapped and has_gradients_within(self.graph):
+            raise CannotPlan(f"a {wrapped} has a gradient, and step supports gradients of plain tensors only: use highwater.torch.backend")
+        for i, place in places_of_gradients(self.graph):
+            parameter, gradient = input_of(place, self.inputs), answers[i]
+            if gradient is not None and id(parameter) in trained:
                 answers[i] = None
                 self.received.append((parameter, place, gradient))
 
@@ -230,6 +232,17 @@ class Ending:
         if step.scaler:
             scratch += SCALER_SCRATCH * device.rounded(8)
         node.meta = {"val": None, WRITES: places, COST: (seconds, scratch)}
+
+
+def has_gradients_within(graph: fx.Graph) -> bool:
+    """Whether some gradients are tensors within another one."""
+    for output in graph.output_node().meta.get("desc") or []:
+        name = output
+        while hasattr(name, "base"):
+            name = name.base
+        if name is not output and hasattr(name, "grad_of"):
+            return True
+    return False
 
 
 def origin(gradient: fx.Node) -> dict[str, Any]:

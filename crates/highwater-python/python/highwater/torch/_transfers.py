@@ -128,7 +128,7 @@ class Rooms:
                 if self.taken_bytes + count > self.limit:
                     raise HostMemoryError(
                         f"host_memory is {show(self.limit)}, and {show(count)} must be offloaded next to {show(self.taken_bytes)} that other "
-                        "backwards still need. State more host_memory, or call each backward before the next forward."
+                        "backward passes still need. State more host_memory, or call each backward before the next forward."
                     )
                 piece = Piece(count, page_locked)
                 self._pieces.append(piece)
@@ -288,7 +288,7 @@ class Evict:
             # A gradient that comes in may be a part of something larger.
             form, start = replace(form, offset=0), form.offset * form.dtype.itemsize
         if form.bytes > len(target):
-            raise RuntimeError(f"a kernel returned {form.bytes} bytes, and {len(target)} were predicted: leave out host_memory with this model")
+            raise RuntimeError(f"an operation returned {form.bytes} bytes instead of the predicted {len(target)}: do not use host_memory with this model")
         self.stay.form = form
         source = torch.empty(0, dtype=torch.uint8, device=tensor.device)
         source.set_(storage, start, (min(len(target), storage.nbytes() - start),))  # type: ignore[call-overload]

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _rows
+from ._allocated import Within
 from ._costs import Costs
 from ._device import device_of
 from ._optimizers import ALONE, Optimizers, ways
@@ -127,11 +128,13 @@ class Updates:
     def _rehearsed(self, steps: Callable[[], Needs]) -> Needs:
         try:
             return steps()
+        except (Within, torch.OutOfMemoryError, MemoryError):
+            raise
         except Exception as error:
             raise CannotPlan(
-                f"{self.optimizers.name} cannot take a step with these parameters, and nothing was changed: {type(error).__name__}: {error}. "
-                "Its memory is found by steps of a copy on tensors without data; where it reads data of its parameters, or needs "
-                "more than their gradients, compile the model with highwater.torch.backend and step the optimizer yourself."
+                f"{self.optimizers.name} failed in a trial step, and nothing was changed: {type(error).__name__}: {error}. "
+                "The trial measures memory with a copy of the optimizer on tensors without data. If the optimizer reads the values of its "
+                "parameters, or needs more than their gradients, use highwater.torch.backend and call optimizer.step() yourself."
             ) from error
 
 
@@ -154,6 +157,9 @@ class Whole:
             samples = self._rehearsal(list(kinds.values()))
             self._most = samples.steps(STEPS)
             self._samples = samples
+            self.needs = Needs(self.needs.state, self.needs.scratch + samples.real_bytes)
+        except (Within, torch.OutOfMemoryError, MemoryError):
+            raise
         except Exception:  # It wants all of its parameters at once: then all are rehearsed each time.
             self._most = self.needs
 
@@ -168,7 +174,8 @@ class Whole:
             self._samples = needs = None
         if needs is None or needs != self._most:
             self._most = needs or self._most
-            self.needs |= self._rehearse()
+            more = self._rehearse()
+            self.needs |= Needs(more.state, more.scratch + (self._samples.real_bytes if self._samples else 0))
 
     def _rehearse(self) -> Needs:
         """All parameters, in a step more than samples are ahead."""
