@@ -111,7 +111,7 @@ MIDDLES = [
 ]  # fmt: skip
 
 
-def trained(middle: Middle, compiled: Callable[[Model], Any], steps: int = 3) -> list[Tensor]:
+def trained(middle: Middle, compiled: Callable[[Model], Any], steps: int = 2) -> list[Tensor]:
     """What some steps come to, with the generators after each."""
     torch._dynamo.reset()
     torch.manual_seed(0)
