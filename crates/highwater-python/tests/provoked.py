@@ -114,6 +114,7 @@ ENTRIES: dict[str, list[str]] = {
         "class Logits(Model):\n    def forward(self, x):\n        return {'logits': self.layer(x)}\n"
         'model = Logits()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         'step(model, lambda out, y: (mse(out, y), out), optimizer, memory="1GiB")(x, y)',
+        'step(model, lambda out, target: (out - target).sum() * 1j, optimizer, memory="1GiB")(x, y)',
         'step(model, lambda out, y: mse(out.detach(), y), optimizer, memory="1GiB")(x, y)',
         'mse(model(x), y).backward()\nstep(model, mse, optimizer, memory="1GiB")(x, y)',
         'step(model, mse, SGD(model[0].parameters(), 0.1), memory="1GiB")(x, y)',
@@ -174,6 +175,8 @@ ENTRIES: dict[str, list[str]] = {
         "call(x).sum().backward()\ncall(x).sum().backward()",
         "def branch(x):\n    return torch.cond(x.sum() > 0, torch.sin, torch.cos, [x]).sum()\n"
         'torch.compile(branch, backend=backend("1GiB", kernels="inductor"))(x.requires_grad_()).backward()',
+        "class Seeded(Model):\n    def forward(self, x):\n        torch.manual_seed(1)\n        return (self.layer(x) * torch.rand_like(x)).sum()\n"
+        'torch.compile(Seeded(), backend=backend("1GiB", kernels="inductor"))(x).backward()',
         "from torch._inductor import config\nwith config.patch(custom_partitioner_fn=print):\n"
         '    torch.compile(model, backend=backend("1GiB", kernels="inductor"))(x)',
     ],

@@ -151,6 +151,7 @@ def ways(optimizer: Any, group: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, bool(value)
         else:
             yield key, value if value is None or isinstance(value, str) else type(value).__name__
+    yield "tensors", sum(isinstance(value, Tensor) for value in group.values())
 
 
 def name_of(optimizer: Any) -> str:

@@ -112,6 +112,8 @@ class Step:
             raise ValueError(NO_GRADIENT)
         if loss.numel() != 1:
             raise ValueError(f"the loss has the shape {tuple(loss.shape)} and must be a single number. Is a loss_fn missing?")
+        if loss.is_complex():
+            raise ValueError(f"the loss is complex ({loss.dtype}) and must be real: take its real part or its absolute value")
         divided = self.accumulation == "mean" and kwargs.get("num_items_in_batch") is None
         self._learn(loss, phase, self.gradient_accumulation_steps if divided else 1)
         return loss.detach()

@@ -16,7 +16,7 @@ from ._allocated import Within
 from ._costs import Costs
 from ._device import device_of
 from ._optimizers import ALONE, Optimizers, ways
-from ._rehearsal import STEPS, Needs, Rehearsal, as_eager, twin_of
+from ._rehearsal import STEPS, Needs, Rehearsal, as_eager, held, twin_of
 from ._where import CannotPlan
 
 
@@ -89,7 +89,9 @@ class Updates:
         """Bytes of all states, once each parameter has had an update. Of parameters that are `apart`, by their ids,
         only what counts steps."""
         parameters = self.optimizers.parameters
-        return sum(self.count_bytes(parameter) if id(parameter) in apart else self.needs(parameter).state for parameter in parameters)
+        # Learning rates may be tensors, of which schedulers keep copies.
+        settings = [value for _, group in self.optimizers.groups for value in group.values() if isinstance(value, Tensor)]
+        return held(settings, device_of(parameters)) + sum(self.count_bytes(parameter) if id(parameter) in apart else self.needs(parameter).state for parameter in parameters)
 
     def seconds(self, parameter: Tensor, costs: Costs) -> float:
         """Predicted seconds of a parameter's update, from one of a small parameter."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
+import sysconfig
 
 import highwater
 import torch
@@ -19,11 +20,13 @@ class CannotPlan(Shortened, ValueError):
 
 # Code in these folders is not the user's.
 LIBRARIES = tuple(os.path.join(os.path.dirname(str(module.__file__)), "") for module in (torch, highwater))
+STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
 def is_of_user(file: str) -> bool:
-    """Whether code is neither PyTorch's nor ours, nor generated."""
-    return not file.startswith((*LIBRARIES, "<eval_with_key>"))
+    """Whether code is neither PyTorch's, Python's nor ours, nor generated."""
+    is_standard = file.startswith(STANDARD) and "-packages" not in file
+    return not is_standard and not file.startswith((*LIBRARIES, "<eval_with_key>"))
 
 
 def where(node: fx.Node) -> str:
