@@ -257,7 +257,8 @@ def instead(kind: Any, name: str, ours: Callable[..., VariableTracker | None]) -
     known = getattr(kind, name)
 
     @functools.wraps(known)
-    def call(self: Any, tx: Any, *args: Any) -> VariableTracker:
+    def call(self: Any, tx: Any, *args: Any, **kwargs: Any) -> VariableTracker:
+        args = (*args, *kwargs.values())
         answer = ours(functools.partial(known, self, tx), self, tx, *args) if is_active() else None
         return known(self, tx, *args) if answer is None else answer
 
