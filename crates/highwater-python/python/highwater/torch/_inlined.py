@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from ._graph import remake, storage_key, tensors
-from ._nested import graphs_of, graphs_within, is_nested, is_pure
+from ._nested import graphs_of, is_nested, is_pure
 
 class OwnResults:
     """Calls an operation, and copies results that are views of its arguments or of each other.

@@ -83,6 +83,7 @@ class Step:
         self._generation: Any = None
         self._shared = False
         self._broken = ""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """The loss of a micro-batch, whose gradients are added up, or used for an update and freed.
 

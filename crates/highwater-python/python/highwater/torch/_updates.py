@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _rows
@@ -194,10 +193,3 @@ class Whole:
     def _state_ids(self) -> list[int]:
         """Which dictionaries hold states: loading others replaces them."""
         return [id(vars(one).get("state")) for one in self._optimizers.all]
-
-
-def state_tensors(optimizers: Optimizers) -> list[Tensor]:
-    """The tensors in optimizers' states."""
-    states = [dict(state) for one in optimizers.all for state in one.state.values() if isinstance(state, dict)]
-    return [leaf for leaf in pytree.tree_leaves(states) if isinstance(leaf, Tensor)]
-
