@@ -6,10 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._functorch.config
 from torch import Tensor
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 
 calls = [0]
+
+# One of the operations returns its argument: deprecated, and an error where the variable `CI` is set.
+torch._functorch.config.error_on_custom_op_aliasing = False
 
 
 def drawn(like: Tensor) -> Tensor:
