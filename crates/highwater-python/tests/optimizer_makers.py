@@ -202,6 +202,27 @@ class Noisy(optim.Optimizer):
                 p.sub_(p.grad + 0.01 * torch.randn_like(p), alpha=group["lr"])
 
 
+class FloatMomentum(optim.Optimizer):
+    """Its momentum is of 32 bits, whatever parameters are, and all of it is computed in one call."""
+
+    def __init__(self, params: Any, lr: float = 0.01) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            for p in parameters:
+                if not self.state[p]:
+                    wide = torch.promote_types(p.dtype, torch.float32)
+                    self.state[p]["momentum"] = torch.zeros_like(p, dtype=wide, memory_format=torch.preserve_format)
+            momenta = [self.state[p]["momentum"] for p in parameters]
+            if parameters:
+                torch._foreach_mul_(momenta, 0.9)
+                torch._foreach_add_(momenta, [p.grad for p in parameters])
+                torch._foreach_add_(parameters, momenta, alpha=-group["lr"])
+
+
 class Plain(optim.AdamW):
     """A subclass that changes nothing."""
 
@@ -479,6 +500,7 @@ USERS: dict[str, Maker] = {
     "shared state": Maker(lambda groups: Shared(groups)),
     "global norm": Maker(lambda groups: GlobalNorm(groups, 0.1), {"momentum": (0.9,)}),
     "noisy": Maker(lambda groups: Noisy(groups, 0.01)),
+    "float momentum": Maker(lambda groups: FloatMomentum(groups)),
     "subclass": Maker(lambda groups: Plain(groups), {"amsgrad": (True,)}),
     "subclass that does more": Maker(lambda groups: Decays(groups)),
     "of names": Maker(lambda groups: OfNames("mine", groups, rate=0.1), {"momentum": (0.0,)}),

@@ -97,6 +97,51 @@ def test_out_that_is_a_part_of_more() -> None:
     assert torch.equal(torch.autograd.grad(found, x)[0], expected)
 
 
+class Tiles(torch.autograd.Function):
+    """A product in tiles of one buffer; results that are None, and have no gradient. As TRL computes log-probabilities."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, more: bool) -> Any:
+        ctx.set_materialize_grads(False)
+        buffer, parts = torch.empty(x.shape[0], 4), []
+        for start in range(0, weight.shape[0], 3):
+            tile = buffer[:, : min(3, weight.shape[0] - start)]
+            torch.mm(x, weight[start : start + 3].t(), out=tile)
+            parts.append(tile * tile.stride(0))
+        ctx.save_for_backward(x, weight)
+        y = torch.cat(parts, 1)
+        highest = y > 0
+        ctx.mark_non_differentiable(highest)
+        return y, y.sin() if more else None, highest
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor | None, d_more: Tensor | None, *_: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        dy = dy if dy is None else dy.contiguous()
+        rows = torch.empty(x.shape[0], 12)[:, : weight.shape[0]]
+        rows.copy_(torch.zeros_like(rows) if dy is None else dy)
+        if d_more is not None:
+            rows += d_more * ((x @ weight.t()) * 4).cos()
+        return rows @ weight * rows.stride(0), rows.t() @ x, None
+
+
+@pytest.mark.parametrize("used", ["y", "more", "both"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_function_whose_backward_asks_for_strides(used: str, turned: bool) -> None:
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        y, more, highest = Tiles.apply(x, weight, used != "y")
+        weights = torch.linspace(0, 1, y.numel()).view(y.shape[::-1]).t() if turned else 1.0
+        loss = (y * highest * weights).sum() if used != "more" else y.detach().sum()
+        return loss if more is None else loss + (more * weights).square().sum()
+
+    x, weight = torch.randn(4, 8, requires_grad=True), torch.randn(10, 8, requires_grad=True)
+    expected = forward(x, weight)
+    found = torch.compile(forward, backend=highwater.torch.backend("1GiB"))(x, weight)
+    assert torch.equal(found, expected)
+    for a, b in zip(torch.autograd.grad(found, [x, weight]), torch.autograd.grad(expected, [x, weight]), strict=True):
+        assert torch.equal(a, b)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_training_with_quantization() -> None:
     from torch.ao import quantization

@@ -13,13 +13,14 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 import pytest
 import torch
 from optimizer_makers import USUAL
-from optimizer_trials import check, drawn, shrunk
+from optimizer_trials import Spec, check, drawn, shrunk
 
 # What passes.
 GOOD = ("same", "refused, as", "not installed")
@@ -30,6 +31,21 @@ def test_random_trials(seed: int) -> None:
     spec = drawn(seed, USUAL)
     verdict = check(spec)
     assert verdict.startswith(GOOD), f"{verdict}, {spec}"
+
+
+# What once took more than was told.
+ABOVE = [
+    Spec(layout="turned", first=(("fused", True),), optimizer="SGD", seed=88),
+    Spec(layout="turned", first=(("fused", True), ("amsgrad", True)), optimizer="AdamW"),
+    Spec(layout="bf16", optimizer="float momentum"),
+    Spec(extra="frozen", optimizer="Muon with Adam", seed=10121),
+    Spec(extra="unused", optimizer="Muon with Adam", seed=3),
+]
+
+
+@pytest.mark.parametrize("spec", ABOVE, ids=lambda spec: f"{spec.optimizer} {spec.layout} {spec.extra}")
+def test_these_stay_within_what_is_told(spec: Spec) -> None:
+    assert check(replace(spec, share=0.0)) == "same"
 
 
 def attempt(task: tuple[int, list[str], bool]) -> tuple[int, str, float]:

@@ -396,3 +396,21 @@ def test_what_products_of_an_update_take_is_foretold(shape: tuple[int, int], tmp
     optimizer.step()
     _, most, now = allocated(optimizer.step)
     assert most - now <= scratch <= 1.2 * (most - now)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_frozen_parameters_of_an_optimizer_have_no_state(watched: bool) -> None:
+    """Neither updated one by one nor all at once."""
+    floors = []
+    for everything in (True, False):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 300), nn.ReLU(), nn.Linear(300, 64))
+        model[0].requires_grad_(False)
+        optimizer = optim.AdamW((model if everything else model[2]).parameters())
+        if watched:
+            optimizer.register_step_pre_hook(lambda *_: None)
+        step = highwater.torch.step(model, nn.MSELoss(), optimizer, memory="1GiB")
+        step(torch.randn(8, 64), torch.randn(8, 64))
+        floors.append(step.reports[0].floor_bytes)
+    assert floors[0] == floors[1]

@@ -107,7 +107,7 @@ class Costs:
         signature = f"{device.name} {describe(kernel.node)}".lstrip()
         # What is guessed is not kept: there may be more room another time. An operation of PyTorch's that results in
         # nothing checks what it reads, and would stop the device at made-up numbers.
-        if signature not in self.known and (not tensors(kernel.node) and is_pure(kernel.node) or 2 * moved(kernel.node) > device.room()):
+        if signature not in self.known and (is_check(kernel.node) or 2 * moved(kernel.node) > device.room()):
             return guess(kernel.node, device)
         try:
             return self.known_or(signature, lambda: self._measure(kernel.node, device))
@@ -190,6 +190,12 @@ class Costs:
         graphs = {source: prepared(graph, cost, lambda leaf: made_up(leaf, 0)) for source, graph in found.items() if graph}
         seconds, scratch, results = zip(*(measure(node, device, way, graphs) for way in ways(node)))
         return max(seconds), max(scratch), max(results)
+
+
+def is_check(node: fx.Node) -> bool:
+    """Whether a call answers nothing and writes nothing."""
+    schema = getattr(node.target, "_schema", None)
+    return not tensors(node) and is_pure(node) and not (schema and schema.is_mutable)
 
 
 def with_seconds(figures: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -81,8 +81,14 @@ class Optimizers:
             one.step()
 
     def key(self) -> tuple[Any, ...]:
-        """What an update's memory depends on: the parameters, and settings that switch something on or off."""
-        return tuple((*map(id, group["params"]), *ways(one, group)) for one, group in self.groups)
+        """What an update's memory depends on: the parameters, which of them are trained, and settings that switch
+        something on or off."""
+        return tuple((*((id(p), is_trained(p)) for p in group["params"]), *ways(one, group)) for one, group in self.groups)
+
+
+def is_trained(parameter: Tensor) -> bool:
+    """Whether a parameter has gradients, so that an optimizer keeps a state of it."""
+    return parameter.requires_grad or parameter.grad is not None
 
 
 def inner(optimizer: Any) -> Any:

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from . import _rows
 from ._copies import Copies
 from ._device import KINDS, Device
-from ._optimizers import ALONE
+from ._optimizers import ALONE, is_trained
 
 aten = torch.ops.aten
 
@@ -115,28 +115,45 @@ class Rehearsal:
 
     def step(self) -> Needs:
         """Takes a step. Raises what the optimizer raises."""
+        for parameter in self._parameters:
+            if parameter.grad is None and parameter.requires_grad:
+                with self._mode:
+                    parameter.grad = torch.empty_like(parameter, requires_grad=False)
+                self._live.ignore(parameter.grad)
+        self._step()
+        for parameter in self._parameters:
+            if not parameter.requires_grad:
+                parameter.grad = None  # the optimizer may have made one
+        state = self._live.now
+        self._live.tidy()
+        scalars = SCALARS if self._live.kind.device.type == "cpu" else 0
+        return Needs(state, max(0, self._live.most - state) + scalars)
+
+    def _step(self) -> None:
         with ExitStack() as stack:
             for around in (_disable_current_modes(), as_eager(), without_hooks(), same_random_numbers(), self._mode):
                 stack.enter_context(around)
             if any(type(one) not in ALONE for one in self._copies):
                 # What an optimizer compiles for itself runs as it is written: for tensors without data there is no code.
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
-            for parameter in self._parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.empty_like(parameter, requires_grad=False)
-                    self._live.ignore(parameter.grad)
-            with self._live:
-                self._live.most = 0
-                for one in self._copies:
-                    if self._rows is not None:
-                        _rows.step(one, self._rows)
-                    else:
-                        # One that was replaced on the instance would step the user's own optimizer.
-                        type(one).step(one)
-                state = self._live.now
-            self._live.tidy()
-        scalars = SCALARS if self._live.kind.device.type == "cpu" else 0
-        return Needs(state, max(0, self._live.most - state) + scalars)
+            stack.enter_context(self._live)
+            self._live.most = 0
+            for one in self._copies:
+                if self._rows is not None:
+                    _rows.step(one, self._rows)
+                else:
+                    # One that was replaced on the instance would step the user's own optimizer.
+                    type(one).step(one)
+
+    def makes_gradients(self) -> bool:
+        """Whether optimizers give a gradient to parameters that have none. These copies are of no use afterwards."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        try:
+            self._step()
+        except Exception:  # It wants gradients.
+            return False
+        return any(parameter.grad is not None for parameter in self._parameters)
 
     def steps(self, count: int) -> Needs:
         """What is enough for some steps."""
@@ -172,7 +189,7 @@ class Rehearsal:
                 made = torch.empty_strided(parameter.shape, parameter.stride(), dtype=parameter.dtype, device=self._device or parameter.device)
         else:
             made = self._mode.from_tensor(parameter.detach(), static_shapes=True)
-        like = Parameter(made, parameter.requires_grad)
+        like = Parameter(made, is_trained(parameter))
         self._live.ignore(like)
         self._parameters.append(like)
         return like
@@ -325,7 +342,8 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 answer = func(*args, **kwargs) if not given else torch.full((), UNKNOWN, dtype=answer.dtype)
             self._note(answer)
         self.count(answer)
-        within = self._within(func, args, kwargs, answer) if has_scratch(func, given) else 0
+        calls = one_by_one(func, args, kwargs) if has_scratch(func, given) else []
+        within = max((self._within(func, *call, answer) for call in calls), default=0)
         self.most = max(self.most, self.now + within)
         return answer
 
@@ -384,11 +402,25 @@ def has_scratch(func: Any, given: list[Tensor]) -> bool:
     if func.namespace != "aten":
         return func.namespace not in ("prim", "prims", "profiler")
     name = func._schema.name.removeprefix("aten::")
-    if name.startswith(("_foreach_", "_fused_")) or func.is_view:
+    if name.startswith("_fused_"):
+        return any(not leaf.is_contiguous() for leaf in given)  # gradients are copied row by row
+    if func.is_view:
         return False
     # On CPUs, those element by element bring their inputs to one type first.
     mixed = len({leaf.dtype for leaf in given if leaf.dim()}) > 1
-    return mixed or torch.Tag.pointwise not in func.tags
+    return mixed or not name.startswith("_foreach_") and torch.Tag.pointwise not in func.tags
+
+
+def one_by_one(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+    """The calls of a kernel: one for many tensors takes them one after the other."""
+    if not func._schema.name.startswith(("aten::_fused_", "aten::_foreach_")):
+        return [(args, kwargs)]
+
+    def only(value: Any, i: int) -> Any:
+        return value[i : i + 1] if isinstance(value, (list, tuple)) else value
+
+    each = range(len(args[0]))
+    return [(tuple(only(value, i) for value in args), {name: only(value, i) for name, value in kwargs.items()}) for i in each]
 
 
 def node_of(func: Any, args: Any, kwargs: Any, answer: Any) -> fx.Node:

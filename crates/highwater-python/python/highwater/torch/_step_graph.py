@@ -225,7 +225,7 @@ class Ending:
             scratch = max((updates.needs(parameter).scratch for parameter in parameters), default=0)
             seconds = sum(step.costs.update(updates, parameter) for parameter, _, _ in self.received)
         else:
-            scratch, seconds = updates.whole.scratch, 1e-6 * len(parameters)
+            scratch, seconds = updates.whole_scratch([parameter for parameter, _, _ in self.received]), 1e-6 * len(parameters)
         device = device_of(parameters)
         if step.max_grad_norm is not None:
             scratch = max(scratch, len(parameters) * device.rounded(4) + scratch_bytes(len(parameters), device))

@@ -1,5 +1,6 @@
 """What Dynamo breaks a graph at otherwise, and need not: PyTorch's fused module for training with quantization,
-`out=` that is a part of more, and `requires_grad = False` where it is so."""
+`out=` that is a part of more, `requires_grad = False` where it is so, and backwards that ask for strides where a result of
+their forward is None."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._dynamo import _trace_wrapped_higher_order_op as rewrites
 from torch._dynamo import trace_rules
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import builtin
@@ -63,12 +65,23 @@ def is_without(value: VariableTracker, name: VariableTracker, wanted: VariableTr
     return wanted.as_python_constant() is False and isinstance(example, torch.Tensor) and not example.requires_grad
 
 
+def backward_of_rows(backward: Any) -> Any:
+    """Dynamo's form of an `autograd.Function`'s backward that asks for strides: gradients come row by row. Those of results
+    that are None stay None."""
+
+    def new_backward(ctx: Any, *gradients: Any) -> Any:
+        return backward(ctx, *[gradient if gradient is None else gradient.contiguous() for gradient in gradients])
+
+    return new_backward
+
+
 def install() -> None:
     """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
     known_call: Any = TorchInGraphFunctionVariable.call_function
     setter = next((kind, name) for kind in vars(builtin).values() for name in ("call_setattr", "_call_setattr") if name in getattr(kind, "__dict__", ()))
     known_set: Any = getattr(*setter)
     known_rule = trace_rules.is_torch_inline_allowed
+    known_backward = rewrites.autograd_function_backward_rewritten
 
     @functools.wraps(known_call)
     def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
@@ -87,6 +100,11 @@ def install() -> None:
     def is_torch_inline_allowed(filename: str) -> bool:
         return known_rule(filename) or is_active() and filename in TRACED
 
+    @functools.wraps(known_backward)
+    def autograd_function_backward_rewritten(backward: Any) -> Any:
+        return backward_of_rows(backward) if is_active() else known_backward(backward)
+
+    rewrites.autograd_function_backward_rewritten = autograd_function_backward_rewritten  # type: ignore[assignment]
     TorchInGraphFunctionVariable.call_function = call_function  # type: ignore[method-assign]
     setattr(*setter, call_setattr)
     trace_rules.is_torch_inline_allowed = is_torch_inline_allowed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from . import _rows
 from ._allocated import Within
 from ._costs import Costs
 from ._device import device_of
-from ._optimizers import ALONE, Optimizers, ways
+from ._optimizers import ALONE, Optimizers, is_trained, ways
 from ._rehearsal import STEPS, Needs, Rehearsal, as_eager, held, twin_of
 from ._where import CannotPlan
 
@@ -90,7 +90,9 @@ class Updates:
         parameters = self.optimizers.parameters
         # Learning rates may be tensors, of which schedulers keep copies.
         settings = [value for _, group in self.optimizers.groups for value in group.values() if isinstance(value, Tensor)]
-        return held(settings, device_of(parameters)) + sum(self.count_bytes(parameter) if id(parameter) in apart else self.needs(parameter).state for parameter in parameters)
+        stateful = [parameter for parameter in parameters if is_trained(parameter) or self.optimizers.state_of(parameter)]
+        each = (self.count_bytes(parameter) if id(parameter) in apart else self.needs(parameter).state for parameter in stateful)
+        return held(settings, device_of(parameters)) + sum(each)
 
     def seconds(self, parameter: Tensor, costs: Costs) -> float:
         """Predicted seconds of a parameter's update, from one of a small parameter."""
@@ -116,6 +118,14 @@ class Updates:
         if self._whole is None or self._whole.key != self.optimizers.key():
             self._whole = Whole(self)
         return self._whole.needs
+
+    def whole_scratch(self, received: Sequence[Tensor]) -> int:
+        """Bytes that an update of all parameters takes for a while, where those `received` a gradient."""
+        scratch, there = self.whole.scratch, set(map(id, received))
+        if self._whole and self._whole.makes_gradients:
+            # Those of frozen ones were made in the rehearsal too.
+            scratch += sum(p.nbytes for p in self.optimizers.parameters if is_trained(p) and id(p) not in there)
+        return scratch
 
     def look_ahead(self) -> Needs:
         """What the next update of all parameters needs: more than before, where an optimizer is about to do
@@ -154,6 +164,9 @@ class Whole:
         self.needs = self._rehearse()
         self._samples: Rehearsal | None = None
         kinds = {self._kind(parameter): id(parameter) for parameter in self._all}
+        known = all(type(one) in ALONE for one in self._optimizers.all)
+        self.makes_gradients = not known and self._rehearsal(list(kinds.values())).makes_gradients()
+        """Whether a parameter without a gradient is given one, which is there for a while."""
         try:
             samples = self._rehearsal(list(kinds.values()))
             self._most = samples.steps(STEPS)
@@ -188,7 +201,7 @@ class Whole:
 
     def _kind(self, parameter: Tensor) -> Any:
         _, group = self._optimizers.owner(parameter)
-        return id(group), tuple(parameter.shape), parameter.stride(), parameter.dtype, parameter.device
+        return id(group), is_trained(parameter), tuple(parameter.shape), parameter.stride(), parameter.dtype, parameter.device
 
     def _state_ids(self) -> list[int]:
         """Which dictionaries hold states: loading others replaces them."""
