@@ -205,6 +205,46 @@ ASSERTS: dict[str, Any] = {}
 exec("def more(h):\n    assert h.sum() > 1e9, 'more'\n", ASSERTS)
 
 
+def unset(h: Tensor) -> Tensor:
+    if h.shape[0] == 3:
+        made = h
+    return made
+
+
+def imports(h: Tensor) -> Tensor:
+    import nothing_of_that_name  # type: ignore[import-not-found]
+
+    return nothing_of_that_name.of(h)  # type: ignore[no-any-return]
+
+
+def raises_a_number(h: Tensor) -> Tensor:
+    raise h.shape[0]  # type: ignore[misc]
+
+
+OTHERS: dict[str, Any] = {
+    "list": lambda h, layer: layer([h]),
+    "unset": lambda h, layer: unset(h),
+    "import": lambda h, layer: imports(h),
+    "number": lambda h, layer: raises_a_number(h),
+    "arguments": lambda h, layer: unset(h, 1),  # type: ignore[call-arg]
+    "keyword": lambda h, layer: layer(h, more=1),
+    "unpack": lambda h, layer: [a for a, b in [(h, h, h)]][0],
+    "star": lambda h, layer: [*h.shape[0]],  # type: ignore[misc]
+    "index": lambda h, layer: [h][3],
+    "attribute": lambda h, layer: h.nothing,
+    "none": lambda h, layer: None.sum(h),  # type: ignore[attr-defined]
+    "zero": lambda h, layer: h * (1 / (h.shape[0] - 4)),
+    "next": lambda h, layer: next(iter([])),
+    "name": lambda h, layer: nowhere(h),  # type: ignore[name-defined]  # noqa: F821
+    "compare": lambda h, layer: (h == torch.ones(3)).float(),
+    "view": lambda h, layer: h.view(3, 5),
+    "cat": lambda h, layer: torch.cat([h, torch.ones(3, 3)]),
+    "int": lambda h, layer: h + int("four"),
+    "dtype": lambda h, layer: h @ torch.ones(8, 8, dtype=torch.float64),
+    "of the kernel": lambda h, layer: F.conv2d(h, layer.weight),
+}
+
+
 class Raising(nn.Module):
     def __init__(self, mistake: str) -> None:
         super().__init__()
@@ -231,6 +271,8 @@ class Raising(nn.Module):
                 self.none["nothing"]
             except KeyError as error:
                 raise ValueError("none") from error
+        if self.mistake in OTHERS:
+            return OTHERS[self.mistake](h, self.layer)
         if self.mistake == "kernel":
             return h + F.embedding(torch.tensor([9]), self.layer.weight)
         return h
@@ -242,7 +284,7 @@ def raised(call: Callable[[], object]) -> Exception:
     return caught.value
 
 
-MISTAKES = ["raise", "own", "assert", "assert tensor", "key", "shape", "type", "from", "kernel"]
+MISTAKES = ["raise", "own", "assert", "assert tensor", "key", "shape", "type", "from", "kernel", *OTHERS]
 
 
 @pytest.mark.parametrize(("mistake", "graph_breaks"), [*((mistake, "refuse") for mistake in MISTAKES), ("own", "separate"), ("kernel", "separate")])
@@ -259,7 +301,7 @@ def test_exceptions_are_the_users_own(mistake: str, graph_breaks: Any) -> None:
         assert (type(found), str(found), type(found.__cause__)) == (type(expected), str(expected), type(expected.__cause__))
         assert found.__context__ is None or mistake == "from"
         lines = [frame.filename for frame in traceback.extract_tb(found.__traceback__)]
-        assert lines[-1] == __file__ or any(__file__.rpartition("/")[2] in note for note in getattr(found, "__notes__", [])) or not hasattr(found, "add_note")
+        assert __file__ in lines[1:] or any(__file__.rpartition("/")[2] in note for note in getattr(found, "__notes__", [])) or not hasattr(found, "add_note")
     # What comes after it is planned as before.
     model.mistake = ""
     model.zero_grad()

@@ -76,7 +76,7 @@ def explained(reason: str) -> str:
     """What Dynamo says of a break, in brackets."""
     if reason.startswith("generic_jump "):
         reason = "a branch by the value of a tensor"
-    found = re.search(r"Explanation: (.*)", reason) or re.search(r"(.+)", reason)
+    found = re.search(r"Explanation: (.+)", reason) or re.search(r"(.+)", reason)
     # What it says to set may not work here.
     return f" ({found[1].partition('. Set ')[0]})" if found else ""
 

@@ -19,7 +19,14 @@ from ._where import shortened
 DYNAMO = (FailOnRecompileLimitHit, Unsupported, TorchRuntimeError)
 
 # Breaks of a graph by which Dynamo says that what it traces raises an exception.
-RAISING = ("Observed exception", "Data-dependent assertion failed (cannot compile partial graph)")
+RAISING = {
+    "Observed exception", "Data-dependent assertion failed (cannot compile partial graph)", "TypeError from user code", "TypeError when making fake tensor call",
+    "RuntimeError when making fake tensor call", "Attempted to read undefined local variable", "Attempted to read undefined local variable (implicit)",
+    "LOAD_FAST_CHECK on uninitialized variable", "Read uninitialized cell", "Import failure", "Failed to raise exception", "key not found in dict",
+    "failed to bind arguments when attempting to inline", "Failed to unpack object for UNPACK_SEQUENCE", "Failed to unpack object for UNPACK_EX",
+    "Failed to unpack object for BUILD_LIST_UNPACK", "failed to broadcast when attempting Tensor comparison op", "Indexing list with non-scalar tensor",
+    "Missing attribute when running call_method node", "Tensor device mismatch",
+}  # fmt: skip
 
 
 @contextmanager

@@ -272,8 +272,9 @@ class Step:
     def _check(self, phase: Phase) -> None:
         """Refuses what would be other numbers than those of an ordinary loop."""
         trained = {id(parameter): parameter for parameter in self.optimizers.parameters}
-        named = {id(parameter): name for name, parameter in self._named()}
+        named: dict[int, str] = {}
         for name, parameter in self._named():
+            named[id(parameter)] = name
             if parameter.requires_grad and id(parameter) not in trained:
                 raise ValueError(f"{name} is not in the optimizer: add it, or call requires_grad_(False) on it")
         for key, one in trained.items():
@@ -337,8 +338,8 @@ def step(
 
     `optimizer`: any object with `param_groups` and `step()`, or a list of such objects. All of its parameters are
     trained: the model's, those of `loss_fn`, and those of modules that compute the step's inputs. The activations of
-    such modules, which exist before the step is called, are beside `memory`. `clip_parameters`: what is clipped, if not
-    the model's parameters alone.
+    such modules, which exist before the step is called, are beside `memory`. `clip_parameters`: what `max_grad_norm`
+    clips, if not the model's parameters alone.
 
     A parameter is updated as soon as its gradient is final, which frees the gradient, where that gives the same numbers
     and nothing can see it. That is not so with a `scaler` (`torch.amp.GradScaler`: `scale`, `unscale_`, `step` and
