@@ -24,8 +24,8 @@ def attention(x: Tensor, p: float, train: bool) -> Tensor:
 
 
 def decomposed(x: Tensor, p: float, train: bool) -> Tensor:
-    """Called as it is, it has numbers of its own. (With p=0 its result is traced as its input, and it draws twice.)"""
-    return torch.native_dropout(x, p or 0.3, train)[0]
+    """Called as it is, it has numbers of its own. With p=0 its result is traced as its input, and it draws."""
+    return torch.native_dropout(x, p, train)[0]
 
 
 KINDS: dict[str, Callable[[Tensor, float, bool], Tensor]] = {

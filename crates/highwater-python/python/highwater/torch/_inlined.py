@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from ._graph import remake, storage_key, tensors
-from ._nested import graphs_of, is_nested, is_pure
+from ._nested import graphs_of, is_nested, is_pure, is_random
 
 class OwnResults:
     """Calls an operation, and copies results that are views of its arguments or of each other.
@@ -114,9 +114,10 @@ def replace(node: fx.Node, by: Any) -> None:
 
 
 def separate_results(graph: fx.Graph) -> None:
-    """Describes results that are views of arguments, or of each other, as storages of their own: see `OwnResults`."""
+    """Describes results that are views of arguments, or of each other, as storages of their own: see `OwnResults`.
+    What draws is not a view either, whatever is traced of it: with p=0 dropout is described as its input."""
     for node in graph.nodes:
-        if node.op == "call_function" and (is_nested(node) or not is_pure(node)):
+        if node.op == "call_function" and (is_nested(node) or is_random(node) or not is_pure(node)):
             separate(node)
 
 
