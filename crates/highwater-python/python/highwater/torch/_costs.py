@@ -175,9 +175,9 @@ class Costs:
             return self._measure_nested(node, device) if is_nested(node) else measure(node, device)
         except (torch.OutOfMemoryError, Within):
             raise
-        except Exception:  # What a kernel thinks of made-up inputs is its own affair.
+        except Exception:  # The kernel refuses made-up inputs, so its scratch memory is unknown: most kernels copy their inputs at most.
             seconds, _, results = guess(node, device)
-            return seconds, most_within(node, lambda inner: self._known(Kernel(inner, [], []))[1]) if is_nested(node) else 0, results
+            return seconds, most_within(node, lambda inner: self._known(Kernel(inner, [], []))[1]) if is_nested(node) else moved(node), results
 
     def _measure_nested(self, node: fx.Node, device: Device) -> tuple[float, int, int]:
         """What a call of graphs takes at most, whatever is in its tensors."""

@@ -19,7 +19,7 @@ import torch
 import torch._functorch.config
 from torch import Tensor, fx
 from torch._C import DispatchKey
-from torch._functorch._aot_autograd import graph_compile
+from torch._functorch._aot_autograd import graph_compile, runtime_wrappers
 from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -48,7 +48,7 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
 
     def traced(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         share_casts(module, inputs)
-        with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are():
+        with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are(), first_calls_alike():
             try:
                 compiled: Callable[..., Any] = compile(module, inputs)
             except ZeroDivisionError:
@@ -77,6 +77,27 @@ def numbers_as_they_are() -> Iterator[None]:
         yield
     finally:
         graph_compile._apply_tensorify_python_scalars = taken
+
+
+@contextmanager
+def first_calls_alike() -> Iterator[None]:
+    """Has the first call of a graph run as later ones do. PyTorch looks there for custom operations that return their
+    arguments, in a mode in which kernels as `pinv` compute other numbers, and others use more memory."""
+    first: Any = getattr(runtime_wrappers, "_FirstInvocationContext", None)
+    if first is None:
+        yield
+        return
+    known = first.__init__
+
+    def begin(self: Any) -> None:
+        known(self)
+        self._is_first = False
+
+    first.__init__ = begin
+    try:
+        yield
+    finally:
+        first.__init__ = known
 
 
 @contextmanager
