@@ -7,6 +7,7 @@ again, and ``--shrink`` finds a plainer one that fails in the same way.
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import time
@@ -60,6 +61,8 @@ def attempt(task: tuple[int, list[str], bool]) -> tuple[int, str, float]:
             verdict += f"\n    {shrunk(spec) if shrink else spec}"
     except Exception:
         verdict = f"BROKEN: {spec}\n{traceback.format_exc()}"
+    if not gc.get_freeze_count():
+        gc.freeze()  # What is imported by now stays, and need not be looked at after each plan.
     return seed, verdict, time.perf_counter() - start
 
 
