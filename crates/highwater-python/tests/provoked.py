@@ -201,6 +201,12 @@ ENTRIES: dict[str, list[str]] = {
         'torch.compile(model, backend=backend("1GiB"))',
         'model.compile(backend=backend("1GiB"), dynamic=False)\n'
         "nn.parallel.DistributedDataParallel(model)(x)",
+        "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module\n"
+        'model = parallelize_module(model, init_device_mesh("cpu", (1,)), {"2": ColwiseParallel()})\n'
+        "plan(model, x)",
+        "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module\n"
+        'model = parallelize_module(model, init_device_mesh("cpu", (1,)), {"2": ColwiseParallel()})\n'
+        'torch.compile(model, backend=backend("1GiB"))(x)',
     ],
     "Host memory": [
         "from highwater.torch._transfers import Rooms\nrooms = Rooms(100)\nheld = rooms.take(90, False)\nrooms.take(20, False)",

@@ -21,6 +21,8 @@ from torch._functorch._aot_autograd.collect_metadata_analysis import run_functio
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from ._where import CannotPlan, input_name, line_of, shortened
 
@@ -111,6 +113,8 @@ def refuse_others(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
                 f"{input_name(place)} is a nested tensor, whose sizes are unknown to a plan: pass its values() and offsets(), and build it in the "
                 "model with torch.nested.nested_tensor_from_jagged(values, offsets)"
             )
+        if isinstance(value, (DTensor, DeviceMesh)):
+            raise CannotPlan(f"the model computes with a {type(value).__name__}: tensors split over several processes cannot be planned. Use DistributedDataParallel")
         if not isinstance(value, (Tensor, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))):
             raise CannotPlan(f"{input_name(place)} is a {type(value).__name__}, which the model computes with: only tensors and numbers can be planned")
 

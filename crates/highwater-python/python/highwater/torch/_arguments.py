@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
@@ -70,6 +71,8 @@ def check_model(model: Any) -> None:
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise ValueError(f"{name} is lazy and has no shape yet: call the model once with real inputs first")
+        if isinstance(tensor, DTensor):
+            raise TypeError(f"{name} is a DTensor, split over several processes, which cannot be planned. Use DistributedDataParallel")
         if tensor.layout is not torch.strided:
             raise ValueError(f"{name} is sparse ({tensor.layout}): sparse parameters and buffers cannot be planned. Use a dense tensor")
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn, optim
-from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
 from . import _arguments as arguments
@@ -54,7 +53,7 @@ class Step:
         arguments.check_loss_fn(loss_fn)
         arguments.check_scaler(scaler)
         arguments.one_of("accumulation", accumulation, ACCUMULATIONS)
-        if isinstance(model, nn.parallel.DistributedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters()):
+        if isinstance(model, nn.parallel.DistributedDataParallel):
             raise TypeError("step runs in one process: with DistributedDataParallel use highwater.torch.backend")
         self.model, self.loss_fn, self.optimizer, self.accumulation = model, loss_fn, optimizer, accumulation
         self.memory, self.host_memory = parse(memory), parse(host_memory, "host_memory")
