@@ -101,6 +101,31 @@ def test_the_peak_is_the_one_that_was_told(name: str, share: float) -> None:
     assert report.live_bytes <= budget
 
 
+class Constants(nn.Module):
+    """Has a list of numbers in its code, and an operation that computes otherwise in a mode of PyTorch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        numbers = torch.tensor(list(range(64)), dtype=torch.float32)
+        h = (self.layer(x) * numbers).tanh() * numbers
+        angles = torch.linalg.pinv(torch.view_as_complex(h.detach().view(8, 32, 2)))
+        return h.square().mean() + torch.view_as_real(angles).sum()
+
+
+def test_the_first_step_is_as_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, copied = Constants(), torch.randn(8, 8), list[int]()
+    call = torch.compile(model, backend=highwater.torch.backend("1GiB"), dynamic=False)
+    loss, known = call(x), Tensor.__deepcopy__
+    assert torch.equal(loss, model(x))
+    # PyTorch copies a backward when it first runs.
+    monkeypatch.setattr(Tensor, "__deepcopy__", lambda self, memo: (copied.append(self.numel()), known(self, memo))[1])
+    loss.backward()
+    assert 64 not in copied
+
+
 def test_what_does_not_fit_is_refused_before_anything_runs() -> None:
     case = CASES["mlp"]
     (model,) = models(case, 1)

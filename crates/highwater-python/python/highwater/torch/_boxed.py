@@ -15,6 +15,16 @@ from ._transfers import Transfers, Wait
 from ._where import line_of, shortened
 
 
+class Constant:
+    """A tensor of a graph that copies of the graph share."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+    def __deepcopy__(self, memo: Any) -> Constant:
+        return self
+
+
 def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
     """A function of one list, which it empties, so that nobody else holds what is in it."""
     graph = module.graph
@@ -58,7 +68,8 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
             continue
         places[len(body)] = line_of(node)
         if node.op == "get_attr":
-            body.append(f"{names[node]} = {constant(operator.attrgetter(str(node.target))(module))}")
+            value = operator.attrgetter(str(node.target))(module)
+            body.append(f"{names[node]} = {constant(value.value if isinstance(value, Constant) else value)}")
         elif node.target is operator.getitem:
             body.append(f"{names[node]} = {show(node.args[0])}[{show(node.args[1])}]")
         else:

@@ -11,6 +11,7 @@ from torch import fx
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 
 from ._alive import Move, actions, replays
+from ._boxed import Constant
 from ._device import device_of_node
 from ._graph import OVERWRITTEN, JointGraph, Kernel, is_tangent, item_of, tensors
 from ._inlined import OwnResults
@@ -219,6 +220,18 @@ def _finish(
     names = [SavedForBackwardsAOTOutput(i) for i in range(len(saved))]
     output.meta["desc"] = [*descriptions[:count], *names]
     for section in (forward, backward):
+        for node in section.graph.find_nodes(op="get_attr"):
+            if not node.users:
+                section.graph.erase_node(node)
         section.graph.lint()
     make = torch.fx._lazy_graph_module._make_graph_module
-    return make(joint.module, forward.graph), make(joint.module, backward.graph)
+    return make(joint.module, forward.graph), with_one_copy(make(joint.module, backward.graph))
+
+
+def with_one_copy(module: fx.GraphModule) -> fx.GraphModule:
+    """Has PyTorch's copy of a backward, made when that first runs, share the constants."""
+    for node in module.graph.find_nodes(op="get_attr"):
+        name = str(node.target)
+        if (value := module._buffers.pop(name, None)) is not None:
+            setattr(module, name, Constant(value))
+    return module
