@@ -41,10 +41,11 @@ ABOVE = [
     Spec(layout="bf16", optimizer="float momentum"),
     Spec(extra="frozen", optimizer="Muon with Adam", seed=10121),
     Spec(extra="unused", optimizer="Muon with Adam", seed=3),
+    Spec(life="reload", optimizer="float momentum", seed=197),
 ]
 
 
-@pytest.mark.parametrize("spec", ABOVE, ids=lambda spec: f"{spec.optimizer} {spec.layout} {spec.extra}")
+@pytest.mark.parametrize("spec", ABOVE, ids=lambda spec: f"{spec.optimizer} {spec.layout} {spec.extra}{spec.life}")
 def test_these_stay_within_what_is_told(spec: Spec) -> None:
     assert check(replace(spec, share=0.0)) == "same"
 

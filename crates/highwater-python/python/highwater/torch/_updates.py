@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -116,8 +117,14 @@ class Updates:
     def whole(self) -> Needs:
         """What an update of all parameters at once needs."""
         if self._whole is None or self._whole.key != self.optimizers.key():
-            self._whole = Whole(self)
+            self._whole = self._new_whole()
         return self._whole.needs
+
+    def _new_whole(self) -> Whole:
+        if self._whole:
+            self._whole = None
+            gc.collect()  # its copies hold each other, and the small tensors that are real
+        return Whole(self)
 
     def whole_scratch(self, received: Sequence[Tensor]) -> int:
         """Bytes that an update of all parameters takes for a while, where those `received` a gradient."""
@@ -131,7 +138,7 @@ class Updates:
         """What the next update of all parameters needs: more than before, where an optimizer is about to do
         something new. Raises `CannotPlan`."""
         if self._whole is None or self._whole.is_stale():
-            self._whole = Whole(self)
+            self._whole = self._new_whole()
         else:
             self._whole.look_ahead()
         return self._whole.needs
@@ -171,7 +178,7 @@ class Whole:
             samples = self._rehearsal(list(kinds.values()))
             self._most = samples.steps(STEPS)
             self._samples = samples
-            self.needs = Needs(self.needs.state, self.needs.scratch + samples.real_bytes)
+            self.needs = Needs(self.needs.state + samples.real_bytes, self.needs.scratch)
         except (Within, torch.OutOfMemoryError, MemoryError):
             raise
         except Exception:  # It wants all of its parameters at once: then all are rehearsed each time.
@@ -189,7 +196,7 @@ class Whole:
         if needs is None or needs != self._most:
             self._most = needs or self._most
             more = self._rehearse()
-            self.needs |= Needs(more.state, more.scratch + (self._samples.real_bytes if self._samples else 0))
+            self.needs |= Needs(more.state + (self._samples.real_bytes if self._samples else 0), more.scratch)
 
     def _rehearse(self) -> Needs:
         """All parameters, in a step more than samples are ahead."""
