@@ -181,6 +181,9 @@ ENTRIES: dict[str, list[str]] = {
         '    torch.compile(model, backend=backend("1GiB", kernels="inductor"))(x)',
     ],
     "Inputs": [
+        "class Focal(Model):\n    def forward(self, x, gamma):\n        return (self.layer(x).sigmoid() ** gamma.item()).sum()\n"
+        "with torch._dynamo.config.patch(capture_scalar_outputs=True):\n"
+        '    torch.compile(Focal(), backend=backend("1GiB"))(x, torch.tensor(2.5))',
         "def normalize(x):\n    x.sub_(x.mean())\n    return model(x).sum()\n"
         'torch.compile(normalize, backend=backend("1GiB"))(torch.randn(30).as_strided((4, 8), (3, 1)))',
         "def normalize(x, bits):\n    x.sub_(x.mean())\n    return model(x).sum() + bits[0, 0]\n"

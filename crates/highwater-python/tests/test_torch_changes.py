@@ -98,6 +98,13 @@ def test_a_number_that_a_kernel_wants_to_know_has_a_plan_for_each_value() -> Non
     assert len(backend.reports) > 2
 
 
+@pytest.mark.parametrize("values", [[2.5, 1.5, 0.5, 3.0, 0.0], [2, 3, -1, 4, 0]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_exponent_that_changes_has_eagers_gradient(values: list[Any], dtype: torch.dtype) -> None:
+    # PyTorch writes that gradient with tensors where the exponent is unknown, which round otherwise.
+    changing(lambda h, n: (h.abs() + 0.1) ** n, values, [40], True, dtype)
+
+
 def test_a_number_that_is_built_in_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("highwater.torch._calls.SIZES", 3)
     monkeypatch.setattr("highwater.torch._raised.SIZES", 3)

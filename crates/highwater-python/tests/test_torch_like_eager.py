@@ -35,6 +35,11 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "hardshrink": lambda x: F.hardshrink(x, 0.1),
     "softshrink": lambda x: F.softshrink(x, 0.1),
     "margins": margins,
+    # Dynamo writes these out as other operations.
+    "addcdiv": lambda x: torch.addcdiv(x, x.sin(), x.cos(), value=1.7),
+    "addcdiv_": lambda x: x.sin().addcdiv_(x, x.cos(), value=1.7),
+    "addcmul_": lambda x: x.sin().addcmul_(x, x.cos(), value=1.7),
+    "add_ of a tensor's share": lambda x: x.sin().add_(x, alpha=torch.tensor(1.7)),
     "matmul": lambda x: x @ torch.linspace(-1, 1, x.shape[-1] ** 2).view(x.shape[-1], -1),
 }
 

@@ -117,6 +117,8 @@ def settings() -> dict[str, Any]:
     wanted |= {"fail_on_recompile_limit_hit": True, "suppress_errors": False, "ignore_logging_functions": logs()}
     # Sizes and numbers that change become inputs of one graph, of which each size has a plan, with `dynamic=False` too.
     wanted |= {"automatic_dynamic_shapes": True, "specialize_float": False, "specialize_int": False, "allow_unspec_int_on_nn_module": True}
+    # Some calls, such as `addcmul_`, would be written out as others that round otherwise.
+    wanted["enable_dynamo_decompositions"] = False
     # Sizes that had a graph of their own before keep it.
     wanted["automatic_dynamic_exclusion_guard"] = True
     return {name: value for name, value in wanted.items() if hasattr(config(), name)}

@@ -28,7 +28,7 @@ from ._autocast import share_casts
 from ._generators import price
 from ._inlined import open_regions, separate_results
 from ._nested import graphs_within
-from ._where import CannotPlan
+from ._where import CannotPlan, line_of, shortened
 
 aten = torch.ops.aten
 
@@ -122,7 +122,19 @@ def own_kernels() -> Iterator[None]:
             of._dispatch_cache.clear()
 
 
+def refuse_unknown(graph: fx.Graph) -> None:
+    """Refuses formulas of gradients that PyTorch writes with a tensor where a number is unknown, as that of `pow` with its
+    exponent: they round otherwise. A number that changes is built in then: see `_sizes`."""
+    for node in graph.find_nodes(op="call_function", target=aten.scalar_tensor.default):
+        if isinstance(node.args[0], fx.Node) and node.meta.get("partitioner_tag") == "is_backward":
+            raise CannotPlan(
+                f"a gradient at {shortened(line_of(node))} depends on a number that item() takes out of a tensor, and would have other bits "
+                "than in eager mode. Leave out item(): keep the number a tensor"
+            )
+
+
 def like_eager(graph: fx.Graph) -> None:
+    refuse_unknown(graph)
     separate_results(graph)
     graph.eliminate_dead_code()
     price(graph)

@@ -1,6 +1,6 @@
 """What Dynamo breaks a graph at otherwise, and need not: PyTorch's fused module for training with quantization,
 `out=` that is a part of more, `requires_grad = False` where it is so, and backwards that ask for strides where a result of
-their forward is None."""
+their forward is None. And `addcdiv`, which Dynamo writes out as operations that round otherwise."""
 
 from __future__ import annotations
 
@@ -88,6 +88,9 @@ def install() -> None:
         call = functools.partial(known_call, self)
         if self.value is torch.fused_moving_avg_obs_fake_quant and is_active():
             refuse_unsized(args)
+        if self.value is torch.addcdiv and len(args) == 3 and is_active():
+            # Dynamo writes it out only where all tensors are given by position.
+            args, kwargs = args[:2], {**kwargs, "tensor2": args[2]}
         if "out" in kwargs and is_active() and is_part(kwargs["out"]):
             return written_to_part(call, tx, args, kwargs)
         return call(tx, args, kwargs)  # type: ignore[no-any-return]
