@@ -52,6 +52,21 @@ def test_words_for_a_transformer() -> None:
         assert (needed <= 3 << 20) == fits
 
 
+def test_each_amount_of_the_table_is_enough() -> None:
+    # A dropout that runs again needs the state of the generator, which the planner does not see.
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 64), nn.Tanh(), nn.Dropout(0.2), nn.Linear(64, 16))
+    batch = torch.randn(64, 16), torch.randn(64, 16)
+
+    def tell(memory: int | None = None) -> highwater.torch.Forecast:
+        return highwater.torch.plan(model, batch, loss_fn=nn.MSELoss(), optimizer=optim.Adam, device="cpu", memory=memory)
+
+    table, least = tell().ladder, tell().floor_bytes
+    assert len(table) > 2 and table[-1][0] == least
+    for amount, seconds in table:
+        told = tell(amount)
+        assert told.fits and told.seconds is not None and told.seconds <= seconds
+
+
 def test_words_for_what_does_not_fit() -> None:
     told = highwater.torch.plan(UNet().to("meta"), torch.empty(2, 3, 16, 16, device="meta"), loss_fn=None, memory="100KiB")
     check_words("unet.txt", str(told))

@@ -197,6 +197,15 @@ class Choices:
                 first = middle + 1
         return found
 
+    def ladder(self, rows: int) -> list[tuple[int, float]]:
+        """Amounts of memory that are enough, and the seconds of a step in each: from the largest to the floor."""
+        found: list[Choice] = []
+        for choice in [*(self._of(room) for room, _ in self.family.curve(rows)), self._least]:
+            # What PyTorch needs beside a plan may make a slower one no smaller.
+            if self._least.needed <= choice.needed < (found[-1].needed if found else MOST):
+                found.append(choice)
+        return [(self.given + choice.needed, choice.plan.seconds) for choice in found]
+
     def _beside_copies(self, budget: int) -> Choice:
         """A fast plan where bytes move, which are packed for each room."""
         room = budget

@@ -212,7 +212,7 @@ def plan(
         library_bytes=found.library_bytes,
         input_bytes=size_of(leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)),
         holders=holders(found, found.fastest),
-        ladder=[(found.given + size, seconds) for size, seconds in found.family.curve(ROWS)],
+        ladder=found.ladder(ROWS),
         batches={size: grown.needs(size) for size in others},
         largest_batch=grown.largest(budget) if largest_batch and budget is not None else None,
     )
