@@ -150,6 +150,8 @@ ENTRIES: dict[str, list[str]] = {
         'torch.compile(model, backend=backend("500B"))(x)',
         "class Printing(Model):\n    def forward(self, x):\n        print(x.shape)\n        return self.layer(x)\n"
         'torch.compile(Printing(), backend=backend("1GiB"))(x)',
+        "model[0].register_full_backward_hook(lambda layer, into, out: (into[0] * 2,))\n"
+        'torch.compile(model, backend=backend("1GiB"))(x)',
         "class Cut(Model):\n    def forward(self, x):\n        with torch._dynamo.error_on_graph_break(False):\n"
         "            x = self.layer(x)\n            print(x.shape)\n        return self.layer(x)\n"
         'torch.compile(Cut(), backend=backend("1GiB"))(x)',
