@@ -244,6 +244,8 @@ INTERNAL = {
     "_drawn.py: raise Unknown": "is caught where a branch is looked at",
     "_generators.py: raise RuntimeError('a model took a branch": "another thread draws at the wrong moment",
     "_forecast.py: raise Enough": "ends a trace, and is caught where it began",
+    "_forecast.py: raise failed": "hands on an error of PyTorch's",
+    "_traces.py: raise RestartAnalysis": "has Dynamo trace a model again",
     "_reserved.py: raise Short": "is caught where an allocator is carried out on numbers",
     "_boxed.py: raise AssertionError(message)": "is an assert of the user's own",
     "_raised.py: raise failed": "hands on an error of PyTorch's",

@@ -63,3 +63,24 @@ def test_attention_is_eagers() -> None:
         found = trained(model, torch.compile(model, backend=backend, dynamic=False))
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
         memory = max(report.floor_bytes for report in backend.reports)
+
+
+@pytest.mark.parametrize("wanted", ["output_hidden_states", "output_attentions", "output_router_logits"])
+def test_what_hooks_collect_is_in_the_graph(wanted: str) -> None:
+    """Transformers installs them when a model is first called."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = {**COMMON, "num_local_experts": 4, "num_experts_per_tok": 2}
+    torch.manual_seed(0)
+    eager: Any = MixtralForCausalLM(MixtralConfig(**config, attn_implementation="eager")).train()
+    model = MixtralForCausalLM(MixtralConfig(**config, attn_implementation="eager")).train()
+    model.load_state_dict(eager.state_dict())
+    ids = torch.randint(3, 97, (3, 12))
+    answers = [call(input_ids=ids, labels=ids, **{wanted: True}) for call in (eager, torch.compile(model, backend=highwater.torch.backend("1GiB"), dynamic=False))]
+    for answer in answers:
+        answer.loss.backward()
+    collected = [answer[wanted.removeprefix("output_")] for answer in answers]
+    assert len(collected[0]) == len(collected[1]) > 0
+    assert torch.equal(answers[0].loss, answers[1].loss)
+    assert all(torch.equal(a, b) for a, b in zip(*collected, strict=True))
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(eager.parameters(), model.parameters(), strict=True) if a.grad is not None)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +17,17 @@ if TYPE_CHECKING:
 
 # Where Dynamo's messages begin to speak to its own developers.
 ADVICE = ("\nSet TORCHDYNAMO_VERBOSE=1", "\n  Developer debug context:", "\n For more details about this graph break")
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keeps PyTorch from logging what kernels without data raise: that reaches the user as an exception, or is expected."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 class Shortened(ShortenTraceback):

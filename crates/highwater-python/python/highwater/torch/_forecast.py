@@ -19,6 +19,7 @@ from ._calls import without_logs
 from . import _arguments as arguments
 from ._as_cuda import Foretold, with_attention_of_cuda
 from ._choices import Choice, Choices
+from ._errors import unlogged
 from ._graph import Kernel, storage_key
 from ._memory import MOST, parse, show
 from ._optimizers import Optimizers
@@ -222,15 +223,18 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
     """The plans of a step on fake tensors."""
     asked = Asked(step, Way(phase, step.one_by_one))
     torch._dynamo.reset()
-    try:
-        with without_logs():
-            torch.compile(step._loss(), backend=asked, fullgraph=True, dynamic=False)(*args, **kwargs)
-    except Enough:
-        return asked.found
-    except DYNAMO as error:
-        translate(error, no_step, step._loss(), args, kwargs)
-        raise
-    raise ValueError(NO_GRADIENT)
+    with unlogged():
+        try:
+            with without_logs():
+                torch.compile(step._loss(), backend=asked, fullgraph=True, dynamic=False)(*args, **kwargs)
+        except Enough:
+            return asked.found
+        except DYNAMO as error:
+            failed = error
+        else:
+            raise ValueError(NO_GRADIENT)
+        translate(failed, no_step, step._loss(), args, kwargs)
+    raise failed
 
 
 class Grown:

@@ -13,6 +13,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit, TorchRuntimeError, Unsupp
 
 from ._branches import branches_as_eager
 from ._calls import LIMITS, SIZES, settings
+from ._errors import unlogged
 from ._pieces import no_step
 from ._where import shortened
 
@@ -32,7 +33,7 @@ RAISING = {
 @contextmanager
 def one_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
     """What is true around a call that Dynamo has to take as one graph. `call`: what was compiled."""
-    with branches_as_eager(), torch._dynamo.config.patch(**settings()):
+    with branches_as_eager(), unlogged(), torch._dynamo.config.patch(**settings()):
         try:
             yield
         except DYNAMO as error:

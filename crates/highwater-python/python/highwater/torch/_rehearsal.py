@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from . import _rows
 from ._copies import Copies
 from ._device import KINDS, Device
+from ._errors import unlogged
 from ._optimizers import ALONE, is_trained
 
 aten = torch.ops.aten
@@ -131,7 +132,7 @@ class Rehearsal:
 
     def _step(self) -> None:
         with ExitStack() as stack:
-            for around in (_disable_current_modes(), as_eager(), without_hooks(), same_random_numbers(), self._mode):
+            for around in (_disable_current_modes(), as_eager(), without_hooks(), same_random_numbers(), unlogged(), self._mode):
                 stack.enter_context(around)
             if any(type(one) not in ALONE for one in self._copies):
                 # What an optimizer compiles for itself runs as it is written: for tensors without data there is no code.

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch._dynamo import _trace_wrapped_higher_order_op as rewrites
 from torch._dynamo import trace_rules
-from torch._dynamo.exc import unimplemented
+from torch._dynamo.exc import RestartAnalysis, unimplemented
 from torch._dynamo.variables import builtin
 from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.functions import UserFunctionVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
@@ -75,11 +76,24 @@ def backward_of_rows(backward: Any) -> Any:
     return new_backward
 
 
+# How Transformers installs hooks for hidden states, attentions and a router's loss: at the first call, within a lock.
+INSTALLS = "transformers.utils.output_capturing", "maybe_install_capturing_hooks"
+
+
+def installed(function: Any, args: Sequence[VariableTracker]) -> None:
+    """Installs a model's hooks where it has none yet, and has Dynamo trace it again with them."""
+    model = getattr(args[0].realize(), "value", None) if args else None
+    if model is not None and not getattr(model, "_output_capturing_hooks_installed", False):
+        function(model)
+        raise RestartAnalysis(restart_reason="Transformers installed hooks")
+
+
 def install() -> None:
     """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
     known_call: Any = TorchInGraphFunctionVariable.call_function
     setter = next((kind, name) for kind in vars(builtin).values() for name in ("call_setattr", "_call_setattr") if name in getattr(kind, "__dict__", ()))
     known_set: Any = getattr(*setter)
+    known_inline: Any = UserFunctionVariable.call_function
     known_rule = trace_rules.is_torch_inline_allowed
     known_backward = rewrites.autograd_function_backward_rewritten
 
@@ -95,6 +109,12 @@ def install() -> None:
             return written_to_part(call, tx, args, kwargs)
         return call(tx, args, kwargs)  # type: ignore[no-any-return]
 
+    @functools.wraps(known_inline)
+    def inlined(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        if (self.fn.__module__, self.fn.__name__) == INSTALLS and is_active():
+            installed(self.fn, args)
+        return known_inline(self, tx, args, kwargs)  # type: ignore[no-any-return]
+
     @functools.wraps(known_set)
     def call_setattr(self: Any, tx: Any, obj: VariableTracker, name: VariableTracker, value: VariableTracker) -> VariableTracker | None:
         return value if is_active() and is_without(obj, name, value) else known_set(self, tx, obj, name, value)
@@ -109,6 +129,7 @@ def install() -> None:
 
     rewrites.autograd_function_backward_rewritten = autograd_function_backward_rewritten  # type: ignore[assignment]
     TorchInGraphFunctionVariable.call_function = call_function  # type: ignore[method-assign]
+    UserFunctionVariable.call_function = inlined  # type: ignore[method-assign]
     setattr(*setter, call_setattr)
     trace_rules.is_torch_inline_allowed = is_torch_inline_allowed
 
