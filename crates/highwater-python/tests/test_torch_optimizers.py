@@ -34,7 +34,7 @@ def test_random_trials(seed: int) -> None:
     assert verdict.startswith(GOOD), f"{verdict}, {spec}"
 
 
-# What once took more than was told.
+# These once used more memory than predicted.
 ABOVE = [
     Spec(layout="turned", first=(("fused", True),), optimizer="SGD", seed=88),
     Spec(layout="turned", first=(("fused", True), ("amsgrad", True)), optimizer="AdamW"),

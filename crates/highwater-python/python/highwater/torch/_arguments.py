@@ -110,7 +110,7 @@ def some_of(name: str, value: Any, known: Iterable[Tensor]) -> list[Tensor]:
 
 
 def arguments_of(inputs: Any, loss_fn: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a model is called with: positions, and keywords."""
+    """A model's positional and keyword arguments."""
     if isinstance(inputs, Mapping):
         if wrong := [key for key in inputs if not isinstance(key, str)]:
             raise TypeError(f"inputs has the key {wrong[0]!r}: its keys must be the names of the model's arguments")

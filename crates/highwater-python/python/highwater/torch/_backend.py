@@ -211,7 +211,7 @@ class Planned:
         self._room = backend.memory
         self._kept: list[int] = []
         self.peak: int | None = None
-        """Where nobody wants gradients: bytes alive at once beside what is given, with each kernel run once."""
+        """Without gradients: the peak of live bytes besides the inputs, with each kernel run once."""
         self._fastest = self.library = 0
 
     @property

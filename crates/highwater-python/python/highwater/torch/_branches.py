@@ -41,7 +41,7 @@ active = threading.local()
 
 @contextmanager
 def branches_as_eager() -> Iterator[None]:
-    """Within it, what is compiled takes branches so."""
+    """Compiles code within this context with eager PyTorch's branches."""
     active.depth = getattr(active, "depth", 0) + 1
     try:
         yield

@@ -41,8 +41,8 @@ class Calling(Protocol):
 
 
 class Around:
-    """Makes the context that Dynamo enters and leaves around each call. It can be pickled, as what is compiled is
-    with `torch.save`."""
+    """Makes the context that Dynamo enters around each call. It can be pickled, because `torch.save` pickles it with
+    a compiled model."""
 
     def __init__(self, backend: Calling, static: bool) -> None:
         self.backend, self.static = backend, static

@@ -105,7 +105,7 @@ class Costs:
     def _known(self, kernel: Kernel) -> tuple[Any, ...]:
         device = device_of_node(kernel.node)
         signature = f"{device.name} {describe(kernel.node)}".lstrip()
-        # What is guessed is not kept: there may be more room another time. An operation of PyTorch's that results in
+        # Guesses are not kept, because there may be more memory another time. A PyTorch operation that results in
         # nothing checks what it reads, and would stop the device at made-up numbers.
         if signature not in self.known and (is_check(kernel.node) or 2 * moved(kernel.node) > device.room()):
             return guess(kernel.node, device)
@@ -158,8 +158,8 @@ class Costs:
             pass
 
     def _merge(self, kept: dict[str, tuple[Any, ...]], busy: set[str]) -> None:
-        """Takes over what other processes have measured meanwhile: what is kept is kept, so that floors stay where they
-        are, but for seconds that a busy machine measured."""
+        """Takes over measurements of other processes. Kept bytes never change, so that floors stay where they
+        are. Seconds that a busy machine measured are replaced."""
         for signature, figures in kept.items():
             if signature in busy and signature in self.known and signature not in self.busy:
                 figures = with_seconds(figures, self.known[signature])

@@ -103,7 +103,7 @@ OURS = (EXCHANGE, STATE, SET_STATE, SEED)
 
 
 def price(graph: fx.Graph) -> None:
-    """Says what the operations take, which cannot be measured: they would change a generator."""
+    """States the cost of these operations, which cannot be measured: they would change a generator."""
     for node in graph.nodes:
         if node.target in OURS:
             node.meta[COST] = (1e-5, 2 * BYTES if node.target is EXCHANGE else 0)
@@ -202,7 +202,7 @@ def made(tx: Any, device: Any) -> VariableTracker:
 
 
 def draws(call: Callable[..., VariableTracker], tx: Any, kwargs: dict[str, VariableTracker]) -> VariableTracker:
-    """A call that is told a generator."""
+    """A call with a generator as an argument."""
     slot = slot_of(tx, kwargs["generator"])
     if slot is None:
         return call(kwargs)

@@ -100,7 +100,7 @@ class Known:
         return None if fields is None else read(choices, memory, {**fields, "plan": retimed(choices.problem, fields.get("plan"))})
 
     def _lowest_floor(self, choices: Choices) -> int:
-        """The floor, or that of a search by other seconds: a floor that was told once holds, also when kernels are
+        """The floor, or that of a search by other times: a reported floor holds, also when kernels are
         timed again."""
         kept = self._of_other_seconds(choices, MOST)
         if kept and kept.floor_bytes <= choices.floor_bytes:

@@ -65,7 +65,7 @@ class Sizes:
         return run(*self._inputs(values))
 
     def _size(self, value: Any, is_number: bool) -> Any:
-        """What a plan is for."""
+        """The part of an input that a plan depends on: the shape of a tensor, or a number that is compiled in."""
         if is_number:
             return None if self._as_inputs else float(value) if isinstance(value, Tensor) else value
         return tuple(value.shape) if isinstance(value, Tensor) else value
