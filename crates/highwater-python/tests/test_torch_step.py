@@ -414,3 +414,22 @@ def test_frozen_parameters_of_an_optimizer_have_no_state(watched: bool) -> None:
         step(torch.randn(8, 64), torch.randn(8, 64))
         floors.append(step.reports[0].floor_bytes)
     assert floors[0] == floors[1]
+
+
+class Tagged(Tensor):
+    """A subclass that holds nothing of its own."""
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_subclasses_without_tensors_of_their_own(accumulation: int) -> None:
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(8, 8), torch.randn(4, 8).as_subclass(Tagged), torch.randn(4, 8)
+    expected = copy.deepcopy(model)
+    step = highwater.torch.step(model, nn.MSELoss(), optim.SGD(model.parameters(), 0.1), memory="1GiB", gradient_accumulation_steps=accumulation)
+    theirs = optim.SGD(expected.parameters(), 0.1)
+    for _ in range(accumulation):
+        loss = nn.MSELoss()(expected(x), y)
+        (loss / accumulation).backward()
+        assert torch.equal(step(x, y), loss.detach())
+    theirs.step()
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), expected.parameters(), strict=True))

@@ -210,6 +210,8 @@ class Step:
             with torch.autocast(loss.device.type, enabled=False):
                 # As the gradient of `scale(loss / divisor)`: by another order of these, it would round otherwise.
                 seed = torch.ones_like(loss)
+                if not hasattr(seed, "__tensor_flatten__"):
+                    seed = seed.as_subclass(Tensor)  # graphs have plain gradients of subclasses that hold no tensors
                 if self.scaler:
                     seed = self.scaler.scale(seed).to(loss.dtype)
                 seed = seed / divisor
