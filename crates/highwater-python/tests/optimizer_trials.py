@@ -583,7 +583,7 @@ class Outcome:
     """The least memory of all plans."""
     error: BaseException | None = None
     later: bool = False
-    """Whether it was refused after a first micro-batch: later ones may be other graphs."""
+    """Whether it was refused after a first update, or where a later micro-batch is another graph."""
 
 
 def ours(spec: Spec, expected: list[dict[str, Any]], memory: int | None = None) -> Outcome:
@@ -622,7 +622,7 @@ def ours(spec: Spec, expected: list[dict[str, Any]], memory: int | None = None) 
         told = f"{type(error).__name__} in micro-batch {i}: {' / '.join(str(error).splitlines())[:300]}; {where(error)}"
         if changed := differing(now, reached):
             return Outcome("ERROR", f"{told}; changed: {changed[:6]}", error=error)
-        return Outcome("refused" if is_clear(error) else "ERROR", told, error=error, later=i > 0)
+        return Outcome("refused" if is_clear(error) else "ERROR", told, error=error, later=i >= spec.accumulation or i > 0 and spec.extra == "sometimes")
     finally:
         setup.close()
 

@@ -193,7 +193,7 @@ class Costs:
 
 
 def is_check(node: fx.Node) -> bool:
-    """Whether a call answers nothing and writes nothing."""
+    """Whether a call returns no tensor and writes to none."""
     schema = getattr(node.target, "_schema", None)
     return not tensors(node) and is_pure(node) and not (schema and schema.is_mutable)
 

@@ -343,7 +343,7 @@ class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 answer = func(*args, **kwargs) if not given else torch.full((), UNKNOWN, dtype=answer.dtype)
             self._note(answer)
         self.count(answer)
-        calls = one_by_one(func, args, kwargs) if has_scratch(func, given) else []
+        calls = calls_of(func, args, kwargs) if has_scratch(func, given) else []
         within = max((self._within(func, *call, answer) for call in calls), default=0)
         self.most = max(self.most, self.now + within)
         return answer
@@ -412,7 +412,7 @@ def has_scratch(func: Any, given: list[Tensor]) -> bool:
     return mixed or not name.startswith("_foreach_") and torch.Tag.pointwise not in func.tags
 
 
-def one_by_one(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
+def calls_of(func: Any, args: Any, kwargs: Any) -> list[tuple[Any, Any]]:
     """The calls of a kernel: one for many tensors takes them one after the other."""
     if not func._schema.name.startswith(("aten::_fused_", "aten::_foreach_")):
         return [(args, kwargs)]

@@ -1,6 +1,7 @@
 """What Dynamo breaks a graph at otherwise, and need not: PyTorch's fused module for training with quantization,
-`out=` that is a part of more, `requires_grad = False` where it is so, and backwards that ask for strides where a result of
-their forward is None. And `addcdiv`, which Dynamo writes out as operations that round otherwise."""
+`out=` that is a part of more, `requires_grad = False` where it is so, backwards that ask for strides where a result of
+their forward is None, and hooks that Transformers installs when a model is first called. And `addcdiv`, which Dynamo
+writes out as operations that round otherwise."""
 
 from __future__ import annotations
 

@@ -116,9 +116,12 @@ class Updates:
     @property
     def whole(self) -> Needs:
         """What an update of all parameters at once needs."""
+        return self._current_whole().needs
+
+    def _current_whole(self) -> Whole:
         if self._whole is None or self._whole.key != self.optimizers.key():
             self._whole = self._new_whole()
-        return self._whole.needs
+        return self._whole
 
     def _new_whole(self) -> Whole:
         if self._whole:
@@ -127,12 +130,12 @@ class Updates:
         return Whole(self)
 
     def whole_scratch(self, received: Sequence[Tensor]) -> int:
-        """Bytes that an update of all parameters takes for a while, where those `received` a gradient."""
-        scratch, there = self.whole.scratch, set(map(id, received))
-        if self._whole and self._whole.makes_gradients:
-            # Those of frozen ones were made in the rehearsal too.
-            scratch += sum(p.nbytes for p in self.optimizers.parameters if is_trained(p) and id(p) not in there)
-        return scratch
+        """Scratch bytes of an update of all parameters, where those `received` a gradient."""
+        whole, there = self._current_whole(), set(map(id, received))
+        if not whole.makes_gradients:
+            return whole.needs.scratch
+        # Those of frozen ones were made in the rehearsal too.
+        return whole.needs.scratch + sum(p.nbytes for p in self.optimizers.parameters if is_trained(p) and id(p) not in there)
 
     def look_ahead(self) -> Needs:
         """What the next update of all parameters needs: more than before, where an optimizer is about to do
@@ -168,11 +171,11 @@ class Whole:
         self.key = self._optimizers.key()
         self._states = self._state_ids()
         self._all = self._optimizers.parameters
+        self._is_known = all(type(one) in ALONE for one in self._optimizers.all)
         self.needs = self._rehearse()
         self._samples: Rehearsal | None = None
         kinds = {self._kind(parameter): id(parameter) for parameter in self._all}
-        known = all(type(one) in ALONE for one in self._optimizers.all)
-        self.makes_gradients = not known and self._rehearsal(list(kinds.values())).makes_gradients()
+        self.makes_gradients = not self._is_known and self._rehearsal(list(kinds.values())).makes_gradients()
         """Whether a parameter without a gradient is given one, which is there for a while."""
         try:
             samples = self._rehearsal(list(kinds.values()))
@@ -200,8 +203,7 @@ class Whole:
 
     def _rehearse(self) -> Needs:
         """All parameters, in a step more than samples are ahead."""
-        known = all(type(one) in ALONE for one in self._optimizers.all)
-        return self._updates._rehearsed(lambda: self._rehearsal().all_steps() if known else self._rehearsal().steps(STEPS + 1))
+        return self._updates._rehearsed(lambda: self._rehearsal().all_steps() if self._is_known else self._rehearsal().steps(STEPS + 1))
 
     def _rehearsal(self, some: Collection[int] = ()) -> Rehearsal:
         return Rehearsal.of_all(self._optimizers.all, self._all, self._updates._scratch, self._updates.device, some=some)
