@@ -416,8 +416,24 @@ pub struct ResumeArgs {
     pub threads: Option<usize>,
 
     /// Go on to another number of steps in all; a schedule stretches with it
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "epochs")]
     pub steps: Option<u64>,
+
+    /// The same, by how often the run goes through its data in all
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<f64>,
+
+    /// Where the model's folder is now, for later resumes too
+    #[arg(long, value_name = "FOLDER")]
+    pub model: Option<PathBuf>,
+
+    /// Where the data is now, for later resumes too
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+
+    /// Where the tokenizer.json is now, for later resumes too [default: the one in the model's folder, if it was there]
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
 
     /// What is kept; what is not said stays as it was.
     #[command(flatten)]

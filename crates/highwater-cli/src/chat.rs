@@ -1,18 +1,21 @@
-//! `chat`: a conversation with a trained model, a line of the standard input for each turn.
+//! `chat`: a conversation with a trained model, a line of the standard input for each turn. The line `/reset` begins
+//! anew.
 
-use std::io::{BufRead, IsTerminal};
+use std::io::{BufRead, IsTerminal, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use highwater_memory::DiskFiles;
-use highwater_models::{Tokenizer, generate as sample};
+use highwater_memory::{Bytes, DiskFiles};
+use highwater_models::Tokenizer;
 use highwater_text::{ChatTemplate, Conversation};
 
 use crate::error::{Code, Failure};
-use crate::generate::{Loaded, SampleArgs, load, stop_at};
+use crate::generate::SampleArgs;
+use crate::loaded::{Loaded, load};
 use crate::output;
 use crate::records::template;
+use crate::stream::{Speed, go_on};
 
 /// The longest line that is read, in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -44,7 +47,8 @@ pub struct ChatArgs {
 /// [`Failure`], with the exit code to end with.
 pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
-    let loaded = load(&args.sample)?;
+    // How long it becomes nobody knows.
+    let loaded = load(&args.sample, |_| Ok(1))?;
     let folder = loaded.tokenizer_path.as_deref().and_then(Path::parent);
     let named = args.chat_template.as_deref().or(loaded.template.as_deref());
     let template = template(&files, named, folder)?.ok_or_else(|| {
@@ -53,81 +57,133 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     })?;
     let mut ends = loaded.ends.clone();
     ends.extend(end_of_turns(&template, &loaded.tokenizer)?);
-    let mut turns: Vec<(String, String)> = Vec::new();
-    turns.extend(
-        args.system
-            .iter()
-            .map(|text| ("system".to_owned(), text.clone())),
-    );
-    let first = turns.len();
+    let mut talk = Talk::new(&loaded, &template, args);
     while let Some(said) = line()? {
-        if said.trim().is_empty() {
-            continue;
+        match said.trim() {
+            "" => {}
+            "/reset" => {
+                talk = Talk::new(&loaded, &template, args);
+                output::news("what was said is forgotten");
+            }
+            _ => talk.take_turn(said, (args.tokens, &ends, &args.sample.stop))?,
         }
-        turns.push(("user".to_owned(), said));
-        let prompt = loop {
-            let spoken = turns
-                .iter()
-                .map(|(role, text)| (role.as_str(), text.as_str()));
-            let text = template.render(&Conversation::of(spoken), true)?;
-            let prompt = loaded.tokenizer.encode(&text)?;
-            let longest = loaded.model.architecture().max_length();
-            let longest = longest.min(loaded.sampling.context);
-            if prompt.len() < longest {
-                break prompt;
-            }
-            if turns.len() <= first + 1 {
-                let message =
-                    format!("this is longer than the {longest} tokens that the model reads");
-                return Err(Failure::usage(message));
-            }
-            // What was said first is forgotten: a question and its answer.
-            turns.drain(first..(first + 2).min(turns.len() - 1));
-        };
-        let answer = answer(&loaded, &prompt, args.tokens, &ends)?;
-        turns.push(("assistant".to_owned(), answer));
     }
+    talk.speed.tell();
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line that someone said; none at the end.
-fn line() -> Result<Option<String>, Failure> {
-    let input = std::io::stdin();
-    if input.is_terminal() {
-        output::prompt("> ");
-    }
-    let mut line = String::new();
-    let read = std::io::Read::take(input.lock(), LINE_BYTES_MAX).read_line(&mut line);
-    let read = read.map_err(|error| Failure::new(Code::Files, error))?;
-    Ok((read > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned()))
+/// A conversation.
+struct Talk<'a> {
+    loaded: &'a Loaded,
+    template: &'a ChatTemplate,
+    turns: Vec<(String, String)>,
+    /// Turns that stay, whatever is forgotten.
+    first: usize,
+    speed: Speed,
 }
 
-/// Says what the model answers, as it comes.
-fn answer(loaded: &Loaded, prompt: &[u32], most: usize, ends: &[u32]) -> Result<String, Failure> {
-    let (mut said, mut tokens) = (0, Vec::new());
-    let mut failed = None;
-    sample(&*loaded.model, prompt, most, loaded.sampling, |token| {
-        let flow = stop_at(ends, token);
-        if flow.is_break() {
-            return flow;
+impl<'a> Talk<'a> {
+    fn new(loaded: &'a Loaded, template: &'a ChatTemplate, args: &ChatArgs) -> Self {
+        let system = args.system.iter();
+        let turns: Vec<_> = system
+            .map(|text| ("system".to_owned(), text.clone()))
+            .collect();
+        Self {
+            loaded,
+            template,
+            first: turns.len(),
+            turns,
+            speed: Speed::default(),
         }
-        tokens.push(token);
-        match loaded.tokenizer.decode(&tokens) {
-            // Of a letter of several tokens the first ones are no letter yet.
-            Ok(text) if !text.ends_with('\u{FFFD}') && text.is_char_boundary(said) => {
-                output::piece(&text[said.min(text.len())..]);
-                said = text.len();
-            }
-            Ok(_) => {}
-            Err(error) => failed = Some(error),
-        }
-        flow
-    })?;
-    if let Some(error) = failed {
-        return Err(error.into());
     }
-    output::result("");
-    Ok(loaded.tokenizer.decode(&tokens)?)
+
+    /// Answers what someone said.
+    fn take_turn(
+        &mut self,
+        said: String,
+        until: (usize, &[u32], &[String]),
+    ) -> Result<(), Failure> {
+        self.turns.push(("user".to_owned(), said));
+        let Some(prompt) = self.prompt()? else {
+            self.turns.pop();
+            return Ok(());
+        };
+        let (answer, speed) = go_on(self.loaded, &prompt, until)?;
+        self.speed = self.speed.and(speed);
+        self.turns.push(("assistant".to_owned(), answer));
+        Ok(())
+    }
+
+    /// The conversation as the model reads it; none where what was said last alone is too long.
+    fn prompt(&mut self) -> Result<Option<Vec<u32>>, Failure> {
+        let loaded = self.loaded;
+        let longest = loaded.model.architecture().max_length();
+        let longest = longest.min(loaded.sampling.context);
+        loop {
+            let turns = self.turns.iter();
+            let spoken = turns.map(|(role, text)| (role.as_str(), text.as_str()));
+            let text = self.template.render(&Conversation::of(spoken), true)?;
+            let prompt = loaded.tokenizer.encode(&text)?;
+            if prompt.len() < longest {
+                return Ok(Some(prompt));
+            }
+            if self.turns.len() <= self.first + 1 {
+                output::news(&format!(
+                    "not answered: this is longer than the {longest} tokens that the model reads"
+                ));
+                return Ok(None);
+            }
+            // What was said first is forgotten: a question and its answer.
+            let end = (self.first + 2).min(self.turns.len() - 1);
+            self.turns.drain(self.first..end);
+        }
+    }
+}
+
+/// A line that someone said; none at the end. What is too long is no line, and said to be.
+fn line() -> Result<Option<String>, Failure> {
+    let mut input = std::io::stdin().lock();
+    loop {
+        if input.is_terminal() {
+            output::prompt("> ");
+        }
+        let mut bytes = Vec::new();
+        let failed = |error| Failure::new(Code::Files, error);
+        let most = LINE_BYTES_MAX + 1;
+        let read = (&mut input).take(most).read_until(b'\n', &mut bytes);
+        if read.map_err(failed)? == 0 {
+            return Ok(None);
+        }
+        if bytes.len() as u64 == most && bytes.last() != Some(&b'\n') {
+            skip_line(&mut input).map_err(failed)?;
+            output::news(&format!(
+                "not answered: a line of more than {}",
+                Bytes(LINE_BYTES_MAX)
+            ));
+            continue;
+        }
+        let text = String::from_utf8(bytes).unwrap_or_else(|error| {
+            output::news("note: what is not UTF-8 in this line is read as \u{FFFD}");
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        });
+        return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));
+    }
+}
+
+/// Reads to the end of a line.
+fn skip_line(input: &mut impl BufRead) -> std::io::Result<()> {
+    loop {
+        let there = input.fill_buf()?;
+        let end = there.iter().position(|&byte| byte == b'\n');
+        let (len, is_end) = match end {
+            Some(at) => (at + 1, true),
+            None => (there.len(), there.is_empty()),
+        };
+        input.consume(len);
+        if is_end {
+            return Ok(());
+        }
+    }
 }
 
 /// The token that a template writes after what the assistant said.

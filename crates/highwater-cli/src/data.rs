@@ -106,7 +106,7 @@ impl TextData {
             if let Some(source) = records::Source::of(config, model.vocab_size()) {
                 return source.check(files);
             }
-            return Ok(Tokens::find_text(&**files, path)?);
+            return Ok(Tokens::text_files(&**files, path).map(drop)?);
         }
         let none = Path::new("");
         Self::open(files, config, model, none)?.batches(config)?;

@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use highwater::data::DataError as PictureError;
 use highwater_memory::FilesError;
@@ -85,6 +85,21 @@ impl Failure {
     /// Wrong usage.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Code::Usage, message.into())
+    }
+
+    /// What the system does not let this program do: its environment is at fault, not the program.
+    pub fn system(what: &str, error: &io::Error) -> Self {
+        let message = format!("the system does not let this program {what}: {error}");
+        let failure = Self::new(Code::Files, message);
+        match (error.kind(), error.raw_os_error()) {
+            // Too many open files: ENFILE and EMFILE.
+            (_, Some(23 | 24)) => failure.hint("allow it more open files: `ulimit -n 1024`"),
+            (ErrorKind::NotFound, _) => failure.hint("it needs /proc and /dev: mount them"),
+            (ErrorKind::OutOfMemory | ErrorKind::WouldBlock, _) => failure.hint(
+                "allow it more processes and memory (`ulimit -u`, `ulimit -v`), or --threads 1",
+            ),
+            _ => failure,
+        }
     }
 
     /// What a process of this program ended with, and said.

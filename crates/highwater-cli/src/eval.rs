@@ -20,6 +20,7 @@ use crate::args::{RunArgs, token_width};
 use crate::config::{ModelSource, Precision, RunConfig};
 use crate::dry::Assumptions;
 use crate::error::{Code, Failure};
+use crate::newest::{Newest, newest};
 use crate::progress::per_second;
 use crate::records::{RecordsArgs, RecordsConfig};
 use crate::resolve::{self, Resolved};
@@ -187,7 +188,6 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
         state::check_weights(files, &folder)?;
         return Ok(whole(folder));
     };
-    let saved = |files| state::newest(files, &folder.join("checkpoints"));
     let unsaved = || {
         Failure::usage(format!("{}: there is no model", folder.display()))
             .hint("name the folder of a run that has saved something, or --model FOLDER")
@@ -195,27 +195,26 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
     if let (Some(_), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) {
         state::check_weights(files, base)?;
         lora::check_base(files, run)?;
-        let adapters = if let Some(folder) = lora::adapters(files, &folder)? {
-            (folder.join(WEIGHTS), true)
-        } else {
-            let saved = saved(files)?.ok_or_else(unsaved)?;
-            (saved.path().join(state::MODEL), false)
+        let adapters = match newest(files, &folder)?.ok_or_else(unsaved)? {
+            Newest::Final(folder) => (folder.join(WEIGHTS), true),
+            Newest::Saved(saved) => (saved.path().join(state::MODEL), false),
         };
         return Ok(Place {
             adapters: Some(adapters),
             ..whole(base.clone())
         });
     }
-    let last = folder.join("final");
-    if state::has_weights(files, &last)? {
-        state::check_weights(files, &last)?;
-        return Ok(whole(last));
+    match newest(files, &folder)?.ok_or_else(unsaved)? {
+        Newest::Final(last) => {
+            state::check_weights(files, &last)?;
+            Ok(whole(last))
+        }
+        Newest::Saved(saved) => Ok(Place {
+            weights: saved.path().to_owned(),
+            adapters: None,
+            shape: folder.join("model.json"),
+        }),
     }
-    Ok(Place {
-        weights: saved(files)?.ok_or_else(unsaved)?.path().to_owned(),
-        adapters: None,
-        shape: folder.join("model.json"),
-    })
 }
 
 /// The settings that it is looked at by: those of the run, with what flags say.
@@ -353,7 +352,8 @@ fn fitting(
     };
     assumptions.tokenise(&mut forecast);
     if !forecast.fits {
-        return Err(report::does_not_fit(&forecast, config));
+        let smaller = report::smaller(config.task);
+        return Err(report::does_not_fit(&forecast, &config.machine, smaller));
     }
     drop((engine, built));
     highwater_memory::heap::release_unused();

@@ -4,17 +4,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use highwater_memory::files::Draft;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::adapter::WEIGHTS;
 use highwater_models::gguf::{self, GgufError, GgufType};
 
+use crate::config::RunConfig;
 use crate::error::{Code, Failure};
-use crate::output;
+use crate::newest::{Newest, newest};
+use crate::run_dir::RunDir;
+use crate::{output, state};
 
 /// `export`.
 #[derive(Args, Debug)]
 pub struct ExportArgs {
-    /// The folder of a run that has ended, or of a model
+    /// The folder of a run that has saved something, or of a model
     pub dir: PathBuf,
 
     /// The new file, which llama.cpp and programs built on it read
@@ -73,7 +77,7 @@ impl From<GgufError> for Failure {
 /// [`Failure`], with the exit code to end with.
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
-    let folder = model_folder(&files, &args.dir)?;
+    let found = model_folder(&files, &args.dir)?;
     if files.metadata(&args.out)?.is_some() {
         let message = format!("{}: it is there already", args.out.display());
         return Err(Failure::usage(message).hint("--out names a new file"));
@@ -85,7 +89,8 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     {
         files.create_dir_all(parent)?;
     }
-    let done = gguf::export(&files, &folder, &args.out, args.dtype.into())?;
+    let model = found.as_model(&args.dir);
+    let done = gguf::export(&files, &model, &args.out, args.dtype.into())?;
     for note in &done.notes {
         output::news(&format!("note: {note}"));
     }
@@ -93,34 +98,77 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder with the weights of a whole model.
-fn model_folder(files: &dyn Files, dir: &Path) -> Result<PathBuf, Failure> {
-    let last = dir.join("final");
+/// Where a whole model is.
+enum Found {
+    /// In a folder.
+    Folder(PathBuf),
+    /// Its weights in a saved state of a run, all else in a draft.
+    Saved(PathBuf, PathBuf),
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        if let Self::Saved(_, draft) = self {
+            // A hidden folder that stays behind hides nothing.
+            let _ = DiskFiles.remove_dir_all(draft);
+        }
+    }
+}
+
+impl Found {
+    fn as_model<'a>(&'a self, run: &'a Path) -> gguf::Source<'a> {
+        match self {
+            Self::Folder(folder) => gguf::Source::folder(folder),
+            Self::Saved(weights, draft) => gguf::Source {
+                folder: draft,
+                weights,
+                called: run,
+            },
+        }
+    }
+}
+
+/// The weights of a whole model, with what is beside them.
+fn model_folder(files: &dyn Files, dir: &Path) -> Result<Found, Failure> {
     let has =
         |folder: &Path, name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
+    let adapters = |folder: &Path| {
+        let message = format!(
+            "{}: adapters beside a model, and no model",
+            folder.display()
+        );
+        let merge = format!("`highwater merge {} --out MERGED` first", dir.display());
+        Err(Failure::usage(message).hint(merge))
+    };
+    if has(dir, "config.toml")? {
+        let config = RunConfig::read(files, &dir.join("config.toml"))?;
+        if config.model.lora.is_some() {
+            return adapters(dir);
+        }
+        match newest(files, dir)? {
+            Some(Newest::Final(folder)) => return Ok(Found::Folder(folder)),
+            Some(Newest::Saved(saved)) => {
+                let draft = Draft::folder(files, &dir.join("model"))?;
+                state::beside_model(files, &config, draft.path())?;
+                let json = draft.path().join("config.json");
+                state::copy(files, &RunDir::model_of(dir), &json)?;
+                return Ok(Found::Saved(saved.path().to_owned(), draft.keep()));
+            }
+            None => {}
+        }
+    }
+    let last = dir.join("final");
     for folder in [&*last, dir] {
         if has(folder, WEIGHTS)? {
-            let message = format!(
-                "{}: adapters beside a model, and no model",
-                folder.display()
-            );
-            let merge = format!("`highwater merge {} --out MERGED` first", dir.display());
-            return Err(Failure::usage(message).hint(merge));
+            return adapters(folder);
         }
         if has(folder, "config.json")? {
-            return Ok(folder.to_owned());
+            return Ok(Found::Folder(folder.to_owned()));
         }
     }
     let failure = Failure::usage(format!(
         "{}: there is no model (config.json)",
         dir.display()
     ));
-    if has(dir, "config.toml")? {
-        let resume = format!(
-            "the run has not ended: `highwater resume {}` first",
-            dir.display()
-        );
-        return Err(failure.hint(resume));
-    }
-    Err(failure.hint("name the folder of a run that has ended, or of a model"))
+    Err(failure.hint("name the folder of a run that has saved something, or of a model"))
 }

@@ -16,10 +16,12 @@ mod from_config;
 pub mod generate;
 pub mod hub;
 pub mod init;
+mod loaded;
 pub mod log;
 pub mod lora;
 pub mod machine;
 pub mod metrics;
+pub mod newest;
 pub mod origin;
 pub mod output;
 pub mod pace;
@@ -43,12 +45,14 @@ pub mod settings;
 pub mod shell;
 pub mod signals;
 pub mod state;
+mod stream;
 pub mod task;
 pub mod tensorboard;
 pub mod tokenise;
 pub mod train;
 pub mod training;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use args::{Cli, Command};
@@ -81,6 +85,7 @@ pub fn run(Cli { mut command, cpu }: Cli) -> ExitCode {
         Command::Export(args) => export::export(args),
         Command::Data(DataCommand::Show(args)) => data_show::show(args).map(|()| ExitCode::SUCCESS),
     };
+    let done = done.and_then(|code| output::check().map(|()| code));
     done.unwrap_or_else(|failure| fail(&command, &failure))
 }
 
@@ -96,13 +101,18 @@ fn fail(command: &Command, failure: &Failure) -> ExitCode {
 /// Tells of a command line that cannot be understood, or of help that was asked for, and says with which
 /// code to exit.
 pub fn misunderstood(error: &clap::Error) -> ExitCode {
-    // A reader that went away is no failure of the program's.
-    let _ = error.print();
+    output::note(error.print().and_then(|()| io::stdout().flush()));
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
         let text = error.to_string();
         let message = text.lines().next().unwrap_or_default();
         let failure = error::Failure::usage(message.trim_start_matches("error: "));
         output::result(&failure.json().to_string());
     }
-    ExitCode::from(error.exit_code() as u8)
+    match output::check() {
+        Ok(()) => ExitCode::from(error.exit_code() as u8),
+        Err(failure) => {
+            output::news(&failure.to_string());
+            ExitCode::from(failure.code())
+        }
+    }
 }

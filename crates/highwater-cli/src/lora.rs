@@ -7,15 +7,17 @@ use clap::{Args, ValueEnum};
 use highwater::nn::{LoraOptions, add_adapters, merge_adapters};
 use highwater::op::WeightFormat;
 use highwater::{Bytes, DType, Engine, Module};
+use highwater_memory::files::Draft;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::adapter::{CONFIG, WEIGHTS};
-use highwater_models::{CausalLm, SHARD_BYTES, load_adapter, save_folder};
+use highwater_models::adapter::{CONFIG, WEIGHTS, is_adapter};
+use highwater_models::{CausalLm, SHARD_BYTES, WeightsFolder, load_adapter, save_folder};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
 use crate::engine_error::without_lines;
 use crate::error::Failure;
+use crate::newest::{Newest, newest};
 use crate::provenance::weights_digest;
 use crate::task::Blueprint;
 use crate::{base, output, state};
@@ -224,6 +226,36 @@ pub fn export(
     Ok(())
 }
 
+/// Trained adapters.
+#[derive(Debug)]
+pub enum Trained {
+    /// In PEFT's files.
+    Folder(PathBuf),
+    /// In the file of weights of a run's saved state.
+    Saved(LoraConfig, PathBuf),
+}
+
+impl Trained {
+    /// Gives them to the model that they were trained for.
+    ///
+    /// # Errors
+    /// [`Failure`] for adapters that cannot be read, or are not for this model.
+    pub fn load(&self, files: &dyn Files, model: &dyn CausalLm) -> Result<(), Failure> {
+        match self {
+            Self::Folder(folder) => {
+                load_adapter(files, folder, model)?;
+                Ok(())
+            }
+            Self::Saved(lora, path) => {
+                lora.adapt(model)?;
+                let mut own = model.named_parameters();
+                own.retain(|(name, _)| is_adapter(name));
+                state::read_tensors(&mut WeightsFolder::of_file(files, path)?, &own, "")
+            }
+        }
+    }
+}
+
 /// `merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
@@ -338,6 +370,26 @@ fn check_named(files: &dyn Files, dir: &Path, folder: &Path, named: &Path) -> Re
     Ok(())
 }
 
+/// The adapters of a run, the newest, or of a folder that PEFT wrote; and the folder with what is beside them.
+fn trained(files: &dyn Files, dir: &Path) -> Result<Option<(Trained, PathBuf)>, Failure> {
+    let run = match files.metadata(&dir.join("config.toml"))? {
+        Some(_) => Some(RunConfig::read(files, &dir.join("config.toml"))?),
+        None => None,
+    };
+    if let Some(lora) = run.and_then(|run| run.model.lora) {
+        return Ok(match newest(files, dir)? {
+            Some(Newest::Final(folder)) => Some((Trained::Folder(folder.clone()), folder)),
+            Some(Newest::Saved(saved)) => {
+                let weights = saved.path().join(state::MODEL);
+                Some((Trained::Saved(lora, weights), dir.join("final")))
+            }
+            None => None,
+        });
+    }
+    let found = adapters(files, dir)?;
+    Ok(found.map(|folder| (Trained::Folder(folder.clone()), folder)))
+}
+
 /// Adds adapters to the weights of their model and writes that as a model folder.
 ///
 /// # Errors
@@ -357,7 +409,7 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
             ),
         }
     };
-    let folder = adapters(&files, &args.dir)?.ok_or_else(missing)?;
+    let (trained, folder) = trained(&files, &args.dir)?.ok_or_else(missing)?;
     let from = match &args.model {
         Some(from) => {
             check_named(&files, &args.dir, &folder, from)?;
@@ -379,24 +431,23 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let engine = Engine::builder().memory(memory.0).build()?;
     let model = config.build(&engine)?;
     base::read(&files, &from, &*model)?;
-    load_adapter(&files, &folder, &*model)?;
+    trained.load(&files, &*model)?;
     let merged = merge_adapters(&*model)?;
     // All of it or nothing.
-    let draft = args.out.with_extension("tmp");
-    if files.metadata(&draft)?.is_some() {
-        // Of a merge that was killed.
-        files.remove_dir_all(&draft)?;
+    if let Some(parent) = args.out.parent() {
+        files.create_dir_all(parent)?;
     }
-    files.create_dir_all(&draft)?;
+    let new = Draft::folder(&files, &args.out)?;
+    let draft = new.path();
     let most = args.max_shard_size.map_or(SHARD_BYTES, |most| most.0);
-    save_folder(&files, &draft, &model.named_parameters(), most)?;
+    save_folder(&files, draft, &model.named_parameters(), most)?;
     let json = state::with_dtype(&config.to_json(), DType::F32)?;
     write_atomic(&files, &draft.join("config.json"), json.as_bytes())?;
-    state::copy_beside(&files, &from, &draft)?;
+    state::copy_beside(&files, &from, draft)?;
     // What the run took, where that was something else.
-    state::copy_beside(&files, &folder, &draft)?;
-    files.sync_dir(&draft)?;
-    files.rename(&draft, &args.out)?;
+    state::copy_beside(&files, &folder, draft)?;
+    files.sync_dir(draft)?;
+    new.persist()?;
     output::result(&format!("merged {merged} layers: {}", args.out.display()));
     Ok(ExitCode::SUCCESS)
 }

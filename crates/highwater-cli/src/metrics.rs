@@ -1,9 +1,9 @@
 //! `metrics.jsonl`: one line of JSON for each step.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use highwater_memory::files::{Operation, Sequential};
+use highwater_memory::files::{Draft, Operation, Sequential};
 use highwater_memory::{FileWrite, Files, FilesError};
 use serde::{Deserialize, Serialize};
 
@@ -120,10 +120,7 @@ impl Metrics {
 
 /// Keeps the lines up to `step`. The file is replaced at once.
 fn truncate(files: &dyn Files, path: &Path, step: u64) -> Result<(), FilesError> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".tmp");
-    let draft = PathBuf::from(draft);
-    let mut kept = files.create(&draft)?;
+    let (draft, mut kept) = Draft::file(files, path)?;
     let mut lines = BufReader::new(Sequential::new(files.open(path)?));
     let mut line = Vec::new();
     let failed = |source| FilesError {
@@ -140,7 +137,7 @@ fn truncate(files: &dyn Files, path: &Path, step: u64) -> Result<(), FilesError>
         line.clear();
     }
     kept.sync_all()?;
-    files.rename(&draft, path)
+    draft.persist()
 }
 
 #[cfg(test)]

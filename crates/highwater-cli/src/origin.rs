@@ -11,6 +11,9 @@ pub struct Origin {
     pub model: Digest,
     /// The tokens of the data; of the file `tokens.bin`, where the run has one.
     pub data: Digest,
+    /// The text or the records that these were made of, if they were made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Digest>,
     /// The `tokenizer.json`, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<Digest>,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use highwater_memory::Files;
 use highwater_memory::saved::Digest;
-use highwater_models::WeightsFolder;
+use highwater_models::{Tokens, WeightsFolder};
 
 use crate::config::{ModelSource, RunConfig};
 use crate::data::{self, RunData};
@@ -51,6 +51,7 @@ impl Origin {
         Ok(Self {
             model: Digest::of(model_json.as_bytes()),
             data: data_digest(files, config, (data, tokens))?,
+            source: source_digest(files, config)?,
             tokenizer: config.model.tokenizer.as_deref().map(digest).transpose()?,
             weights,
         })
@@ -70,23 +71,35 @@ impl Origin {
             .hint("put a copy of it back, or begin a new run with `highwater train`"))
     }
 
-    /// That the run's own tokens are as they were. Tokens of other data are no damage: `changed` says that
-    /// they are wanted, and those that are there go.
+    /// That the run's own tokens are as they were, and what they were made of too. Tokens of other data are no
+    /// damage: `changed` says that they are wanted, and those that are there go.
     ///
     /// # Errors
     /// [`Failure`] where they are not.
     pub fn check_tokens(
         &self,
         files: &dyn Files,
+        config: &RunConfig,
         dir: &RunDir,
         changed: bool,
     ) -> Result<(), Failure> {
         let path = dir.tokens();
-        if files.metadata(&path)?.is_none() || Digest::of_file(files, &path)? == self.data {
+        if files.metadata(&path)?.is_none() {
+            return Ok(());
+        }
+        // Data that is gone was read when its tokens were made.
+        let now = source_digest(files, config)?;
+        let same_source = now.is_none() || self.source.is_none() || now == self.source;
+        let same = Digest::of_file(files, &path)? == self.data;
+        if same && same_source {
             return Ok(());
         }
         if changed {
             return Ok(files.remove_file(&path)?);
+        }
+        if !same_source {
+            let data = config.data.path.as_deref().unwrap_or(&path);
+            return Err(not_as_before(&data.display().to_string()));
         }
         let message = format!("{}: not as it was when the run began", path.display());
         let hint = "remove it: it is made anew of the text, which must be as it was";
@@ -116,11 +129,37 @@ impl Origin {
         let Some((_, name)) = parts.into_iter().find(|(same, _)| !same) else {
             return Ok(());
         };
-        let message = format!("{name}: not what it was when the run began");
-        let hint =
-            "put back what was there, or say --data-changed ok to go on with what there is now";
-        Err(Failure::new(Code::Files, message).hint(hint))
+        Err(not_as_before(&name))
     }
+}
+
+fn not_as_before(name: &str) -> Failure {
+    let message = format!("{name}: not what it was when the run began");
+    let hint = "put back what was there, or say --data-changed ok to go on with what there is now";
+    Failure::new(Code::Files, message).hint(hint)
+}
+
+/// Of the text or the records that tokens are made of: of what the files are called within the data and hold. None
+/// where no tokens are made, or the data is gone.
+fn source_digest(files: &dyn Files, config: &RunConfig) -> Result<Option<Digest>, Failure> {
+    let Some(path) = data::text_to_tokenise(files, config)? else {
+        return Ok(None);
+    };
+    if files.metadata(path)?.is_none() {
+        return Ok(None);
+    }
+    let found = match config.data.records {
+        Some(_) => highwater_text::records::record_files(files, path)?,
+        None => Tokens::text_files(files, path)?,
+    };
+    let told = |error| Failure::new(Code::Internal, error);
+    let mut all = Vec::new();
+    for file in &found {
+        let digest = Digest::of_file(files, file)?;
+        let name = file.strip_prefix(path).unwrap_or(file).to_string_lossy();
+        serde_json::to_writer(&mut all, &(name, digest)).map_err(told)?;
+    }
+    Ok(Some(Digest::of(&all)))
 }
 
 fn data_digest(

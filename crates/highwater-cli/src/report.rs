@@ -110,15 +110,15 @@ pub fn kept(budget: Bytes, peak: u64) -> String {
 
 /// What this process may have at most, if the budget is more than that: keeping to the budget would not
 /// keep it alive.
-fn bound_below(config: &RunConfig) -> Option<Bytes> {
+fn bound_below(memory: Bytes) -> Option<Bytes> {
     // Where the system does not tell there is nothing to compare with.
     let bound = Bytes(ProcessMemory::read().ok()?.bound());
-    (config.machine.memory > bound).then_some(bound)
+    (memory > bound).then_some(bound)
 }
 
 /// Warns who plans of a budget above what the process may have.
 pub fn warn_of_budget(config: &RunConfig) {
-    if let Some(bound) = bound_below(config) {
+    if let Some(bound) = bound_below(config.machine.memory) {
         let budget = config.machine.memory;
         output::news(&format!(
             "warning: --memory {budget} is more than a process may have here: training would keep to {bound}"
@@ -131,14 +131,23 @@ pub fn warn_of_budget(config: &RunConfig) {
 /// # Errors
 /// [`Failure`] where what is left is not enough for the settings.
 pub fn keep_to_bound(config: &mut RunConfig, model: &Blueprint) -> Result<(), Failure> {
-    if let Some(bound) = bound_below(config) {
-        let budget = std::mem::replace(&mut config.machine.memory, bound);
-        output::news(&format!(
-            "warning: --memory {budget} is more than this process may have here: keeping to {bound}"
-        ));
+    let within = bounded(config.machine.memory);
+    if within < config.machine.memory {
+        config.machine.memory = within;
         config.validate(model)?;
     }
     Ok(())
+}
+
+/// A budget, or what the process may have if that is less, with a word about it.
+pub fn bounded(budget: Bytes) -> Bytes {
+    let Some(bound) = bound_below(budget) else {
+        return budget;
+    };
+    output::news(&format!(
+        "warning: --memory {budget} is more than this process may have here: keeping to {bound}"
+    ));
+    bound
 }
 
 /// Lowers a budget to the one that a plan was found for, and says so.
@@ -155,12 +164,19 @@ pub fn keep_to_planned(config: &mut RunConfig, forecast: &Forecast) {
 /// Says that a step of a run does not fit: the floor, and what sets it.
 pub fn refused(forecast: &Forecast, config: &RunConfig) -> Failure {
     let hint = "`highwater plan` with the same flags shows what other budgets cost";
-    does_not_fit(forecast, config).hint(hint)
+    does_not_fit(forecast, &config.machine, smaller(config.task)).hint(hint)
 }
 
-/// Says that something does not fit: the floor, and what sets it.
-pub fn does_not_fit(forecast: &Forecast, config: &RunConfig) -> Failure {
-    let machine = &config.machine;
+/// What needs less memory than a batch of a task does.
+pub fn smaller(task: Task) -> &'static str {
+    match task {
+        Task::TextGeneration => "a smaller --batch or --seq needs less",
+        Task::ImageClassification => "a smaller --batch or --size needs less",
+    }
+}
+
+/// Says that something does not fit: the floor, what sets it, and what would need less.
+pub fn does_not_fit(forecast: &Forecast, machine: &MachineConfig, smaller: &str) -> Failure {
     let (floor, budget) =
         Bytes::needed_of(Bytes(forecast.floor_bytes), Bytes(forecast.budget_bytes));
     let largest = forecast.floor_held.operations.first();
@@ -177,10 +193,9 @@ pub fn does_not_fit(forecast: &Forecast, config: &RunConfig) -> Failure {
         "this does not fit into {budget}: it needs {floor} ({} bytes), set by {}{largest}",
         forecast.floor_bytes, forecast.floor_at
     );
-    let less = match config.task {
-        _ if is_of_tokens => "tokens that are made already (--data FILE.npy) need less",
-        Task::TextGeneration => "a smaller --batch or --seq needs less",
-        Task::ImageClassification => "a smaller --batch or --size needs less",
+    let less = match is_of_tokens {
+        true => "tokens that are made already (--data FILE.npy) need less",
+        false => smaller,
     };
     let hint = format!("give it {} or more; {less}", more(forecast, machine));
     let mut failure = Failure::new(Code::Budget, message).hint(hint);

@@ -236,11 +236,17 @@ fn check_length(args: &RunArgs) -> Result<(), Failure> {
         let message = "--steps and --epochs both say how long the run is";
         return Err(Failure::usage(message).hint("leave one of them out"));
     }
-    if !(epochs > 0.0 && epochs <= 1e6) {
-        let message = format!("`epochs` is {epochs}, must be above 0 and at most 1000000");
-        return Err(Failure::usage(message));
+    check_epochs(Some(epochs))
+}
+
+fn check_epochs(epochs: Option<f64>) -> Result<(), Failure> {
+    match epochs {
+        Some(epochs) if !(epochs > 0.0 && epochs <= 1e6) => {
+            let message = format!("`epochs` is {epochs}, must be above 0 and at most 1000000");
+            Err(Failure::usage(message))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// What people may not expect of these settings.
@@ -266,6 +272,8 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         origin.check_model(files, dir)?;
     }
     let model = Blueprint::read(files, &dir.model())?;
+    moved(&mut config, args)?;
+    check_epochs(args.epochs)?;
     let RunConfig {
         machine,
         training,
@@ -283,6 +291,10 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         machine.disk.clone_from(&args.disk);
     }
     training.steps = args.steps.unwrap_or(training.steps);
+    training.epochs = args.epochs.map(|count| Epochs {
+        count,
+        warmup_is_said: true,
+    });
     output.apply(&args.output);
     config.validate(&model)?;
     Ok(Resolved {
@@ -290,6 +302,41 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         model,
         notes: Vec::new(),
     })
+}
+
+/// Has a run find what lies elsewhere by now.
+fn moved(config: &mut RunConfig, args: &ResumeArgs) -> Result<(), Failure> {
+    if let Some(folder) = &args.model {
+        let ModelSource::Folder(before) = &config.model.source else {
+            let message = format!(
+                "--model: the run began with {}, not with a folder",
+                config.model.source
+            );
+            return Err(Failure::usage(message).hint("leave it out"));
+        };
+        let folder = absolute(folder)?;
+        if let Some(tokenizer) = &mut config.model.tokenizer
+            && let Ok(within) = tokenizer.strip_prefix(before)
+        {
+            *tokenizer = folder.join(within);
+        }
+        config.model.source = ModelSource::Folder(folder);
+    }
+    if let Some(path) = &args.data {
+        if config.data.path.is_none() {
+            let message = "--data: the run reads the built-in guide";
+            return Err(Failure::usage(message).hint("leave it out"));
+        }
+        config.data.path = Some(absolute(path)?);
+    }
+    if let Some(path) = &args.tokenizer {
+        if config.model.tokenizer.is_none() {
+            let message = "--tokenizer: the run reads bytes";
+            return Err(Failure::usage(message).hint("leave it out"));
+        }
+        config.model.tokenizer = Some(absolute(path)?);
+    }
+    Ok(())
 }
 
 /// A preset's or folder's configuration; of pictures, for the classes of the data and pictures of the size that was
@@ -485,7 +532,8 @@ fn absolute(path: &Path) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::usage(format!("the path `{}`: {error}", path.display())))
 }
 
-fn cores() -> usize {
+/// As many threads as the machine runs at once.
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 

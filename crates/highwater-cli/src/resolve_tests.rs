@@ -82,7 +82,7 @@ fn what_does_not_go_together_is_refused() {
 fn resuming_takes_the_settings_with_the_changes() {
     let (files, dir) = (highwater_memory::DiskFiles, tempfile::tempdir().unwrap());
     let Resolved { config, model, .. } = run(&files, &RunArgs::default()).unwrap();
-    let run_dir = RunDir::create(&files, dir.path(), false).unwrap();
+    let run_dir = RunDir::create(&files, dir.path(), false, &[]).unwrap();
     config.write(&files, &run_dir.config()).unwrap();
     std::fs::write(run_dir.model(), model.to_json()).unwrap();
     let resumed = |line: &str| {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! RUN/
+//!   manifest.txt       the files that the run wrote: what `--force` may delete
 //!   config.toml        the resolved settings
 //!   model.json         the model's configuration
 //!   chat_template.jinja the template that was named, if one was
@@ -12,18 +13,26 @@
 //!   tokens.bin         the tokens of text, where a tokenizer.json made them, or of records, in rows
 //!   checkpoints/       saved states, the newest of which `resume` goes on from
 //!   final/             the trained model, as Hugging Face keeps one
+//!   final.json         after which step that is
+//!   replaced/          the run that was here before, until this one has saved a state
 //!   save.now           asks for a saved state, and goes when there is one
 //!   lock               held by the process that trains
 //! ```
+
+mod owned;
+mod replaced;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use highwater_memory::files::Draft;
 use highwater_memory::{Files, FilesError};
 
 use crate::error::{Code, Failure};
+use owned::Contents;
 
+const MANIFEST: &str = "manifest.txt";
 const CONFIG: &str = "config.toml";
 const MODEL: &str = "model.json";
 const PLAN: &str = "plan.json";
@@ -31,15 +40,17 @@ const METRICS: &str = "metrics.jsonl";
 const TENSORBOARD: &str = "tensorboard";
 const LOG: &str = "run.log";
 const TOKENS: &str = "tokens.bin";
-const TOKENS_DRAFT: &str = "tokens.bin.tmp";
 const CHECKPOINTS: &str = "checkpoints";
 const FINAL: &str = "final";
+const FINAL_STEP: &str = "final.json";
 const TEMPLATE: &str = "chat_template.jinja";
 const SAVE_NOW: &str = "save.now";
+const REPLACED: &str = "replaced";
 const LOCK: &str = "lock";
 
-/// What a run's folder has in it.
-const PARTS: [&str; 10] = [
+/// What a run writes in its folder. A new run begins where none of these is.
+const PARTS: [&str; 13] = [
+    MANIFEST,
     CONFIG,
     TEMPLATE,
     MODEL,
@@ -50,7 +61,11 @@ const PARTS: [&str; 10] = [
     TOKENS,
     CHECKPOINTS,
     FINAL,
+    FINAL_STEP,
+    REPLACED,
 ];
+/// Those that every run has.
+const FILES: [&str; 5] = [MANIFEST, CONFIG, MODEL, METRICS, LOG];
 
 /// The most runs of one name that are numbered.
 const NUMBERED_MAX: u32 = 100_000;
@@ -79,6 +94,12 @@ pub enum RunDirError {
     /// There is no run.
     #[error("{}: there is no run", .0.display())]
     NoRun(PathBuf),
+    /// There is a file that no run wrote.
+    #[error("{}: no run wrote this, so it is not replaced", .0.display())]
+    Foreign(PathBuf),
+    /// What the new run reads would be replaced by it.
+    #[error("{}: the new run reads this, and lies in the run that --force would replace", .0.display())]
+    Input(PathBuf),
 }
 
 impl From<RunDirError> for Failure {
@@ -90,14 +111,16 @@ impl From<RunDirError> for Failure {
             }
             RunDirError::NoRun(_) => "a run's folder has a config.toml".to_owned(),
             RunDirError::Locked(_) => "wait for it, or give another folder with --out".to_owned(),
+            RunDirError::Foreign(_) => {
+                "move it elsewhere, or give another folder with --out".to_owned()
+            }
+            RunDirError::Input(_) => "give another folder with --out".to_owned(),
             _ => String::new(),
         };
         let failure = match error {
             RunDirError::Files(error) => error.into(),
-            error @ (RunDirError::InUse(_) | RunDirError::NoRun(_)) => {
-                Self::new(Code::Usage, error)
-            }
-            error => Self::new(Code::Files, error),
+            RunDirError::Lock { .. } | RunDirError::Locked(_) => Self::new(Code::Files, error),
+            error => Self::new(Code::Usage, error),
         };
         if hint.is_empty() {
             failure
@@ -113,17 +136,25 @@ pub struct RunDir {
     path: PathBuf,
     /// The folders that were made for it, innermost first.
     made: Vec<PathBuf>,
+    /// Of a new run, a folder in which the data's tokens are made before it begins.
+    draft: Option<PathBuf>,
     /// Unlocked by the system when it is closed, even by a kill.
     _lock: File,
 }
 
 impl RunDir {
     /// Makes a folder for a new run, which [`RunDir::begin`] begins. A run that is there is in the
-    /// way unless `force` is given, and a process that is at it always.
+    /// way unless `force` is given, and a process that is at it always. What no run wrote is in the way too, if the
+    /// new run would write a file of that name or replace the run beside it; so is a run of which `inputs` are part.
     ///
     /// # Errors
     /// [`RunDirError`].
-    pub fn create(files: &dyn Files, path: &Path, force: bool) -> Result<Self, RunDirError> {
+    pub fn create(
+        files: &dyn Files,
+        path: &Path,
+        force: bool,
+        inputs: &[PathBuf],
+    ) -> Result<Self, RunDirError> {
         let mut made = Vec::new();
         for folder in path.ancestors().filter(|path| !path.as_os_str().is_empty()) {
             if files.metadata(folder)?.is_some() {
@@ -132,51 +163,86 @@ impl RunDir {
             made.push(folder.to_owned());
         }
         files.create_dir_all(path)?;
-        // A start that was cut off leaves these and the lock, but no settings.
-        let cut_off = files.metadata(&path.join(LOCK))?.is_some()
-            && files.metadata(&path.join(CONFIG))?.is_none();
-        let dir = Self {
+        let lock = lock(path)?;
+        check_unused(files, path, force, inputs).inspect_err(|_| unmake(&made))?;
+        let draft = Draft::folder(files, &path.join(TOKENS))?.keep();
+        Ok(Self {
             path: path.to_owned(),
             made,
-            _lock: lock(path)?,
-        };
-        for name in PARTS {
-            let left = cut_off && [MODEL, TOKENS].contains(&name);
-            if !force && !left && files.metadata(&path.join(name))?.is_some() {
-                return Err(RunDirError::InUse(path.to_owned()));
-            }
-        }
-        remove(files, &dir.tokens_draft())?;
-        Ok(dir)
+            draft: Some(draft),
+            _lock: lock,
+        })
     }
 
-    /// Begins the new run, now that it is known to be possible: an old one goes, files that are not
-    /// a run's stay.
+    /// Begins the new run, now that it is known to be possible. An old one is put aside until the new one has
+    /// saved something: see [`RunDir::settle`] and [`RunDir::give_back`].
     ///
     /// # Errors
     /// [`RunDirError`].
     pub fn begin(&self, files: &dyn Files) -> Result<(), RunDirError> {
-        for name in PARTS {
-            remove(files, &self.path.join(name))?;
+        let contents = Contents::read(files, &self.path)?;
+        let contents = contents.without(&self.path, self.draft.as_deref());
+        if files.metadata(&self.config())?.is_some() {
+            replaced::put_aside(files, &self.path, contents)?;
+        } else {
+            // Of a start that was cut off.
+            contents.delete(files, &self.path)?;
         }
-        if files.metadata(&self.tokens_draft())?.is_some() {
-            files.rename(&self.tokens_draft(), &self.tokens())?;
+        owned::list(files, &self.path, FILES.map(PathBuf::from))?;
+        let draft = self.tokens_draft();
+        if draft != self.tokens() && files.metadata(&draft)?.is_some() {
+            self.own(files, [self.tokens()])?;
+            files.rename(&draft, &self.tokens())?;
+        }
+        if let Some(draft) = &self.draft {
+            files.remove_dir(draft)?;
         }
         Ok(())
     }
 
-    /// Takes back what [`RunDir::create`] made, as far as that is possible.
+    /// Notes that the run has saved something: what it replaced goes.
+    ///
+    /// # Errors
+    /// [`RunDirError`].
+    pub fn settle(&self, files: &dyn Files) -> Result<(), RunDirError> {
+        Ok(replaced::forget(files, &self.path)?)
+    }
+
+    /// Puts back the run that was here before, if this one has not saved anything since it replaced that. Returns
+    /// whether it did.
+    ///
+    /// # Errors
+    /// [`RunDirError`].
+    pub fn give_back(&self, files: &dyn Files) -> Result<bool, RunDirError> {
+        replaced::put_back(files, &self.path)
+    }
+
+    /// Notes that the run writes these files in its folder.
+    ///
+    /// # Errors
+    /// [`RunDirError`].
+    pub fn own(
+        &self,
+        files: &dyn Files,
+        paths: impl IntoIterator<Item = PathBuf>,
+    ) -> Result<(), RunDirError> {
+        let within = |path: PathBuf| Some(path.strip_prefix(&self.path).ok()?.to_owned());
+        let paths = paths.into_iter().filter_map(within);
+        Ok(owned::list(files, &self.path, paths)?)
+    }
+
+    /// Takes back what [`RunDir::create`] and [`RunDir::begin`] did, as far as that is possible.
     pub fn abandon(self, files: &dyn Files) {
-        let _ = remove(files, &self.tokens_draft());
+        // The failure before this is what the user has to know. What stays is in the manifest.
+        if let Some(draft) = &self.draft {
+            let _ = files.remove_file(&draft.join(TOKENS));
+            let _ = files.remove_dir(draft);
+        }
+        let _ = self.give_back(files);
         if !self.made.is_empty() {
-            for name in PARTS.into_iter().chain([LOCK]) {
-                let _ = remove(files, &self.path.join(name));
-            }
+            let _ = Contents::read(files, &self.path).and_then(|c| c.delete(files, &self.path));
         }
-        for folder in &self.made {
-            // One that somebody else uses by now is not empty, and stays.
-            let _ = std::fs::remove_dir(folder);
-        }
+        unmake(&self.made);
     }
 
     /// Makes a folder for a new run that is called `path`, or with the first number from 2 on that is
@@ -185,13 +251,13 @@ impl RunDir {
     /// # Errors
     /// [`RunDirError`].
     pub fn create_numbered(files: &dyn Files, path: &Path) -> Result<Self, RunDirError> {
-        let mut result = Self::create(files, path, false);
+        let mut result = Self::create(files, path, false, &[]);
         for number in 2..NUMBERED_MAX {
             match result {
-                Err(RunDirError::InUse(_) | RunDirError::Locked(_)) => {
+                Err(RunDirError::InUse(_) | RunDirError::Locked(_) | RunDirError::Foreign(_)) => {
                     let mut numbered = path.as_os_str().to_owned();
                     numbered.push(format!("-{number}"));
-                    result = Self::create(files, Path::new(&numbered), false);
+                    result = Self::create(files, Path::new(&numbered), false, &[]);
                 }
                 _ => break,
             }
@@ -204,13 +270,20 @@ impl RunDir {
     /// # Errors
     /// [`RunDirError`].
     pub fn open(files: &dyn Files, path: &Path) -> Result<Self, RunDirError> {
+        let is_run = files.metadata(&path.join(CONFIG))?.is_some();
+        if !is_run && files.metadata(&path.join(REPLACED))?.is_none() {
+            return Err(RunDirError::NoRun(path.to_owned()));
+        }
+        let lock = lock(path)?;
+        replaced::recover(files, path)?;
         if files.metadata(&path.join(CONFIG))?.is_none() {
             return Err(RunDirError::NoRun(path.to_owned()));
         }
         Ok(Self {
             path: path.to_owned(),
             made: Vec::new(),
-            _lock: lock(path)?,
+            draft: None,
+            _lock: lock,
         })
     }
 
@@ -227,6 +300,11 @@ impl RunDir {
     /// The model's configuration.
     pub fn model(&self) -> PathBuf {
         self.path.join(MODEL)
+    }
+
+    /// The same of the run in a folder.
+    pub fn model_of(path: &Path) -> PathBuf {
+        path.join(MODEL)
     }
 
     /// What the memory plan was.
@@ -271,7 +349,8 @@ impl RunDir {
 
     /// The data's tokens until the run begins.
     pub fn tokens_draft(&self) -> PathBuf {
-        self.path.join(TOKENS_DRAFT)
+        let folder = self.draft.as_deref().unwrap_or(&self.path);
+        folder.join(TOKENS)
     }
 
     /// The data's tokens, where a `tokenizer.json` made them.
@@ -288,14 +367,69 @@ impl RunDir {
     pub fn final_model(&self) -> PathBuf {
         self.path.join(FINAL)
     }
+
+    /// Where a run waits that this one replaces.
+    pub fn replaced(&self) -> PathBuf {
+        self.path.join(REPLACED)
+    }
+
+    /// After which step that is.
+    pub fn final_step(&self) -> PathBuf {
+        self.path.join(FINAL_STEP)
+    }
+
+    /// The same of the run in a folder.
+    pub fn final_step_of(path: &Path) -> PathBuf {
+        path.join(FINAL_STEP)
+    }
 }
 
-/// Removes what is there, if anything is.
-fn remove(files: &dyn Files, path: &Path) -> Result<(), FilesError> {
-    match files.metadata(path)? {
+/// That a new run may begin in a folder.
+fn check_unused(
+    files: &dyn Files,
+    path: &Path,
+    force: bool,
+    inputs: &[PathBuf],
+) -> Result<(), RunDirError> {
+    replaced::recover(files, path)?;
+    let there = files.list_dir(path)?;
+    let mut parts = there
+        .iter()
+        .filter(|entry| PARTS.contains(&entry.name.as_str()));
+    let Some(part) = parts.next() else {
+        return Ok(());
+    };
+    let has_config = there.iter().any(|entry| entry.name == CONFIG);
+    if has_config && !force {
+        return Err(RunDirError::InUse(path.to_owned()));
+    }
+    if !owned::has_manifest(files, path)? {
+        return Err(RunDirError::Foreign(path.join(&part.name)));
+    }
+    for folder in [path.to_owned(), path.join(REPLACED)] {
+        if owned::has_manifest(files, &folder)?
+            && let Some(foreign) = Contents::read(files, &folder)?.foreign
+        {
+            return Err(RunDirError::Foreign(folder.join(foreign)));
+        }
+    }
+    // Links are followed: what counts is where files are.
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = real(path);
+    match inputs.iter().find(|input| real(input).starts_with(&folder)) {
+        Some(input) => Err(RunDirError::Input(input.clone())),
         None => Ok(()),
-        Some(found) if found.is_dir => files.remove_dir_all(path),
-        Some(_) => files.remove_file(path),
+    }
+}
+
+/// Removes folders that were made for a run and that nobody else uses by now.
+fn unmake(made: &[PathBuf]) {
+    if let Some(folder) = made.first() {
+        let _ = std::fs::remove_file(folder.join(LOCK));
+    }
+    for folder in made {
+        // One that is not empty stays.
+        let _ = std::fs::remove_dir(folder);
     }
 }
 
@@ -322,72 +456,4 @@ fn lock(path: &Path) -> Result<File, RunDirError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use highwater_memory::DiskFiles;
-
-    #[test]
-    fn a_folder_has_one_run_and_one_process() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("deep/run");
-        assert!(matches!(
-            RunDir::open(&DiskFiles, &path),
-            Err(RunDirError::NoRun(_))
-        ));
-        let run = RunDir::create(&DiskFiles, &path, false).unwrap();
-        for force in [false, true] {
-            let second = RunDir::create(&DiskFiles, &path, force);
-            assert!(matches!(second, Err(RunDirError::Locked(_))));
-        }
-        std::fs::write(run.config(), "").unwrap();
-        std::fs::create_dir_all(run.checkpoints().join("step-000001")).unwrap();
-        std::fs::write(path.join("notes.txt"), "mine").unwrap();
-        drop(run);
-        assert!(matches!(
-            RunDir::create(&DiskFiles, &path, false),
-            Err(RunDirError::InUse(_))
-        ));
-        drop(RunDir::open(&DiskFiles, &path).unwrap());
-        let run = RunDir::create(&DiskFiles, &path, true).unwrap();
-        assert!(run.config().exists());
-        // As when a kill comes before the settings are written.
-        std::fs::rename(run.config(), run.model()).unwrap();
-        std::fs::rename(run.checkpoints(), dir.path().join("aside")).unwrap();
-        drop(run);
-        let run = RunDir::create(&DiskFiles, &path, false).unwrap();
-        std::fs::rename(run.model(), run.config()).unwrap();
-        std::fs::rename(dir.path().join("aside"), run.checkpoints()).unwrap();
-        std::fs::write(run.tokens_draft(), "tokens").unwrap();
-        run.begin(&DiskFiles).unwrap();
-        assert!(!run.config().exists() && !run.checkpoints().exists());
-        assert!(run.tokens().exists() && !run.tokens_draft().exists());
-        assert!(path.join("notes.txt").exists());
-        run.abandon(&DiskFiles);
-        assert!(path.join("notes.txt").exists());
-    }
-
-    #[test]
-    fn an_abandoned_folder_leaves_nothing_of_its_own() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("mine")).unwrap();
-        let path = dir.path().join("mine/deep/run");
-        let run = RunDir::create(&DiskFiles, &path, false).unwrap();
-        std::fs::write(run.tokens_draft(), "tokens").unwrap();
-        run.abandon(&DiskFiles);
-        assert!(!dir.path().join("mine/deep").exists());
-        assert!(dir.path().join("mine").exists());
-    }
-
-    #[test]
-    fn the_default_folder_always_works() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("gpt2-nano");
-        let create = || RunDir::create_numbered(&DiskFiles, &path).unwrap();
-        let (first, second) = (create(), create());
-        assert_eq!(first.path(), path);
-        assert!(second.path().ends_with("gpt2-nano-2"));
-        std::fs::write(first.config(), "").unwrap();
-        drop((first, second));
-        assert!(create().path().ends_with("gpt2-nano-2"));
-    }
-}
+mod tests;

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use highwater::optim::GradScaler;
 use highwater::{DType, Parameter};
+use highwater_memory::files::Draft;
 use highwater_memory::saved::{
     SaveWriter, Saved, SavedError, keep_last, latest_complete, remove_newer, write_atomic,
 };
 use highwater_memory::spill::free_bytes;
 use highwater_memory::{Bytes, FileWrite, Files};
-use highwater_models::adapter::WEIGHTS;
+use highwater_models::adapter::{CONFIG as ADAPTER_CONFIG, WEIGHTS};
 use highwater_models::module_file::{read_tensor, write_tensors};
 use highwater_models::weights::INDEX;
 use highwater_models::{Cursor, WeightsFolder, save_folder};
@@ -29,6 +30,8 @@ pub const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 /// File of the counters.
 const COUNTERS: &str = "state.json";
+/// The files of a saved state.
+pub const STATE_FILES: [&str; 3] = [MODEL, OPTIMIZER, COUNTERS];
 /// Files are copied in pieces of so many bytes.
 const COPY_BYTES: usize = 64 << 10;
 /// The most bytes that the file of counters may have.
@@ -235,32 +238,98 @@ pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
     Err(Failure::usage(message).id("HW1034").hint(hint))
 }
 
-/// Writes the model as `transformers` loads it: `config.json`, `model.safetensors`, and the
-/// tokenizer if there is one. The weights of a classifier have torchvision's names.
+/// After which step the model in a run's folder `final` is.
+#[derive(Debug, Serialize, Deserialize)]
+struct FinalStep {
+    step: u64,
+}
+
+/// What a file says of the step that the folder `final` is of; none where that is not known, or not all of the folder
+/// is written.
+///
+/// # Errors
+/// [`Failure`] for a file that cannot be read.
+pub fn final_step(files: &dyn Files, path: &Path) -> Result<Option<u64>, Failure> {
+    if files
+        .metadata(path)?
+        .is_none_or(|found| found.is_dir || found.bytes > COUNTERS_MAX)
+    {
+        return Ok(None);
+    }
+    let mut file = files.open(path)?;
+    let mut json = vec![0; file.bytes() as usize];
+    file.read_exact_at(0, &mut json)?;
+    let found = serde_json::from_slice::<FinalStep>(&json).ok();
+    Ok(found.map(|found| found.step))
+}
+
+/// The number of the newest saved state in a folder, whole or not.
+///
+/// # Errors
+/// [`Failure`] for a folder that cannot be read.
+pub fn newest_name(files: &dyn Files, dir: &Path) -> Result<Option<u64>, Failure> {
+    if files.metadata(dir)?.is_none() {
+        return Ok(None);
+    }
+    let entries = files.list_dir(dir)?;
+    let steps = entries.iter().filter(|entry| entry.is_dir);
+    let steps = steps.filter_map(|entry| entry.name.strip_prefix("step-")?.parse().ok());
+    Ok(steps.max())
+}
+
+/// Writes the model that a run ends with after `step` steps, as its folder `final`.
 ///
 /// # Errors
 /// [`Failure`] if a file cannot be written.
-pub fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<(), Failure> {
+pub fn finish(
+    files: &dyn Files,
+    run: &RunDir,
+    session: &Session,
+    step: u64,
+) -> Result<(), Failure> {
+    // Until all of it is written it is of no step.
+    let (dir, path) = (run.final_model(), run.final_step());
+    if files.metadata(&path)?.is_some() {
+        files.remove_file(&path)?;
+    }
+    let names = export(files, &dir, session)?;
+    let names = names.iter().map(|name| dir.join(name));
+    run.own(files, names.chain([path.clone()]))?;
+    let json = serde_json::to_vec(&FinalStep { step })
+        .map_err(|error| Failure::new(Code::Internal, error))?;
+    Ok(write_atomic(files, &path, &json)?)
+}
+
+/// Writes the model as `transformers` loads it: `config.json`, `model.safetensors`, and the
+/// tokenizer if there is one. The weights of a classifier have torchvision's names. Returns the names of its files.
+///
+/// # Errors
+/// [`Failure`] if a file cannot be written.
+fn export(files: &dyn Files, dir: &Path, session: &Session) -> Result<Vec<String>, Failure> {
     files.create_dir_all(dir)?;
     let config = session.config();
     if let (Some(lora), Model::Text(model)) = (&config.model.lora, &session.model) {
         lora::export(files, dir, &**model, (lora, &config.model.source))?;
-        beside_model(files, config, dir)?;
-        return Ok(files.sync_dir(dir)?);
+        let mut names = vec![WEIGHTS.to_owned(), ADAPTER_CONFIG.to_owned()];
+        names.extend(beside_model(files, config, dir)?);
+        files.sync_dir(dir)?;
+        return Ok(names);
     }
     let most = match session.model {
         Model::Text(_) => config.output.shard_bytes(),
         // torchvision knows single files.
         Model::Images(..) => u64::MAX,
     };
-    save_folder(files, dir, &session.model.saved(), most)?;
+    let mut names = save_folder(files, dir, &session.model.saved(), most)?;
     write_atomic(
         files,
         &dir.join("config.json"),
         config_json(session)?.as_bytes(),
     )?;
-    beside_model(files, config, dir)?;
-    Ok(files.sync_dir(dir)?)
+    names.push("config.json".to_owned());
+    names.extend(beside_model(files, config, dir)?);
+    files.sync_dir(dir)?;
+    Ok(names)
 }
 
 /// What a model's folder has for its tokenizer.
@@ -281,7 +350,7 @@ const OF_MODEL: [&str; 1] = ["generation_config.json"];
 ///
 /// # Errors
 /// [`Failure`] of the files.
-pub fn copy_beside(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
+pub fn copy_beside(files: &dyn Files, from: &Path, to: &Path) -> Result<Vec<String>, Failure> {
     copy_some(files, from, to, OF_TOKENIZER.iter().chain(&OF_MODEL))
 }
 
@@ -290,32 +359,44 @@ fn copy_some<'a>(
     from: &Path,
     to: &Path,
     names: impl IntoIterator<Item = &'a &'a str>,
-) -> Result<(), Failure> {
+) -> Result<Vec<String>, Failure> {
+    let mut copied = Vec::new();
     for name in names {
         if files.metadata(&from.join(name))?.is_some() {
             copy(files, &from.join(name), &to.join(name))?;
+            copied.push((*name).to_owned());
         }
     }
-    Ok(())
+    Ok(copied)
 }
 
-/// The same of a run, with the tokenizer and the template that it took.
-fn beside_model(files: &dyn Files, config: &RunConfig, dir: &Path) -> Result<(), Failure> {
+/// Copies what belongs beside a run's model into a folder in the run's: its tokenizer and the template that it took.
+///
+/// # Errors
+/// [`Failure`] of the files.
+pub fn beside_model(
+    files: &dyn Files,
+    config: &RunConfig,
+    dir: &Path,
+) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
     if let ModelSource::Folder(folder) = &config.model.source {
-        copy_some(files, folder, dir, &OF_MODEL)?;
+        names.extend(copy_some(files, folder, dir, &OF_MODEL)?);
     }
     if let Some(tokenizer) = &config.model.tokenizer {
         if let Some(folder) = tokenizer.parent() {
-            copy_some(files, folder, dir, &OF_TOKENIZER)?;
+            names.extend(copy_some(files, folder, dir, &OF_TOKENIZER)?);
         }
         copy(files, tokenizer, &dir.join("tokenizer.json"))?;
+        names.push("tokenizer.json".to_owned());
     }
     // The run's own copy: the file that was named may be another one by now.
     let template = dir.parent().map(RunDir::template_of);
     if let (Some(template), Some(_)) = (template, config.chat_template()) {
         copy(files, &template, &dir.join("chat_template.jinja"))?;
+        names.push("chat_template.jinja".to_owned());
     }
-    Ok(())
+    Ok(names)
 }
 
 /// The model's `config.json`, which says of what its weights are.
@@ -358,8 +439,8 @@ pub fn with_dtype(json: &str, dtype: DType) -> Result<String, Failure> {
 /// # Errors
 /// [`Failure`] if one cannot be read or the other written.
 pub fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
-    let draft = to.with_extension("tmp");
-    let (mut source, mut target) = (files.open(from)?, files.create(&draft)?);
+    let mut source = files.open(from)?;
+    let (draft, mut target) = Draft::file(files, to)?;
     let (mut at, mut piece) = (0, vec![0; COPY_BYTES]);
     while at < source.bytes() {
         let len = (source.bytes() - at).min(COPY_BYTES as u64) as usize;
@@ -369,7 +450,7 @@ pub fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), Failure> {
     }
     target.sync_all()?;
     drop(target);
-    Ok(files.rename(&draft, to)?)
+    Ok(draft.persist()?)
 }
 
 /// Bytes of all files of a saved state, and of a trained model.

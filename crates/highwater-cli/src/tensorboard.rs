@@ -5,7 +5,7 @@
 //! of protocol buffers (`tensorflow/core/util/event.proto`), of which few fields are written. Each start of a run
 //! begins another file: what earlier ones say of steps that are taken again is void from its second record on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use highwater_memory::{FileWrite, Files, FilesError};
@@ -29,11 +29,11 @@ pub struct Events {
 }
 
 impl Events {
-    /// Begins a file in a folder for the steps after `done`.
+    /// Begins a file in a folder for the steps after `done`. Returns its path too.
     ///
     /// # Errors
     /// When a file operation fails.
-    pub fn begin(files: &dyn Files, dir: &Path, done: u64) -> Result<Self, FilesError> {
+    pub fn begin(files: &dyn Files, dir: &Path, done: u64) -> Result<(Self, PathBuf), FilesError> {
         files.create_dir_all(dir)?;
         let now = seconds();
         // TensorBoard reads files in the order of their names.
@@ -44,7 +44,7 @@ impl Events {
             path = dir.join(name(at));
         }
         let mut events = Self {
-            file: files.create(&path)?,
+            file: files.create_new(&path)?,
         };
         let mut version = field(3, BYTES);
         bytes(&mut version, VERSION);
@@ -53,7 +53,7 @@ impl Events {
         let mut log = field(7, BYTES);
         bytes(&mut log, &[field(1, VARINT), vec![1]].concat());
         events.write(now, done + 1, &log)?;
-        Ok(events)
+        Ok((events, path))
     }
 
     /// Adds what a step came to.
@@ -294,7 +294,7 @@ mod tests {
             units: 7,
         };
         for done in [0, 299] {
-            let mut events = Events::begin(&files, dir, done).unwrap();
+            let (mut events, _) = Events::begin(&files, dir, done).unwrap();
             events.step(&record).unwrap();
             events.held_out(300, &held_out).unwrap();
             events.sync().unwrap();

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::TokeniseArgs;
 use crate::config::RunConfig;
 use crate::data::text_to_tokenise;
-use crate::error::{Code, Failure};
+use crate::error::Failure;
 use crate::records::Source;
 use crate::task::Blueprint;
 
@@ -90,15 +90,15 @@ pub fn spool(
         },
         (None, None) => return Ok(false),
     };
-    let failed = |error| Failure::new(Code::Internal, error);
-    let program = std::env::current_exe().map_err(failed)?;
+    let program =
+        std::env::current_exe().map_err(|error| Failure::system("find its own file", &error))?;
     let output = Command::new(program)
         .args(["tokenise", "--"])
         .arg(spool)
         .arg(serde_json::to_string(&request).map_err(|error| failed_json(&error))?)
         .stdin(Stdio::null())
         .output()
-        .map_err(failed)?;
+        .map_err(|error| Failure::system("start a process", &error))?;
     if output.status.success() {
         return Ok(true);
     }

@@ -192,6 +192,7 @@ fn begin(
     write_atomic(&**files, &dir.model(), json.as_bytes())?;
     if let Some(named) = config.chat_template() {
         let source = crate::records::template_source(&**files, named)?;
+        dir.own(&**files, [dir.template()])?;
         write_atomic(&**files, &dir.template(), source.as_bytes())?;
     }
     // The settings come last: with them the folder holds a run.
@@ -235,11 +236,19 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let limits = limits(args.profile, &config);
     let changed = args.data_changed.is_some();
     if let Some(origin) = &config.origin {
-        origin.check_tokens(&*files, &dir, changed)?;
+        origin.check_tokens(&*files, &config, &dir, changed)?;
     }
     let has_tokens = files.metadata(&dir.tokens())?.is_some();
     let (forecast, reserve) = fitting(&*files, &mut config, &model, has_tokens)?;
     let made = tokenise::spool(&*files, &config, &model, &dir.tokens())?;
+    if made {
+        dir.own(&*files, [dir.tokens()])?;
+    }
+    if let Some(epochs) = config.training.epochs.take() {
+        let data = RunData::open(&files, &config, &model, &dir.tokens())?;
+        config.training.steps = report::steps(&config, &data, epochs.count);
+        config.validate(&model)?;
+    }
     let mut session = Session::new(&config, &model, Some(reserve))?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
     let (counters, loaded) = load_state(&*files, &config, &dir, &mut session)?;
@@ -267,8 +276,12 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     say_where(&mut log, counters.as_ref(), loaded.as_ref())?;
     let mut phases = Phases::default();
     phases.end("resume", &session);
+    let before = config.origin.take();
     config.origin = Some(Origin {
-        weights: now.weights.or(config.origin.and_then(|o| o.weights)),
+        weights: now
+            .weights
+            .or(before.as_ref().and_then(|o| o.weights.clone())),
+        source: now.source.or(before.and_then(|o| o.source)),
         ..now
     });
     config.write(&*files, &dir.config())?;
@@ -311,8 +324,12 @@ fn say_where(
 
 /// Begins a file for TensorBoard, if one is asked for, behind so many steps.
 fn events(files: &dyn Files, dir: &RunDir, done: Option<u64>) -> Result<Option<Events>, Failure> {
-    let begin = |done| Events::begin(files, &dir.tensorboard(), done);
-    Ok(done.map(begin).transpose()?)
+    let Some(done) = done else {
+        return Ok(None);
+    };
+    let (events, path) = Events::begin(files, &dir.tensorboard(), done)?;
+    dir.own(files, [path])?;
+    Ok(Some(events))
 }
 
 /// What the model is shown to go on from, of a run of texts.
@@ -401,14 +418,28 @@ fn load_weights(
 
 /// The folder that was named, or one of the model's name under `runs`.
 fn make_dir(files: &dyn Files, args: &TrainArgs, config: &RunConfig) -> Result<RunDir, Failure> {
+    let inputs = inputs(args, config);
     if let Some(path) = &args.out {
-        return Ok(RunDir::create(files, path, args.force)?);
+        return Ok(RunDir::create(files, path, args.force, &inputs)?);
     }
     let path = PathBuf::from("runs").join(run_name(&config.model.source));
     if args.force {
-        return Ok(RunDir::create(files, &path, true)?);
+        return Ok(RunDir::create(files, &path, true, &inputs)?);
     }
     Ok(RunDir::create_numbered(files, &path)?)
+}
+
+/// The files and folders that a run reads.
+fn inputs(args: &TrainArgs, config: &RunConfig) -> Vec<PathBuf> {
+    let mut inputs = Vec::new();
+    inputs.extend(args.run.config.clone());
+    inputs.extend(config.data.path.clone());
+    inputs.extend(config.model.tokenizer.clone());
+    inputs.extend(config.chat_template().map(PathBuf::from));
+    if let ModelSource::Folder(folder) = &config.model.source {
+        inputs.push(folder.clone());
+    }
+    inputs
 }
 
 /// What a run is called when nobody names its folder.

@@ -60,15 +60,27 @@ impl Run<'_> {
     /// [`Failure`]; the last saved state is whole.
     pub fn run(mut self) -> Result<ExitCode, Failure> {
         let result = self.go();
-        if let Err(failure) = &result {
-            // The failure itself is what the user has to know.
-            let _ = self.log.note(&failure.to_string());
-        }
-        result
+        let (files, dir) = (self.files, self.dir);
+        let Err(failure) = result else {
+            return result;
+        };
+        // The failure itself is what the user has to know.
+        let _ = self.log.note(&failure.to_string());
+        // Its files are closed.
+        drop(self);
+        Err(match dir.give_back(&**files) {
+            Ok(false) => failure,
+            Ok(true) => failure.hint("the run that this one was to replace is back in its folder"),
+            Err(error) => failure.hint(format!(
+                "the run that this one was to replace is in {}: {error}",
+                dir.replaced().display()
+            )),
+        })
     }
 
     fn go(&mut self) -> Result<ExitCode, Failure> {
-        let signals = Signals::listen().map_err(|error| Failure::new(Code::Internal, error))?;
+        let signals =
+            Signals::listen().map_err(|error| Failure::system("listen to signals", &error))?;
         let config = self.session.config().clone();
         let mut batches = self.data.batches(&config)?;
         let done = self.counters.as_ref().map_or(0, |counters| counters.step);
@@ -95,15 +107,32 @@ impl Run<'_> {
             }
             let stop = signals.stop_code();
             self.tell_of_stop(stop.is_some() && step < steps)?;
-            let due = self.save_is_due(step, &signals)?;
-            if due || step == steps || stop.is_some() || failure.is_some() {
+            let asked = self.save_is_asked(&signals)?;
+            let saves = asked
+                || self.save_is_due(step)
+                || step == steps
+                || stop.is_some()
+                || failure.is_some();
+            if saves {
                 metrics.sync()?;
                 self.save(step, &batches)?;
                 self.phases.end("save", &self.session);
             }
+            if asked {
+                let dir = self.dir.checkpoints();
+                self.log.say(&format!(
+                    "saved the state after step {step}, as asked: {}",
+                    dir.display()
+                ))?;
+            }
             if let Some(failure) = failure {
                 progress.finish();
-                return Err(failure.hint("the state after this step is saved"));
+                let is_kept = self.files.metadata(&self.dir.replaced())?.is_none();
+                let hint = is_kept.then_some("the state after this step is saved");
+                return Err(hint.into_iter().fold(failure, Failure::hint));
+            }
+            if saves {
+                self.dir.settle(&**self.files)?;
             }
             if let Some(code) = stop.filter(|_| step < steps) {
                 progress.finish();
@@ -119,7 +148,8 @@ impl Run<'_> {
         if done == steps {
             self.save(steps, &batches)?;
         }
-        state::export(&**self.files, &self.dir.final_model(), &self.session)?;
+        state::finish(&**self.files, self.dir, &self.session, steps)?;
+        self.dir.settle(&**self.files)?;
         self.phases.end("save", &self.session);
         let profile = (self.profile).map(|machine| Profile::of(&self.session.engine, machine));
         let after = self.look("after", steps)?;
@@ -159,11 +189,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether it is time for a saved state, or someone wants one now: by SIGUSR1, or by the file `save.now`, which
-    /// goes.
-    fn save_is_due(&mut self, step: u64, signals: &Signals) -> Result<bool, Failure> {
+    /// Whether it is time for a saved state.
+    fn save_is_due(&self, step: u64) -> bool {
         let every = self.session.config().output.save_every;
-        let due = every > 0 && step.is_multiple_of(every);
+        every > 0 && step.is_multiple_of(every)
+    }
+
+    /// Whether someone wants a saved state now: by SIGUSR1, or by the file `save.now`, which goes.
+    fn save_is_asked(&mut self, signals: &Signals) -> Result<bool, Failure> {
         let (by_signal, path) = (signals.take_save(), self.dir.save_now());
         let found = self.files.metadata(&path)?;
         // A folder of that name is none of ours.
@@ -172,7 +205,7 @@ impl Run<'_> {
             // The state is saved with each step then: better than not at all.
             self.log.note(&error.to_string())?;
         }
-        Ok(due || by_signal || by_file)
+        Ok(by_signal || by_file)
     }
 
     /// Takes a step; what it answers beside its record is why no other should follow.
@@ -263,6 +296,7 @@ impl Run<'_> {
         if let Some(forecast) = self.session.engine.forecast() {
             let json = serde_json::to_vec(&forecast)
                 .map_err(|error| Failure::new(Code::Internal, error))?;
+            self.dir.own(&**self.files, [self.dir.plan()])?;
             write_atomic(&**self.files, &self.dir.plan(), &json)?;
         }
         Ok(())

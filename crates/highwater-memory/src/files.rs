@@ -5,11 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 mod disk;
+pub(crate) mod draft;
 pub mod memory;
 mod part;
 pub mod scripted;
 
 pub use disk::DiskFiles;
+pub use draft::{Draft, is_draft};
 pub use memory::MemoryFiles;
 pub use part::{FilePart, PartError, SharedFile};
 pub use scripted::{Fault, FaultKind, ScriptedFiles};
@@ -27,6 +29,18 @@ pub trait Files: Send + Sync + Debug {
     /// # Errors
     /// As the system says.
     fn create_dir_all(&self, path: &Path) -> Result<(), FilesError>;
+
+    /// Creates a folder.
+    ///
+    /// # Errors
+    /// As the system says; also when there is something at the path, a dangling link too.
+    fn create_dir(&self, path: &Path) -> Result<(), FilesError>;
+
+    /// Creates a file for writing.
+    ///
+    /// # Errors
+    /// As the system says; also when there is something at the path, a dangling link too.
+    fn create_new(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError>;
 
     /// Creates a file, or empties the one that is there, for writing.
     ///
@@ -64,6 +78,12 @@ pub trait Files: Send + Sync + Debug {
     /// # Errors
     /// As the system says.
     fn remove_file(&self, path: &Path) -> Result<(), FilesError>;
+
+    /// Removes a folder that is empty.
+    ///
+    /// # Errors
+    /// As the system says; also when there is something in it.
+    fn remove_dir(&self, path: &Path) -> Result<(), FilesError>;
 
     /// Removes a folder and all that is in it. This does not happen at once.
     ///
@@ -254,6 +274,11 @@ impl FilesError {
     /// Whether there is nothing at the path.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
+    }
+
+    /// Whether there is something at the path already.
+    pub fn is_already_there(&self) -> bool {
+        self.source.kind() == io::ErrorKind::AlreadyExists
     }
 
     /// Whether a signal came in between: the operation has done nothing and can be tried again.

@@ -4,14 +4,13 @@
 //! checkpoints/
 //!   step-000010/            a state: any files, and
 //!     manifest.json         their sizes and BLAKE3 hashes, written last
-//!   step-000020.tmp/        one that is being written
-//!   step-000005.old/        one that is being removed
+//!   .highwater-1-2.tmp/     one that is being written, or removed
 //!   LATEST                  the name of the newest, for people and scripts
 //! ```
 //!
-//! [`SaveWriter`] writes into the `.tmp` folder, makes each file durable, then the manifest, then the
-//! names, and only then renames the folder and makes that durable. So at each instant a folder without
-//! suffix is a complete state, whatever was interrupted, and [`latest_complete`] still takes none
+//! [`SaveWriter`] writes into a [`Draft`](crate::files::Draft), makes each file durable, then the manifest, then the
+//! names, and only then renames the folder and makes that durable. So at each instant a folder with a
+//! state's name is a complete state, whatever was interrupted, and [`latest_complete`] still takes none
 //! without checking every byte. [`keep_last`] removes old ones by renaming them first.
 //!
 //! Names of states end in a number, `step-000010`, which orders them. One process writes at a time.

@@ -11,6 +11,11 @@ use highwater::{DType, Error, Result, no_grad, philox};
 /// The least length of windows.
 const SHORTEST: usize = 32;
 
+/// The length that a text of so many tokens is filled up to, for a model that has positions for `longest`.
+pub fn window_length(tokens: usize, longest: usize) -> usize {
+    tokens.next_power_of_two().max(SHORTEST).min(longest)
+}
+
 /// How to choose tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -20,6 +25,11 @@ pub struct Sampling {
     pub top_k: Option<usize>,
     /// Only the fewest of the likeliest tokens are drawn from that have this share together; all at 1.
     pub top_p: f64,
+    /// Only tokens are drawn from that are at least so likely, as a share of the likeliest; all at 0.
+    pub min_p: f64,
+    /// Logits of tokens that the text has already are divided by this if they are positive, else multiplied: above 1
+    /// the text repeats itself less. 1 leaves them.
+    pub repetition_penalty: f64,
     /// Seed of the draws.
     pub seed: u64,
     /// The most tokens to look back on, or the model's positions if they are fewer: those that it was
@@ -34,6 +44,8 @@ impl Default for Sampling {
             temperature: 0.0,
             top_k: None,
             top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
             seed: 0,
             context: usize::MAX,
         }
@@ -61,7 +73,9 @@ pub fn generate(
     let mut draw = || {
         check(prompt)?;
         for drawn in 0..count as u64 {
-            let token = choose(&continuation.logits(&tokens)?, sampling, drawn);
+            let mut logits = continuation.logits(&tokens)?;
+            penalise(&mut logits, &tokens, sampling.repetition_penalty);
+            let token = choose(&logits, sampling, drawn);
             tokens.push(token);
             if on_token(token).is_break() {
                 break;
@@ -190,8 +204,7 @@ impl<'a> Continuation<'a> {
 
     /// The length that so many tokens are filled up to.
     fn padded(&self, tokens: usize) -> usize {
-        let longest = self.model.architecture().max_length();
-        tokens.next_power_of_two().max(SHORTEST).min(longest)
+        window_length(tokens, self.model.architecture().max_length())
     }
 }
 
@@ -221,8 +234,27 @@ fn is_full(error: &Error) -> bool {
     )
 }
 
-/// The next token. What is left of the distribution after temperature, [`Sampling::top_k`] and [`Sampling::top_p`],
-/// in this order as in transformers, is drawn from.
+/// Makes tokens less likely that a text has, as `RepetitionPenaltyLogitsProcessor` of transformers.
+fn penalise(logits: &mut [f32], tokens: &[u32], penalty: f64) {
+    if penalty == 1.0 {
+        return;
+    }
+    let penalty = penalty as f32;
+    let mut seen = tokens.to_vec();
+    seen.sort_unstable();
+    seen.dedup();
+    for token in seen {
+        let logit = &mut logits[token as usize];
+        *logit = if *logit < 0.0 {
+            *logit * penalty
+        } else {
+            *logit / penalty
+        };
+    }
+}
+
+/// The next token. What is left of the distribution after temperature, [`Sampling::top_k`], [`Sampling::top_p`] and
+/// [`Sampling::min_p`], in this order as in transformers, is drawn from.
 fn choose(logits: &[f32], sampling: Sampling, drawn: u64) -> u32 {
     let mut order: Vec<u32> = (0..logits.len() as u32).collect();
     // The likeliest first; of equals the one that comes last, as `max_by` has it.
@@ -234,7 +266,7 @@ fn choose(logits: &[f32], sampling: Sampling, drawn: u64) -> u32 {
         return order.into_iter().min_by(by_logit).unwrap_or_default();
     }
     let kept = sampling.top_k.unwrap_or(usize::MAX).clamp(1, order.len());
-    let is_cut = kept < order.len() || sampling.top_p < 1.0;
+    let is_cut = kept < order.len() || sampling.top_p < 1.0 || sampling.min_p > 0.0;
     if is_cut {
         order.sort_unstable_by(by_logit);
         order.truncate(kept);
@@ -252,6 +284,8 @@ fn choose(logits: &[f32], sampling: Sampling, drawn: u64) -> u32 {
             sum >= sampling.top_p * all
         });
         order.truncate(enough.map_or(order.len(), |last| last + 1));
+        // The likeliest has the weight 1.
+        order.retain(|token| weight(token) >= sampling.min_p);
     }
     let total: f64 = order.iter().map(weight).sum();
     let mut uniform = [0.0];
@@ -301,7 +335,25 @@ mod tests {
             ..all
         };
         assert_eq!(drawn(both), [1]);
+        // 0.1 of the likeliest, which has 0.4, are 0.25 of it; 0.2 are half.
+        for (min_p, kept) in [
+            (0.2, &[0, 1, 2, 3][..]),
+            (0.3, &[0, 1, 3]),
+            (0.6, &[1, 3]),
+            (1.0, &[1]),
+        ] {
+            assert_eq!(drawn(Sampling { min_p, ..all }), kept, "{min_p}");
+        }
         let coldest = Sampling::default();
         assert_eq!(drawn(coldest), [1]);
+    }
+
+    #[test]
+    fn what_was_said_becomes_less_likely() {
+        let mut logits = [2.0, -2.0, 0.5, 3.0];
+        penalise(&mut logits, &[3, 1, 1, 3], 1.5);
+        assert_eq!(logits, [2.0, -3.0, 0.5, 2.0]);
+        penalise(&mut logits, &[0, 1], 1.0);
+        assert_eq!(logits, [2.0, -3.0, 0.5, 2.0]);
     }
 }

@@ -25,7 +25,7 @@ pub use config::{Activation, ConfigError, DecoderConfig, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
 pub use decoder::Decoder;
 pub use generate::cache::{Cached, CachedLayer, KeyValueShape};
-pub use generate::{Continuation, Sampling, generate};
+pub use generate::{Continuation, Sampling, generate, window_length};
 pub use gpt2::Gpt2;
 pub use module_file::{load, save};
 pub use module_folder::{SHARD_BYTES, save_folder};

@@ -1,11 +1,11 @@
 //! The parameters and buffers of a module as one `.safetensors` file.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use highwater::nn::QuantizedLinear;
 use highwater::{DType, Error, Module, Parameter, Result};
-use highwater_memory::saved::rename_durably;
+use highwater_memory::files::Draft;
 use highwater_memory::{DiskFiles, Files};
 use safetensors::Dtype;
 
@@ -50,12 +50,10 @@ pub(crate) fn write_file(
     tensors: &[(String, Parameter)],
     path: &Path,
 ) -> Result<()> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".tmp");
-    let part = PathBuf::from(part);
-    let written = write_tensors(files.create(&part)?, path, tensors)?;
+    let (draft, file) = Draft::file(files, path)?;
+    let written = write_tensors(file, path, tensors)?;
     written.map_err(told)?;
-    Ok(rename_durably(files, &part, path)?)
+    Ok(draft.persist()?)
 }
 
 /// Loads a file. Of names that begin with `head`, those that the file does not have, or has in another shape, keep
@@ -247,12 +245,7 @@ mod tests {
         assert_ne!(values(&one), values(&other));
         load_in(&files, &other, path, None).unwrap();
         assert_eq!(values(&one), values(&other));
-        assert!(
-            files
-                .metadata(Path::new("/a.safetensors.tmp"))
-                .unwrap()
-                .is_none()
-        );
+        assert_eq!(files.list_dir(Path::new("/")).unwrap().len(), 1);
     }
 
     #[test]

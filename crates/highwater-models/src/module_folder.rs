@@ -6,6 +6,7 @@ use std::path::Path;
 
 use highwater::{Parameter, Result};
 use highwater_memory::Files;
+use highwater_memory::files::is_draft;
 use highwater_memory::saved::write_atomic;
 use serde_json::json;
 
@@ -17,7 +18,7 @@ use crate::weights::{INDEX, SINGLE};
 pub const SHARD_BYTES: u64 = 50_000_000_000;
 
 /// Writes tensors as the weights of a folder that is there, in files of at most `most` bytes of tensors each, and
-/// removes those that were there before, drafts too. Whoever opens the folder after this was killed finds what was
+/// removes those that were there before, drafts too. Returns the names of its files. Whoever opens the folder after this was killed finds what was
 /// there, what is now, or that an index is missing; never some of both.
 ///
 /// # Errors
@@ -28,7 +29,7 @@ pub fn save_folder(
     folder: &Path,
     tensors: &[(String, Parameter)],
     most: u64,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     let shards = shards(tensors, most);
     let name = |i: usize| match shards.len() {
         0 | 1 => SINGLE.to_owned(),
@@ -38,7 +39,7 @@ pub fn save_folder(
         // Files of the same names may be there, for another index.
         remove(files, folder, &[INDEX.to_owned()])?;
     }
-    let names: Vec<String> = (0..shards.len().max(1)).map(name).collect();
+    let mut names: Vec<String> = (0..shards.len().max(1)).map(name).collect();
     let none: &[_] = &[];
     for (i, name) in names.iter().enumerate() {
         write_file(
@@ -70,7 +71,11 @@ pub fn save_folder(
     old.retain(|name| name != INDEX || shards.len() <= 1);
     // An index goes before what it names.
     old.sort_by_key(|name| name != INDEX);
-    remove(files, folder, &old)
+    remove(files, folder, &old)?;
+    if shards.len() > 1 {
+        names.push(INDEX.to_owned());
+    }
+    Ok(names)
 }
 
 /// Tensors in their order, as many together as there is room for.
@@ -96,8 +101,10 @@ fn bytes(tensor: &Parameter) -> u64 {
 
 /// Whether a folder of a model has a file of that name for its weights.
 fn is_of_weights(name: &str) -> bool {
-    // A draft, of one who was killed, is one too.
-    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    // A process that was killed left a draft.
+    if is_draft(name) {
+        return true;
+    }
     let shard = || {
         let (one, of) = name.strip_prefix("model-")?.split_once("-of-")?;
         let of = of.strip_suffix(".safetensors")?;
@@ -180,8 +187,7 @@ mod tests {
         let files = MemoryFiles::new();
         files.create_dir_all(Path::new(FOLDER)).unwrap();
         // What a killed one left goes, too.
-        let draft = "model-00001-of-00009.safetensors.tmp";
-        for name in ["config.json", "model.safetensors.tmp", draft] {
+        for name in ["config.json", "model.safetensors.tmp", ".highwater-1-1.tmp"] {
             files.create(&Path::new(FOLDER).join(name)).unwrap();
         }
         for (most, count) in [

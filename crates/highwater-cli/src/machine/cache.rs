@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use highwater_memory::saved::write_atomic;
 use highwater_memory::{Files, FilesError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -49,14 +50,5 @@ pub(super) fn write<T: Serialize>(
     // Numbers and names always have a JSON form.
     let text = serde_json::to_vec_pretty(value).unwrap_or_default();
     files.create_dir_all(folder)?;
-    // Processes that write at the same time do so to files of their own.
-    let draft = folder.join(format!("{name}.{}", std::process::id()));
-    let write = || {
-        files.create(&draft)?.write_all(&text)?;
-        files.rename(&draft, &folder.join(name))
-    };
-    write().inspect_err(|_| {
-        // Nothing more can be done about a file that cannot be removed either.
-        let _ = files.remove_file(&draft);
-    })
+    write_atomic(files, &folder.join(name), &text)
 }

@@ -17,6 +17,7 @@ mod cli;
 mod commands;
 mod halves;
 mod host_memory;
+mod keeps;
 mod kill;
 mod origin;
 mod pictures;

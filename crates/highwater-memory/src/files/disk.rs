@@ -44,6 +44,15 @@ impl Files for DiskFiles {
         fs::create_dir_all(path).named(Operation::CreateDir, path)
     }
 
+    fn create_dir(&self, path: &Path) -> Result<(), FilesError> {
+        fs::create_dir(path).named(Operation::CreateDir, path)
+    }
+
+    fn create_new(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
+        let file = File::create_new(path).named(Operation::Create, path)?;
+        Ok(Box::new(DiskWriter::new(file, path, 0)))
+    }
+
     fn create(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
         let file = File::create(path).named(Operation::Create, path)?;
         Ok(Box::new(DiskWriter::new(file, path, 0)))
@@ -81,6 +90,10 @@ impl Files for DiskFiles {
 
     fn remove_file(&self, path: &Path) -> Result<(), FilesError> {
         fs::remove_file(path).named(Operation::Remove, path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<(), FilesError> {
+        fs::remove_dir(path).named(Operation::Remove, path)
     }
 
     fn remove_dir_all(&self, path: &Path) -> Result<(), FilesError> {

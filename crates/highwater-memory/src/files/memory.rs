@@ -93,6 +93,20 @@ impl Files for MemoryFiles {
         })
     }
 
+    fn create_dir(&self, path: &Path) -> Result<(), FilesError> {
+        self.with(Operation::CreateDir, path, |image| {
+            image.check_unused(path)?;
+            let (dir, _) = image.parent(path)?;
+            image.names(dir)?;
+            image.create_dir_all(path)
+        })
+    }
+
+    fn create_new(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
+        self.with(Operation::Create, path, |image| image.check_unused(path))?;
+        self.create(path)
+    }
+
     fn create(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
         let node = self.with(Operation::Create, path, |image| {
             let node = image.open_or_create(path)?;
@@ -155,6 +169,17 @@ impl Files for MemoryFiles {
     fn remove_file(&self, path: &Path) -> Result<(), FilesError> {
         self.with(Operation::Remove, path, |image| {
             image.file(path)?;
+            let (dir, name) = image.parent(path)?;
+            image.change(dir, Change::Remove(name.into()));
+            Ok(())
+        })
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<(), FilesError> {
+        self.with(Operation::Remove, path, |image| {
+            if !image.names(image.find(path)?)?.is_empty() {
+                return Err(ErrorKind::DirectoryNotEmpty.into());
+            }
             let (dir, name) = image.parent(path)?;
             image.change(dir, Change::Remove(name.into()));
             Ok(())

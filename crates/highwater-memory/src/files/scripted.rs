@@ -183,6 +183,15 @@ impl Files for ScriptedFiles {
         })
     }
 
+    fn create_dir(&self, path: &Path) -> Result<(), FilesError> {
+        self.call(Operation::CreateDir, path, || self.inner.create_dir(path))
+    }
+
+    fn create_new(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
+        let file = self.call(Operation::Create, path, || self.inner.create_new(path))?;
+        Ok(Box::new(self.handle(file, path)))
+    }
+
     fn create(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
         let file = self.call(Operation::Create, path, || self.inner.create(path))?;
         Ok(Box::new(self.handle(file, path)))
@@ -208,6 +217,10 @@ impl Files for ScriptedFiles {
 
     fn remove_file(&self, path: &Path) -> Result<(), FilesError> {
         self.call(Operation::Remove, path, || self.inner.remove_file(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> Result<(), FilesError> {
+        self.call(Operation::Remove, path, || self.inner.remove_dir(path))
     }
 
     fn remove_dir_all(&self, path: &Path) -> Result<(), FilesError> {

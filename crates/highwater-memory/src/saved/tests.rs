@@ -1,5 +1,5 @@
 use super::*;
-use crate::files::{DiskFiles, Files, MemoryFiles};
+use crate::files::{DiskFiles, Files, MemoryFiles, is_draft};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -177,13 +177,17 @@ fn an_unclosed_file_cannot_be_forgotten() {
     let mut state = SaveWriter::begin(&files, dir(), "step-1").unwrap();
     state.file("a").unwrap().write_all(b"1").unwrap();
     assert!(matches!(state.file("b"), Err(SavedError::Unclosed(_))));
-    assert_eq!(names(&files), ["step-1.tmp"]);
+    assert!(names(&files).iter().all(|name| is_draft(name)));
+    assert_eq!(names(&files).len(), 1);
     assert!(matches!(state.finish(), Err(SavedError::Unclosed(_))));
     assert!(names(&files).is_empty());
     // As a kill leaves it.
-    files.create_dir_all(&dir().join("step-1.tmp")).unwrap();
+    let left = dir().join(".highwater-1-1.tmp");
+    files.create_dir_all(&left).unwrap();
+    files.create(&left.join("a")).unwrap();
+    files.create(&dir().join(".highwater-1-2.tmp")).unwrap();
     let state = SaveWriter::begin(&files, dir(), "step-2").unwrap();
-    assert_eq!(names(&files), ["step-2.tmp"]);
+    assert_eq!(names(&files).len(), 1);
     drop(state);
 }
 
@@ -223,11 +227,18 @@ fn a_complete_state_is_not_replaced_but_a_broken_one_is() {
 #[test]
 fn what_is_not_a_state_is_left_alone() {
     let files = MemoryFiles::new();
-    for folder in ["notes.tmp", "step-1x.tmp", "best"] {
+    let folders = [
+        "best",
+        "notes.tmp",
+        "step-000003.old",
+        "step-000005.tmp",
+        "step-000009",
+    ];
+    for folder in folders {
         files.create_dir_all(&dir().join(folder)).unwrap();
     }
-    files.create_dir_all(&dir().join("step-000009")).unwrap();
     files.create(&dir().join("step-3.tmp")).unwrap();
+    files.create(&dir().join("LATEST.tmp")).unwrap();
     save(&files, dir(), 5).unwrap();
     keep_last(&files, dir(), keep(1)).unwrap();
     let found = latest_complete(&files, dir()).unwrap();
@@ -237,11 +248,13 @@ fn what_is_not_a_state_is_left_alone() {
         names(&files),
         [
             LATEST,
+            "LATEST.tmp",
             "best",
             "notes.tmp",
+            "step-000003.old",
             "step-000005",
+            "step-000005.tmp",
             "step-000009",
-            "step-1x.tmp",
             "step-3.tmp"
         ]
     );

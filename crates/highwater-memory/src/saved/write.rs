@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use super::find::{Saved, check_sizes, names_newest_first, verify};
 use super::manifest::{self, FileEntry};
 use super::{BUFFER, LATEST, MANIFEST, SavedError, number};
-use crate::files::{FileWrite, Files, FilesError};
-
-const WRITING: &str = ".tmp";
-const REMOVING: &str = ".old";
+use crate::files::draft::parent;
+use crate::files::{Draft, FileWrite, Files, FilesError, is_draft};
 
 /// A state that is being written. Nothing counts before [`SaveWriter::finish`]. One that is dropped
 /// earlier removes what it wrote, so that a full disk does not stay full of it; what a process that was
@@ -20,23 +18,13 @@ pub struct SaveWriter<'a> {
     files: &'a dyn Files,
     dir: PathBuf,
     name: String,
+    draft: Draft<'a>,
     entries: Vec<FileEntry>,
     buffer: Vec<u8>,
     /// The file that is being written.
     open: Option<String>,
     /// Whether a broken state of this name is in the way.
     replaces: bool,
-    /// Whether it has its name.
-    named: bool,
-}
-
-impl Drop for SaveWriter<'_> {
-    fn drop(&mut self) {
-        if !self.named {
-            // What cannot be removed now is removed when the next begins.
-            let _ = self.files.remove_dir_all(&self.folder());
-        }
-    }
 }
 
 impl<'a> SaveWriter<'a> {
@@ -64,16 +52,15 @@ impl<'a> SaveWriter<'a> {
                 Err(_broken) => {}
             }
         }
-        files.create_dir_all(&dir.join(format!("{name}{WRITING}")))?;
         Ok(Self {
             files,
             dir: dir.into(),
             name: name.into(),
+            draft: Draft::folder(files, &state)?,
             entries: Vec::new(),
             buffer: Vec::with_capacity(BUFFER),
             open: None,
             replaces,
-            named: false,
         })
     }
 
@@ -86,7 +73,7 @@ impl<'a> SaveWriter<'a> {
             return Err(SavedError::FileName(name.into()));
         }
         self.check_closed()?;
-        let file = self.files.create(&self.folder().join(name))?;
+        let file = self.files.create_new(&self.draft.path().join(name))?;
         self.open = Some(name.into());
         self.buffer.clear();
         Ok(SaveFile {
@@ -102,25 +89,20 @@ impl<'a> SaveWriter<'a> {
     /// # Errors
     /// When a file was not closed, or a file operation fails. The state can be complete all the same,
     /// if only `LATEST` failed: beginning it again will tell.
-    pub fn finish(mut self) -> Result<Saved, SavedError> {
+    pub fn finish(self) -> Result<Saved, SavedError> {
         self.check_closed()?;
         let manifest = manifest::encode(&self.name, &self.entries)?;
-        let (folder, state) = (self.folder(), self.dir.join(&self.name));
-        write_durably(self.files, &folder.join(MANIFEST), &manifest)?;
-        self.files.sync_dir(&folder)?;
-        if self.replaces {
-            set_aside(self.files, &self.dir, &self.name)?;
-        }
-        self.files.rename(&folder, &state)?;
-        self.named = true;
-        self.files.sync_dir(&self.dir)?;
+        let (folder, state) = (self.draft.path(), self.dir.join(&self.name));
+        write_durably(self.files.create_new(&folder.join(MANIFEST))?, &manifest)?;
+        self.files.sync_dir(folder)?;
+        let broken = match self.replaces {
+            true => Some(Draft::of_folder(self.files, &state)?),
+            false => None,
+        };
+        self.draft.persist()?;
         write_latest(self.files, &self.dir, &self.name)?;
-        let (name, entries) = (take(&mut self.name), take(&mut self.entries));
-        Ok(Saved::new(state, name, entries))
-    }
-
-    fn folder(&self) -> PathBuf {
-        self.dir.join(format!("{}{WRITING}", self.name))
+        drop(broken);
+        Ok(Saved::new(state, self.name, self.entries))
     }
 
     fn check_closed(&self) -> Result<(), SavedError> {
@@ -229,27 +211,19 @@ pub fn remove_newer(files: &dyn Files, dir: &Path, last: u64) -> Result<Vec<Stri
 }
 
 fn remove(files: &dyn Files, dir: &Path, names: &[String]) -> Result<(), FilesError> {
-    names.iter().try_for_each(|name| {
-        set_aside(files, dir, name)?;
-        files.remove_dir_all(&dir.join(format!("{name}{REMOVING}")))
-    })
+    let mut names = names.iter();
+    names.try_for_each(|name| Draft::of_folder(files, &dir.join(name))?.remove())
 }
 
 /// Replaces a file so that at each instant, and after a power cut, it is either the old or the new.
 ///
 /// # Errors
 /// When a file operation fails. The file is then the old or the new one. A process that is killed can leave
-/// a file beside it, with `.tmp` added to its name; it is overwritten the next time.
+/// a [`Draft`] beside it.
 pub fn write_atomic(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), FilesError> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(WRITING);
-    let draft = PathBuf::from(draft);
-    write_durably(files, &draft, bytes)
-        .and_then(|()| files.rename(&draft, path))
-        .inspect_err(|_| {
-            let _ = files.remove_file(&draft);
-        })?;
-    files.sync_dir(parent(path))
+    let (draft, file) = Draft::file(files, path)?;
+    write_durably(file, bytes)?;
+    draft.persist()
 }
 
 /// Gives a file that is whole, and durable, its name, for good.
@@ -261,8 +235,7 @@ pub fn rename_durably(files: &dyn Files, draft: &Path, path: &Path) -> Result<()
     files.sync_dir(parent(path))
 }
 
-fn write_durably(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), FilesError> {
-    let mut file = files.create(path)?;
+fn write_durably(mut file: Box<dyn FileWrite>, bytes: &[u8]) -> Result<(), FilesError> {
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -271,27 +244,14 @@ fn write_latest(files: &dyn Files, dir: &Path, name: &str) -> Result<(), FilesEr
     write_atomic(files, &dir.join(LATEST), format!("{name}\n").as_bytes())
 }
 
-/// Takes a state's name from it, durably, so that it cannot be taken for one when half removed.
-fn set_aside(files: &dyn Files, dir: &Path, name: &str) -> Result<(), FilesError> {
-    let aside = dir.join(format!("{name}{REMOVING}"));
-    if files.metadata(&aside)?.is_some() {
-        files.remove_dir_all(&aside)?;
-    }
-    files.rename(&dir.join(name), &aside)?;
-    files.sync_dir(dir)
-}
-
-/// Removes what interrupted writing and removing has left.
+/// Removes the drafts that interrupted writing and removing have left.
 fn remove_leftovers(files: &dyn Files, dir: &Path) -> Result<(), FilesError> {
     for entry in files.list_dir(dir)? {
-        let state = [WRITING, REMOVING]
-            .iter()
-            .find_map(|end| entry.name.strip_suffix(end));
         let path = dir.join(&entry.name);
-        match state {
-            Some(name) if entry.is_dir && number(name).is_some() => files.remove_dir_all(&path)?,
-            Some(LATEST) if !entry.is_dir => files.remove_file(&path)?,
-            _ => {}
+        match (is_draft(&entry.name), entry.is_dir) {
+            (true, true) => files.remove_dir_all(&path)?,
+            (true, false) => files.remove_file(&path)?,
+            (false, _) => {}
         }
     }
     Ok(())
@@ -315,12 +275,4 @@ fn create_durably(files: &dyn Files, dir: &Path) -> Result<(), FilesError> {
     missing
         .iter()
         .try_for_each(|folder| files.sync_dir(parent(folder)))
-}
-
-/// The folder that a path is in.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use highwater_memory::saved::{Digest, Digester, rename_durably};
+use highwater_memory::files::Draft;
+use highwater_memory::saved::{Digest, Digester};
 use highwater_memory::{FileRead, FileWrite, Files};
 
 use super::packing::{DOCUMENTS_MAX, Entry, PackedCounts};
@@ -24,9 +25,7 @@ pub const IGNORED: i64 = -100;
 /// Writes rows, under another name until they are whole.
 #[derive(Debug)]
 pub struct RowWriter<'a> {
-    files: &'a dyn Files,
-    path: PathBuf,
-    unfinished: PathBuf,
+    draft: Draft<'a>,
     file: Box<dyn FileWrite>,
     bytes: Vec<u8>,
 }
@@ -37,12 +36,10 @@ impl<'a> RowWriter<'a> {
     /// # Errors
     /// As the system says.
     pub fn create(files: &'a dyn Files, path: &Path) -> Result<Self, DataError> {
-        let unfinished = path.with_extension("tmp");
+        let (draft, file) = Draft::file(files, path)?;
         Ok(Self {
-            files,
-            path: path.to_owned(),
-            file: files.create(&unfinished)?,
-            unfinished,
+            draft,
+            file,
             bytes: Vec::new(),
         })
     }
@@ -78,7 +75,7 @@ impl<'a> RowWriter<'a> {
         self.file.write_all(&bytes)?;
         self.file.sync_all()?;
         drop(self.file);
-        Ok(rename_durably(self.files, &self.unfinished, &self.path)?)
+        Ok(self.draft.persist()?)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Where tokens come from.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use highwater_memory::Files;
-use highwater_memory::saved::{Digest, Digester, rename_durably};
+use highwater_memory::files::Draft;
+use highwater_memory::saved::{Digest, Digester};
 
 use super::DataError;
 use super::text::{TextBytes, TextReader, is_token_file, text_files};
@@ -83,12 +84,13 @@ impl Tokens {
         Self::spooled(&**files, options.spool, options.vocab_size)
     }
 
-    /// Finds the text at `path` without reading it.
+    /// The files of the text at `path`, in their order.
     ///
     /// # Errors
     /// [`DataError`] where there is none.
-    pub fn find_text(files: &dyn Files, path: &Path) -> Result<(), DataError> {
-        text_files(files, path).map(drop)
+    pub fn text_files(files: &dyn Files, path: &Path) -> Result<Vec<PathBuf>, DataError> {
+        let found = text_files(files, path)?;
+        Ok(found.into_iter().map(|(path, _)| path).collect())
     }
 
     /// The tokens that [`Tokens::open`] made of a text, without the tokenizer.
@@ -231,8 +233,7 @@ fn spool(
     options: &DataOptions<'_>,
     width: TokenWidth,
 ) -> Result<(), DataError> {
-    let unfinished = options.spool.with_extension("tmp");
-    let mut file = files.create(&unfinished)?;
+    let (draft, mut file) = Draft::file(files, options.spool)?;
     let (mut bytes, mut index) = (Vec::new(), 0);
     let mut reader = TextReader { text, at: 0 };
     options.tokenizer.encode_stream(&mut reader, |tokens| {
@@ -256,5 +257,5 @@ fn spool(
     })?;
     file.sync_all()?;
     drop(file);
-    Ok(rename_durably(files, &unfinished, options.spool)?)
+    Ok(draft.persist()?)
 }

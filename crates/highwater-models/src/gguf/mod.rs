@@ -13,7 +13,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use highwater_memory::saved::rename_durably;
+use highwater_memory::files::Draft;
 use highwater_memory::{FileWrite, Files, FilesError};
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -97,19 +97,42 @@ struct Model {
     prefix: &'static str,
 }
 
-/// Writes the model of a folder as a GGUF file, all of it or nothing. Matrices are held as `kind`, vectors as `F32`.
+/// Where a model is that is to be exported.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its folder, with `config.json` and the tokenizer.
+    pub folder: &'a Path,
+    /// The folder of its weights.
+    pub weights: &'a Path,
+    /// The folder that it is called by.
+    pub called: &'a Path,
+}
+
+impl<'a> Source<'a> {
+    /// A folder that has all of it.
+    pub fn folder(folder: &'a Path) -> Self {
+        Self {
+            folder,
+            weights: folder,
+            called: named(folder),
+        }
+    }
+}
+
+/// Writes a model as a GGUF file, all of it or nothing. Matrices are held as `kind`, vectors as `F32`.
 ///
 /// # Errors
 /// [`GgufError`], naming the file, the field or the tensor.
 pub fn export(
     files: &dyn Files,
-    folder: &Path,
+    source: &Source<'_>,
     out: &Path,
     kind: GgufType,
 ) -> Result<Exported, GgufError> {
+    let folder = source.folder;
     let model = read_model(files, folder)?;
     let tokens = vocabulary::vocabulary(files, folder, model.vocabulary)?;
-    let mut weights = WeightsFolder::open(files, folder)?;
+    let mut weights = WeightsFolder::open(files, source.weights)?;
     let made = model.told.made.iter().map(|(name, values)| TensorInfo {
         name: (*name).to_owned(),
         shape: vec![values.len()],
@@ -118,7 +141,8 @@ pub fn export(
     let infos: Vec<TensorInfo> = made
         .chain(model.entries.iter().map(|entry| info(entry, kind)))
         .collect();
-    let name = named(folder)
+    let name = source
+        .called
         .file_name()
         .map_or("model".into(), |name| name.to_string_lossy());
     let mut metadata = vec![
@@ -134,25 +158,17 @@ pub fn export(
     metadata.extend(model.told.metadata.iter().cloned());
     metadata.extend(tokens.metadata);
 
-    let mut draft = out.as_os_str().to_owned();
-    draft.push(".writing");
-    let draft = PathBuf::from(draft);
-    let mut write = || {
-        let mut file = files.create(&draft)?;
-        file.write_all(&head(&metadata, &infos))?;
-        let (made, own) = infos.split_at(model.told.made.len());
-        for (info, (_, values)) in made.iter().zip(&model.told.made) {
-            TensorSink::new(&mut *file, info).write(values)?;
-        }
-        for (info, entry) in own.iter().zip(&model.entries) {
-            write_tensor(&mut *file, &mut weights, (info, entry), model.prefix)?;
-        }
-        file.sync_all()?;
-        Ok(rename_durably(files, &draft, out)?)
-    };
-    write().inspect_err(|_: &GgufError| {
-        let _ = files.remove_file(&draft);
-    })?;
+    let (draft, mut file) = Draft::file(files, out)?;
+    file.write_all(&head(&metadata, &infos))?;
+    let (made, own) = infos.split_at(model.told.made.len());
+    for (info, (_, values)) in made.iter().zip(&model.told.made) {
+        TensorSink::new(&mut *file, info).write(values)?;
+    }
+    for (info, entry) in own.iter().zip(&model.entries) {
+        write_tensor(&mut *file, &mut weights, (info, entry), model.prefix)?;
+    }
+    file.sync_all()?;
+    draft.persist()?;
     let mut notes = model.told.notes;
     if weights.has(HEAD) && model.entries.iter().all(|entry| entry.from != HEAD) {
         notes.push(format!(

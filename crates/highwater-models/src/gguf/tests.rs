@@ -158,7 +158,7 @@ fn folder(files: &MemoryFiles, fields: &Json) -> BTreeMap<String, (Vec<usize>, V
 
 fn exported(files: &MemoryFiles, kind: GgufType) -> (Read, Vec<String>) {
     let out = Path::new("/model.gguf");
-    let done = export(files, Path::new("/model"), out, kind).unwrap();
+    let done = export(files, &Source::folder(Path::new("/model")), out, kind).unwrap();
     let mut file = files.open(out).unwrap();
     let mut bytes = vec![0; file.bytes() as usize];
     file.read_exact_at(0, &mut bytes).unwrap();
@@ -170,7 +170,12 @@ fn exported(files: &MemoryFiles, kind: GgufType) -> (Read, Vec<String>) {
 /// Why the model is not exported.
 fn refusal(files: &MemoryFiles) -> String {
     let out = Path::new("/out.gguf");
-    let exported = export(files, Path::new("/model"), out, GgufType::F16);
+    let exported = export(
+        files,
+        &Source::folder(Path::new("/model")),
+        out,
+        GgufType::F16,
+    );
     exported.unwrap_err().to_string()
 }
 
@@ -496,7 +501,12 @@ fn numbers_that_a_file_cannot_hold_are_refused() {
         file.read_exact_at(0, &mut bytes).unwrap();
         bytes[start + 40..start + 44].copy_from_slice(&value.to_le_bytes());
         write_atomic(&files, path, &bytes).unwrap();
-        let found = export(&files, Path::new("/model"), Path::new("/out.gguf"), kind);
+        let found = export(
+            &files,
+            &Source::folder(Path::new("/model")),
+            Path::new("/out.gguf"),
+            kind,
+        );
         match told {
             Some(told) => {
                 let error = found.unwrap_err().to_string();
@@ -517,7 +527,7 @@ fn nothing_is_left_where_weights_are_damaged() {
     write_atomic(&files, path, other.to_string().as_bytes()).unwrap();
     let error = export(
         &files,
-        Path::new("/model"),
+        &Source::folder(Path::new("/model")),
         Path::new("/out.gguf"),
         GgufType::F16,
     )

@@ -169,6 +169,15 @@ impl Image {
         Ok(())
     }
 
+    /// That nothing is at a path.
+    pub(super) fn check_unused(&self, path: &Path) -> io::Result<()> {
+        match self.find(path) {
+            Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The file at a path, made where missing.
     pub(super) fn open_or_create(&mut self, path: &Path) -> io::Result<usize> {
         let (dir, name) = self.parent(path)?;

@@ -1,7 +1,11 @@
 //! A file system that forgets to sync, to prove that the crash tests would notice.
 
 use super::*;
-use crate::files::{Entry, FileRead, FileWrite, FilesError, Metadata};
+use crate::files::{Entry, FileRead, FileWrite, FilesError, Metadata, is_draft};
+
+/// What drafts are called to `forgets`, whose own names tell nothing.
+pub(super) const DRAFTED_FILE: &str = "a drafted file";
+pub(super) const DRAFTED_FOLDER: &str = "a drafted folder";
 
 /// Passes all calls on but those syncs that `forgets` picks by the name of the file or folder.
 #[derive(Clone, Debug)]
@@ -12,8 +16,13 @@ pub(super) struct Careless {
 
 impl Careless {
     fn forgets(&self, path: &Path) -> bool {
-        (self.forgets)(path.file_name().unwrap_or_default().to_str().unwrap())
+        let name = name_of(path);
+        (self.forgets)(if is_draft(name) { DRAFTED_FOLDER } else { name })
     }
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name().unwrap_or_default().to_str().unwrap()
 }
 
 impl Files for Careless {
@@ -23,6 +32,19 @@ impl Files for Careless {
             inner,
             forgets: self.forgets(path),
         }))
+    }
+    fn create_new(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
+        let inner = self.inner.create_new(path)?;
+        Ok(Box::new(CarelessFile {
+            inner,
+            forgets: match is_draft(name_of(path)) {
+                true => (self.forgets)(DRAFTED_FILE),
+                false => self.forgets(path),
+            },
+        }))
+    }
+    fn create_dir(&self, path: &Path) -> Result<(), FilesError> {
+        self.inner.create_dir(path)
     }
     fn sync_dir(&self, path: &Path) -> Result<(), FilesError> {
         if self.forgets(path) {
@@ -45,6 +67,9 @@ impl Files for Careless {
     }
     fn remove_file(&self, path: &Path) -> Result<(), FilesError> {
         self.inner.remove_file(path)
+    }
+    fn remove_dir(&self, path: &Path) -> Result<(), FilesError> {
+        self.inner.remove_dir(path)
     }
     fn remove_dir_all(&self, path: &Path) -> Result<(), FilesError> {
         self.inner.remove_dir_all(path)

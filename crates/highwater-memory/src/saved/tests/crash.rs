@@ -1,6 +1,6 @@
 //! Whatever call fails while states are saved and removed, the newest complete one is found.
 
-use super::careless::Careless;
+use super::careless::{Careless, DRAFTED_FILE, DRAFTED_FOLDER};
 use super::*;
 use crate::files::{Fault, FaultKind, Operation, ScriptedFiles};
 use std::sync::Arc;
@@ -282,11 +282,11 @@ fn these_tests_notice_each_sync_that_is_forgotten() {
         ("all", |_| true),
         ("a file", |name| name == "run.json"),
         ("the manifest", |name| name == MANIFEST),
-        ("the names in the state", |name| name.ends_with("0.tmp")),
+        ("the names in the state", |name| name == DRAFTED_FOLDER),
         ("the name of the state", |name| name == "checkpoints"),
         ("the folder of the states", |name| name == "one"),
         ("the folder of the run", |name| name == "runs"),
-        ("LATEST", |name| name == "LATEST.tmp"),
+        ("LATEST", |name| name == DRAFTED_FILE),
     ];
     for (what, forgets) in careless {
         assert!(notice(forgets), "forgetting {what} was not noticed");

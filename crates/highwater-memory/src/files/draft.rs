@@ -1,0 +1,224 @@
+//! Drafts: what is written under a name of its own and gets its real name when it is whole.
+//!
+//! A draft's name is unique and created exclusively, so that a draft never overwrites or removes a file of somebody
+//! else's. A process that is killed leaves its draft behind, a hidden file or folder called
+//! `.highwater-PROCESS-NUMBER.tmp`.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{FileWrite, Files, FilesError};
+
+const BEGIN: &str = ".highwater-";
+const END: &str = ".tmp";
+
+/// A file or folder that lies beside its target until [`Draft::persist`]. Dropped before, it is removed.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    files: &'a dyn Files,
+    path: PathBuf,
+    target: PathBuf,
+    is_dir: bool,
+    is_done: bool,
+}
+
+impl<'a> Draft<'a> {
+    /// Creates an empty file beside `target`.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn file(
+        files: &'a dyn Files,
+        target: &Path,
+    ) -> Result<(Self, Box<dyn FileWrite>), FilesError> {
+        let (path, file) = unused(target, |path| files.create_new(path))?;
+        Ok((Self::at(files, path, target, false), file))
+    }
+
+    /// Creates an empty folder beside `target`.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn folder(files: &'a dyn Files, target: &Path) -> Result<Self, FilesError> {
+        let (path, ()) = unused(target, |path| files.create_dir(path))?;
+        Ok(Self::at(files, path, target, true))
+    }
+
+    /// Takes the name from a folder, durably: what is half removed is not mistaken for a whole one. Dropping the
+    /// draft removes it.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn of_folder(files: &'a dyn Files, folder: &Path) -> Result<Self, FilesError> {
+        let draft = Self::folder(files, folder)?;
+        files.rename(folder, &draft.path)?;
+        files.sync_dir(parent(folder))?;
+        Ok(draft)
+    }
+
+    fn at(files: &'a dyn Files, path: PathBuf, target: &Path, is_dir: bool) -> Self {
+        Self {
+            files,
+            path,
+            target: target.to_owned(),
+            is_dir,
+            is_done: false,
+        }
+    }
+
+    /// Where the draft is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives a draft whose contents are durable its real name, durably. A file of that name is replaced.
+    ///
+    /// # Errors
+    /// As the system says; the draft is removed if it did not get the name.
+    pub fn persist(mut self) -> Result<(), FilesError> {
+        self.files.rename(&self.path, &self.target)?;
+        self.is_done = true;
+        self.files.sync_dir(parent(&self.target))
+    }
+
+    /// Leaves the draft where it is, for the caller to remove.
+    pub fn keep(mut self) -> PathBuf {
+        self.is_done = true;
+        std::mem::take(&mut self.path)
+    }
+
+    /// Removes the draft.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn remove(mut self) -> Result<(), FilesError> {
+        self.is_done = true;
+        self.discard()
+    }
+
+    fn discard(&self) -> Result<(), FilesError> {
+        match self.is_dir {
+            true => self.files.remove_dir_all(&self.path),
+            false => self.files.remove_file(&self.path),
+        }
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Something failed before, which is reported; a draft that stays behind hides nothing.
+            let _ = self.discard();
+        }
+    }
+}
+
+/// Whether a file or folder of this name is a draft.
+pub fn is_draft(name: &str) -> bool {
+    let numbers = name
+        .strip_prefix(BEGIN)
+        .and_then(|rest| rest.strip_suffix(END));
+    numbers
+        .and_then(|numbers| numbers.split_once('-'))
+        .is_some_and(|(process, number)| {
+            [process, number]
+                .iter()
+                .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+}
+
+/// Creates something beside `target` under a name that nothing has.
+fn unused<T>(
+    target: &Path,
+    create: impl Fn(&Path) -> Result<T, FilesError>,
+) -> Result<(PathBuf, T), FilesError> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{BEGIN}{}-{number}{END}", std::process::id());
+        let path = parent(target).join(name);
+        match create(&path) {
+            // Of a process of that number that was killed.
+            Err(error) if error.is_already_there() => {}
+            done => return Ok((path, done?)),
+        }
+    }
+}
+
+/// The folder that a path is in.
+pub(crate) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{DiskFiles, MemoryFiles};
+
+    fn names(files: &dyn Files, dir: &Path) -> Vec<String> {
+        let entries = files.list_dir(dir).unwrap().into_iter();
+        entries.map(|entry| entry.name).collect()
+    }
+
+    #[test]
+    fn a_draft_is_nobodys_file_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = MemoryFiles::new();
+        memory.create_dir_all(Path::new("/d")).unwrap();
+        let places: [(&dyn Files, &Path); 2] =
+            [(&DiskFiles, folder.path()), (&memory, Path::new("/d"))];
+        for (files, dir) in places {
+            let target = dir.join("model.v1");
+            // A number that was taken, by a process that was killed, say, is passed over.
+            let (first, _) = Draft::file(files, &target).unwrap();
+            let name = first.path().file_name().unwrap().to_str().unwrap();
+            assert!(is_draft(name), "{name}");
+            let number: u64 = name.rsplit(['-', '.']).nth(1).unwrap().parse().unwrap();
+            let taken: Vec<_> = (number + 1..number + 40)
+                .map(|number| format!("{BEGIN}{}-{number}{END}", std::process::id()))
+                .collect();
+            for name in &taken {
+                files.create_dir(&dir.join(name)).unwrap();
+            }
+            let (mut second, mut file) = Draft::file(files, &target).unwrap();
+            assert!(second.path() != first.path());
+            file.write_all(b"whole").unwrap();
+            file.sync_all().unwrap();
+            drop(first);
+            second.target = dir.join("model");
+            second.persist().unwrap();
+            let draft = Draft::folder(files, &target).unwrap();
+            files.create(&draft.path().join("weights")).unwrap();
+            drop(draft);
+            let mut left = names(files, dir);
+            left.retain(|name| !taken.contains(name));
+            assert_eq!(left, ["model"]);
+            let draft = Draft::folder(files, &target).unwrap();
+            files.create(&draft.path().join("weights")).unwrap();
+            draft.persist().unwrap();
+            assert_eq!(names(files, &target), ["weights"]);
+            Draft::of_folder(files, &target).unwrap().remove().unwrap();
+            assert!(files.metadata(&target).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn only_drafts_are_taken_for_some() {
+        for name in [".highwater-12-0.tmp", ".highwater-1-123.tmp"] {
+            assert!(is_draft(name));
+        }
+        for name in [
+            "step-3.tmp",
+            ".highwater-12.tmp",
+            ".highwater--1.tmp",
+            ".highwater-1-.tmp",
+            ".highwater-a-1.tmp",
+            ".highwater-1-1",
+        ] {
+            assert!(!is_draft(name), "{name}");
+        }
+    }
+}
