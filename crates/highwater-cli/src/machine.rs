@@ -8,27 +8,31 @@
 
 mod cache;
 mod disk;
+mod measuring;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use highwater::Rates;
 use highwater::op::cpu::{self, Level};
 use highwater_memory::{Bytes, Files, FilesError, ProcessMemory, spill};
 use serde::{Deserialize, Serialize};
 
-use crate::args::MeasureArgs;
 use crate::config::MachineConfig;
-use crate::error::{Code, Failure};
-use crate::{output, profile};
+use crate::error::Failure;
+use crate::output;
 use cache::folder;
+use measuring::{Measured, measure_in_child};
 
 pub use disk::{FoundDisk, disk_bandwidths, remember};
+pub use measuring::measure;
 
 /// Changes when rates come to mean something else.
 const FORMAT: u32 = 3;
 /// Under a smaller budget nothing is measured: the process that measures takes up to this much.
 const MEASURE_BYTES: Bytes = Bytes(64 << 20);
+/// What a busy machine took is measured again, but not before so long.
+const AGAIN: Duration = Duration::from_mins(10);
 /// What measuring may take of a budget, for tensors.
 const MEASURE_SHARE: u64 = 4;
 
@@ -71,6 +75,10 @@ struct Entry {
     /// What measuring could take, in bytes.
     bytes: u64,
     rates: Rates,
+    /// When it is to be measured again, in seconds since 1970: the machine was busy, or a run took another time than
+    /// was predicted by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    again_at: Option<u64>,
 }
 
 impl Machine {
@@ -96,7 +104,34 @@ impl Machine {
     pub fn read(&self, files: &dyn Files, folder: &Path, bytes: u64) -> Option<Rates> {
         let entry: Entry = cache::read(files, &folder.join(self.file_name()))?;
         let sound = is_sound(&entry.rates) && entry.bytes >= bytes;
-        (entry.machine == *self && sound).then_some(entry.rates)
+        let stays = entry.again_at.is_none_or(|at| seconds_now() < at);
+        (entry.machine == *self && sound && stays).then_some(entry.rates)
+    }
+
+    /// The rates that were measured last, whether they stay or not.
+    fn last(&self, files: &dyn Files, folder: &Path) -> Option<Rates> {
+        let entry: Entry = cache::read(files, &folder.join(self.file_name()))?;
+        (entry.machine == *self && is_sound(&entry.rates)).then_some(entry.rates)
+    }
+
+    /// Has the machine measured again some time from now, as a run took another time than its rates predict. Without a
+    /// cache there is nothing to do.
+    pub fn doubt(&self, files: &dyn Files) {
+        let Some(folder) = folder() else { return };
+        let path = folder.join(self.file_name());
+        let Some(entry) = cache::read::<Entry>(files, &path).filter(|it| it.machine == *self)
+        else {
+            return;
+        };
+        // Rates that nobody measured are not measured again.
+        if entry.again_at.is_none() && entry.bytes != u64::MAX {
+            let entry = Entry {
+                again_at: Some(seconds_now() + AGAIN.as_secs()),
+                ..entry
+            };
+            // Without it, later runs go by these rates too.
+            let _ = cache::write(files, &folder, &self.file_name(), &entry);
+        }
     }
 
     /// Writes its rates, measured with so many bytes, to the cache: all of them or nothing.
@@ -108,14 +143,21 @@ impl Machine {
         files: &dyn Files,
         folder: &Path,
         (rates, bytes): (&Rates, u64),
+        busy: bool,
     ) -> Result<(), FilesError> {
         let entry = Entry {
             machine: self.clone(),
             bytes,
             rates: rates.clone(),
+            again_at: busy.then(|| seconds_now() + AGAIN.as_secs()),
         };
         cache::write(files, folder, &self.file_name(), &entry)
     }
+}
+
+fn seconds_now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// Whether rates are what this program would measure.
@@ -178,7 +220,7 @@ pub fn find_rates(files: &dyn Files, settings: &mut MachineConfig) -> Result<(),
             Rates::default()
         }
         None => {
-            output::news("measuring this machine, once: about a second");
+            output::news("measuring this machine: some seconds");
             let found = measured(files, &machine, bytes, false);
             // Another process would measure others, and come to other plans.
             match found.file {
@@ -210,7 +252,7 @@ pub fn find(files: &dyn Files, threads: usize, again: bool) -> Found {
 /// Measures, and keeps the result: in place of what is kept only if asked to, as another process may have
 /// measured meanwhile, by whose rates it plans.
 fn measured(files: &dyn Files, machine: &Machine, bytes: u64, again: bool) -> Found {
-    let Some(rates) = measure_in_child(machine.threads, bytes) else {
+    let Some(Measured { mut rates, busy }) = measure_in_child(machine.threads, bytes) else {
         return Found {
             origin: Origin::Constants,
             file: None,
@@ -226,41 +268,25 @@ fn measured(files: &dyn Files, machine: &Machine, bytes: u64, again: bool) -> Fo
             rates,
         };
     }
-    let written = folder().filter(|folder| machine.write(files, folder, (&rates, bytes)).is_ok());
+    if let Some(before) = folder()
+        .filter(|_| busy)
+        .and_then(|folder| machine.last(files, &folder))
+    {
+        // What else a machine does only adds to what it takes.
+        rates = rates.least(&before);
+    }
+    if busy {
+        output::news(
+            "note: this machine is busy: what is predicted may be too long; it is measured again later",
+        );
+    }
+    let write = |folder: &PathBuf| machine.write(files, folder, (&rates, bytes), busy).is_ok();
+    let written = folder().filter(write);
     Found {
         origin: Origin::Measured,
         file: written.map(|folder| folder.join(machine.file_name())),
         rates,
     }
-}
-
-/// Has this program measure in a process of its own.
-fn measure_in_child(threads: usize, bytes: u64) -> Option<Rates> {
-    let program = std::env::current_exe().ok()?;
-    let output = Command::new(program)
-        .args(["measure", "--threads", &threads.to_string()])
-        .args(["--bytes", &bytes.to_string(), "--cpu", cpu::level().name()])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    let rates = output.status.success().then_some(&output.stdout)?;
-    serde_json::from_slice(rates).ok().filter(is_sound)
-}
-
-/// `measure`: what the child does.
-///
-/// # Errors
-/// [`Failure`] of the engine.
-pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
-    let json = if args.limits {
-        profile::measure(args)?
-    } else {
-        let rates = Rates::measure(args.threads, args.bytes)?;
-        serde_json::to_string(&rates).map_err(|error| Failure::new(Code::Internal, error))?
-    };
-    output::result(&json);
-    Ok(())
 }
 
 /// The instructions that kernels make use of, among those that this machine has and `--cpu` allows.
@@ -332,7 +358,7 @@ mod tests {
         let (files, folder, machine) = files();
         assert_eq!(machine.read(&files, &folder, BYTES), None);
         machine
-            .write(&files, &folder, (&measured(), BYTES))
+            .write(&files, &folder, (&measured(), BYTES), false)
             .unwrap();
         assert_eq!(machine.read(&files, &folder, BYTES), Some(measured()));
         assert_eq!(machine.read(&files, &folder, BYTES + 1), None);
@@ -352,10 +378,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_busy_machine_took_is_measured_again_later() {
+        let (files, folder, machine) = files();
+        let write = |busy| machine.write(&files, &folder, (&measured(), BYTES), busy);
+        write(true).unwrap();
+        assert_eq!(machine.read(&files, &folder, BYTES), Some(measured()));
+        let path = folder.join(machine.file_name());
+        let mut entry: Entry = cache::read(&files, &path).unwrap();
+        entry.again_at = Some(seconds_now() - 1);
+        cache::write(&files, &folder, &machine.file_name(), &entry).unwrap();
+        assert_eq!(machine.read(&files, &folder, BYTES), None);
+        assert_eq!(machine.last(&files, &folder), Some(measured()));
+        write(false).unwrap();
+        assert_eq!(machine.read(&files, &folder, BYTES), Some(measured()));
+    }
+
+    #[test]
     fn damaged_files_are_as_if_missing() {
         let (files, folder, machine) = files();
         machine
-            .write(&files, &folder, (&measured(), BYTES))
+            .write(&files, &folder, (&measured(), BYTES), false)
             .unwrap();
         let path = folder.join(machine.file_name());
         let mut file = files.open(&path).unwrap();
@@ -386,7 +428,7 @@ mod tests {
             assert!(read.is_none_or(|rates| rates.operations["linear"].points().is_empty()));
         }
         machine
-            .write(&files, &folder, (&measured(), BYTES))
+            .write(&files, &folder, (&measured(), BYTES), false)
             .unwrap();
         assert_eq!(machine.read(&files, &folder, BYTES), Some(measured()));
         assert_eq!(machine.read(&files, &folder, BYTES + 1), None);

@@ -3,9 +3,14 @@
 use std::collections::VecDeque;
 
 use crate::metrics::Record;
+use crate::progress::duration;
 
 /// Of how many steps the middle one counts.
 const RECENT: usize = 64;
+/// A prediction is wrong that is off by more than this factor.
+const TOLERANCE: f64 = 1.15;
+/// Who waits for less than so many seconds need not be told.
+const WORTH_TELLING: f64 = 30.0;
 
 /// Predictions beside measurements.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,6 +49,28 @@ impl Pace {
         seconds.get(seconds.len() / 2).copied()
     }
 
+    /// By how much the last steps differ from what was predicted for the first, of one another's time, where that is
+    /// more than a prediction may be off by.
+    pub fn off(&self) -> Option<f64> {
+        let (first, measured) = (self.first_predicted?, self.measured()?);
+        let factor = (measured / first).max(first / measured);
+        (factor > TOLERANCE).then_some(factor)
+    }
+
+    /// What people should know after some steps, of which so many are left: that a prediction was wrong.
+    pub fn note(&self, left: u64) -> Option<String> {
+        let (first, measured) = (self.first_predicted?, self.measured()?);
+        self.off()?;
+        let rest = left as f64 * measured;
+        (rest > WORTH_TELLING).then(|| {
+            format!(
+                "note: a step takes {measured:.3} s, not the {first:.3} s that was predicted: {} are left. The \
+                 machine is busy, or was when it was measured; it is measured again later",
+                duration(rest)
+            )
+        })
+    }
+
     /// A line about both, for people; none before the first step.
     pub fn line(&self) -> Option<String> {
         let (first, last) = (self.first_predicted?, self.predicted()?);
@@ -74,6 +101,28 @@ mod tests {
             });
         }
         pace
+    }
+
+    #[test]
+    fn predictions_that_are_wrong_are_told() {
+        let pace_of = |predicted, seconds| pace(&vec![(predicted, seconds); 5]);
+        for (predicted, seconds, off) in [
+            (1.0, 1.1, None),
+            (1.1, 1.0, None),
+            (1.0, 2.0, Some(2.0)),
+            (4.0, 1.0, Some(4.0)),
+        ] {
+            let pace = pace_of(predicted, seconds);
+            assert_eq!(pace.off(), off);
+            assert_eq!(pace.note(100).is_some(), off.is_some());
+            assert_eq!(pace.note(3), None);
+        }
+        assert_eq!(
+            pace_of(37.9, 9.4).note(10).unwrap(),
+            "note: a step takes 9.400 s, not the 37.900 s that was predicted: 1 min 34 s are left. The machine is busy, \
+             or was when it was measured; it is measured again later"
+        );
+        assert_eq!(Pace::default().note(1000), None);
     }
 
     #[test]

@@ -104,6 +104,10 @@ pub fn finished(
 /// Whether the process kept to its budget, and its peak in bytes. What is in the process beside the engine,
 /// such as an emulator or a tool that watches it, may take it above.
 pub fn kept(budget: Bytes, peak: u64) -> String {
+    if peak == 0 {
+        // Without /proc.
+        return format!("{budget} were allowed; what the process had, this system does not tell");
+    }
     let kept = if peak > budget.0 { "above" } else { "kept to" };
     format!("{kept} {budget}: the process had {} at most", Bytes(peak))
 }

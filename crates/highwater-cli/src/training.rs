@@ -53,6 +53,11 @@ pub struct Run<'a> {
     pub json: bool,
 }
 
+/// After so many steps it is told if predictions are wrong: what is measured corrects them first.
+const TELLING_STEPS: u64 = 5;
+/// So many steps say something about the machine.
+const MANY_STEPS: usize = 8;
+
 impl Run<'_> {
     /// Trains to the last step, or until a signal.
     ///
@@ -101,6 +106,11 @@ impl Run<'_> {
             self.events.iter_mut().try_for_each(|to| to.step(&record))?;
             progress.step(&record);
             pace.step(&record);
+            if step == done + TELLING_STEPS
+                && let Some(note) = pace.note(steps - step)
+            {
+                self.log.say(&note)?;
+            }
             losses.push(record.loss);
             if step == 1 {
                 self.write_plan()?;
@@ -154,6 +164,9 @@ impl Run<'_> {
         let profile = (self.profile).map(|machine| Profile::of(&self.session.engine, machine));
         let after = self.look("after", steps)?;
         self.remember_disk();
+        if losses.len() >= MANY_STEPS && pace.off().is_some() {
+            machine::Machine::this(config.machine.threads).doubt(&**self.files);
+        }
         let losses = report::Losses {
             train: losses,
             held_out: before.zip(after),

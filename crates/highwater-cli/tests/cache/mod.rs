@@ -18,7 +18,8 @@ pub(crate) fn home() -> &'static Path {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         for threads in 1..=THREADS.max(cores) {
             let folder = home.join("highwater");
-            let written = Machine::this(threads).write(&DiskFiles, &folder, (&rates(), u64::MAX));
+            let written =
+                Machine::this(threads).write(&DiskFiles, &folder, (&rates(), u64::MAX), false);
             written.expect("a file in the target folder");
         }
         home

@@ -64,6 +64,29 @@ impl Curve {
         &self.0
     }
 
+    /// The lesser seconds of both where they have points of one size, its own elsewhere.
+    pub(super) fn least(&self, other: &Self) -> Self {
+        let least = |&point: &Point| Point {
+            seconds: other
+                .of(point)
+                .map_or(point.seconds, |seconds| seconds.min(point.seconds)),
+            ..point
+        };
+        Self::from(self.0.iter().map(least).collect::<Vec<_>>())
+    }
+
+    /// The factors between the seconds of both where they have points of one size, as logarithms.
+    pub(super) fn apart<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = f64> + 'a {
+        let apart = |&point: &Point| Some((other.of(point)? / point.seconds).ln().abs());
+        self.0.iter().filter_map(apart)
+    }
+
+    fn of(&self, point: Point) -> Option<f64> {
+        let mut points = self.0.iter();
+        let same = |other: &&Point| other.roofline_seconds == point.roofline_seconds;
+        points.find(same).map(|other| other.seconds)
+    }
+
     /// Seconds for work of this size.
     pub fn at(&self, roofline_seconds: f64) -> f64 {
         let (Some(first), Some(last)) = (self.0.first(), self.0.last()) else {

@@ -81,6 +81,42 @@ impl Rates {
         }
     }
 
+    /// The lesser seconds of two measurements: what else a machine does only adds to them.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        let curves = |own: &BTreeMap<String, Curve>, others: &BTreeMap<String, Curve>| {
+            let least = |(name, curve): (&String, &Curve)| {
+                let least = others
+                    .get(name)
+                    .map_or_else(|| curve.clone(), |it| curve.least(it));
+                (name.clone(), least)
+            };
+            own.iter().map(least).collect()
+        };
+        Self {
+            node_seconds: self.node_seconds.min(other.node_seconds),
+            operations: curves(&self.operations, &other.operations),
+            bf16: curves(&self.bf16, &other.bf16),
+            others: self.others.least(&other.others),
+            ..self.clone()
+        }
+    }
+
+    /// By which factor the seconds of two measurements differ, in the geometric mean of all points: 1 where they
+    /// agree.
+    pub fn apart(&self, other: &Self) -> f64 {
+        let pairs = [
+            (&self.operations, &other.operations),
+            (&self.bf16, &other.bf16),
+        ];
+        let curves = pairs.into_iter().flat_map(|(own, others)| {
+            own.iter()
+                .filter_map(|(name, curve)| Some((curve, others.get(name)?)))
+        });
+        let all: Vec<f64> = curves.flat_map(|(own, other)| own.apart(other)).collect();
+        (all.iter().sum::<f64>() / all.len().max(1) as f64).exp()
+    }
+
     /// Whether any operation was measured.
     pub fn is_measured(&self) -> bool {
         !self.operations.is_empty()
