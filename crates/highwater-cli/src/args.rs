@@ -335,7 +335,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Optimizer")]
     pub warmup: Option<u64>,
 
-    /// How it goes on: cosine to a tenth, linear to zero, or constant [default: cosine]
+    /// How it goes on: cosine to a tenth, linear to zero, constant, or wsd: constant, and down to zero in the last
+    /// fifth [default: cosine]
     #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
     pub schedule: Option<Schedule>,
 

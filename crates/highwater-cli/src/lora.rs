@@ -401,7 +401,7 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
         let failure = Failure::usage(format!("{dir}: there are no adapters ({WEIGHTS})"));
         match RunConfig::read(&files, &args.dir.join("config.toml")) {
             Ok(run) if run.model.lora.is_some() => failure.hint(format!(
-                "the run has not ended: `highwater resume {dir}` first"
+                "the run has not saved anything yet: `highwater resume {dir}` goes on with it"
             )),
             Ok(_) => failure.hint("the run trained the whole model: there is nothing to merge"),
             Err(_) => failure.hint(

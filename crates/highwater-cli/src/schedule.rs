@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// What a cosine schedule ends at, as a share of the peak.
 pub const COSINE_FLOOR: f64 = 0.1;
+/// Which share of the steps behind the warm-up [`Schedule::Wsd`] comes down in.
+const WSD_DECAY: f64 = 0.2;
 
 /// How the learning rate goes on after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub enum Schedule {
     Linear,
     /// As it is.
     Constant,
+    /// As it is for four fifths of the run, then down to zero behind the last step by `1 - sqrt` (warmup, stable,
+    /// decay: Hägele et al. 2024).
+    Wsd,
 }
 
 /// The learning rate as a function of the step.
@@ -48,6 +53,10 @@ impl LearningRate {
             }
             Schedule::Linear => self.peak * (1.0 - done),
             Schedule::Constant => self.peak,
+            Schedule::Wsd => {
+                let down = (done - (1.0 - WSD_DECAY)).max(0.0) / WSD_DECAY;
+                self.peak * (1.0 - down.sqrt())
+            }
         }
     }
 }
@@ -84,11 +93,22 @@ mod tests {
             rates(10, Cosine, &steps),
             [&start[..], &[0.55, 0.1, 0.1]].concat()
         );
+        // Of 100 steps behind the warm-up the last 20; a quarter of these is half of the way.
+        assert_eq!(
+            rates(10, Schedule::Wsd, &[9, 89, 90, 95, 110, 1000]),
+            [1.0, 1.0, 1.0, 0.5, 0.0, 0.0]
+        );
     }
 
     #[test]
     fn without_warm_up_it_starts_at_the_peak() {
-        for schedule in [Schedule::Cosine, Schedule::Linear, Schedule::Constant] {
+        let all = [
+            Schedule::Cosine,
+            Schedule::Linear,
+            Schedule::Constant,
+            Schedule::Wsd,
+        ];
+        for schedule in all {
             assert_eq!(rates(0, schedule, &[0]), [1.0]);
             assert!(rates(0, schedule, &[109])[0] > 0.0);
         }

@@ -188,8 +188,11 @@ fn adapters_are_merged_and_sampled_from() {
     // A run that was stopped is sampled from its saved state.
     std::fs::remove_dir_all(dir.join("tuned/final")).expect("it is there");
     assert_eq!(tuned, run(dir, &format!("generate tuned {sample}")));
+    run(dir, "merge tuned --out saved");
+    assert!(weights("merged") == weights("saved"), "other weights");
+    std::fs::remove_dir_all(dir.join("tuned/checkpoints")).expect("it is there");
     for (line, told) in [
-        ("merge tuned --out other", "there are no adapters"),
+        ("merge tuned --out other", "has not saved anything"),
         ("merge base --out other", "there are no adapters"),
     ] {
         let (code, _, news) = highwater(dir, line);
