@@ -26,4 +26,5 @@ mod plan_text;
 mod promises;
 mod records;
 mod resume;
+mod sampling;
 mod shards;

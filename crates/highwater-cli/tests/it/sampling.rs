@@ -1,0 +1,174 @@
+//! `generate` and `chat` as people use them: text as it comes, where it ends, and what is said in between.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::cache;
+use crate::started::{highwater, words};
+
+/// A run of bytes.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "pages of memory. ".repeat(200);
+    std::fs::write(folder.path().join("text.txt"), text).unwrap();
+    let line = "train --data text.txt --steps 30 --threads 2 --out run";
+    let (code, _, news) = highwater(folder.path(), line);
+    assert_eq!(code, 0, "{news}");
+    folder
+}
+
+fn start(dir: &Path, line: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_highwater"));
+    command.env("XDG_CACHE_HOME", cache::home());
+    command.current_dir(dir).args(line.split_whitespace());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// What `chat` answers to some lines.
+fn chat(dir: &Path, said: &[u8], more: &str) -> (String, String) {
+    let line =
+        format!("chat run --chat-template chatml --tokens 12 --temperature 0 --threads 2 {more}");
+    let mut child = start(dir, &line);
+    child.stdin.take().unwrap().write_all(said).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (results, news) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{news}");
+    (results, news)
+}
+
+#[test]
+fn text_comes_as_it_is_drawn_and_ends_where_it_is_to_end() {
+    let folder = folder();
+    let dir = folder.path();
+    let mut child = start(
+        dir,
+        "generate run --prompt page --tokens 100000 --threads 2",
+    );
+    let mut first = [0; 16];
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
+    assert!(first.starts_with(b"page"));
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "it has ended before its text was read"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let generate = |more: &[&str]| {
+        let line = [
+            "generate",
+            "run",
+            "--prompt",
+            "page",
+            "--tokens",
+            "40",
+            "--temperature",
+            "0",
+        ];
+        words(dir, line.iter().chain(more).copied())
+    };
+    let (code, whole, news) = generate(&[]);
+    assert_eq!(code, 0, "{news}");
+    assert!(
+        whole.contains("memory") && news.contains("40 tokens, ") && news.contains("tokens/s"),
+        "{whole} {news}"
+    );
+    let (_, cut, news) = generate(&["--stop", "nowhere", "--stop", "memo"]);
+    assert_eq!(
+        cut.trim_end(),
+        &whole[..whole.find("memo").unwrap()].trim_end()
+    );
+    assert!(!news.contains("40 tokens"), "{news}");
+    // What was said is said less.
+    let (_, other, _) = generate(&["--repetition-penalty", "1.8"]);
+    assert_ne!(other, whole);
+    for (flag, value, told) in [
+        ("--min-p", "1.5", "--min-p must be from 0 to 1"),
+        (
+            "--repetition-penalty",
+            "0",
+            "--repetition-penalty must be a number above 0",
+        ),
+        ("--top-p", "0", "--top-p must be above 0"),
+        ("--stop", "", "--stop must have at least one character"),
+    ] {
+        let (code, _, news) = generate(&[flag, value]);
+        assert!(
+            code == 2 && news.contains(told),
+            "{flag} {value}: {code} {news}"
+        );
+    }
+}
+
+#[test]
+fn a_models_own_file_says_how_to_draw() {
+    let folder = folder();
+    let dir = folder.path();
+    let file = dir.join("run/final/generation_config.json");
+    let generate = |seed: u32, more: &str| {
+        let line =
+            format!("generate run --prompt page --tokens 40 --threads 2 --seed {seed} {more}");
+        highwater(dir, &line)
+    };
+    assert_ne!(generate(1, "").1, generate(2, "").1);
+    let coldest = generate(1, "--temperature 0").1;
+    for json in [
+        r#"{"do_sample": false, "temperature": 0.7}"#,
+        r#"{"do_sample": true, "temperature": 0.9, "top_k": 1, "eos_token_id": 300, "other": [1]}"#,
+        r#"{"do_sample": true, "min_p": 1.0, "top_k": 0}"#,
+    ] {
+        std::fs::write(&file, json).unwrap();
+        assert_eq!(generate(1, "").1, coldest, "{json}");
+        assert_eq!(generate(2, "").1, coldest, "{json}");
+        // Flags come first.
+        let more = "--temperature 5 --top-k 256 --min-p 0";
+        assert_ne!(generate(1, more).1, generate(2, more).1, "{json}");
+    }
+    for json in ["{", r#"{"temperature": "warm"}"#, r#"{"top_p": 7}"#] {
+        std::fs::write(&file, json).unwrap();
+        let (code, _, news) = generate(1, "");
+        assert!(
+            code == 2 && news.contains("generation_config.json"),
+            "{json}: {code} {news}"
+        );
+    }
+}
+
+#[test]
+fn a_conversation_survives_what_people_type() {
+    let folder = folder();
+    let dir = folder.path();
+    let (first, _) = chat(dir, b"pages\n", "");
+    let (twice, _) = chat(dir, b"pages\npages\n", "");
+    let (anew, news) = chat(dir, b"pages\n/reset\npages\n", "");
+    assert!(
+        anew == first.repeat(2) && news.contains("forgotten"),
+        "{anew:?} {news}"
+    );
+    assert!(twice.starts_with(&first));
+    let mut said = vec![b'x'; (1 << 20) + 100];
+    said.extend(b" and more\n\xff\xfe\n\n/reset\npages\n");
+    let (results, news) = chat(dir, &said, "");
+    assert!(results.ends_with(&first), "{results:?}");
+    assert!(
+        news.contains("not answered: a line of more than 1 MiB"),
+        "{news}"
+    );
+    assert!(news.contains("not UTF-8"), "{news}");
+    // Longer than the model reads, though not too long for a line.
+    let (results, news) = chat(dir, &[&[b'y'; 4000][..], b"\npages\n"].concat(), "");
+    assert!(
+        results == first && news.contains("not answered: this is longer"),
+        "{results:?} {news}"
+    );
+}
