@@ -18,6 +18,7 @@ use crate::export::ExportArgs;
 use crate::generate::GenerateArgs;
 use crate::init::InitArgs;
 use crate::lora::{LoraArgs, MergeArgs};
+use crate::machine::MeasureArgs;
 use crate::preference::PreferenceArgs;
 use crate::records::RecordsArgs;
 use crate::saving::OutputArgs;
@@ -208,16 +209,21 @@ pub struct RunArgs {
     pub model: Option<String>,
 
     /// Records (conversations, instructions, texts) as .jsonl, .json, .csv, .tsv or .parquet, also as .gz or .zst; a
-    /// text file; a folder of these; or tokens as .npy or .bin [default: this program's guide]; of pictures a
-    /// folder, in which each folder has the .png and .jpg of one class
+    /// text file; a folder of these; or tokens as .npy or .bin [default: this program's guide]; of images a
+    /// folder, in which each folder has the images of one class, or train/ and val/ of such folders
     #[arg(long, value_name = "PATH", help_heading = "Model and data")]
     pub data: Option<PathBuf>,
+
+    /// Measure the loss on this file or folder, instead of a share of the data [default: what a folder has by names
+    /// such as valid.jsonl, val.bin or validation-*.parquet]
+    #[arg(long, value_name = "PATH", help_heading = "Model and data")]
+    pub eval_data: Option<PathBuf>,
 
     /// The tokenizer.json for text [default: the model folder's; bytes for presets]
     #[arg(long, value_name = "FILE", help_heading = "Model and data")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Width of the tokens of a .bin without header [default: u16]
+    /// Width of the tokens of a .bin without header [default: as its zeros and the model's tokens say, otherwise u16]
     #[arg(long, value_name = "WIDTH", help_heading = "Model and data")]
     #[arg(value_parser = PossibleValuesParser::new(["u16", "u32"]).map(|text| token_width(&text)))]
     pub token_dtype: Option<TokenWidth>,
@@ -232,6 +238,11 @@ pub struct RunArgs {
     )]
     #[arg(value_parser = share)]
     pub held_out: Option<f64>,
+
+    /// Leave out images that cannot be used, and list them, instead of refusing them
+    #[arg(long, num_args = 0, default_missing_value = "true")]
+    #[arg(help_heading = "Model and data")]
+    pub skip_bad: Option<bool>,
 
     /// Order of the data [default: shuffled for nano presets, records and pictures, otherwise sequential]
     #[arg(long, value_name = "ORDER", help_heading = "Model and data")]
@@ -269,7 +280,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Memory and machine")]
     pub threads: Option<usize>,
 
-    /// Steps of the optimizer; 0 writes the model as it is [default: 800 for nano presets, otherwise 200]
+    /// Steps of the optimizer; 0 writes the model as it is [default: 800 for nano presets, --epochs 3 for records,
+    /// otherwise 200]
     #[arg(long, alias = "iters", value_name = "N", help_heading = "Training")]
     pub steps: Option<u64>,
 
@@ -455,20 +467,6 @@ pub struct ResumeArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `measure`.
-#[derive(Args, Debug)]
-pub struct MeasureArgs {
-    /// Threads to compute with
-    #[arg(long, value_name = "N")]
-    pub threads: usize,
-    /// What tensors may take, in bytes
-    #[arg(long, value_name = "N")]
-    pub bytes: u64,
-    /// What the processor does at most, instead of rates
-    #[arg(long)]
-    pub limits: bool,
 }
 
 /// `tokenise`.

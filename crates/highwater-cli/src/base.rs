@@ -1,16 +1,16 @@
 //! The weights of a model's folder: read into a model, and what of them waits in its files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use highwater::nn::reset_magnitudes;
 use highwater::{DType, Parameter};
 use highwater_memory::files::MemoryFiles;
 use highwater_memory::{DiskFiles, FilePart, Files, SharedFile};
 use highwater_models::adapter::is_adapter;
-use highwater_models::module_file::{file_dtype, read_quantized};
-use highwater_models::{CausalLm, WeightsFolder};
+use highwater_models::module_file::{file_dtype, read_quantized, read_tensor};
+use highwater_models::{CausalLm, Layout, WeightsFolder};
 
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::state;
 
 /// The parameters that are floats: not what is held in few bits.
@@ -26,76 +26,84 @@ fn floats(model: &dyn CausalLm) -> Vec<(String, Parameter)> {
     named
 }
 
+/// The tensors that a model's folder is to have, by name and shape.
+fn expected(model: &dyn CausalLm) -> Vec<(String, Vec<usize>)> {
+    let mut floats = floats(model);
+    floats.retain(|(name, _)| !is_adapter(name));
+    let floats = floats.into_iter();
+    let floats = floats.map(|(name, parameter)| (name, parameter.dims().to_vec()));
+    let held = model.held().into_iter();
+    let held = held.map(|(name, held)| (format!("{name}.weight"), held.weight_shape().to_vec()));
+    floats.chain(held).collect()
+}
+
+/// Finds a model's tensors in its folder, by the headers of the files.
+fn layout(weights: &mut WeightsFolder<'_>, model: &dyn CausalLm) -> Result<Layout, Failure> {
+    Ok(Layout::of(weights, model.architecture(), &expected(model))?)
+}
+
 /// Reads the weights of a model's folder, those that are held in few bits row by row. What adapters have stays, but for
-/// the magnitudes of DoRA, which are those of the weights again.
+/// the magnitudes of DoRA, which are those of the weights again. Returns a note on tensors that the model has no place
+/// for, if there are some.
 ///
 /// # Errors
 /// [`Failure`] for files that are damaged or of another model.
-pub fn read(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Result<(), Failure> {
-    let prefix = model.architecture().base_prefix();
+pub fn read(
+    files: &dyn Files,
+    folder: &Path,
+    model: &dyn CausalLm,
+) -> Result<Option<String>, Failure> {
     let mut weights = WeightsFolder::open(files, folder)?;
-    let (held, mut named) = (model.held(), floats(model));
-    named.retain(|(name, _)| !is_adapter(name));
-    state::read_tensors(&mut weights, &named, prefix)?;
-    check_head(&mut weights, &named, prefix)?;
-    for (layer, held) in &held {
-        let name = format!("{layer}.weight");
-        let name = state::stored_name(&weights, &name, prefix);
-        read_quantized(weights.reader(name)?, name, held)??;
-    }
-    Ok(reset_magnitudes(model)?)
-}
-
-/// That a head which is the token embedding again is that in the files too, where they have it.
-fn check_head(
-    weights: &mut WeightsFolder<'_>,
-    named: &[(String, Parameter)],
-    prefix: &str,
-) -> Result<(), Failure> {
-    const HEAD: &str = "lm_head.weight";
-    if named.iter().any(|(name, _)| name == HEAD) || !weights.has(HEAD) {
-        return Ok(());
-    }
-    let embedding = ["model.embed_tokens.weight", "transformer.wte.weight"];
-    let Some((name, table)) = named.iter().find(|(name, _)| embedding.contains(&&**name)) else {
-        return Ok(());
-    };
-    let &[rows, width] = table.dims() else {
-        return Ok(());
-    };
-    let own = state::stored_name(weights, name, prefix);
-    let (mut one, mut other) = (vec![0.0; width], vec![0.0; width]);
-    for row in 0..rows {
-        weights
-            .reader(HEAD)?
-            .read_f32_rows(HEAD, [rows, width], row, &mut one)?;
-        weights
-            .reader(own)?
-            .read_f32_rows(own, [rows, width], row, &mut other)?;
-        if one
-            .iter()
-            .zip(&other)
-            .any(|(a, b)| a.to_bits() != b.to_bits())
-        {
-            let message = format!(
-                "{HEAD} is not the token embedding, though config.json has tie_word_embeddings"
-            );
-            return Err(Failure::usage(message)
-                .id("HW1013")
-                .hint("say false there, or leave the head out"));
+    let layout = layout(&mut weights, model)?;
+    layout.check_tied(&mut weights)?;
+    for (name, parameter) in floats(model) {
+        if !is_adapter(&name) {
+            let name = layout.stored(&name);
+            read_tensor(weights.reader(name)?, name, &parameter)??;
         }
     }
-    Ok(())
+    for (layer, held) in &model.held() {
+        let name = format!("{layer}.weight");
+        let name = layout.stored(&name);
+        read_quantized(weights.reader(name)?, name, held)??;
+    }
+    reset_magnitudes(model)?;
+    Ok(layout.note())
+}
+
+/// Says what numbers that are not finite come from, where the weights that a model was read from have such: `failure`
+/// as it is otherwise.
+pub fn explain(files: &dyn Files, weights: &[PathBuf], failure: Failure) -> Failure {
+    if failure.code() != Code::NonFinite as u8 {
+        return failure;
+    }
+    let found = weights.iter().find_map(|path| {
+        let is_dir = files.metadata(path).ok()??.is_dir;
+        let opened = if is_dir {
+            WeightsFolder::open(files, path)
+        } else {
+            WeightsFolder::of_file(files, path)
+        };
+        opened.ok()?.not_finite().ok()?
+    });
+    match found {
+        Some(found) => Failure::new(Code::NonFinite, found.to_string())
+            .id("HW1013")
+            .hint("whatever the model computes with them is not finite: fetch or make the weights again"),
+        None => failure,
+    }
 }
 
 /// Has an engine that only plans know which parameters a folder's files will have: those whose weights are there in
 /// the type that the model holds them in. Of a model whose weights are not there yet, what its configuration says.
 ///
 /// # Errors
-/// [`Failure`] of the engine.
+/// [`Failure`] of the engine, and for weights that are not this model's: before anything is loaded.
 pub(crate) fn foresee(folder: &Path, model: &dyn CausalLm) -> Result<(), Failure> {
-    let (files, prefix) = (DiskFiles, model.architecture().base_prefix());
-    let mut weights = WeightsFolder::open(&files, folder).ok();
+    let files = DiskFiles;
+    let mut weights = open_complete(&files, folder)?;
+    let layout = weights.as_mut().map(|weights| layout(weights, model));
+    let layout = layout.transpose()?.unwrap_or_default();
     let said = said_dtype(&model.architecture().to_json());
     for (name, parameter) in floats(model) {
         let (trains, bytes) = (parameter.requires_grad()?, bytes(&parameter));
@@ -103,7 +111,7 @@ pub(crate) fn foresee(folder: &Path, model: &dyn CausalLm) -> Result<(), Failure
         let part = match &mut weights {
             _ if trains || is_adapter(&name) => None,
             Some(weights) => {
-                let name = state::stored_name(weights, &name, prefix);
+                let name = layout.stored(&name);
                 let reader = weights.reader(name).ok();
                 reader.and_then(|reader| reader.part(name, dims, file_dtype(dtype)))
             }
@@ -117,6 +125,24 @@ pub(crate) fn foresee(folder: &Path, model: &dyn CausalLm) -> Result<(), Failure
         }
     }
     Ok(())
+}
+
+/// The weights of a folder, if all of their files are there: others may be on their way.
+fn open_complete<'a>(
+    files: &'a dyn Files,
+    folder: &Path,
+) -> Result<Option<WeightsFolder<'a>>, Failure> {
+    let is_dir = files.metadata(folder)?.is_some_and(|found| found.is_dir);
+    if !(is_dir && state::has_weights(files, folder)?) {
+        return Ok(None);
+    }
+    let weights = WeightsFolder::open(files, folder)?;
+    for path in weights.paths() {
+        if files.metadata(&path)?.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(weights))
 }
 
 fn bytes(parameter: &Parameter) -> u64 {

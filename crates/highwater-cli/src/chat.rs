@@ -52,7 +52,11 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
     let folder = loaded.tokenizer_path.as_deref().and_then(Path::parent);
     let named = args.chat_template.as_deref().or(loaded.template.as_deref());
     let template = template(&files, named, folder)?.ok_or_else(|| {
-        Failure::usage("there is no chat template beside this model")
+        let message = match folder {
+            Some(_) => "there is no chat template beside this model",
+            None => "there is no tokenizer.json beside this model, and no chat template",
+        };
+        Failure::usage(message)
             .hint("give one by --chat-template FILE, or say --chat-template chatml")
     })?;
     let mut ends = loaded.ends.clone();

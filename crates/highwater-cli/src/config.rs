@@ -1,10 +1,12 @@
 //! The resolved settings of a run: `config.toml` in its folder.
 
+mod data;
 mod disk;
 mod optimizer;
 mod precision;
 mod range;
 
+pub use data::DataConfig;
 pub use disk::DiskConfig;
 pub use optimizer::{Method, OptimizerConfig, OptimizerKind};
 pub use precision::{Master, Moments, Precision};
@@ -17,14 +19,12 @@ use highwater::Rates;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{Bytes, Files, FilesError};
 use highwater_models::data::BatchShape;
-use highwater_models::{Order, TokenWidth};
 use serde::{Deserialize, Serialize};
 
 use crate::from_config;
 use crate::lora::LoraConfig;
 use crate::origin::Origin;
 use crate::preference::PreferenceConfig;
-use crate::records::RecordsConfig;
 use crate::saving::OutputConfig;
 use crate::schedule::LearningRate;
 use crate::seal;
@@ -89,24 +89,6 @@ pub enum ModelSource {
     Preset(String),
     /// A Hugging Face model folder, with its weights.
     Folder(PathBuf),
-}
-
-/// On which data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DataConfig {
-    /// A file or folder; the built-in guide without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<PathBuf>,
-    /// Width of the tokens of a `.bin` without header.
-    pub token_dtype: TokenWidth,
-    /// Share of the data to measure the loss on.
-    pub held_out: f64,
-    /// Order of the sequences.
-    pub order: Order,
-    /// How records are read; none of plain text and of tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub records: Option<RecordsConfig>,
 }
 
 /// How often a run goes through its data.
@@ -412,7 +394,10 @@ impl RunConfig {
             (1..=positions).contains(&(training.seq as u64)),
             "seq",
             &training.seq,
-            || format!("1 to {positions}, the model's n_positions"),
+            || match model.max_length_field() {
+                Some(field) => format!("1 to {positions}, the model's {field}"),
+                None => format!("1 to {positions}"),
+            },
         )?;
         // TOML has no larger numbers.
         most("seed", training.seed, i64::MAX as u64)?;

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use highwater_memory::Files;
 use highwater_memory::saved::Digest;
-use highwater_models::data::{RowBatches, is_token_file};
+use highwater_models::data::{Progress, RowBatches, holds_tokens};
 use highwater_models::{
     Architecture, BatchShape, Batches, Cursor, DataOptions, Order, Tokenizer, Tokens,
 };
 
 use crate::config::RunConfig;
 use crate::error::Failure;
+use crate::meter::Meter;
 use crate::pictures::{self, Loader, PictureData};
 use crate::records::{self, PackedData};
 use crate::task::{Batch, Blueprint};
@@ -53,7 +54,7 @@ impl TextData {
     ) -> Result<Self, Failure> {
         let spooled = text_to_tokenise(&**files, config)?.is_some();
         let tokens = if spooled && files.metadata(spool)?.is_some() {
-            Tokens::spooled(&**files, spool, model.vocab_size() as u32)?
+            Tokens::spooled(files, spool, model.vocab_size() as u32)?
         } else {
             Self::tokens(files, config, model, spool)?
         };
@@ -79,11 +80,19 @@ impl TextData {
         let tokenizer = tokenizer(&**files, config)?;
         let guide = Path::new("the built-in guide");
         let path = config.data.path.as_deref();
-        check_tokenizer(&tokenizer, model, path.unwrap_or(guide))?;
+        // Tokens need no tokenizer.
+        if !path.map_or(Ok(false), |path| holds_tokens(&**files, path))? {
+            check_tokenizer(&tokenizer, model, path.unwrap_or(guide))?;
+        }
+        let meter = Meter::new("checking tokens");
+        let tell = |done, of| meter.tell(done, of);
         let options = DataOptions {
             tokenizer: &tokenizer,
             vocab_size,
             width: config.data.token_dtype,
+            held_out: config.data.eval_data.as_deref(),
+            reads: config.data.reads,
+            progress: Progress::to(&tell),
             spool,
         };
         Ok(match path {
@@ -106,7 +115,8 @@ impl TextData {
             if let Some(source) = records::Source::of(config, model.vocab_size()) {
                 return source.check(files);
             }
-            return Ok(Tokens::text_files(&**files, path).map(drop)?);
+            let held_out = config.data.eval_data.as_deref();
+            return Ok(Tokens::find_text(&**files, path, held_out)?);
         }
         let none = Path::new("");
         Self::open(files, config, model, none)?.batches(config)?;
@@ -225,6 +235,14 @@ impl RunData {
         }
     }
 
+    /// What was found in files, and how wide their tokens are, for people.
+    pub fn notes(&self) -> &[String] {
+        match self {
+            Self::Text(data) => data.tokens.notes(),
+            Self::Packed(_) | Self::Pictures(_) => &[],
+        }
+    }
+
     /// Tokens or pictures that are read before the data begins anew, one at least: what does not fill a last batch in
     /// order, or a last sequence, is left out.
     pub fn per_epoch(&self, config: &RunConfig) -> u64 {
@@ -336,8 +354,7 @@ pub fn text_to_tokenise<'a>(
     if config.data.records.is_some() {
         return Ok(Some(path));
     }
-    let is_folder = files.metadata(path)?.is_some_and(|found| found.is_dir);
-    Ok((is_folder || !is_token_file(path)).then_some(path))
+    Ok((!holds_tokens(files, path)?).then_some(path))
 }
 
 /// How the run's text becomes tokens.
@@ -362,8 +379,7 @@ fn check_tokenizer(
     model: &dyn Architecture,
     data: &Path,
 ) -> Result<(), Failure> {
-    let suits =
-        is_token_file(data) || model.vocab_size() <= 1024 || !matches!(tokenizer, Tokenizer::Bytes);
+    let suits = model.vocab_size() <= 1024 || !matches!(tokenizer, Tokenizer::Bytes);
     suits.then_some(()).ok_or_else(|| {
         Failure::usage(format!(
             "{}: text needs the tokenizer of a model with {} tokens",

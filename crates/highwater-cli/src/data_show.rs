@@ -7,13 +7,18 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::Tokenizer;
+use highwater_models::data::Reads;
 use highwater_text::prepare::Examples;
+use highwater_text::records::record_parts;
 use highwater_text::{ChatTemplate, Document, Place};
 
 use crate::error::Failure;
 use crate::output;
-use crate::records::{RecordsArgs, Source};
+use crate::records::{RecordsArgs, Source, endless_note};
 use crate::task::Blueprint;
+
+/// Of so many records that are not shown, fields that are not read are counted.
+const COUNTED: usize = 10_000;
 
 /// What can be done with data alone.
 #[derive(Debug, Subcommand)]
@@ -65,6 +70,10 @@ pub fn show(args: &ShowArgs) -> Result<(), Failure> {
     let encoder = source.encoder(&*files, &tokenizer)?;
     let preparation = source.preparation();
     let mut examples = Examples::open(&files, &encoder, &preparation)?;
+    let parts = record_parts(&*files, &args.data, (None, Reads::default()))?;
+    if let Some(told) = parts.describe(&args.data, Reads::default()) {
+        output::result(&told);
+    }
     let template = encoder.template().map(ChatTemplate::source_name);
     output::result(&format!(
         "format: {}; template: {}; {}",
@@ -77,11 +86,31 @@ pub fn show(args: &ShowArgs) -> Result<(), Failure> {
         }
     ));
     let first: Vec<_> = examples.by_ref().take(args.n).collect();
+    let mut endless = 0;
     for example in first {
         let (place, example) = example?;
         for document in examples.encode(&place, &example)? {
+            endless += document.endless as u64;
             output::result(&text(&place, &document, &tokenizer, args.seq)?);
         }
+    }
+    let further: Result<Vec<()>, _> = (examples.by_ref().take(COUNTED))
+        .map(|example| example.map(drop))
+        .collect();
+    let of_some = examples.next().is_some();
+    if let Some(unread) = examples.unread().describe() {
+        let among = if of_some {
+            format!("\n(of the first {} records)", args.n + COUNTED)
+        } else {
+            String::new()
+        };
+        output::result(&format!("\n{unread}{among}"));
+    }
+    if let Err(error) = further {
+        output::result(&format!("\nfurther on: {error}"));
+    }
+    if let Some(note) = endless_note(endless, &encoder) {
+        output::news(&note);
     }
     Ok(())
 }
@@ -125,6 +154,8 @@ fn source(files: &dyn Files, args: &ShowArgs) -> Result<Source, Failure> {
         pairs: args.pairs,
         records,
         data: args.data.clone(),
+        eval_data: None,
+        reads: Reads::default(),
         tokenizer,
         vocab_size: vocab_size as u32,
         seq: args.seq,

@@ -53,11 +53,14 @@ impl Assumptions {
         config: &RunConfig,
         model: &Blueprint,
     ) -> Result<Self, Failure> {
+        let survey = model.survey(files, config)?;
         // Measured before there are batches, as when a run starts.
         let session = session(config, model, None, Like::Nothing)?;
         Ok(Self {
-            reserve_bytes: session.engine.reserve_bytes() + samples::needed_bytes(files, config)?,
-            decoding_bytes: model.decoding_bytes(files, config.data.path.as_deref())?,
+            reserve_bytes: session.engine.reserve_bytes()
+                + samples::needed_bytes(files, config)?
+                + survey.as_ref().map_or(0, |survey| survey.listing_bytes),
+            decoding_bytes: survey.map_or(0, |survey| survey.decoding_bytes()),
             prices: 0,
             tokenise_bytes: tokenise::needed_bytes(files, config)?,
         })

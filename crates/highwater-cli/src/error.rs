@@ -23,6 +23,8 @@ use highwater_models::weights::WeightsProblem;
 use highwater_models::{ConfigError, DataError, TokenizerError, WeightsError};
 use serde_json::{Value, json};
 
+use crate::engine_error::without_lines;
+
 /// The table of exit codes, for `--help`.
 pub const EXIT_CODES: &str = "Exit codes:
   0         done
@@ -140,6 +142,13 @@ impl Failure {
         self
     }
 
+    /// Adds several.
+    #[must_use]
+    pub fn hints(mut self, hints: impl IntoIterator<Item = String>) -> Self {
+        self.hints.extend(hints);
+        self
+    }
+
     /// Says in which step it happened.
     #[must_use]
     pub fn at_step(mut self, step: u64) -> Self {
@@ -152,8 +161,17 @@ impl Failure {
         self.code as u8
     }
 
-    /// What happened and its causes, a line each.
+    /// What happened and its causes, a line each. Places in the program's source are for whoever mends it: they are
+    /// left out but for its own mistakes.
     pub(crate) fn message(&self) -> String {
+        let message = self.whole_message();
+        if self.code == Code::Internal {
+            return message;
+        }
+        without_lines(&message).0
+    }
+
+    fn whole_message(&self) -> String {
         let mut message = self.error.to_string();
         let mut said = message.clone();
         let mut source = self.error.source();
@@ -245,8 +263,38 @@ impl From<WeightsError> for Failure {
             // These name the path themselves.
             WeightsProblem::Files(error) => error.into(),
             WeightsProblem::Saved(error) => error.into(),
-            _ => Self::new(Code::Files, error).id("HW1013"),
+            ref problem => {
+                let hint = of_weights(problem);
+                let failure = Self::new(Code::Files, error).id("HW1013");
+                match hint {
+                    Some(hint) => failure.hint(hint),
+                    None => failure,
+                }
+            }
         }
+    }
+}
+
+/// What to do about weights that are not what `config.json` describes.
+fn of_weights(problem: &WeightsProblem) -> Option<&'static str> {
+    match problem {
+        WeightsProblem::MissingSome { tensor, others: 0 } if tensor == "lm_head.weight" => Some(
+            "if the head is the token embedding, say \"tie_word_embeddings\": true in config.json",
+        ),
+        WeightsProblem::MissingSome { .. }
+        | WeightsProblem::TooFewLayers { .. }
+        | WeightsProblem::TooManyLayers { .. }
+        | WeightsProblem::Undescribed { .. }
+        | WeightsProblem::Shape { .. } => Some(
+            "config.json and the weights are of two models, or one of them is cut short: fetch both again",
+        ),
+        WeightsProblem::Untied => {
+            Some("say \"tie_word_embeddings\": false in config.json, or leave the head out")
+        }
+        WeightsProblem::NotFloat { .. } => Some(
+            "take the folder of the model that is not quantized, or make floats of it in Python",
+        ),
+        _ => None,
     }
 }
 
@@ -319,11 +367,39 @@ impl From<ConfigError> for Failure {
 fn what_to_do(error: &ConfigError) -> &'static str {
     match error {
         ConfigError::File { problem, .. } => what_to_do(problem),
-        ConfigError::Unsupported { .. } => "take a GPT-2 that has it so; others are not built here",
+        ConfigError::Unsupported { field, value, .. } => instead_of(field, value),
         ConfigError::Range { .. } => {
             "correct it if it is a slip, or take a model within that limit"
         }
         _ => "fetch the model's config.json again, or correct it",
+    }
+}
+
+/// What to take where a field of a configuration makes it a model that is not built here.
+fn instead_of(field: &str, value: &str) -> &'static str {
+    match field {
+        "model_type" if value == "\"\"" => {
+            "config.json does not say of which family the model is: fetch it again"
+        }
+        "model_type" => "take a model of one of these families: others are not built here",
+        "quantization_config" => {
+            "take the folder of the model that is not quantized; with --lora, --quantize nf4 or int8 holds its weights \
+             in few bits"
+        }
+        "rope_type" | "rope_scaling" | "rope_parameters" | "partial_rotary_factor" => {
+            "take a model whose positions are scaled in one of these ways, or not at all"
+        }
+        "is_causal" | "use_bidirectional_attention" => {
+            "take a model in which each token sees those before it alone: others are no language models that go on \
+             with a text"
+        }
+        "hidden_act" | "hidden_activation" | "activation_function" => {
+            "take a model with one of these functions: with another one it would be another model"
+        }
+        "layer_types" => "take a model whose layers see all tokens, or a window of them",
+        _ => {
+            "take a model of this family that has it so: with another value it would be another model"
+        }
     }
 }
 

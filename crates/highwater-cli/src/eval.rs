@@ -13,6 +13,7 @@ use highwater::{Builder, Engine, Forecast, no_grad, skip_init};
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles, Files};
 use highwater_models::adapter::{WEIGHTS, adapter_parameters, is_adapter};
+use highwater_models::data::Reads;
 use highwater_models::{DataError, Order, TokenWidth, WeightsFolder};
 use serde_json::json;
 
@@ -53,7 +54,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
 
-    /// Width of the tokens of a .bin without header [default: the run's, otherwise u16]
+    /// Width of the tokens of a .bin without header [default: the run's, otherwise as of train]
     #[arg(long, value_name = "WIDTH")]
     #[arg(value_parser = PossibleValuesParser::new(["u16", "u32"]).map(|text| token_width(&text)))]
     pub token_dtype: Option<TokenWidth>,
@@ -130,10 +131,30 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
     let found = data.look(&config, |batch, seq| {
         let how = (seq, config.training.precision.dtype());
         let (loss, _) = no_grad(|| model.loss(&engine, batch, how, (None, None)))?;
-        Ok(loss.item()?)
-    })?;
+        finite(loss.item()?)
+    });
+    let found = found.map_err(|failure| base::explain(&*files, &place.paths(), failure))?;
     tell(args, &config, &found, started.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
+}
+
+/// A loss that is a number.
+fn finite(loss: f32) -> Result<f32, Failure> {
+    if loss.is_finite() {
+        return Ok(loss);
+    }
+    let message = format!("the loss is not finite: a batch comes to {loss}");
+    Err(Failure::new(Code::NonFinite, message).hint(
+        "the numbers of the model are too large for what computes with them: try --precision f32",
+    ))
+}
+
+impl Place {
+    /// The files and folders that the model's numbers are in.
+    fn paths(&self) -> Vec<PathBuf> {
+        let adapters = self.adapters.iter().map(|(path, _)| path.clone());
+        [self.weights.clone()].into_iter().chain(adapters).collect()
+    }
 }
 
 /// Says what was found.
@@ -245,7 +266,7 @@ fn settings(
         of_run(&mut flags.batch, run.training.batch);
         of_run(&mut flags.seq, run.training.seq);
         flags.tokenizer = flags.tokenizer.or_else(|| run.model.tokenizer.clone());
-        flags.token_dtype = flags.token_dtype.or(Some(run.data.token_dtype));
+        flags.token_dtype = flags.token_dtype.or(run.data.token_dtype);
         flags.precision = flags.precision.or(Some(run.training.precision));
         flags.memory = flags.memory.or(Some(run.machine.memory));
         if let Some(records) = run
@@ -263,6 +284,7 @@ fn settings(
         flags.seq = Some(blueprint(files, &place.shape)?.max_length().min(SEQ));
     }
     let mut resolved = resolve::run(files, &flags)?;
+    resolved.config.data.reads = Reads::Evaluation;
     if let Some(run) = run {
         // What weights are held in, and where they wait if the run needed that.
         let config = &mut resolved.config;
@@ -365,7 +387,9 @@ fn load(files: &dyn Files, place: &Place, model: &Model) -> Result<(), Failure> 
     let Model::Text(model) = model else {
         return Err(Failure::new(Code::Internal, "a model of another task"));
     };
-    base::read(files, &place.weights, &**model)?;
+    if let Some(note) = base::read(files, &place.weights, &**model)? {
+        output::news(&note);
+    }
     if let Some((path, is_peft)) = &place.adapters {
         let own = if *is_peft {
             adapter_parameters(&**model)

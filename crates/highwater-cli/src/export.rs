@@ -61,7 +61,7 @@ impl From<GgufError> for Failure {
             GgufError::Weights(error) => error.into(),
             GgufError::Tokenizer(error) => error.into(),
             GgufError::Files(error) => error.into(),
-            error @ GgufError::Config { .. } => Self::new(Code::Usage, error).id("HW1033"),
+            GgufError::Config(error) => error.into(),
             error @ GgufError::Json { .. } => Self::new(Code::Files, error).id("HW1014"),
             error @ GgufError::Range { .. } => Self::new(Code::Files, error).id("HW1043"),
             error @ GgufError::Unsupported { .. } => Self::new(Code::Usage, error)

@@ -118,6 +118,8 @@ impl RunArgs {
                 or(&mut self.token_dtype, filed.token_dtype.as_ref());
             }
             or(&mut self.held_out, filed.held_out.as_ref());
+            or(&mut self.skip_bad, filed.skip_bad.as_ref());
+            or(&mut self.eval_data, filed.eval_data.as_ref());
         }
         if !names_data || same(self.data.as_deref(), filed.data.as_deref()) {
             self.records.fill(&filed.records);

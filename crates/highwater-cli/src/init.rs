@@ -73,6 +73,7 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     } = resolve::train(&files, &train)?;
     train::check_source(&files, &config)?;
     train::check_data(&files, &config)?;
+    model.check_data(&files, &config)?;
     for note in &notes {
         output::news(note);
     }
@@ -230,7 +231,8 @@ pub(crate) fn text_with_epochs(text: String, config: &RunConfig) -> Result<Strin
 
 /// Whether a setting means anything to the task.
 fn applies(setting: &Setting, config: &RunConfig) -> bool {
-    const TEXT: [&str; 9] = [
+    const TEXT: [&str; 10] = [
+        "data.eval_data",
         "model.tokenizer",
         "model.dropout",
         "model.lora.",
@@ -242,7 +244,7 @@ fn applies(setting: &Setting, config: &RunConfig) -> bool {
         "output.max_shard_size",
     ];
     if config.task.is_text() {
-        setting.path != "training.size"
+        !["training.size", "data.skip_bad"].contains(&setting.path)
     } else {
         !TEXT.iter().any(|of_text| setting.path.starts_with(of_text))
     }

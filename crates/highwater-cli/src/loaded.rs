@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use highwater::{Builder, Engine, Forecast, Module, no_grad, skip_init};
+use highwater::{Builder, Engine, Error, Forecast, Module, no_grad, skip_init};
 use highwater_memory::{Bytes, DiskFiles, Files, ProcessMemory};
+use highwater_models::adapter::WEIGHTS;
 use highwater_models::{Architecture, CausalLm, Sampling, Tokenizer, window_length};
 
 use crate::config::{DiskConfig, MachineConfig, ModelSource, Policy, RunConfig};
@@ -13,7 +14,7 @@ use crate::lora::{LoraConfig, Trained};
 use crate::newest::{Newest, newest};
 use crate::run_dir::RunDir;
 use crate::task::Blueprint;
-use crate::{base, lora, report, resolve, state};
+use crate::{base, lora, output, report, resolve, state};
 
 /// What a model gets that no run's settings say anything about, beside its weights.
 const DEFAULT_ROOM: u64 = 1 << 30;
@@ -33,6 +34,15 @@ struct Place {
 }
 
 impl Place {
+    /// The files and folders that the model's numbers are in.
+    fn paths(&self) -> Vec<PathBuf> {
+        let adapters = self.adapters.as_ref().map(|(_, trained)| match trained {
+            Trained::Folder(folder) => folder.join(WEIGHTS),
+            Trained::Saved(_, path) => path.clone(),
+        });
+        [self.weights.clone()].into_iter().chain(adapters).collect()
+    }
+
     /// A Hugging Face model folder.
     fn folder(files: &dyn Files, folder: &Path, memory: Option<Bytes>) -> Result<Self, Failure> {
         let tokenizer = folder.join("tokenizer.json");
@@ -62,8 +72,25 @@ pub(crate) struct Loaded {
     pub sampling: Sampling,
     /// The tokens that end a text.
     pub ends: Vec<u32>,
+    /// The files and folders that its numbers are from.
+    weights: Vec<PathBuf>,
     /// What the engine may take.
     _engine: Engine,
+}
+
+impl Loaded {
+    /// Why nothing more is drawn.
+    pub(crate) fn failed(&self, error: Error) -> Failure {
+        match error {
+            Error::NonFinite { what, node } => {
+                let message = format!("{what} is not finite: nothing can be chosen by it ({node})");
+                let failure = Failure::new(Code::NonFinite, message)
+                    .hint("the model's numbers are too large for what computes with them");
+                base::explain(&DiskFiles, &self.weights, failure)
+            }
+            error => error.into(),
+        }
+    }
 }
 
 /// Reads a model, as far as its folder or its run says where it is, into a budget in which it can be asked what
@@ -86,7 +113,9 @@ pub(crate) fn load(
     let machine = machine(args, &place, config)?;
     let reserve = fitting(&place, config, &machine, longest)?;
     let (engine, model) = frozen(builder(&machine).reserve(reserve), &place, config)?;
-    base::read(&files, &place.weights, &*model)?;
+    if let Some(note) = base::read(&files, &place.weights, &*model)? {
+        output::news(&note);
+    }
     if let Some((_, trained)) = &place.adapters {
         trained.load(&files, &*model)?;
         model.requires_grad_(false);
@@ -109,6 +138,7 @@ pub(crate) fn load(
             context: place.context,
             ..sampling
         },
+        weights: place.paths(),
         tokenizer_path: place.tokenizer,
         template: template.transpose()?.flatten(),
         _engine: engine,

@@ -4,23 +4,25 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use highwater::nn::{LoraOptions, add_adapters, merge_adapters};
+use highwater::nn::{LoraOptions, add_adapters};
 use highwater::op::WeightFormat;
-use highwater::{Bytes, DType, Engine, Module};
+use highwater::{Bytes, Engine, Module, skip_init};
 use highwater_memory::files::Draft;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::adapter::{CONFIG, WEIGHTS, is_adapter};
-use highwater_models::{CausalLm, SHARD_BYTES, WeightsFolder, load_adapter, save_folder};
+use highwater_models::module_file::file_dtype;
+use highwater_models::{Architecture, CausalLm, Merge, SHARD_BYTES, WeightsFolder};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
 use crate::engine_error::without_lines;
 use crate::error::Failure;
+use crate::merging::{MergedDtype, check_memory, untied};
 use crate::newest::{Newest, newest};
 use crate::provenance::weights_digest;
 use crate::task::Blueprint;
-use crate::{base, output, state};
+use crate::{output, state};
 
 /// Flags of adapters. Not a doc comment for people: clap shows the fields'.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -197,15 +199,33 @@ impl LoraConfig {
     /// [`Failure`] where no layer has one of the names, or there is no room.
     pub fn adapt(&self, model: &dyn Module) -> Result<Vec<String>, Failure> {
         let adapted = add_adapters(model, &self.options());
-        adapted.map_err(|error| match error {
-            highwater::Error::Usage { .. } => Failure::usage(without_lines(&error.to_string()).0)
-                .id("HW1041")
-                .hint(
-                    "name layers of the model by --lora-targets, or leave it out for all of them",
-                ),
-            error => error.into(),
+        adapted.map_err(|error| {
+            of_layers(
+                error,
+                "name layers of the model by --lora-targets, or leave it out for all of them",
+            )
         })
     }
+}
+
+/// Why a model has no such adapters: its user named layers that it does not have.
+fn of_layers(error: highwater::Error, hint: &str) -> Failure {
+    match error {
+        highwater::Error::Usage { .. } => Failure::usage(without_lines(&error.to_string()).0)
+            .id("HW1041")
+            .hint(hint),
+        error => error.into(),
+    }
+}
+
+/// Gives a model the adapters of a folder.
+///
+/// # Errors
+/// [`Failure`] for adapters that are not for the model, and files that cannot be read.
+pub fn load(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Result<(), Failure> {
+    let loaded = highwater_models::load_adapter(files, folder, model);
+    let hint = "these adapters are for another model, or their adapter_config.json was changed";
+    loaded.map(drop).map_err(|error| of_layers(error, hint))
 }
 
 /// Writes a run's adapters as PEFT loads them.
@@ -236,6 +256,27 @@ pub enum Trained {
 }
 
 impl Trained {
+    /// A folder of them in PEFT's files, and the draft beside `out` that it is if they are in a saved state.
+    fn as_folder<'a>(
+        &self,
+        files: &'a dyn Files,
+        config: &dyn Architecture,
+        out: &Path,
+    ) -> Result<(PathBuf, Option<Draft<'a>>), Failure> {
+        let lora = match self {
+            Self::Folder(folder) => return Ok((folder.clone(), None)),
+            Self::Saved(lora, _) => lora,
+        };
+        // Of the model nothing is read: frozen weights have no storage until then.
+        let engine = Engine::builder().files().build()?;
+        let model = skip_init(|| config.build(&engine))?;
+        model.requires_grad_(false);
+        self.load(files, &*model)?;
+        let draft = Draft::folder(files, out)?;
+        highwater_models::save_adapter(files, draft.path(), &*model, &lora.options(), None)?;
+        Ok((draft.path().to_owned(), Some(draft)))
+    }
+
     /// Gives them to the model that they were trained for.
     ///
     /// # Errors
@@ -243,7 +284,7 @@ impl Trained {
     pub fn load(&self, files: &dyn Files, model: &dyn CausalLm) -> Result<(), Failure> {
         match self {
             Self::Folder(folder) => {
-                load_adapter(files, folder, model)?;
+                load(files, folder, model)?;
                 Ok(())
             }
             Self::Saved(lora, path) => {
@@ -274,7 +315,11 @@ pub struct MergeArgs {
     #[arg(long, value_name = "SIZE")]
     pub max_shard_size: Option<Bytes>,
 
-    /// Memory for the whole process [default: what the model takes, and 256 MiB]
+    /// Element type of the merged weights [default: each keeps the one that it has in the model's files]
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<MergedDtype>,
+
+    /// Memory for the whole process [default: what it needs, which is little: weights are read in pieces]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 }
@@ -424,30 +469,49 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     }
     let blueprint = Blueprint::read(&files, &from.join("config.json"))?;
     let config = blueprint.text()?;
-    let weights = 4 * config.parameter_count();
-    let memory = args
-        .memory
-        .unwrap_or(Bytes(weights + weights / 2 + (256 << 20)));
-    let engine = Engine::builder().memory(memory.0).build()?;
+    // Of the model its names and shapes are asked for, no numbers.
+    let engine = Engine::builder().arena(1 << 50).dry_run().build()?;
     let model = config.build(&engine)?;
-    base::read(&files, &from, &*model)?;
-    trained.load(&files, &*model)?;
-    let merged = merge_adapters(&*model)?;
-    // All of it or nothing.
+    // What a saved state has is written as PEFT's files first, beside the new folder.
     if let Some(parent) = args.out.parent() {
         files.create_dir_all(parent)?;
     }
+    let (peft, _draft) = trained.as_folder(&files, config, &args.out)?;
+    let dtype = args.dtype.map(MergedDtype::of);
+    let merge = Merge::new(&files, [&from, &peft], &*model, dtype.map(file_dtype))?;
+    check_memory(&merge, args.memory)?;
+    if let Some(note) = merge.note() {
+        output::news(note);
+    }
+    // All of it or nothing.
     let new = Draft::folder(&files, &args.out)?;
     let draft = new.path();
     let most = args.max_shard_size.map_or(SHARD_BYTES, |most| most.0);
-    save_folder(&files, draft, &model.named_parameters(), most)?;
-    let json = state::with_dtype(&config.to_json(), DType::F32)?;
+    merge.write(draft, most)?;
+    let json = match dtype {
+        Some(dtype) => state::with_dtype(&config.to_json(), dtype)?,
+        None => config.to_json(),
+    };
+    let json = if merge.unties() { untied(&json)? } else { json };
     write_atomic(&files, &draft.join("config.json"), json.as_bytes())?;
     state::copy_beside(&files, &from, draft)?;
     // What the run took, where that was something else.
     state::copy_beside(&files, &folder, draft)?;
     files.sync_dir(draft)?;
     new.persist()?;
-    output::result(&format!("merged {merged} layers: {}", args.out.display()));
+    if merge.unties() {
+        output::news(
+            "note: the head was the token embedding, and is a tensor of its own now: the adapters changed one of them",
+        );
+    }
+    let (layers, whole) = (merge.layers(), merge.replaced());
+    let whole = match whole {
+        0 => String::new(),
+        whole => format!(", {whole} tensors in place of the model's"),
+    };
+    output::result(&format!(
+        "merged {layers} layers{whole}: {}",
+        args.out.display()
+    ));
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@
 //! child process, whose memory is all given back when it ends. What the disk of a folder does is kept
 //! beside it.
 
-mod cache;
+pub(crate) mod cache;
 mod disk;
 mod measuring;
 
@@ -25,7 +25,7 @@ use cache::folder;
 use measuring::{Measured, measure_in_child};
 
 pub use disk::{FoundDisk, disk_bandwidths, remember};
-pub use measuring::measure;
+pub use measuring::{MeasureArgs, measure};
 
 /// Changes when rates come to mean something else.
 const FORMAT: u32 = 3;

@@ -8,9 +8,9 @@ use highwater::{DType, Engine, OperationProfile};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::args::MeasureArgs;
 use crate::error::{Code, Failure};
 use crate::machine;
+use crate::machine::MeasureArgs;
 
 /// The limits of this machine, and what they were measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use highwater_memory::Files;
 use highwater_memory::saved::Digest;
-use highwater_models::{Tokens, WeightsFolder};
+use highwater_models::WeightsFolder;
 
 use crate::config::{ModelSource, RunConfig};
 use crate::data::{self, RunData};
 use crate::error::{Code, Failure};
+use crate::held_out;
 use crate::origin::Origin;
 use crate::run_dir::RunDir;
 
@@ -145,16 +146,12 @@ fn source_digest(files: &dyn Files, config: &RunConfig) -> Result<Option<Digest>
     let Some(path) = data::text_to_tokenise(files, config)? else {
         return Ok(None);
     };
-    if files.metadata(path)?.is_none() {
+    let Some(parts) = held_out::parts_of_data(files, &config.data)? else {
         return Ok(None);
-    }
-    let found = match config.data.records {
-        Some(_) => highwater_text::records::record_files(files, path)?,
-        None => Tokens::text_files(files, path)?,
     };
     let told = |error| Failure::new(Code::Internal, error);
     let mut all = Vec::new();
-    for file in &found {
+    for (file, _) in parts.train.iter().chain(&parts.held_out) {
         let digest = Digest::of_file(files, file)?;
         let name = file.strip_prefix(path).unwrap_or(file).to_string_lossy();
         serde_json::to_writer(&mut all, &(name, digest)).map_err(told)?;

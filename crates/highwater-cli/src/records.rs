@@ -1,25 +1,29 @@
 //! Records to learn from: conversations, instructions, texts in files of JSON, CSV or Parquet. What flags say of
 //! them, what a run keeps of that, and the rows of tokens that are made of them.
 
+mod packed;
+
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use highwater_memory::Files;
-use highwater_models::data::{PackedBatch, RowBatches, Rows};
-use highwater_models::{BatchShape, DataError, Order, Tokenizer};
+use highwater_models::Tokenizer;
+use highwater_models::data::{Progress, Reads, is_token_set};
 use highwater_text::prepare::{Examples, Preparation, prepare};
+use highwater_text::records::holds_records;
 use highwater_text::{
     ChatTemplate, Encoder, Example, FieldMap, Learn, SpecialTokens, TextError, ends_of_texts,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
-use crate::data::{HELD_OUT_TOKENS, tokenizer_of};
+use crate::data::tokenizer_of;
 use crate::error::{Code, Failure};
-use crate::task::Batch;
+use crate::output;
+
+pub use packed::{PackedData, blank, next};
 
 /// So many records are looked at where nothing is made of them.
 const CHECKED: usize = 16;
@@ -142,17 +146,8 @@ impl RecordsArgs {
 /// # Errors
 /// [`Failure`] where it cannot be looked at.
 pub fn has_records(files: &dyn Files, path: &Path) -> Result<bool, Failure> {
-    match files.metadata(path)? {
-        Some(found) if found.is_dir => {
-            let found = highwater_text::records::record_files(files, path);
-            let found = found.unwrap_or_default();
-            Ok(found
-                .iter()
-                .any(|path| highwater_text::records::is_record_file(path)))
-        }
-        // Of what is not there yet its name tells.
-        _ => Ok(highwater_text::records::is_record_file(path)),
-    }
+    let is_folder = files.metadata(path)?.is_some_and(|found| found.is_dir);
+    Ok(holds_records(files, path)? && !(is_folder && is_token_set(files, path)?))
 }
 
 /// The template that was named, or else the one of a model's folder, which says what its special tokens are.
@@ -192,6 +187,10 @@ pub struct Source {
     pub records: RecordsConfig,
     /// The data.
     pub data: PathBuf,
+    /// What is held out, where that is named.
+    pub eval_data: Option<PathBuf>,
+    /// What the data is read for.
+    pub reads: Reads,
     /// The `tokenizer.json`; bytes without one. Its folder has the template and says which tokens are special.
     pub tokenizer: Option<PathBuf>,
     /// Whether records are pairs of answers.
@@ -210,6 +209,8 @@ impl Source {
         Some(Self {
             records: config.data.records.clone()?,
             data: config.data.path.clone()?,
+            eval_data: config.data.eval_data.clone(),
+            reads: config.data.reads,
             tokenizer: config.model.tokenizer.clone(),
             pairs: config.training.preference.is_some(),
             vocab_size: vocab_size as u32,
@@ -250,6 +251,9 @@ impl Source {
     pub fn preparation(&self) -> Preparation<'_> {
         Preparation {
             data: &self.data,
+            held_out: self.eval_data.as_deref(),
+            reads: self.reads,
+            progress: Progress::default(),
             map: FieldMap(self.records.map.clone()),
             vocab_size: self.vocab_size,
             length: self.seq,
@@ -268,9 +272,14 @@ impl Source {
         let encoder = self.encoder(&**files, &tokenizer)?;
         let mut examples = Examples::open(files, &encoder, &self.preparation())?;
         let first: Vec<_> = examples.by_ref().take(CHECKED).collect();
+        let mut endless = 0;
         for example in first {
             let (place, example) = example?;
-            examples.encode(&place, &example)?;
+            let documents = examples.encode(&place, &example)?;
+            endless += documents.iter().map(|it| it.endless as u64).sum::<u64>();
+        }
+        if let Some(note) = endless_note(endless, &encoder) {
+            output::news(&note);
         }
         Ok(())
     }
@@ -290,16 +299,32 @@ impl Source {
         Ok(first.map(|(_, example)| example))
     }
 
-    /// Makes the rows.
+    /// Makes the rows; answers what of the records is not read.
     ///
     /// # Errors
     /// [`Failure`] for records, a template or a tokenizer that cannot be read or used.
-    pub fn make(&self, files: &Arc<dyn Files>, out: &Path) -> Result<(), Failure> {
+    pub fn make(
+        &self,
+        files: &Arc<dyn Files>,
+        out: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Vec<String>, Failure> {
         let tokenizer = self.tokenizer(&**files)?;
         let encoder = self.encoder(&**files, &tokenizer)?;
-        prepare(files, &encoder, &self.preparation(), out)?;
-        Ok(())
+        let preparation = Preparation {
+            progress,
+            ..self.preparation()
+        };
+        let prepared = prepare(files, &encoder, &preparation, out)?;
+        let notes = endless_note(prepared.endless, &encoder).into_iter();
+        Ok(notes.chain(prepared.unread.describe()).collect())
     }
+}
+
+/// What to say where a model would not learn to stop.
+pub fn endless_note(turns: u64, encoder: &Encoder<'_>) -> Option<String> {
+    let template = encoder.template().filter(|_| turns > 0)?;
+    Some(highwater_text::endless_turns(turns, template.source_name()))
 }
 
 impl From<TextError> for Failure {
@@ -318,167 +343,4 @@ impl From<TextError> for Failure {
             }
         }
     }
-}
-
-/// The rows of a run, divided.
-#[derive(Debug)]
-pub struct PackedData {
-    rows: Rows,
-    /// In groups of rows, as what follows.
-    train: Range<u64>,
-    held_out: Range<u64>,
-    /// Rows of a group: two of a pair of answers.
-    group: usize,
-}
-
-impl PackedData {
-    /// Opens the rows that were made.
-    ///
-    /// # Errors
-    /// [`Failure`] for a file that is not what was written, and where too little is left to train on.
-    pub fn open(
-        files: &dyn Files,
-        config: &RunConfig,
-        vocab_size: usize,
-        spool: &Path,
-    ) -> Result<Self, Failure> {
-        let rows = Rows::open(files, spool, vocab_size as u32)?;
-        if rows.length() != config.training.seq {
-            let (found, seq) = (rows.length(), config.training.seq);
-            return Err(DataError::Format {
-                path: spool.to_owned(),
-                problem: format!("rows of {found} tokens; the run has sequences of {seq}"),
-            }
-            .into());
-        }
-        let group = config.rows_together();
-        let count = rows.packed().rows / group as u64;
-        let share = config.data.held_out;
-        let mut held_out = (count as f64 * share) as u64;
-        if share > 0.0 {
-            held_out = held_out.max(1);
-        }
-        let cut = count.saturating_sub(held_out);
-        if cut == 0 {
-            return Err(DataError::TooShort {
-                part: "there are",
-                tokens: (count * group as u64) * rows.length() as u64,
-                needs: "what is outside the held-out share needs",
-                needed: (held_out + 1) * (group * rows.length()) as u64,
-            }
-            .into());
-        }
-        Ok(Self {
-            rows,
-            train: 0..cut,
-            held_out: cut..count,
-            group,
-        })
-    }
-
-    /// Batches to train on, from the start.
-    ///
-    /// # Errors
-    /// [`Failure`] where there is no row.
-    pub fn batches(&self, config: &RunConfig) -> Result<RowBatches, Failure> {
-        Ok(RowBatches::new(
-            self.rows.clone(),
-            (self.train.clone(), self.group),
-            config.training.batch,
-            config.data.order,
-            config.training.seed,
-        )?)
-    }
-
-    /// What the held-out loss is measured on, a row at a time.
-    ///
-    /// # Errors
-    /// [`Failure`] of the file.
-    pub fn held_out(
-        &self,
-        config: &RunConfig,
-    ) -> Result<impl Iterator<Item = Result<Batch, Failure>> + use<>, Failure> {
-        let most = (HELD_OUT_TOKENS / config.training.seq).max(1) as u64;
-        let range = self.held_out.clone();
-        let count = (range.end - range.start).min(most);
-        let batches = (count > 0).then(|| {
-            RowBatches::new(
-                self.rows.clone(),
-                (range, self.group),
-                1,
-                Order::Sequential,
-                0,
-            )
-        });
-        let mut batches = batches.transpose()?;
-        let kind = kind(self.group);
-        Ok((0..count).map_while(move |_| {
-            let batch = batches.as_mut()?.next_batch();
-            Some(batch.map(kind).map_err(Failure::from))
-        }))
-    }
-
-    /// Tokens of rows to train on, padding with them, and those held out.
-    pub fn counts(&self) -> [u64; 2] {
-        let length = (self.group * self.rows.length()) as u64;
-        [&self.train, &self.held_out].map(|part| (part.end - part.start) * length)
-    }
-
-    /// What the rows are known by.
-    ///
-    /// # Errors
-    /// [`Failure`] of the file.
-    pub fn digest(&self) -> Result<highwater_memory::saved::Digest, Failure> {
-        Ok(self.rows.digest()?)
-    }
-
-    /// What was made of the records, for people.
-    pub fn summary(&self) -> String {
-        let packed = self.rows.packed();
-        let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
-        let places = packed.rows * self.rows.length() as u64;
-        let cut = match packed.cut {
-            0 => String::new(),
-            cut => format!(
-                "; {cut} are longer and end there ({} tokens are left out: --seq)",
-                packed.cut_tokens
-            ),
-        };
-        let left_out = match packed.left_out {
-            0 => String::new(),
-            of => format!("; {of} are left out, as nothing of them would be learnt"),
-        };
-        format!(
-            "{} records: {} tokens, {:.0}% of them learnt, in {} rows of {} ({:.1}% padding){cut}{left_out}",
-            packed.documents,
-            packed.tokens,
-            percent(packed.learned, packed.tokens),
-            packed.rows,
-            self.rows.length(),
-            percent(places - packed.tokens.min(places), places),
-        )
-    }
-}
-
-/// What batches of groups of so many rows are.
-fn kind(group: usize) -> fn(PackedBatch) -> Batch {
-    match group {
-        1 => Batch::Packed,
-        _ => Batch::Pairs,
-    }
-}
-
-/// The next batch of rows.
-///
-/// # Errors
-/// [`Failure`] of the file.
-pub fn next(batches: &mut RowBatches) -> Result<Batch, Failure> {
-    Ok(kind(batches.group())(batches.next_batch()?))
-}
-
-/// A batch to plan with.
-pub fn blank(config: &RunConfig, batch: usize) -> Batch {
-    let group = config.rows_together();
-    let (batch, seq) = (batch * group, config.training.seq);
-    kind(group)(PackedBatch::blank(BatchShape { batch, seq }))
 }

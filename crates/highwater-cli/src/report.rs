@@ -268,13 +268,29 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
     let epochs = epochs(config, data, config.training.steps);
     let records = match data {
         RunData::Packed(data) => data.summary() + "\n",
+        RunData::Pictures(data) => data.summary() + "\n",
+        _ => data
+            .notes()
+            .iter()
+            .map(|note| format!("{note}\n"))
+            .collect(),
+    };
+    let often = match epochs {
+        many if many > EPOCHS_MANY && config.data.records.is_some() => format!(
+            "\nwarning: {} steps read every record {many:.0} times, and a model learns them by heart: --epochs 3 reads \
+             them 3 times",
+            config.training.steps
+        ),
         _ => String::new(),
     };
     format!(
-        "{records}{train} {unit} to train on{held_out}; {per_step} {unit} a step; {} steps are {epochs:.1} epochs",
+        "{records}{train} {unit} to train on{held_out}; {per_step} {unit} a step; {} steps are {epochs:.1} epochs{often}",
         config.training.steps
     )
 }
+
+/// Records that are read more often than this are learnt by heart.
+const EPOCHS_MANY: f64 = 5.0;
 
 /// Says what a model comes to on what is held out.
 pub fn held_out(found: &HeldOut, config: &RunConfig, when: &str) -> String {

@@ -1,23 +1,25 @@
 //! From flags to settings: defaults, and what depends on the model.
 
+mod optimizer;
+
 use std::path::{Path, PathBuf};
 
 use highwater_memory::{Bytes, Files, ProcessMemory};
+use highwater_models::data::Reads;
 use highwater_models::vision::PRESETS as PICTURE_PRESETS;
 use highwater_models::{ConfigError, Order, preset};
 
 use crate::args::{ResumeArgs, RunArgs, TrainArgs};
 use crate::config::{
-    DataConfig, Epochs, MachineConfig, Method, ModelConfig, ModelSource, OptimizerConfig,
-    OptimizerKind, RunConfig, SettingsError, TrainingConfig,
+    DataConfig, Epochs, MachineConfig, ModelConfig, ModelSource, RunConfig, SettingsError,
+    TrainingConfig,
 };
 use crate::error::{Code, Failure};
-use crate::hub;
-use crate::pictures::{self, Classifier};
+use crate::pictures::Classifier;
 use crate::run_dir::RunDir;
 use crate::saving::OutputConfig;
-use crate::schedule::Schedule;
 use crate::task::{Blueprint, Task};
+use crate::{held_out, hub};
 
 /// The preset that is taken when nobody names a model.
 pub const DEFAULT_MODEL: &str = "gpt2-nano";
@@ -29,6 +31,9 @@ const DEFAULT_MEMORY: Bytes = Bytes(64 << 20);
 const DEFAULT_CLASSIFIER: &str = "resnet18";
 /// Share of the built-in guide, and of pictures, that is held out.
 const HELD_OUT: f64 = 0.1;
+
+/// How often records are gone through when nobody says.
+const RECORD_EPOCHS: f64 = 3.0;
 
 /// What is taken where nobody says anything.
 struct Defaults {
@@ -116,6 +121,7 @@ pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
     let mut resolved = settled(files, &args.run)?;
     resolved.config.output.apply(&args.output);
     resolved.config.validate(&resolved.model)?;
+    held_out::check_use(files, &resolved.config)?;
     Ok(resolved)
 }
 
@@ -133,7 +139,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
 
 /// The settings that flags say, and no file.
 fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
-    let (source, model) = model(files, args)?;
+    let (source, model, mut notes) = model(files, args)?;
     let task = model.task();
     check_task(args, task)?;
     args.lora.check()?;
@@ -153,23 +159,35 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     check_length(args)?;
     let dropout = args.dropout.unwrap_or(0.0);
     let mut training = training(args, &model, defaults);
+    if records.is_some() && !is_nano && args.steps.is_none() {
+        training.epochs.get_or_insert(Epochs {
+            count: RECORD_EPOCHS,
+            warmup_is_said: args.warmup.is_some(),
+        });
+    }
     training.preference = args.preference.config(records.is_some())?;
-    let held_out = if args.data.is_none() || task == Task::ImageClassification {
-        HELD_OUT
-    } else {
-        0.0
+    held_out::check(files, args, (task, records.is_some()))?;
+    let held_out = match (&model, &args.data) {
+        (Blueprint::Images(images), Some(data)) => {
+            images.held_out(files, data, args.held_out, HELD_OUT)?
+        }
+        (_, None) => args.held_out.unwrap_or(HELD_OUT),
+        (Blueprint::Text(_), Some(_)) => args.held_out.unwrap_or(0.0),
     };
     let config = RunConfig {
         version: RunConfig::VERSION,
         task,
         data: DataConfig {
             path: args.data.as_deref().map(absolute).transpose()?,
-            token_dtype: args.token_dtype.unwrap_or_default(),
-            held_out: args.held_out.unwrap_or(held_out),
+            eval_data: args.eval_data.as_deref().map(absolute).transpose()?,
+            token_dtype: args.token_dtype,
+            held_out,
+            skip_bad: args.skip_bad.unwrap_or(false),
             order: args.order.unwrap_or(defaults.order),
             records,
+            reads: Reads::default(),
         },
-        optimizer: optimizer(args, training.steps, defaults)?,
+        optimizer: optimizer::optimizer(args, training.steps, defaults)?,
         machine: machine(args, is_nano)?,
         output: OutputConfig::default(),
         model: ModelConfig {
@@ -185,7 +203,7 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         origin: None,
     };
     config.validate(&model)?;
-    let notes = notes(args, &model);
+    notes.extend(self::notes(args, &model));
     let model = model.with_dropout(dropout);
     Ok(Resolved {
         config,
@@ -339,9 +357,12 @@ fn moved(config: &mut RunConfig, args: &ResumeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A preset's or folder's configuration; of pictures, for the classes of the data and pictures of the size that was
-/// asked for.
-fn model(files: &dyn Files, args: &RunArgs) -> Result<(ModelSource, Blueprint), Failure> {
+/// A preset's or folder's configuration; of images, for the classes of the data and images of the size that was
+/// asked for, with what should be said of the classes.
+fn model(
+    files: &dyn Files,
+    args: &RunArgs,
+) -> Result<(ModelSource, Blueprint, Vec<String>), Failure> {
     let name = match (args.model.as_deref(), args.task) {
         (Some(name), _) => name,
         (None, Some(Task::ImageClassification)) => DEFAULT_CLASSIFIER,
@@ -363,25 +384,24 @@ fn model(files: &dyn Files, args: &RunArgs) -> Result<(ModelSource, Blueprint), 
     } else {
         (ModelSource::Preset(name.to_owned()), preset_of(name)?)
     };
+    let mut notes = Vec::new();
     if let Blueprint::Images(classifier) = &mut model {
         let data = args.data.as_deref().ok_or_else(|| {
-            let hint = "--data takes a folder in which each folder has the pictures of one class";
-            Failure::usage(format!("{name} needs --data, a folder of pictures")).hint(hint)
+            let hint = "--data takes a folder in which each folder has the images of one class";
+            Failure::usage(format!("{name} needs --data, a folder of images")).hint(hint)
         })?;
-        classifier.classes = pictures::classes(files, data)?;
+        let layout = classifier.layout(files, data)?;
+        let brings = matches!(source, ModelSource::Folder(_));
+        notes.extend(classifier.adopt(&layout.classes, brings)?);
         classifier.size = args.size.unwrap_or(classifier.size);
     }
-    Ok((source, model))
+    Ok((source, model, notes))
 }
 
 /// A preset's configuration, of pictures without classes yet.
 fn preset_of(name: &str) -> Result<Blueprint, Failure> {
     if Classifier::is_known(name) {
-        return Ok(Blueprint::Images(Classifier {
-            name: name.to_owned(),
-            size: pictures::default_size(),
-            classes: std::collections::BTreeMap::new(),
-        }));
+        return Ok(Blueprint::Images(Classifier::new(name)));
     }
     match preset(name) {
         Ok(config) => Ok(Blueprint::Text(config)),
@@ -410,11 +430,15 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
         return Err(Failure::usage(message).hint("leave out --task, or name another --model"));
     }
     let foreign = match task {
-        Task::TextGeneration => vec![("size", args.size.is_some())],
+        Task::TextGeneration => vec![
+            ("size", args.size.is_some()),
+            ("skip-bad", args.skip_bad == Some(true)),
+        ],
         Task::ImageClassification => vec![
             ("seq", args.seq.is_some()),
             ("tokenizer", args.tokenizer.is_some()),
             ("token-dtype", args.token_dtype.is_some()),
+            ("eval-data", args.eval_data.is_some()),
             ("dropout", args.dropout.is_some_and(|dropout| dropout > 0.0)),
             ("lora", args.lora.lora.is_some()),
             ("chat-template", args.records.chat_template.is_some()),
@@ -479,51 +503,6 @@ fn memory(given: Option<Bytes>, is_nano: bool) -> Result<Bytes, Failure> {
         Failure::new(Code::Files, error).hint("say --memory SIZE, such as --memory 3GiB")
     })?;
     Ok(Bytes(machine.bound() / 10 * 9))
-}
-
-fn optimizer(args: &RunArgs, steps: u64, defaults: &Defaults) -> Result<OptimizerConfig, Failure> {
-    let kind = args.optimizer.unwrap_or(OptimizerKind::Adamw);
-    let foreign: &[(&str, Option<f64>)] = match kind {
-        OptimizerKind::Adamw => &[("momentum", args.momentum)],
-        OptimizerKind::Sgd => &[
-            ("beta1", args.beta1),
-            ("beta2", args.beta2),
-            ("eps", args.eps),
-        ],
-    };
-    if let Some((flag, _)) = foreign.iter().find(|(_, value)| value.is_some()) {
-        let (kind, other) = match kind {
-            OptimizerKind::Adamw => ("adamw", "sgd"),
-            OptimizerKind::Sgd => ("sgd", "adamw"),
-        };
-        return Err(Failure::usage(format!("--{flag} means nothing to {kind}"))
-            .hint(format!("leave it out, or say --optimizer {other}")));
-    }
-    let (method, weight_decay) = match kind {
-        OptimizerKind::Adamw => {
-            let method = Method::Adamw {
-                beta1: args.beta1.unwrap_or(0.9),
-                beta2: args.beta2.unwrap_or(defaults.beta2),
-                eps: args.eps.unwrap_or(1e-8),
-            };
-            (method, defaults.weight_decay)
-        }
-        OptimizerKind::Sgd => {
-            let momentum = args.momentum.unwrap_or(0.0);
-            (Method::Sgd { momentum }, 0.0)
-        }
-    };
-    Ok(OptimizerConfig {
-        lr: args.lr.unwrap_or(defaults.lr),
-        warmup: args.warmup.unwrap_or(steps / 20),
-        schedule: args.schedule.unwrap_or(Schedule::Cosine),
-        weight_decay: args.weight_decay.unwrap_or(weight_decay),
-        decay: args.decay.unwrap_or_default(),
-        clip: args.clip,
-        master: args.master,
-        moments: args.moments.unwrap_or_default(),
-        method,
-    })
 }
 
 /// Settings outlive the folder that the program was started in.

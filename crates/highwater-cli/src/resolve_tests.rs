@@ -1,5 +1,6 @@
 use super::*;
 use crate::args::{Cli, Command};
+use crate::config::Method;
 use clap::Parser;
 use highwater_memory::files::MemoryFiles;
 

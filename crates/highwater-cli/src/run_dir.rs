@@ -163,8 +163,15 @@ impl RunDir {
             made.push(folder.to_owned());
         }
         files.create_dir_all(path)?;
+        let had_lock = files.metadata(&path.join(LOCK))?.is_some();
         let lock = lock(path)?;
-        check_unused(files, path, force, inputs).inspect_err(|_| unmake(&made))?;
+        check_unused(files, path, force, inputs).inspect_err(|_| {
+            if !had_lock {
+                // A refusal leaves the folder as it was.
+                let _ = std::fs::remove_file(path.join(LOCK));
+            }
+            unmake(&made);
+        })?;
         let draft = Draft::folder(files, &path.join(TOKENS))?.keep();
         Ok(Self {
             path: path.to_owned(),

@@ -83,12 +83,18 @@ pub(crate) static SETTINGS: &[Setting] = &[
     at("data.path", "data", "\"data.jsonl\"", |a, v| {
         put(&mut a.run.data, v)
     }),
-    at("data.token_dtype", "token-dtype", "", |a, v| {
+    at("data.eval_data", "eval-data", "\"valid.jsonl\"", |a, v| {
+        put(&mut a.run.eval_data, v)
+    }),
+    at("data.token_dtype", "token-dtype", "\"u16\"", |a, v| {
         put(&mut a.run.token_dtype, v)
     }),
     at("data.held_out", "held-out", "", |a, v| match v {
         Value::String(text) => named(&mut a.run.held_out, share(&text).map_err(Problem::Value)?),
         v => put(&mut a.run.held_out, v),
+    }),
+    at("data.skip_bad", "skip-bad", "true", |a, v| {
+        put(&mut a.run.skip_bad, v)
     }),
     at("data.order", "order", "", |a, v| put(&mut a.run.order, v)),
     at("data.records.loss_on", "loss-on", "\"all\"", |a, v| {

@@ -75,10 +75,17 @@ fn every_setting_of_a_run_has_a_place_and_a_flag() {
     for setting in SETTINGS {
         let has = |arg: &clap::Arg| arg.get_long() == Some(setting.flag);
         assert!(train.get_arguments().any(has), "{}", setting.flag);
-        // A task other than text, and pictures, are not in those lines; epochs are steps in a run's settings.
+        // A task other than text, images and other files are not in those lines; epochs are steps in a run's settings.
         let is_used = used.iter().any(|path| path == setting.path)
             || !within(setting.path).is_empty()
-            || ["task", "training.size", "training.epochs"].contains(&setting.path);
+            || [
+                "task",
+                "training.size",
+                "training.epochs",
+                "data.skip_bad",
+                "data.eval_data",
+            ]
+            .contains(&setting.path);
         assert!(is_used, "{}", setting.path);
     }
 }

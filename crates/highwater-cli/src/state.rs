@@ -68,7 +68,7 @@ pub fn save(
     cursor: Cursor,
 ) -> Result<(), Failure> {
     session.engine.check_poison()?;
-    let name = format!("step-{step:06}");
+    let name = name(step);
     let mut writer = match SaveWriter::begin(files, dir, &name) {
         Err(SavedError::AlreadySaved(_)) => return Ok(()),
         other => other?,
@@ -100,6 +100,11 @@ pub fn save(
     let keep = NonZeroUsize::new(session.config().output.keep).unwrap_or(NonZeroUsize::MIN);
     keep_last(files, dir, keep)?;
     Ok(())
+}
+
+/// What the folder of the state after so many steps is called.
+pub fn name(step: u64) -> String {
+    format!("step-{step:06}")
 }
 
 /// Loads the newest complete saved state, says which it skipped, and removes newer ones that are
@@ -182,16 +187,12 @@ pub fn read_tensors(
     base_prefix: &str,
 ) -> Result<(), Failure> {
     for (name, parameter) in tensors {
-        let name = stored_name(weights, name, base_prefix);
+        // Hugging Face's base models leave out the prefix.
+        let short = name.strip_prefix(base_prefix).unwrap_or(name);
+        let name: &str = if weights.has(name) { name } else { short };
         read_tensor(weights.reader(name)?, name, parameter)??;
     }
     Ok(())
-}
-
-/// What a tensor is called in files: Hugging Face's base models leave out the prefix.
-pub fn stored_name<'a>(weights: &WeightsFolder<'_>, name: &'a str, base_prefix: &str) -> &'a str {
-    let short = name.strip_prefix(base_prefix).unwrap_or(name);
-    if weights.has(name) { name } else { short }
 }
 
 /// Whether a folder has weights of a whole model, in one file or as an index says.

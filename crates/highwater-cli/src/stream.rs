@@ -61,7 +61,8 @@ pub(crate) fn go_on(
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
-    })?;
+    })
+    .map_err(|error| loaded.failed(error))?;
     speed.seconds = started.elapsed().as_secs_f64();
     match failed {
         Some(error) => return Err(error.into()),

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{RunConfig, TrainingConfig};
 use crate::error::{Code, Failure};
-use crate::pictures::{self, Classifier};
+use crate::pictures::{Classifier, Survey};
 use crate::preference::{self, PreferenceConfig, RowInputs};
 use crate::records;
 
@@ -50,7 +50,7 @@ impl Task {
     pub fn unit(self) -> &'static str {
         match self {
             Self::TextGeneration => "tokens",
-            Self::ImageClassification => "pictures",
+            Self::ImageClassification => "images",
         }
     }
 }
@@ -114,6 +114,14 @@ impl Blueprint {
         }
     }
 
+    /// The field of a model of text that says so.
+    pub fn max_length_field(&self) -> Option<&'static str> {
+        match self {
+            Self::Text(model) => Some(model.max_length_field()),
+            Self::Images(_) => None,
+        }
+    }
+
     /// The largest probability of dropout that it was made for.
     pub fn dropout(&self) -> f64 {
         match self {
@@ -161,15 +169,46 @@ impl Blueprint {
         }
     }
 
-    /// What decoding the largest picture of the data takes, in bytes; nothing of text.
+    /// What came of looking over the images of the data; none of text.
     ///
     /// # Errors
     /// [`Failure`] for data that cannot be read.
-    pub fn decoding_bytes(&self, files: &dyn Files, data: Option<&Path>) -> Result<u64, Failure> {
-        match (self, data) {
-            (Self::Images(_), Some(data)) => pictures::decoding_bytes(files, data),
-            _ => Ok(0),
+    pub fn survey(
+        &self,
+        files: &dyn Files,
+        config: &RunConfig,
+    ) -> Result<Option<Arc<Survey>>, Failure> {
+        match self {
+            Self::Images(model) if config.data.path.is_some() => {
+                model.survey(files, config).map(Some)
+            }
+            _ => Ok(None),
         }
+    }
+
+    /// A word on images of the data that take much of the budget to decode.
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read.
+    pub fn large_data(
+        &self,
+        files: &dyn Files,
+        config: &RunConfig,
+    ) -> Result<Option<String>, Failure> {
+        let survey = self.survey(files, config)?;
+        Ok(survey.and_then(|survey| survey.large(config.machine.memory)))
+    }
+
+    /// That all images of the data can be used, or that those which cannot are left out.
+    ///
+    /// # Errors
+    /// [`Failure`] for bad images, and data that cannot be read.
+    pub fn check_data(&self, files: &dyn Files, config: &RunConfig) -> Result<(), Failure> {
+        let survey = self.survey(files, config)?;
+        let refusal = survey.and_then(|survey| survey.refusal());
+        refusal
+            .filter(|_| !config.data.skip_bad)
+            .map_or(Ok(()), Err)
     }
 
     /// A batch of nothing, to plan with: of so many sequences or pictures.

@@ -2,13 +2,16 @@
 //! back when it ends. A tokenizer takes many times its file, and heap that was used once is seldom given
 //! back whole.
 
+use std::cell::Cell;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::Tokenizer;
-use highwater_models::data::{DataOptions, Tokens};
+use highwater_models::data::{DataOptions, Progress, Reads, Tokens};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +19,7 @@ use crate::args::TokeniseArgs;
 use crate::config::RunConfig;
 use crate::data::text_to_tokenise;
 use crate::error::Failure;
+use crate::meter::Meter;
 use crate::records::Source;
 use crate::task::Blueprint;
 
@@ -34,6 +38,10 @@ enum Request {
         tokenizer: PathBuf,
         /// A file, or a folder of them.
         text: PathBuf,
+        /// What is held out, where that is named.
+        held_out: Option<PathBuf>,
+        /// What the text is read for.
+        reads: Reads,
         /// How many tokens the model has.
         vocab_size: u32,
     },
@@ -63,8 +71,20 @@ pub fn tokenizer_bytes(files: &dyn Files, config: &RunConfig) -> Result<u64, Fai
     Ok(FILE_TIMES * found.flatten().map_or(0, |file| file.bytes))
 }
 
-/// Makes the tokens of the settings' text, if a tokenizer makes them and they are not in `spool` yet.
-/// Answers whether it did.
+/// What the process that makes tokens says on stdout, a line each.
+#[derive(Debug, Serialize, Deserialize)]
+enum Report {
+    /// So many bytes are done, of so many.
+    Progress(u64, u64),
+    /// What people should know of the data.
+    Note(String),
+}
+
+/// The process says how far it is no more often than this.
+const REPORT_EVERY: Duration = Duration::from_millis(200);
+
+/// Makes the tokens of the settings' text, if a tokenizer makes them and they are not in `spool` yet. Answers what is
+/// to be said of them then.
 ///
 /// # Errors
 /// [`Failure`] of the process that makes them: text or a tokenizer that cannot be read or used.
@@ -73,12 +93,12 @@ pub fn spool(
     config: &RunConfig,
     model: &Blueprint,
     spool: &Path,
-) -> Result<bool, Failure> {
+) -> Result<Option<Vec<String>>, Failure> {
     let Some(text) = text_to_tokenise(files, config)? else {
-        return Ok(false);
+        return Ok(None);
     };
     if files.metadata(spool)?.is_some() {
-        return Ok(false);
+        return Ok(None);
     }
     let vocab_size = model.text()?.vocab_size();
     let request = match (Source::of(config, vocab_size), &config.model.tokenizer) {
@@ -86,24 +106,67 @@ pub fn spool(
         (None, Some(tokenizer)) => Request::Text {
             tokenizer: tokenizer.clone(),
             text: text.to_owned(),
+            held_out: config.data.eval_data.clone(),
+            reads: config.data.reads,
             vocab_size: vocab_size as u32,
         },
-        (None, None) => return Ok(false),
+        (None, None) => return Ok(None),
     };
     let program =
         std::env::current_exe().map_err(|error| Failure::system("find its own file", &error))?;
-    let output = Command::new(program)
+    let mut child = Command::new(program)
         .args(["tokenise", "--"])
         .arg(spool)
         .arg(serde_json::to_string(&request).map_err(|error| failed_json(&error))?)
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .map_err(|error| Failure::system("start a process", &error))?;
-    if output.status.success() {
-        return Ok(true);
+    let (notes, said) = follow(&mut child);
+    let status = child
+        .wait()
+        .map_err(|error| Failure::system("wait for a process", &error))?;
+    if status.success() {
+        return Ok(Some(notes));
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::told(output.status.code(), said.trim()))
+    Err(Failure::told(status.code(), said.trim()))
+}
+
+/// Shows how far the process is until it ends; what is to be said of the data, and what it wrote to stderr.
+fn follow(child: &mut Child) -> (Vec<String>, String) {
+    let errors = child.stderr.take().map(|mut stderr| {
+        std::thread::spawn(move || {
+            let mut said = Vec::new();
+            // What can be read of it is what can be told.
+            let _ = stderr.read_to_end(&mut said);
+            said
+        })
+    });
+    let (meter, mut notes) = (Meter::new("tokenizing"), Vec::new());
+    let lines = child
+        .stdout
+        .take()
+        .map(|stdout| BufReader::new(stdout).lines());
+    for line in lines.into_iter().flatten().map_while(Result::ok) {
+        match serde_json::from_str(&line) {
+            Ok(Report::Progress(done, of)) => meter.tell(done, of),
+            Ok(Report::Note(note)) => notes.push(note),
+            // Only this program writes there.
+            Err(_) => {}
+        }
+    }
+    let said = errors.and_then(|thread| thread.join().ok());
+    let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+    (notes, said)
+}
+
+fn report(report: &Report) {
+    let mut stdout = std::io::stdout();
+    if let Ok(line) = serde_json::to_string(report) {
+        // Without somebody who reads it, the tokens are wanted still.
+        let _ = writeln!(stdout, "{line}");
+    }
 }
 
 /// Only paths can be what JSON does not have.
@@ -125,17 +188,37 @@ pub fn tokenise(args: &TokeniseArgs) -> Result<(), Failure> {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let request = serde_json::from_str(&args.request).map_err(|error| failed_json(&error))?;
+    let last = Cell::new(Instant::now());
+    let tell = |done, of| {
+        if last.get().elapsed() >= REPORT_EVERY {
+            last.set(Instant::now());
+            report(&Report::Progress(done, of));
+        }
+    };
+    let progress = Progress::to(&tell);
     match request {
-        Request::Records(source) => source.make(&files, &args.spool),
+        Request::Records(source) => {
+            let notes = source.make(&files, &args.spool, progress)?;
+            notes
+                .into_iter()
+                .map(Report::Note)
+                .for_each(|note| report(&note));
+            Ok(())
+        }
         Request::Text {
             tokenizer,
             text,
+            held_out,
+            reads,
             vocab_size,
         } => {
             let options = DataOptions {
                 tokenizer: &Tokenizer::load(&*files, &tokenizer)?,
                 vocab_size,
-                width: highwater_models::TokenWidth::default(),
+                width: None,
+                held_out: held_out.as_deref(),
+                reads,
+                progress,
                 spool: &args.spool,
             };
             Tokens::open(&files, &text, &options)?;

@@ -9,16 +9,17 @@ use highwater_memory::saved::write_atomic;
 use highwater_memory::spill;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::DataError;
-use highwater_models::vision::load_pretrained;
+use highwater_models::vision::{ImageClassifier, load_backbone, load_pretrained};
 
 use crate::args::{ResumeArgs, TrainArgs};
 use crate::config::{ModelSource, RunConfig};
 use crate::data::RunData;
 use crate::dry::{Assumptions, Planner};
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::log::Log;
 use crate::origin::Origin;
 use crate::phases::Phases;
+use crate::pictures::Classifier;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::samples::Samples;
@@ -26,7 +27,7 @@ use crate::session::Session;
 use crate::task::{Blueprint, Model};
 use crate::tensorboard::Events;
 use crate::training::Run;
-use crate::{base, hub, init, machine, output, plan, profile, report, state, tokenise};
+use crate::{base, held_out, hub, init, machine, output, plan, profile, report, state, tokenise};
 
 /// Trains a model.
 ///
@@ -50,6 +51,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     machine::find_rates(&*files, &mut config.machine)?;
     let limits = limits(args.profile, &config);
     check_data(&*files, &config)?;
+    model.check_data(&*files, &config)?;
     let (forecast, reserve) = fitting(&*files, &mut config, &model, false)?;
     let dir = make_dir(&*files, args, &config)?;
     let (session, data, loaded) = match begin(&files, &dir, &mut config, (&model, reserve)) {
@@ -66,6 +68,11 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         log.say(note)?;
     }
     log.say(&report::portions(&config, &data))?;
+    if let RunData::Pictures(images) = &data
+        && let Some(bad) = images.left_out()
+    {
+        log.note(&bad)?;
+    }
     if let Some(adapters) = report::adapters(&config, &session) {
         log.say(&adapters)?;
     }
@@ -170,9 +177,11 @@ fn begin(
     dir: &RunDir,
     config: &mut RunConfig,
     (model, reserve): (&Blueprint, u64),
-) -> Result<(Session, RunData, Option<String>), Failure> {
+) -> Result<(Session, RunData, Vec<String>), Failure> {
     let (json, spool) = (model.to_json(), dir.tokens_draft());
-    tokenise::spool(&**files, config, model, &spool)?;
+    let made = tokenise::spool(&**files, config, model, &spool)?;
+    let mut notes: Vec<_> = held_out::describe(&**files, config)?.into_iter().collect();
+    notes.extend(made.into_iter().flatten());
     if let Some(epochs) = config.training.epochs.take() {
         let data = RunData::open(files, config, model, &spool)?;
         config.training.steps = report::steps(config, &data, epochs.count);
@@ -184,7 +193,8 @@ fn begin(
     let session = Session::new(config, model, Some(reserve))?;
     let data = RunData::open(files, config, model, &spool)?;
     data.batches(config)?;
-    let notes = load_weights(&**files, config, &session)?;
+    held_out::check_count(config, data.counts()[1])?;
+    notes.extend(load_weights(&**files, config, &session)?);
     state::check_space(&**files, dir, &session, config.training.steps)?;
     let origin = Origin::of(&**files, config, &json, (&data, &spool), false)?;
     config.origin = Some(origin);
@@ -238,10 +248,11 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     if let Some(origin) = &config.origin {
         origin.check_tokens(&*files, &config, &dir, changed)?;
     }
+    model.check_data(&*files, &config)?;
     let has_tokens = files.metadata(&dir.tokens())?.is_some();
     let (forecast, reserve) = fitting(&*files, &mut config, &model, has_tokens)?;
     let made = tokenise::spool(&*files, &config, &model, &dir.tokens())?;
-    if made {
+    if made.is_some() {
         dir.own(&*files, [dir.tokens()])?;
     }
     if let Some(epochs) = config.training.epochs.take() {
@@ -251,6 +262,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     }
     let mut session = Session::new(&config, &model, Some(reserve))?;
     let data = RunData::open(&files, &config, &model, &dir.tokens())?;
+    held_out::check_count(&config, data.counts()[1])?;
     let (counters, loaded) = load_state(&*files, &config, &dir, &mut session)?;
     let json = model.to_json();
     let tokens = dir.tokens();
@@ -264,7 +276,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     if let Some(before) = config.origin.as_ref().filter(|_| !changed)
         && let Err(failure) = before.check(&now, &config)
     {
-        if made {
+        if made.is_some() {
             files.remove_file(&tokens)?;
         }
         return Err(failure);
@@ -377,7 +389,7 @@ fn fitting(
     // What planning took is not there while the run plans and computes.
     drop(planner);
     if !forecast.fits {
-        return Err(report::refused(&forecast, config));
+        return Err(report::refused(&forecast, config).hints(model.large_data(files, config)?));
     }
     report::keep_to_planned(config, &forecast);
     highwater_memory::heap::release_unused();
@@ -386,7 +398,7 @@ fn fitting(
 }
 
 /// Loads the weights of a model folder; a preset keeps the ones that were drawn. Says which of a classifier's were
-/// not loaded, as their last layer is for other classes.
+/// not loaded, as their last layer is for other classes, and which tensors the model has no place for.
 fn load_weights(
     files: &dyn Files,
     config: &RunConfig,
@@ -397,14 +409,14 @@ fn load_weights(
     };
     match &session.model {
         Model::Text(model) => {
-            base::read(files, folder, &**model)?;
+            let note = base::read(files, folder, &**model)?;
             if let Some(before) = &session.before {
                 base::read(files, folder, &**before)?;
             }
-            Ok(None)
+            Ok(note)
         }
-        Model::Images(model, _) => {
-            let left = load_pretrained(&**model, folder.join(state::MODEL))?;
+        Model::Images(model, classifier) => {
+            let left = load_classifier(files, folder, (&**model, classifier))?;
             let note = || {
                 format!(
                     "note: for other classes, and drawn anew: {}",
@@ -414,6 +426,32 @@ fn load_weights(
             Ok((!left.is_empty()).then(note))
         }
     }
+}
+
+/// Loads the weights of a classifier's folder. Where the folder's classes are not the run's, the last layer is left as
+/// it was drawn. Answers the names of what was not loaded.
+fn load_classifier(
+    files: &dyn Files,
+    folder: &Path,
+    (model, classifier): (&dyn ImageClassifier, &Classifier),
+) -> Result<Vec<String>, Failure> {
+    let path = folder.join(state::MODEL);
+    let own = Classifier::read(files, &folder.join("config.json"))?;
+    let own = own.map_or_else(Default::default, |own| own.classes);
+    if !own.is_empty() && own != classifier.classes {
+        return Ok(load_backbone(model, path)?);
+    }
+    let left = load_pretrained(model, &path)?;
+    if let Some(name) = left.first().filter(|_| !own.is_empty()) {
+        let message = format!(
+            "{}: `{name}` is missing or not for the {} classes of config.json",
+            path.display(),
+            own.len()
+        );
+        let hint = "correct id2label, or leave it out: the last layer is drawn anew then";
+        return Err(Failure::new(Code::Files, message).id("HW1013").hint(hint));
+    }
+    Ok(left)
 }
 
 /// The folder that was named, or one of the model's name under `runs`.
@@ -434,6 +472,7 @@ fn inputs(args: &TrainArgs, config: &RunConfig) -> Vec<PathBuf> {
     let mut inputs = Vec::new();
     inputs.extend(args.run.config.clone());
     inputs.extend(config.data.path.clone());
+    inputs.extend(config.data.eval_data.clone());
     inputs.extend(config.model.tokenizer.clone());
     inputs.extend(config.chat_template().map(PathBuf::from));
     if let ModelSource::Folder(folder) = &config.model.source {

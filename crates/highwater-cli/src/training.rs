@@ -8,6 +8,8 @@ use highwater::optim::GradScaler;
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
 
+use crate::base;
+use crate::config::ModelSource;
 use crate::data::{Feed, RunData};
 use crate::error::{Code, Failure};
 use crate::log::Log;
@@ -64,7 +66,7 @@ impl Run<'_> {
     /// # Errors
     /// [`Failure`]; the last saved state is whole.
     pub fn run(mut self) -> Result<ExitCode, Failure> {
-        let result = self.go();
+        let result = self.go().map_err(|failure| self.explain(failure));
         let (files, dir) = (self.files, self.dir);
         let Err(failure) = result else {
             return result;
@@ -81,6 +83,23 @@ impl Run<'_> {
                 dir.replaced().display()
             )),
         })
+    }
+
+    /// Blames weights that are not finite for a first step that is not: no setting mends them.
+    fn explain(&self, failure: Failure) -> Failure {
+        let counters = self.counters.as_ref();
+        let before = counters.map_or(0, |counters| counters.optimizer_steps);
+        if self.session.optimizer.steps() > before + 1 {
+            return failure;
+        }
+        let mut weights = Vec::new();
+        if let ModelSource::Folder(folder) = &self.session.config().model.source {
+            weights.push(folder.clone());
+        }
+        let saved =
+            counters.map(|counters| self.dir.checkpoints().join(state::name(counters.step)));
+        weights.extend(saved.map(|saved| saved.join(state::MODEL)));
+        base::explain(&**self.files, &weights, failure)
     }
 
     fn go(&mut self) -> Result<ExitCode, Failure> {

@@ -45,6 +45,10 @@ pub enum DataError {
         /// What is wrong with it.
         problem: String,
     },
+    /// Images that lie in folders as none should.
+    #[cfg(feature = "images")]
+    #[error(transparent)]
+    Layout(#[from] crate::images::LayoutError),
     /// A file could not be read.
     #[error(transparent)]
     Files(#[from] FilesError),

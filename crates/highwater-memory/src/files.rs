@@ -1,5 +1,6 @@
 //! The one way to disk: a small trait, so that tests can make every call of it fail.
 
+use std::ffi::OsString;
 use std::fmt::{self, Debug};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -96,6 +97,15 @@ pub trait Files: Send + Sync + Debug {
     /// # Errors
     /// As the system says.
     fn list_dir(&self, path: &Path) -> Result<Vec<Entry>, FilesError>;
+
+    /// The names of what is in a folder, sorted, as they are: also those that are not UTF-8.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn names(&self, path: &Path) -> Result<Vec<OsString>, FilesError> {
+        let entries = self.list_dir(path)?.into_iter();
+        Ok(entries.map(|entry| entry.name.into()).collect())
+    }
 
     /// What is at a path; none where there is nothing.
     ///
@@ -240,6 +250,12 @@ pub struct Metadata {
     pub bytes: u64,
     /// Whether it is a folder.
     pub is_dir: bool,
+    /// Whether it is a regular file: not a folder, a pipe, a socket or a device.
+    pub is_file: bool,
+    /// When it was changed last, its contents or what the system notes of it, in nanoseconds since 1970.
+    pub changed: Option<i128>,
+    /// The numbers of its device and of its place there: the same for no other file or folder.
+    pub id: Option<(u64, u64)>,
 }
 
 /// A file operation that failed.
@@ -279,6 +295,11 @@ impl FilesError {
     /// Whether there is something at the path already.
     pub fn is_already_there(&self) -> bool {
         self.source.kind() == io::ErrorKind::AlreadyExists
+    }
+
+    /// Whether links led on to each other without an end.
+    pub fn is_link_loop(&self) -> bool {
+        self.source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
     }
 
     /// Whether a signal came in between: the operation has done nothing and can be tried again.

@@ -188,18 +188,29 @@ fn rounded(bytes: u64, rounding: Rounding, more: usize) -> String {
     format!("{bytes} B")
 }
 
+/// The bytes that the last digit of a size stands for, with so many decimals more than usual.
+fn last_digit(bytes: u64, more: usize) -> u64 {
+    let unit = UNITS.iter().find(|&&(_, shift, _)| bytes >> shift > 0);
+    unit.map_or(1, |&(_, shift, decimals)| {
+        let scale = 10_u64.pow((decimals + more) as u32);
+        (1_u64 << shift).div_ceil(scale)
+    })
+}
+
 impl Bytes {
     /// What is needed and what there is, for a message about too little: what is needed is rounded up and
-    /// what there is down, with as many decimals as it takes to tell them apart.
+    /// what there is down, with as many decimals as it takes to tell them apart: rounding alone never does.
     #[must_use]
     pub fn needed_of(needed: Self, there: Self) -> (String, String) {
-        let pair = |more| {
-            let needed = rounded(needed.0, Rounding::Up, more);
-            (needed, rounded(there.0, Rounding::Down, more))
-        };
-        let told_apart = (0..6).map(pair).find(|(needed, there)| needed != there);
-        let exact = || (format!("{} B", needed.0), format!("{} B", there.0));
-        told_apart.unwrap_or_else(exact)
+        let apart = needed.0.abs_diff(there.0);
+        let digits = (0..6).find(|&more| last_digit(needed.0, more) <= apart);
+        match digits.filter(|_| apart > 0) {
+            Some(more) => (
+                rounded(needed.0, Rounding::Up, more),
+                rounded(there.0, Rounding::Down, more),
+            ),
+            None => (format!("{} B", needed.0), format!("{} B", there.0)),
+        }
     }
 
     /// The size rounded up: what surely is enough.
@@ -226,12 +237,17 @@ mod tests {
     fn needs_are_rounded_up_and_budgets_down() {
         let mib = |more: u64| Bytes((40 << 20) + more);
         for (needed, there, told) in [
-            (mib(1), mib(0), ("40.1 MiB", "40 MiB")),
+            (mib(1), mib(0), ("41943041 B", "41943040 B")),
             (mib(2 << 20), mib(70_000), ("42 MiB", "40.0 MiB")),
-            (mib(60_000), mib(50_000), ("40.1 MiB", "40.0 MiB")),
-            (mib(120_000), mib(110_000), ("40.2 MiB", "40.1 MiB")),
-            (mib(5_001), mib(5_000), ("40.1 MiB", "40.0 MiB")),
-            (Bytes(1 << 30), Bytes((1 << 30) - 1), ("1 GiB", "0.99 GiB")),
+            (mib(60_000), mib(50_000), ("40.058 MiB", "40.047 MiB")),
+            (mib(120_000), mib(110_000), ("40.115 MiB", "40.104 MiB")),
+            (mib(5_001), mib(5_000), ("41948041 B", "41948040 B")),
+            (mib(5_001), mib(5_001), ("41948041 B", "41948041 B")),
+            (
+                Bytes(1 << 30),
+                Bytes((1 << 30) - 1),
+                ("1073741824 B", "1073741823 B"),
+            ),
             (Bytes(7), Bytes(5), ("7 B", "5 B")),
             (mib(0), mib(0), ("41943040 B", "41943040 B")),
         ] {

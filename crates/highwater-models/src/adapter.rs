@@ -1,5 +1,11 @@
 //! Adapters as PEFT keeps them: a folder of `adapter_config.json` and `adapter_model.safetensors`.
 
+mod files;
+mod layers;
+mod low_rank;
+mod merge;
+mod settings;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -7,9 +13,12 @@ use highwater::nn::{LoraOptions, add_adapters, is_transposed, targeted};
 use highwater::{Error, Module, Parameter, Result};
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use crate::config::{ConfigError, read, read_field};
+pub use merge::{Merge, MergeError};
+use settings::Settings;
+
+use crate::config::{ConfigError, read};
 use crate::module_file::{read_tensor, told, write_file};
 use crate::weights::WeightsReader;
 
@@ -103,7 +112,9 @@ pub fn read_adapter(
     files: &dyn Files,
     folder: &Path,
 ) -> std::result::Result<LoraOptions, ConfigError> {
-    read(files, &folder.join(CONFIG), options_of)
+    read(files, &folder.join(CONFIG), |text| {
+        Settings::of(text)?.plain()
+    })
 }
 
 /// Gives a module the adapters of a folder: [`add_adapters`] by its settings, and its weights. Answers the names
@@ -152,110 +163,4 @@ pub fn load_adapter<M: Module + ?Sized>(
         read_tensor(&mut reader, &name, &parameter)?.map_err(told)?;
     }
     Ok(layers)
-}
-
-/// Fields that are read, or change no number of adapters that are there.
-const NEUTRAL: [&str; 27] = [
-    "auto_mapping",
-    "base_model_name_or_path",
-    "bias",
-    "corda_config",
-    "ensure_weight_tying",
-    "eva_config",
-    "fan_in_fan_out",
-    "inference_mode",
-    "init_lora_weights",
-    "layers_pattern",
-    "loftq_config",
-    "lora_alpha",
-    "lora_dropout",
-    "lora_ga_config",
-    "megatron_config",
-    "megatron_core",
-    "peft_type",
-    "peft_version",
-    "qalora_group_size",
-    "r",
-    "revision",
-    "runtime_config",
-    "target_modules",
-    "task_type",
-    "use_dora",
-    "use_rslora",
-    "version",
-];
-
-fn options_of(text: &str) -> std::result::Result<LoraOptions, ConfigError> {
-    let fields: Map<String, Value> =
-        serde_json::from_str(text).map_err(|error| ConfigError::Json {
-            problem: error.to_string(),
-        })?;
-    let is_set = |field: &str| match fields.get(field) {
-        None | Some(Value::Null | Value::Bool(false)) => false,
-        Some(Value::Array(values)) => !values.is_empty(),
-        Some(Value::Object(values)) => !values.is_empty(),
-        Some(_) => true,
-    };
-    let refused = |field: &str, expected: &str| ConfigError::Unsupported {
-        field: field.to_owned(),
-        value: fields.get(field).map_or("null".to_owned(), |value| {
-            value
-                .to_string()
-                .chars()
-                .take(crate::config::TOLD)
-                .collect()
-        }),
-        expected: expected.to_owned(),
-    };
-    if fields.get("peft_type").and_then(Value::as_str) != Some("LORA") {
-        return Err(refused("peft_type", "\"LORA\""));
-    }
-    if fields
-        .get("bias")
-        .is_some_and(|bias| !bias.is_null() && bias != "none")
-    {
-        return Err(refused("bias", "\"none\""));
-    }
-    // First values that are drawn: what a file has takes their place. Others change the model too.
-    let first = fields.get("init_lora_weights");
-    let drawn = |first: &Value| {
-        first.is_boolean() || first.is_null() || first == "gaussian" || first == "eva"
-    };
-    if first.is_some_and(|first| !drawn(first)) {
-        return Err(refused(
-            "init_lora_weights",
-            "true, false, \"gaussian\" or \"eva\"",
-        ));
-    }
-    if let Some(field) = fields
-        .keys()
-        .find(|field| !NEUTRAL.contains(&&***field) && is_set(field))
-    {
-        return Err(refused(field, "nothing set"));
-    }
-    let or = LoraOptions::default();
-    let get = |field: &str| fields.get(field).filter(|value| !value.is_null()).cloned();
-    let number = |field: &str, default: f64| {
-        get(field).map_or(Ok(default), |value| read_field(field, value))
-    };
-    let flag = |field: &str| get(field).map_or(Ok(false), |value| read_field(field, value));
-    let target_modules = match get("target_modules") {
-        Some(Value::String(name)) if name == "all-linear" => vec![name],
-        // A pattern.
-        Some(Value::String(_)) | None => {
-            return Err(refused(
-                "target_modules",
-                "a list of names, or \"all-linear\"",
-            ));
-        }
-        Some(names) => read_field("target_modules", names)?,
-    };
-    Ok(LoraOptions {
-        r: get("r").map_or(Ok(or.r), |value| read_field("r", value))?,
-        lora_alpha: number("lora_alpha", or.lora_alpha)?,
-        lora_dropout: number("lora_dropout", or.lora_dropout)?,
-        target_modules,
-        use_rslora: flag("use_rslora")?,
-        use_dora: flag("use_dora")?,
-    })
 }

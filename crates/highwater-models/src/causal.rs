@@ -13,6 +13,7 @@ use crate::config::{family, read};
 #[cfg(doc)]
 use crate::generate::cache::CachedLayer;
 use crate::generate::cache::{Cached, KeyValueShape};
+use crate::rope::Rope;
 use crate::{ConfigError, Decoder, DecoderConfig, Gpt2, Gpt2Config};
 
 /// Rows in which documents lie one after the other, and do not see one another. What pads a row is one document
@@ -66,9 +67,9 @@ pub trait CausalLm: Module + Debug {
         None
     }
 
-    /// Whether what is kept of a sequence of one length, which is filled up, is what a longer one has at the same
-    /// positions; else that is read anew.
-    fn keeps_positions(&self, _length: usize, _longer: usize) -> bool {
+    /// Whether what is kept of a text of so many tokens is what a longer one has at the same positions; else that is
+    /// read anew.
+    fn keeps_positions(&self, _tokens: usize, _longer: usize) -> bool {
         true
     }
 
@@ -111,6 +112,17 @@ pub trait Architecture: Debug + Send + Sync {
     /// What the names of parameters begin with in files of the whole model, and not in files without the
     /// head.
     fn base_prefix(&self) -> &'static str;
+
+    /// What the names of a layer's parameters begin with, before its number.
+    fn layer_prefix(&self) -> &'static str;
+
+    /// The name of the token embedding, which is the head too where models are tied.
+    fn embedding_name(&self) -> &'static str;
+
+    /// The field of its `config.json` that says how long sequences may be.
+    fn max_length_field(&self) -> &'static str {
+        "max_position_embeddings"
+    }
 
     /// The largest probability of dropout that it has.
     fn dropout(&self) -> f64;
@@ -222,6 +234,18 @@ impl Architecture for Gpt2Config {
         "transformer."
     }
 
+    fn layer_prefix(&self) -> &'static str {
+        "transformer.h."
+    }
+
+    fn embedding_name(&self) -> &'static str {
+        "transformer.wte.weight"
+    }
+
+    fn max_length_field(&self) -> &'static str {
+        "n_positions"
+    }
+
     fn dropout(&self) -> f64 {
         self.resid_pdrop.max(self.embd_pdrop).max(self.attn_pdrop)
     }
@@ -264,9 +288,9 @@ impl CausalLm for Decoder {
         Some(Self::key_values(self))
     }
 
-    fn keeps_positions(&self, length: usize, longer: usize) -> bool {
-        let mut ropes = self.config().shape().ropes.iter();
-        ropes.all(|rope| rope.frequencies(length) == rope.frequencies(longer))
+    fn keeps_positions(&self, tokens: usize, longer: usize) -> bool {
+        let mut switches = (self.config().shape().ropes.iter()).filter_map(Rope::switches_behind);
+        switches.all(|last| (tokens > last) == (longer > last))
     }
 
     fn cached_logits(&self, tokens: &Tensor, at: usize, cached: &Cached<'_>) -> Result<Tensor> {
@@ -301,6 +325,14 @@ impl Architecture for DecoderConfig {
 
     fn base_prefix(&self) -> &'static str {
         "model."
+    }
+
+    fn layer_prefix(&self) -> &'static str {
+        "model.layers."
+    }
+
+    fn embedding_name(&self) -> &'static str {
+        "model.embed_tokens.weight"
     }
 
     fn dropout(&self) -> f64 {

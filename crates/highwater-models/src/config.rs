@@ -14,6 +14,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::json;
+
 /// The largest `config.json` that is read, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// How much is told of a value that is not what it should be, in characters.
@@ -234,10 +236,7 @@ impl Gpt2Config {
     /// # Errors
     /// [`ConfigError`], naming the field.
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
-        let mut fields: Map<String, Value> =
-            serde_json::from_str(text).map_err(|e| ConfigError::Json {
-                problem: e.to_string(),
-            })?;
+        let mut fields = json::object(text).map_err(|problem| ConfigError::Json { problem })?;
         let default = Self::default();
         let fields = &mut fields;
         let newer_dtype = take(fields, "dtype", None)?;
@@ -318,7 +317,12 @@ pub(crate) fn read<T>(
     } else {
         let mut text = vec![0; bytes as usize];
         file.read_exact_at(0, &mut text)?;
-        parse(&String::from_utf8_lossy(&text))
+        match std::str::from_utf8(&text) {
+            Ok(text) => parse(text),
+            Err(error) => Err(ConfigError::Json {
+                problem: json::not_utf8(&error),
+            }),
+        }
     };
     parsed.map_err(|problem| ConfigError::File {
         path: path.to_owned(),

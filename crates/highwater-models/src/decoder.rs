@@ -13,11 +13,12 @@ use highwater::{DType, Engine, Location, Parameter, Result, Tensor, scope};
 
 use crate::config::decoder::{DecoderLayer, Gate};
 use crate::generate::cache::{Cached, CachedLayer, KeyValueShape};
+use crate::rope::Rope;
 use crate::{DecoderConfig, Packed};
 
 use attention::Attention;
 use projection::{Maker, Projection};
-use rows::{Rows, Tables};
+use rows::{Rows, Tables, of_longest};
 
 /// Logits that are held at once where they are capped, about.
 const LOGITS: usize = 1 << 24;
@@ -305,13 +306,22 @@ impl Decoder {
     /// What blocks are told of rows that are one document each.
     fn whole(&self, tokens: &Tensor) -> Result<Rows<'static>> {
         let length = tokens.dims().last().copied().unwrap_or(0);
-        Ok(Rows::whole(self.tables(length)?))
+        Ok(Rows::whole(self.tables([length, length])?))
     }
 
     /// What blocks are told of rows of several documents.
     fn packed(&self, packed: &Packed<'_>) -> Result<Rows<'static>> {
-        let tables = self.tables(packed.tokens.dims().last().copied().unwrap_or(0))?;
+        let length = packed.tokens.dims().last().copied().unwrap_or(0);
+        let ropes = &self.config.shape().ropes;
+        let long = self.tables([length, length])?;
+        let least = ropes.iter().filter_map(Rope::switches_behind).min();
+        let short = least.filter(|&least| least < length);
+        let short = short.map(|_| self.tables([length, 0])).transpose()?;
         scope("model.rotary_emb", || {
+            let tables = match short {
+                Some(short) => of_longest(ropes, [short, long], packed)?,
+                None => long,
+            };
             Rows::packed(&tables, packed, self.config.shape().score_cap.is_some())
         })
     }
@@ -321,10 +331,10 @@ impl Decoder {
         self.tables.clear();
     }
 
-    /// Cosines and sines of a length.
-    fn tables(&self, length: usize) -> Result<Vec<[Tensor; 2]>> {
+    /// Cosines and sines of so many positions, of sequences of so many tokens.
+    fn tables(&self, [length, seen]: [usize; 2]) -> Result<Vec<[Tensor; 2]>> {
         let ropes = &self.config.shape().ropes;
-        self.tables.of(self.engine(), ropes, length)
+        self.tables.of(self.engine(), ropes, [length, seen])
     }
 
     /// Logits of hidden states.
@@ -362,7 +372,12 @@ impl Decoder {
     /// As [`Decoder::hidden`].
     #[track_caller]
     pub fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
-        Location::caller().at(|| self.logits_at(tokens, at, &self.whole(tokens)?))
+        Location::caller().at(|| {
+            let length = tokens.dims().last().copied().unwrap_or(0);
+            // What stands behind it only fills the row up.
+            let rows = Rows::whole(self.tables([length, at + 1])?);
+            self.logits_at(tokens, at, &rows)
+        })
     }
 
     /// [`Decoder::next_logits`] beside keys and values that are kept: see [`crate::CausalLm::cached_logits`].
@@ -372,7 +387,7 @@ impl Decoder {
     #[track_caller]
     pub fn cached_logits(&self, tokens: &Tensor, at: usize, cached: &Cached<'_>) -> Result<Tensor> {
         Location::caller().at(|| {
-            let tables = self.tables(cached.length())?;
+            let tables = self.tables([cached.length(), cached.tokens()])?;
             let rows = scope("model.rotary_emb", || Rows::cached(tables, cached))?;
             self.logits_at(tokens, at, &rows)
         })
@@ -409,8 +424,8 @@ impl Decoder {
     }
 
     /// Mean cross-entropy of the targets that are not -100, of rows that hold several documents, none of which
-    /// sees another. As Hugging Face has it with `position_ids` that begin anew in each document. Where rotations
-    /// depend on the length of a sequence (LongRoPE), that is T here, and the longest document's there.
+    /// sees another. As Hugging Face has it with `position_ids` that begin anew in each document: where rotations
+    /// depend on the length of a sequence (LongRoPE), that is the longest document's of the batch, without padding.
     ///
     /// # Errors
     /// As [`crate::CausalLm::packed_loss`]; a position is out of range if it is not below T.

@@ -57,7 +57,8 @@ impl Default for Sampling {
 /// in training mode.
 ///
 /// # Errors
-/// [`Error`] for an empty prompt, a token out of range, or a budget that is too small.
+/// [`Error`] for an empty prompt, a token out of range, or a budget that is too small; [`Error::NonFinite`] for
+/// logits that are not finite.
 pub fn generate(
     model: &dyn CausalLm,
     prompt: &[u32],
@@ -74,6 +75,7 @@ pub fn generate(
         check(prompt)?;
         for drawn in 0..count as u64 {
             let mut logits = continuation.logits(&tokens)?;
+            check_finite(&logits)?;
             penalise(&mut logits, &tokens, sampling.repetition_penalty);
             let token = choose(&logits, sampling, drawn);
             tokens.push(token);
@@ -155,7 +157,7 @@ impl<'a> Continuation<'a> {
         let goes_on = |cache: &KeyValueCache| {
             cache.tokens() + 1 == tokens.len()
                 && tokens.starts_with(&self.read)
-                && (cache.length() == length || model.keeps_positions(cache.length(), length))
+                && model.keeps_positions(cache.tokens(), tokens.len())
         };
         let logits = if let Some(mut cache) = self.cache.take_if(|cache| goes_on(cache)) {
             let last = model
@@ -220,6 +222,17 @@ fn check(tokens: &[u32]) -> Result<()> {
         return Err(Error::Saved("a prompt needs at least one token".to_owned()));
     }
     Ok(())
+}
+
+/// That there is something to choose by.
+fn check_finite(logits: &[f32]) -> Result<()> {
+    match logits.iter().find(|logit| !logit.is_finite()) {
+        Some(logit) => Err(Error::NonFinite {
+            what: "a logit of the next token",
+            node: format!("lm_head ({logit})"),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Whether there was no room.

@@ -9,6 +9,7 @@ pub mod decoder;
 pub mod generate;
 pub mod gguf;
 pub mod gpt2;
+mod json;
 pub mod module_file;
 pub mod module_folder;
 pub mod npy;
@@ -19,7 +20,7 @@ pub mod tokenizer;
 pub mod vision;
 pub mod weights;
 
-pub use adapter::{load_adapter, read_adapter, save_adapter};
+pub use adapter::{Merge, MergeError, load_adapter, read_adapter, save_adapter};
 pub use causal::{Architecture, CausalLm, Packed, preset, read_architecture};
 pub use config::{Activation, ConfigError, DecoderConfig, Gpt2Config};
 pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
@@ -34,5 +35,6 @@ pub use parameters::{Decay, ParameterSpec};
 pub use safetensors::Dtype;
 pub use tokenizer::{Tokenizer, TokenizerError, guarded};
 pub use weights::{
-    TensorSpec, WeightsError, WeightsFolder, WeightsReader, WeightsSink, WeightsWriter,
+    Layout, NotFinite, TensorSpec, WeightsError, WeightsFolder, WeightsReader, WeightsSink,
+    WeightsWriter,
 };

@@ -31,7 +31,7 @@ pub fn save<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()
 /// names or shapes: nothing was loaded then; [`Error::Usage`] while something pending uses a parameter.
 /// The count of batches that PyTorch's batch norms keep as a whole number becomes a float here.
 pub fn load<M: Module + ?Sized>(module: &M, path: impl AsRef<Path>) -> Result<()> {
-    load_in(&DiskFiles, module, path.as_ref(), None)?;
+    load_in(&DiskFiles, module, path.as_ref(), Head::Loaded)?;
     Ok(())
 }
 
@@ -56,13 +56,23 @@ pub(crate) fn write_file(
     Ok(draft.persist()?)
 }
 
-/// Loads a file. Of names that begin with `head`, those that the file does not have, or has in another shape, keep
-/// what they hold and are answered.
+/// What becomes of a model's last layer, whose parameters' names begin so.
+#[derive(Clone, Copy)]
+pub(crate) enum Head<'a> {
+    /// It is loaded as all else is.
+    Loaded,
+    /// Parameters that the file does not have, or has in another shape, keep their values.
+    IfSame(&'a str),
+    /// All of its parameters keep their values.
+    Kept(&'a str),
+}
+
+/// Loads a file. Names of the last layer that kept their values are returned.
 pub(crate) fn load_in<M: Module + ?Sized>(
     files: &dyn Files,
     module: &M,
     path: &Path,
-    head: Option<&str>,
+    head: Head<'_>,
 ) -> Result<Vec<String>> {
     let mut named = named(module);
     let mut reader = WeightsReader::open(files, path).map_err(told)?;
@@ -77,7 +87,11 @@ pub(crate) fn load_in<M: Module + ?Sized>(
     named.retain(|(name, parameter)| {
         let found = reader.tensors().get(name);
         let same = found.is_some_and(|info| info.shape == parameter.dims());
-        let own = !same && head.is_some_and(|head| name.starts_with(head));
+        let own = match head {
+            Head::Loaded => false,
+            Head::IfSame(head) => !same && name.starts_with(head),
+            Head::Kept(head) => name.starts_with(head),
+        };
         left.extend(own.then(|| name.clone()));
         !own
     });
@@ -243,7 +257,7 @@ mod tests {
         let (one, other) = (linear(4, 1), linear(4, 2));
         save_in(&files, &one, path).unwrap();
         assert_ne!(values(&one), values(&other));
-        load_in(&files, &other, path, None).unwrap();
+        load_in(&files, &other, path, Head::Loaded).unwrap();
         assert_eq!(values(&one), values(&other));
         assert_eq!(files.list_dir(Path::new("/")).unwrap().len(), 1);
     }
@@ -254,22 +268,26 @@ mod tests {
         save_in(&files, &linear(4, 1), path).unwrap();
         let wide = linear(5, 2);
         let before = values(&wide);
-        let refused = load_in(&files, &wide, path, None).unwrap_err().to_string();
+        let refused = load_in(&files, &wide, path, Head::Loaded)
+            .unwrap_err()
+            .to_string();
         assert!(
             refused.contains("/a.safetensors: `weight` has the shape [3, 4], not [3, 5]"),
             "{refused}"
         );
         assert_eq!(values(&wide), before);
         let both = vec![linear(4, 1), linear(4, 2)];
-        let refused = load_in(&files, &both, path, None).unwrap_err().to_string();
+        let refused = load_in(&files, &both, path, Head::Loaded)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("is unexpected"), "{refused}");
         save_in(&files, &both, path).unwrap();
         let missing = vec![linear(4, 1), linear(4, 2), linear(4, 3)];
-        let refused = load_in(&files, &missing, path, None)
+        let refused = load_in(&files, &missing, path, Head::Loaded)
             .unwrap_err()
             .to_string();
         assert!(refused.contains("`2.bias` is missing"), "{refused}");
-        let nowhere = load_in(&files, &wide, Path::new("/none"), None).unwrap_err();
+        let nowhere = load_in(&files, &wide, Path::new("/none"), Head::Loaded).unwrap_err();
         assert!(matches!(nowhere, Error::Files(_)), "{nowhere}");
     }
 }

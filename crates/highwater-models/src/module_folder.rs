@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use highwater::{Parameter, Result};
-use highwater_memory::Files;
 use highwater_memory::files::is_draft;
 use highwater_memory::saved::write_atomic;
+use highwater_memory::{Files, FilesError};
 use serde_json::json;
 
 use crate::module_file::write_file;
@@ -30,11 +30,8 @@ pub fn save_folder(
     tensors: &[(String, Parameter)],
     most: u64,
 ) -> Result<Vec<String>> {
-    let shards = shards(tensors, most);
-    let name = |i: usize| match shards.len() {
-        0 | 1 => SINGLE.to_owned(),
-        count => format!("model-{:05}-of-{count:05}.safetensors", i + 1),
-    };
+    let shards = shards(tensors, bytes_of, most);
+    let name = |i: usize| file_name(i, shards.len());
     if shards.len() > 1 {
         // Files of the same names may be there, for another index.
         remove(files, folder, &[INDEX.to_owned()])?;
@@ -53,14 +50,8 @@ pub fn save_folder(
             let name = move |(name, _): &(String, Parameter)| (name.clone(), file.clone());
             shard.iter().map(name)
         });
-        let map: BTreeMap<String, String> = map.collect();
-        let total = tensors.iter().map(|(_, tensor)| bytes(tensor)).sum::<u64>();
-        let index = json!({"metadata": {"total_size": total}, "weight_map": map});
-        write_atomic(
-            files,
-            &folder.join(INDEX),
-            format!("{index:#}\n").as_bytes(),
-        )?;
+        let total = tensors.iter().map(bytes_of).sum::<u64>();
+        write_index(files, folder, &map.collect(), total)?;
     }
     let mut old: Vec<String> = files
         .list_dir(folder)?
@@ -78,13 +69,33 @@ pub fn save_folder(
     Ok(names)
 }
 
+/// What one of so many files of weights is called.
+pub(crate) fn file_name(i: usize, count: usize) -> String {
+    match count {
+        0 | 1 => SINGLE.to_owned(),
+        count => format!("model-{:05}-of-{count:05}.safetensors", i + 1),
+    }
+}
+
+/// Writes the index of files: the file of each tensor, and the bytes of all.
+pub(crate) fn write_index(
+    files: &dyn Files,
+    folder: &Path,
+    map: &BTreeMap<String, String>,
+    bytes: u64,
+) -> std::result::Result<(), FilesError> {
+    let index = json!({"metadata": {"total_size": bytes}, "weight_map": map});
+    let text = format!("{index:#}\n");
+    write_atomic(files, &folder.join(INDEX), text.as_bytes())
+}
+
 /// Tensors in their order, as many together as there is room for.
-fn shards(tensors: &[(String, Parameter)], most: u64) -> Vec<&[(String, Parameter)]> {
+pub(crate) fn shards<T>(tensors: &[T], bytes: impl Fn(&T) -> u64, most: u64) -> Vec<&[T]> {
     let (mut shards, mut rest) = (Vec::new(), tensors);
     while !rest.is_empty() {
-        let mut taken = 0;
-        let fits = |(_, tensor): &&(String, Parameter)| {
-            taken += bytes(tensor);
+        let mut taken = 0_u64;
+        let fits = |tensor: &&T| {
+            taken = taken.saturating_add(bytes(tensor));
             taken <= most
         };
         let count = rest.iter().take_while(fits).count().max(1);
@@ -95,7 +106,7 @@ fn shards(tensors: &[(String, Parameter)], most: u64) -> Vec<&[(String, Paramete
     shards
 }
 
-fn bytes(tensor: &Parameter) -> u64 {
+fn bytes_of((_, tensor): &(String, Parameter)) -> u64 {
     tensor.shape().numel() as u64 * tensor.dtype().element_bytes().unwrap_or(1)
 }
 
@@ -186,7 +197,7 @@ mod tests {
         // Of 16, 32, .., 96 bytes.
         let files = MemoryFiles::new();
         files.create_dir_all(Path::new(FOLDER)).unwrap();
-        // What a killed one left goes, too.
+        // What a killed one left goes, too; a file of somebody else's stays.
         for name in ["config.json", "model.safetensors.tmp", ".highwater-1-1.tmp"] {
             files.create(&Path::new(FOLDER).join(name)).unwrap();
         }
@@ -201,7 +212,7 @@ mod tests {
             save_folder(&files, Path::new(FOLDER), &tensors, most).unwrap();
             assert_eq!(read(&files).unwrap(), expected(0.0), "{most}");
             let found = names(&files);
-            let others = usize::from(count > 1) + 1;
+            let others = usize::from(count > 1) + 2;
             assert_eq!(found.len(), count + others, "{most}: {found:?}");
             assert_eq!(found.contains(&SINGLE.to_owned()), count == 1);
             let sized = count > 1

@@ -94,6 +94,17 @@ pub struct Rope {
 }
 
 impl Rope {
+    /// The longest sequence that has the factors of short ones, where longer ones have others (LongRoPE).
+    pub fn switches_behind(&self) -> Option<usize> {
+        match self.scaling {
+            RopeScaling::LongRope {
+                original_max_position_embeddings: original,
+                ..
+            } => Some(original.unwrap_or(self.max_length)),
+            _ => None,
+        }
+    }
+
     /// For sequences of a length, the angle of each pair at position 1, and what cosines and sines are multiplied by.
     pub fn frequencies(&self, length: usize) -> (Vec<f32>, f64) {
         let all = |f: &dyn Fn(usize, f64) -> f64| self.each(f);
@@ -195,10 +206,10 @@ impl Rope {
         (self.each(&turned), attention_factor.unwrap_or(by_factor))
     }
 
-    /// Cosines and sines of the first positions, `[length, width / 2]` each: angles are products in `f32`,
-    /// as Hugging Face's are.
-    pub fn tables(&self, length: usize) -> [Vec<f32>; 2] {
-        let (frequencies, factor) = self.frequencies(length);
+    /// Cosines and sines of the first positions, `[length, width / 2]` each, for sequences of `seen` tokens: angles are
+    /// products in `f32`, as Hugging Face's are.
+    pub fn tables(&self, length: usize, seen: usize) -> [Vec<f32>; 2] {
+        let (frequencies, factor) = self.frequencies(seen);
         let angles = || {
             let positions = (0..length).map(|position| position as f32);
             positions.flat_map(|position| frequencies.iter().map(move |f| f64::from(position * f)))
@@ -434,7 +445,7 @@ mod tests {
 
     #[test]
     fn tables_are_cosines_and_sines_of_positions() {
-        let [cos, sin] = rope(4, RopeScaling::Default).tables(3);
+        let [cos, sin] = rope(4, RopeScaling::Default).tables(3, 3);
         let want = |f: fn(f32) -> f32| [0.0, 0.0, 1.0, 0.01, 2.0, 0.02].map(f);
         for (got, want) in cos
             .iter()

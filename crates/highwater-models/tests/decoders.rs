@@ -10,7 +10,7 @@ use highwater::optim::{AdamW, AdamWOptions, Optimizer};
 use highwater::{Builder, Engine, Module, Tensor, no_grad};
 use highwater_memory::DiskFiles;
 use highwater_models::config::decoder::Gate;
-use highwater_models::{Architecture, Decoder, DecoderConfig, WeightsReader};
+use highwater_models::{Architecture, Decoder, DecoderConfig, Packed, WeightsReader};
 use serde_json::Value;
 
 const VARIANTS: [&str; 15] = [
@@ -168,6 +168,85 @@ fn logits_gradients_and_losses_are_hugging_faces() {
         let expected = fixture.floats(&format!("{variant}.losses"));
         assert_near(&format!("{variant}: losses"), &losses, &expected, 1e-4);
     }
+}
+
+/// LongRoPE has other factors up to the original length, of 16 here: in a short row, before the end of a longer one, and
+/// of documents in a longer row, whatever pads it.
+#[test]
+fn short_sequences_have_their_own_factors() {
+    const SHORT: usize = 12;
+    let mut fixture = Fixture::open();
+    let engine = Engine::builder().threads(2).build().unwrap();
+    let model = fixture.model(&engine, "phi3-long");
+    let [rows, length] = fixture.shape();
+    let batch = fixture.batches("tokens").remove(0);
+    let expected = fixture.floats("phi3-long.short");
+    let short: Vec<u32> = batch
+        .chunks(length)
+        .flat_map(|row| row[..SHORT].to_vec())
+        .collect();
+    let tokens = engine.indices(&short, [rows, SHORT]).unwrap();
+    let logits = no_grad(|| model.logits(&tokens)).unwrap();
+    let logits: Vec<f32> = logits.to_vec().unwrap();
+    assert_near("short", &logits, &expected, 1e-5);
+    let row = engine.indices(&batch[..length], [1, length]).unwrap();
+    let next = no_grad(|| model.next_logits(&row, SHORT - 1)).unwrap();
+    let next: Vec<f32> = next.to_vec().unwrap();
+    let width = next.len();
+    assert_near(
+        "next",
+        &next,
+        &expected[(SHORT - 1) * width..][..width],
+        1e-5,
+    );
+    // Packed: of a short document in a long row, and of one that is as long as the row.
+    for (document, apart) in [(SHORT, &tokens), (length, &row)] {
+        let targets: Vec<i64> = (0..rows * length).map(|i| i as i64 % 7).collect();
+        let learnt = |i: usize| i % length < document;
+        let packed = |i: usize, target: i64| if learnt(i) { target } else { -100 };
+        let all: Vec<i64> = targets
+            .iter()
+            .enumerate()
+            .map(|(i, &t)| packed(i, t))
+            .collect();
+        let count = apart.dims()[0];
+        let own: Vec<i64> = (0..count * length)
+            .filter(|&i| learnt(i))
+            .map(|i| targets[i])
+            .collect();
+        let [lengths, positions] = [
+            vec![document as i64; count],
+            positions(count, document, length),
+        ];
+        let shaped =
+            |data: &[i64], width: usize| Tensor::from_slice(&engine, data, [count, width]).unwrap();
+        let tokens = engine
+            .indices(&batch[..count * length], [count, length])
+            .unwrap();
+        let packed = model.packed_loss(&Packed {
+            tokens: &tokens,
+            targets: &shaped(&all[..count * length], length),
+            lengths: &shaped(&lengths, 1),
+            positions: &shaped(&positions, length),
+        });
+        let packed = packed.unwrap().item().unwrap();
+        let alone = model
+            .loss(apart, &shaped(&own, document))
+            .unwrap()
+            .item()
+            .unwrap();
+        assert!(
+            (packed - alone).abs() < 1e-5 * alone,
+            "{document}: {packed} for {alone}"
+        );
+    }
+}
+
+/// Positions of rows of one document each, and of what pads them.
+fn positions(rows: usize, document: usize, length: usize) -> Vec<i64> {
+    let row = (0..document).chain(0..length - document);
+    let row: Vec<i64> = row.map(|at| at as i64).collect();
+    row.repeat(rows)
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::Tokenizer;
+use highwater_models::data::{Progress, Reads};
 use highwater_text::prepare::{Preparation, prepare};
 use highwater_text::records::Records;
 use highwater_text::{
@@ -56,7 +57,7 @@ fn main() {
             .read(record.clone())
             .unwrap();
         if let Example::Chat(conversation) = example {
-            texts.push(turns(&chat, &conversation).unwrap().0);
+            texts.push(turns(&chat, &conversation).unwrap().text);
         }
     }
     told("written, and what is learnt found", started);
@@ -72,6 +73,9 @@ fn main() {
     for threads in [1, 2] {
         let preparation = Preparation {
             data: &data,
+            held_out: None,
+            reads: Reads::Training,
+            progress: Progress::default(),
             map: FieldMap::default(),
             vocab_size: tokenizer.vocab_size() as u32,
             length: 1024,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fields::Fields;
 use crate::records::Record;
-use crate::{Place, TextError};
+use crate::{ChatTemplate, Place, TextError, Unread};
 
 /// What a record is for.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,6 +77,8 @@ pub struct Conversation {
     pub variables: Map<String, Value>,
     /// For each turn whether the record asks to learn nothing of it.
     pub(crate) left_out: Vec<bool>,
+    /// How many turns are what is asked, where a record says so: all that is written behind them is its answer.
+    pub(crate) asked: Option<usize>,
 }
 
 impl Conversation {
@@ -90,6 +92,7 @@ impl Conversation {
             left_out: vec![false; messages.len()],
             messages,
             variables: Map::new(),
+            asked: None,
         }
     }
 }
@@ -137,6 +140,35 @@ impl Format {
         }
     }
 
+    /// Further fields that are read.
+    fn optional(self) -> &'static [&'static str] {
+        match self {
+            Self::Messages | Self::ShareGpt => TEMPLATE,
+            Self::Instruction => &["input", "system", "history"],
+            Self::Completion => TEMPLATE,
+            Self::Pairs => &[
+                "prompt",
+                "system",
+                "tools",
+                "documents",
+                "chat_template_kwargs",
+                "messages",
+                "conversations",
+                "instruction",
+                "input",
+                "history",
+            ],
+            Self::Text => &[],
+            Self::Tokens => &[
+                "labels",
+                "attention_mask",
+                "completion_mask",
+                "assistant_masks",
+                "loss_mask",
+            ],
+        }
+    }
+
     /// What it is called.
     pub fn name(self) -> &'static str {
         match self {
@@ -150,6 +182,9 @@ impl Format {
         }
     }
 }
+
+/// What stands beside messages, for the template.
+const TEMPLATE: &[&str] = &["system", "tools", "documents", "chat_template_kwargs"];
 
 /// What fields are called in the data, where they are called otherwise than expected: by the expected name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -201,10 +236,11 @@ impl Reader {
     pub fn detect(first: &Record, map: FieldMap, has_template: bool) -> Result<Self, TextError> {
         let known: Vec<_> = Format::ALL.iter().flat_map(|f| f.required()).collect();
         for (name, called) in &map.0 {
-            let optional = ["input", "system", "labels", "tools", "attention_mask"];
-            if !known.iter().any(|known| *known == name) && !optional.contains(&&**name) {
+            let optional = Format::ALL.iter().flat_map(|format| format.optional());
+            let is_optional = optional.clone().any(|optional| optional == name);
+            if !known.iter().any(|known| *known == name) && !is_optional {
                 let problem = format!("--map {name}={called}: no field is called {name}");
-                let names = known.iter().map(|name| **name).chain(optional);
+                let names = known.iter().copied().chain(optional).copied();
                 let nearest =
                     names.max_by(|a, b| strsim::jaro(a, name).total_cmp(&strsim::jaro(b, name)));
                 let error = TextError::bad(first.place.clone(), problem);
@@ -244,6 +280,19 @@ impl Reader {
         matches!(self.format, Format::Messages | Format::ShareGpt)
     }
 
+    /// Counts the fields of a record that are not read.
+    pub(crate) fn count_unread(
+        &self,
+        record: &Record,
+        unread: &mut Unread,
+        template: Option<&ChatTemplate>,
+    ) {
+        let names = self.format.required().iter().chain(self.format.optional());
+        let read = names.filter_map(|name| called(&record.fields, &self.map, name));
+        let read: Vec<&str> = read.collect();
+        unread.count(&record.fields, |name| read.contains(&name), template);
+    }
+
     /// What a record says.
     ///
     /// # Errors
@@ -258,12 +307,13 @@ impl Reader {
             values: &fields,
             map: &self.map,
         };
+        of.refuse(self.format)?;
         let example = match self.format {
             Format::Messages => of.conversation("messages"),
             Format::ShareGpt => of.conversation("conversations"),
-            Format::Instruction => of.instruction(self.has_template),
+            Format::Instruction => of.instruction(self.has_template, "output"),
             Format::Completion => of.completion("completion"),
-            Format::Pairs => of.pair(),
+            Format::Pairs => of.pair(self.has_template),
             Format::Text => of.text("text").map(Example::Text),
             Format::Tokens => of.tokens(),
         }?;

@@ -1,12 +1,17 @@
 //! The fields of a record, read as one of the known formats says.
 
-use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
 
 use crate::example::{field, found};
+use crate::records::embedded;
 use crate::{Conversation, Example, FieldMap, Place, TextError};
 
 /// A list that is given as text is read up to so many bytes.
-const LIST_BYTES_MAX: usize = 128 << 10;
+const LIST_BYTES_MAX: usize = 1 << 20;
+/// The same of lists that a template is given, and of which it makes text.
+const TOOLS_BYTES_MAX: usize = 128 << 10;
 
 /// The fields of a record.
 pub(crate) struct Fields<'a> {
@@ -19,15 +24,21 @@ pub(crate) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn bad(&self, problem: impl Into<String>) -> TextError {
+    pub(crate) fn bad(&self, problem: impl Into<String>) -> TextError {
         TextError::bad(self.place.clone(), problem)
     }
 
-    fn get(&self, name: &str) -> Option<&Value> {
+    /// A field; tables give each record the fields of all, so that null is none.
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         field(self.values, self.map, name)
     }
 
-    fn required(&self, name: &str) -> Result<&Value, TextError> {
+    /// A field that says something: no null, and nothing empty.
+    pub(crate) fn said(&self, name: &str) -> Option<&Value> {
+        self.get(name).filter(|value| says_something(value))
+    }
+
+    pub(crate) fn required(&self, name: &str) -> Result<&Value, TextError> {
         self.get(name).ok_or_else(|| {
             let error = self.bad(format!("there is no {name}, which the first record has"));
             error.hinted(found(self.values))
@@ -42,7 +53,7 @@ impl Fields<'_> {
     }
 
     /// A text that may be missing, null or empty.
-    fn optional(&self, name: &str) -> Result<Option<&str>, TextError> {
+    pub(crate) fn optional(&self, name: &str) -> Result<Option<&str>, TextError> {
         match self.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(&**text).filter(|text| !text.is_empty())),
@@ -50,149 +61,78 @@ impl Fields<'_> {
         }
     }
 
-    pub(crate) fn conversation(&self, name: &str) -> Result<Example, TextError> {
-        let turns = self.required(name)?;
-        let mut conversation = self.messages(name, turns)?;
-        if let Some(system) = self.optional("system")? {
-            let message = json!({"role": "system", "content": system});
-            conversation.messages.insert(0, message);
-            conversation.left_out.insert(0, false);
-        }
-        Ok(Example::Chat(conversation))
-    }
-
-    /// Messages, and what is beside them for the template.
-    fn messages(&self, name: &str, turns: &Value) -> Result<Conversation, TextError> {
-        let Value::Array(turns) = turns else {
-            let problem = format!("{name} is {}; expected a list of messages", kind(turns));
-            return Err(self.bad(problem));
-        };
-        if turns.is_empty() {
-            return Err(self.bad(format!("{name} is empty; expected at least one message")));
-        }
-        let mut conversation = Conversation::default();
-        for (i, turn) in turns.iter().enumerate() {
-            let name = format!("{name}[{i}]");
-            let (message, left_out) = self.message(&name, turn)?;
-            conversation.messages.push(message);
-            conversation.left_out.push(left_out);
-        }
-        for name in ["tools", "documents"] {
-            match self.get(name) {
-                None | Some(Value::Null) => {}
-                // Tables of one type have lists as text.
-                Some(Value::String(text)) if text.len() > LIST_BYTES_MAX => {
-                    let problem = format!("{name} is a text of {} bytes", text.len());
-                    let hint = format!("at most {LIST_BYTES_MAX} are read as a list");
-                    return Err(self.bad(problem).hinted(hint));
-                }
-                Some(Value::String(text)) => {
-                    let list = serde_json::from_str(text).map_err(|error| {
-                        self.bad(format!("{name} is a text that is no JSON: {error}"))
-                    })?;
-                    conversation.variables.insert(name.to_owned(), list);
-                }
-                Some(list) => {
-                    conversation.variables.insert(name.to_owned(), list.clone());
-                }
-            }
-        }
-        if let Some(Value::Object(more)) = self.get("chat_template_kwargs") {
-            conversation.variables.extend(more.clone());
-        }
-        Ok(conversation)
-    }
-
-    /// A message as templates expect it, and whether nothing of it is to be learnt.
-    fn message(&self, name: &str, turn: &Value) -> Result<(Value, bool), TextError> {
-        let Value::Object(turn) = turn else {
-            let problem = format!(
-                "{name} is {}; expected {{\"role\": .., \"content\": ..}}",
-                kind(turn)
-            );
-            return Err(self.bad(problem));
-        };
-        let (role, content) = match (turn.get("role"), turn.get("from")) {
-            (Some(role), _) => (role, turn.get("content")),
-            (None, Some(role)) => (role, turn.get("value")),
-            (None, None) => {
-                return Err(self.bad(format!("{name} has no role")).hinted(found(turn)));
-            }
-        };
-        let Value::String(role) = role else {
-            return Err(self.bad(format!(
-                "the role of {name} is {}; expected a text",
-                kind(role)
-            )));
-        };
-        let Some(role) = role_of(role) else {
-            let problem =
-                format!("the role of {name} is {role:?}; expected system, user or assistant");
-            return Err(self.bad(problem));
-        };
-        let mut message = turn.clone();
-        for name in ["from", "value", "weight", "train", "training"] {
-            message.shift_remove(name);
-        }
-        // Tables give each message the fields of all.
-        message.retain(|_, value| !value.is_null());
-        message.insert("role".to_owned(), role.into());
-        let calls = message.contains_key("tool_calls");
-        let content = self.content(name, content, calls)?;
-        message.insert("content".to_owned(), content);
-        let asks = |name: &str| {
-            turn.get(name)
-                .is_some_and(|value| *value == Value::Bool(false) || value.as_f64() == Some(0.0))
-        };
-        let left_out = ["weight", "train", "training"].into_iter().any(asks);
-        Ok((Value::Object(message), left_out))
-    }
-
-    /// What a message says: parts of text are put together.
-    fn content(
+    /// A list that a table may have as a text of JSON.
+    pub(crate) fn list<'v>(
         &self,
         name: &str,
-        content: Option<&Value>,
-        calls: bool,
-    ) -> Result<Value, TextError> {
-        match content {
-            Some(Value::String(text)) => Ok(text.clone().into()),
-            // Templates ask whether there is any.
-            None | Some(Value::Null) if calls => Ok(Value::Null),
-            None | Some(Value::Null) => Err(self.bad(format!("{name} has no content"))),
-            Some(Value::Array(parts)) => {
-                let texts = parts
-                    .iter()
-                    .map(|part| match (&part["type"], &part["text"]) {
-                        (Value::String(kind), Value::String(text)) if kind == "text" => Ok(&**text),
-                        (Value::String(kind), _) => Err(self.bad(format!(
-                            "{name} has a part of type {kind:?}; this model reads text alone"
-                        ))),
-                        _ => Err(self.bad(format!("a part of {name} has no type and text"))),
-                    });
-                Ok(texts.collect::<Result<String, _>>()?.into())
+        value: &'v Value,
+    ) -> Result<Cow<'v, Value>, TextError> {
+        let Value::String(text) = value else {
+            return Ok(Cow::Borrowed(value));
+        };
+        let most = match name {
+            "tools" | "documents" => TOOLS_BYTES_MAX,
+            _ => LIST_BYTES_MAX,
+        };
+        if text.len() > most {
+            let problem = format!("{name} is a text of {} bytes", text.len());
+            let hint = format!("at most {most} are read as a list");
+            return Err(self.bad(problem).hinted(hint));
+        }
+        let parsed = embedded(text).map_err(|error| {
+            let error = self.bad(format!("{name} is a text that is no JSON: {error}"));
+            if text.contains('\'') {
+                error.hinted("write lists with json.dumps(..), not with str(..)")
+            } else {
+                error
             }
-            Some(other) => Err(self.bad(format!(
-                "the content of {name} is {}; expected a text",
-                kind(other)
-            ))),
+        });
+        parsed.map(Cow::Owned)
+    }
+
+    /// The same of a field that may be a text as well: only what holds objects is taken for a list.
+    pub(crate) fn list_or_text<'v>(
+        &self,
+        name: &str,
+        value: &'v Value,
+    ) -> Result<Cow<'v, Value>, TextError> {
+        let is_list = |text: &String| {
+            let rest = text.trim_start().strip_prefix('[');
+            let object = rest.is_some_and(|rest| rest.trim_start().starts_with('{'));
+            object && (text.contains("\"role\"") || text.contains("\"from\""))
+        };
+        match value {
+            Value::String(text) if is_list(text) => self.list(name, value),
+            other => Ok(Cow::Borrowed(other)),
         }
     }
 
     /// As Stanford's Alpaca puts it, where there is no template.
-    pub(crate) fn instruction(&self, has_template: bool) -> Result<Example, TextError> {
-        let [instruction, output] = [self.text("instruction")?, self.text("output")?];
+    pub(crate) fn instruction(
+        &self,
+        has_template: bool,
+        answer: &str,
+    ) -> Result<Example, TextError> {
+        let [instruction, output] = [self.text("instruction")?, self.text(answer)?];
         let [input, system] = [self.optional("input")?, self.optional("system")?];
+        let history = self.history()?;
         if has_template {
             let asked = match input {
                 Some(input) => format!("{instruction}\n\n{input}"),
                 None => instruction,
             };
             let system = system.map(|system| ("system", system));
+            let before = history
+                .iter()
+                .flat_map(|[asked, said]| [("user", asked.as_str()), ("assistant", said.as_str())]);
             let turns = [("user", &*asked), ("assistant", &*output)];
-            return Ok(Example::Chat(Conversation::of(
-                system.into_iter().chain(turns),
-            )));
+            let all = system.into_iter().chain(before).chain(turns);
+            return Ok(Example::Chat(Conversation::of(all)));
+        }
+        if !history.is_empty() {
+            let error =
+                self.bad("history has turns before the instruction, which needs a chat template");
+            return Err(error.hinted("give one: --chat-template FILE, or --chat-template chatml"));
         }
         let context = match input {
             Some(_) => ", paired with an input that provides further context",
@@ -213,58 +153,42 @@ impl Fields<'_> {
         })
     }
 
-    /// Two answers, with what is asked: a field of its own, or what both begin with.
-    pub(crate) fn pair(&self) -> Result<Example, TextError> {
-        let is_list = |name: &str| self.get(name).is_some_and(Value::is_array);
-        // A text beside lists says what is asked once more.
-        let is_told = is_list("chosen") && !is_list("prompt");
-        if self.get("prompt").is_some() && !is_told {
-            let both = [self.completion("chosen")?, self.completion("rejected")?];
-            return Ok(Example::Pair(Box::new(both)));
+    /// Turns before an instruction, as LLaMA-Factory has them: a list of what was asked and what was said.
+    fn history(&self) -> Result<Vec<[String; 2]>, TextError> {
+        let Some(value) = self.said("history") else {
+            return Ok(Vec::new());
+        };
+        let expected = "expected a list of pairs of texts: what was asked, and what was said";
+        let bad = |what: String| Err(self.bad(format!("{what}; {expected}")));
+        let list = self.list("history", value)?;
+        let Value::Array(turns) = &*list else {
+            return bad(format!("history is {}", kind(&list)));
+        };
+        let mut history = Vec::new();
+        for (i, turn) in turns.iter().enumerate() {
+            let both = turn.as_array().map(Vec::as_slice);
+            let Some([Value::String(asked), Value::String(said)]) = both else {
+                return bad(format!("history[{i}] is no such pair"));
+            };
+            history.push([asked.clone(), said.clone()]);
         }
-        let (chosen, rejected) = (self.required("chosen")?, self.required("rejected")?);
-        if let (Value::String(chosen), Value::String(rejected)) = (chosen, rejected) {
-            let same = chosen.char_indices().zip(rejected.chars());
-            let same = same.take_while(|((_, a), b)| a == b).last();
-            let mut asked = same.map_or(0, |((at, c), _)| at + c.len_utf8());
-            // A space before a word belongs to it.
-            if chosen[..asked].ends_with(' ') {
-                asked -= 1;
-            }
-            let both = [chosen, rejected].map(|text| Example::Completion {
-                prompt: text[..asked].to_owned(),
-                completion: text[asked..].to_owned(),
-            });
-            return Ok(Example::Pair(Box::new(both)));
-        }
-        let mut both = [
-            self.messages("chosen", chosen)?,
-            self.messages("rejected", rejected)?,
-        ];
-        let pairs = both[0].messages.iter().zip(&both[1].messages);
-        let asked = pairs.take_while(|(a, b)| a == b).count();
-        for conversation in &mut both {
-            conversation.left_out[..asked].fill(true);
-        }
-        Ok(Example::Pair(Box::new(both.map(Example::Chat))))
+        Ok(history)
     }
 
     /// What is asked, and the answer that a field has.
     pub(crate) fn completion(&self, answer: &str) -> Result<Example, TextError> {
-        let (prompt, completion) = (self.required("prompt")?, self.required(answer)?);
-        if let (Value::String(prompt), Value::String(completion)) = (prompt, completion) {
+        let (prompt, said) = (self.required("prompt")?, self.required(answer)?);
+        let prompt = self.list_or_text("prompt", prompt)?;
+        let said = self.list_or_text(answer, said)?;
+        if let (Value::String(prompt), Value::String(completion)) = (&*prompt, &*said) {
+            self.refuse_beside_texts("prompt and completion")?;
             return Ok(Example::Completion {
                 prompt: prompt.clone(),
                 completion: completion.clone(),
             });
         }
-        let mut conversation = self.messages("prompt", prompt)?;
-        let answer = self.messages(answer, completion)?;
-        // Of a prompt nothing is learnt.
-        conversation.left_out.fill(true);
-        conversation.messages.extend(answer.messages);
-        conversation.left_out.extend(answer.left_out);
-        Ok(Example::Chat(conversation))
+        let prompt = self.conversation_of("prompt", &prompt)?;
+        self.answered(prompt, answer, &said).map(Example::Chat)
     }
 
     pub(crate) fn tokens(&self) -> Result<Example, TextError> {
@@ -299,7 +223,7 @@ impl Fields<'_> {
                 return Err(self.bad(problem).hinted(hint));
             }
         }
-        for name in ["completion_mask", "assistant_masks"] {
+        for name in ["completion_mask", "assistant_masks", "loss_mask"] {
             if learned.is_none() {
                 learned = marked(name, |mask| mask != 0)?;
             }
@@ -323,7 +247,8 @@ impl Fields<'_> {
         name: &str,
         read: impl Fn(&Value) -> Option<T>,
     ) -> Result<Vec<T>, TextError> {
-        let Value::Array(values) = self.required(name)? else {
+        let list = self.list(name, self.required(name)?)?;
+        let Value::Array(values) = &*list else {
             return Err(self.bad(format!("{name} is no list of numbers")));
         };
         let numbers = values.iter().enumerate().map(|(i, value)| {
@@ -334,21 +259,18 @@ impl Fields<'_> {
     }
 }
 
-/// What a role is called in templates.
-fn role_of(role: &str) -> Option<&'static str> {
-    Some(match role.trim().to_ascii_lowercase().as_str() {
-        "system" => "system",
-        "developer" => "developer",
-        "user" | "human" | "prompter" => "user",
-        "assistant" | "gpt" | "model" | "bot" | "chatgpt" | "bing" | "bard" | "function_call" => {
-            "assistant"
-        }
-        "tool" | "function" | "observation" | "function_response" | "ipython" => "tool",
-        _ => return None,
-    })
+/// Whether a value is more than null, or an empty text or list.
+pub(crate) fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => fields.values().any(|value| !value.is_null()),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
 }
 
-fn kind(value: &Value) -> &'static str {
+pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a truth value",

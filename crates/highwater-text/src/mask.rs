@@ -1,14 +1,37 @@
-//! Which parts of a conversation are learnt: what the assistant says, with the end of its turns.
+//! Which parts of a conversation loss is computed on: the assistant's turns, with what ends them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::Value;
 
-use crate::template::MARKS;
+use crate::jinja::Rendered;
 use crate::{ChatTemplate, Conversation, TextError};
 
-/// A conversation as the model reads it, and the parts of it, in bytes, that are learnt.
-pub type Marked = (String, Vec<Range<usize>>);
+/// A conversation as the model reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marked {
+    /// The text.
+    pub text: String,
+    /// The assistant's turns in it, in order.
+    pub turns: Vec<Turn>,
+}
+
+/// What the assistant says in one turn, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Where it is, in bytes.
+    pub range: Range<usize>,
+    /// Whether something may end it behind its range alone: within it nothing follows what is said.
+    pub open: bool,
+}
+
+impl Turn {
+    /// A turn with what ends it.
+    pub(crate) fn closed(range: Range<usize>) -> Self {
+        Self { range, open: false }
+    }
+}
 
 /// Writes a conversation and finds the assistant's turns in it: from where a template asks for an answer to the end
 /// of the turn, white space after that left out. A template with `{% generation %}` says so itself.
@@ -16,37 +39,33 @@ pub type Marked = (String, Vec<Range<usize>>);
 /// # Errors
 /// [`TextError::Template`] where the template refuses the conversation, or turns cannot be told apart.
 pub fn turns(template: &ChatTemplate, conversation: &Conversation) -> Result<Marked, TextError> {
-    let full = template.render_marked(conversation, &conversation.messages, false)?;
-    if template.marks_turns() {
-        return marked(template, conversation, &full);
-    }
-    if full.contains(MARKS) {
-        return Err(unclear(
-            template,
-            0,
-            "its text has characters for private use",
-        ));
-    }
-    let mut spans = Vec::new();
-    for i in assistants(conversation).filter(|&i| !conversation.left_out[i]) {
-        let turn = Turn {
-            template,
-            conversation,
-            full: &full,
-            i,
+    template.on_its_stack(|| {
+        let full = template.rendered(conversation, &conversation.messages, false)?;
+        let turns = if template.marks_turns() {
+            generations(template, conversation, &full)?
+        } else {
+            Finder {
+                template,
+                conversation,
+                full: &full,
+                prompts: BTreeMap::new(),
+            }
+            .turns()?
         };
-        let start = turn.start()?;
-        let end = turn.end(start)?;
-        if start < end {
-            spans.push(start..end);
-        }
-    }
-    Ok((full, spans))
+        Ok(Marked {
+            text: full.text,
+            turns,
+        })
+    })
+}
+
+fn is_assistant(message: &Value) -> bool {
+    message["role"] == "assistant"
 }
 
 fn assistants(conversation: &Conversation) -> impl Iterator<Item = usize> {
     let messages = conversation.messages.iter().enumerate();
-    messages.filter_map(|(i, message)| (message["role"] == "assistant").then_some(i))
+    messages.filter_map(|(i, message)| is_assistant(message).then_some(i))
 }
 
 fn unclear(template: &ChatTemplate, message: usize, problem: &str) -> TextError {
@@ -65,138 +84,257 @@ fn unclear(template: &ChatTemplate, message: usize, problem: &str) -> TextError 
     }
 }
 
-/// What lies between marks, without them.
-fn marked(
+/// What the template marks. A part of it belongs to the message that was at hand there, or else to the one before.
+fn generations(
     template: &ChatTemplate,
     conversation: &Conversation,
-    text: &str,
-) -> Result<Marked, TextError> {
-    let (mut plain, mut spans) = (String::with_capacity(text.len()), Vec::new());
-    let mut start = None;
-    for c in text.chars() {
-        if c == MARKS[0] {
-            start = Some(plain.len());
-        } else if c == MARKS[1] {
-            let start = start.take();
-            let start = start.ok_or_else(|| unclear(template, 0, "{% endgeneration %} alone"))?;
-            spans.push(start..plain.len());
-        } else {
-            plain.push(c);
+    full: &Rendered,
+) -> Result<Vec<Turn>, TextError> {
+    let left_out = &conversation.left_out;
+    let some_left_out = assistants(conversation).any(|i| left_out[i]);
+    let (mut turns, mut last) = (Vec::new(), None);
+    for (range, owner) in &full.generations {
+        let owner = owner.filter(|&i| is_assistant(&conversation.messages[i]));
+        last = owner.or(last);
+        if some_left_out {
+            let owner = last.ok_or_else(|| {
+                unclear(template, 0, "what it marks lies outside of all messages")
+            })?;
+            if left_out[owner] {
+                continue;
+            }
+        }
+        if !range.is_empty() {
+            turns.push(Turn::closed(range.clone()));
         }
     }
-    let turns: Vec<_> = assistants(conversation).collect();
-    let left_out = |i: &usize| conversation.left_out[*i];
-    if turns.iter().any(left_out) {
-        if spans.len() != turns.len() {
-            return Err(unclear(template, 0, "it marks another number of turns"));
-        }
-        let mut kept = turns.iter().map(|i| !left_out(i));
-        spans.retain(|_| kept.next().unwrap_or(false));
-    }
-    spans.retain(|span| !span.is_empty());
-    Ok((plain, spans))
+    Ok(turns)
 }
 
-/// A turn of the assistant in a conversation.
-struct Turn<'a> {
+/// Finds turns by the messages that the template had at hand when it wrote them.
+struct Finder<'a> {
     template: &'a ChatTemplate,
     conversation: &'a Conversation,
-    full: &'a str,
-    i: usize,
+    full: &'a Rendered,
+    /// How a template asks for an answer behind a message of some role.
+    prompts: BTreeMap<String, String>,
 }
 
-impl Turn<'_> {
-    fn render(&self, messages: &[Value], prompt: bool) -> Result<String, TextError> {
-        let rendered = self
-            .template
-            .render_marked(self.conversation, messages, prompt);
-        rendered.map_err(|error| unclear(self.template, self.i, &error.to_string()))
-    }
-
-    /// Where the template would have the model begin.
-    fn start(&self) -> Result<usize, TextError> {
-        let before = &self.conversation.messages[..self.i];
-        let asked = self.render(before, true)?;
-        if self.full.starts_with(&asked) {
-            return Ok(asked.len());
-        }
-        // A template may ask for thoughts, which what was answered does not have.
-        let plain = self.render(before, false)?;
-        if !self.full.starts_with(&plain) || !asked.starts_with(&plain) {
-            let problem = "what comes before it is written otherwise without it";
-            return Err(unclear(self.template, self.i, problem));
-        }
-        let (asked, full) = (
-            asked[plain.len()..].chars(),
-            self.full[plain.len()..].chars(),
-        );
-        let same = asked.zip(full).take_while(|(a, b)| a == b);
-        let same: String = same.map(|(c, _)| c).collect();
-        // Not within a token such as `<think>`, whose first letters others have too.
-        let whole = |c: char| c.is_whitespace() || matches!(c, '>' | ']');
-        let start = same.rfind(whole).map_or(0, |at| at + 1);
-        Ok(plain.len() + start)
-    }
-
-    fn end(&self, start: usize) -> Result<usize, TextError> {
-        let messages = &self.conversation.messages;
-        let end = if self.i + 1 == messages.len() {
-            self.full.len()
-        } else {
-            let through = self.render(&messages[..=self.i], false)?;
-            if self.full.starts_with(&through) {
-                through.len()
-            } else {
-                self.end_by_mark()?
+impl Finder<'_> {
+    fn turns(&mut self) -> Result<Vec<Turn>, TextError> {
+        let mut turns = Vec::new();
+        for i in assistants(self.conversation) {
+            let parts = self.parts(i);
+            self.check(i, &parts)?;
+            if self.conversation.left_out[i] {
+                continue;
             }
-        };
-        Ok(self.without_space(start, end))
-    }
-
-    /// Where a turn ends that is written otherwise when it is the last one: by a mark behind what it says.
-    fn end_by_mark(&self) -> Result<usize, TextError> {
-        let mut messages = self.conversation.messages.clone();
-        let content = messages[self.i]["content"].as_str().unwrap_or_default();
-        let said = content.trim_end();
-        let with_mark = format!("{said}{}{}", MARKS[1], &content[said.len()..]);
-        messages[self.i]["content"] = with_mark.into();
-        let full = self.render(&messages, false)?;
-        let last = self.render(&messages[..=self.i], false)?;
-        let (Some((before, after)), Some((_, rest))) =
-            (full.split_once(MARKS[1]), last.split_once(MARKS[1]))
-        else {
-            return Err(unclear(
-                self.template,
-                self.i,
-                "the template leaves out what it says",
-            ));
-        };
-        let same = self.full.len() == before.len() + after.len()
-            && self.full.starts_with(before)
-            && self.full.ends_with(after);
-        if !same || !after.starts_with(rest) {
-            let problem = "it is written otherwise in the middle than at the end";
-            return Err(unclear(self.template, self.i, problem));
+            turns.extend(self.turn(i, parts));
         }
-        Ok(before.len() + rest.len())
+        turns.extend(self.end_of_text());
+        turns.sort_by_key(|turn| turn.range.start);
+        Ok(turns)
     }
 
-    /// Where there is something between what is said and white space at the end, it is what ends a turn.
-    fn without_space(&self, start: usize, end: usize) -> usize {
-        let content = self.conversation.messages[self.i]["content"].as_str();
-        let said = content.unwrap_or_default().trim();
-        let turn = &self.full[start.min(end)..end];
+    /// What ends a text, where a template writes it behind all messages: it ends the last turn, too.
+    fn end_of_text(&self) -> Option<Turn> {
+        let last = self.conversation.messages.len().checked_sub(1)?;
+        let learned =
+            is_assistant(&self.conversation.messages[last]) && !self.conversation.left_out[last];
+        let (start, _) = self
+            .full
+            .owners
+            .last()
+            .filter(|(_, owner)| owner.is_none() && learned)?;
+        let own = self
+            .conversation
+            .variables
+            .get("eos_token")
+            .and_then(Value::as_str);
+        let end = own.or_else(|| self.template.special("eos_token"))?;
+        let tail = &self.full.text[*start..];
+        let at = start + (tail.len() - tail.trim_start().len());
+        (tail.trim() == end).then(|| Turn::closed(at..at + end.len()))
+    }
+
+    /// Where a message was at hand.
+    fn parts(&self, i: usize) -> Vec<Range<usize>> {
+        let starts = self.full.owners.iter();
+        let ends = self.full.owners.iter().skip(1).map(|(start, _)| *start);
+        let ends = ends.chain([self.full.text.len()]);
+        let parts = starts.zip(ends).filter(|((_, owner), _)| *owner == Some(i));
+        parts.map(|((start, _), end)| *start..end).collect()
+    }
+
+    /// What a message says, as far as it is text.
+    fn said(&self, i: usize) -> Vec<&str> {
+        match &self.conversation.messages[i]["content"] {
+            Value::String(text) => vec![text.trim()],
+            Value::Array(parts) => {
+                let texts = parts.iter().filter_map(|part| part["text"].as_str());
+                texts.map(str::trim).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// An error if what the assistant says stands elsewhere than where its message was at hand.
+    fn check(&self, i: usize, parts: &[Range<usize>]) -> Result<(), TextError> {
+        let text = &self.full.text;
+        for said in self.said(i).into_iter().filter(|said| !said.is_empty()) {
+            // A template may leave out thoughts that come first.
+            let said = said.rsplit("</think>").next().unwrap_or(said).trim();
+            let here = parts.iter().any(|part| text[part.clone()].contains(said));
+            if !here && text.contains(said) {
+                let problem = "the template writes it where it does not go through the messages";
+                return Err(unclear(self.template, i, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, i: usize, mut parts: Vec<Range<usize>>) -> Vec<Turn> {
+        let Some(first) = parts.first_mut() else {
+            return Vec::new();
+        };
+        let prompts = self.prompts(i);
+        first.start += answer_start(&self.full.text[first.clone()], &prompts, i == 0);
+        let text = &self.full.text;
+        let last = parts.len() - 1;
+        let mut turns = Vec::new();
+        for (at, part) in parts.into_iter().enumerate() {
+            let written = &text[part.clone()];
+            let (end, open) = if at == last {
+                self.end(i, written)
+            } else {
+                // What comes between its parts is what the tools say.
+                (written.len(), false)
+            };
+            let range = part.start..part.start + end;
+            if !range.is_empty() {
+                turns.push(Turn { range, open });
+            }
+        }
+        turns
+    }
+
+    /// How the template asks for the answer that a message is, and how it asks for the answer to a question: behind
+    /// what a tool says, a turn may go on or another one begin.
+    fn prompts(&mut self, i: usize) -> [String; 2] {
+        let messages = &self.conversation.messages;
+        let is_asked = |i: &usize| *i > 0 && messages[i - 1]["role"] == "user";
+        let asked = assistants(self.conversation).find(is_asked);
+        [
+            self.prompt(i),
+            asked.map_or_else(String::new, |i| self.prompt(i)),
+        ]
+    }
+
+    fn prompt(&mut self, i: usize) -> String {
+        let messages = &self.conversation.messages;
+        let before = i.checked_sub(1).and_then(|i| messages[i]["role"].as_str());
+        let role = before.unwrap_or_default().to_owned();
+        if let Some(known) = self.prompts.get(&role) {
+            return known.clone();
+        }
+        let messages = match i {
+            0 => &messages[..],
+            i => &messages[..i],
+        };
+        let render = |prompt| self.template.rendered(self.conversation, messages, prompt);
+        // A template may refuse what is no whole conversation: then nothing tells how it asks.
+        let found = match (render(true), render(false)) {
+            (Ok(asked), Ok(plain)) => asked_by(&asked, &plain),
+            _ => String::new(),
+        };
+        self.prompts.insert(role, found.clone());
+        found
+    }
+
+    /// Where a turn ends in what was written of it, and whether nothing there ends it.
+    fn end(&self, i: usize, written: &str) -> (usize, bool) {
+        let said = self.said(i).pop().unwrap_or_default();
+        let calls = self.conversation.messages[i].get("tool_calls");
+        let calls = calls.is_some_and(|calls| calls.as_array().is_some_and(|it| !it.is_empty()));
         // A template may leave out or change what comes first.
         let line = said.rsplit('\n').next().unwrap_or_default().trim_start();
         let word = said.rsplit(char::is_whitespace).next().unwrap_or_default();
-        let ends = [said, line, word].map(|said| Some(turn.rfind(said)? + said.len()));
+        let ends = [said, line, word].map(|said| Some(written.rfind(said)? + said.len()));
         let behind = match said {
             "" => 0,
-            _ => ends.into_iter().flatten().next().unwrap_or(turn.len()),
+            _ => ends.into_iter().flatten().next().unwrap_or(written.len()),
         };
-        if turn[behind..].trim().is_empty() {
-            return end;
+        if written[behind..].trim().is_empty() {
+            // White space alone may be what ends it.
+            return (written.len(), true);
         }
-        start + turn.trim_end().len()
+        let end = written.trim_end().len();
+        // Behind a call of a tool there is always something.
+        let open = calls && {
+            let closing = self.closing();
+            closing.is_empty() || !written[..end].ends_with(&closing)
+        };
+        (end, open)
     }
+
+    /// What the template writes behind what the assistant says, where that is text alone.
+    fn closing(&self) -> String {
+        const SAID: &str = "sure";
+        let plain = Conversation::of([("user", "hello"), ("assistant", SAID)]);
+        let Ok(rendered) = self.template.rendered(&plain, &plain.messages, false) else {
+            return String::new();
+        };
+        let owners = rendered.owners.iter();
+        let end = owners
+            .rev()
+            .find(|(_, owner)| *owner == Some(1))
+            .map(|(start, _)| *start);
+        let start = end.and_then(|start| Some(start + rendered.text[start..].find(SAID)?));
+        let closing = start.map(|start| rendered.text[start + SAID.len()..].trim());
+        closing.unwrap_or_default().to_owned()
+    }
+}
+
+/// What a template writes to ask for an answer: what it writes behind all messages, and does not write without.
+fn asked_by(asked: &Rendered, plain: &Rendered) -> String {
+    let tail = |rendered: &Rendered| match rendered.owners.last() {
+        Some((start, None)) => rendered.text[*start..].to_owned(),
+        _ => String::new(),
+    };
+    let (asked, plain) = (tail(asked), tail(plain));
+    match asked.strip_prefix(&plain) {
+        Some(rest) => rest.to_owned(),
+        None => asked,
+    }
+}
+
+/// Where what is said begins in a turn, behind what asks for it. Before the first turn may be what begins a text.
+fn answer_start(written: &str, prompts: &[String; 2], is_first: bool) -> usize {
+    const THOUGHTS: &str = "<think>";
+    let whole = prompts
+        .iter()
+        .filter(|prompt| written.starts_with(&***prompt));
+    let whole = whole.map(String::len).max().unwrap_or(0);
+    if whole > 0 {
+        return whole;
+    }
+    let prompt = &*prompts[0];
+    if let (true, false, Some(at)) = (is_first, prompt.is_empty(), written.find(prompt)) {
+        return at + prompt.len();
+    }
+    // A template may ask for thoughts, which what was answered does not have.
+    let same = written
+        .chars()
+        .zip(prompt.chars())
+        .take_while(|(a, b)| a == b);
+    let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
+    // Not within a token such as `<think>`, whose first letters others have too.
+    let ends = |c: char| c.is_whitespace() || matches!(c, '>' | ']');
+    let start = written[..same].rfind(ends);
+    let start = start.map_or(0, |at| {
+        at + written[at..].chars().next().map_or(1, char::len_utf8)
+    });
+    // Thoughts that the template has begun otherwise are part of the answer.
+    let before = written[..start].trim_end();
+    before.strip_suffix(THOUGHTS).map_or(start, str::len)
 }

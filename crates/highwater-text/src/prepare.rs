@@ -6,10 +6,10 @@ use std::thread;
 
 use highwater_memory::Files;
 use highwater_models::Tokenizer;
-use highwater_models::data::{PackedCounts, Packer, RowWriter};
+use highwater_models::data::{Found, PackedCounts, Packer, Progress, Reads, RowWriter};
 
-use crate::records::{Record, Records};
-use crate::{Document, Encoder, Example, FieldMap, Format, Place, Reader, TextError};
+use crate::records::{Record, Records, record_parts};
+use crate::{Document, Encoder, Example, FieldMap, Format, Place, Reader, TextError, Unread};
 
 /// Records that are in memory at once, at most.
 const AT_ONCE: usize = 256;
@@ -23,6 +23,12 @@ const BYTES_VOCABULARY: u32 = 1024;
 pub struct Preparation<'a> {
     /// A file of records, or a folder of them.
     pub data: &'a Path,
+    /// A file or folder that is held out, instead of what a folder of data has for that.
+    pub held_out: Option<&'a Path>,
+    /// What the data is read for.
+    pub reads: Reads,
+    /// Who is told how far it is.
+    pub progress: Progress<'a>,
     /// What fields are called.
     pub map: FieldMap,
     /// How many tokens the model has.
@@ -38,12 +44,18 @@ pub struct Preparation<'a> {
 }
 
 /// What was made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Prepared {
     /// What records look like.
     pub format: Format,
     /// How much there is.
     pub counts: PackedCounts,
+    /// Turns of the assistant that no token ends.
+    pub endless: u64,
+    /// How much of it is held out besides, where files say so.
+    pub held_out: Option<PackedCounts>,
+    /// What of the records was not read.
+    pub unread: Unread,
 }
 
 /// Makes rows of all records and writes them to a file, which has its name once it is whole.
@@ -56,40 +68,55 @@ pub fn prepare(
     preparation: &Preparation<'_>,
     out: &Path,
 ) -> Result<Prepared, TextError> {
-    let mut examples = Examples::open(files, encoder, preparation)?;
+    let ways = (preparation.held_out, preparation.reads);
+    let parts = record_parts(&**files, preparation.data, ways)?;
+    let of = parts.bytes();
     let mut writer = RowWriter::create(&**files, out)?;
+    let mut examples = Examples::of(files, encoder, preparation, parts.train)?;
+    let mut pack = |examples: &mut Examples<'_>, before: u64| {
+        let tell = |done: u64| preparation.progress.tell(before + done, of);
+        pack(examples, preparation, &mut writer, &tell)
+    };
+    let (counts, mut endless) = pack(&mut examples, 0)?;
+    let mut held_out = None;
+    if !parts.held_out.is_empty() {
+        let before = examples.records.bytes();
+        let mut others = examples.others(files, preparation.data, parts.held_out);
+        let (counts, more) = pack(&mut others, before)?;
+        held_out = Some(counts);
+        endless += more;
+        examples.unread = others.unread;
+    }
+    writer.finish(preparation.length, counts, held_out)?;
+    Ok(Prepared {
+        format: examples.format(),
+        counts,
+        endless,
+        held_out,
+        unread: examples.unread,
+    })
+}
+
+/// Makes rows of some examples.
+fn pack(
+    examples: &mut Examples<'_>,
+    preparation: &Preparation<'_>,
+    writer: &mut RowWriter<'_>,
+    tell: &dyn Fn(u64),
+) -> Result<(PackedCounts, u64), TextError> {
     let mut packer = Packer::new(preparation.length, preparation.packing);
     let threads = preparation.threads.max(1);
+    let mut endless = 0;
     loop {
         let chunk = examples.chunk()?;
         if chunk.is_empty() {
             break;
         }
-        let coder = examples.coder;
-        let encode = |part: Vec<(Place, Example)>| {
-            let encode = |(place, example): (Place, Example)| coder.encode(&place, &example);
-            part.into_iter().map(encode).collect::<Vec<_>>()
-        };
-        let each = chunk.len().div_ceil(threads);
-        let mut parts = split(chunk, each);
-        let last = parts.pop().unwrap_or_default();
-        let documents = thread::scope(|scope| {
-            let encode = &encode;
-            let started: Vec<_> = parts
-                .into_iter()
-                .map(|part| scope.spawn(move || encode(part)))
-                .collect();
-            let last = encode(last);
-            let joined = started.into_iter().map(|thread| {
-                // A panic goes on where the thread is waited for.
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
-            joined.chain(std::iter::once(last)).collect::<Vec<_>>()
-        });
+        let documents = encode(examples.coder, chunk, threads);
         for document in documents.into_iter().flatten() {
-            match &document?[..] {
+            let documents = document?;
+            endless += documents.iter().map(|it| it.endless as u64).sum::<u64>();
+            match &documents[..] {
                 [one] => {
                     let take = |row: &[_]| writer.row(row);
                     packer.add(&one.tokens, &one.learned, one.is_text, take)?;
@@ -101,6 +128,7 @@ pub fn prepare(
                 _ => {}
             }
         }
+        tell(examples.records.bytes_read());
     }
     let counts = packer.finish(|row| writer.row(row))?;
     if counts.rows == 0 {
@@ -110,12 +138,38 @@ pub fn prepare(
         );
         let hint = "what is learnt of conversations are turns of the assistant, which may lie behind the end of a \
                     row: --seq; --loss-on all learns everything";
-        return Err(TextError::bad(Place::of(preparation.data), problem).hinted(hint));
+        return Err(TextError::bad(examples.place.clone(), problem).hinted(hint));
     }
-    writer.finish(preparation.length, counts)?;
-    Ok(Prepared {
-        format: examples.format(),
-        counts,
+    Ok((counts, endless))
+}
+
+/// The tokens of some examples, made by several threads, in order.
+fn encode(
+    coder: Coder<'_>,
+    chunk: Vec<(Place, Example)>,
+    threads: usize,
+) -> Vec<Vec<Result<Vec<Document>, TextError>>> {
+    let encode = |part: Vec<(Place, Example)>| {
+        let encode = |(place, example): (Place, Example)| coder.encode(&place, &example);
+        part.into_iter().map(encode).collect::<Vec<_>>()
+    };
+    let each = chunk.len().div_ceil(threads);
+    let mut parts = split(chunk, each);
+    let last = parts.pop().unwrap_or_default();
+    thread::scope(|scope| {
+        let encode = &encode;
+        let started: Vec<_> = parts
+            .into_iter()
+            .map(|part| scope.spawn(move || encode(part)))
+            .collect();
+        let last = encode(last);
+        let joined = started.into_iter().map(|thread| {
+            // A panic goes on where the thread is waited for.
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        joined.chain(std::iter::once(last)).collect()
     })
 }
 
@@ -136,6 +190,9 @@ pub struct Examples<'a> {
     first: Option<Record>,
     reader: Reader,
     coder: Coder<'a>,
+    unread: Unread,
+    /// The data as a whole.
+    place: Place,
 }
 
 /// Makes the tokens of examples for a model.
@@ -155,7 +212,18 @@ impl<'a> Examples<'a> {
         encoder: &'a Encoder<'a>,
         preparation: &Preparation<'_>,
     ) -> Result<Self, TextError> {
-        let mut records = Records::open(files.clone(), preparation.data)?;
+        let ways = (preparation.held_out, preparation.reads);
+        let parts = record_parts(&**files, preparation.data, ways)?;
+        Self::of(files, encoder, preparation, parts.train)
+    }
+
+    fn of(
+        files: &Arc<dyn Files>,
+        encoder: &'a Encoder<'a>,
+        preparation: &Preparation<'_>,
+        found: Vec<Found>,
+    ) -> Result<Self, TextError> {
+        let mut records = Records::of(files.clone(), preparation.data, found);
         let first = records.next().ok_or_else(|| {
             TextError::bad(Place::of(preparation.data), "there is no record in it")
         })??;
@@ -176,9 +244,6 @@ impl<'a> Examples<'a> {
             };
             return Err(TextError::bad(Place::of(preparation.data), problem).hinted(hint));
         }
-        if reader.needs_template() && !has_template {
-            return Err(crate::encode::no_template());
-        }
         let by_bytes = matches!(encoder.tokenizer(), Tokenizer::Bytes);
         if by_bytes
             && preparation.vocab_size > BYTES_VOCABULARY
@@ -191,6 +256,9 @@ impl<'a> Examples<'a> {
             let error = TextError::bad(Place::of(preparation.data), problem);
             return Err(error.hinted("say --tokenizer FILE, a tokenizer.json"));
         }
+        if reader.needs_template() && !has_template {
+            return Err(crate::encode::no_template(by_bytes));
+        }
         Ok(Self {
             records,
             first: Some(first),
@@ -199,7 +267,30 @@ impl<'a> Examples<'a> {
                 encoder,
                 vocab_size: preparation.vocab_size,
             },
+            unread: Unread::default(),
+            place: Place::of(preparation.data),
         })
+    }
+
+    /// Those of other files, which look like these.
+    fn others(&mut self, files: &Arc<dyn Files>, path: &Path, found: Vec<Found>) -> Self {
+        let place = match &found[..] {
+            [(alone, _)] => Place::of(alone),
+            _ => Place::of(path),
+        };
+        Self {
+            records: Records::of(files.clone(), path, found),
+            first: None,
+            reader: self.reader.clone(),
+            coder: self.coder,
+            unread: std::mem::take(&mut self.unread),
+            place,
+        }
+    }
+
+    /// What of the records so far is not read.
+    pub fn unread(&self) -> &Unread {
+        &self.unread
     }
 
     /// What records look like.
@@ -259,6 +350,9 @@ impl Iterator for Examples<'_> {
         };
         Some(record.and_then(|record| {
             let place = record.place.clone();
+            let template = self.coder.encoder.template();
+            self.reader
+                .count_unread(&record, &mut self.unread, template);
             Ok((place, self.reader.read(record)?))
         }))
     }

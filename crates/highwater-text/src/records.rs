@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use highwater_memory::Files;
+use highwater_models::data::{Found, Reads};
 use serde_json::{Map, Value};
 
 use crate::{Place, Position, TextError};
@@ -39,7 +40,8 @@ mod text;
 use fault::Fault;
 use kind::{Format, Kind};
 
-pub use folder::record_files;
+pub use folder::{holds_records, record_files, record_parts};
+pub(crate) use json::embedded;
 pub use kind::is_record_file;
 
 /// The most bytes of one record: of a line, of an element of a list, of a row of a table.
@@ -79,23 +81,28 @@ pub struct Records {
 }
 
 impl Records {
-    /// Finds the files. Each is opened when it is its turn.
+    /// Finds the files, those left out that names say are not trained on. Each is opened when it is its turn.
     ///
     /// # Errors
     /// [`TextError`] where there is no file, or one of an unknown kind.
     pub fn open(files: Arc<dyn Files>, path: &Path) -> Result<Self, TextError> {
-        let parts = folder::with_bytes(&*files, path)?;
-        Ok(Self {
+        let parts = record_parts(&*files, path, (None, Reads::Training))?;
+        Ok(Self::of(files, path, parts.train))
+    }
+
+    /// The records of some files; `path` is what was asked for.
+    pub fn of(files: Arc<dyn Files>, path: &Path, found: Vec<Found>) -> Self {
+        Self {
             files,
             path: path.to_owned(),
-            bytes: parts.iter().map(|&(_, bytes)| bytes).sum(),
-            parts: parts.into_iter().map(|(path, _)| path).collect(),
+            bytes: found.iter().map(|&(_, bytes)| bytes).sum(),
+            parts: found.into_iter().map(|(path, _)| path).collect(),
             next_part: 0,
             open: None,
             any: false,
             ended: false,
             read: Arc::default(),
-        })
+        }
     }
 
     /// Bytes of the files, as they lie on disk.

@@ -1,37 +1,20 @@
-//! Chat templates: how a model wants a conversation written, in Jinja, as `apply_chat_template` of Hugging Face's
-//! tokenizers has it. Templates are programs of strangers: they run with fuel, and see nothing but what they are
-//! given.
+//! Chat templates: how a model wants a conversation written, as `apply_chat_template` of Hugging Face's tokenizers
+//! writes it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use chrono::{Local, NaiveDateTime};
 use highwater_memory::Files;
 use highwater_models::Tokenizer;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde, Value};
-use minijinja::{Environment, Error, ErrorKind, State};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
 use crate::files::read_text;
-use crate::{Conversation, TextError, python_json};
+use crate::jinja::{self, ErrorKind, Rendered};
+use crate::{Conversation, TextError};
 
-/// What a rendering may take: so many instructions, or so many times 64 bytes.
-const FUEL: u64 = 1 << 20;
-/// How deep macros may call each other.
-const DEPTH: usize = 100;
-/// Today, to templates: the day that Llama's take where nobody says which it is.
-const TODAY: (i32, u32, u32) = (2024, 7, 26);
 /// The longest template, in bytes.
 const SOURCE_MAX: usize = 256 << 10;
-/// The longest tag of one, without the texts in it.
-const TAG_MAX: usize = 4 << 10;
-/// The most spaces of a level of JSON.
-const INDENT_MAX: usize = 16;
-/// The template's name within its environment.
-const NAME: &str = "chat";
-
-/// What is written where an assistant's turn begins, and where it ends: characters for private use, that no text has.
-pub(crate) const MARKS: [char; 2] = ['\u{10FFFC}', '\u{10FFFD}'];
 
 const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content or '' }}<|im_end|>\n\
      {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -39,11 +22,26 @@ const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }
 /// A compiled template.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    template: jinja::Template,
+    source: String,
     source_name: String,
     /// The special tokens, as a template sees them: `bos_token` and so on.
     special: Map<String, Json>,
-    marks_turns: bool,
+    /// What the template is told of today. It is read once, so that all rows of a run have the same day.
+    now: NaiveDateTime,
+    /// How the template reads what a message says.
+    contents: OnceLock<Contents>,
+}
+
+/// What a template takes for what a message says, where it takes one form alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contents {
+    /// A text or a list of parts, or nothing tells.
+    Any,
+    /// A text.
+    Text,
+    /// A list of parts.
+    Parts,
 }
 
 /// What a model's folder says of special tokens: `bos_token`, `eos_token` and so on, by name.
@@ -183,34 +181,30 @@ impl ChatTemplate {
         source: &str,
         special: &SpecialTokens,
     ) -> Result<Self, TextError> {
-        let mut environment = Environment::new();
-        let mut syntax = SyntaxConfig::builder();
-        let syntax = syntax.trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|error| failed(&source_name, &error))?);
-        environment.set_fuel(Some(FUEL));
-        environment.set_recursion_limit(DEPTH);
-        environment.set_unknown_method_callback(method);
-        environment.add_function("raise_exception", |message: String| {
-            Err::<Value, _>(Error::new(ErrorKind::InvalidOperation, message))
-        });
-        environment.add_function("strftime_now", now);
-        environment.add_filter("tojson", to_json);
-        if let Some(problem) = too_much(source) {
-            return Err(TextError::Template {
-                source_name,
-                problem: format!("the chat template: {problem}"),
-                hint: None,
-            });
-        }
-        let (source, marks_turns) = mark_turns(source);
-        let added = environment.add_template_owned(NAME, source);
-        added.map_err(|error| failed(&source_name, &error))?;
+        let parsed = if source.len() > SOURCE_MAX {
+            let bytes = source.len();
+            Err(jinja::Error::too_much(format!(
+                "{bytes} bytes; at most {SOURCE_MAX} are read"
+            )))
+        } else {
+            jinja::with_stack(|| jinja::Template::parse(source)).and_then(|parsed| parsed)
+        };
+        let template = parsed.map_err(|error| failed(&source_name, &error))?;
         Ok(Self {
-            environment,
+            template,
+            source: source.to_owned(),
             source_name,
             special: special.0.clone(),
-            marks_turns,
+            now: local_time(),
+            contents: OnceLock::new(),
         })
+    }
+
+    /// The same at another time, for templates that write the date.
+    #[must_use]
+    pub fn at(mut self, now: NaiveDateTime) -> Self {
+        self.now = now;
+        self
     }
 
     /// Where it is from.
@@ -218,9 +212,19 @@ impl ChatTemplate {
         &self.source_name
     }
 
+    /// Whether a name stands anywhere in the template: fields of others cannot be read by it.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        self.source.contains(name)
+    }
+
     /// Whether the template itself says what the assistant's turns are, by `{% generation %}`.
     pub(crate) fn marks_turns(&self) -> bool {
-        self.marks_turns
+        self.template.marks_turns()
+    }
+
+    /// A special token, as the template sees it.
+    pub(crate) fn special(&self, name: &str) -> Option<&str> {
+        self.special.get(name).and_then(Json::as_str)
     }
 
     /// A conversation as the model is to read it; with `prompt`, up to where its next turn begins.
@@ -228,172 +232,152 @@ impl ChatTemplate {
     /// # Errors
     /// [`TextError::Template`] with what the template says against it.
     pub fn render(&self, conversation: &Conversation, prompt: bool) -> Result<String, TextError> {
-        let mut text = self.render_marked(conversation, &conversation.messages, prompt)?;
-        if self.marks_turns {
-            text.retain(|c| !MARKS.contains(&c));
-        }
-        Ok(text)
+        let rendered =
+            self.on_its_stack(|| self.rendered(conversation, &conversation.messages, prompt));
+        rendered.map(|rendered| rendered.text)
     }
 
-    /// The same of other messages, with marks where turns begin and end if the template says so.
-    pub(crate) fn render_marked(
+    /// Does something that renders, on a thread whose stack is large enough.
+    pub(crate) fn on_its_stack<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, TextError> + Send,
+    ) -> Result<T, TextError> {
+        let done = jinja::with_stack(work);
+        done.map_err(|error| failed(&self.source_name, &error))?
+    }
+
+    /// Some messages of a conversation, with what is known of where each is in the text.
+    pub(crate) fn rendered(
         &self,
         conversation: &Conversation,
         messages: &[Json],
         prompt: bool,
-    ) -> Result<String, TextError> {
+    ) -> Result<Rendered, TextError> {
+        let contents = *self.contents.get_or_init(|| self.contents());
+        let messages = messages
+            .iter()
+            .map(with_reasoning)
+            .map(|message| contents.give(message));
+        self.rendered_as_is(conversation, messages.collect(), prompt)
+    }
+
+    /// How the template reads what messages say: tried with a question in both forms. Many templates pass over one of
+    /// them without a word, which would leave the text out.
+    fn contents(&self) -> Contents {
+        const ASKED: &str = "What is the time?";
+        let reads = |content: Json| {
+            let messages = vec![json!({"role": "user", "content": content})];
+            let rendered = self.rendered_as_is(&Conversation::default(), messages, false);
+            rendered.is_ok_and(|rendered| rendered.text.contains(ASKED))
+        };
+        // A list that is written as it is was not read.
+        let parts = json!([{"type": "text", "text": ASKED}]);
+        let written = self.rendered_as_is(
+            &Conversation::default(),
+            vec![json!({"role": "user", "content": parts})],
+            false,
+        );
+        let reads_parts = written.is_ok_and(|rendered| {
+            rendered.text.contains(ASKED)
+                && !rendered.text.contains("'type'")
+                && !rendered.text.contains("\"type\"")
+        });
+        match (reads(ASKED.into()), reads_parts) {
+            (true, false) => Contents::Text,
+            (false, true) => Contents::Parts,
+            _ => Contents::Any,
+        }
+    }
+
+    fn rendered_as_is(
+        &self,
+        conversation: &Conversation,
+        messages: Vec<Json>,
+        prompt: bool,
+    ) -> Result<Rendered, TextError> {
+        let messages = Json::Array(messages);
+        let prompt = Json::Bool(prompt);
         // As where transformers is given none: there, and nothing.
         let none = [("tools", &Json::Null), ("documents", &Json::Null)];
         let given = self.special.iter().chain(&conversation.variables);
         let given = given.map(|(name, value)| (name.as_str(), value));
-        let given = none.into_iter().chain(given);
-        let mut context: BTreeMap<&str, Value> = given
-            .map(|(name, value)| (name, Serde(value).into()))
+        let own = [("messages", &messages), ("add_generation_prompt", &prompt)];
+        // What comes later replaces what has the same name.
+        let names: Map<String, Json> = none
+            .into_iter()
+            .chain(given)
+            .chain(own)
+            .map(|(name, value)| (name.to_owned(), value.clone()))
             .collect();
-        context.insert("messages", Serde(messages).into());
-        context.insert("add_generation_prompt", prompt.into());
-        let template = self.environment.get_template(NAME);
-        let rendered = template.and_then(|it| it.render(context));
+        let names = names.iter().map(|(name, value)| (name.as_str(), value));
+        let rendered = self.template.render(names, self.now);
         rendered.map_err(|error| failed(&self.source_name, &error))
     }
 }
 
-/// Why a template is not even compiled: what is nested by thousands takes the stack of a thread.
-fn too_much(source: &str) -> Option<String> {
-    if source.len() > SOURCE_MAX {
-        return Some(format!(
-            "{} bytes; at most {SOURCE_MAX} are read",
-            source.len()
-        ));
-    }
-    // Bytes of the tag that is open, and the quote of the text in it; one pass, whoever wrote it.
-    let (mut code, mut quote): (Option<usize>, Option<u8>) = (None, None);
-    let mut pairs = source.as_bytes().windows(2);
-    while let Some(pair) = pairs.next() {
-        match (code, quote, pair) {
-            (None, _, [b'{', b'{' | b'%']) => code = Some(0),
-            (None, ..) => {}
-            // Texts within it are as long as they like.
-            (_, Some(_), [b'\\', _]) => drop(pairs.next()),
-            (_, Some(open), [byte, _]) if open == *byte => quote = None,
-            (_, Some(_), _) => {}
-            (_, None, [byte @ (b'"' | b'\''), _]) => quote = Some(*byte),
-            (_, None, [b'}' | b'%', b'}']) => code = None,
-            (Some(bytes), None, _) if bytes == TAG_MAX => {
-                return Some(format!(
-                    "a tag has more than {TAG_MAX} bytes; at most so many are read"
-                ));
+impl Contents {
+    /// A message whose content a template reads.
+    fn give(self, mut message: Json) -> Json {
+        let Some(content) = message.get_mut("content") else {
+            return message;
+        };
+        match (self, &*content) {
+            (Self::Text, Json::Array(parts)) => {
+                let texts = parts.iter().map(|part| part["text"].as_str());
+                if let Some(texts) = texts.collect::<Option<Vec<_>>>() {
+                    *content = texts.concat().into();
+                }
             }
-            (Some(bytes), None, _) => code = Some(bytes + 1),
+            (Self::Parts, Json::String(text)) => {
+                *content = json!([{"type": "text", "text": text}]);
+            }
+            _ => {}
         }
+        message
     }
-    None
 }
 
-fn failed(source_name: &str, error: &Error) -> TextError {
-    let line = error.line().map(|line| format!("line {line}: "));
-    let detail = error.detail().map(str::to_owned);
-    let problem = detail.unwrap_or_else(|| error.kind().to_string());
-    let hint = (error.kind() == ErrorKind::OutOfFuel)
-        .then(|| "the template does more than writing such a conversation takes".to_owned());
+/// Names that a message's reasoning has in data. The first is the one that templates read.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// A message with its reasoning under the names that templates know, as transformers gives it to them.
+fn with_reasoning(message: &Json) -> Json {
+    let found = REASONING
+        .iter()
+        .find_map(|name| message.get(name).filter(|it| !it.is_null()));
+    let (Some(reasoning), Json::Object(fields)) = (found.cloned(), message) else {
+        return message.clone();
+    };
+    let mut all = Map::new();
+    all.insert("thinking".to_owned(), reasoning.clone());
+    all.extend(fields.clone());
+    all.insert("reasoning_content".to_owned(), reasoning);
+    Json::Object(all)
+}
+
+/// What a clock on the wall shows.
+fn local_time() -> NaiveDateTime {
+    Local::now().naive_local()
+}
+
+fn failed(source_name: &str, error: &jinja::Error) -> TextError {
+    let line = error.line.map(|line| format!("line {line}: "));
+    let hint = match error.kind {
+        ErrorKind::Raised => None,
+        ErrorKind::Unsupported => Some(
+            "write the template without it; this program renders templates exactly as Jinja2 does, or not at all",
+        ),
+        ErrorKind::TooMuch => Some("the template does more than writing such a conversation takes"),
+    };
     TextError::Template {
         source_name: source_name.to_owned(),
-        problem: format!("the chat template: {}{problem}", line.unwrap_or_default()),
-        hint,
+        problem: format!(
+            "the chat template: {}{}",
+            line.unwrap_or_default(),
+            error.problem
+        ),
+        hint: hint.map(str::to_owned),
     }
-}
-
-/// A template whose `{% generation %}` blocks write marks. White space around tags is treated as before.
-fn mark_turns(source: &str) -> (String, bool) {
-    let (mut out, mut rest, mut found) = (String::with_capacity(source.len()), source, false);
-    while let Some(start) = rest.find("{%") {
-        let Some(end) = rest[start..].find("%}").map(|end| start + end + 2) else {
-            break;
-        };
-        let inner = &rest[start + 2..end - 2];
-        let before = inner.starts_with(['-', '+']).then(|| &inner[..1]);
-        let after = inner[before.map_or(0, str::len)..].ends_with(['-', '+']);
-        let after = after.then(|| &inner[inner.len() - 1..]);
-        let word = inner.trim_matches(['-', '+']).trim();
-        let mark = match word {
-            "generation" => Some(MARKS[0]),
-            "endgeneration" => Some(MARKS[1]),
-            _ => None,
-        };
-        out.push_str(&rest[..start]);
-        if let Some(mark) = mark {
-            found = true;
-            let [before, after] = [before, after].map(Option::unwrap_or_default);
-            let block = format!("{{%{before} if true +%}}{mark}{{%+ endif {after}%}}");
-            out.push_str(&block);
-        } else {
-            out.push_str(&rest[start..end]);
-        }
-        rest = &rest[end..];
-    }
-    out.push_str(rest);
-    (out, found)
-}
-
-/// `tojson` as Hugging Face has it: what Python's `json.dumps` writes, with letters of all scripts as they are.
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "arguments of filters are taken so"
-)]
-fn to_json(state: &State<'_, '_>, value: Serde<Json>, options: Kwargs) -> Result<String, Error> {
-    let indent = options.get::<Option<usize>>("indent")?;
-    let indent = indent.map(|spaces| spaces.min(INDENT_MAX));
-    let sorted = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
-    let separators = options.get::<Option<Vec<String>>>("separators")?;
-    let ascii = options
-        .get::<Option<bool>>("ensure_ascii")?
-        .unwrap_or(false);
-    options.assert_all_used()?;
-    let text = python_json::to_string(
-        &value.0,
-        &python_json::Style {
-            indent,
-            sorted,
-            separators: separators.and_then(|both| both.try_into().ok()),
-            ascii,
-        },
-    );
-    state.consume_fuel(text.len() as u64 / 64)?;
-    Ok(text)
-}
-
-/// Python's methods; a text may be filled in, but not up to thousands of places.
-fn method(
-    state: &mut State<'_, '_>,
-    value: &Value,
-    name: &str,
-    args: &[Value],
-) -> Result<Value, Error> {
-    let is_wide = |text: &str| {
-        let digits = text.split(|c: char| !c.is_ascii_digit());
-        digits.map(str::len).max().unwrap_or(0) > 3
-    };
-    if name == "format" && value.as_str().is_some_and(is_wide) {
-        let message = "format() with widths of thousands";
-        return Err(Error::new(ErrorKind::InvalidOperation, message));
-    }
-    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
-}
-
-/// `strftime_now`: what templates say of today, which is always the same day, as a run must not depend on when it
-/// is started.
-fn now(format: &str) -> Result<String, Error> {
-    let mut text = String::new();
-    let day = chrono::NaiveDate::from_ymd_opt(TODAY.0, TODAY.1, TODAY.2);
-    let time = day.unwrap_or_default().and_time(chrono::NaiveTime::MIN);
-    let written = time.format(format).write_to(&mut text);
-    written.map_err(|_| {
-        Error::new(
-            ErrorKind::InvalidOperation,
-            format!("strftime_now knows nothing of {format:?}"),
-        )
-    })?;
-    Ok(text)
 }
 
 fn read_json(files: &dyn Files, path: &PathBuf) -> Result<Option<Json>, TextError> {

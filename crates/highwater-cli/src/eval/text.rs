@@ -12,7 +12,7 @@ use crate::config::RunConfig;
 use crate::data::TextData;
 use crate::error::{Code, Failure};
 use crate::task::{Batch, Blueprint};
-use crate::{output, tokenise};
+use crate::{held_out, output, tokenise};
 
 /// A word on how far it is comes no more often than this.
 const WORD_EVERY: Duration = Duration::from_secs(5);
@@ -69,16 +69,22 @@ impl Text {
         config: &RunConfig,
         model: &Blueprint,
     ) -> Result<Self, Failure> {
+        if let Some(told) = held_out::describe(&**files, config)? {
+            output::news(&told);
+        }
         let spool = Spool::new(&**files)?;
         let made = tokenise::spool(&**files, config, model, &spool.0)?;
+        made.iter().flatten().for_each(|note| output::news(note));
         let model = model.text()?;
         let vocab_size = model.vocab_size() as u32;
         Ok(if config.data.records.is_some() {
             Self::Rows(Rows::open(&**files, &spool.0, vocab_size)?)
-        } else if made {
-            Self::Tokens(Tokens::spooled(&**files, &spool.0, vocab_size)?)
+        } else if made.is_some() {
+            Self::Tokens(Tokens::spooled(files, &spool.0, vocab_size)?)
         } else {
-            Self::Tokens(TextData::tokens(files, config, model, &spool.0)?)
+            let tokens = TextData::tokens(files, config, model, &spool.0)?;
+            tokens.notes().iter().for_each(|note| output::news(note));
+            Self::Tokens(tokens)
         })
     }
 

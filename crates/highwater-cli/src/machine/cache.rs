@@ -12,7 +12,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// The folder of this program in the user's cache. Where files lie is the one thing that is asked of
 /// the environment: the desktop's convention has it there.
-pub(super) fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     let stated = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = stated
         .filter(|path| path.is_absolute())
@@ -21,7 +21,7 @@ pub(super) fn folder() -> Option<PathBuf> {
 }
 
 /// What a text has of letters and digits, for the name of a file.
-pub(super) fn words(text: &str) -> String {
+pub(crate) fn words(text: &str) -> String {
     let text = text.to_lowercase();
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
@@ -29,7 +29,7 @@ pub(super) fn words(text: &str) -> String {
 }
 
 /// What a file holds, if it is there and whole.
-pub(super) fn read<T: DeserializeOwned>(files: &dyn Files, path: &Path) -> Option<T> {
+pub(crate) fn read<T: DeserializeOwned>(files: &dyn Files, path: &Path) -> Option<T> {
     let mut file = files.open(path).ok()?;
     let bytes = Some(file.bytes()).filter(|&bytes| bytes <= BYTES_MAX)?;
     let mut text = vec![0; bytes as usize];
@@ -41,7 +41,7 @@ pub(super) fn read<T: DeserializeOwned>(files: &dyn Files, path: &Path) -> Optio
 ///
 /// # Errors
 /// When a file operation fails.
-pub(super) fn write<T: Serialize>(
+pub(crate) fn write<T: Serialize>(
     files: &dyn Files,
     folder: &Path,
     name: &str,

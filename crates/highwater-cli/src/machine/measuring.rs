@@ -3,12 +3,12 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use clap::Args;
 use highwater::Rates;
 use highwater::op::cpu;
 use serde::{Deserialize, Serialize};
 
 use super::is_sound;
-use crate::args::MeasureArgs;
 use crate::error::{Code, Failure};
 use crate::{output, profile};
 
@@ -41,6 +41,20 @@ pub(super) fn measure_in_child(threads: usize, bytes: u64) -> Option<Measured> {
     let json = output.status.success().then_some(&output.stdout)?;
     let measured: Measured = serde_json::from_slice(json).ok()?;
     is_sound(&measured.rates).then_some(measured)
+}
+
+/// `measure`.
+#[derive(Args, Debug)]
+pub struct MeasureArgs {
+    /// Threads to compute with
+    #[arg(long, value_name = "N")]
+    pub threads: usize,
+    /// What tensors may take, in bytes
+    #[arg(long, value_name = "N")]
+    pub bytes: u64,
+    /// What the processor does at most, instead of rates
+    #[arg(long)]
+    pub limits: bool,
 }
 
 /// `measure`: what the child does.

@@ -212,6 +212,12 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     machine::find_rates(&DiskFiles, &mut config.machine)?;
     report::warn_of_budget(&config);
     let assumptions = Assumptions::measure(&DiskFiles, &config, &model)?;
+    if let Err(failure) = model.check_data(&DiskFiles, &config) {
+        output::news(&format!("note: {}", failure.message()));
+    }
+    if let Some(large) = model.large_data(&DiskFiles, &config)? {
+        output::news(&format!("note: {large}"));
+    }
     let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;
     report::keep_to_planned(&mut config, &report.forecast);
     show(&report, args.explain, args.json)

@@ -218,6 +218,10 @@ fn foreign_files_stay() {
                         new.settle(&DiskFiles).unwrap();
                     }
                     Err(RunDirError::Foreign(told)) => {
+                        assert!(
+                            had_run || name == "lock" || !path.join("lock").exists(),
+                            "{case}"
+                        );
                         assert_eq!(told.starts_with(&path), true, "{case}: {told:?}");
                         assert!(force || !had_run, "{case}");
                     }

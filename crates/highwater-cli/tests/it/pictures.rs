@@ -13,7 +13,7 @@ const SETTINGS: &str = "--task image-classification --data shapes --model resnet
                         --schedule constant --warmup 0 --seed 3 --held-out 0.25";
 
 /// Bright bars, upright or level, in a folder of each: 16 pictures of 40 x 36.
-fn paint(root: &Path) {
+pub(crate) fn paint(root: &Path) {
     for (class, upright) in [("level", false), ("upright", true)] {
         std::fs::create_dir_all(root.join(class)).unwrap();
         for i in 0..16_u32 {
@@ -37,7 +37,7 @@ fn paint(root: &Path) {
 }
 
 /// Runs the program to an end, and answers what it printed.
-fn run(dir: &Path, line: &str, code: i32) -> String {
+pub(crate) fn run(dir: &Path, line: &str, code: i32) -> String {
     let printed = dir.join("printed");
     let mut command = highwater(dir, line);
     let child = command.stdout(File::create(&printed).unwrap()).spawn();
@@ -176,12 +176,12 @@ fn what_cannot_be_is_told() {
         (
             "--model resnet18 --data nowhere",
             4,
-            "no folder with a folder for each class",
+            "nowhere: there is no such folder",
         ),
         (
             "--model resnet18 --data empty",
             4,
-            "no folder with a folder for each class",
+            "no folder of a class in it",
         ),
         (
             "--model resnet18 --data shapes --seq 8",
@@ -213,7 +213,16 @@ fn what_cannot_be_is_told() {
         "train --memory 1GiB --size 32 --steps 1 --batch 4 --model resnet18 --data shapes --out run",
         0,
     );
-    std::fs::write(dir.join("shapes/level/0.png"), "no picture").unwrap();
+    let good = std::fs::read(dir.join("shapes/level/0.png")).unwrap();
+    std::fs::copy(
+        dir.join("shapes/upright/3.png"),
+        dir.join("shapes/level/0.png"),
+    )
+    .unwrap();
+    assert_ne!(
+        good.len(),
+        std::fs::read(dir.join("shapes/level/0.png")).unwrap().len()
+    );
     run(dir, "resume run --steps 2", 4);
     assert!(news(dir).contains("not what it was"), "{}", news(dir));
     run(dir, "generate run --prompt a", 2);
@@ -222,11 +231,17 @@ fn what_cannot_be_is_told() {
         "{}",
         news(dir)
     );
-    // A file that is no picture is named.
+    // A file that is no picture is named, before the first step.
+    std::fs::write(dir.join("shapes/level/0.png"), "no picture").unwrap();
     run(
         dir,
         "train --memory 1GiB --size 32 --steps 12 --batch 4 --model resnet18 --data shapes --out bad",
         4,
     );
-    assert!(news(dir).contains("0.png"), "{}", news(dir));
+    assert!(
+        news(dir).contains("level/0.png: not an image"),
+        "{}",
+        news(dir)
+    );
+    assert!(!dir.join("bad").exists());
 }

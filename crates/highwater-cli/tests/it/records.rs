@@ -19,7 +19,7 @@ const SETTINGS: &str = "--model ./base --data chats.jsonl --batch 2 --accumulate
                         --lr 1e-2 --val 10% --steps 8 --save-every 3";
 
 /// A model folder with a tokenizer of 300 tokens and a template.
-fn base(dir: &Path) {
+pub(crate) fn base(dir: &Path) {
     let chat = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/chat.json");
     let text = std::fs::read_to_string(chat).expect("a fixture");
     let chat: serde_json::Value = serde_json::from_str(&text).expect("JSON");

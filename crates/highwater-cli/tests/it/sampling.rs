@@ -86,7 +86,7 @@ fn text_comes_as_it_is_drawn_and_ends_where_it_is_to_end() {
     let (_, cut, news) = generate(&["--stop", "nowhere", "--stop", "memo"]);
     assert_eq!(
         cut.trim_end(),
-        &whole[..whole.find("memo").unwrap()].trim_end()
+        whole[..whole.find("memo").unwrap()].trim_end()
     );
     assert!(!news.contains("40 tokens"), "{news}");
     // What was said is said less.

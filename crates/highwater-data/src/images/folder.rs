@@ -1,6 +1,7 @@
 //! A folder for each class.
 
 use super::decode::decode;
+use super::layout::Layout;
 use super::picture::Picture;
 use super::transforms::Transform;
 use crate::order::permute;
@@ -9,20 +10,18 @@ use highwater_memory::{DiskFiles, Files};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Endings of names that are read.
-const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
-
 /// Files, and the class of each.
 pub type Labelled = Vec<(PathBuf, i64)>;
 
-/// Pictures by class, as `torchvision.datasets.ImageFolder`: a folder for each class, sorted by name, which
-/// number them from 0; in it the files that end in `.jpg`, `.jpeg` or `.png`, whatever the case, also in folders
-/// below, sorted by path. Samples are what the transform makes of a picture, and the class as `i64`.
+/// Images by class, as `torchvision.datasets.ImageFolder`: a folder for each class, sorted by name, which number them
+/// from 0; in it the files with one of the [`ENDINGS`](super::ENDINGS), whatever the case, also in folders below,
+/// sorted by path. Links are followed; hidden files and folders are left out. Samples are what the transform makes of
+/// an image, and the class as `i64`.
 pub struct ImageFolder {
     files: Arc<dyn Files + Send + Sync>,
     transform: Box<dyn Transform>,
-    classes: Vec<String>,
-    samples: Labelled,
+    classes: Arc<[String]>,
+    samples: Arc<[(PathBuf, i64)]>,
 }
 
 impl std::fmt::Debug for ImageFolder {
@@ -35,11 +34,11 @@ impl std::fmt::Debug for ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists a folder; pictures are read when they are asked for.
+    /// Lists a folder; images are read when they are asked for.
     ///
     /// # Errors
-    /// [`DataError::Files`] for a folder that cannot be listed; [`DataError::Format`] if there is no class, or
-    /// one without a picture.
+    /// [`DataError::Files`] for a folder that cannot be listed; [`DataError::Layout`] if there is no class, or one
+    /// without an image.
     pub fn new(
         root: impl AsRef<Path>,
         transform: impl Transform + 'static,
@@ -56,51 +55,39 @@ impl ImageFolder {
         root: &Path,
         transform: impl Transform + 'static,
     ) -> Result<Self, DataError> {
-        let (classes, samples) = Self::find(&*files, root)?;
-        Ok(Self {
-            files,
-            transform: Box::new(transform),
-            classes,
-            samples,
-        })
+        let layout = Layout::find_classes(&*files, root)?;
+        let samples = layout.train.into_iter();
+        let samples = samples.map(|found| (found.path, found.class as i64));
+        let samples = samples.collect();
+        Ok(Self::of(files, layout.classes, samples, transform))
     }
 
-    /// The same pictures under another transform: nothing is listed again.
+    /// Of images that were found already, with names of classes by their numbers. [`ImageFolder::split`] needs the
+    /// images of each class one after the other.
+    pub fn of(
+        files: Arc<dyn Files + Send + Sync>,
+        classes: Vec<String>,
+        samples: Labelled,
+        transform: impl Transform + 'static,
+    ) -> Self {
+        Self {
+            files,
+            transform: Box::new(transform),
+            classes: classes.into(),
+            samples: samples.into(),
+        }
+    }
+
+    /// The same images under another transform: nothing is listed again.
     #[must_use]
     pub fn with_transform(&self, transform: impl Transform + 'static) -> Self {
         Self {
             files: Arc::clone(&self.files),
             transform: Box::new(transform),
-            classes: self.classes.clone(),
-            samples: self.samples.clone(),
+            classes: Arc::clone(&self.classes),
+            samples: Arc::clone(&self.samples),
         }
     }
-
-    /// The classes of a folder, and its files with the class of each, as [`ImageFolder::new`] finds them.
-    ///
-    /// # Errors
-    /// As [`ImageFolder::new`].
-    pub fn find(files: &dyn Files, root: &Path) -> Result<(Vec<String>, Labelled), DataError> {
-        let listed = files.list_dir(root)?;
-        let folders = listed.into_iter().filter(|entry| entry.is_dir);
-        let mut classes: Vec<String> = folders.map(|entry| entry.name).collect();
-        classes.sort();
-        if classes.is_empty() {
-            return Err(DataError::format(root, "no folder of a class in it"));
-        }
-        let mut samples = Vec::new();
-        for (label, class) in (0..).zip(&classes) {
-            let mut found = Vec::new();
-            pictures(files, &root.join(class), &mut found)?;
-            if found.is_empty() {
-                let problem = format!("no .png, .jpg or .jpeg of the class {class}");
-                return Err(DataError::format(root, problem));
-            }
-            samples.extend(found.into_iter().map(|path| (path, label)));
-        }
-        Ok((classes, samples))
-    }
-
     /// The classes' names, by their numbers.
     pub fn classes(&self) -> &[String] {
         &self.classes
@@ -144,26 +131,6 @@ impl ImageFolder {
         }
         Ok([train, held])
     }
-}
-
-/// The pictures of a folder: its own, then those of each folder in it.
-fn pictures(files: &dyn Files, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), DataError> {
-    let mut entries = files.list_dir(folder)?;
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
-    let (folders, own): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_dir);
-    let paths = own.into_iter().map(|entry| folder.join(entry.name));
-    found.extend(paths.filter(|path| {
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        ending.is_some_and(|ending| {
-            ENDINGS
-                .iter()
-                .any(|known| ending.eq_ignore_ascii_case(known))
-        })
-    }));
-    for inside in folders {
-        pictures(files, &folder.join(inside.name), found)?;
-    }
-    Ok(())
 }
 
 impl Dataset for ImageFolder {

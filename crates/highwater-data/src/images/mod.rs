@@ -1,4 +1,4 @@
-//! Pictures: folders of them, and what is done to them before training, as `torchvision`.
+//! Images: folders of them, and what is done to them before training, as `torchvision`.
 //!
 //! ```no_run
 //! use highwater_data::images::{
@@ -27,13 +27,21 @@
 
 mod decode;
 mod folder;
+mod format;
+mod layout;
+mod look;
 mod picture;
 mod random;
 mod resize;
 mod transforms;
+mod whole;
 
 pub use decode::{decode, dimensions};
 pub use folder::{ImageFolder, Labelled};
+pub use format::{ENDINGS, Format};
+pub use layout::{Found, Layout, LayoutError, LeftOut};
+pub use look::{Depth, LOOK_BYTES, Largest, Looked, look_over};
 pub use picture::{Picture, Pixels};
 pub use random::{RandomCrop, RandomHorizontalFlip, RandomResizedCrop};
 pub use transforms::{CenterCrop, Compose, Normalize, Resize, Size, ToTensor, Transform};
+pub use whole::Header;

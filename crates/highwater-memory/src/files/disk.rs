@@ -5,9 +5,10 @@
 //! readers read ahead by little and drop what they have read: one of each holds at most 16 MiB between
 //! them.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Entry, FileRead, FileWrite, Files, FilesError, Metadata, Operation};
@@ -54,11 +55,13 @@ impl Files for DiskFiles {
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
+        check_written(path).named(Operation::Create, path)?;
         let file = File::create(path).named(Operation::Create, path)?;
         Ok(Box::new(DiskWriter::new(file, path, 0)))
     }
 
     fn append(&self, path: &Path) -> Result<Box<dyn FileWrite>, FilesError> {
+        check_written(path).named(Operation::Append, path)?;
         let file = OpenOptions::new().append(true).create(true).open(path);
         let file = file.named(Operation::Append, path)?;
         let end = file.metadata().named(Operation::Append, path)?.len();
@@ -66,16 +69,8 @@ impl Files for DiskFiles {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn FileRead>, FilesError> {
-        let file = File::open(path).named(Operation::Open, path)?;
-        let metadata = file.metadata().named(Operation::Open, path)?;
-        if metadata.is_dir() {
-            return Err(FilesError::new(
-                Operation::Open,
-                path,
-                ErrorKind::IsADirectory,
-            ));
-        }
-        Ok(Box::new(DiskReader::new(file, path, metadata.len())))
+        let (file, bytes) = open_regular(path).named(Operation::Open, path)?;
+        Ok(Box::new(DiskReader::new(file, path, bytes)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), FilesError> {
@@ -115,16 +110,74 @@ impl Files for DiskFiles {
         Ok(entries)
     }
 
+    fn names(&self, path: &Path) -> Result<Vec<OsString>, FilesError> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path).named(Operation::List, path)? {
+            names.push(entry.named(Operation::List, path)?.file_name());
+        }
+        names.sort();
+        Ok(names)
+    }
+
     fn metadata(&self, path: &Path) -> Result<Option<Metadata>, FilesError> {
         match fs::metadata(path) {
             Ok(found) => Ok(Some(Metadata {
                 bytes: found.len(),
                 is_dir: found.is_dir(),
+                is_file: found.is_file(),
+                changed: Some(
+                    i128::from(found.ctime()) * 1_000_000_000 + i128::from(found.ctime_nsec()),
+                ),
+                id: Some((found.dev(), found.ino())),
             })),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(FilesError::new(Operation::Inspect, path, error)),
         }
     }
+}
+
+/// Opens a regular file for reading, and says how long it is. Every file of a user's is opened here.
+fn open_regular(path: &Path) -> io::Result<(File, u64)> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // A pipe that took the file's place meanwhile is not waited on. Of regular files this changes nothing.
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    check_regular(&fs::metadata(path)?)?;
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    check_regular(&metadata)?;
+    Ok((file, metadata.len()))
+}
+
+/// That what is written to is a regular file, or nothing yet, or a device: opening a pipe would wait for a reader.
+fn check_written(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.file_type().is_fifo() => Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "it is a pipe; only regular files are written",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// That something is a regular file. Others have no length and no places in them: a pipe would be waited on for ever.
+fn check_regular(found: &fs::Metadata) -> io::Result<()> {
+    let kind = found.file_type();
+    let what = if kind.is_file() {
+        return Ok(());
+    } else if kind.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_char_device() || kind.is_block_device() {
+        "a device"
+    } else {
+        "no regular file"
+    };
+    let message = format!("it is {what}; only regular files are read: copy it to a file first");
+    Err(io::Error::new(ErrorKind::InvalidInput, message))
 }
 
 /// What the system is told about the use of a file.

@@ -217,10 +217,16 @@ impl Files for MemoryFiles {
                 Node::File { live, .. } => Metadata {
                     bytes: live.len() as u64,
                     is_dir: false,
+                    is_file: true,
+                    changed: None,
+                    id: None,
                 },
                 Node::Dir { .. } => Metadata {
                     bytes: 0,
                     is_dir: true,
+                    is_file: false,
+                    changed: None,
+                    id: None,
                 },
             })),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -1,5 +1,6 @@
 //! For tests: makes a chosen call fail.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -229,6 +230,10 @@ impl Files for ScriptedFiles {
 
     fn list_dir(&self, path: &Path) -> Result<Vec<Entry>, FilesError> {
         self.call(Operation::List, path, || self.inner.list_dir(path))
+    }
+
+    fn names(&self, path: &Path) -> Result<Vec<OsString>, FilesError> {
+        self.call(Operation::List, path, || self.inner.names(path))
     }
 
     fn metadata(&self, path: &Path) -> Result<Option<Metadata>, FilesError> {

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::families::{Fields, family_of};
 use super::limits::{HEAD_WIDTH_MAX, PARAMETERS_MAX, require};
 use super::{ConfigError, TOLD};
+use crate::json;
 use crate::rope::Rope;
 
 /// The largest extents that a configuration may have.
@@ -254,10 +255,7 @@ impl DecoderConfig {
     /// # Errors
     /// [`ConfigError`], naming the field.
     pub fn from_json(text: &str) -> Result<Self, ConfigError> {
-        let fields: Map<String, Value> =
-            serde_json::from_str(text).map_err(|e| ConfigError::Json {
-                problem: e.to_string(),
-            })?;
+        let fields = json::object(text).map_err(|problem| ConfigError::Json { problem })?;
         Self::of_fields(fields)
     }
 

@@ -1,12 +1,17 @@
 //! Data: long sequences of tokens, read a window at a time, and batches of them.
 
 mod batches;
+mod folder;
 mod order;
 mod packing;
+mod progress;
 mod rows;
 mod source;
+mod splits;
+mod spool;
 mod text;
 mod token_file;
+mod token_format;
 
 use std::path::PathBuf;
 
@@ -15,13 +20,15 @@ use highwater_memory::FilesError;
 use crate::TokenizerError;
 
 pub use batches::{BatchShape, Batches};
+pub use folder::{holds_tokens, is_token_file, is_token_set, parts_of};
 pub use highwater::data::permute;
 pub use order::{Cursor, Order};
 pub use packing::{DOCUMENTS_MAX, Entry, PackedCounts, Packer};
+pub use progress::Progress;
 pub use rows::{IGNORED, PackedBatch, RowBatches, RowWriter, Rows};
 pub use source::{DataOptions, Tokens};
-pub use text::is_token_file;
-pub use token_file::TokenWidth;
+pub use splits::{Found, Parts, Reads, Split, split_of};
+pub use token_format::TokenWidth;
 
 /// What can go wrong with data.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +52,14 @@ pub enum DataError {
         /// The path.
         path: PathBuf,
     },
+    /// A folder whose files are all for other things than training, by their names.
+    #[error("{}: {problem}", path.display())]
+    NoTraining {
+        /// The folder.
+        path: PathBuf,
+        /// Which files there are.
+        problem: String,
+    },
     /// A folder with more in it than text for training would need.
     #[error("{}: more than {max} {what}", path.display())]
     FolderTooLarge {
@@ -56,10 +71,16 @@ pub enum DataError {
         max: usize,
     },
     /// A file of tokens in a folder of text.
-    #[error("{}: tokens in a folder of text; give the path of the file itself", path.display())]
+    #[error(
+        "{}: tokens in a folder of text ({}); give the path of the file itself",
+        path.display(),
+        text.display()
+    )]
     TokensAmongText {
         /// The file.
         path: PathBuf,
+        /// A text beside it.
+        text: PathBuf,
     },
     /// A `.npy` or `.bin` that is not what it should be.
     #[error("{}: {problem}", path.display())]

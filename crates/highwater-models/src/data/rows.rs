@@ -1,7 +1,9 @@
 //! Files of rows of packed documents, and batches of them.
 //!
 //! A row is `length` numbers of 32 bits, the lowest byte first, of one [`Entry`] each. Behind the last row are nine
-//! numbers of 64 bits: a mark, the length of rows, and what [`PackedCounts`] counts.
+//! numbers of 64 bits: a mark, the length of rows, and what [`PackedCounts`] counts. Where the files of the data say
+//! what is held out, its rows come after the others, and before those nine numbers stand eight: another mark, and what
+//! [`PackedCounts`] counts of the rows that are held out.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,9 @@ use super::{BatchShape, Cursor, DataError, Order};
 const MARK: u64 = u64::from_le_bytes(*b"hw-rows1");
 /// Numbers at the end of a file.
 const NUMBERS: usize = 9;
+/// What the numbers of rows that are held out begin with, and how many they are.
+const HELD_OUT: u64 = u64::from_le_bytes(*b"hw-held1");
+const HELD_OUT_NUMBERS: usize = 8;
 
 /// What is left out of a loss.
 pub const IGNORED: i64 = -100;
@@ -55,28 +60,72 @@ impl<'a> RowWriter<'a> {
         Ok(self.file.write_all(&self.bytes)?)
     }
 
-    /// Writes what was packed into rows of `length`, and gives the file its name.
+    /// Writes what was packed into rows of `length`, and how many of the last are held out, and gives the file its
+    /// name.
     ///
     /// # Errors
     /// As the system says.
-    pub fn finish(mut self, length: usize, packed: PackedCounts) -> Result<(), DataError> {
-        let numbers = [
-            MARK,
-            length as u64,
-            packed.rows,
-            packed.documents,
-            packed.tokens,
-            packed.learned,
-            packed.cut,
-            packed.cut_tokens,
-            packed.left_out,
-        ];
-        let bytes: Vec<_> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    pub fn finish(
+        mut self,
+        length: usize,
+        packed: PackedCounts,
+        held_out: Option<PackedCounts>,
+    ) -> Result<(), DataError> {
+        let held_out = held_out.into_iter().flat_map(|held_out| {
+            let counts = numbers_of(held_out).into_iter();
+            std::iter::once(HELD_OUT).chain(counts)
+        });
+        let packed = [MARK, length as u64].into_iter().chain(numbers_of(packed));
+        let numbers = held_out.chain(packed);
+        let bytes: Vec<_> = numbers.flat_map(u64::to_le_bytes).collect();
         self.file.write_all(&bytes)?;
         self.file.sync_all()?;
         drop(self.file);
         Ok(self.draft.persist()?)
     }
+}
+
+fn numbers_of(packed: PackedCounts) -> [u64; NUMBERS - 2] {
+    [
+        packed.rows,
+        packed.documents,
+        packed.tokens,
+        packed.learned,
+        packed.cut,
+        packed.cut_tokens,
+        packed.left_out,
+    ]
+}
+
+fn counts_of(
+    [rows, documents, tokens, learned, cut, cut_tokens, left_out]: [u64; 7],
+) -> PackedCounts {
+    PackedCounts {
+        rows,
+        documents,
+        tokens,
+        learned,
+        cut,
+        cut_tokens,
+        left_out,
+    }
+}
+
+/// The numbers that end at a byte of a file; none where it has no room for them.
+fn read_numbers<const N: usize>(
+    file: &mut dyn FileRead,
+    end: u64,
+) -> Result<Option<([u64; N], u64)>, DataError> {
+    let Some(at) = end.checked_sub(8 * N as u64) else {
+        return Ok(None);
+    };
+    let mut bytes = vec![0; 8 * N];
+    file.read_exact_at(at, &mut bytes)?;
+    let mut numbers = [0; N];
+    for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
+        *number = u64::from_le_bytes(*bytes);
+    }
+    Ok(Some((numbers, at)))
 }
 
 /// Rows of packed documents, of which one at a time is in memory. Clones share them.
@@ -87,6 +136,7 @@ pub struct Rows {
     length: usize,
     vocab_size: u32,
     packed: PackedCounts,
+    held_out: Option<PackedCounts>,
 }
 
 impl Rows {
@@ -100,24 +150,30 @@ impl Rows {
             path: path.to_owned(),
             problem: problem.to_owned(),
         };
-        let mut end = [0; 8 * NUMBERS];
-        let at = file.bytes().checked_sub(end.len() as u64);
-        let at = at.ok_or_else(|| format("too short for a file of packed documents"))?;
-        file.read_exact_at(at, &mut end)?;
-        let numbers: Vec<_> = (end.as_chunks().0.iter())
-            .map(|&bytes| u64::from_le_bytes(bytes))
-            .collect();
-        let [mark, length, rows] = [numbers[0], numbers[1], numbers[2]];
+        let end = file.bytes();
+        let (numbers, at) = read_numbers::<NUMBERS>(file.as_mut(), end)?
+            .ok_or_else(|| format("too short for a file of packed documents"))?;
+        let [mark, length, counts @ ..] = numbers;
         if mark != MARK {
             return Err(format("not a file of packed documents"));
         }
-        let expected = rows.checked_mul(length).and_then(|n| n.checked_mul(4));
-        if expected != Some(at) || length == 0 {
-            return Err(format(
-                "another length than its end says; truncated or damaged",
-            ));
+        let packed = counts_of(counts);
+        let bytes = |rows: u64| rows.checked_mul(length).and_then(|n| n.checked_mul(4));
+        let mut held_out = None;
+        if bytes(packed.rows) != Some(at) || length == 0 {
+            let found = read_numbers::<HELD_OUT_NUMBERS>(file.as_mut(), at)?;
+            held_out = found.and_then(|([mark, counts @ ..], at)| {
+                let found = counts_of(counts);
+                let rows = packed.rows.checked_add(found.rows)?;
+                (mark == HELD_OUT && bytes(rows) == Some(at) && length > 0).then_some(found)
+            });
+            if held_out.is_none() {
+                return Err(format(
+                    "another length than its end says; truncated or damaged",
+                ));
+            }
         }
-        if rows == 0 {
+        if packed.rows == 0 {
             return Err(DataError::Empty {
                 path: path.to_owned(),
             });
@@ -127,15 +183,8 @@ impl Rows {
             path: path.to_owned(),
             length: length as usize,
             vocab_size,
-            packed: PackedCounts {
-                rows,
-                documents: numbers[3],
-                tokens: numbers[4],
-                learned: numbers[5],
-                cut: numbers[6],
-                cut_tokens: numbers[7],
-                left_out: numbers[8],
-            },
+            packed,
+            held_out,
         })
     }
 
@@ -144,9 +193,14 @@ impl Rows {
         self.length
     }
 
-    /// What is in the rows.
+    /// What is in the rows, those that are held out not counted.
     pub fn packed(&self) -> PackedCounts {
         self.packed
+    }
+
+    /// What is in the rows behind those, where files say what is held out.
+    pub fn held_out(&self) -> Option<PackedCounts> {
+        self.held_out
     }
 
     /// Reads a row.
@@ -180,7 +234,8 @@ impl Rows {
     /// As [`Rows::read`].
     pub fn digest(&self) -> Result<Digest, DataError> {
         let (mut digester, mut row, mut bytes) = (Digester::default(), Vec::new(), Vec::new());
-        for at in 0..self.packed.rows {
+        let held_out = self.held_out.map_or(0, |held_out| held_out.rows);
+        for at in 0..self.packed.rows + held_out {
             self.read(at, &mut row)?;
             bytes.clear();
             bytes.extend(row.iter().flat_map(|entry| entry.0.to_le_bytes()));

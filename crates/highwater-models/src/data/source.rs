@@ -1,16 +1,19 @@
 //! Where tokens come from.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use highwater_memory::Files;
-use highwater_memory::files::Draft;
 use highwater_memory::saved::{Digest, Digester};
 
-use super::DataError;
-use super::text::{TextBytes, TextReader, is_token_file, text_files};
-use super::token_file::{TokenFile, TokenWidth};
+use super::folder::{self, Content};
+use super::progress::Progress;
+use super::splits::{Parts, Reads};
+use super::text::TextBytes;
+use super::token_file::TokenFiles;
+use super::token_format::TokenWidth;
+use super::{DataError, spool};
 use crate::Tokenizer;
 
 /// Text is turned into tokens through a buffer of so many bytes.
@@ -23,8 +26,14 @@ pub struct DataOptions<'a> {
     pub tokenizer: &'a Tokenizer,
     /// Number of tokens that the model has.
     pub vocab_size: u32,
-    /// How wide the tokens of a headerless `.bin` are.
-    pub width: TokenWidth,
+    /// How wide the tokens of a headerless `.bin` are; found by the model and the file if none is said.
+    pub width: Option<TokenWidth>,
+    /// A file or folder that is held out, instead of what a folder of data has for that.
+    pub held_out: Option<&'a Path>,
+    /// What the data is read for.
+    pub reads: Reads,
+    /// Who is told how far it is.
+    pub progress: Progress<'a>,
     /// Where the tokens of text go when a `tokenizer.json` makes them. What is there already is
     /// taken as it is, so that a resumed run has the tokens that it started with.
     pub spool: &'a Path,
@@ -36,13 +45,19 @@ pub struct DataOptions<'a> {
 pub struct Tokens {
     source: Arc<Mutex<Source>>,
     count: u64,
+    /// Those to train on, where files say which the others are.
+    train: Option<u64>,
+    notes: Arc<[String]>,
 }
+
+/// So many files are described one by one.
+const DESCRIBED: usize = 4;
 
 #[derive(Debug)]
 enum Source {
     Embedded(&'static [u8]),
     Text(TextBytes),
-    File(TokenFile),
+    Files(TokenFiles),
 }
 
 impl Tokens {
@@ -55,8 +70,8 @@ impl Tokens {
         Ok(Self::new(Source::Embedded(text.as_bytes())))
     }
 
-    /// The data at `path`: tokens where it ends in `.npy` or `.bin`, else text, or a folder of text.
-    /// Files of tokens are read once from front to back to check them.
+    /// The data at `path`: tokens where it ends in `.npy` or `.bin`, else text; or a folder of one of these, whose names
+    /// may say what is held out. Files of tokens are read once from front to back to check them.
     ///
     /// # Errors
     /// [`DataError`], naming the file and, where one is at fault, the token.
@@ -65,52 +80,95 @@ impl Tokens {
         path: &Path,
         options: &DataOptions<'_>,
     ) -> Result<Self, DataError> {
-        let found = files.metadata(path)?.ok_or_else(|| DataError::Missing {
-            path: path.to_owned(),
-        })?;
-        if !found.is_dir && is_token_file(path) {
-            let mut file = TokenFile::open(&**files, path, options.width, options.vocab_size)?;
-            file.check()?;
-            return Ok(Self::new(Source::File(file)));
-        }
+        let parts = match folder::find(&**files, path, (options.held_out, options.reads))? {
+            Content::Tokens(parts) => return Self::of_files(files, &parts, options),
+            Content::Text(parts) => parts,
+        };
         check_vocabulary(options.tokenizer.vocab_size(), options.vocab_size)?;
-        let text = TextBytes::new(files.clone(), text_files(&**files, path)?);
         if matches!(options.tokenizer, Tokenizer::Bytes) {
-            return Ok(Self::new(Source::Text(text)));
+            let train = parts.train.iter().map(|file| file.1).sum();
+            let all = parts.train.into_iter().chain(parts.held_out);
+            let mut tokens = Self::new(Source::Text(TextBytes::new(files.clone(), all)));
+            tokens.train = (train < tokens.count).then_some(train);
+            return Ok(tokens);
         }
         if files.metadata(options.spool)?.is_none() {
-            spool(&**files, text, options, spool_width(options.vocab_size))?;
+            spool::write(files, parts, options)?;
         }
-        Self::spooled(&**files, options.spool, options.vocab_size)
+        Self::spooled(files, options.spool, options.vocab_size)
+    }
+
+    fn of_files(
+        files: &Arc<dyn Files>,
+        parts: &Parts,
+        options: &DataOptions<'_>,
+    ) -> Result<Self, DataError> {
+        let all = [&parts.train[..], &parts.held_out].concat();
+        let mut tokens = TokenFiles::open(files, &all, (options.width, options.vocab_size))?;
+        tokens.check(options.progress)?;
+        let train = tokens.tokens_of(parts.train.len());
+        let mut notes: Vec<_> = (tokens.describe().take(DESCRIBED))
+            .map(|(path, what)| format!("{}: {what}", path.display()))
+            .collect();
+        if all.len() > DESCRIBED {
+            notes.push(format!("and {} files more", all.len() - DESCRIBED));
+        }
+        let mut tokens = Self::new(Source::Files(tokens));
+        tokens.train = (train < tokens.count).then_some(train);
+        tokens.notes = notes.into();
+        Ok(tokens)
     }
 
     /// The files of the text at `path`, in their order.
     ///
     /// # Errors
     /// [`DataError`] where there is none.
-    pub fn text_files(files: &dyn Files, path: &Path) -> Result<Vec<PathBuf>, DataError> {
-        let found = text_files(files, path)?;
-        Ok(found.into_iter().map(|(path, _)| path).collect())
+    pub fn find_text(
+        files: &dyn Files,
+        path: &Path,
+        held_out: Option<&Path>,
+    ) -> Result<(), DataError> {
+        folder::parts_of(files, path, (held_out, Reads::Training)).map(drop)
     }
 
     /// The tokens that [`Tokens::open`] made of a text, without the tokenizer.
     ///
     /// # Errors
     /// [`DataError`] for a file that is not what was written.
-    pub fn spooled(files: &dyn Files, spool: &Path, vocab_size: u32) -> Result<Self, DataError> {
-        let file = TokenFile::open_raw(files, spool, spool_width(vocab_size), vocab_size)?;
-        Ok(Self::new(Source::File(file)))
+    pub fn spooled(
+        files: &Arc<dyn Files>,
+        spool: &Path,
+        vocab_size: u32,
+    ) -> Result<Self, DataError> {
+        let width = spool::width(vocab_size);
+        let (bytes, train) = spool::division(&**files, spool)?;
+        let file = TokenFiles::open_raw(files, spool, bytes, (width, vocab_size))?;
+        let mut tokens = Self::new(Source::Files(file));
+        tokens.train = train;
+        Ok(tokens)
+    }
+
+    /// What files hold, and how wide their tokens are, for people.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// How many tokens there are to train on, where files say what is held out.
+    pub fn train(&self) -> Option<u64> {
+        self.train
     }
 
     fn new(source: Source) -> Self {
         let count = match &source {
             Source::Embedded(text) => text.len() as u64,
             Source::Text(text) => text.bytes(),
-            Source::File(file) => file.tokens(),
+            Source::Files(files) => files.tokens(),
         };
         Self {
             source: Arc::new(Mutex::new(source)),
             count,
+            train: None,
+            notes: Arc::new([]),
         }
     }
 
@@ -143,7 +201,7 @@ impl Tokens {
                 Ok(())
             }
             Source::Text(text) => read_bytes(text, at, out),
-            Source::File(file) => file.read(at, out),
+            Source::Files(files) => files.read(at, out),
         }
     }
 
@@ -167,22 +225,26 @@ impl Tokens {
         Ok(digester.finish())
     }
 
-    /// Divides the tokens into those to train on and, from the end, a share that is held out.
+    /// Divides the tokens into those to train on and those held out: as files say, or else a share from the end.
     ///
     /// # Errors
     /// [`DataError::TooShort`] where a share above 0 leaves no sequence of `seq` on either side.
     pub fn split(&self, held_out: f64, seq: usize) -> Result<(Range<u64>, Range<u64>), DataError> {
         let share = (self.count as f64 * held_out) as u64;
-        let cut = self.count.saturating_sub(share);
+        let cut = self.train.unwrap_or(self.count.saturating_sub(share));
+        let is_divided = self.train.is_some();
         let needed = seq as u64 + 1;
-        let rest = if share > 0 {
-            "outside the held-out share there are"
-        } else {
-            "there are"
+        let rest = match (is_divided, share) {
+            (false, 1..) => "outside the held-out share there are",
+            _ => "there are",
         };
         for (part, tokens, wanted) in [
             (rest, cut, true),
-            ("the held-out share has", self.count - cut, held_out > 0.0),
+            (
+                "what is held out has",
+                self.count - cut,
+                held_out > 0.0 || is_divided,
+            ),
         ] {
             if wanted && tokens < needed {
                 return Err(DataError::TooShort {
@@ -194,14 +256,6 @@ impl Tokens {
             }
         }
         Ok((0..cut, cut..self.count))
-    }
-}
-
-/// How wide the tokens of a spool file are.
-fn spool_width(vocab_size: u32) -> TokenWidth {
-    match vocab_size {
-        0..=0x1_0000 => TokenWidth::U16,
-        _ => TokenWidth::U32,
     }
 }
 
@@ -224,38 +278,4 @@ fn read_bytes(text: &mut TextBytes, mut at: u64, out: &mut [u32]) -> Result<(), 
         at += piece.len() as u64;
     }
     Ok(())
-}
-
-/// Writes the tokens of a text to the spool file, which gets its name only once it is whole.
-fn spool(
-    files: &dyn Files,
-    text: TextBytes,
-    options: &DataOptions<'_>,
-    width: TokenWidth,
-) -> Result<(), DataError> {
-    let (draft, mut file) = Draft::file(files, options.spool)?;
-    let (mut bytes, mut index) = (Vec::new(), 0);
-    let mut reader = TextReader { text, at: 0 };
-    options.tokenizer.encode_stream(&mut reader, |tokens| {
-        bytes.clear();
-        for &token in tokens {
-            if token >= options.vocab_size {
-                return Err(DataError::Token {
-                    path: options.spool.to_owned(),
-                    index,
-                    token: i64::from(token),
-                    vocab_size: options.vocab_size,
-                });
-            }
-            match width {
-                TokenWidth::U16 => bytes.extend((token as u16).to_le_bytes()),
-                TokenWidth::U32 => bytes.extend(token.to_le_bytes()),
-            }
-            index += 1;
-        }
-        Ok(file.write_all(&bytes)?)
-    })?;
-    file.sync_all()?;
-    drop(file);
-    Ok(draft.persist()?)
 }

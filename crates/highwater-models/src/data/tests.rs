@@ -9,34 +9,56 @@ use proptest::prelude::*;
 use super::*;
 use crate::Tokenizer;
 
-fn files() -> Arc<dyn Files> {
+mod layouts;
+
+pub(super) fn files() -> Arc<dyn Files> {
     Arc::new(MemoryFiles::new())
 }
 
-fn put(files: &Arc<dyn Files>, path: &str, bytes: &[u8]) {
+pub(super) fn put(files: &Arc<dyn Files>, path: &str, bytes: &[u8]) {
     let path = Path::new(path);
     files.create_dir_all(path.parent().unwrap()).unwrap();
     files.create(path).unwrap().write_all(bytes).unwrap();
 }
 
-fn open(files: &Arc<dyn Files>, path: &str, vocab_size: u32) -> Result<Tokens, DataError> {
-    let options = DataOptions {
-        tokenizer: &Tokenizer::Bytes,
-        vocab_size,
-        width: TokenWidth::U16,
-        spool: Path::new("/spool.bin"),
-    };
-    Tokens::open(files, Path::new(path), &options)
+pub(super) fn open(
+    files: &Arc<dyn Files>,
+    path: &str,
+    vocab_size: u32,
+) -> Result<Tokens, DataError> {
+    Tokens::open(
+        files,
+        Path::new(path),
+        &options(&Tokenizer::Bytes, vocab_size),
+    )
 }
 
-fn all(tokens: &Tokens) -> Vec<u32> {
+pub(super) fn options(tokenizer: &Tokenizer, vocab_size: u32) -> DataOptions<'_> {
+    DataOptions {
+        tokenizer,
+        vocab_size,
+        width: None,
+        held_out: None,
+        reads: Reads::Training,
+        progress: Progress::default(),
+        spool: Path::new("/spool.bin"),
+    }
+}
+
+pub(super) fn all(tokens: &Tokens) -> Vec<u32> {
     let mut out = vec![0; tokens.count() as usize];
     tokens.read(0, &mut out).unwrap();
     out
 }
 
-fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
-    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+pub(super) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    npy_in("False", descr, shape, data)
+}
+
+/// The same, by columns where `fortran` is `True`.
+pub(super) fn npy_in(fortran: &str, descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let mut header =
+        format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}");
     while (10 + header.len() + 1) % 64 != 0 {
         header.push(' ');
     }
@@ -48,7 +70,7 @@ fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn llmc(header: [u32; 3], data: &[u8]) -> Vec<u8> {
+pub(super) fn llmc(header: [u32; 3], data: &[u8]) -> Vec<u8> {
     let mut bytes: Vec<u8> = header.iter().flat_map(|n| n.to_le_bytes()).collect();
     bytes.resize(1024, 0);
     bytes.extend(data);
@@ -156,7 +178,7 @@ fn what_is_wrong_with_data_is_said() {
         &npy("<i8", "(4611686018427387904,)", &[0; 4]),
     );
     put(&files, "/float.npy", &npy("<f4", "(1,)", &[0; 4]));
-    put(&files, "/matrix.npy", &npy("<u2", "(2, 2)", &[0; 8]));
+    put(&files, "/cube.npy", &npy("<u2", "(2, 1, 2)", &[0; 8]));
     put(&files, "/scalar.npy", &npy("<u2", "()", &[0; 2]));
     put(&files, "/text.npy", b"this is not a NumPy file");
     put(&files, "/tiny.npy", b"\x93NUMPY");
@@ -173,7 +195,7 @@ fn what_is_wrong_with_data_is_said() {
         ("/short.npy", "3 tokens by its header"),
         ("/huge.npy", "4611686018427387904 tokens by its header"),
         ("/float.npy", "element type <f4"),
-        ("/matrix.npy", "shape [2, 2]; expected one dimension"),
+        ("/cube.npy", "shape [2, 1, 2]; expected one dimension"),
         ("/scalar.npy", "expected one dimension"),
         ("/text.npy", "not a NumPy file"),
         ("/tiny.npy", "not a NumPy file"),
@@ -206,10 +228,8 @@ fn a_tokenizer_file_spools_its_tokens_once() {
     let tokenizer = Tokenizer::load(&*files, Path::new("/tokenizer.json")).unwrap();
     let open = |path, vocab_size| {
         let options = DataOptions {
-            tokenizer: &tokenizer,
-            vocab_size,
-            width: TokenWidth::U16,
             spool: Path::new(path),
+            ..options(&tokenizer, vocab_size)
         };
         Tokens::open(&files, Path::new("/run/text.txt"), &options)
     };

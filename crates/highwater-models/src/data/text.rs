@@ -1,78 +1,55 @@
-//! Text whose bytes are the tokens: one file, or the files of a folder one after the other.
+//! Text whose bytes are the tokens: several files as if they were one.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use highwater_memory::{FileRead, Files};
 
 use super::DataError;
+use super::splits::Found;
 
-/// The most files in a folder of text.
-const FILES_MAX: usize = 1 << 17;
-/// The most folders within each other.
-const DEPTH_MAX: usize = 64;
+/// Starts of files that are packed or hold something else than text.
+const OTHERS: [(&[u8], &str, &str); 9] = [
+    (b"\x1f\x8b", "packed with gzip", "unpack it with gunzip"),
+    (
+        b"\x28\xb5\x2f\xfd",
+        "packed with Zstandard",
+        "unpack it with unzstd",
+    ),
+    (b"\xfd7zXZ\0", "packed with xz", "unpack it with unxz"),
+    (
+        b"\x04\x22\x4d\x18",
+        "packed with LZ4",
+        "unpack it with unlz4",
+    ),
+    (b"BZh91AY&SY", "packed with bzip2", "unpack it with bunzip2"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
+    (
+        b"PK\x03\x04",
+        "a ZIP archive",
+        "unpack it; of an .npz save the array of tokens with numpy.save as .npy",
+    ),
+    (
+        b"\x93NUMPY",
+        "an array of NumPy",
+        "let its name end in .npy",
+    ),
+    (b"ARROW1\0", "a file of Arrow", "save it as Parquet"),
+];
 
-/// The text files at `path` with their lengths: the file itself, or all in a folder, sorted by path.
-/// Hidden files and empty ones are left out, and links to folders are not followed.
-pub(super) fn text_files(files: &dyn Files, path: &Path) -> Result<Vec<(PathBuf, u64)>, DataError> {
-    let mut found = Vec::new();
-    collect(files, path, 0, &mut found)?;
-    if found.is_empty() {
-        return Err(DataError::Empty {
+/// That a file does not start like one of another kind, whose bytes would be trained on.
+pub(super) fn check(files: &dyn Files, path: &Path) -> Result<(), DataError> {
+    let mut file = files.open(path)?;
+    let mut head = vec![0; file.bytes().min(16) as usize];
+    file.read_exact_at(0, &mut head)?;
+    match OTHERS.iter().find(|(start, ..)| head.starts_with(start)) {
+        None => Ok(()),
+        Some((_, what, hint)) => Err(DataError::Format {
             path: path.to_owned(),
-        });
+            problem: format!("the file is {what}, not text; {hint}"),
+        }),
     }
-    Ok(found)
-}
-
-fn collect(
-    files: &dyn Files,
-    path: &Path,
-    depth: usize,
-    found: &mut Vec<(PathBuf, u64)>,
-) -> Result<(), DataError> {
-    let too_large = |what, max| DataError::FolderTooLarge {
-        path: path.to_owned(),
-        what,
-        max,
-    };
-    let Some(metadata) = files.metadata(path)? else {
-        return Err(DataError::Missing {
-            path: path.to_owned(),
-        });
-    };
-    if !metadata.is_dir {
-        if metadata.bytes > 0 {
-            found.push((path.to_owned(), metadata.bytes));
-        }
-        return Ok(());
-    }
-    if depth == DEPTH_MAX {
-        return Err(too_large("folders within each other", DEPTH_MAX));
-    }
-    let mut entries = files.list_dir(path)?;
-    entries.sort();
-    for entry in entries {
-        let inner = path.join(&entry.name);
-        // A link to a folder is an entry that is none and leads to one.
-        let link = !entry.is_dir && files.metadata(&inner)?.is_none_or(|found| found.is_dir);
-        if link || entry.name.starts_with('.') {
-            continue;
-        }
-        if !entry.is_dir && is_token_file(&inner) {
-            return Err(DataError::TokensAmongText { path: inner });
-        }
-        collect(files, &inner, depth + 1, found)?;
-        if found.len() > FILES_MAX {
-            return Err(too_large("files", FILES_MAX));
-        }
-    }
-    Ok(())
-}
-
-/// Whether a path's ending says that it holds tokens.
-pub fn is_token_file(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    matches!(ending, Some("npy" | "bin"))
 }
 
 /// The bytes of several files as if they were one. One file is open at a time.
@@ -85,7 +62,10 @@ pub(super) struct TextBytes {
 }
 
 impl TextBytes {
-    pub(super) fn new(files: std::sync::Arc<dyn Files>, parts: Vec<(PathBuf, u64)>) -> Self {
+    pub(super) fn new(
+        files: std::sync::Arc<dyn Files>,
+        parts: impl IntoIterator<Item = Found>,
+    ) -> Self {
         let mut end = 0_u64;
         let ends = parts.into_iter().map(|(path, bytes)| {
             end += bytes;
@@ -124,17 +104,33 @@ impl TextBytes {
 /// Reads from front to back, for a tokenizer.
 #[derive(Debug)]
 pub(super) struct TextReader {
-    pub(super) text: TextBytes,
-    pub(super) at: u64,
+    text: TextBytes,
+    /// Bytes that were read, for others to see.
+    at: Rc<Cell<u64>>,
+}
+
+impl TextReader {
+    pub(super) fn new(text: TextBytes) -> Self {
+        Self {
+            text,
+            at: Rc::default(),
+        }
+    }
+
+    /// How many bytes were read, whenever it is asked.
+    pub(super) fn counter(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.at)
+    }
 }
 
 impl std::io::Read for TextReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let left = self.text.bytes() - self.at;
+        let at = self.at.get();
+        let left = self.text.bytes() - at;
         let count = left.min(buffer.len() as u64) as usize;
-        let read = self.text.read(self.at, &mut buffer[..count]);
+        let read = self.text.read(at, &mut buffer[..count]);
         read.map_err(std::io::Error::other)?;
-        self.at += count as u64;
+        self.at.set(at + count as u64);
         Ok(count)
     }
 }

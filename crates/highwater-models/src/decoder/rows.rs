@@ -11,9 +11,19 @@ use crate::rope::Rope;
 /// Cosines and sines, for each way to rotate.
 type Rotations = Vec<[Tensor; 2]>;
 
-/// Cosines and sines of the positions `[T, R / 2]` of a sequence: those of the last length are kept.
+/// Cosines and sines of the positions `[T, R / 2]` of a sequence: those of the last length are kept. Where factors
+/// depend on how long a sequence is (LongRoPE), there may be two kinds of them.
 #[derive(Debug, Default)]
-pub(super) struct Tables(Mutex<Option<(usize, Rotations)>>);
+pub(super) struct Tables(Mutex<Vec<Table>>);
+
+/// Those of one length.
+#[derive(Debug)]
+struct Table {
+    length: usize,
+    /// For each way to rotate, whether it has the factors of long sequences.
+    long: Vec<bool>,
+    rotations: Rotations,
+}
 
 /// Rows of one length.
 #[derive(Debug)]
@@ -37,18 +47,29 @@ pub(super) struct Documents {
 
 impl Tables {
     pub(super) fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 
-    pub(super) fn of(&self, engine: &Engine, ropes: &[Rope], length: usize) -> Result<Rotations> {
+    /// Those of `length` positions, of sequences of `seen` tokens.
+    pub(super) fn of(
+        &self,
+        engine: &Engine,
+        ropes: &[Rope],
+        [length, seen]: [usize; 2],
+    ) -> Result<Rotations> {
+        let is_long = |rope: &Rope| rope.switches_behind().is_some_and(|short| seen > short);
+        let long: Vec<bool> = ropes.iter().map(is_long).collect();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, rotations)) = kept.as_ref().filter(|(of, _)| *of == length) {
-            return Ok(rotations.clone());
-        }
         // Before there is room for others.
-        *kept = None;
+        kept.retain(|table| table.length == length);
+        if let Some(table) = kept.iter().find(|table| table.long == long) {
+            return Ok(table.rotations.clone());
+        }
         let rotation = |rope: &Rope| {
-            let [cos, sin] = rope.tables(length);
+            let [cos, sin] = rope.tables(length, seen);
             let shape = [length, rope.width / 2];
             Ok([
                 Tensor::from_slice(engine, &cos, shape)?,
@@ -56,7 +77,11 @@ impl Tables {
             ])
         };
         let rotations = ropes.iter().map(rotation).collect::<Result<Rotations>>()?;
-        *kept = Some((length, rotations.clone()));
+        kept.push(Table {
+            length,
+            long,
+            rotations: rotations.clone(),
+        });
         Ok(rotations)
     }
 }
@@ -103,8 +128,9 @@ impl<'a> Rows<'a> {
         has_scores: bool,
     ) -> Result<Self> {
         let apart = has_scores.then(|| apart(packed.positions)).transpose()?;
+        let rotations = rotated(tables, packed.positions)?;
         Ok(Self {
-            rotations: rotated(tables, packed.positions)?,
+            rotations,
             documents: Some(Documents {
                 lengths: packed.lengths.clone(),
                 apart,
@@ -112,6 +138,27 @@ impl<'a> Rows<'a> {
             cached: None,
         })
     }
+}
+
+/// Of tables for short sequences and for long ones, those that a batch has: as in Hugging Face, its longest document
+/// decides. It is read when the step runs: one plan holds for any.
+pub(super) fn of_longest(
+    ropes: &[Rope],
+    [short, long]: [Rotations; 2],
+    packed: &Packed<'_>,
+) -> Result<Rotations> {
+    let longest = packed.lengths.to_dtype(DType::I64)?.amax(&[0, 1], true)?;
+    let tables = ropes.iter().zip(short.iter().zip(&long));
+    let tables = tables.map(|(rope, (short, long))| {
+        let Some(last) = rope.switches_behind() else {
+            return Ok(long.clone());
+        };
+        let last = Tensor::full(packed.lengths.engine(), [1, 1], last as f64, DType::I64)?;
+        let is_long = longest.gt(&last)?;
+        let of = |i: usize| Tensor::where_(&is_long, &long[i], &short[i]);
+        Ok([of(0)?, of(1)?])
+    });
+    tables.collect()
 }
 
 /// Whether tokens at these positions `[B, T]` of their documents are of two: their documents begin elsewhere.

@@ -113,11 +113,6 @@ impl KeyValueCache {
         self.past + self.latest
     }
 
-    /// The length that positions are made for.
-    pub(super) fn length(&self) -> usize {
-        self.length
-    }
-
     /// For a forward of a prompt of so many tokens, filled up to the cache's length.
     pub(super) fn prompt(&mut self, tokens: usize) -> Cached<'_> {
         (self.past, self.latest) = (tokens, 0);
@@ -221,6 +216,11 @@ impl Cached<'_> {
     /// The length that tables of positions are to have: that of a prompt, filled up; above any position.
     pub fn length(&self) -> usize {
         self.cache.length
+    }
+
+    /// How many tokens there are, up to the last of a prompt, or with the token.
+    pub fn tokens(&self) -> usize {
+        self.cache.tokens()
     }
 
     /// The part of a layer, by its number from 0.

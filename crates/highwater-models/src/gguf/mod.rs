@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 use highwater_memory::files::Draft;
 use highwater_memory::{FileWrite, Files, FilesError};
-use serde_json::Value as Json;
 use thiserror::Error;
 
 pub use container::GgufType;
@@ -23,28 +22,20 @@ use container::{TensorInfo, TensorSink, Value, head};
 use metadata::{Told, family, unsupported};
 use tensors::{Change, Entry, interleaved, of_decoder, of_gpt2};
 
-use crate::config::{ConfigError, DecoderConfig, Gpt2Config};
+use crate::Architecture;
+use crate::config::{ConfigError, DecoderConfig, Gpt2Config, read};
 use crate::tokenizer::TokenizerError;
-use crate::weights::{WeightsError, WeightsFolder};
+use crate::weights::{Layout, WeightsError, WeightsFolder};
 
-/// The head of a model that has one of its own.
-const HEAD: &str = "lm_head.weight";
 /// Numbers that are in memory at once, about, beside a matrix that is turned.
 const PIECE: usize = 1 << 18;
-/// The largest `config.json` that is read, in bytes.
-const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// What is wrong with an export.
 #[derive(Debug, Error)]
 pub enum GgufError {
     /// Of the model's settings.
-    #[error("{}: {source}", path.display())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// What.
-        source: ConfigError,
-    },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// Of its weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
@@ -92,9 +83,7 @@ struct Model {
     architecture: &'static str,
     told: Told,
     entries: Vec<Entry>,
-    vocabulary: usize,
-    /// What names in the folder may lack.
-    prefix: &'static str,
+    config: Box<dyn Architecture>,
 }
 
 /// Where a model is that is to be exported.
@@ -131,8 +120,14 @@ pub fn export(
 ) -> Result<Exported, GgufError> {
     let folder = source.folder;
     let model = read_model(files, folder)?;
-    let tokens = vocabulary::vocabulary(files, folder, model.vocabulary)?;
+    let tokens = vocabulary::vocabulary(files, folder, model.config.vocab_size())?;
     let mut weights = WeightsFolder::open(files, source.weights)?;
+    let expected = model.entries.iter();
+    let expected: Vec<_> = expected
+        .map(|entry| (entry.from.clone(), entry.shape.clone()))
+        .collect();
+    let layout = Layout::of(&mut weights, &*model.config, &expected)?;
+    layout.check_tied(&mut weights)?;
     let made = model.told.made.iter().map(|(name, values)| TensorInfo {
         name: (*name).to_owned(),
         shape: vec![values.len()],
@@ -145,13 +140,14 @@ pub fn export(
         .called
         .file_name()
         .map_or("model".into(), |name| name.to_string_lossy());
+    let (name, renamed) = tokens.called(&name);
     let mut metadata = vec![
         (
             "general.architecture".to_owned(),
             Value::Text(model.architecture.to_owned()),
         ),
         ("general.type".to_owned(), Value::Text("model".to_owned())),
-        ("general.name".to_owned(), Value::Text(name.into_owned())),
+        ("general.name".to_owned(), Value::Text(name)),
         ("general.file_type".to_owned(), Value::U32(kind.file_type())),
         ("general.quantization_version".to_owned(), Value::U32(2)),
     ];
@@ -165,16 +161,13 @@ pub fn export(
         TensorSink::new(&mut *file, info).write(values)?;
     }
     for (info, entry) in own.iter().zip(&model.entries) {
-        write_tensor(&mut *file, &mut weights, (info, entry), model.prefix)?;
+        write_tensor(&mut *file, &mut weights, (info, entry), &layout)?;
     }
     file.sync_all()?;
     draft.persist()?;
     let mut notes = model.told.notes;
-    if weights.has(HEAD) && model.entries.iter().all(|entry| entry.from != HEAD) {
-        notes.push(format!(
-            "{HEAD} is left out: config.json says that it is the token embedding"
-        ));
-    }
+    notes.extend(layout.note());
+    notes.extend(renamed);
     notes.extend(tokens.note);
     Ok(Exported {
         tensors: infos.len(),
@@ -197,40 +190,39 @@ fn named(folder: &Path) -> &Path {
 
 fn read_model(files: &dyn Files, folder: &Path) -> Result<Model, GgufError> {
     let path = folder.join("config.json");
-    let of = |source| GgufError::Config {
-        path: path.clone(),
-        source,
-    };
-    let mut file = files.open(&path)?;
-    let mut bytes = vec![0; file.bytes().min(CONFIG_BYTES_MAX) as usize];
-    file.read_exact_at(0, &mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let fields: Json = serde_json::from_str(&text).map_err(|error| GgufError::Json {
-        path: path.clone(),
-        problem: error.to_string(),
+    let read = read(files, &path, |text| {
+        let name = crate::config::family(text).unwrap_or_default();
+        Ok(if name == "gpt2" {
+            Read::Gpt2(Gpt2Config::from_json(text)?)
+        } else {
+            Read::Decoder(name, DecoderConfig::from_json(text)?)
+        })
     })?;
-    let model_type = fields["model_type"].as_str().unwrap_or_default();
-    if model_type == "gpt2" {
-        let config = Gpt2Config::from_json(&text).map_err(of)?;
-        return Ok(Model {
+    match read {
+        Read::Gpt2(config) => Ok(Model {
             architecture: "gpt2",
             told: Told::of_gpt2(&config)?,
             entries: of_gpt2(&config),
-            vocabulary: config.vocab_size,
-            prefix: "transformer.",
-        });
+            config: Box::new(config),
+        }),
+        Read::Decoder(name, config) => {
+            let family =
+                family(&name).ok_or_else(|| unsupported(&format!("the model_type {name}")))?;
+            let shape = config.shape();
+            Ok(Model {
+                architecture: family.name,
+                told: Told::of_decoder(&family, shape)?,
+                entries: of_decoder(shape, family.interleave),
+                config: Box::new(config),
+            })
+        }
     }
-    let config = DecoderConfig::from_json(&text).map_err(of)?;
-    let family =
-        family(model_type).ok_or_else(|| unsupported(&format!("the model_type {model_type}")))?;
-    let shape = config.shape();
-    Ok(Model {
-        architecture: family.name,
-        told: Told::of_decoder(&family, shape)?,
-        entries: of_decoder(shape, family.interleave),
-        vocabulary: shape.vocab_size,
-        prefix: "model.",
-    })
+}
+
+/// A configuration, with the name of its family.
+enum Read {
+    Gpt2(Gpt2Config),
+    Decoder(String, DecoderConfig),
 }
 
 /// A tensor as it is written.
@@ -277,13 +269,9 @@ fn write_tensor(
     file: &mut dyn FileWrite,
     weights: &mut WeightsFolder<'_>,
     (info, entry): (&TensorInfo, &Entry),
-    prefix: &str,
+    layout: &Layout,
 ) -> Result<(), GgufError> {
-    let mut name = &*entry.from;
-    if !weights.has(name) {
-        // As the base model without its head is saved.
-        name = name.strip_prefix(prefix).unwrap_or(name);
-    }
+    let name = layout.stored(&entry.from);
     let reader = weights.reader(name)?;
     let mut sink = Sink {
         to: TensorSink::new(file, info),

@@ -539,3 +539,30 @@ fn nothing_is_left_where_weights_are_damaged() {
         "{left:?}"
     );
 }
+
+/// llama.cpp looks for tokens of Phi-3 in files of that name, and stops where there are none.
+#[test]
+fn names_promise_no_tokens_that_are_not_there() {
+    let of = |texts: &[&str]| {
+        let texts = texts.iter().map(|&text| text.to_owned()).collect();
+        let tokens = ("tokenizer.ggml.tokens".to_owned(), Value::Texts(texts));
+        vocabulary::Vocabulary {
+            metadata: vec![tokens],
+            note: None,
+        }
+    };
+    let phi3 = of(&["<unk>", "<s>", "</s>", "<|endoftext|>", "a"]);
+    assert_eq!(phi3.called("Phi-3-mini"), ("Phi-3-mini".to_owned(), None));
+    let other = of(&["<unk>", "a"]);
+    for (name, called) in [
+        ("phi3", "phi_3"),
+        ("My-Phi-3-mini-phi3", "My-Phi_3-mini-phi_3"),
+        ("ModernBERT-phi4", "ModernBERT-phi4"),
+        ("Modern-Bert", "Modern_bert"),
+        ("llama", "llama"),
+    ] {
+        let (found, note) = other.called(name);
+        assert_eq!(found, called);
+        assert_eq!(note.is_some(), name != called, "{note:?}");
+    }
+}

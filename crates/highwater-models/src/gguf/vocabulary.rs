@@ -85,6 +85,47 @@ pub(super) struct Vocabulary {
     pub(super) note: Option<String>,
 }
 
+/// Names by which llama.cpp knows models whose tokens it treats in a way of its own, what is written instead, and the
+/// tokens: where one of these is not there, it does not read the file.
+const KNOWN: [(&str, &str, &[&str]); 3] = [
+    ("phi-3", "phi_3", &PHI3),
+    ("phi3", "phi_3", &PHI3),
+    ("modern-bert", "modern_bert", &["[MASK]"]),
+];
+const PHI3: [&str; 4] = ["</s>", "<unk>", "<s>", "<|endoftext|>"];
+
+impl Vocabulary {
+    /// What a model of that name is called in a file, and a note if that is something else.
+    pub(super) fn called(&self, name: &str) -> (String, Option<String>) {
+        let texts = self.metadata.iter().find_map(|(key, value)| match value {
+            Value::Texts(texts) if key == "tokenizer.ggml.tokens" => Some(&texts[..]),
+            _ => None,
+        });
+        let texts = texts.unwrap_or_default();
+        let has = |token: &&str| texts.iter().any(|text| text == token);
+        let mut called = name.to_owned();
+        for (known, instead, tokens) in KNOWN {
+            if tokens.iter().all(|token| has(token)) {
+                continue;
+            }
+            // Letters of any case; ASCII alone, so that places stay what they are.
+            while let Some(at) = called.to_ascii_lowercase().find(known) {
+                let split = known.len() - known.trim_start_matches(char::is_alphabetic).len();
+                let same = called[at..at + split].to_owned();
+                let rest = &instead[split..];
+                called.replace_range(at..at + known.len(), &format!("{same}{rest}"));
+            }
+        }
+        let note = (called != name).then(|| {
+            format!(
+                "general.name is {called}, not {name}: of a file with that name llama.cpp expects tokens that this \
+                 model does not have"
+            )
+        });
+        (called, note)
+    }
+}
+
 /// The vocabulary of a folder, of so many tokens, and what is to be told of it. Folders without a
 /// `tokenizer.json` have none.
 pub(super) fn vocabulary(

@@ -62,7 +62,7 @@ use highwater::nn::{BatchNorm2d, BatchNormOptions, Conv2d, ConvSettings, Module}
 use highwater::{Engine, Result, Tensor};
 use highwater_memory::DiskFiles;
 
-use crate::module_file::load_in;
+use crate::module_file::{Head, load_in};
 
 /// A model that tells the class of an image.
 pub trait ImageClassifier: Module {
@@ -83,7 +83,16 @@ pub trait ImageClassifier: Module {
 /// # Errors
 /// As [`crate::load`]; nothing was loaded then.
 pub fn load_pretrained(model: &dyn ImageClassifier, path: impl AsRef<Path>) -> Result<Vec<String>> {
-    load_in(&DiskFiles, model, path.as_ref(), Some(model.head()))
+    load_in(&DiskFiles, model, path.as_ref(), Head::IfSame(model.head()))
+}
+
+/// Loads a file of weights as [`load_pretrained`], but for the last layer, which keeps its initial weights: for classes
+/// that are others than the file's, though they may be as many. Returns the names of its parameters.
+///
+/// # Errors
+/// As [`crate::load`]; nothing was loaded then.
+pub fn load_backbone(model: &dyn ImageClassifier, path: impl AsRef<Path>) -> Result<Vec<String>> {
+    load_in(&DiskFiles, model, path.as_ref(), Head::Kept(model.head()))
 }
 
 /// The models that are known by name: `resnet18`, `resnet34`, `resnet50`, `densenet121`, `vit_b_16`.

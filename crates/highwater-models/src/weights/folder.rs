@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use highwater_memory::{Files, SharedFile};
-use serde::Deserialize;
+use serde_json::Value;
 
-use super::{TENSORS_MAX, WeightsError, WeightsProblem, WeightsReader};
+use super::{TENSORS_MAX, TensorInfo, WeightsError, WeightsProblem, WeightsReader};
+use crate::json;
 
 /// The only file of weights, as Hugging Face names it.
 pub const SINGLE: &str = "model.safetensors";
@@ -29,10 +30,12 @@ pub struct WeightsFolder<'a> {
     opened: BTreeMap<String, SharedFile>,
 }
 
-/// An index, as Hugging Face writes it.
-#[derive(Deserialize)]
-struct Index {
-    weight_map: BTreeMap<String, String>,
+/// A tensor in one of the files.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) info: TensorInfo,
+    /// The file.
+    pub(crate) path: PathBuf,
 }
 
 impl<'a> WeightsFolder<'a> {
@@ -82,6 +85,64 @@ impl<'a> WeightsFolder<'a> {
         open.map(|(_, reader)| reader.path().to_owned()).collect()
     }
 
+    /// What is said to be wrong with the folder: its index, or its file.
+    pub(crate) fn place(&self) -> PathBuf {
+        match (&self.index, &self.open) {
+            (None, Some((_, reader))) => reader.path().to_owned(),
+            _ => self.folder.join(INDEX),
+        }
+    }
+
+    /// The tensors by the headers of all files. Those are what is there and read from then on, as in transformers,
+    /// whichever of the files the index names for them.
+    ///
+    /// # Errors
+    /// [`WeightsError`] for a file that cannot be read, a tensor that two files have, and one that the index names and
+    /// no file has.
+    pub(crate) fn look_over(&mut self) -> Result<BTreeMap<String, Stored>, WeightsError> {
+        let mut found = BTreeMap::new();
+        let index = self.index.clone();
+        let files: BTreeSet<&String> = index.iter().flat_map(BTreeMap::values).collect();
+        for file in &files {
+            self.open_file(file)?;
+            self.add_tensors(&mut found)?;
+        }
+        if index.is_none() {
+            self.add_tensors(&mut found)?;
+        }
+        let mut index = index.iter().flatten();
+        if let Some((tensor, file)) = index.find(|(tensor, _)| !found.contains_key(*tensor)) {
+            let tensor = tensor.clone();
+            return Err(WeightsProblem::Missing { tensor }.at(&self.folder.join(file)));
+        }
+        if self.index.is_some() {
+            let file = |stored: &Stored| {
+                let name = stored.path.file_name().unwrap_or_default();
+                name.to_string_lossy().into_owned()
+            };
+            let files = found
+                .iter()
+                .map(|(name, stored)| (name.clone(), file(stored)));
+            self.index = Some(files.collect());
+        }
+        Ok(found)
+    }
+
+    /// Adds the tensors of the file that is open.
+    fn add_tensors(&self, found: &mut BTreeMap<String, Stored>) -> Result<(), WeightsError> {
+        let Some((_, reader)) = &self.open else {
+            return Ok(());
+        };
+        for (name, info) in reader.tensors() {
+            let (info, path) = (info.clone(), reader.path().to_owned());
+            if let Some(other) = found.insert(name.clone(), Stored { info, path }) {
+                let (tensor, file) = (name.clone(), other.path.display().to_string());
+                return Err(WeightsProblem::Twice { tensor, file }.at(reader.path()));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether there is a tensor of that name, as far as index or header say.
     pub fn has(&self, name: &str) -> bool {
         match (&self.index, &self.open) {
@@ -97,27 +158,34 @@ impl<'a> WeightsFolder<'a> {
     /// [`WeightsError`] for a tensor that is nowhere, and for a file that cannot be read.
     pub fn reader(&mut self, name: &str) -> Result<&mut WeightsReader, WeightsError> {
         if let Some(index) = &self.index {
-            let Some(file) = index.get(name) else {
+            let Some(file) = index.get(name).cloned() else {
                 let tensor = name.to_owned();
                 return Err(WeightsProblem::Missing { tensor }.at(&self.folder.join(INDEX)));
             };
-            if self.open.as_ref().is_none_or(|(open, _)| open != file) {
-                // The last one's window goes before there is another.
-                if let Some((_, last)) = self.open.take() {
-                    last.file().forget();
-                }
-                let path = self.folder.join(file);
-                let reader = match self.opened.get(file) {
-                    Some(open) => WeightsReader::of_file(open.clone(), &path)?,
-                    None => WeightsReader::open(self.files, &path)?,
-                };
-                self.opened.insert(file.clone(), reader.file().clone());
-                self.open = Some((file.clone(), reader));
-            }
+            self.open_file(&file)?;
         }
         let tensor = name.to_owned();
         let open = self.open.as_mut().map(|(_, reader)| reader);
         open.ok_or_else(|| WeightsProblem::Missing { tensor }.at(&self.folder))
+    }
+
+    /// Opens one of the files that the index names, if it is another than the last one.
+    fn open_file(&mut self, file: &str) -> Result<(), WeightsError> {
+        if self.open.as_ref().is_some_and(|(open, _)| open == file) {
+            return Ok(());
+        }
+        // The last one's window goes before there is another.
+        if let Some((_, last)) = self.open.take() {
+            last.file().forget();
+        }
+        let path = self.folder.join(file);
+        let reader = match self.opened.get(file) {
+            Some(open) => WeightsReader::of_file(open.clone(), &path)?,
+            None => WeightsReader::open(self.files, &path)?,
+        };
+        self.opened.insert(file.to_owned(), reader.file().clone());
+        self.open = Some((file.to_owned(), reader));
+        Ok(())
     }
 }
 
@@ -129,15 +197,21 @@ fn read_index(files: &dyn Files, path: &Path) -> Result<BTreeMap<String, String>
     }
     let mut json = vec![0; bytes as usize];
     file.read_exact_at(0, &mut json)?;
-    let index: Index = serde_json::from_slice(&json).map_err(|error| WeightsProblem::Index {
-        problem: error.to_string(),
-    })?;
-    let tensors = index.weight_map.len();
+    let wrong = |problem: String| WeightsProblem::Index { problem };
+    let index = json::value_of(&json).map_err(wrong)?;
+    let map = match index {
+        Value::Object(mut fields) => fields.shift_remove("weight_map"),
+        _ => return Err(wrong("it is invalid: not an object".to_owned())),
+    };
+    let map = map.ok_or_else(|| wrong("it has no `weight_map`".to_owned()))?;
+    let map: BTreeMap<String, String> =
+        serde_json::from_value(map).map_err(|error| wrong(format!("`weight_map`: {error}")))?;
+    let tensors = map.len();
     if tensors > TENSORS_MAX {
         let problem = format!("{tensors} tensors; at most {TENSORS_MAX} are read");
         return Err(WeightsProblem::Index { problem });
     }
-    for (tensor, file) in &index.weight_map {
+    for (tensor, file) in &map {
         let mut parts = Path::new(file).components();
         let is_name = matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none();
         // Elsewhere a separator of another system is part of a name.
@@ -149,7 +223,7 @@ fn read_index(files: &dyn Files, path: &Path) -> Result<BTreeMap<String, String>
             });
         }
     }
-    Ok(index.weight_map)
+    Ok(map)
 }
 
 #[cfg(test)]

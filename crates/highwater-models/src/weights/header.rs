@@ -80,7 +80,7 @@ impl Header {
 }
 
 /// Bytes that elements of `dtype` take; none if that overflows or is no whole number.
-pub(super) fn checked_bytes(dtype: Dtype, shape: &[usize]) -> Option<u64> {
+pub(crate) fn checked_bytes(dtype: Dtype, shape: &[usize]) -> Option<u64> {
     let bits = shape
         .iter()
         .try_fold(dtype.bitsize() as u64, |product, &extent| {

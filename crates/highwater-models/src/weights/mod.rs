@@ -1,7 +1,9 @@
 //! Weights as `.safetensors` files, streamed: a tensor at a time through a fixed window.
 
+mod finite;
 mod folder;
 mod header;
+mod layout;
 mod read;
 mod write;
 
@@ -12,8 +14,12 @@ use highwater_memory::FilesError;
 use highwater_memory::saved::SavedError;
 use safetensors::Dtype;
 
+pub use finite::NotFinite;
 pub use folder::{INDEX, INDEX_BYTES_MAX, SINGLE, WeightsFolder};
+pub(crate) use header::checked_bytes;
 pub use header::{HEADER_BYTES_MAX, Header, TENSORS_MAX, TensorInfo};
+pub use layout::Layout;
+pub(crate) use layout::{HEAD, are_equal};
 pub use read::WeightsReader;
 pub use write::{TensorSpec, WeightsSink, WeightsWriter};
 
@@ -146,6 +152,61 @@ pub enum WeightsProblem {
         /// The tensor.
         tensor: String,
     },
+    /// Several that are not there.
+    #[error("there is no tensor `{tensor}`{}", missing_too(*others))]
+    MissingSome {
+        /// The first of them.
+        tensor: String,
+        /// How many more.
+        others: usize,
+    },
+    /// One that two files have.
+    #[error("tensor `{tensor}` is in {file} too, and which of them counts is not said")]
+    Twice {
+        /// The tensor.
+        tensor: String,
+        /// The other file.
+        file: String,
+    },
+    /// A model of more layers than its weights have.
+    #[error("config.json describes {described} layers, and the weights have {stored}")]
+    TooFewLayers {
+        /// By the configuration.
+        described: usize,
+        /// In the files.
+        stored: usize,
+    },
+    /// A model of fewer layers than its weights have, which would be cut short.
+    #[error(
+        "config.json describes {described} layers, and the weights have {stored}: {tensors} tensors, such as `{tensor}`, \
+         would be left out"
+    )]
+    TooManyLayers {
+        /// By the configuration.
+        described: usize,
+        /// In the files.
+        stored: usize,
+        /// How many tensors belong to the others.
+        tensors: usize,
+        /// The first of these.
+        tensor: String,
+    },
+    /// Parameters of the model's layers that the configuration does not have: the model would be another one.
+    #[error(
+        "tensor `{tensor}`{} would not be read: config.json describes layers without",
+        and_others(*others)
+    )]
+    Undescribed {
+        /// The first of them.
+        tensor: String,
+        /// How many more.
+        others: usize,
+    },
+    /// A head that is not the token embedding, of a model that says so.
+    #[error(
+        "lm_head.weight is not the token embedding, though config.json has tie_word_embeddings"
+    )]
+    Untied,
     /// A tensor of another shape than asked for.
     #[error("tensor `{tensor}` has shape {found:?}; expected {expected:?}")]
     Shape {
@@ -183,6 +244,24 @@ pub enum WeightsProblem {
         /// What belonged there.
         expected: String,
     },
+}
+
+/// Of several tensors that are missing, one of which is named.
+fn missing_too(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => ", and 1 other is missing too".to_owned(),
+        others => format!(", and {others} others are missing too"),
+    }
+}
+
+/// Of several tensors, one of which is named.
+fn and_others(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => " and 1 other".to_owned(),
+        others => format!(" and {others} others"),
+    }
 }
 
 impl WeightsProblem {

@@ -245,6 +245,32 @@ impl WeightsReader {
         })
     }
 
+    /// Shows `take` the bytes of a tensor of floats, and their values as f32, a window after the other.
+    pub(crate) fn each_piece(
+        &mut self,
+        name: &str,
+        mut take: impl FnMut(&[u8], &[f32]),
+    ) -> Result<(), WeightsError> {
+        self.each_piece_inner(name, &mut take)
+            .map_err(|problem| problem.at(&self.path))
+    }
+
+    fn each_piece_inner(
+        &mut self,
+        name: &str,
+        take: &mut dyn FnMut(&[u8], &[f32]),
+    ) -> Result<(), WeightsProblem> {
+        let info = find(&self.header, name)?;
+        let (tensor, dtype) = (name.to_owned(), info.dtype);
+        let width = float_bytes(dtype).ok_or(WeightsProblem::NotFloat { tensor, dtype })?;
+        let mut values = vec![0.0; WINDOW_BYTES / width];
+        self.windows(&info, |window| {
+            let values = &mut values[..window.len() / width];
+            widen(dtype, window, values);
+            take(window, values);
+        })
+    }
+
     /// Shows `take` the bytes of a tensor, a window after the other.
     fn windows(
         &mut self,

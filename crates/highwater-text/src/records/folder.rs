@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
+use highwater_models::data::{Found, Parts, Reads, split_of};
 
 use super::Fault;
 use super::kind::{self, Format, Kind};
@@ -23,19 +24,53 @@ const COMPANIONS: [&str; 7] = [
     "state.json",
 ];
 
-/// The files at a path in the order in which they are read: the file itself, or all of a folder that have a known
-/// ending, sorted by path. Hidden files and empty ones are left out, links to folders are not followed, and what
-/// tells about a folder (`README`, `LICENSE`, `dataset_info.json` and such) is no part of it.
+/// The files at a path in the order in which they are read: the file itself, or those of a folder that have a known
+/// ending, sorted by path. Where names say that files are for validation or tests, those are left out, as
+/// [`record_parts`] tells. So are hidden files and empty ones, and what tells about a folder (`README`, `LICENSE`,
+/// `dataset_info.json` and such); links to folders are not followed.
 ///
 /// # Errors
 /// [`TextError`] where nothing is there, and for a file whose ending is not known.
 pub fn record_files(files: &dyn Files, path: &Path) -> Result<Vec<PathBuf>, TextError> {
-    let found = with_bytes(files, path)?;
-    Ok(found.into_iter().map(|(path, _)| path).collect())
+    let parts = record_parts(files, path, (None, Reads::Training))?;
+    Ok(parts.train.into_iter().map(|(path, _)| path).collect())
 }
 
-/// The same with their lengths.
-pub(super) fn with_bytes(files: &dyn Files, path: &Path) -> Result<Vec<(PathBuf, u64)>, TextError> {
+/// The files of records at a path, by what becomes of them. `held_out` names what the loss is measured on, where that
+/// lies elsewhere.
+///
+/// # Errors
+/// [`TextError`] where nothing is there to train on, and for a file whose ending is not known.
+pub fn record_parts(
+    files: &dyn Files,
+    path: &Path,
+    (held_out, reads): (Option<&Path>, Reads),
+) -> Result<Parts, TextError> {
+    let mut parts = parts_at(files, path, reads)?;
+    if let Some(named) = held_out {
+        let other = parts_at(files, named, Reads::Evaluation)?;
+        let unused = std::mem::replace(&mut parts.held_out, other.train);
+        parts.unread.extend(unused.into_iter().map(|file| file.0));
+        parts.unread.extend(other.unread);
+    }
+    Ok(parts)
+}
+
+/// Whether there are files of records at a path, and not of text or tokens alone.
+///
+/// # Errors
+/// [`TextError`] for a folder that cannot be listed.
+pub fn holds_records(files: &dyn Files, path: &Path) -> Result<bool, TextError> {
+    if !files.metadata(path)?.is_some_and(|found| found.is_dir) {
+        // Of what is not there yet its name tells.
+        return Ok(kind::is_record_file(path));
+    }
+    let mut all = Listed::default();
+    collect(files, path, 0, &mut all)?;
+    Ok(all.found.iter().any(|file| kind::is_record_file(&file.0)))
+}
+
+fn parts_at(files: &dyn Files, path: &Path, reads: Reads) -> Result<Parts, TextError> {
     let fault = |fault: Fault| fault.at(path, Position::Whole);
     let Some(metadata) = files.metadata(path)? else {
         return Err(fault(Fault::new("there is no such file or folder")));
@@ -44,22 +79,39 @@ pub(super) fn with_bytes(files: &dyn Files, path: &Path) -> Result<Vec<(PathBuf,
         if Kind::of(path).is_none() {
             return Err(kind::unknown(path));
         }
-        return Ok(vec![(path.to_owned(), metadata.bytes)]);
+        return Ok(Parts::one(path, metadata.bytes));
     }
-    let mut found = Vec::new();
-    collect(files, path, 0, &mut found)?;
-    if found.is_empty() {
-        let none = Fault::new("no file in this folder is one of records, or all are empty");
-        return Err(fault(none.hint(kind::known())));
+    let mut all = Listed::default();
+    collect(files, path, 0, &mut all)?;
+    let split = |file: Found| {
+        let split = split_of(path, &file.0);
+        (file, split)
+    };
+    let found = all.found.into_iter().map(split).collect();
+    let parts = Parts::of(found, all.unread, reads);
+    if !parts.train.is_empty() {
+        return Ok(parts);
     }
-    Ok(found)
+    let has_parts =
+        !parts.held_out.is_empty() || parts.unread.iter().any(|it| Kind::of(it).is_some());
+    Err(fault(match parts.only_others(path).filter(|_| has_parts) {
+        Some(problem) => Fault::new(problem).hint("to train on one of them, give its own path"),
+        None => Fault::new("no file in this folder is one of records, or all are empty")
+            .hint(kind::known()),
+    }))
+}
+
+#[derive(Default)]
+struct Listed {
+    found: Vec<Found>,
+    unread: Vec<PathBuf>,
 }
 
 fn collect(
     files: &dyn Files,
     folder: &Path,
     depth: usize,
-    found: &mut Vec<(PathBuf, u64)>,
+    all: &mut Listed,
 ) -> Result<(), TextError> {
     let too_large = |what, max| {
         let fault = Fault::new(format!("more than {max} {what}")).hint("read parts of it");
@@ -76,23 +128,33 @@ fn collect(
             continue;
         }
         if entry.is_dir {
-            collect(files, &inner, depth + 1, found)?;
+            collect(files, &inner, depth + 1, all)?;
             continue;
         }
-        let Some(kind) = Kind::of(&inner) else {
-            continue;
-        };
-        // A link to a folder is an entry that is none and leads to one.
-        let metadata = files.metadata(&inner)?.filter(|there| !there.is_dir);
-        let bytes = metadata.map_or(0, |there| there.bytes);
-        if bytes > 0 && !is_companion(&entry.name, kind) {
-            found.push((inner, bytes));
+        let kind = Kind::of(&inner);
+        match files.metadata(&inner)? {
+            // A link to a folder is an entry that is none and leads to one.
+            Some(there) if there.is_dir => all.unread.push(inner),
+            Some(there) if there.bytes > 0 => match kind {
+                Some(kind) if is_companion(&entry.name, kind) => {}
+                Some(_) => all.found.push((inner, there.bytes)),
+                None if is_description(&entry.name) => {}
+                None => all.unread.push(inner),
+            },
+            _ => {}
         }
-        if found.len() > FILES_MAX {
+        if all.found.len() + all.unread.len() > FILES_MAX {
             return Err(too_large("files", FILES_MAX));
         }
     }
     Ok(())
+}
+
+/// Whether a file without a known ending tells about others.
+fn is_description(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let stem = name.split('.').next().unwrap_or_default();
+    COMPANIONS.contains(&stem)
 }
 
 /// Whether a file in a folder of records tells about the others.

@@ -8,7 +8,10 @@ use super::Fault;
 use super::source::breaks;
 use crate::{Position, TextError};
 
+mod unique;
 pub(super) mod weight;
+
+use unique::{TWICE, Unique};
 
 /// Objects of no more bytes are small in memory whatever is in them.
 const LIGHT_BYTES: usize = 64 << 10;
@@ -54,7 +57,22 @@ pub(super) fn object(text: &[u8], start: &Start<'_>) -> Result<Map<String, Value
     if text.len() > LIGHT_BYTES {
         weight::check(text).map_err(|fault| fault.at(start.path, start.whole()))?;
     }
-    serde_json::from_slice(text).map_err(|error| diagnose(text, start, &error))
+    match serde_json::from_slice(text) {
+        Ok(Unique(Value::Object(fields))) => Ok(fields),
+        Ok(Unique(other)) => Err(other_value(&other).at(start.path, start.whole())),
+        Err(error) => Err(diagnose(text, start, &error)),
+    }
+}
+
+/// The value of a text that stands in a field, or what is wrong with it.
+pub(crate) fn embedded(text: &str) -> Result<Value, String> {
+    if text.len() > LIGHT_BYTES {
+        weight::check(text.as_bytes()).map_err(|fault| fault.problem)?;
+    }
+    match serde_json::from_str(text) {
+        Ok(Unique(value)) => Ok(value),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What is wrong with a piece that ends too early, apart from that.
@@ -81,13 +99,6 @@ fn diagnose(text: &[u8], start: &Start<'_>, error: &serde_json::Error) -> TextEr
         let hint = "convert the file, for example: iconv -f LATIN1 -t UTF-8 FILE > NEW";
         return at_byte(at, fault.hint(hint));
     }
-    let value = serde_json::from_slice::<Value>(text);
-    let error = match &value {
-        Ok(value) => return other_value(value).at(start.path, start.whole()),
-        // Of what is no object, the error says no more than that.
-        Err(error) if !text.trim_ascii_start().starts_with(b"{") => error,
-        Err(_) => error,
-    };
     let at = if error.is_eof() {
         text.len()
     } else {
@@ -132,6 +143,10 @@ fn syntax(text: &[u8], at: usize, error: &serde_json::Error, of_lines: bool) -> 
     let said = said
         .rsplit_once(" at line ")
         .map_or(&*said, |(said, _)| said);
+    if said.starts_with(TWICE) {
+        return Fault::new(said)
+            .hint("of two values one would be lost: keep one, or rename the other");
+    }
     let invalid = |what: &str| Fault::new(format!("invalid JSON: {what}"));
     if error.is_eof() {
         let fault = invalid("it ends in the middle");

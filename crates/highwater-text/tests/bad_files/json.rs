@@ -21,7 +21,8 @@ fn lines_that_are_read() {
         "blank lines", "\n \t\n{\"a\": 1}\n\n\r\n{\"a\": 2}\n   \n" => Fine(2);
         "blanks around", "  {\"a\": 1}  \n\t{\"a\": 2}\r\n" => Fine(2);
         "an empty object", "{}\n" => Fine(1);
-        "a name twice", "{\"a\": 1, \"a\": 2}\n" => Fine(1);
+        "a name twice", "{\"a\": 1, \"a\": 2}\n"
+            => Bad(0, &["two values of an object are named \"a\"", "keep one"]);
         "an empty name", "{\"\": 1}\n" => Fine(1);
         "large numbers", "{\"a\": 123456789012345678901234567890, \"b\": 1e300}\n" => Fine(1);
         "escapes", r#"{"a": "\u00e9\ud83d\ude00\n\t\"\\\/"}"# => Fine(1);

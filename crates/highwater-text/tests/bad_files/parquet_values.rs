@@ -70,7 +70,8 @@ fn lists_of_all_kinds() {
             json!({"messages": [], "id": "2"}),
             json!({"messages": null, "id": null}),
             json!({"messages": [null], "id": "4"}),
-            json!({"messages": [{"role": "user", "content": null}], "id": null}),
+            // A field that is null within a list of groups is one that the row does not have.
+            json!({"messages": [{"role": "user"}], "id": null}),
         ]
     );
     let old = column(
@@ -125,7 +126,7 @@ fn maps_and_structs() {
         rows(&within),
         [
             json!({"a": {"b": {"c": 1}}}),
-            json!({"a": {"b": null}}),
+            json!({"a": {}}),
             json!({"a": null})
         ]
     );

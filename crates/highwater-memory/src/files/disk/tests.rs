@@ -57,11 +57,8 @@ fn names_are_made_listed_changed_and_removed() {
     };
     let listed = DiskFiles.list_dir(folder.path()).unwrap();
     assert_eq!(listed, [entry("a", true), entry("b", false)]);
-    let metadata = Metadata {
-        bytes: 2,
-        is_dir: false,
-    };
-    assert_eq!(DiskFiles.metadata(&at("b")).unwrap(), Some(metadata));
+    let found = DiskFiles.metadata(&at("b")).unwrap().unwrap();
+    assert!(found.bytes == 2 && found.is_file && !found.is_dir);
     DiskFiles.rename(&at("b"), &at("c")).unwrap();
     DiskFiles.sync_dir(folder.path()).unwrap();
     DiskFiles.remove_file(&at("c")).unwrap();
@@ -153,4 +150,35 @@ fn the_page_cache_stays_small() {
     }
     drop(reader);
     assert!(cached_bytes(&path) <= 1 << 20);
+}
+
+/// Opening a pipe would wait for who writes to it, or reads from it: neither ever comes here.
+#[test]
+fn what_is_no_file_is_refused_and_waited_on_by_nobody() {
+    use std::os::unix::net::UnixListener;
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let made = std::process::Command::new("mkfifo")
+        .arg(at("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    let _socket = UnixListener::bind(at("socket")).unwrap();
+    std::os::unix::fs::symlink(at("pipe"), at("link")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", at("device")).unwrap();
+    for (name, told) in [
+        ("pipe", "it is a pipe"),
+        ("link", "it is a pipe"),
+        ("socket", "it is a socket"),
+        ("device", "it is a device"),
+        ("", "directory"),
+    ] {
+        let error = DiskFiles.open(&at(name)).unwrap_err().to_string();
+        assert!(error.contains(told) && error.contains(name), "{error}");
+    }
+    for error in [
+        DiskFiles.create(&at("pipe")).unwrap_err(),
+        DiskFiles.append(&at("link")).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("it is a pipe"), "{error}");
+    }
 }

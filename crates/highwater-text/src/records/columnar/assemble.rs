@@ -49,7 +49,10 @@ impl Assembly<'_> {
             Kind::Value => self.columns[node.leaves.start].take(),
             Kind::Object(fields) => {
                 self.purse.spend(BOX_BYTES)?;
-                Ok(Value::Object(self.object(fields)?))
+                let mut object = self.object(fields)?;
+                // All objects of a column have the fields of all. One that is null here was in another row's.
+                object.retain(|_, value| !value.is_null());
+                Ok(Value::Object(object))
             }
             Kind::List(items) => {
                 let mut list = Vec::new();

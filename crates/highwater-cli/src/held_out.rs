@@ -1,0 +1,145 @@
+//! What is held out: a share of the data, what a folder has for it by its names, or what `--eval-data` names.
+
+use std::path::Path;
+
+use highwater_memory::Files;
+use highwater_models::data::{Parts, Reads, parts_of};
+use highwater_text::records::record_parts;
+
+use crate::args::RunArgs;
+use crate::config::{DataConfig, RunConfig};
+use crate::error::Failure;
+use crate::task::Task;
+
+/// The files of text, tokens or records, by what becomes of them; none of data that is no file, or not there yet.
+///
+/// # Errors
+/// [`Failure`] for data that cannot be listed, and for a folder with nothing to train on.
+fn parts(
+    files: &dyn Files,
+    data: Option<&Path>,
+    (held_out, reads, has_records): (Option<&Path>, Reads, bool),
+) -> Result<Option<Parts>, Failure> {
+    let Some(path) = data else {
+        return Ok(None);
+    };
+    let is_there = |path: &Path| Ok::<_, Failure>(files.metadata(path)?.is_some());
+    let both = is_there(path)? && held_out.map_or(Ok(true), is_there)?;
+    if !both {
+        return Ok(None);
+    }
+    Ok(Some(if has_records {
+        record_parts(files, path, (held_out, reads))?
+    } else {
+        parts_of(files, path, (held_out, reads))?
+    }))
+}
+
+/// The same of a run's data.
+///
+/// # Errors
+/// As [`parts`].
+pub(crate) fn parts_of_data(
+    files: &dyn Files,
+    data: &DataConfig,
+) -> Result<Option<Parts>, Failure> {
+    let held_out = data.eval_data.as_deref();
+    let ways = (held_out, data.reads, data.records.is_some());
+    parts(files, data.path.as_deref(), ways)
+}
+
+/// That flags say once what is held out.
+///
+/// # Errors
+/// [`Failure`] where they say it twice, or a folder says it too.
+pub(crate) fn check(
+    files: &dyn Files,
+    args: &RunArgs,
+    (task, has_records): (Task, bool),
+) -> Result<(), Failure> {
+    if !task.is_text() {
+        return Ok(());
+    }
+    let named = args.eval_data.as_deref();
+    if let (Some(named), None) = (named, &args.data) {
+        let message = format!(
+            "--eval-data {}: there is no --data to train on",
+            named.display()
+        );
+        return Err(Failure::usage(message).hint("say --data PATH"));
+    }
+    if let Some(missing) = named.filter(|path| !files.metadata(path).is_ok_and(|it| it.is_some())) {
+        let path = missing.to_owned();
+        return Err(highwater_models::DataError::Missing { path }.into());
+    }
+    let Some(share) = args.held_out.filter(|&share| share > 0.0) else {
+        return Ok(());
+    };
+    let held_out = match named {
+        Some(named) => Some(format!("--eval-data {}", named.display())),
+        None => {
+            let ways = (None, Reads::Training, has_records);
+            let found = parts(files, args.data.as_deref(), ways)?;
+            let first = found.and_then(|found| found.held_out.into_iter().next());
+            first.map(|(path, _)| path.display().to_string())
+        }
+    };
+    let Some(held_out) = held_out else {
+        return Ok(());
+    };
+    let message = format!("--held-out {share} and {held_out} both say what is held out");
+    Err(Failure::usage(message)
+        .hint("leave out --held-out, or name the file to train on: --data FILE"))
+}
+
+/// That something is held out where the loss on it is asked for.
+///
+/// # Errors
+/// [`Failure`] where nothing is.
+pub(crate) fn check_use(files: &dyn Files, config: &RunConfig) -> Result<(), Failure> {
+    let is_asked = config.output.eval_every.is_some() && config.output.sample.is_empty();
+    if !is_asked || config.data.held_out > 0.0 || !config.task.is_text() {
+        return Ok(());
+    }
+    let parts = parts_of_data(files, &config.data)?;
+    match parts.is_none_or(|parts| !parts.held_out.is_empty()) {
+        true => Ok(()),
+        false => Err(nothing()),
+    }
+}
+
+/// The same of data that is open: so many tokens or images are held out.
+///
+/// # Errors
+/// [`Failure`] where there are none.
+pub(crate) fn check_count(config: &RunConfig, held_out: u64) -> Result<(), Failure> {
+    let is_asked = config.output.eval_every.is_some() && config.output.sample.is_empty();
+    match is_asked && held_out == 0 {
+        true => Err(nothing()),
+        false => Ok(()),
+    }
+}
+
+fn nothing() -> Failure {
+    Failure::usage("--eval-every measures the loss on held-out data, and nothing is held out")
+        .hint("say --held-out 5%, or --eval-data FILE")
+}
+
+/// What becomes of the files of the data, for people; none where all of them are trained on.
+///
+/// # Errors
+/// [`Failure`] for data that cannot be listed.
+pub(crate) fn describe(files: &dyn Files, config: &RunConfig) -> Result<Option<String>, Failure> {
+    if !config.task.is_text() {
+        return Ok(None);
+    }
+    let Some(path) = &config.data.path else {
+        return Ok(None);
+    };
+    let parts = parts_of_data(files, &config.data)?;
+    let folder = match files.metadata(path)? {
+        Some(found) if found.is_dir => path.as_path(),
+        _ => path.parent().unwrap_or(path),
+    };
+    Ok(parts.and_then(|parts| parts.describe(folder, config.data.reads)))
+}
