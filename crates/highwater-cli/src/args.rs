@@ -26,6 +26,7 @@ use crate::schedule::Schedule;
 use crate::settings::Assignment;
 use crate::shell::{CompletionsArgs, ManArgs};
 use crate::task::Task;
+use crate::tokenise::TokeniseArgs;
 
 /// What somebody who has just come may want.
 const FIRST_STEPS: &str =
@@ -439,11 +440,9 @@ pub struct ResumeArgs {
     /// Where the model's folder is now, for later resumes too
     #[arg(long, value_name = "FOLDER")]
     pub model: Option<PathBuf>,
-
     /// Where the data is now, for later resumes too
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-
     /// Where the tokenizer.json is now, for later resumes too [default: the one in the model's folder, if it was there]
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
@@ -459,23 +458,12 @@ pub struct ResumeArgs {
     /// At the end, print what each operation took, beside what this machine does at most
     #[arg(long)]
     pub profile: bool,
-
     /// Write what steps come to for TensorBoard as well, in a new file of the run's folder tensorboard
     #[arg(long)]
     pub tensorboard: bool,
-
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// `tokenise`.
-#[derive(Args, Debug)]
-pub struct TokeniseArgs {
-    /// Where the tokens go
-    pub spool: PathBuf,
-    /// What they are made of, as JSON
-    pub request: String,
 }
 
 /// A share, as a number or in percent.

@@ -24,6 +24,7 @@ pub mod machine;
 pub mod merging;
 mod meter;
 pub mod metrics;
+mod moved;
 pub mod newest;
 pub mod origin;
 pub mod output;
@@ -53,6 +54,7 @@ pub mod task;
 pub mod tensorboard;
 pub mod tokenise;
 pub mod train;
+mod trained;
 pub mod training;
 
 use std::io::{self, Write};

@@ -10,10 +10,11 @@ use highwater_models::{Architecture, CausalLm, Sampling, Tokenizer, window_lengt
 use crate::config::{DiskConfig, MachineConfig, ModelSource, Policy, RunConfig};
 use crate::error::{Code, Failure};
 use crate::generate::{SampleArgs, Stated};
-use crate::lora::{LoraConfig, Trained};
+use crate::lora::LoraConfig;
 use crate::newest::{Newest, newest};
 use crate::run_dir::RunDir;
 use crate::task::Blueprint;
+use crate::trained::Trained;
 use crate::{base, lora, output, report, resolve, state};
 
 /// What a model gets that no run's settings say anything about, beside its weights.

@@ -6,22 +6,22 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use highwater::nn::{LoraOptions, add_adapters};
 use highwater::op::WeightFormat;
-use highwater::{Bytes, Engine, Module, skip_init};
+use highwater::{Bytes, Engine, Module};
 use highwater_memory::files::Draft;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::adapter::{CONFIG, WEIGHTS, is_adapter};
+use highwater_models::adapter::{CONFIG, WEIGHTS};
 use highwater_models::module_file::file_dtype;
-use highwater_models::{Architecture, CausalLm, Merge, SHARD_BYTES, WeightsFolder};
+use highwater_models::{CausalLm, Merge, SHARD_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
 use crate::engine_error::without_lines;
 use crate::error::Failure;
 use crate::merging::{MergedDtype, check_memory, untied};
-use crate::newest::{Newest, newest};
 use crate::provenance::weights_digest;
 use crate::task::Blueprint;
+use crate::trained::trained;
 use crate::{output, state};
 
 /// Flags of adapters. Not a doc comment for people: clap shows the fields'.
@@ -246,57 +246,6 @@ pub fn export(
     Ok(())
 }
 
-/// Trained adapters.
-#[derive(Debug)]
-pub enum Trained {
-    /// In PEFT's files.
-    Folder(PathBuf),
-    /// In the file of weights of a run's saved state.
-    Saved(LoraConfig, PathBuf),
-}
-
-impl Trained {
-    /// A folder of them in PEFT's files, and the draft beside `out` that it is if they are in a saved state.
-    fn as_folder<'a>(
-        &self,
-        files: &'a dyn Files,
-        config: &dyn Architecture,
-        out: &Path,
-    ) -> Result<(PathBuf, Option<Draft<'a>>), Failure> {
-        let lora = match self {
-            Self::Folder(folder) => return Ok((folder.clone(), None)),
-            Self::Saved(lora, _) => lora,
-        };
-        // Of the model nothing is read: frozen weights have no storage until then.
-        let engine = Engine::builder().files().build()?;
-        let model = skip_init(|| config.build(&engine))?;
-        model.requires_grad_(false);
-        self.load(files, &*model)?;
-        let draft = Draft::folder(files, out)?;
-        highwater_models::save_adapter(files, draft.path(), &*model, &lora.options(), None)?;
-        Ok((draft.path().to_owned(), Some(draft)))
-    }
-
-    /// Gives them to the model that they were trained for.
-    ///
-    /// # Errors
-    /// [`Failure`] for adapters that cannot be read, or are not for this model.
-    pub fn load(&self, files: &dyn Files, model: &dyn CausalLm) -> Result<(), Failure> {
-        match self {
-            Self::Folder(folder) => {
-                load(files, folder, model)?;
-                Ok(())
-            }
-            Self::Saved(lora, path) => {
-                lora.adapt(model)?;
-                let mut own = model.named_parameters();
-                own.retain(|(name, _)| is_adapter(name));
-                state::read_tensors(&mut WeightsFolder::of_file(files, path)?, &own, "")
-            }
-        }
-    }
-}
-
 /// `merge`.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
@@ -413,26 +362,6 @@ fn check_named(files: &dyn Files, dir: &Path, folder: &Path, named: &Path) -> Re
         ));
     }
     Ok(())
-}
-
-/// The adapters of a run, the newest, or of a folder that PEFT wrote; and the folder with what is beside them.
-fn trained(files: &dyn Files, dir: &Path) -> Result<Option<(Trained, PathBuf)>, Failure> {
-    let run = match files.metadata(&dir.join("config.toml"))? {
-        Some(_) => Some(RunConfig::read(files, &dir.join("config.toml"))?),
-        None => None,
-    };
-    if let Some(lora) = run.and_then(|run| run.model.lora) {
-        return Ok(match newest(files, dir)? {
-            Some(Newest::Final(folder)) => Some((Trained::Folder(folder.clone()), folder)),
-            Some(Newest::Saved(saved)) => {
-                let weights = saved.path().join(state::MODEL);
-                Some((Trained::Saved(lora, weights), dir.join("final")))
-            }
-            None => None,
-        });
-    }
-    let found = adapters(files, dir)?;
-    Ok(found.map(|folder| (Trained::Folder(folder.clone()), folder)))
 }
 
 /// Adds adapters to the weights of their model and writes that as a model folder.

@@ -19,7 +19,7 @@ use crate::pictures::Classifier;
 use crate::run_dir::RunDir;
 use crate::saving::OutputConfig;
 use crate::task::{Blueprint, Task};
-use crate::{held_out, hub};
+use crate::{held_out, hub, moved};
 
 /// The preset that is taken when nobody names a model.
 pub const DEFAULT_MODEL: &str = "gpt2-nano";
@@ -290,7 +290,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         origin.check_model(files, dir)?;
     }
     let model = Blueprint::read(files, &dir.model())?;
-    moved(&mut config, args)?;
+    moved::find(&mut config, args)?;
     check_epochs(args.epochs)?;
     let RunConfig {
         machine,
@@ -320,41 +320,6 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
         model,
         notes: Vec::new(),
     })
-}
-
-/// Has a run find what lies elsewhere by now.
-fn moved(config: &mut RunConfig, args: &ResumeArgs) -> Result<(), Failure> {
-    if let Some(folder) = &args.model {
-        let ModelSource::Folder(before) = &config.model.source else {
-            let message = format!(
-                "--model: the run began with {}, not with a folder",
-                config.model.source
-            );
-            return Err(Failure::usage(message).hint("leave it out"));
-        };
-        let folder = absolute(folder)?;
-        if let Some(tokenizer) = &mut config.model.tokenizer
-            && let Ok(within) = tokenizer.strip_prefix(before)
-        {
-            *tokenizer = folder.join(within);
-        }
-        config.model.source = ModelSource::Folder(folder);
-    }
-    if let Some(path) = &args.data {
-        if config.data.path.is_none() {
-            let message = "--data: the run reads the built-in guide";
-            return Err(Failure::usage(message).hint("leave it out"));
-        }
-        config.data.path = Some(absolute(path)?);
-    }
-    if let Some(path) = &args.tokenizer {
-        if config.model.tokenizer.is_none() {
-            let message = "--tokenizer: the run reads bytes";
-            return Err(Failure::usage(message).hint("leave it out"));
-        }
-        config.model.tokenizer = Some(absolute(path)?);
-    }
-    Ok(())
 }
 
 /// A preset's or folder's configuration; of images, for the classes of the data and images of the size that was
@@ -506,7 +471,7 @@ fn memory(given: Option<Bytes>, is_nano: bool) -> Result<Bytes, Failure> {
 }
 
 /// Settings outlive the folder that the program was started in.
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path)
         .map_err(|error| Failure::usage(format!("the path `{}`: {error}", path.display())))
 }

@@ -84,6 +84,7 @@ fn every_setting_of_a_run_has_a_place_and_a_flag() {
                 "training.epochs",
                 "data.skip_bad",
                 "data.eval_data",
+                "data.token_dtype",
             ]
             .contains(&setting.path);
         assert!(is_used, "{}", setting.path);

@@ -264,20 +264,6 @@ pub fn final_step(files: &dyn Files, path: &Path) -> Result<Option<u64>, Failure
     Ok(found.map(|found| found.step))
 }
 
-/// The number of the newest saved state in a folder, whole or not.
-///
-/// # Errors
-/// [`Failure`] for a folder that cannot be read.
-pub fn newest_name(files: &dyn Files, dir: &Path) -> Result<Option<u64>, Failure> {
-    if files.metadata(dir)?.is_none() {
-        return Ok(None);
-    }
-    let entries = files.list_dir(dir)?;
-    let steps = entries.iter().filter(|entry| entry.is_dir);
-    let steps = steps.filter_map(|entry| entry.name.strip_prefix("step-")?.parse().ok());
-    Ok(steps.max())
-}
-
 /// Writes the model that a run ends with after `step` steps, as its folder `final`.
 ///
 /// # Errors

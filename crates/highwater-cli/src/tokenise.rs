@@ -9,19 +9,28 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::Tokenizer;
 use highwater_models::data::{DataOptions, Progress, Reads, Tokens};
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::TokeniseArgs;
 use crate::config::RunConfig;
 use crate::data::text_to_tokenise;
 use crate::error::Failure;
 use crate::meter::Meter;
 use crate::records::Source;
 use crate::task::Blueprint;
+
+/// `tokenise`.
+#[derive(Args, Debug)]
+pub struct TokeniseArgs {
+    /// Where the tokens go
+    pub spool: PathBuf,
+    /// What they are made of, as JSON
+    pub request: String,
+}
 
 /// What making tokens takes at most, in bytes: so much, and so many times the tokenizer's file.
 const LEAST_BYTES: u64 = 16 << 20;
