@@ -127,6 +127,16 @@ pub(crate) fn foresee(folder: &Path, model: &dyn CausalLm) -> Result<(), Failure
     Ok(())
 }
 
+/// Checks by the headers of a folder's files that they have a model's weights, as far as they are there.
+///
+/// # Errors
+/// [`Failure`] for files that are damaged or of another model.
+pub(crate) fn check(folder: &Path, model: &dyn CausalLm) -> Result<(), Failure> {
+    let files = DiskFiles;
+    let weights = open_complete(&files, folder)?;
+    weights.map_or(Ok(()), |mut weights| layout(&mut weights, model).map(drop))
+}
+
 /// The weights of a folder, if all of their files are there: others may be on their way.
 fn open_complete<'a>(
     files: &'a dyn Files,

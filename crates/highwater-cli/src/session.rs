@@ -106,10 +106,8 @@ impl Session {
         let (engine, model) = engine_and_model(builder, config, blueprint)?;
         let before = before(config, blueprint, &engine, weights_dtype(config))?;
         let optimizer = optimizer(config, model.module())?;
-        if let (true, Some(folder), Model::Text(text)) = (engine.is_dry_run(), folder, &model) {
-            base::foresee(folder, &**text)?;
-            let before = before.as_deref();
-            before.map_or(Ok(()), |before| base::foresee(folder, before))?;
+        if let (true, Model::Text(text)) = (engine.is_dry_run(), &model) {
+            foresee(config, &**text, before.as_deref())?;
         }
         let scaled = config.training.precision == Precision::Fp16;
         let scaler = scaled.then(|| GradScaler::new(GradScalerOptions::default()));
@@ -246,6 +244,22 @@ impl Session {
             accuracy: right.map(|right| (right / weights) as f32),
             units,
         }))
+    }
+}
+
+/// What a plan knows of weights before they are read: that they are the model's, and which of them wait in their files.
+fn foresee(
+    config: &RunConfig,
+    model: &dyn CausalLm,
+    before: Option<&dyn CausalLm>,
+) -> Result<(), Failure> {
+    match (config.base(), &config.model.source) {
+        (Some(folder), _) => {
+            base::foresee(folder, model)?;
+            before.map_or(Ok(()), |before| base::foresee(folder, before))
+        }
+        (None, ModelSource::Folder(folder)) => base::check(folder, model),
+        (None, ModelSource::Preset(_)) => Ok(()),
     }
 }
 

@@ -111,6 +111,7 @@ fn merge<'a>(
 fn loaded(files: &MemoryFiles, folder: &str, architecture: &dyn Architecture) -> Box<dyn CausalLm> {
     let engine = Engine::builder().threads(1).build().unwrap();
     let model = architecture.build(&engine).unwrap();
+    model.eval();
     let mut weights = WeightsFolder::open(files, Path::new(folder)).unwrap();
     let named = model.named_parameters();
     let expected: Vec<_> = named

@@ -16,7 +16,7 @@ fn config() -> Value {
         "max_position_embeddings": 64, "tie_word_embeddings": false})
 }
 
-/// A model folder, one number of a tensor of which is `value`.
+/// A model folder, one number of a tensor of which is `value`; all of them if that is finite.
 fn folder(dir: &Path, name: &str, tensor: &str, value: Option<f32>) {
     let folder = dir.join(name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -26,6 +26,9 @@ fn folder(dir: &Path, name: &str, tensor: &str, value: Option<f32>) {
     for (name, parameter) in model.named_parameters() {
         if let Some(value) = value.filter(|_| name == tensor) {
             let mut values: Vec<f32> = parameter.to_vec().unwrap();
+            if value.is_finite() {
+                values.fill(value);
+            }
             values[3] = value;
             parameter.copy_from_slice(&values).unwrap();
         }
@@ -99,26 +102,12 @@ fn numbers_that_are_not_finite_are_named_by_every_command() {
 fn finite_weights_that_overflow_are_not_blamed() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    folder(
-        dir,
-        "huge",
-        "model.layers.0.mlp.down_proj.weight",
-        Some(3e38),
-    );
     folder(dir, "large", "model.norm.weight", Some(3e38));
-    for name in ["huge", "large"] {
-        let news = fails(dir, &format!("eval --model ./{name} {DATA}"), 5);
-        assert!(news.contains("the loss is not finite"), "{news}");
-        let news = fails(
-            dir,
-            &format!("generate --model ./{name} --prompt of --tokens 3"),
-            5,
-        );
-        assert!(
-            news.contains("a logit of the next token is not finite"),
-            "{news}"
-        );
-    }
+    let news = fails(dir, &format!("eval --model ./large {DATA}"), 5);
+    assert!(news.contains("the loss is not finite"), "{news}");
+    let news = fails(dir, "generate --model ./large --prompt of --tokens 3", 5);
+    let told = "a logit of the next token is not finite";
+    assert!(news.contains(told), "{news}");
 }
 
 #[test]

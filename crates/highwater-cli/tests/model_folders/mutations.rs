@@ -555,7 +555,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         let cut = 1 + f.draw(18, 4000);
         f.then(move |dir| {
             rewrite(&dir.join("model.safetensors"), |bytes| {
-                bytes.truncate(bytes.len() - cut)
+                bytes.truncate(bytes.len().saturating_sub(cut))
             })
         });
         refused(["model.safetensors"])
@@ -670,7 +670,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         let cut = 1 + f.draw(25, 3000);
         f.then(move |dir| {
             rewrite(&dir.join("tokenizer.json"), |bytes| {
-                bytes.truncate(bytes.len() - cut)
+                bytes.truncate(bytes.len().saturating_sub(cut))
             })
         });
         refused(["tokenizer.json"])
