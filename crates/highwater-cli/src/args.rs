@@ -215,8 +215,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", help_heading = "Model and data")]
     pub data: Option<PathBuf>,
 
-    /// Measure the loss on this file or folder, instead of a share of the data [default: what a folder has by names
-    /// such as valid.jsonl, val.bin or validation-*.parquet]
+    /// Measure the loss on this file or folder, instead of a share of the data [default: files in
+    /// the data's folder with names such as valid.jsonl, val.bin or validation-*.parquet]
     #[arg(long, value_name = "PATH", help_heading = "Model and data")]
     pub eval_data: Option<PathBuf>,
 
@@ -387,7 +387,7 @@ pub struct RunArgs {
     #[arg(value_parser = PossibleValuesParser::new(["matrices", "all"]).map(|text| decay(&text)))]
     pub decay: Option<Decay>,
 
-    /// Scale gradients down to this norm [default: off]
+    /// Scale gradients down to this norm; 0 leaves them as they are [default: 1 for a model folder, otherwise 0]
     #[arg(long, value_name = "X", help_heading = "Optimizer")]
     pub clip: Option<f64>,
 }

@@ -101,7 +101,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Answers what someone said.
+    /// Answers a message.
     fn take_turn(
         &mut self,
         said: String,

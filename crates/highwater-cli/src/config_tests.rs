@@ -76,7 +76,7 @@ fn absurd_settings_are_named() {
         ("lr", |c| c.optimizer.lr = f64::INFINITY),
         ("warmup", |c| c.optimizer.warmup = 801),
         ("weight-decay", |c| c.optimizer.weight_decay = -1.0),
-        ("clip", |c| c.optimizer.clip = Some(0.0)),
+        ("clip", |c| c.optimizer.clip = Some(-1.0)),
         ("momentum", |c| {
             c.optimizer.method = Method::Sgd { momentum: 1.0 }
         }),

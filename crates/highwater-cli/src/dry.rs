@@ -1,6 +1,6 @@
 //! What settings would take, found by planning them and running nothing.
 
-use highwater::{Engine, Forecast};
+use highwater::{Builder, Engine, Forecast};
 use highwater_memory::{Bytes, Files};
 
 use crate::config::RunConfig;
@@ -328,6 +328,31 @@ impl<'a> Planner<'a> {
             take_floor(forecast, least, memory);
         }
         Ok(found)
+    }
+}
+
+/// Plans what a model that nothing trains is asked, before anything is loaded: the forecast, and the reserve that it
+/// counts on.
+///
+/// # Errors
+/// [`Failure`] of what builds and asks; where there is no room to ask, the forecast says so.
+pub(crate) fn asked<M>(
+    builder: impl Fn() -> Builder,
+    build: impl Fn(Builder) -> Result<(Engine, M), Failure>,
+    ask: impl FnOnce(&Engine, &M) -> Result<(), Failure>,
+) -> Result<(Forecast, u64), Failure> {
+    let dry = || builder().dry_run().prices(0);
+    let reserve = build(dry())?.0.reserve_bytes();
+    let (engine, model) = build(dry().reserve(reserve))?;
+    let asked = ask(&engine, &model);
+    let forecast = engine.forecast();
+    drop((engine, model));
+    highwater_memory::heap::release_unused();
+    match (asked, forecast) {
+        (Err(failure), _) if failure.code() != Code::Budget as u8 => Err(failure),
+        (_, Some(forecast)) => Ok((forecast, reserve)),
+        (Err(failure), None) => Err(failure),
+        (Ok(()), None) => Err(Failure::new(Code::Internal, "nothing was planned")),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use highwater::{Builder, Engine, Forecast, no_grad, skip_init};
+use highwater::{Builder, Engine, no_grad, skip_init};
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles, Files};
 use highwater_models::adapter::{WEIGHTS, adapter_parameters, is_adapter};
@@ -28,7 +28,7 @@ use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::engine_and_model;
 use crate::task::{Blueprint, Model};
-use crate::{base, lora, machine, output, report, state, tokenise};
+use crate::{base, dry, lora, machine, output, report, state, tokenise};
 use text::{Found, Text};
 
 /// Sequences of a model folder are so long at most when nobody says.
@@ -347,25 +347,20 @@ fn fitting(
     (model, place): (&Blueprint, &Place),
 ) -> Result<u64, Failure> {
     let budget = config.machine.memory.0;
-    let dry = || Engine::builder().memory(budget).dry_run().prices(0);
-    let (engine, built) = frozen(dry(), config, model)?;
-    let reserve = engine.reserve_bytes();
-    drop((engine, built));
-    let (engine, built) = frozen(dry().reserve(reserve), config, model)?;
-    if let Model::Text(text) = &built {
-        base::foresee(&place.weights, &**text)?;
-    }
     let batch = model.blank(config, config.training.batch);
     let how = (config.training.seq, config.training.precision.dtype());
-    let looked = no_grad(|| built.loss(&engine, &batch, how, (None, None)));
-    let looked = looked.and_then(|(loss, _)| Ok(loss.item()?));
-    if let Err(failure) = looked
-        && failure.code() != Code::Budget as u8
-    {
-        return Err(failure);
-    }
-    let nothing = || Failure::new(Code::Internal, "a batch planned nothing");
-    let mut forecast: Forecast = engine.forecast().ok_or_else(nothing)?;
+    let (mut forecast, reserve) = dry::asked(
+        || Engine::builder().memory(budget),
+        |builder| frozen(builder, config, model),
+        |engine, built| {
+            if let Model::Text(text) = built {
+                base::foresee(&place.weights, &**text)?;
+            }
+            let (loss, _) = no_grad(|| built.loss(engine, &batch, how, (None, None)))?;
+            loss.item()?;
+            Ok(())
+        },
+    )?;
     let assumptions = Assumptions {
         reserve_bytes: reserve,
         decoding_bytes: 0,
@@ -377,8 +372,6 @@ fn fitting(
         let smaller = report::smaller(config.task);
         return Err(report::does_not_fit(&forecast, &config.machine, smaller));
     }
-    drop((engine, built));
-    highwater_memory::heap::release_unused();
     Ok(reserve)
 }
 

@@ -13,7 +13,7 @@ use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::newest::{Newest, newest};
 use crate::run_dir::RunDir;
-use crate::{output, state};
+use crate::{final_model, output};
 
 /// `export`.
 #[derive(Args, Debug)]
@@ -99,28 +99,19 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Where a whole model is.
-enum Found {
+enum Found<'a> {
     /// In a folder.
     Folder(PathBuf),
     /// Its weights in a saved state of a run, all else in a draft.
-    Saved(PathBuf, PathBuf),
+    Saved(PathBuf, Draft<'a>),
 }
 
-impl Drop for Found {
-    fn drop(&mut self) {
-        if let Self::Saved(_, draft) = self {
-            // A hidden folder that stays behind hides nothing.
-            let _ = DiskFiles.remove_dir_all(draft);
-        }
-    }
-}
-
-impl Found {
+impl Found<'_> {
     fn as_model<'a>(&'a self, run: &'a Path) -> gguf::Source<'a> {
         match self {
             Self::Folder(folder) => gguf::Source::folder(folder),
             Self::Saved(weights, draft) => gguf::Source {
-                folder: draft,
+                folder: draft.path(),
                 weights,
                 called: run,
             },
@@ -128,8 +119,8 @@ impl Found {
     }
 }
 
-/// The weights of a whole model, with what is beside them.
-fn model_folder(files: &dyn Files, dir: &Path) -> Result<Found, Failure> {
+/// Finds the weights of a whole model and the other files of its folder.
+fn model_folder<'a>(files: &'a dyn Files, dir: &Path) -> Result<Found<'a>, Failure> {
     let has =
         |folder: &Path, name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
     let adapters = |folder: &Path| {
@@ -149,10 +140,10 @@ fn model_folder(files: &dyn Files, dir: &Path) -> Result<Found, Failure> {
             Some(Newest::Final(folder)) => return Ok(Found::Folder(folder)),
             Some(Newest::Saved(saved)) => {
                 let draft = Draft::folder(files, &dir.join("model"))?;
-                state::beside_model(files, &config, draft.path())?;
+                final_model::beside_model(files, &config, draft.path())?;
                 let json = draft.path().join("config.json");
-                state::copy(files, &RunDir::model_of(dir), &json)?;
-                return Ok(Found::Saved(saved.path().to_owned(), draft.keep()));
+                final_model::copy(files, &RunDir::model_of(dir), &json)?;
+                return Ok(Found::Saved(saved.path().to_owned(), draft));
             }
             None => {}
         }

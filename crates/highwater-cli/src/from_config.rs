@@ -72,10 +72,12 @@ impl Filed {
                 failed(format!("{place}{}", wrong.text()))
             })?;
         }
-        Ok(Self {
-            args,
-            is_of_run: !matches!(seal::open(&text), Ok(None)),
-        })
+        let is_of_run = !matches!(seal::open(&text), Ok(None));
+        if is_of_run {
+            // Runs of earlier releases say nothing of it where they did not clip.
+            args.run.clip.get_or_insert(0.0);
+        }
+        Ok(Self { args, is_of_run })
     }
 }
 

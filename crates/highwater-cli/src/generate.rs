@@ -190,10 +190,11 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
     if args.prompt.is_empty() {
         return Err(Failure::usage("--prompt must have at least one character"));
     }
+    let mut prompt = Vec::new();
     let loaded = load(&args.sample, |tokenizer| {
-        Ok(begun(tokenizer, &args.prompt)?.len() + args.tokens)
+        prompt = begun(tokenizer, &args.prompt)?;
+        Ok(prompt.len() + args.tokens)
     })?;
-    let prompt = begun(&loaded.tokenizer, &args.prompt)?;
     output::piece(&loaded.tokenizer.decode(&prompt)?);
     let until = (args.tokens, &*loaded.ends, &*args.sample.stop);
     let (_, speed) = go_on(&loaded, &prompt, until)?;

@@ -1,4 +1,4 @@
-//! What is held out: a share of the data, what a folder has for it by its names, or what `--eval-data` names.
+//! Held-out data: a share of the data, files whose names say so (such as `valid.jsonl`), or those of `--eval-data`.
 
 use std::path::Path;
 
@@ -75,14 +75,13 @@ pub(crate) fn check(
     let Some(share) = args.held_out.filter(|&share| share > 0.0) else {
         return Ok(());
     };
-    let held_out = match named {
-        Some(named) => Some(format!("--eval-data {}", named.display())),
-        None => {
-            let ways = (None, Reads::Training, has_records);
-            let found = parts(files, args.data.as_deref(), ways)?;
-            let first = found.and_then(|found| found.held_out.into_iter().next());
-            first.map(|(path, _)| path.display().to_string())
-        }
+    let held_out = if let Some(named) = named {
+        Some(format!("--eval-data {}", named.display()))
+    } else {
+        let ways = (None, Reads::Training, has_records);
+        let found = parts(files, args.data.as_deref(), ways)?;
+        let first = found.and_then(|found| found.held_out.into_iter().next());
+        first.map(|(path, _)| path.display().to_string())
     };
     let Some(held_out) = held_out else {
         return Ok(());
@@ -102,9 +101,10 @@ pub(crate) fn check_use(files: &dyn Files, config: &RunConfig) -> Result<(), Fai
         return Ok(());
     }
     let parts = parts_of_data(files, &config.data)?;
-    match parts.is_none_or(|parts| !parts.held_out.is_empty()) {
-        true => Ok(()),
-        false => Err(nothing()),
+    if parts.is_none_or(|parts| !parts.held_out.is_empty()) {
+        Ok(())
+    } else {
+        Err(nothing())
     }
 }
 
@@ -114,9 +114,10 @@ pub(crate) fn check_use(files: &dyn Files, config: &RunConfig) -> Result<(), Fai
 /// [`Failure`] where there are none.
 pub(crate) fn check_count(config: &RunConfig, held_out: u64) -> Result<(), Failure> {
     let is_asked = config.output.eval_every.is_some() && config.output.sample.is_empty();
-    match is_asked && held_out == 0 {
-        true => Err(nothing()),
-        false => Ok(()),
+    if is_asked && held_out == 0 {
+        Err(nothing())
+    } else {
+        Ok(())
     }
 }
 

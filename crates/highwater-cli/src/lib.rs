@@ -12,6 +12,7 @@ mod engine_error;
 pub mod error;
 pub mod eval;
 pub mod export;
+pub mod final_model;
 mod from_config;
 pub mod generate;
 mod held_out;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use highwater::{Builder, Engine, Error, Forecast, Module, no_grad, skip_init};
+use highwater::{Builder, Engine, Error, Module, no_grad, skip_init};
 use highwater_memory::{Bytes, DiskFiles, Files, ProcessMemory};
 use highwater_models::adapter::WEIGHTS;
 use highwater_models::{Architecture, CausalLm, Sampling, Tokenizer, window_length};
@@ -15,10 +15,13 @@ use crate::newest::{Newest, newest};
 use crate::run_dir::RunDir;
 use crate::task::Blueprint;
 use crate::trained::Trained;
-use crate::{base, lora, output, report, resolve, state};
+use crate::{base, dry, lora, output, report, resolve, state};
 
 /// What a model gets that no run's settings say anything about, beside its weights.
 const DEFAULT_ROOM: u64 = 1 << 30;
+
+/// Adapters that were trained for a model, with their settings.
+type Adapters = (LoraConfig, Trained);
 
 /// Where a model lies, and what it may use.
 struct Place {
@@ -26,8 +29,8 @@ struct Place {
     tokenizer: Option<PathBuf>,
     /// Its folder, whose weights may be several files.
     weights: PathBuf,
-    /// What was trained beside it, and how.
-    adapters: Option<(LoraConfig, Trained)>,
+    /// The adapters that were trained for it.
+    adapters: Option<Adapters>,
     memory: Option<Bytes>,
     disk: Option<DiskConfig>,
     /// The most tokens that it was trained to look back on.
@@ -67,7 +70,7 @@ pub(crate) struct Loaded {
     pub tokenizer: Tokenizer,
     /// Where the tokenizer is, if it is a file.
     pub tokenizer_path: Option<PathBuf>,
-    /// The template of the run, if it was told to take one.
+    /// The run's own chat template, where `train --chat-template` set one.
     pub template: Option<String>,
     /// How to draw from it.
     pub sampling: Sampling,
@@ -111,7 +114,7 @@ pub(crate) fn load(
     let tokenizer = tokenizer(&files, &place, config)?;
     let most = config.max_length().min(place.context);
     let longest = window_length(longest(&tokenizer)?.min(most), config.max_length());
-    let machine = machine(args, &place, config)?;
+    let machine = machine(args, &place, config);
     let reserve = fitting(&place, config, &machine, longest)?;
     let (engine, model) = frozen(builder(&machine).reserve(reserve), &place, config)?;
     if let Some(note) = base::read(&files, &place.weights, &*model)? {
@@ -148,11 +151,7 @@ pub(crate) fn load(
 
 /// What the model may use: what flags say, otherwise what its run had, otherwise what it is likely to need; never
 /// more than the process may have.
-fn machine(
-    args: &SampleArgs,
-    place: &Place,
-    config: &dyn Architecture,
-) -> Result<MachineConfig, Failure> {
+fn machine(args: &SampleArgs, place: &Place, config: &dyn Architecture) -> MachineConfig {
     let weights = 4 * config.parameter_count();
     let stated = args.memory.or(place.memory);
     let likely = || {
@@ -167,7 +166,7 @@ fn machine(
     };
     // What a run trained from disk need not fit into its memory.
     let is_short = args.memory.is_none() && memory.0 < weights + DEFAULT_ROOM;
-    Ok(MachineConfig {
+    MachineConfig {
         memory,
         policy: Policy::Auto,
         threads: args.threads.unwrap_or_else(resolve::cores),
@@ -176,7 +175,7 @@ fn machine(
         disk: place.disk.clone().filter(|_| is_short),
         forbid: Vec::new(),
         rates: highwater::Rates::default(),
-    })
+    }
 }
 
 fn builder(machine: &MachineConfig) -> Builder {
@@ -212,28 +211,23 @@ fn fitting(
     machine: &MachineConfig,
     longest: usize,
 ) -> Result<u64, Failure> {
-    let dry = || builder(machine).dry_run().prices(0);
-    let reserve = frozen(dry(), place, config)?.0.reserve_bytes();
-    let (engine, model) = frozen(dry().reserve(reserve), place, config)?;
-    if let Some((lora, _)) = &place.adapters {
-        lora.adapt(&*model)?;
-        model.requires_grad_(false);
-    }
-    base::foresee(&place.weights, &*model)?;
-    model.eval();
-    if let Err(failure) = whole_text(&*model, longest)
-        && failure.code() != Code::Budget as u8
-    {
-        return Err(failure);
-    }
-    let nothing = || Failure::new(Code::Internal, "a text planned nothing");
-    let forecast: Forecast = engine.forecast().ok_or_else(nothing)?;
+    let (forecast, reserve) = dry::asked(
+        || builder(machine),
+        |builder| frozen(builder, place, config),
+        |_, model| {
+            if let Some((lora, _)) = &place.adapters {
+                lora.adapt(&**model)?;
+                model.requires_grad_(false);
+            }
+            base::foresee(&place.weights, &**model)?;
+            model.eval();
+            whole_text(&**model, longest)
+        },
+    )?;
     if !forecast.fits {
         let smaller = "a shorter text needs less";
         return Err(report::does_not_fit(&forecast, machine, smaller));
     }
-    drop((engine, model));
-    highwater_memory::heap::release_unused();
     Ok(reserve)
 }
 
@@ -267,34 +261,16 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
     let memory = run.as_ref().map(|run| run.machine.memory);
     let disk = run.as_ref().and_then(|run| run.machine.disk.clone());
     let context = run.as_ref().map_or(usize::MAX, RunConfig::context);
-    let beside = run
-        .as_ref()
-        .and_then(|run| match (&run.model.lora, &run.model.source) {
-            (Some(lora), ModelSource::Folder(base)) => Some((lora.clone(), base.clone())),
-            _ => None,
+    if let Some(run) = &run
+        && let Some((base, adapters)) = adapted(files, dir, run)?
+    {
+        return Ok(Place {
+            adapters: Some(adapters),
+            disk,
+            context,
+            tokenizer: run.model.tokenizer.clone(),
+            ..Place::folder(files, &base, memory)?
         });
-    if let Some((lora, base)) = beside {
-        state::check_weights(files, &base)?;
-        if let Some(run) = &run {
-            lora::check_base(files, run)?;
-        }
-        let found = match newest(files, dir)? {
-            Some(Newest::Final(folder)) => Some(Trained::Folder(folder)),
-            Some(Newest::Saved(saved)) => Some(Trained::Saved(
-                lora.clone(),
-                saved.path().join(state::MODEL),
-            )),
-            None => None,
-        };
-        if found.is_some() {
-            return Ok(Place {
-                adapters: found.map(|found| (lora, found)),
-                disk,
-                context,
-                tokenizer: run.and_then(|run| run.model.tokenizer),
-                ..Place::folder(files, &base, memory)?
-            });
-        }
     }
     match newest(files, dir)? {
         Some(Newest::Final(folder)) => {
@@ -320,6 +296,24 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
                 .hint("name the folder of a run that has saved something, or --model FOLDER"),
         ),
     }
+}
+
+/// The folder of the model that a run trained adapters of, and its newest adapters, if there are any.
+fn adapted(
+    files: &dyn Files,
+    dir: &Path,
+    run: &RunConfig,
+) -> Result<Option<(PathBuf, Adapters)>, Failure> {
+    let (Some(lora), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) else {
+        return Ok(None);
+    };
+    state::check_weights(files, base)?;
+    lora::check_base(files, run)?;
+    let trained = newest(files, dir)?.map(|newest| match newest {
+        Newest::Final(folder) => Trained::Folder(folder),
+        Newest::Saved(saved) => Trained::Saved(lora.clone(), saved.path().join(state::MODEL)),
+    });
+    Ok(trained.map(|trained| (base.clone(), (lora.clone(), trained))))
 }
 
 /// The model's tokenizer; bytes for a model that is small enough to be about them.

@@ -22,7 +22,7 @@ use crate::merging::{MergedDtype, check_memory, untied};
 use crate::provenance::weights_digest;
 use crate::task::Blueprint;
 use crate::trained::trained;
-use crate::{output, state};
+use crate::{final_model, output, state};
 
 /// Flags of adapters. Not a doc comment for people: clap shows the fields'.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -418,14 +418,14 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let most = args.max_shard_size.map_or(SHARD_BYTES, |most| most.0);
     merge.write(draft, most)?;
     let json = match dtype {
-        Some(dtype) => state::with_dtype(&config.to_json(), dtype)?,
+        Some(dtype) => final_model::with_dtype(&config.to_json(), dtype)?,
         None => config.to_json(),
     };
     let json = if merge.unties() { untied(&json)? } else { json };
     write_atomic(&files, &draft.join("config.json"), json.as_bytes())?;
-    state::copy_beside(&files, &from, draft)?;
+    final_model::copy_beside(&files, &from, draft)?;
     // What the run took, where that was something else.
-    state::copy_beside(&files, &folder, draft)?;
+    final_model::copy_beside(&files, &folder, draft)?;
     files.sync_dir(draft)?;
     new.persist()?;
     if merge.unties() {

@@ -155,6 +155,10 @@ impl Machine {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "when rates were measured decides when they are measured again, and no number of a run"
+)]
 fn seconds_now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

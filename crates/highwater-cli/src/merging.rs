@@ -60,12 +60,11 @@ pub fn untied(json: &str) -> Result<String, Failure> {
 impl From<MergeError> for Failure {
     fn from(error: MergeError) -> Self {
         match error {
-            MergeError::Config(ConfigError::Files(error)) => error.into(),
+            MergeError::Config(ConfigError::Files(error)) | MergeError::Files(error) => error.into(),
             error @ MergeError::Config(_) => Self::new(Code::Usage, error)
                 .id("HW1041")
                 .hint("merge them with PEFT: `PeftModel.from_pretrained(MODEL, FOLDER).merge_and_unload()`"),
             MergeError::Weights(error) => error.into(),
-            MergeError::Files(error) => error.into(),
             MergeError::Engine(error) => error.into(),
             error @ MergeError::Adapters { .. } => Self::new(Code::Usage, error)
                 .id("HW1041")

@@ -8,7 +8,7 @@ use highwater_models::adapter::WEIGHTS;
 
 use crate::error::Failure;
 use crate::run_dir::RunDir;
-use crate::{output, state};
+use crate::{final_model, output, state};
 
 /// Where the newest model of a run is.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Newest>, Failure> 
     let last = dir.join("final");
     let is_there =
         state::has_weights(files, &last)? || files.metadata(&last.join(WEIGHTS))?.is_some();
-    let of = state::final_step(files, &RunDir::final_step_of(dir))?;
+    let of = final_model::final_step(files, &RunDir::final_step_of(dir))?;
     let states = dir.join("checkpoints");
-    let newest_name = newest_name(files, &states)?;
-    if is_there && (newest_name.is_none() || newest_name <= of) {
+    // None is less than any step.
+    if is_there && state::newest_step(files, &states)? <= of {
         return Ok(Some(Newest::Final(last)));
     }
     let saved = match state::newest(files, &states) {
@@ -54,18 +54,4 @@ pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Newest>, Failure> 
         }
         _ => is_there.then_some(Newest::Final(last)),
     })
-}
-
-/// The number of the newest saved state in a folder, whole or not.
-///
-/// # Errors
-/// [`Failure`] for a folder that cannot be read.
-fn newest_name(files: &dyn Files, dir: &Path) -> Result<Option<u64>, Failure> {
-    if files.metadata(dir)?.is_none() {
-        return Ok(None);
-    }
-    let entries = files.list_dir(dir)?;
-    let steps = entries.iter().filter(|entry| entry.is_dir);
-    let steps = steps.filter_map(|entry| entry.name.strip_prefix("step-")?.parse().ok());
-    Ok(steps.max())
 }

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn predictions_that_are_wrong_are_told() {
-        let pace_of = |predicted, seconds| pace(&vec![(predicted, seconds); 5]);
+        let pace_of = |predicted, seconds| pace(&[(predicted, seconds); 5]);
         for (predicted, seconds, off) in [
             (1.0, 1.1, None),
             (1.1, 1.0, None),

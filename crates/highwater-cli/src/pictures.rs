@@ -86,20 +86,16 @@ impl PictureData {
         let folder = |samples| ImageFolder::of(files.clone(), names.clone(), samples, ToTensor);
         let train = folder(good(&layout.train));
         check_classes(path, &layout, &numbers, &train)?;
-        let parts = match &layout.held_out {
-            Some((_, images)) => {
-                let held_out = folder(good(images));
-                let all = |folder: &ImageFolder| -> Vec<usize> { (0..folder.len()).collect() };
-                let places = [all(&train), all(&held_out)];
-                [train, held_out].into_iter().zip(places)
-            }
-            None => {
-                check_split(config, &train)?;
-                let places = train.split(config.data.held_out, config.training.seed)?;
-                [train.with_transform(ToTensor), train]
-                    .into_iter()
-                    .zip(places)
-            }
+        let parts = if let Some((_, images)) = &layout.held_out {
+            let held_out = folder(good(images));
+            let all = |folder: &ImageFolder| -> Vec<usize> { (0..folder.len()).collect() };
+            let places = [all(&train), all(&held_out)];
+            [train, held_out].into_iter().zip(places)
+        } else {
+            check_split(config, &train)?;
+            let places = train.split(config.data.held_out, config.training.seed)?;
+            let both = [train.with_transform(ToTensor), train];
+            both.into_iter().zip(places)
         };
         let parts: Vec<(ImageFolder, Vec<usize>)> = parts.collect();
         let [train, held_out] = <[_; 2]>::try_from(parts)

@@ -33,7 +33,19 @@ pub(crate) fn weights_digest(files: &dyn Files, folder: &Path) -> Result<Digest,
 }
 
 impl Origin {
-    /// What there is now. The weights of a model's folder count only for a run that has none of its own yet.
+    /// What a run began with that goes on now: what can no longer be seen stays as it was before.
+    #[must_use]
+    pub fn after(self, before: Option<Self>) -> Self {
+        let (weights, source) = before.map_or((None, None), |it| (it.weights, it.source));
+        Self {
+            weights: self.weights.or(weights),
+            source: self.source.or(source),
+            ..self
+        }
+    }
+
+    /// What there is now; `source` is what [`source_digest`] says of it. The weights of a model's folder count only
+    /// for a run that has none of its own yet.
     ///
     /// # Errors
     /// [`Failure`] for files that cannot be read.
@@ -43,6 +55,7 @@ impl Origin {
         model_json: &str,
         (data, tokens): (&RunData, &Path),
         has_weights: bool,
+        source: Option<Digest>,
     ) -> Result<Self, Failure> {
         let weights = match &config.model.source {
             ModelSource::Folder(folder) if !has_weights => Some(weights_digest(files, folder)?),
@@ -52,7 +65,7 @@ impl Origin {
         Ok(Self {
             model: Digest::of(model_json.as_bytes()),
             data: data_digest(files, config, (data, tokens))?,
-            source: source_digest(files, config)?,
+            source,
             tokenizer: config.model.tokenizer.as_deref().map(digest).transpose()?,
             weights,
         })
@@ -80,8 +93,8 @@ impl Origin {
     pub fn check_tokens(
         &self,
         files: &dyn Files,
-        config: &RunConfig,
         dir: &RunDir,
+        (config, source): (&RunConfig, Option<&Digest>),
         changed: bool,
     ) -> Result<(), Failure> {
         let path = dir.tokens();
@@ -89,8 +102,8 @@ impl Origin {
             return Ok(());
         }
         // Data that is gone was read when its tokens were made.
-        let now = source_digest(files, config)?;
-        let same_source = now.is_none() || self.source.is_none() || now == self.source;
+        let both = source.zip(self.source.as_ref());
+        let same_source = both.is_none_or(|(now, before)| now == before);
         let same = Digest::of_file(files, &path)? == self.data;
         if same && same_source {
             return Ok(());
@@ -142,7 +155,13 @@ fn not_as_before(name: &str) -> Failure {
 
 /// Of the text or the records that tokens are made of: of what the files are called within the data and hold. None
 /// where no tokens are made, or the data is gone.
-fn source_digest(files: &dyn Files, config: &RunConfig) -> Result<Option<Digest>, Failure> {
+///
+/// # Errors
+/// [`Failure`] for files that cannot be read.
+pub(crate) fn source_digest(
+    files: &dyn Files,
+    config: &RunConfig,
+) -> Result<Option<Digest>, Failure> {
     let Some(path) = data::text_to_tokenise(files, config)? else {
         return Ok(None);
     };

@@ -197,9 +197,10 @@ pub fn does_not_fit(forecast: &Forecast, machine: &MachineConfig, smaller: &str)
         "this does not fit into {budget}: it needs {floor} ({} bytes), set by {}{largest}",
         forecast.floor_bytes, forecast.floor_at
     );
-    let less = match is_of_tokens {
-        true => "tokens that are made already (--data FILE.npy) need less",
-        false => smaller,
+    let less = if is_of_tokens {
+        "tokens that are made already (--data FILE.npy) need less"
+    } else {
+        smaller
     };
     let hint = format!("give it {} or more; {less}", more(forecast, machine));
     let mut failure = Failure::new(Code::Budget, message).hint(hint);
@@ -269,11 +270,10 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
     let records = match data {
         RunData::Packed(data) => data.summary() + "\n",
         RunData::Pictures(data) => data.summary() + "\n",
-        _ => data
-            .notes()
-            .iter()
-            .map(|note| format!("{note}\n"))
-            .collect(),
+        RunData::Text(_) => {
+            let notes = data.notes().iter();
+            notes.flat_map(|note| [note, "\n"]).collect()
+        }
     };
     let often = match epochs {
         many if many > EPOCHS_MANY && config.data.records.is_some() => format!(

@@ -158,13 +158,7 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
     };
     check_length(args)?;
     let dropout = args.dropout.unwrap_or(0.0);
-    let mut training = training(args, &model, defaults);
-    if records.is_some() && !is_nano && args.steps.is_none() {
-        training.epochs.get_or_insert(Epochs {
-            count: RECORD_EPOCHS,
-            warmup_is_said: args.warmup.is_some(),
-        });
-    }
+    let mut training = training(args, &model, defaults, records.is_some() && !is_nano);
     training.preference = args.preference.config(records.is_some())?;
     held_out::check(files, args, (task, records.is_some()))?;
     let held_out = match (&model, &args.data) {
@@ -187,7 +181,7 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
             records,
             reads: Reads::default(),
         },
-        optimizer: optimizer::optimizer(args, training.steps, defaults)?,
+        optimizer: optimizer::optimizer(args, (&source, training.steps), defaults)?,
         machine: machine(args, is_nano)?,
         output: OutputConfig::default(),
         model: ModelConfig {
@@ -225,10 +219,18 @@ fn machine(args: &RunArgs, is_nano: bool) -> Result<MachineConfig, Failure> {
     })
 }
 
-fn training(args: &RunArgs, model: &Blueprint, defaults: &Defaults) -> TrainingConfig {
+/// How long and how a run trains: by default `in_epochs`, or in steps.
+fn training(
+    args: &RunArgs,
+    model: &Blueprint,
+    defaults: &Defaults,
+    in_epochs: bool,
+) -> TrainingConfig {
+    let of_records = (in_epochs && args.steps.is_none()).then_some(RECORD_EPOCHS);
+    let epochs = args.epochs.or(of_records);
     TrainingConfig {
         steps: args.steps.unwrap_or(defaults.steps),
-        epochs: args.epochs.map(|count| Epochs {
+        epochs: epochs.map(|count| Epochs {
             count,
             warmup_is_said: args.warmup.is_some(),
         }),

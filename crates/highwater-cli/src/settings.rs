@@ -180,9 +180,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     at("optimizer.decay", "decay", "", |a, v| {
         put(&mut a.run.decay, v)
     }),
-    at("optimizer.clip", "clip", "1.0", |a, v| {
-        put(&mut a.run.clip, v)
-    }),
+    at("optimizer.clip", "clip", "", |a, v| put(&mut a.run.clip, v)),
     at("optimizer.master", "master", "\"split\"", |a, v| {
         put(&mut a.run.master, v)
     }),

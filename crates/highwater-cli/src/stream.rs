@@ -6,6 +6,7 @@ use std::time::Instant;
 use highwater_models::{Tokenizer, TokenizerError, generate};
 
 use crate::error::Failure;
+use crate::generate::stop_at;
 use crate::loaded::Loaded;
 use crate::output;
 use crate::progress::per_second;
@@ -49,17 +50,19 @@ pub(crate) fn go_on(
     let (mut failed, mut speed, started) = (None, Speed::default(), Instant::now());
     generate(&*loaded.model, prompt, most, loaded.sampling, |token| {
         speed.tokens += 1;
-        if ends.contains(&token) {
-            return ControlFlow::Break(());
+        let flow = stop_at(ends, token);
+        if flow.is_break() {
+            return flow;
         }
         match stream.push(token) {
             Ok(text) if text.is_empty() => {}
             Ok(text) => output::piece(&text),
             Err(error) => failed = Some(error),
         }
-        match stream.is_stopped() || failed.is_some() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        if stream.is_stopped() || failed.is_some() {
+            ControlFlow::Break(())
+        } else {
+            flow
         }
     })
     .map_err(|error| loaded.failed(error))?;

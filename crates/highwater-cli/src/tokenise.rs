@@ -145,6 +145,10 @@ pub fn spool(
 /// Shows how far the process is until it ends; what is to be said of the data, and what it wrote to stderr.
 fn follow(child: &mut Child) -> (Vec<String>, String) {
     let errors = child.stderr.take().map(|mut stderr| {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it waits for another process, whose pipes would fill up"
+        )]
         std::thread::spawn(move || {
             let mut said = Vec::new();
             // What can be read of it is what can be told.

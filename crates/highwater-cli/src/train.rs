@@ -1,4 +1,8 @@
-//! `train` and `resume`: resolve the settings, see whether they fit, then run.
+//! `train`: resolve the settings, see whether they fit, then run.
+
+mod resume;
+
+pub use resume::resume;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,7 +15,7 @@ use highwater_memory::{DiskFiles, Files};
 use highwater_models::DataError;
 use highwater_models::vision::{ImageClassifier, load_backbone, load_pretrained};
 
-use crate::args::{ResumeArgs, TrainArgs};
+use crate::args::TrainArgs;
 use crate::config::{ModelSource, RunConfig};
 use crate::data::RunData;
 use crate::dry::{Assumptions, Planner};
@@ -20,6 +24,7 @@ use crate::log::Log;
 use crate::origin::Origin;
 use crate::phases::Phases;
 use crate::pictures::Classifier;
+use crate::provenance::source_digest;
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::samples::Samples;
@@ -152,24 +157,6 @@ fn limits(profile: bool, config: &RunConfig) -> Option<profile::Machine> {
     profile.then(measure).flatten()
 }
 
-/// What a run has saved, and a word on the weights that it began with: those are read where there is nothing
-/// saved, or only what was trained beside them.
-fn load_state(
-    files: &dyn Files,
-    config: &RunConfig,
-    dir: &RunDir,
-    session: &mut Session,
-) -> Result<(Option<state::Counters>, Option<String>), Failure> {
-    // Before what was saved: of a model that is compared with itself as it was, what it was.
-    if config.needs_base() {
-        load_weights(files, config, session)?;
-    }
-    let counters = state::load(files, &dir.checkpoints(), session)?;
-    let begins = counters.is_none() && !config.needs_base();
-    let loaded = begins.then(|| load_weights(files, config, session));
-    Ok((counters, loaded.transpose()?.flatten()))
-}
-
 /// Readies all that a new run needs, then has its folder hold the run: nothing changes there until it is
 /// known that the run can start.
 fn begin(
@@ -196,7 +183,8 @@ fn begin(
     held_out::check_count(config, data.counts()[1])?;
     notes.extend(load_weights(&**files, config, &session)?);
     state::check_space(&**files, dir, &session, config.training.steps)?;
-    let origin = Origin::of(&**files, config, &json, (&data, &spool), false)?;
+    let source = source_digest(&**files, config)?;
+    let origin = Origin::of(&**files, config, &json, (&data, &spool), false, source)?;
     config.origin = Some(origin);
     dir.begin(&**files)?;
     write_atomic(&**files, &dir.model(), json.as_bytes())?;
@@ -231,109 +219,6 @@ fn dry_run(
     plan::show(&report, false, args.json)
 }
 
-/// Goes on with a run.
-///
-/// # Errors
-/// [`Failure`], with the exit code to end with.
-pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
-    let files: Arc<dyn Files> = Arc::new(DiskFiles);
-    let dir = RunDir::open(&*files, &args.dir)?;
-    let Resolved {
-        mut config, model, ..
-    } = resolve::resume(&*files, &dir, args)?;
-    report::keep_to_bound(&mut config, &model)?;
-    machine::find_rates(&*files, &mut config.machine)?;
-    let limits = limits(args.profile, &config);
-    let changed = args.data_changed.is_some();
-    if let Some(origin) = &config.origin {
-        origin.check_tokens(&*files, &config, &dir, changed)?;
-    }
-    model.check_data(&*files, &config)?;
-    let has_tokens = files.metadata(&dir.tokens())?.is_some();
-    let (forecast, reserve) = fitting(&*files, &mut config, &model, has_tokens)?;
-    let made = tokenise::spool(&*files, &config, &model, &dir.tokens())?;
-    if made.is_some() {
-        dir.own(&*files, [dir.tokens()])?;
-    }
-    if let Some(epochs) = config.training.epochs.take() {
-        let data = RunData::open(&files, &config, &model, &dir.tokens())?;
-        config.training.steps = report::steps(&config, &data, epochs.count);
-        config.validate(&model)?;
-    }
-    let mut session = Session::new(&config, &model, Some(reserve))?;
-    let data = RunData::open(&files, &config, &model, &dir.tokens())?;
-    held_out::check_count(&config, data.counts()[1])?;
-    let (counters, loaded) = load_state(&*files, &config, &dir, &mut session)?;
-    let json = model.to_json();
-    let tokens = dir.tokens();
-    let now = Origin::of(
-        &*files,
-        &config,
-        &json,
-        (&data, &tokens),
-        counters.is_some() && !config.needs_base(),
-    )?;
-    if let Some(before) = config.origin.as_ref().filter(|_| !changed)
-        && let Err(failure) = before.check(&now, &config)
-    {
-        if made.is_some() {
-            files.remove_file(&tokens)?;
-        }
-        return Err(failure);
-    }
-    let done = counters.as_ref().map_or(0, |counters| counters.step);
-    let steps = config.training.steps.saturating_sub(done);
-    state::check_space(&*files, &dir, &session, steps)?;
-    let mut log = Log::open(&*files, &dir.log(), done)?;
-    say_where(&mut log, counters.as_ref(), loaded.as_ref())?;
-    let mut phases = Phases::default();
-    phases.end("resume", &session);
-    let before = config.origin.take();
-    config.origin = Some(Origin {
-        weights: now
-            .weights
-            .or(before.as_ref().and_then(|o| o.weights.clone())),
-        source: now.source.or(before.and_then(|o| o.source)),
-        ..now
-    });
-    config.write(&*files, &dir.config())?;
-    if let Some(memory) = args.memory {
-        log.say(&format!(
-            "the budget is {memory} from here on: later resumes without --memory keep to it too"
-        ))?;
-    }
-    log.say(&left(&forecast, done, config.training.steps))?;
-    let events = events(&*files, &dir, args.tensorboard.then_some(done))?;
-    let samples = samples(&files, &dir, &session)?;
-    Run {
-        files: &files,
-        dir: &dir,
-        log,
-        session,
-        data,
-        counters,
-        events,
-        samples,
-        phases,
-        profile: args.profile.then_some(limits),
-        json: args.json,
-    }
-    .run()
-}
-
-/// Says where a run goes on, or that it begins.
-fn say_where(
-    log: &mut Log,
-    counters: Option<&state::Counters>,
-    loaded: Option<&String>,
-) -> Result<(), Failure> {
-    let Some(counters) = counters else {
-        loaded.map_or(Ok(()), |note| log.say(note))?;
-        return Ok(log.say("no saved state yet: starting at the first step")?);
-    };
-    Ok(log.say(&format!("going on after step {}", counters.step))?)
-}
-
 /// Begins a file for TensorBoard, if one is asked for, behind so many steps.
 fn events(files: &dyn Files, dir: &RunDir, done: Option<u64>) -> Result<Option<Events>, Failure> {
     let Some(done) = done else {
@@ -353,15 +238,6 @@ fn samples(
     match &session.model {
         Model::Text(model) => Samples::open(files, session.config(), &dir.template(), &**model),
         Model::Images(..) => Ok(None),
-    }
-}
-
-/// What is still to be done, and what it takes.
-fn left(forecast: &highwater::Forecast, done: u64, steps: u64) -> String {
-    if done < steps {
-        report::announce(forecast, steps - done)
-    } else {
-        format!("all {steps} steps are done: --steps N goes on to step N")
     }
 }
 

@@ -8,18 +8,15 @@ use highwater::optim::GradScaler;
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
 
-use crate::base;
 use crate::config::ModelSource;
 use crate::data::{Feed, RunData};
 use crate::error::{Code, Failure};
 use crate::log::Log;
-use crate::machine;
 use crate::metrics::{Metrics, Record};
 use crate::pace::Pace;
 use crate::phases::Phases;
 use crate::profile::{Machine, Profile};
 use crate::progress::Progress;
-use crate::report;
 use crate::run_dir::RunDir;
 use crate::samples::Samples;
 use crate::session::{HeldOut, Session, StepResult};
@@ -27,6 +24,7 @@ use crate::signals::Signals;
 use crate::state::{self, Counters};
 use crate::task::Model;
 use crate::tensorboard::Events;
+use crate::{base, final_model, machine, report};
 
 /// A run that is about to start or to go on.
 #[derive(Debug)]
@@ -134,50 +132,19 @@ impl Run<'_> {
             if step == 1 {
                 self.write_plan()?;
             }
-            let stop = signals.stop_code();
-            self.tell_of_stop(stop.is_some() && step < steps)?;
-            let asked = self.save_is_asked(&signals)?;
-            let saves = asked
-                || self.save_is_due(step)
-                || step == steps
-                || stop.is_some()
-                || failure.is_some();
-            if saves {
-                metrics.sync()?;
-                self.save(step, &batches)?;
-                self.phases.end("save", &self.session);
-            }
-            if asked {
-                let dir = self.dir.checkpoints();
-                self.log.say(&format!(
-                    "saved the state after step {step}, as asked: {}",
-                    dir.display()
-                ))?;
-            }
-            if let Some(failure) = failure {
+            let ended = self.end_step(step, failure, (&batches, &mut metrics, &signals));
+            if !matches!(ended, Ok(None)) {
                 progress.finish();
-                let is_kept = self.files.metadata(&self.dir.replaced())?.is_none();
-                let hint = is_kept.then_some("the state after this step is saved");
-                return Err(hint.into_iter().fold(failure, Failure::hint));
             }
-            if saves {
-                self.dir.settle(&**self.files)?;
-            }
-            if let Some(code) = stop.filter(|_| step < steps) {
-                progress.finish();
-                let dir = self.dir.path().display();
-                self.log.say(&format!(
-                    "stopped after step {step}; the state is saved\nhint: `highwater resume {dir}` \
-                     goes on from there"
-                ))?;
-                return Ok(ExitCode::from(code));
+            if let Some(code) = ended? {
+                return Ok(code);
             }
         }
         progress.finish();
         if done == steps {
             self.save(steps, &batches)?;
         }
-        state::finish(&**self.files, self.dir, &self.session, steps)?;
+        final_model::finish(&**self.files, self.dir, &self.session, steps)?;
         self.dir.settle(&**self.files)?;
         self.phases.end("save", &self.session);
         let profile = (self.profile).map(|machine| Profile::of(&self.session.engine, machine));
@@ -198,6 +165,50 @@ impl Run<'_> {
             (&pace, &self.phases, profile.as_ref()),
             self.json,
         )
+    }
+
+    /// Saves after a step, where that is due, asked for, or the last thing to do. Answers the exit code of a run that
+    /// was told to stop.
+    fn end_step(
+        &mut self,
+        step: u64,
+        failure: Option<Failure>,
+        (batches, metrics, signals): (&Feed, &mut Metrics, &Signals),
+    ) -> Result<Option<ExitCode>, Failure> {
+        let steps = self.session.config().training.steps;
+        let stop = signals.stop_code();
+        self.tell_of_stop(stop.is_some() && step < steps)?;
+        let asked = self.save_is_asked(signals)?;
+        let ends = step == steps || stop.is_some() || failure.is_some();
+        let saves = asked || ends || self.save_is_due(step);
+        if saves {
+            metrics.sync()?;
+            self.save(step, batches)?;
+            self.phases.end("save", &self.session);
+        }
+        if asked {
+            let dir = self.dir.checkpoints();
+            self.log.say(&format!(
+                "saved the state after step {step}, as asked: {}",
+                dir.display()
+            ))?;
+        }
+        if let Some(failure) = failure {
+            let is_kept = self.files.metadata(&self.dir.replaced())?.is_none();
+            let hint = is_kept.then_some("the state after this step is saved");
+            return Err(hint.into_iter().fold(failure, Failure::hint));
+        }
+        if saves {
+            self.dir.settle(&**self.files)?;
+        }
+        let Some(code) = stop.filter(|_| step < steps) else {
+            return Ok(None);
+        };
+        let dir = self.dir.path().display();
+        self.log.say(&format!(
+            "stopped after step {step}; the state is saved\nhint: `highwater resume {dir}` goes on from there"
+        ))?;
+        Ok(Some(ExitCode::from(code)))
     }
 
     /// Looks at the model after a step, if it is time for that and the run goes on: after the last step it is looked

@@ -232,7 +232,11 @@ fn types_are_kept_unless_another_is_asked_for() {
     );
 }
 
+/// Adapters of a name, a field of theirs, what is done to it, and what is said.
+type Change = (&'static str, &'static str, fn(&mut Value), &'static str);
+
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of changes")]
 fn what_is_not_for_the_model_is_refused_by_name() {
     let settings = |files: &MemoryFiles, change: &dyn Fn(&mut Value)| {
         let path = format!("{ADAPTERS}/{CONFIG}");
@@ -243,7 +247,6 @@ fn what_is_not_for_the_model_is_refused_by_name() {
         change(&mut fields);
         write(files, &path, fields.to_string().as_bytes());
     };
-    type Change = (&'static str, &'static str, fn(&mut Value), &'static str);
     let changes: [Change; 8] = [
         (
             "head",

@@ -143,9 +143,8 @@ impl Format {
     /// Further fields that are read.
     fn optional(self) -> &'static [&'static str] {
         match self {
-            Self::Messages | Self::ShareGpt => TEMPLATE,
+            Self::Messages | Self::ShareGpt | Self::Completion => TEMPLATE,
             Self::Instruction => &["input", "system", "history"],
-            Self::Completion => TEMPLATE,
             Self::Pairs => &[
                 "prompt",
                 "system",

@@ -40,10 +40,9 @@ impl Fields<'_> {
             return Err(self.bad(problem).hinted(hint));
         }
         let foreign: &[&str] = match format {
-            Format::Instruction => &["tools", "documents"],
             Format::Messages | Format::ShareGpt | Format::Completion => &["history"],
             Format::Pairs if self.said("instruction").is_none() => &["history"],
-            Format::Pairs => &["tools", "documents"],
+            Format::Instruction | Format::Pairs => &["tools", "documents"],
             Format::Text | Format::Tokens => &[],
         };
         self.refuse_named(foreign, format.name())

@@ -17,7 +17,7 @@ use highwater_text::{
     ChatTemplate, Conversation, Encoder, Example, FieldMap, Learn, Marked, Place, Reader,
     SpecialTokens, TextError, records::Record, turns,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 fn write(files: &dyn Files, path: &str, text: &str) {
     let mut file = files.create(Path::new(path)).unwrap();

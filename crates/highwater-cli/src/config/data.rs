@@ -31,7 +31,7 @@ pub struct DataConfig {
     /// How records are read; none of plain text and of tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<RecordsConfig>,
-    /// What the data is read for: a run trains, and no setting says so.
+    /// The purpose that the data is read for. It is no setting: a run always trains.
     #[serde(skip)]
     pub reads: Reads,
 }

@@ -27,11 +27,21 @@ pub struct OptimizerConfig {
     /// How moments are held.
     #[serde(default, skip_serializing_if = "Moments::is_whole")]
     pub moments: Moments,
-    /// The norm that gradients are clipped to.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The norm that gradients are clipped to; 0 in a file where they are not.
+    #[serde(default, serialize_with = "or_zero", deserialize_with = "not_zero")]
     pub clip: Option<f64>,
     /// The rule of the update.
     pub method: Method,
+}
+
+#[expect(clippy::ref_option, reason = "as serde calls it")]
+fn or_zero<S: serde::Serializer>(clip: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(clip.unwrap_or(0.0))
+}
+
+fn not_zero<'a, D: serde::Deserializer<'a>>(from: D) -> Result<Option<f64>, D::Error> {
+    let clip = f64::deserialize(from)?;
+    Ok(Some(clip).filter(|&clip| clip != 0.0))
 }
 
 /// The rule of the update, with what only it has.

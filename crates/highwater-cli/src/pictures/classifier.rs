@@ -1,4 +1,4 @@
-//! What a classifier is built from, and how its classes meet those of the data.
+//! The settings of a classifier, and how its classes are matched with those of the data.
 
 mod labels;
 mod timm;
@@ -25,7 +25,7 @@ use crate::task::Batch;
 /// Names of classes that a line lists.
 const LISTED: usize = 8;
 
-/// What a classifier is built from, as its `config.json` says.
+/// The settings that a classifier is built from, as in its `config.json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Classifier {
     /// torchvision's name of the model.
@@ -34,7 +34,7 @@ pub struct Classifier {
     /// Side of the images, in pixels.
     #[serde(rename = "image_size")]
     pub size: usize,
-    /// The classes by their numbers; none where nobody says what the outputs are.
+    /// The classes by their numbers; none where they are unknown.
     #[serde(rename = "id2label")]
     pub classes: BTreeMap<usize, String>,
     /// What was found of the data already.
@@ -160,7 +160,7 @@ impl Classifier {
     /// What came of looking over the data's images: done once.
     ///
     /// # Errors
-    /// [`Failure`] for files that cannot be read now. Bad images are told by [`Survey::refusal`].
+    /// [`Failure`] for files that cannot be read now. [`Survey::refusal`] names bad images.
     pub fn survey(&self, files: &dyn Files, config: &RunConfig) -> Result<Arc<Survey>, Failure> {
         let data = config.data.path.as_deref().unwrap_or(Path::new(""));
         self.seen.survey(files, data, &config.machine)

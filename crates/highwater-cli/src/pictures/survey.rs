@@ -149,15 +149,15 @@ impl Survey {
         let mut announced = layout.images().count() < MANY;
         for images in classes {
             let key = key(root, images, depth);
-            let found = match kept.as_mut().and_then(|kept| kept.classes.remove(&key)) {
-                Some(found) => found,
-                None => {
-                    if !announced {
-                        announced = true;
-                        output::news("looking over the images, once");
-                    }
-                    look_over(files, images, depth, threads)?.into()
+            let known = kept.as_mut().and_then(|kept| kept.classes.remove(&key));
+            let found = if let Some(found) = known {
+                found
+            } else {
+                if !announced {
+                    announced = true;
+                    output::news("looking over the images, once");
                 }
+                look_over(files, images, depth, threads)?.into()
             };
             if is_settled(images, &found, now) {
                 keep.insert(key, found.clone());

@@ -211,7 +211,7 @@ fn other_ways(config: &RunConfig, list: &mut Vec<Candidate>) {
     }
     if config.optimizer.clip.is_some() {
         let effect = "gradients are not clipped";
-        add(list, config, "without --clip", effect, |config| {
+        add(list, config, "--clip 0", effect, |config| {
             config.optimizer.clip = None;
         });
     }

@@ -46,13 +46,12 @@ impl PackedData {
         let group = config.rows_together();
         let count = rows.packed().rows / group as u64;
         let share = config.data.held_out;
-        let (cut, count) = match rows.held_out() {
-            Some(others) => (count, count + others.rows / group as u64),
-            None => {
-                let least = u64::from(share > 0.0);
-                let held_out = ((count as f64 * share) as u64).max(least);
-                (count.saturating_sub(held_out), count)
-            }
+        let (cut, count) = if let Some(others) = rows.held_out() {
+            (count, count + others.rows / group as u64)
+        } else {
+            let least = u64::from(share > 0.0);
+            let held_out = ((count as f64 * share) as u64).max(least);
+            (count.saturating_sub(held_out), count)
         };
         let held_out = count - cut;
         if cut == 0 {

@@ -2,7 +2,7 @@
 
 use super::Defaults;
 use crate::args::RunArgs;
-use crate::config::{Method, Moments, OptimizerConfig, OptimizerKind};
+use crate::config::{Method, ModelSource, Moments, OptimizerConfig, OptimizerKind};
 use crate::error::Failure;
 use crate::schedule::Schedule;
 
@@ -12,7 +12,7 @@ use crate::schedule::Schedule;
 /// [`Failure`] for flags that mean nothing to it.
 pub(super) fn optimizer(
     args: &RunArgs,
-    steps: u64,
+    (source, steps): (&ModelSource, u64),
     defaults: &Defaults,
 ) -> Result<OptimizerConfig, Failure> {
     let kind = args.optimizer.unwrap_or(OptimizerKind::Adamw);
@@ -51,13 +51,18 @@ pub(super) fn optimizer(
         let message = "--moments int8 means nothing to sgd without momentum, which has no moments";
         return Err(Failure::usage(message).hint("leave it out, or say --momentum 0.9"));
     }
+    // As transformers' Trainer has it, for models that have learnt something.
+    let clip = match source {
+        ModelSource::Folder(_) => 1.0,
+        ModelSource::Preset(_) => 0.0,
+    };
     Ok(OptimizerConfig {
         lr: args.lr.unwrap_or(defaults.lr),
         warmup: args.warmup.unwrap_or(steps / 20),
         schedule: args.schedule.unwrap_or(Schedule::Cosine),
         weight_decay: args.weight_decay.unwrap_or(weight_decay),
         decay: args.decay.unwrap_or_default(),
-        clip: args.clip,
+        clip: Some(args.clip.unwrap_or(clip)).filter(|&clip| clip != 0.0),
         master: args.master,
         moments: args.moments.unwrap_or_default(),
         method,

@@ -11,7 +11,7 @@ use highwater_memory::saved::{self, write_atomic};
 use highwater_memory::{Files, FilesError};
 
 use super::{CHECKPOINTS, LOCK, MANIFEST, REPLACED, replaced};
-use crate::state::STATE_FILES;
+use crate::state::{STATE_FILES, step_of};
 
 const HEADER: &str =
     "# The files of this run. `highwater train --force` replaces these and no others.\n";
@@ -123,8 +123,7 @@ fn is_of_state(path: &Path) -> bool {
     match (parts.next(), parts.next(), parts.next()) {
         (Some(name), None, _) => name == saved::LATEST,
         (Some(state), Some(file), None) => {
-            let number = state.strip_prefix("step-").unwrap_or_default();
-            let is_state = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            let is_state = step_of(state).is_some();
             is_state && (file == saved::MANIFEST || STATE_FILES.contains(&file))
         }
         _ => false,

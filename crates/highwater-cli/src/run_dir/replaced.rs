@@ -18,6 +18,7 @@ use highwater_memory::{Files, FilesError};
 
 use super::owned::{Contents, has_manifest};
 use super::{CHECKPOINTS, CONFIG, FINAL_STEP, MANIFEST, REPLACED, RunDirError};
+use crate::state;
 
 /// The mark.
 const MARK: &str = ".put-aside";
@@ -104,9 +105,10 @@ pub(super) fn recover(files: &dyn Files, dir: &Path) -> Result<(), RunDirError> 
         // A kill came between the folder and its mark.
         let is_empty = files.metadata(&aside)?.is_some_and(|found| found.is_dir)
             && files.list_dir(&aside)?.is_empty();
-        return match is_empty {
-            true => Ok(files.remove_dir(&aside)?),
-            false => Ok(()),
+        return if is_empty {
+            Ok(files.remove_dir(&aside)?)
+        } else {
+            Ok(())
         };
     }
     let (old, new) = (has_manifest(files, &aside)?, has_manifest(files, dir)?);
@@ -121,13 +123,8 @@ pub(super) fn recover(files: &dyn Files, dir: &Path) -> Result<(), RunDirError> 
 
 /// Whether the run in a folder has saved anything.
 fn has_saved(files: &dyn Files, dir: &Path) -> Result<bool, FilesError> {
-    let states = dir.join(CHECKPOINTS);
-    let has_states = files.metadata(&states)?.is_some()
-        && files.list_dir(&states)?.iter().any(|entry| {
-            let number = entry.name.strip_prefix("step-");
-            entry.is_dir && number.is_some()
-        });
-    Ok(has_states || files.metadata(&dir.join(FINAL_STEP))?.is_some())
+    let newest = state::newest_step(files, &dir.join(CHECKPOINTS))?;
+    Ok(newest.is_some() || files.metadata(&dir.join(FINAL_STEP))?.is_some())
 }
 
 fn come_back(files: &dyn Files, dir: &Path) -> Result<(), RunDirError> {

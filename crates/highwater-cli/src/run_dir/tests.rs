@@ -222,7 +222,7 @@ fn foreign_files_stay() {
                             had_run || name == "lock" || !path.join("lock").exists(),
                             "{case}"
                         );
-                        assert_eq!(told.starts_with(&path), true, "{case}: {told:?}");
+                        assert!(told.starts_with(&path), "{case}: {told:?}");
                         assert!(force || !had_run, "{case}");
                     }
                     Err(RunDirError::InUse(_)) => {

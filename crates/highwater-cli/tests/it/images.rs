@@ -47,6 +47,10 @@ fn before(dir: &Path, data: &str) -> (f64, String) {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one set of images, tried in many ways"
+)]
 fn classes_of_the_data_have_the_numbers_of_the_models_classes() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
@@ -199,6 +203,10 @@ fn png_of(path: &Path, side: u32) {
 }
 
 #[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one set of images, tried in many ways"
+)]
 fn bad_images_are_found_before_the_first_step() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();

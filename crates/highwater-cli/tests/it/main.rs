@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "../byte_tokenizer/mod.rs"]
+mod byte_tokenizer;
 #[path = "../cache/mod.rs"]
 mod cache;
 #[path = "../outcome/mod.rs"]

@@ -1,42 +1,19 @@
 //! What a run goes on from is what it began with: damage is noticed and named, other data too.
 
-use std::fmt::Write;
 use std::path::Path;
 
+use crate::byte_tokenizer;
 use crate::program::{end, highwater, news};
 
 const SMALL: &str = "--batch 1 --seq 16 --threads 1 --steps 2 --save-every 1";
 const TEXT: &str =
     "The quick brown fox jumps over the lazy dog, and the dog does not mind at all. ";
 
-/// A tokenizer of the bytes, each a token.
-fn tokenizer() -> String {
-    let plain = |byte: &u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
-    let (mut vocabulary, mut others) = (String::new(), 256..);
-    for byte in 0..256_u32 {
-        let letter = if plain(&byte) {
-            byte
-        } else {
-            others.next().unwrap()
-        };
-        let letter = serde_json::to_string(&char::from_u32(letter).unwrap()).unwrap();
-        let comma = if byte == 0 { "" } else { "," };
-        write!(vocabulary, "{comma}{letter}:{byte}").unwrap();
-    }
-    let level =
-        r#"{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}"#;
-    format!(
-        r#"{{"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":{level},
-        "post_processor":null,"decoder":{level},
-        "model":{{"type":"BPE","unk_token":null,"vocab":{{{vocabulary}}},"merges":[]}}}}"#
-    )
-}
-
 /// A folder with a text, a tokenizer and a run of two steps on them.
 fn trained() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("data.txt"), TEXT.repeat(30)).unwrap();
-    std::fs::write(dir.path().join("tokenizer.json"), tokenizer()).unwrap();
+    std::fs::write(dir.path().join("tokenizer.json"), byte_tokenizer::json(&[])).unwrap();
     let line = format!("train {SMALL} --data data.txt --tokenizer tokenizer.json --out run");
     ends(dir.path(), &line, 0, "");
     dir
@@ -112,7 +89,7 @@ fn lost_tokens_are_made_again_of_the_same_text_only() {
     assert!(std::fs::read(&tokens).unwrap().len() > whole.len());
     ends(dir, "resume run --steps 6", 0, "going on after step 5");
 
-    std::fs::write(dir.join("tokenizer.json"), tokenizer() + " ").unwrap();
+    std::fs::write(dir.join("tokenizer.json"), byte_tokenizer::json(&[]) + " ").unwrap();
     ends(
         dir,
         "resume run --steps 7",

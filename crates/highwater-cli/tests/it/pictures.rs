@@ -165,6 +165,7 @@ fn a_run_goes_on_from_another_ones_weights() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_cannot_be_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();

@@ -1,12 +1,13 @@
 //! Small model folders of several families, before and while something in them is made wrong.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::Path;
 
 use highwater::{Engine, Module, philox};
 use highwater_models::{Architecture, DecoderConfig, Gpt2Config};
 use serde_json::{Map, Value, json};
+
+use crate::byte_tokenizer;
 
 /// What is made of each.
 pub(crate) const FAMILIES: [&str; 10] = [
@@ -198,7 +199,11 @@ impl Folder {
         let text = Value::from(self.config.clone()).to_string();
         let text = self.config_text.clone().unwrap_or(text.into_bytes());
         std::fs::write(folder.join("config.json"), text).unwrap();
-        std::fs::write(folder.join("tokenizer.json"), tokenizer()).unwrap();
+        std::fs::write(
+            folder.join("tokenizer.json"),
+            byte_tokenizer::json(&["<s>", "</s>"]),
+        )
+        .unwrap();
         let template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}";
         std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
         self.write_weights(&folder);
@@ -270,25 +275,4 @@ pub(crate) fn safetensors(tensors: Vec<(&String, &Tensor)>) -> Vec<u8> {
         file.extend(&tensor.bytes);
     }
     file
-}
-
-/// A tokenizer of the bytes, each a token behind two others.
-fn tokenizer() -> String {
-    let plain = |byte: &u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
-    let (mut vocabulary, mut others) = (r#""<s>":0,"</s>":1"#.to_owned(), 256..);
-    for byte in 0..256_u32 {
-        let letter = if plain(&byte) {
-            byte
-        } else {
-            others.next().unwrap()
-        };
-        let letter = serde_json::to_string(&char::from_u32(letter).unwrap()).unwrap();
-        write!(vocabulary, ",{letter}:{}", byte + 2).unwrap();
-    }
-    let level =
-        r#"{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}"#;
-    format!(
-        r#"{{"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":{level},"post_processor":null,
-        "decoder":{level},"model":{{"type":"BPE","unk_token":null,"vocab":{{{vocabulary}}},"merges":[]}}}}"#
-    )
 }

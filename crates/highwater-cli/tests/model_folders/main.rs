@@ -6,6 +6,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "../byte_tokenizer/mod.rs"]
+mod byte_tokenizer;
 #[path = "../cache/mod.rs"]
 mod cache;
 mod folder;
@@ -99,6 +101,7 @@ fn verdict(
 
 #[test]
 fn folders_with_one_thing_wrong_are_right_or_refused_by_name() {
+    #[expect(clippy::disallowed_methods, reason = "more of them are tried by hand")]
     let cases = std::env::var("HIGHWATER_CASES").ok();
     let cases = cases.map_or(CASES, |cases| cases.parse().unwrap());
     let folders: Vec<Folder> = FAMILIES.iter().map(|family| Folder::of(family)).collect();

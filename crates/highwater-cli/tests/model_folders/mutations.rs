@@ -23,6 +23,7 @@ pub(crate) enum Expected {
 /// A change of a folder, and what it has to end in; none where a family has no such thing.
 pub(crate) type Mutation = (&'static str, fn(&mut Folder) -> Option<Expected>);
 
+#[expect(clippy::unnecessary_wraps, reason = "it is the answer of a mutation")]
 fn refused<const N: usize>(texts: [&str; N]) -> Option<Expected> {
     Some(Expected::Refused(texts.map(str::to_owned).to_vec()))
 }
@@ -85,6 +86,16 @@ fn set(folder: &mut Folder, field: &'static str, value: Value) {
     let field = folder.field(field);
     folder.config.insert(field.to_owned(), value);
 }
+
+/// What a file may be instead, and what a refusal then says of it.
+type NoFile = (fn(&Path), &'static str);
+
+const NO_FILES: [NoFile; 4] = [
+    (pipe, "pipe"),
+    (socket, ""),
+    (device, "device"),
+    (folder, "directory"),
+];
 
 /// Fields of the shape, those of GPT-2 by its names.
 const SIZES: [&str; 5] = [
@@ -497,7 +508,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         f.shards = 2;
         let all: [fn(&mut serde_json::Map<String, Value>); 4] = [
             |map| {
-                *map.values_mut().next().unwrap() = "../m/model-00001-of-00002.safetensors".into()
+                *map.values_mut().next().unwrap() = "../m/model-00001-of-00002.safetensors".into();
             },
             |map| *map.values_mut().next().unwrap() = "/etc/passwd".into(),
             |map| *map.values_mut().next().unwrap() = "a/b.safetensors".into(),
@@ -555,8 +566,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         let cut = 1 + f.draw(18, 4000);
         f.then(move |dir| {
             rewrite(&dir.join("model.safetensors"), |bytes| {
-                bytes.truncate(bytes.len().saturating_sub(cut))
-            })
+                bytes.truncate(bytes.len().saturating_sub(cut));
+            });
         });
         refused(["model.safetensors"])
     }),
@@ -568,8 +579,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         let length = f.draw(19, 12);
         f.then(move |dir| {
             rewrite(&dir.join("model.safetensors"), |bytes| {
-                bytes.truncate(length)
-            })
+                bytes.truncate(length);
+            });
         });
         refused(["model.safetensors"])
     }),
@@ -577,7 +588,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         let length = [u64::MAX, 1 << 62, 1 << 40, 0, 7][f.draw(20, 5)];
         f.then(move |dir| {
             rewrite(&dir.join("model.safetensors"), |bytes| {
-                bytes[..8].copy_from_slice(&length.to_le_bytes())
+                bytes[..8].copy_from_slice(&length.to_le_bytes());
             });
         });
         refused(["model.safetensors"])
@@ -586,8 +597,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         let (at, bit) = (8 + f.draw(21, 2000), f.draw(22, 7));
         f.then(move |dir| {
             rewrite(&dir.join("model.safetensors"), |bytes| {
-                bytes[at] ^= 1 << bit
-            })
+                bytes[at] ^= 1 << bit;
+            });
         });
         Some(Expected::RightOrRefused)
     }),
@@ -612,35 +623,23 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     }),
     ("a link to nothing", |f| {
         replace(f, "model.safetensors", |path| {
-            symlink("none", path).unwrap()
+            symlink("none", path).unwrap();
         });
         refused(["model.safetensors"])
     }),
     ("a link to itself", |f| {
         replace(f, "model.safetensors", |path| {
-            symlink("model.safetensors", path).unwrap()
+            symlink("model.safetensors", path).unwrap();
         });
         refused(["model.safetensors"])
     }),
     ("weights that are no file", |f| {
-        let kinds: [(fn(&Path), &str); 4] = [
-            (pipe, "pipe"),
-            (socket, ""),
-            (device, "device"),
-            (folder, "directory"),
-        ];
-        let (kind, told) = kinds[f.draw(23, 4)];
+        let (kind, told) = NO_FILES[f.draw(23, 4)];
         replace(f, "model.safetensors", kind);
         refused(["model.safetensors", told])
     }),
     ("config.json is no file", |f| {
-        let kinds: [(fn(&Path), &str); 4] = [
-            (pipe, "pipe"),
-            (socket, ""),
-            (device, "device"),
-            (folder, "directory"),
-        ];
-        let (kind, told) = kinds[f.draw(23, 4)];
+        let (kind, told) = NO_FILES[f.draw(23, 4)];
         replace(f, "config.json", kind);
         refused(["config.json", told])
     }),
@@ -670,8 +669,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         let cut = 1 + f.draw(25, 3000);
         f.then(move |dir| {
             rewrite(&dir.join("tokenizer.json"), |bytes| {
-                bytes.truncate(bytes.len().saturating_sub(cut))
-            })
+                bytes.truncate(bytes.len().saturating_sub(cut));
+            });
         });
         refused(["tokenizer.json"])
     }),
@@ -683,7 +682,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     }),
     ("a tokenizer that is no file", |f| {
         f.data = "text.jsonl";
-        let kinds: [(fn(&Path), &str); 2] = [(pipe, "pipe"), (folder, "directory")];
+        let kinds: [NoFile; 2] = [(pipe, "pipe"), (folder, "directory")];
         let (kind, told) = kinds[f.draw(27, 2)];
         replace(f, "tokenizer.json", kind);
         refused(["tokenizer.json", told])

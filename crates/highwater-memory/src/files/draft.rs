@@ -97,9 +97,10 @@ impl<'a> Draft<'a> {
     }
 
     fn discard(&self) -> Result<(), FilesError> {
-        match self.is_dir {
-            true => self.files.remove_dir_all(&self.path),
-            false => self.files.remove_file(&self.path),
+        if self.is_dir {
+            self.files.remove_dir_all(&self.path)
+        } else {
+            self.files.remove_file(&self.path)
         }
     }
 }

@@ -95,9 +95,10 @@ impl<'a> SaveWriter<'a> {
         let (folder, state) = (self.draft.path(), self.dir.join(&self.name));
         write_durably(self.files.create_new(&folder.join(MANIFEST))?, &manifest)?;
         self.files.sync_dir(folder)?;
-        let broken = match self.replaces {
-            true => Some(Draft::of_folder(self.files, &state)?),
-            false => None,
+        let broken = if self.replaces {
+            Some(Draft::of_folder(self.files, &state)?)
+        } else {
+            None
         };
         self.draft.persist()?;
         write_latest(self.files, &self.dir, &self.name)?;

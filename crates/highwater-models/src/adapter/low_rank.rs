@@ -111,7 +111,9 @@ impl LowRank {
                 Side::Outputs => {
                     let squares = row.iter().map(|&x| f64::from(x).powi(2)).sum();
                     let factor = over(magnitude[first + i], squares);
-                    row.iter_mut().for_each(|x| *x *= factor);
+                    for x in row.iter_mut() {
+                        *x *= factor;
+                    }
                 }
                 Side::Inputs => {
                     let outputs = magnitude.iter().zip(&self.squares);

@@ -333,6 +333,9 @@ fn job<'a>(
     })
 }
 
+/// Takes some rows of a tensor, from the row of that number on.
+type TakeRows<'a> = dyn FnMut(usize, &mut [f32]) -> Result<(), MergeError> + 'a;
+
 /// Writes one tensor.
 fn write(
     job: &Job,
@@ -365,7 +368,7 @@ fn write(
     let mut product = low.read(files, adapters)?;
     let at_once = (PIECE / width.max(1)).clamp(1, rows.max(1));
     let mut values = vec![0.0; at_once * width];
-    let mut each = |take: &mut dyn FnMut(usize, &mut [f32]) -> Result<(), MergeError>| {
+    let mut each = |take: &mut TakeRows<'_>| {
         for first in (0..rows).step_by(at_once) {
             let values = &mut values[..at_once.min(rows - first) * width];
             reader.read_f32_rows(&job.from, [rows, width], first, values)?;

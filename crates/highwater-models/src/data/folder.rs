@@ -192,7 +192,9 @@ fn text_parts(root: &Path, found: Vec<Found>, unread: Vec<PathBuf>, reads: Reads
     let mut found: Vec<_> = found.into_iter().map(keep).collect();
     // Nothing but files to train on: all of them are.
     if found.iter().all(|it| it.1.is_none() || is_train(it)) {
-        found.iter_mut().for_each(|it| it.1 = None);
+        for (_, split) in &mut found {
+            *split = None;
+        }
     }
     Parts::of(found, unread, reads)
 }

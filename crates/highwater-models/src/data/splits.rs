@@ -100,11 +100,10 @@ impl Parts {
         };
         for (file, split) in found {
             match split {
-                Some(Split::Train) => train.push(file),
                 Some(Split::HeldOut) => held_out.push(file),
                 Some(Split::Test) => test.push(file),
                 None if has_train => parts.unread.push(file.0),
-                None => train.push(file),
+                Some(Split::Train) | None => train.push(file),
             }
         }
         let mut leave = |files: Vec<Found>| parts.unread.extend(files.into_iter().map(|it| it.0));
@@ -153,11 +152,11 @@ impl Parts {
             Reads::Evaluation => format!("data: {train}"),
         };
         if !self.held_out.is_empty() {
-            text += &format!("; {} held out", list(&self.held_out));
+            text.extend(["; ", &list(&self.held_out), " held out"]);
         }
         if !self.unread.is_empty() {
             let paths: Vec<_> = self.unread.iter().map(PathBuf::as_path).collect();
-            text += &format!("; not read: {}", names(root, &paths));
+            text.extend(["; not read: ", &names(root, &paths)]);
         }
         Some(text)
     }
@@ -185,16 +184,12 @@ fn names(root: &Path, files: &[&Path]) -> String {
             .filter(|name| !name.as_os_str().is_empty());
         within.unwrap_or(path).display().to_string()
     };
-    let mut text = files
-        .iter()
-        .take(NAMED)
-        .map(name)
-        .collect::<Vec<_>>()
-        .join(", ");
-    if files.len() > NAMED {
-        text += &format!(" and {} more", files.len() - NAMED);
+    let named: Vec<_> = files.iter().take(NAMED).map(name).collect();
+    let named = named.join(", ");
+    match files.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
-    text
 }
 
 #[cfg(test)]

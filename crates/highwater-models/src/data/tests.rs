@@ -21,6 +21,18 @@ pub(super) fn put(files: &Arc<dyn Files>, path: &str, bytes: &[u8]) {
     files.create(path).unwrap().write_all(bytes).unwrap();
 }
 
+/// A tokenizer of the words `a` and `b`, from a file.
+fn words(files: &Arc<dyn Files>) -> Tokenizer {
+    let vocab = r#"{"a": 0, "b": 1, "[UNK]": 2}"#;
+    let model = format!(r#"{{"type": "WordLevel", "vocab": {vocab}, "unk_token": "[UNK]"}}"#);
+    let json = format!(
+        r#"{{"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": {{"type": "Whitespace"}},
+        "post_processor": null, "decoder": null, "model": {model}}}"#
+    );
+    put(files, "/tokenizer.json", json.as_bytes());
+    Tokenizer::load(&**files, Path::new("/tokenizer.json")).unwrap()
+}
+
 pub(super) fn open(
     files: &Arc<dyn Files>,
     path: &str,
@@ -217,15 +229,8 @@ fn what_is_wrong_with_data_is_said() {
 #[test]
 fn a_tokenizer_file_spools_its_tokens_once() {
     let files = files();
-    let vocab = r#"{"a": 0, "b": 1, "[UNK]": 2}"#;
-    let model = format!(r#"{{"type": "WordLevel", "vocab": {vocab}, "unk_token": "[UNK]"}}"#);
-    let json = format!(
-        r#"{{"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": {{"type": "Whitespace"}},
-        "post_processor": null, "decoder": null, "model": {model}}}"#
-    );
-    put(&files, "/tokenizer.json", json.as_bytes());
+    let tokenizer = words(&files);
     put(&files, "/run/text.txt", b"a b c b");
-    let tokenizer = Tokenizer::load(&*files, Path::new("/tokenizer.json")).unwrap();
     let open = |path, vocab_size| {
         let options = DataOptions {
             spool: Path::new(path),

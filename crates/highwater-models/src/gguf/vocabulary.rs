@@ -105,7 +105,7 @@ impl Vocabulary {
         let has = |token: &&str| texts.iter().any(|text| text == token);
         let mut called = name.to_owned();
         for (known, instead, tokens) in KNOWN {
-            if tokens.iter().all(|token| has(token)) {
+            if tokens.iter().all(has) {
                 continue;
             }
             // Letters of any case; ASCII alone, so that places stay what they are.

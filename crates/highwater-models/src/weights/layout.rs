@@ -157,7 +157,7 @@ impl Layout {
         let (mut beyond, mut undescribed) = (Vec::new(), Vec::new());
         for stored in found.keys().filter(|name| !used.contains(&***name)) {
             let name = family.full(stored);
-            let is_parameter = name.ends_with(".weight") || name.ends_with(".bias");
+            let is_parameter = matches!(name.rsplit_once('.'), Some((_, "weight" | "bias")));
             match family.layer(&name) {
                 _ if family.is_harmless(&name) => {}
                 Some(layer) if layer >= family.depth => beyond.push(stored),

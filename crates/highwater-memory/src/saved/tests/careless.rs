@@ -37,9 +37,10 @@ impl Files for Careless {
         let inner = self.inner.create_new(path)?;
         Ok(Box::new(CarelessFile {
             inner,
-            forgets: match is_draft(name_of(path)) {
-                true => (self.forgets)(DRAFTED_FILE),
-                false => self.forgets(path),
+            forgets: if is_draft(name_of(path)) {
+                (self.forgets)(DRAFTED_FILE)
+            } else {
+                self.forgets(path)
             },
         }))
     }

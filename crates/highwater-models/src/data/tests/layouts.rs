@@ -157,6 +157,7 @@ fn large_arrays_by_columns_are_those_by_rows() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn widths_without_a_header_are_found_and_said() {
     let many: Vec<u32> = (0..200).map(|i| i * 7 % 300).collect();
     let leaked: &'static [u32] = Vec::leak(many.clone());
@@ -289,6 +290,7 @@ fn widths_without_a_header_are_found_and_said() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn sets_of_files_are_divided_by_their_names() {
     let bin = |ids: &[u32]| little(ids, 2);
     let text = |text: &str| text.as_bytes().to_vec();
@@ -431,17 +433,10 @@ fn sets_of_files_are_divided_by_their_names() {
 #[test]
 fn tokens_of_divided_texts_are_divided() {
     let files = files();
-    let vocab = r#"{"a": 0, "b": 1, "[UNK]": 2}"#;
-    let model = format!(r#"{{"type": "WordLevel", "vocab": {vocab}, "unk_token": "[UNK]"}}"#);
-    let json = format!(
-        r#"{{"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": {{"type": "Whitespace"}},
-        "post_processor": null, "decoder": null, "model": {model}}}"#
-    );
-    put(&files, "/tokenizer.json", json.as_bytes());
+    let tokenizer = words(&files);
     put(&files, "/d/train.txt", b"a b a");
     put(&files, "/d/valid.txt", b"b b");
     put(&files, "/e.txt", b"a");
-    let tokenizer = Tokenizer::load(&*files, Path::new("/tokenizer.json")).unwrap();
     let told = std::cell::RefCell::new(Vec::new());
     let tell = |done, of| told.borrow_mut().push((done, of));
     let open = |spool, held_out, reads| {

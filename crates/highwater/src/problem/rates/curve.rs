@@ -81,6 +81,7 @@ impl Curve {
         self.0.iter().filter_map(apart)
     }
 
+    #[expect(clippy::float_cmp, reason = "both curves have the sizes of one table")]
     fn of(&self, point: Point) -> Option<f64> {
         let mut points = self.0.iter();
         let same = |other: &&Point| other.roofline_seconds == point.roofline_seconds;

@@ -1,0 +1,162 @@
+//! `resume`: goes on with a run from what it has saved.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use highwater_memory::{Bytes, DiskFiles, Files};
+
+use super::{events, fitting, limits, load_weights, samples};
+use crate::args::ResumeArgs;
+use crate::config::RunConfig;
+use crate::data::RunData;
+use crate::error::Failure;
+use crate::log::Log;
+use crate::origin::Origin;
+use crate::phases::Phases;
+use crate::provenance::source_digest;
+use crate::resolve::{self, Resolved};
+use crate::run_dir::RunDir;
+use crate::session::Session;
+use crate::task::Blueprint;
+use crate::training::Run;
+use crate::{held_out, machine, report, state, tokenise};
+
+/// Goes on with a run.
+///
+/// # Errors
+/// [`Failure`], with the exit code to end with.
+pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
+    let files: Arc<dyn Files> = Arc::new(DiskFiles);
+    let dir = RunDir::open(&*files, &args.dir)?;
+    let Resolved {
+        mut config, model, ..
+    } = resolve::resume(&*files, &dir, args)?;
+    report::keep_to_bound(&mut config, &model)?;
+    machine::find_rates(&*files, &mut config.machine)?;
+    let limits = limits(args.profile, &config);
+    let changed = args.data_changed.is_some();
+    let source = source_digest(&*files, &config)?;
+    if let Some(origin) = &config.origin {
+        origin.check_tokens(&*files, &dir, (&config, source.as_ref()), changed)?;
+    }
+    model.check_data(&*files, &config)?;
+    let has_tokens = files.metadata(&dir.tokens())?.is_some();
+    let (forecast, reserve) = fitting(&*files, &mut config, &model, has_tokens)?;
+    let made = make_tokens(&files, &dir, &mut config, &model)?;
+    let mut session = Session::new(&config, &model, Some(reserve))?;
+    let data = RunData::open(&files, &config, &model, &dir.tokens())?;
+    held_out::check_count(&config, data.counts()[1])?;
+    let (counters, loaded) = load_state(&*files, &config, &dir, &mut session)?;
+    let json = model.to_json();
+    let tokens = dir.tokens();
+    let now = Origin::of(
+        &*files,
+        &config,
+        &json,
+        (&data, &tokens),
+        counters.is_some() && !config.needs_base(),
+        source,
+    )?;
+    if let Some(before) = config.origin.as_ref().filter(|_| !changed)
+        && let Err(failure) = before.check(&now, &config)
+    {
+        if made {
+            files.remove_file(&tokens)?;
+        }
+        return Err(failure);
+    }
+    let done = counters.as_ref().map_or(0, |counters| counters.step);
+    let steps = config.training.steps.saturating_sub(done);
+    state::check_space(&*files, &dir, &session, steps)?;
+    let mut log = Log::open(&*files, &dir.log(), done)?;
+    say_where(&mut log, counters.as_ref(), loaded.as_ref())?;
+    let mut phases = Phases::default();
+    phases.end("resume", &session);
+    config.origin = Some(now.after(config.origin.take()));
+    config.write(&*files, &dir.config())?;
+    say_memory(&mut log, args.memory)?;
+    log.say(&left(&forecast, done, config.training.steps))?;
+    let events = events(&*files, &dir, args.tensorboard.then_some(done))?;
+    let samples = samples(&files, &dir, &session)?;
+    Run {
+        files: &files,
+        dir: &dir,
+        log,
+        session,
+        data,
+        counters,
+        events,
+        samples,
+        phases,
+        profile: args.profile.then_some(limits),
+        json: args.json,
+    }
+    .run()
+}
+
+/// Makes the tokens that a run lacks, and counts the steps of one that was asked for in epochs. Answers whether it
+/// made any.
+fn make_tokens(
+    files: &Arc<dyn Files>,
+    dir: &RunDir,
+    config: &mut RunConfig,
+    model: &Blueprint,
+) -> Result<bool, Failure> {
+    let made = tokenise::spool(&**files, config, model, &dir.tokens())?.is_some();
+    if made {
+        dir.own(&**files, [dir.tokens()])?;
+    }
+    if let Some(epochs) = config.training.epochs.take() {
+        let data = RunData::open(files, config, model, &dir.tokens())?;
+        config.training.steps = report::steps(config, &data, epochs.count);
+        config.validate(model)?;
+    }
+    Ok(made)
+}
+
+fn say_memory(log: &mut Log, memory: Option<Bytes>) -> Result<(), Failure> {
+    memory.map_or(Ok(()), |memory| {
+        let text = "from here on: later resumes without --memory keep to it too";
+        Ok(log.say(&format!("the budget is {memory} {text}"))?)
+    })
+}
+
+/// Says where a run goes on, or that it begins.
+fn say_where(
+    log: &mut Log,
+    counters: Option<&state::Counters>,
+    loaded: Option<&String>,
+) -> Result<(), Failure> {
+    let Some(counters) = counters else {
+        loaded.map_or(Ok(()), |note| log.say(note))?;
+        return Ok(log.say("no saved state yet: starting at the first step")?);
+    };
+    Ok(log.say(&format!("going on after step {}", counters.step))?)
+}
+
+/// What a run has saved, and a word on the weights that it began with: those are read where there is nothing
+/// saved, or only what was trained beside them.
+fn load_state(
+    files: &dyn Files,
+    config: &RunConfig,
+    dir: &RunDir,
+    session: &mut Session,
+) -> Result<(Option<state::Counters>, Option<String>), Failure> {
+    // Before what was saved: of a model that is compared with itself as it was, what it was.
+    if config.needs_base() {
+        load_weights(files, config, session)?;
+    }
+    let counters = state::load(files, &dir.checkpoints(), session)?;
+    let begins = counters.is_none() && !config.needs_base();
+    let loaded = begins.then(|| load_weights(files, config, session));
+    Ok((counters, loaded.transpose()?.flatten()))
+}
+
+/// What is still to be done, and what it takes.
+fn left(forecast: &highwater::Forecast, done: u64, steps: u64) -> String {
+    if done < steps {
+        report::announce(forecast, steps - done)
+    } else {
+        format!("all {steps} steps are done: --steps N goes on to step N")
+    }
+}
