@@ -161,7 +161,7 @@ def tune(program: str, memory: str, folder: Path, name: str, kind: str) -> None:
     flags = ["train", "--model", str(folder / name), "--data", str(folder / "chats.jsonl"), "--memory", memory,
              "--no-packing", "--order", "sequential", "--batch", "1", "--seq", str(SEQ), "--val", f"{HELD_OUT / RECORDS}",
              "--lr", str(ADAMW["lr"]), "--weight-decay", str(ADAMW["weight_decay"]), "--schedule", "constant",
-             "--warmup", "0"]
+             "--warmup", "0", "--clip", "0"]
     flags += {"full": [], "lora": ["--lora", "4"], "qlora": ["--lora", "4", "--quantize", "nf4"]}[kind]
     if kind != "full":
         run_program(program, *flags, "--steps", "0", "--out", f"{run}-before")

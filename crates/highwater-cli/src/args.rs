@@ -209,6 +209,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "PRESET|FOLDER", help_heading = "Model and data")]
     pub model: Option<String>,
 
+    /// A config.json, as Hugging Face has them, or its folder: a model as it describes, with weights drawn anew
+    #[arg(long, value_name = "FILE", help_heading = "Model and data")]
+    pub init_from: Option<PathBuf>,
+
     /// Records (conversations, instructions, texts) as .jsonl, .json, .csv, .tsv or .parquet, also as .gz or .zst; a
     /// text file; a folder of these; or tokens as .npy or .bin [default: this program's guide]; of images a
     /// folder, in which each folder has the images of one class, or train/ and val/ of such folders
@@ -220,7 +224,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", help_heading = "Model and data")]
     pub eval_data: Option<PathBuf>,
 
-    /// The tokenizer.json for text [default: the model folder's; bytes for presets]
+    /// The tokenizer.json for text [default: the one beside the model's config.json, otherwise bytes]
     #[arg(long, value_name = "FILE", help_heading = "Model and data")]
     pub tokenizer: Option<PathBuf>,
 
@@ -229,8 +233,8 @@ pub struct RunArgs {
     #[arg(value_parser = PossibleValuesParser::new(["u16", "u32"]).map(|text| token_width(&text)))]
     pub token_dtype: Option<TokenWidth>,
 
-    /// Share of the data to measure the loss on, such as 0.05 or 5%, of text from its end [default: 0; the guide and
-    /// pictures: 0.1]
+    /// Share of the data to measure the loss on, such as 0.05 or 5%, of text from its end [default: 0.05 of
+    /// records, 0.1 of the guide and of pictures, otherwise 0]
     #[arg(
         long,
         visible_alias = "val",

@@ -89,7 +89,7 @@ pub fn explain(files: &dyn Files, weights: &[PathBuf], failure: Failure) -> Fail
     match found {
         Some(found) => Failure::new(Code::NonFinite, found.to_string())
             .id("HW1013")
-            .hint("whatever the model computes with them is not finite: fetch or make the weights again"),
+            .hint("fetch or train the weights again: whatever the model computes with them is NaN or infinite too"),
         None => failure,
     }
 }

@@ -29,8 +29,8 @@ use crate::saving::OutputConfig;
 use crate::schedule::LearningRate;
 use crate::seal;
 use crate::task::{Blueprint, Task};
-pub(crate) use range::positive;
-use range::{count, fraction, most, require, side};
+use range::{count, fraction, most, side};
+pub(crate) use range::{positive, require};
 
 /// The version of the file's format.
 const VERSION: u32 = 2;
@@ -89,6 +89,15 @@ pub enum ModelSource {
     Preset(String),
     /// A Hugging Face model folder, with its weights.
     Folder(PathBuf),
+    /// A `config.json` as Hugging Face has them, with weights drawn anew.
+    Config(PathBuf),
+}
+
+impl ModelSource {
+    /// Whether there are weights to go on from.
+    pub fn brings_weights(&self) -> bool {
+        matches!(self, Self::Folder(_))
+    }
 }
 
 /// How often a run goes through its data.
@@ -214,7 +223,7 @@ impl fmt::Display for ModelSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Preset(name) => f.write_str(name),
-            Self::Folder(path) => path.display().fmt(f),
+            Self::Folder(path) | Self::Config(path) => path.display().fmt(f),
         }
     }
 }
@@ -354,9 +363,10 @@ impl RunConfig {
     /// The most tokens that its model learns to look back on: weights that a run draws anew know no
     /// further positions than those of its sequences.
     pub fn context(&self) -> usize {
-        match self.model.source {
-            ModelSource::Preset(_) => self.training.seq,
-            ModelSource::Folder(_) => usize::MAX,
+        if self.model.source.brings_weights() {
+            usize::MAX
+        } else {
+            self.training.seq
         }
     }
 

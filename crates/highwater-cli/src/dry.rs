@@ -183,17 +183,23 @@ impl<'a> Planner<'a> {
         let mut session = session(&config, self.model, assumptions, like)?;
         let moves = config.moves_between_plans();
         let steps = if moves { STEPS } else { 1 };
+        let mut refused = None;
         for step in 1..=steps {
             let batches = (0..count).map(|_| Ok(self.model.blank(&config, config.training.batch)));
             let counted = (several && config.counts_differ()).then_some(1);
             match session.step(step, batches, counted) {
                 Ok(_) if session.engine.is_settled() => break,
                 Ok(_) => {}
-                Err(failure) if failure.code() == Code::Budget as u8 => break,
+                Err(failure) if failure.code() == Code::Budget as u8 => {
+                    refused = Some(failure);
+                    break;
+                }
                 Err(failure) => return Err(failure),
             }
         }
-        let nothing = || Failure::new(Code::Internal, "a step planned nothing");
+        // Where the system refused memory before anything was planned, that is what there is to say.
+        let nothing =
+            || refused.unwrap_or_else(|| Failure::new(Code::Internal, "a step planned nothing"));
         let mut forecast = session.engine.forecast().ok_or_else(nothing)?;
         self.assumptions.tokenise(&mut forecast);
         let scale = |nodes: u32| (f64::from(nodes) * more).round() as u32;

@@ -6,6 +6,19 @@ use highwater::op::KernelError;
 
 use crate::error::{Code, Failure};
 
+impl Failure {
+    /// Why a file of weights or adapters cannot be loaded.
+    pub(crate) fn of_weights(error: Error) -> Self {
+        match error {
+            Error::Saved(problem) => Self::new(Code::Files, problem)
+                .id("HW1013")
+                .hint("fetch or copy the file again, or name the folder that it belongs to"),
+            Error::Files(error) => error.into(),
+            error => error.into(),
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = code(&error);
@@ -33,14 +46,14 @@ impl From<Error> for Failure {
             Error::Kernel {
                 source: KernelError::IndexOutOfRange { .. },
                 ..
-            } => vec!["the data has a token that the model does not know".to_owned()],
+            } => vec!["the tokenizer or the data has tokens that the model does not know".to_owned()],
             Error::ScaleFloor { .. } => vec![
                 "what makes them so is in the data or the weights: start again with a lower --lr, or with \
                  --precision bf16"
                     .to_owned(),
             ],
             Error::NonFinite { .. } | Error::Kernel { .. } => vec![
-                "a lower --lr or --clip 1 may prevent it; what was saved before is whole".to_owned(),
+                "a lower --lr or a smaller --clip may prevent it; states that were saved before are whole".to_owned(),
             ],
             _ => hints,
         };

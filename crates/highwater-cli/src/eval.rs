@@ -21,7 +21,7 @@ use crate::args::{RunArgs, token_width};
 use crate::config::{ModelSource, Precision, RunConfig};
 use crate::dry::Assumptions;
 use crate::error::{Code, Failure};
-use crate::newest::{Newest, newest};
+use crate::newest::{Newest, Which};
 use crate::progress::per_second;
 use crate::records::{RecordsArgs, RecordsConfig};
 use crate::resolve::{self, Resolved};
@@ -45,6 +45,10 @@ pub struct EvalArgs {
     /// A Hugging Face model folder instead
     #[arg(long, value_name = "FOLDER", conflicts_with = "dir")]
     pub model: Option<PathBuf>,
+
+    /// Which model of a run.
+    #[command(flatten)]
+    pub which: Which,
 
     /// Records as .jsonl, .json, .csv, .tsv or .parquet; a text file; a folder of these; or tokens as .npy or .bin
     #[arg(long, value_name = "PATH")]
@@ -145,7 +149,8 @@ fn finite(loss: f32) -> Result<f32, Failure> {
     }
     let message = format!("the loss is not finite: a batch comes to {loss}");
     Err(Failure::new(Code::NonFinite, message).hint(
-        "the numbers of the model are too large for what computes with them: try --precision f32",
+        "the numbers of the model are too large for what computes with them: with --precision bf16 or fp16 try f32, \
+         otherwise fetch the weights again",
     ))
 }
 
@@ -206,6 +211,7 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
             let message = format!("{}: there is no such folder", folder.display());
             return Err(Failure::usage(message));
         }
+        args.which.check_none()?;
         state::check_weights(files, &folder)?;
         return Ok(whole(folder));
     };
@@ -216,7 +222,7 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
     if let (Some(_), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) {
         state::check_weights(files, base)?;
         lora::check_base(files, run)?;
-        let adapters = match newest(files, &folder)?.ok_or_else(unsaved)? {
+        let adapters = match args.which.find(files, &folder)?.ok_or_else(unsaved)? {
             Newest::Final(folder) => (folder.join(WEIGHTS), true),
             Newest::Saved(saved) => (saved.path().join(state::MODEL), false),
         };
@@ -225,7 +231,7 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
             ..whole(base.clone())
         });
     }
-    match newest(files, &folder)?.ok_or_else(unsaved)? {
+    match args.which.find(files, &folder)?.ok_or_else(unsaved)? {
         Newest::Final(last) => {
             state::check_weights(files, &last)?;
             Ok(whole(last))

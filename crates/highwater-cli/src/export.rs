@@ -11,7 +11,7 @@ use highwater_models::gguf::{self, GgufError, GgufType};
 
 use crate::config::RunConfig;
 use crate::error::{Code, Failure};
-use crate::newest::{Newest, newest};
+use crate::newest::{Newest, Which};
 use crate::run_dir::RunDir;
 use crate::{final_model, output};
 
@@ -20,6 +20,10 @@ use crate::{final_model, output};
 pub struct ExportArgs {
     /// The folder of a run that has saved something, or of a model
     pub dir: PathBuf,
+
+    /// Which model of a run.
+    #[command(flatten)]
+    pub which: Which,
 
     /// The new file, which llama.cpp and programs built on it read
     #[arg(long, value_name = "FILE.gguf")]
@@ -77,7 +81,7 @@ impl From<GgufError> for Failure {
 /// [`Failure`], with the exit code to end with.
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
-    let found = model_folder(&files, &args.dir)?;
+    let found = model_folder(&files, &args.dir, args.which)?;
     if files.metadata(&args.out)?.is_some() {
         let message = format!("{}: it is there already", args.out.display());
         return Err(Failure::usage(message).hint("--out names a new file"));
@@ -120,7 +124,7 @@ impl Found<'_> {
 }
 
 /// Finds the weights of a whole model and the other files of its folder.
-fn model_folder<'a>(files: &'a dyn Files, dir: &Path) -> Result<Found<'a>, Failure> {
+fn model_folder<'a>(files: &'a dyn Files, dir: &Path, which: Which) -> Result<Found<'a>, Failure> {
     let has =
         |folder: &Path, name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
     let adapters = |folder: &Path| {
@@ -136,7 +140,7 @@ fn model_folder<'a>(files: &'a dyn Files, dir: &Path) -> Result<Found<'a>, Failu
         if config.model.lora.is_some() {
             return adapters(dir);
         }
-        match newest(files, dir)? {
+        match which.find(files, dir)? {
             Some(Newest::Final(folder)) => return Ok(Found::Folder(folder)),
             Some(Newest::Saved(saved)) => {
                 let draft = Draft::folder(files, &dir.join("model"))?;
@@ -149,6 +153,7 @@ fn model_folder<'a>(files: &'a dyn Files, dir: &Path) -> Result<Found<'a>, Failu
         }
     }
     let last = dir.join("final");
+    which.check_none()?;
     for folder in [&*last, dir] {
         if has(folder, WEIGHTS)? {
             return adapters(folder);

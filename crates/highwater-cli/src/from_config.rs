@@ -105,9 +105,11 @@ impl RunArgs {
     /// Takes from a file whatever no flag says. What belongs to the model, the optimizer or the data of the file stays
     /// behind where a flag names another; a file of a run names them all.
     fn fill(&mut self, filed: &Self, is_of_run: bool) {
-        let is_other_model = self.model.is_some() && (is_of_run || filed.model.is_some());
+        let names_model = |args: &Self| args.model.is_some() || args.init_from.is_some();
+        let is_other_model = names_model(self) && (is_of_run || names_model(filed));
         if !is_other_model {
             or(&mut self.model, filed.model.as_ref());
+            or(&mut self.init_from, filed.init_from.as_ref());
             or(&mut self.task, filed.task.as_ref());
             or(&mut self.tokenizer, filed.tokenizer.as_ref());
         }
@@ -191,6 +193,8 @@ impl PreferenceArgs {
     fn fill(&mut self, filed: &Self) {
         or(&mut self.preference, filed.preference.as_ref());
         or(&mut self.beta, filed.beta.as_ref());
+        or(&mut self.dpo_loss, filed.dpo_loss.as_ref());
+        or(&mut self.label_smoothing, filed.label_smoothing.as_ref());
     }
 }
 

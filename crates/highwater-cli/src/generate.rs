@@ -6,11 +6,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use highwater_memory::{Bytes, Files};
+use highwater_models::config::in_words;
 use highwater_models::{Sampling, Tokenizer};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::error::Failure;
 use crate::loaded::load;
+use crate::newest::Which;
 use crate::output;
 use crate::stream::go_on;
 
@@ -20,6 +23,10 @@ pub struct SampleArgs {
     /// Folder of a run
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
+
+    /// Which model of a run.
+    #[command(flatten)]
+    pub which: Which,
 
     /// A Hugging Face model folder instead
     #[arg(long, value_name = "FOLDER", conflicts_with = "dir")]
@@ -124,7 +131,7 @@ impl SampleArgs {
 }
 
 /// What the file `generation_config.json` beside a model says of drawing, as transformers writes it.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Stated {
     do_sample: Option<bool>,
     temperature: Option<f64>,
@@ -145,11 +152,20 @@ impl Stated {
             return Ok(Self::default());
         }
         let text = highwater_text::read_text(files, &path)?;
-        let told = |error| {
-            let failure = Failure::usage(format!("{}: {error}", path.display())).id("HW1033");
+        let told = |problem: String| {
+            let failure = Failure::usage(format!("{}: {problem}", path.display())).id("HW1033");
             failure.hint("correct it, or say with flags how to draw and move it away")
         };
-        let mut stated: Self = serde_json::from_str(&text).map_err(told)?;
+        let fields: Map<String, Value> =
+            serde_json::from_str(&text).map_err(|error| told(error.to_string()))?;
+        let mut stated = Self {
+            do_sample: field(&fields, "do_sample").map_err(told)?,
+            temperature: field(&fields, "temperature").map_err(told)?,
+            top_k: field(&fields, "top_k").map_err(told)?,
+            top_p: field(&fields, "top_p").map_err(told)?,
+            min_p: field(&fields, "min_p").map_err(told)?,
+            repetition_penalty: field(&fields, "repetition_penalty").map_err(told)?,
+        };
         // 0 means all there.
         stated.top_k = stated.top_k.filter(|&top_k| top_k > 0);
         match stated.do_sample {
@@ -163,6 +179,17 @@ impl Stated {
         }
         Ok(stated)
     }
+}
+
+/// A field, if it is there and not null.
+fn field<T: DeserializeOwned>(
+    fields: &Map<String, Value>,
+    name: &str,
+) -> Result<Option<T>, String> {
+    let found = fields.get(name).filter(|value| !value.is_null());
+    let read = |value: &Value| serde_json::from_value(value.clone());
+    let read = found.map(read).transpose();
+    read.map_err(|error| format!("`{name}`: {}", in_words(&error.to_string())))
 }
 
 /// `generate`.

@@ -9,7 +9,9 @@ use highwater_text::records::record_parts;
 use crate::args::RunArgs;
 use crate::config::{DataConfig, RunConfig};
 use crate::error::Failure;
-use crate::task::Task;
+
+/// Of records that are said to be nothing else, so many are held out.
+const OF_RECORDS: f64 = 0.05;
 
 /// The files of text, tokens or records, by what becomes of them; none of data that is no file, or not there yet.
 ///
@@ -48,33 +50,22 @@ pub(crate) fn parts_of_data(
     parts(files, data.path.as_deref(), ways)
 }
 
-/// That flags say once what is held out.
+/// The share of the text, the tokens or the records that is held out: what flags say, otherwise of records a few, if
+/// no file says what is held out.
 ///
 /// # Errors
-/// [`Failure`] where they say it twice, or a folder says it too.
-pub(crate) fn check(
-    files: &dyn Files,
-    args: &RunArgs,
-    (task, has_records): (Task, bool),
-) -> Result<(), Failure> {
-    if !task.is_text() {
-        return Ok(());
-    }
+/// [`Failure`] where flags say it twice, or a folder says it too.
+pub(crate) fn share(files: &dyn Files, args: &RunArgs, has_records: bool) -> Result<f64, Failure> {
     let named = args.eval_data.as_deref();
-    if let (Some(named), None) = (named, &args.data) {
-        let message = format!(
-            "--eval-data {}: there is no --data to train on",
-            named.display()
-        );
-        return Err(Failure::usage(message).hint("say --data PATH"));
-    }
     if let Some(missing) = named.filter(|path| !files.metadata(path).is_ok_and(|it| it.is_some())) {
         let path = missing.to_owned();
         return Err(highwater_models::DataError::Missing { path }.into());
     }
-    let Some(share) = args.held_out.filter(|&share| share > 0.0) else {
-        return Ok(());
-    };
+    let default = if has_records { OF_RECORDS } else { 0.0 };
+    let share = args.held_out.unwrap_or(default);
+    if share == 0.0 {
+        return Ok(share);
+    }
     let held_out = if let Some(named) = named {
         Some(format!("--eval-data {}", named.display()))
     } else {
@@ -84,11 +75,29 @@ pub(crate) fn check(
         first.map(|(path, _)| path.display().to_string())
     };
     let Some(held_out) = held_out else {
-        return Ok(());
+        return Ok(share);
     };
+    if args.held_out.is_none() {
+        return Ok(0.0);
+    }
     let message = format!("--held-out {share} and {held_out} both say what is held out");
     Err(Failure::usage(message)
         .hint("leave out --held-out, or name the file to train on: --data FILE"))
+}
+
+/// That there is something to train on beside what is held out.
+///
+/// # Errors
+/// [`Failure`] for `--eval-data` alone.
+pub(crate) fn check_alone(args: &RunArgs) -> Result<(), Failure> {
+    let Some(named) = args.eval_data.as_deref() else {
+        return Ok(());
+    };
+    let message = format!(
+        "--eval-data {}: there is no --data to train on",
+        named.display()
+    );
+    Err(Failure::usage(message).hint("say --data PATH"))
 }
 
 /// That something is held out where the loss on it is asked for.

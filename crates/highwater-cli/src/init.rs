@@ -17,7 +17,7 @@ use crate::resolve::{self, Resolved};
 use crate::saving::OutputArgs;
 use crate::settings::{SETTINGS, Setting};
 use crate::task::Blueprint;
-use crate::{machine, output, report, train};
+use crate::{machine, output, report, seal, train};
 
 /// Sequences are not made shorter than this to fit.
 const LEAST_SEQ: usize = 128;
@@ -56,10 +56,7 @@ pub struct InitArgs {
 /// [`Failure`] for settings that are not possible or fit in no size, and for a file that is there.
 pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
-    if !args.force && files.metadata(&args.out)?.is_some() {
-        let message = format!("{}: it is there already", args.out.display());
-        return Err(Failure::usage(message).hint("--force replaces it; --out names another"));
-    }
+    check_out(&files, args)?;
     let train = TrainArgs {
         run: args.run.clone(),
         output: args.output.clone(),
@@ -101,6 +98,41 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
     planned.push(format!("`highwater train --config {out}` takes it"));
     output::result(&format!("{out}: {}", planned.join("\n")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// That nothing is lost where the file goes: `--force` replaces settings, and no other file.
+fn check_out(files: &dyn Files, args: &InitArgs) -> Result<(), Failure> {
+    let Some(found) = files.metadata(&args.out)? else {
+        return Ok(());
+    };
+    let out = args.out.display();
+    if !args.force {
+        let message = format!("{out}: it is there already");
+        return Err(Failure::usage(message).hint("--force replaces it; --out names another"));
+    }
+    let text = found.is_file.then(|| RunConfig::text(files, &args.out));
+    let text = text.and_then(Result::ok);
+    let table = text.as_ref().and_then(|text| text.parse::<Table>().ok());
+    let is_setting = |key: &String| {
+        key == "version"
+            || SETTINGS
+                .iter()
+                .any(|it| it.path.split('.').next() == Some(key))
+    };
+    let is_settings = table.is_some_and(|table| !table.is_empty() && table.keys().all(is_setting));
+    let is_of_run = text.is_some_and(|text| !matches!(seal::open(&text), Ok(None)));
+    if is_settings && !is_of_run && args.run.config.as_ref() != Some(&args.out) {
+        return Ok(());
+    }
+    let what = if is_of_run {
+        "these are the settings of a run"
+    } else if is_settings {
+        "the settings are read from it"
+    } else {
+        "this is no file of settings"
+    };
+    let message = format!("{out}: {what}, so --force does not replace it");
+    Err(Failure::usage(message).hint("--out names another file"))
 }
 
 /// What a step learns from at once, for people.

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod base;
+pub mod best;
 pub mod chat;
 pub mod config;
 pub mod data;
@@ -107,12 +108,16 @@ fn fail(command: &Command, failure: &Failure) -> ExitCode {
 /// Tells of a command line that cannot be understood, or of help that was asked for, and says with which
 /// code to exit.
 pub fn misunderstood(error: &clap::Error) -> ExitCode {
-    output::note(error.print().and_then(|()| io::stdout().flush()));
-    if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
-        let text = error.to_string();
-        let message = text.lines().next().unwrap_or_default();
-        let failure = error::Failure::usage(message.trim_start_matches("error: "));
-        output::result(&failure.json().to_string());
+    let text = error.to_string();
+    match text.strip_prefix("error: ") {
+        Some(wrong) if error.use_stderr() => {
+            output::news(format!("error[HW1002]: {wrong}").trim_end());
+            if std::env::args_os().any(|arg| arg == "--json") {
+                let failure = error::Failure::usage(wrong.lines().next().unwrap_or_default());
+                output::result(&failure.json().to_string());
+            }
+        }
+        _ => output::note(error.print().and_then(|()| io::stdout().flush())),
     }
     match output::check() {
         Ok(()) => ExitCode::from(error.exit_code() as u8),

@@ -11,7 +11,7 @@ use crate::config::{DiskConfig, MachineConfig, ModelSource, Policy, RunConfig};
 use crate::error::{Code, Failure};
 use crate::generate::{SampleArgs, Stated};
 use crate::lora::LoraConfig;
-use crate::newest::{Newest, newest};
+use crate::newest::{Newest, Which};
 use crate::run_dir::RunDir;
 use crate::task::Blueprint;
 use crate::trained::Trained;
@@ -87,7 +87,8 @@ impl Loaded {
     pub(crate) fn failed(&self, error: Error) -> Failure {
         match error {
             Error::NonFinite { what, node } => {
-                let message = format!("{what} is not finite: nothing can be chosen by it ({node})");
+                let message =
+                    format!("{what} is NaN or infinite ({node}): the next token cannot be chosen");
                 let failure = Failure::new(Code::NonFinite, message)
                     .hint("the model's numbers are too large for what computes with them");
                 base::explain(&DiskFiles, &self.weights, failure)
@@ -243,6 +244,7 @@ fn whole_text(model: &dyn CausalLm, tokens: usize) -> Result<(), Failure> {
 /// A run's final model, or its newest saved state, or a model folder.
 fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
     if let Some(folder) = &args.model {
+        args.which.check_none()?;
         state::check_weights(files, folder)?;
         return Place::folder(files, folder, None);
     }
@@ -262,7 +264,7 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
     let disk = run.as_ref().and_then(|run| run.machine.disk.clone());
     let context = run.as_ref().map_or(usize::MAX, RunConfig::context);
     if let Some(run) = &run
-        && let Some((base, adapters)) = adapted(files, dir, run)?
+        && let Some((base, adapters)) = adapted(files, (dir, args.which), run)?
     {
         return Ok(Place {
             adapters: Some(adapters),
@@ -272,7 +274,7 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
             ..Place::folder(files, &base, memory)?
         });
     }
-    match newest(files, dir)? {
+    match args.which.find(files, dir)? {
         Some(Newest::Final(folder)) => {
             let place = Place::folder(files, &folder, memory)?;
             Ok(Place {
@@ -301,7 +303,7 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
 /// The folder of the model that a run trained adapters of, and its newest adapters, if there are any.
 fn adapted(
     files: &dyn Files,
-    dir: &Path,
+    (dir, which): (&Path, Which),
     run: &RunConfig,
 ) -> Result<Option<(PathBuf, Adapters)>, Failure> {
     let (Some(lora), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) else {
@@ -309,7 +311,7 @@ fn adapted(
     };
     state::check_weights(files, base)?;
     lora::check_base(files, run)?;
-    let trained = newest(files, dir)?.map(|newest| match newest {
+    let trained = which.find(files, dir)?.map(|found| match found {
         Newest::Final(folder) => Trained::Folder(folder),
         Newest::Saved(saved) => Trained::Saved(lora.clone(), saved.path().join(state::MODEL)),
     });

@@ -19,6 +19,7 @@ use crate::config::{ModelSource, RunConfig, SettingsError};
 use crate::engine_error::without_lines;
 use crate::error::Failure;
 use crate::merging::{MergedDtype, check_memory, untied};
+use crate::newest::Which;
 use crate::provenance::weights_digest;
 use crate::task::Blueprint;
 use crate::trained::trained;
@@ -225,7 +226,10 @@ fn of_layers(error: highwater::Error, hint: &str) -> Failure {
 pub fn load(files: &dyn Files, folder: &Path, model: &dyn CausalLm) -> Result<(), Failure> {
     let loaded = highwater_models::load_adapter(files, folder, model);
     let hint = "these adapters are for another model, or their adapter_config.json was changed";
-    loaded.map(drop).map_err(|error| of_layers(error, hint))
+    loaded.map(drop).map_err(|error| match error {
+        error @ highwater::Error::Saved(_) => Failure::of_weights(error),
+        error => of_layers(error, hint),
+    })
 }
 
 /// Writes a run's adapters as PEFT loads them.
@@ -240,7 +244,7 @@ pub fn export(
 ) -> Result<(), Failure> {
     let base = match source {
         ModelSource::Folder(path) => path.to_str(),
-        ModelSource::Preset(_) => None,
+        ModelSource::Preset(_) | ModelSource::Config(_) => None,
     };
     highwater_models::save_adapter(files, folder, model, &lora.options(), base)?;
     Ok(())
@@ -251,6 +255,10 @@ pub fn export(
 pub struct MergeArgs {
     /// The folder of a run that trained adapters, or a folder of adapters in PEFT's files
     pub dir: PathBuf,
+
+    /// Which model of a run.
+    #[command(flatten)]
+    pub which: Which,
 
     /// The model that they were trained for [default: the run's, or the one that the adapters name]
     #[arg(long, value_name = "FOLDER")]
@@ -372,7 +380,11 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
     let missing = || {
         let dir = args.dir.display();
-        let failure = Failure::usage(format!("{dir}: there are no adapters ({WEIGHTS})"));
+        let what = match files.metadata(&args.dir) {
+            Ok(None) => "there is no such folder".to_owned(),
+            _ => format!("there are no adapters ({WEIGHTS})"),
+        };
+        let failure = Failure::usage(format!("{dir}: {what}"));
         match RunConfig::read(&files, &args.dir.join("config.toml")) {
             Ok(run) if run.model.lora.is_some() => failure.hint(format!(
                 "the run has not saved anything yet: `highwater resume {dir}` goes on with it"
@@ -383,7 +395,7 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
             ),
         }
     };
-    let (trained, folder) = trained(&files, &args.dir)?.ok_or_else(missing)?;
+    let (trained, folder) = trained(&files, &args.dir, args.which)?.ok_or_else(missing)?;
     let from = match &args.model {
         Some(from) => {
             check_named(&files, &args.dir, &folder, from)?;

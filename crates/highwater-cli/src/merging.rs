@@ -40,7 +40,10 @@ pub fn check_memory(merge: &Merge<'_>, given: Option<Bytes>) -> Result<(), Failu
         Some(given) => {
             let (needed, given) = Bytes::needed_of(needed, given);
             let message = format!("the merge does not fit into {given}: it needs {needed}");
-            Err(Failure::new(Code::Budget, message).hint(format!("give it --memory {needed}")))
+            // A mebibyte to spare: what the process has is measured anew each time.
+            let more = (taken + merge.bytes()).div_ceil(1 << 20) + 1;
+            let hint = format!("give it --memory {more}MiB or more");
+            Err(Failure::new(Code::Budget, message).hint(hint))
         }
         None => Ok(()),
     }

@@ -82,6 +82,37 @@ impl Drop for Meter {
     }
 }
 
+/// Says what takes some seconds, until it is dropped: with a clock at a terminal, elsewhere by a line.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    bar: Option<ProgressBar>,
+}
+
+impl Waiting {
+    pub(crate) fn on(what: String) -> Self {
+        if !output::is_terminal() {
+            output::news(&what);
+            return Self { bar: None };
+        }
+        let bar = ProgressBar::new_spinner();
+        // The template is a constant; were it wrong, the plain spinner would do.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            bar.set_style(style);
+        }
+        bar.set_message(what);
+        bar.enable_steady_tick(DRAW_EVERY);
+        Self { bar: Some(bar) }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 fn describe(what: &str, (done, of): (u64, u64), seconds: f64) -> String {
     let share = done as f64 / of as f64;
     let rate = done as f64 / seconds.max(1e-9);

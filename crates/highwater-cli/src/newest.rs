@@ -1,11 +1,13 @@
-//! The newest model of a run: its folder `final`, or a saved state where the run has gone on since.
+//! The newest or the best model of a run: its folder `final`, or a saved state where the run has gone on since.
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use highwater_memory::Files;
 use highwater_memory::saved::Saved;
 use highwater_models::adapter::WEIGHTS;
 
+use crate::best::Best;
 use crate::error::Failure;
 use crate::run_dir::RunDir;
 use crate::{final_model, output, state};
@@ -19,11 +21,49 @@ pub enum Newest {
     Saved(Saved),
 }
 
+/// Which model of a run is asked for. Not a doc comment for people: clap shows the field's.
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Which {
+    /// Take the state of the run that did best on what is held out, instead of the newest one
+    #[arg(long)]
+    pub best: bool,
+}
+
+impl Which {
+    /// Finds that model of the run in a folder.
+    ///
+    /// # Errors
+    /// As [`newest`], and where no state is known to be the best.
+    pub fn find(self, files: &dyn Files, dir: &Path) -> Result<Option<Newest>, Failure> {
+        if !self.best {
+            return newest(files, dir);
+        }
+        let last = RunDir::final_step_of(dir);
+        let best = Best::find(files, dir)?;
+        if final_model::final_step(files, &last)? == Some(best.number()) {
+            return newest(files, dir);
+        }
+        Ok(Some(Newest::Saved(best)))
+    }
+
+    /// Refuses a model that is no run's.
+    ///
+    /// # Errors
+    /// [`Failure`] where the best one is asked for.
+    pub fn check_none(self) -> Result<(), Failure> {
+        if self.best {
+            let message = "--best means nothing to a model folder";
+            return Err(Failure::usage(message).hint("leave it out, or name the folder of a run"));
+        }
+        Ok(())
+    }
+}
+
 /// Finds the newest model of the run in a folder, and says so where that is not the model which the run ended with.
 ///
 /// # Errors
 /// [`Failure`] for files that cannot be read, and where states are saved but none is whole.
-pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Newest>, Failure> {
+fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Newest>, Failure> {
     let last = dir.join("final");
     let is_there =
         state::has_weights(files, &last)? || files.metadata(&last.join(WEIGHTS))?.is_some();

@@ -2,16 +2,20 @@
 
 use std::ops::Range;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use highwater::nn::without_adapters;
 use highwater::{DType, Engine, Tensor, autocast, no_grad};
 use highwater_models::data::PackedBatch;
-use highwater_models::preference::{Answer, PairLoss, dpo_loss, orpo_loss};
+use highwater_models::preference::{Answer, DpoLoss, DpoOptions, PairLoss, dpo_loss, orpo_loss};
 use highwater_models::{CausalLm, Packed};
 use serde::{Deserialize, Serialize};
 
 use crate::config::SettingsError;
 use crate::error::Failure;
+
+/// What the paper of `exo_pair` takes.
+const EXO_SMOOTHING: f64 = 1e-3;
 
 /// Flags of preferences. Not a doc comment for people: clap shows the fields'.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -29,6 +33,21 @@ pub struct PreferenceArgs {
     /// alone [default: 0.1]
     #[arg(long, value_name = "X", help_heading = "Conversations and records")]
     pub beta: Option<f64>,
+
+    /// The loss of --preference dpo, by TRL's names [default: sigmoid]
+    #[arg(long, value_name = "NAME", help_heading = "Conversations and records")]
+    #[arg(value_parser = PossibleValuesParser::new(DpoLoss::ALL.map(DpoLoss::name)).try_map(|text| dpo_loss_of(&text)))]
+    pub dpo_loss: Option<DpoLoss>,
+
+    /// For robust the share of pairs whose labels are wrong, for exo_pair how much is left to the rejected answer
+    /// [default: 0.001 for exo_pair]
+    #[arg(long, value_name = "X", help_heading = "Conversations and records")]
+    pub label_smoothing: Option<f64>,
+}
+
+fn dpo_loss_of(name: &str) -> Result<DpoLoss, String> {
+    let found = DpoLoss::ALL.into_iter().find(|loss| loss.name() == name);
+    found.ok_or_else(|| format!("there is no loss `{name}`"))
 }
 
 /// How to learn from pairs.
@@ -49,6 +68,17 @@ pub struct PreferenceConfig {
     pub method: Method,
     /// How much it weighs.
     pub beta: f64,
+    /// The loss of a pair, for direct preference optimisation.
+    #[serde(default, skip_serializing_if = "is_sigmoid")]
+    pub dpo_loss: DpoLoss,
+    /// Label smoothing, for the losses that have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_smoothing: Option<f64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_sigmoid(loss: &DpoLoss) -> bool {
+    *loss == DpoLoss::Sigmoid
 }
 
 impl PreferenceArgs {
@@ -57,18 +87,62 @@ impl PreferenceArgs {
     /// # Errors
     /// [`Failure`] for data without records, and for a weight alone.
     pub fn config(&self, has_records: bool) -> Result<Option<PreferenceConfig>, Failure> {
-        match (self.preference, self.beta) {
-            (Some(_), _) if !has_records => {
-                let message = "--preference learns from records, and the data has none";
-                Err(Failure::usage(message).hint("--data takes a file with chosen and rejected"))
+        let Some(method) = self.preference else {
+            let alone = [
+                ("beta", self.beta.is_some()),
+                ("dpo-loss", self.dpo_loss.is_some()),
+                ("label-smoothing", self.label_smoothing.is_some()),
+            ];
+            return match alone.into_iter().find(|(_, given)| *given) {
+                None => Ok(None),
+                Some((flag, _)) => {
+                    let message = format!("--{flag} means nothing without --preference");
+                    Err(Failure::usage(message).hint("say --preference dpo, or leave it out"))
+                }
+            };
+        };
+        if !has_records {
+            let message = "--preference learns from records, and the data has none";
+            return Err(
+                Failure::usage(message).hint("--data takes a file with chosen and rejected")
+            );
+        }
+        let of_dpo = [
+            ("dpo-loss", self.dpo_loss.is_some()),
+            ("label-smoothing", self.label_smoothing.is_some()),
+        ];
+        if method == Method::Orpo
+            && let Some((flag, _)) = of_dpo.into_iter().find(|(_, given)| *given)
+        {
+            let message = format!("--{flag} means nothing to --preference orpo");
+            return Err(Failure::usage(message).hint("leave it out, or say --preference dpo"));
+        }
+        let dpo_loss = self.dpo_loss.unwrap_or_default();
+        Ok(Some(PreferenceConfig {
+            method,
+            beta: self.beta.unwrap_or(0.1),
+            dpo_loss,
+            label_smoothing: self.smoothing(dpo_loss)?,
+        }))
+    }
+
+    fn smoothing(&self, loss: DpoLoss) -> Result<Option<f64>, Failure> {
+        match (loss, self.label_smoothing) {
+            (DpoLoss::ExoPair, given) => Ok(Some(given.unwrap_or(EXO_SMOOTHING))),
+            (DpoLoss::Robust, None) => {
+                let message = "--dpo-loss robust needs --label-smoothing";
+                let hint =
+                    "say what share of the pairs is labelled wrong, such as --label-smoothing 0.1";
+                Err(Failure::usage(message).hint(hint))
             }
-            (Some(method), beta) => Ok(Some(PreferenceConfig {
-                method,
-                beta: beta.unwrap_or(0.1),
-            })),
-            (None, Some(_)) => Err(Failure::usage("--beta means nothing without --preference")
-                .hint("say --preference dpo, or leave it out")),
-            (None, None) => Ok(None),
+            (loss, Some(_)) if !loss.has_label_smoothing() => {
+                let message = format!(
+                    "--label-smoothing means nothing to --dpo-loss {}",
+                    loss.name()
+                );
+                Err(Failure::usage(message).hint("leave it out, or say --dpo-loss robust"))
+            }
+            (_, given) => Ok(given),
         }
     }
 }
@@ -79,7 +153,16 @@ impl PreferenceConfig {
     /// # Errors
     /// [`SettingsError::Range`].
     pub fn validate(&self) -> Result<(), SettingsError> {
-        crate::config::positive("beta", self.beta, 1e6)
+        crate::config::positive("beta", self.beta, 1e6)?;
+        let Some(smoothing) = self.label_smoothing else {
+            return Ok(());
+        };
+        let least = self.dpo_loss == DpoLoss::ExoPair;
+        let is_good = (0.0..0.5).contains(&smoothing) && !(least && smoothing <= 0.0);
+        crate::config::require(is_good, "label-smoothing", &smoothing, || {
+            let from = if least { "above 0" } else { "from 0" };
+            format!("a number {from} to below 0.5")
+        })
     }
 
     /// Whether it compares with a copy of the model as it was.
@@ -185,7 +268,14 @@ fn pair_loss(
         })
     };
     match preference.method {
-        Method::Dpo => dpo_loss(&policy, &reference, answers, preference.beta),
+        Method::Dpo => {
+            let options = DpoOptions {
+                loss_type: preference.dpo_loss,
+                beta: preference.beta,
+                label_smoothing: preference.label_smoothing.unwrap_or(0.0),
+            };
+            dpo_loss(&policy, &reference, answers, options)
+        }
         Method::Orpo => orpo_loss(&policy, answers, preference.beta),
     }
 }

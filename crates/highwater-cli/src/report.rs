@@ -7,6 +7,7 @@ use highwater_memory::{Bytes, ProcessMemory};
 use highwater_models::adapter::is_adapter;
 use serde_json::json;
 
+use crate::best::Best;
 use crate::config::{MachineConfig, RunConfig};
 use crate::data::RunData;
 use crate::dry;
@@ -27,6 +28,8 @@ pub struct Losses {
     pub train: Vec<f32>,
     /// What is held out: before and after.
     pub held_out: Option<(HeldOut, HeldOut)>,
+    /// The state that did best on that, where it was measured meanwhile.
+    pub best: Option<Best>,
 }
 
 /// Says how a run went.
@@ -60,6 +63,8 @@ pub fn finished(
             "held_out_perplexity_after": losses.held_out.and_then(|it| it.1.perplexity(session.config())),
             "held_out_accuracy_before": losses.held_out.and_then(|held_out| held_out.0.accuracy),
             "held_out_accuracy_after": losses.held_out.and_then(|held_out| held_out.1.accuracy),
+            "best_step": losses.best.map(|best| best.step),
+            "best_held_out_loss": losses.best.map(|best| best.held_out_loss),
             "budget_bytes": budget.0,
             "peak_rss_bytes": peak,
             "planned_process_bytes": plan.planned_process_bytes,
@@ -89,6 +94,23 @@ pub fn finished(
             lines.push(format!("held-out accuracy {first:.1}% -> {last:.1}%"));
         }
     }
+    let steps = session.config().training.steps;
+    let begun = losses
+        .held_out
+        .map_or(f32::INFINITY, |(before, _)| before.loss);
+    if losses.best.is_some_and(|best| best.held_out_loss > begun) {
+        lines.push(
+            "no state did better on what is held out than the model that this run began with"
+                .to_owned(),
+        );
+    }
+    lines.extend(losses.best.filter(|best| best.step < steps).map(|best| {
+        format!(
+            "the held-out loss was least after step {}: {:.4}; its state is kept, and --best takes it in eval, generate, \
+             chat, merge and export",
+            best.step, best.held_out_loss
+        )
+    }));
     lines.extend(pace.line());
     lines.push(format!(
         "{}; {} were set aside for code, heap and libraries",
@@ -198,7 +220,7 @@ pub fn does_not_fit(forecast: &Forecast, machine: &MachineConfig, smaller: &str)
         forecast.floor_bytes, forecast.floor_at
     );
     let less = if is_of_tokens {
-        "tokens that are made already (--data FILE.npy) need less"
+        "text that is tokenized already (--data FILE.npy), or a smaller tokenizer.json, needs less"
     } else {
         smaller
     };
@@ -263,6 +285,7 @@ pub fn portions(config: &RunConfig, data: &RunData) -> String {
     let unit = config.task.unit();
     let per_step = tokens_per_step(config);
     let held_out = match held_out {
+        0 if config.data.held_out > 0.0 => ", too few to hold some out".to_owned(),
         0 => String::new(),
         held_out => format!(", {held_out} held out"),
     };

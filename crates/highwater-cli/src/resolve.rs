@@ -1,13 +1,13 @@
 //! From flags to settings: defaults, and what depends on the model.
 
+mod model;
 mod optimizer;
 
 use std::path::{Path, PathBuf};
 
 use highwater_memory::{Bytes, Files, ProcessMemory};
+use highwater_models::Order;
 use highwater_models::data::Reads;
-use highwater_models::vision::PRESETS as PICTURE_PRESETS;
-use highwater_models::{ConfigError, Order, preset};
 
 use crate::args::{ResumeArgs, RunArgs, TrainArgs};
 use crate::config::{
@@ -15,11 +15,10 @@ use crate::config::{
     TrainingConfig,
 };
 use crate::error::{Code, Failure};
-use crate::pictures::Classifier;
 use crate::run_dir::RunDir;
 use crate::saving::OutputConfig;
 use crate::task::{Blueprint, Task};
-use crate::{held_out, hub, moved};
+use crate::{held_out, moved};
 
 /// The preset that is taken when nobody names a model.
 pub const DEFAULT_MODEL: &str = "gpt2-nano";
@@ -104,7 +103,7 @@ impl From<SettingsError> for Failure {
         match error {
             SettingsError::Files(error) => error.into(),
             error @ SettingsError::Damaged { .. } => Self::new(Code::Files, error)
-                .id("HW1032")
+                .id("HW1031")
                 .hint("put a copy of it back, or begin a new run with `highwater train`"),
             error @ SettingsError::Range { .. } => Self::new(Code::Usage, error).id("HW1030"),
             error => Self::new(Code::Usage, error).id("HW1031"),
@@ -139,7 +138,7 @@ pub fn run(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
 
 /// The settings that flags say, and no file.
 fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
-    let (source, model, mut notes) = model(files, args)?;
+    let (source, model, mut notes) = model::model(files, args)?;
     let task = model.task();
     check_task(args, task)?;
     args.lora.check()?;
@@ -153,20 +152,22 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         (Task::TextGeneration, _) if is_nano => &SMALL,
         (Task::TextGeneration, _) if records.is_some() => &RECORDS,
         (Task::TextGeneration, _) => &LARGE,
-        (Task::ImageClassification, ModelSource::Preset(_)) => &PICTURES,
-        (Task::ImageClassification, ModelSource::Folder(_)) => &TUNED_PICTURES,
+        (Task::ImageClassification, source) if source.brings_weights() => &TUNED_PICTURES,
+        (Task::ImageClassification, _) => &PICTURES,
     };
     check_length(args)?;
     let dropout = args.dropout.unwrap_or(0.0);
     let mut training = training(args, &model, defaults, records.is_some() && !is_nano);
     training.preference = args.preference.config(records.is_some())?;
-    held_out::check(files, args, (task, records.is_some()))?;
     let held_out = match (&model, &args.data) {
         (Blueprint::Images(images), Some(data)) => {
             images.held_out(files, data, args.held_out, HELD_OUT)?
         }
-        (_, None) => args.held_out.unwrap_or(HELD_OUT),
-        (Blueprint::Text(_), Some(_)) => args.held_out.unwrap_or(0.0),
+        (Blueprint::Text(_), Some(_)) => held_out::share(files, args, records.is_some())?,
+        (_, None) => {
+            held_out::check_alone(args)?;
+            args.held_out.unwrap_or(HELD_OUT)
+        }
     };
     let config = RunConfig {
         version: RunConfig::VERSION,
@@ -186,7 +187,9 @@ fn settled(files: &dyn Files, args: &RunArgs) -> Result<Resolved, Failure> {
         output: OutputConfig::default(),
         model: ModelConfig {
             tokenizer: match task {
-                Task::TextGeneration => tokenizer(files, args.tokenizer.as_deref(), &source)?,
+                Task::TextGeneration => {
+                    model::tokenizer(files, args.tokenizer.as_deref(), &source)?
+                }
                 Task::ImageClassification => None,
             },
             source,
@@ -324,67 +327,6 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     })
 }
 
-/// A preset's or folder's configuration; of images, for the classes of the data and images of the size that was
-/// asked for, with what should be said of the classes.
-fn model(
-    files: &dyn Files,
-    args: &RunArgs,
-) -> Result<(ModelSource, Blueprint, Vec<String>), Failure> {
-    let name = match (args.model.as_deref(), args.task) {
-        (Some(name), _) => name,
-        (None, Some(Task::ImageClassification)) => DEFAULT_CLASSIFIER,
-        (None, _) => DEFAULT_MODEL,
-    };
-    let fetched = hub::folder(name)?;
-    let path = fetched.as_deref().unwrap_or(Path::new(name));
-    let found = files.metadata(path)?;
-    let is_file = found.as_ref().is_some_and(|found| !found.is_dir);
-    let (source, mut model) = if found.is_some_and(|found| found.is_dir) {
-        let model = Blueprint::read(files, &path.join("config.json"))?;
-        (ModelSource::Folder(absolute(path)?), model)
-    } else if is_file && path.extension().is_some_and(|end| end == "json") {
-        // Enough to plan with: there need be no weights yet.
-        (
-            ModelSource::Folder(absolute(path)?),
-            Blueprint::read(files, path)?,
-        )
-    } else {
-        (ModelSource::Preset(name.to_owned()), preset_of(name)?)
-    };
-    let mut notes = Vec::new();
-    if let Blueprint::Images(classifier) = &mut model {
-        let data = args.data.as_deref().ok_or_else(|| {
-            let hint = "--data takes a folder in which each folder has the images of one class";
-            Failure::usage(format!("{name} needs --data, a folder of images")).hint(hint)
-        })?;
-        let layout = classifier.layout(files, data)?;
-        let brings = matches!(source, ModelSource::Folder(_));
-        notes.extend(classifier.adopt(&layout.classes, brings)?);
-        classifier.size = args.size.unwrap_or(classifier.size);
-    }
-    Ok((source, model, notes))
-}
-
-/// A preset's configuration, of pictures without classes yet.
-fn preset_of(name: &str) -> Result<Blueprint, Failure> {
-    if Classifier::is_known(name) {
-        return Ok(Blueprint::Images(Classifier::new(name)));
-    }
-    match preset(name) {
-        Ok(config) => Ok(Blueprint::Text(config)),
-        Err(ConfigError::UnknownPreset { .. }) if name.contains(['/', '\\', '.']) => {
-            Err(Failure::usage(format!("there is no folder `{name}`"))
-                .hint("--model takes a Hugging Face model folder or the name of a preset"))
-        }
-        Err(error) => Err(Failure::from(error)
-            .hint(format!(
-                "of pictures there are {}",
-                PICTURE_PRESETS.join(", ")
-            ))
-            .hint("--model takes the name of a preset or a Hugging Face model folder")),
-    }
-}
-
 /// That the model is for the task that was named, and no flag is for the other.
 fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
     if let Some(named) = args.task.filter(|&named| named != task) {
@@ -435,25 +377,6 @@ fn check_held(args: &RunArgs, model: &Blueprint) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-/// The `tokenizer.json` that was named, or else the one in the model's folder.
-fn tokenizer(
-    files: &dyn Files,
-    named: Option<&Path>,
-    source: &ModelSource,
-) -> Result<Option<PathBuf>, Failure> {
-    if let Some(path) = named {
-        return absolute(path).map(Some);
-    }
-    let ModelSource::Folder(folder) = source else {
-        return Ok(None);
-    };
-    if files.metadata(folder)?.is_none_or(|found| !found.is_dir) {
-        return Ok(None);
-    }
-    let path = folder.join("tokenizer.json");
-    Ok(files.metadata(&path)?.map(|_| path))
 }
 
 /// The budget that was given, or a default: for a nano preset a small one, otherwise most of

@@ -12,6 +12,7 @@
 //!   run.log            what was said meanwhile, a line each, with the step
 //!   tokens.bin         the tokens of text, where a tokenizer.json made them, or of records, in rows
 //!   checkpoints/       saved states, the newest of which `resume` goes on from
+//!   best.json          which of them did best on what is held out
 //!   final/             the trained model, as Hugging Face keeps one
 //!   final.json         after which step that is
 //!   replaced/          the run that was here before, until this one has saved a state
@@ -41,6 +42,7 @@ const TENSORBOARD: &str = "tensorboard";
 const LOG: &str = "run.log";
 const TOKENS: &str = "tokens.bin";
 const CHECKPOINTS: &str = "checkpoints";
+const BEST: &str = "best.json";
 const FINAL: &str = "final";
 const FINAL_STEP: &str = "final.json";
 const TEMPLATE: &str = "chat_template.jinja";
@@ -49,7 +51,7 @@ const REPLACED: &str = "replaced";
 const LOCK: &str = "lock";
 
 /// What a run writes in its folder. A new run begins where none of these is.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     MANIFEST,
     CONFIG,
     TEMPLATE,
@@ -60,6 +62,7 @@ const PARTS: [&str; 13] = [
     LOG,
     TOKENS,
     CHECKPOINTS,
+    BEST,
     FINAL,
     FINAL_STEP,
     REPLACED,
@@ -368,6 +371,16 @@ impl RunDir {
     /// The saved states.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join(CHECKPOINTS)
+    }
+
+    /// The saved states of the run in a folder.
+    pub fn checkpoints_of(path: &Path) -> PathBuf {
+        path.join(CHECKPOINTS)
+    }
+
+    /// Which of them did best.
+    pub fn best_of(path: &Path) -> PathBuf {
+        path.join(BEST)
     }
 
     /// The trained model.

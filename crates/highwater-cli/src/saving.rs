@@ -17,7 +17,8 @@ pub struct OutputArgs {
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub keep: Option<usize>,
 
-    /// Measure the loss on what is held out every so many steps, too [default: before and after]
+    /// Measure the loss on what is held out every so many steps, too, and keep the state that did best
+    /// [default: of records that are read several times after each time, otherwise before and after]
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub eval_every: Option<u64>,
 

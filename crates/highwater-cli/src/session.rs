@@ -259,7 +259,7 @@ fn foresee(
             before.map_or(Ok(()), |before| base::foresee(folder, before))
         }
         (None, ModelSource::Folder(folder)) => base::check(folder, model),
-        (None, ModelSource::Preset(_)) => Ok(()),
+        (None, ModelSource::Preset(_) | ModelSource::Config(_)) => Ok(()),
     }
 }
 

@@ -43,10 +43,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     at("task", "task", "\"image-classification\"", |a, v| {
         put(&mut a.run.task, v)
     }),
-    at("model.source", "model", "", |a, v| {
-        let name = source(v)?;
-        named(&mut a.run.model, name)
-    }),
+    at("model.source", "model", "", source),
     at(
         "model.tokenizer",
         "tokenizer",
@@ -143,6 +140,18 @@ pub(crate) static SETTINGS: &[Setting] = &[
     at("training.preference.beta", "beta", "0.1", |a, v| {
         put(&mut a.run.preference.beta, v)
     }),
+    at(
+        "training.preference.dpo_loss",
+        "dpo-loss",
+        "\"ipo\"",
+        |a, v| put(&mut a.run.preference.dpo_loss, v),
+    ),
+    at(
+        "training.preference.label_smoothing",
+        "label-smoothing",
+        "0.1",
+        |a, v| put(&mut a.run.preference.label_smoothing, v),
+    ),
     at("optimizer.method", "optimizer", "", |a, v| {
         named(&mut a.run.optimizer, method(&v)?)
     }),

@@ -62,6 +62,13 @@ fn exit_code(signal: i32) -> i32 {
     128 + signal
 }
 
+/// Has this process, which another one of this program began, end when that one is gone: nobody waits for it then.
+pub fn end_with_parent() {
+    // Where the system cannot do that, it ends when it is done.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,7 @@ use highwater_models::weights::INDEX;
 use highwater_models::{Cursor, WeightsFolder};
 use serde::{Deserialize, Serialize};
 
+use crate::best::Best;
 use crate::error::{Code, Failure};
 use crate::output;
 use crate::run_dir::RunDir;
@@ -51,7 +52,7 @@ pub struct Counters {
     pub scaler: Option<(f64, u64, u64)>,
 }
 
-/// Saves the state after `step` steps, atomically, and drops all but the newest `keep`.
+/// Saves the state after `step` steps, atomically.
 ///
 /// # Errors
 /// [`Failure`] if a file cannot be written, or the engine stopped halfway through a step.
@@ -92,8 +93,22 @@ pub fn save(
     file.write_all(&json)?;
     file.close()?;
     writer.finish()?;
-    let keep = NonZeroUsize::new(session.config().output.keep).unwrap_or(NonZeroUsize::MIN);
-    keep_last(files, dir, keep)?;
+    Ok(())
+}
+
+/// Drops all but the newest `keep` states, and the best one.
+///
+/// # Errors
+/// [`Failure`] if one cannot be removed.
+pub fn drop_old(
+    files: &dyn Files,
+    dir: &Path,
+    keep: usize,
+    best: Option<&Best>,
+) -> Result<(), Failure> {
+    let keep = NonZeroUsize::new(keep).unwrap_or(NonZeroUsize::MIN);
+    let best = best.map(|best| name(best.step));
+    keep_last(files, dir, keep, best.as_deref())?;
     Ok(())
 }
 
@@ -134,7 +149,7 @@ pub fn load(
         .engine
         .set_rng_state(counters.seed, counters.random_offset);
     session.engine.clear_poison();
-    remove_newer(files, dir, saved.number())?;
+    remove_newer(files, dir, saved.number(), &STATE_FILES)?;
     Ok(Some(counters))
 }
 
@@ -151,8 +166,9 @@ pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Saved>, Failure> {
         ));
     }
     if found.saved.is_none() && !found.skipped.is_empty() {
-        let message = format!("{}: none of the saved states is whole", dir.display());
-        return Err(Failure::new(Code::Files, message));
+        let message = format!("{}: every saved state is damaged", dir.display());
+        let hint = "put back a copy of one, or begin a new run: `highwater train --force`";
+        return Err(Failure::new(Code::Files, message).id("HW1012").hint(hint));
     }
     Ok(found.saved)
 }
@@ -286,8 +302,8 @@ pub fn check_space(
         }
         None => 0,
     };
-    // One more than is kept is there while it is written.
-    let most = (output.keep as u64).saturating_add(1);
+    // One more than is kept is there while it is written, and the best one stays besides.
+    let most = (output.keep as u64).saturating_add(1 + u64::from(output.eval_every.is_some()));
     let saves = steps
         .div_ceil(output.save_every)
         .saturating_add(there)
@@ -310,5 +326,5 @@ pub fn check_space(
         Bytes(state),
         output.keep
     );
-    Err(Failure::new(Code::Files, message).hint(hint))
+    Err(Failure::new(Code::Files, message).id("HW1010").hint(hint))
 }

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,9 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::RunConfig;
 use crate::data::text_to_tokenise;
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::meter::Meter;
 use crate::records::Source;
+use crate::signals;
 use crate::task::Blueprint;
 
 /// `tokenise`.
@@ -139,6 +141,12 @@ pub fn spool(
     if status.success() {
         return Ok(Some(notes));
     }
+    if let Some(signal) = status.signal() {
+        let message = format!("the process that tokenizes the data was killed (signal {signal})");
+        return Err(Failure::new(Code::Budget, message).id("HW0306").hint(
+            "where the system is out of memory it kills what takes most: close other programs, or give fewer --threads",
+        ));
+    }
     Err(Failure::told(status.code(), said.trim()))
 }
 
@@ -196,9 +204,7 @@ fn failed_json(error: &serde_json::Error) -> Failure {
 /// [`Failure`] for text or a tokenizer that cannot be read or used.
 pub fn tokenise(args: &TokeniseArgs) -> Result<(), Failure> {
     highwater_memory::heap::keep_small();
-    // Nobody waits for what a program began that is gone.
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    signals::end_with_parent();
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let request = serde_json::from_str(&args.request).map_err(|error| failed_json(&error))?;
     let last = Cell::new(Instant::now());

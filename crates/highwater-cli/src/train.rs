@@ -4,6 +4,7 @@ mod resume;
 
 pub use resume::resume;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -93,6 +94,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
         counters: None,
         events,
         samples,
+        best: None,
         phases,
         profile: args.profile.then_some(limits),
         json: args.json,
@@ -125,28 +127,29 @@ pub(crate) fn check_source(files: &dyn Files, config: &RunConfig) -> Result<(), 
                 file.display()
             );
             Err(Failure::usage(message).hint(
-                "`highwater plan` says what it would take; to train, name the model's folder",
+                "name the model's folder, or train one from scratch: --init-from FILE; `highwater plan` says what it \
+                 would take",
             ))
         }
         ModelSource::Folder(folder) => {
             hub::weights(folder)?;
             state::check_weights(files, folder)
         }
-        ModelSource::Preset(name) if config.model.lora.is_some() => {
+        source if config.model.lora.is_some() => {
             let message = format!(
-                "--lora trains beside a model that has learnt something, and {name} has not"
+                "--lora trains beside a model that has learnt something, and {source} has not"
             );
             Err(Failure::usage(message)
                 .id("HW1041")
                 .hint("name a model folder: --model FOLDER"))
         }
-        ModelSource::Preset(name) if config.training.preference.is_some() => {
+        source if config.training.preference.is_some() => {
             let message = format!(
-                "--preference goes on from a model that has learnt something, and {name} has not"
+                "--preference goes on from a model that has learnt something, and {source} has not"
             );
             Err(Failure::usage(message).hint("name a model folder: --model FOLDER"))
         }
-        ModelSource::Preset(_) => Ok(()),
+        ModelSource::Preset(_) | ModelSource::Config(_) => Ok(()),
     }
 }
 
@@ -177,8 +180,15 @@ fn begin(
         }
         config.validate(model)?;
     }
-    let session = Session::new(config, model, Some(reserve))?;
     let data = RunData::open(files, config, model, &spool)?;
+    let (steps, held_out) = (config.training.steps, data.counts()[1]);
+    let epochs = report::epochs(config, &data, steps);
+    if config.data.records.is_some() && held_out > 0 && epochs > 1.5 {
+        // After each epoch, so that the best of them can be kept.
+        let epoch = (steps as f64 / epochs).round().max(1.0) as u64;
+        config.output.eval_every.get_or_insert(epoch);
+    }
+    let session = Session::new(config, model, Some(reserve))?;
     data.batches(config)?;
     held_out::check_count(config, data.counts()[1])?;
     notes.extend(load_weights(&**files, config, &session)?);
@@ -315,9 +325,9 @@ fn load_classifier(
     let own = Classifier::read(files, &folder.join("config.json"))?;
     let own = own.map_or_else(Default::default, |own| own.classes);
     if !own.is_empty() && own != classifier.classes {
-        return Ok(load_backbone(model, path)?);
+        return load_backbone(model, path).map_err(Failure::of_weights);
     }
-    let left = load_pretrained(model, &path)?;
+    let left = load_pretrained(model, &path).map_err(Failure::of_weights)?;
     if let Some(name) = left.first().filter(|_| !own.is_empty()) {
         let message = format!(
             "{}: `{name}` is missing or not for the {} classes of config.json",
@@ -351,19 +361,27 @@ fn inputs(args: &TrainArgs, config: &RunConfig) -> Vec<PathBuf> {
     inputs.extend(config.data.eval_data.clone());
     inputs.extend(config.model.tokenizer.clone());
     inputs.extend(config.chat_template().map(PathBuf::from));
-    if let ModelSource::Folder(folder) = &config.model.source {
-        inputs.push(folder.clone());
+    if let ModelSource::Folder(path) | ModelSource::Config(path) = &config.model.source {
+        inputs.push(path.clone());
     }
     inputs
 }
 
 /// What a run is called when nobody names its folder.
 fn run_name(source: &ModelSource) -> String {
+    let named = |name: Option<&OsStr>| {
+        name.map_or_else(
+            || "model".to_owned(),
+            |name| name.to_string_lossy().into_owned(),
+        )
+    };
     match source {
         ModelSource::Preset(name) => name.clone(),
-        ModelSource::Folder(path) => match path.file_name() {
-            Some(name) => name.to_string_lossy().into_owned(),
-            None => "model".to_owned(),
-        },
+        ModelSource::Folder(path) => named(path.file_name()),
+        // Most are called `config.json`: what the folder of one is called says more.
+        ModelSource::Config(path) if path.ends_with("config.json") => {
+            named(path.parent().and_then(Path::file_name))
+        }
+        ModelSource::Config(path) => named(path.file_stem()),
     }
 }

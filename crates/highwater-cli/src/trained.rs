@@ -11,7 +11,7 @@ use highwater_models::{Architecture, CausalLm, WeightsFolder};
 use crate::config::RunConfig;
 use crate::error::Failure;
 use crate::lora::{LoraConfig, adapters, load};
-use crate::newest::{Newest, newest};
+use crate::newest::{Newest, Which};
 use crate::state;
 
 /// Trained adapters.
@@ -68,20 +68,21 @@ impl Trained {
     }
 }
 
-/// The adapters of a run, the newest, or of a folder that PEFT wrote; and the folder with what is beside them.
+/// The adapters of a run, the newest or the best, or of a folder that PEFT wrote; and the folder with what is beside them.
 ///
 /// # Errors
 /// [`Failure`] for files that cannot be read.
 pub(crate) fn trained(
     files: &dyn Files,
     dir: &Path,
+    which: Which,
 ) -> Result<Option<(Trained, PathBuf)>, Failure> {
     let run = match files.metadata(&dir.join("config.toml"))? {
         Some(_) => Some(RunConfig::read(files, &dir.join("config.toml"))?),
         None => None,
     };
     if let Some(lora) = run.and_then(|run| run.model.lora) {
-        return Ok(match newest(files, dir)? {
+        return Ok(match which.find(files, dir)? {
             Some(Newest::Final(folder)) => Some((Trained::Folder(folder.clone()), folder)),
             Some(Newest::Saved(saved)) => {
                 let weights = saved.path().join(state::MODEL);
@@ -90,6 +91,7 @@ pub(crate) fn trained(
             None => None,
         });
     }
+    which.check_none()?;
     let found = adapters(files, dir)?;
     Ok(found.map(|folder| (Trained::Folder(folder.clone()), folder)))
 }

@@ -8,6 +8,7 @@ use highwater::optim::GradScaler;
 use highwater_memory::Files;
 use highwater_memory::saved::write_atomic;
 
+use crate::best::Best;
 use crate::config::ModelSource;
 use crate::data::{Feed, RunData};
 use crate::error::{Code, Failure};
@@ -45,6 +46,8 @@ pub struct Run<'a> {
     pub events: Option<Events>,
     /// What the model is shown to go on from, while it trains.
     pub samples: Option<Samples>,
+    /// Which state did best on what is held out, where that is measured meanwhile.
+    pub best: Option<Best>,
     /// What the parts of the run took so far.
     pub phases: Phases,
     /// Whether a profile is asked for, and the machine's limits if they are known.
@@ -132,7 +135,8 @@ impl Run<'_> {
             if step == 1 {
                 self.write_plan()?;
             }
-            let ended = self.end_step(step, failure, (&batches, &mut metrics, &signals));
+            let looked = (step, record.held_out_loss);
+            let ended = self.end_step(looked, failure, (&batches, &mut metrics, &signals));
             if !matches!(ended, Ok(None)) {
                 progress.finish();
             }
@@ -143,12 +147,13 @@ impl Run<'_> {
         progress.finish();
         if done == steps {
             self.save(steps, &batches)?;
+            self.drop_old_states()?;
         }
         final_model::finish(&**self.files, self.dir, &self.session, steps)?;
         self.dir.settle(&**self.files)?;
         self.phases.end("save", &self.session);
         let profile = (self.profile).map(|machine| Profile::of(&self.session.engine, machine));
-        let after = self.look("after", steps)?;
+        let after = self.look_at_the_end(steps)?;
         self.remember_disk();
         if losses.len() >= MANY_STEPS && pace.off().is_some() {
             machine::Machine::this(config.machine.threads).doubt(&**self.files);
@@ -156,6 +161,7 @@ impl Run<'_> {
         let losses = report::Losses {
             train: losses,
             held_out: before.zip(after),
+            best: self.best,
         };
         report::finished(
             &self.session,
@@ -171,19 +177,24 @@ impl Run<'_> {
     /// was told to stop.
     fn end_step(
         &mut self,
-        step: u64,
+        (step, held_out_loss): (u64, Option<f32>),
         failure: Option<Failure>,
         (batches, metrics, signals): (&Feed, &mut Metrics, &Signals),
     ) -> Result<Option<ExitCode>, Failure> {
         let steps = self.session.config().training.steps;
+        let best = held_out_loss.and_then(|loss| self.improved(step, loss));
         let stop = signals.stop_code();
         self.tell_of_stop(stop.is_some() && step < steps)?;
         let asked = self.save_is_asked(signals)?;
         let ends = step == steps || stop.is_some() || failure.is_some();
-        let saves = asked || ends || self.save_is_due(step);
+        let saves = asked || ends || best.is_some() || self.save_is_due(step);
         if saves {
             metrics.sync()?;
             self.save(step, batches)?;
+            match best {
+                Some(best) => self.keep_best(best)?,
+                None => self.drop_old_states()?,
+            }
             self.phases.end("save", &self.session);
         }
         if asked {
@@ -230,6 +241,46 @@ impl Run<'_> {
                 .say("stopping: the state is saved first; a second signal ends at once, without")?;
         }
         Ok(())
+    }
+
+    /// Looks at the model after the last step, which may be the best.
+    fn look_at_the_end(&mut self, steps: u64) -> Result<Option<HeldOut>, Failure> {
+        let after = self.look("after", steps)?;
+        if self.session.config().output.eval_every.is_some()
+            && let Some(best) = after.and_then(|found| self.improved(steps, found.loss))
+        {
+            self.keep_best(best)?;
+        }
+        Ok(after)
+    }
+
+    /// The state after a step, if none did better on what is held out.
+    fn improved(&self, step: u64, held_out_loss: f32) -> Option<Best> {
+        let best = Best {
+            step,
+            held_out_loss,
+        };
+        let before = self.best.as_ref();
+        before
+            .is_none_or(|before| best.is_better(before))
+            .then_some(best)
+    }
+
+    /// Remembers the best state, which is saved already, and lets the one before go.
+    fn keep_best(&mut self, best: Best) -> Result<(), Failure> {
+        best.write(&**self.files, self.dir)?;
+        self.best = Some(best);
+        self.drop_old_states()
+    }
+
+    fn drop_old_states(&self) -> Result<(), Failure> {
+        let keep = self.session.config().output.keep;
+        state::drop_old(
+            &**self.files,
+            &self.dir.checkpoints(),
+            keep,
+            self.best.as_ref(),
+        )
     }
 
     /// Whether it is time for a saved state.

@@ -78,7 +78,7 @@ pub enum ConfigError {
         expected: String,
     },
     /// A switch that would make it another model than the one built here.
-    #[error("`{field}` is {value}; only {expected} is built here")]
+    #[error("`{field}` is {value}; supported: {expected}")]
     Unsupported {
         /// The field's name.
         field: String,
@@ -357,11 +357,11 @@ pub(crate) fn read_field<T: DeserializeOwned>(field: &str, value: Value) -> Resu
     })
 }
 
-/// What the parser says of a value, shortly and without names of Rust's types.
-fn in_words(problem: &str) -> String {
+/// What a parser says of a value, shortly and without names of Rust's types.
+pub fn in_words(problem: &str) -> String {
     let (got, expected) = problem.rsplit_once(", expected ").unwrap_or((problem, ""));
     let expected = match expected {
-        "usize" | "u64" => "a whole number from 0 up",
+        "usize" | "u64" | "u32" => "a whole number from 0 up",
         "f64" => "a number",
         other => other,
     };

@@ -88,7 +88,7 @@ impl Tokenizer {
             Ok(tokenizer) => Ok(Self::HuggingFace(Box::new(tokenizer))),
             Err(problem) => Err(TokenizerError::Malformed {
                 path: path.to_owned(),
-                problem,
+                problem: in_words(problem),
             }),
         }
     }
@@ -320,6 +320,14 @@ pub fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Str
             },
         }),
     }
+}
+
+/// What the parser says, without the names of its own code.
+fn in_words(problem: String) -> String {
+    if problem.contains("untagged enum") {
+        return "not what the tokenizers library writes".to_owned();
+    }
+    problem
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use highwater::{Engine, Module, Parameter, Tensor, no_grad};
 use highwater_memory::DiskFiles;
 use highwater_models::adapter::adapter_parameters;
 use highwater_models::data::{Entry, PackedBatch};
-use highwater_models::preference::{Answer, PairLoss, dpo_loss, orpo_loss};
+use highwater_models::preference::{Answer, DpoLoss, DpoOptions, PairLoss, dpo_loss, orpo_loss};
 use highwater_models::{Decoder, DecoderConfig, Packed, WeightsReader};
 use serde_json::Value;
 
@@ -99,7 +99,7 @@ fn rows(pair: usize) -> [PackedBatch; 2] {
 
 fn pair_loss(
     (policy, before): (&Decoder, Option<&Decoder>),
-    method: &str,
+    variant: &Value,
     pair: usize,
     beta: f64,
 ) -> PairLoss {
@@ -132,10 +132,15 @@ fn pair_loss(
             None => without_adapters(|| policy.packed_loss(row)),
         })
     };
-    match method {
-        "dpo" => dpo_loss(&asked, &reference, answers, beta).unwrap(),
-        _ => orpo_loss(&asked, answers, beta).unwrap(),
+    if variant["method"] == "orpo" {
+        return orpo_loss(&asked, answers, beta).unwrap();
     }
+    let options = DpoOptions {
+        loss_type: serde_json::from_value(variant["loss_type"].clone()).unwrap(),
+        beta,
+        label_smoothing: variant["label_smoothing"].as_f64().unwrap_or(0.0),
+    };
+    dpo_loss(&asked, &reference, answers, options).unwrap()
 }
 
 /// Losses and margins of some steps, with so much memory, what the last of them was planned to take, and the
@@ -157,12 +162,7 @@ fn train(variant: &Value, memory: u64) -> (Vec<[f32; 2]>, [u64; 2]) {
     let pairs = integers("asked").len();
     let step = |step: usize| {
         let models = (&policy, before.as_ref());
-        let found = pair_loss(
-            models,
-            variant["method"].as_str().unwrap(),
-            step % pairs,
-            beta,
-        );
+        let found = pair_loss(models, variant, step % pairs, beta);
         let margin = found.margin.detach().unwrap();
         found.loss.backward().unwrap();
         optimizer.step().unwrap();
@@ -176,7 +176,12 @@ fn train(variant: &Value, memory: u64) -> (Vec<[f32; 2]>, [u64; 2]) {
 #[test]
 fn losses_and_margins_are_as_in_pytorch() {
     let (mut file, about) = fixture("preferences");
-    for (name, variant) in about["variants"].as_object().unwrap() {
+    let variants = about["variants"].as_object().unwrap();
+    for loss in DpoLoss::ALL {
+        let is_tried = |variant: &Value| variant["loss_type"] == loss.name();
+        assert!(variants.values().any(is_tried), "{}", loss.name());
+    }
+    for (name, variant) in variants {
         let (found, _) = train(variant, 64 << 20);
         for (kind, what) in ["losses", "margins"].into_iter().enumerate() {
             let expected = words(&mut file, &format!("{name}.{what}")).into_iter();

@@ -149,7 +149,8 @@ pub enum Error {
     },
     /// Bytes that wait on disk could not be written, or not read back as they were written.
     #[error(
-        "{what} on disk: {source}{}\n  hint: {}",
+        "{what}{}: {source}{}\n  hint: {}",
+        place(source),
         caused(source),
         advice(source)
     )]
@@ -302,9 +303,19 @@ impl std::fmt::Debug for Error {
     }
 }
 
+/// Why something failed, where its words do not say it.
 fn caused(source: &SpillError) -> String {
-    let cause = std::error::Error::source(source);
+    let cause = std::error::Error::source(source).map(ToString::to_string);
+    let cause = cause.filter(|cause| !source.to_string().contains(cause));
     cause.map_or_else(String::new, |cause| format!(" ({cause})"))
+}
+
+/// Where the bytes are, where the words of what failed do not say it.
+fn place(source: &SpillError) -> &'static str {
+    match source {
+        SpillError::File(_) => "",
+        _ => " on disk",
+    }
 }
 
 /// What to do about a failed transfer.

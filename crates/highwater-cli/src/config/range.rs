@@ -2,7 +2,7 @@
 
 use super::SettingsError;
 
-pub(super) fn require(
+pub(crate) fn require(
     ok: bool,
     setting: &'static str,
     value: &dyn std::fmt::Display,

@@ -1,7 +1,7 @@
 //! Measuring this machine, until two measurements agree, and telling whether it was busy meanwhile.
 
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use highwater::Rates;
@@ -10,12 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::is_sound;
 use crate::error::{Code, Failure};
-use crate::{output, profile};
+use crate::{output, profile, signals};
 
 /// Measurements agree that differ by less than this factor.
 const AGREE: f64 = 1.1;
 /// So often it is measured at most.
 const TRIES: usize = 4;
+/// Nor is it measured again when that has taken so long: the machine is busy.
+const LONGEST: Duration = Duration::from_secs(20);
 /// A machine is busy that does this share of its time something else.
 const BUSY: f64 = 0.15;
 
@@ -62,6 +64,7 @@ pub struct MeasureArgs {
 /// # Errors
 /// [`Failure`] of the engine.
 pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
+    signals::end_with_parent();
     let json = if args.limits {
         profile::measure(args)?
     } else {
@@ -79,6 +82,9 @@ fn settled(mut measure: impl FnMut() -> Result<Rates, Failure>) -> Result<Measur
     let mut rates = last.clone();
     let mut agree = false;
     for _ in 1..TRIES {
+        if started.elapsed() > LONGEST {
+            break;
+        }
         let next = measure()?;
         rates = rates.least(&next);
         agree = last.apart(&next) <= AGREE;

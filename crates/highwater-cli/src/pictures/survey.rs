@@ -115,7 +115,12 @@ fn told(error: DataError) -> Failure {
         DataError::Files(error)
             if error.is_not_found() || error.source.kind() == ErrorKind::NotADirectory =>
         {
-            let message = format!("{}: there is no such folder", error.path.display());
+            let is = if error.is_not_found() {
+                "there is no such folder"
+            } else {
+                "a file, not a folder"
+            };
+            let message = format!("{}: {is}", error.path.display());
             let hint = "--data takes a folder in which each folder has the images of one class";
             Failure::new(Code::Files, message).id("HW1020").hint(hint)
         }

@@ -23,6 +23,7 @@ use crate::args::{PlanArgs, RunArgs};
 use crate::config::{Master, Method, Moments, Policy, Precision, RunConfig};
 use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
+use crate::meter::Waiting;
 use crate::phases::{self, Phase};
 use crate::resolve::{self, Resolved};
 use crate::task::{Blueprint, Task};
@@ -37,6 +38,8 @@ const CHANGES_TIME: Duration = Duration::from_secs(6);
 const ALL_PRICES_LAYERS: usize = 64;
 /// How many are packed then.
 const SOME_PRICES: usize = 24;
+/// Planning so many layers takes long enough to say so.
+const MANY_LAYERS: usize = 16;
 
 /// The version of the JSON's format: a field that goes, or means something else, makes the next.
 const FORMAT: u32 = 2;
@@ -218,7 +221,11 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     if let Some(large) = model.large_data(&DiskFiles, &config)? {
         output::news(&format!("note: {large}"));
     }
+    let layers = model.depth();
+    let waiting = (layers >= MANY_LAYERS)
+        .then(|| Waiting::on(format!("planning {layers} layers takes some seconds")));
     let report = Report::new(&config, &model, &assumptions, CHANGES_TIME)?;
+    drop(waiting);
     report::keep_to_planned(&mut config, &report.forecast);
     show(&report, args.explain, args.json)
 }

@@ -12,6 +12,9 @@ use crate::data::HELD_OUT_TOKENS;
 use crate::error::Failure;
 use crate::task::Batch;
 
+/// Of fewer rows, or pairs of them, a share that comes to less than one is none.
+const ENOUGH: u64 = 10;
+
 /// The rows of a run, divided.
 #[derive(Debug)]
 pub struct PackedData {
@@ -49,7 +52,7 @@ impl PackedData {
         let (cut, count) = if let Some(others) = rows.held_out() {
             (count, count + others.rows / group as u64)
         } else {
-            let least = u64::from(share > 0.0);
+            let least = u64::from(share > 0.0 && count >= ENOUGH);
             let held_out = ((count as f64 * share) as u64).max(least);
             (count.saturating_sub(held_out), count)
         };

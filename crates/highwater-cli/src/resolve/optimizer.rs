@@ -52,10 +52,7 @@ pub(super) fn optimizer(
         return Err(Failure::usage(message).hint("leave it out, or say --momentum 0.9"));
     }
     // As transformers' Trainer has it, for models that have learnt something.
-    let clip = match source {
-        ModelSource::Folder(_) => 1.0,
-        ModelSource::Preset(_) => 0.0,
-    };
+    let clip = if source.brings_weights() { 1.0 } else { 0.0 };
     Ok(OptimizerConfig {
         lr: args.lr.unwrap_or(defaults.lr),
         warmup: args.warmup.unwrap_or(steps / 20),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use highwater_memory::Bytes;
+use highwater_models::config::in_words;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Value;
@@ -31,7 +32,7 @@ pub(super) fn put<T: DeserializeOwned + PartialEq>(
 
 pub(super) fn value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
     let found = value.try_into();
-    found.map_err(|error: toml::de::Error| Problem::Value(error.message().to_owned()))
+    found.map_err(|error: toml::de::Error| Problem::Value(in_words(error.message())))
 }
 
 /// One, or several: in a text with commas between.
@@ -85,18 +86,20 @@ pub(super) fn disk(v: Value) -> Result<DiskConfig, Problem> {
     })
 }
 
-/// A model as `--model` names it.
-pub(super) fn source(v: Value) -> Result<String, Problem> {
-    if let Value::String(name) = v {
-        return Ok(name);
-    }
-    match value(v)? {
-        ModelSource::Preset(name) => Ok(name),
-        ModelSource::Folder(path) => {
-            let name = path.to_str().map(str::to_owned);
-            name.ok_or_else(|| Problem::Value("its name is no UTF-8".to_owned()))
-        }
-    }
+/// A model as `--model` or `--init-from` names it.
+pub(super) fn source(args: &mut TrainArgs, v: Value) -> Result<(), Problem> {
+    let name = match v {
+        Value::String(name) => name,
+        v => match value(v)? {
+            ModelSource::Preset(name) => name,
+            ModelSource::Folder(path) => {
+                let name = path.to_str().map(str::to_owned);
+                name.ok_or_else(|| Problem::Value("its name is no UTF-8".to_owned()))?
+            }
+            ModelSource::Config(path) => return named(&mut args.run.init_from, path),
+        },
+    };
+    named(&mut args.run.model, name)
 }
 
 /// The optimizer of a name, or of a table with what it has.

@@ -7,6 +7,7 @@ use highwater_memory::{Bytes, DiskFiles, Files};
 
 use super::{events, fitting, limits, load_weights, samples};
 use crate::args::ResumeArgs;
+use crate::best::Best;
 use crate::config::RunConfig;
 use crate::data::RunData;
 use crate::error::Failure;
@@ -87,11 +88,26 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         counters,
         events,
         samples,
+        best: best(&*files, &dir, (done, changed))?,
         phases,
         profile: args.profile.then_some(limits),
         json: args.json,
     }
     .run()
+}
+
+/// The best state of a run that goes on, if it is still there, and the data that told it is the same.
+fn best(
+    files: &dyn Files,
+    dir: &RunDir,
+    (done, changed): (u64, bool),
+) -> Result<Option<Best>, Failure> {
+    let best = Best::read(files, dir.path())?.filter(|best| best.step <= done && !changed);
+    let Some(best) = best else {
+        return Ok(None);
+    };
+    let state = dir.checkpoints().join(state::name(best.step));
+    Ok(files.metadata(&state)?.map(|_| best))
 }
 
 /// Makes the tokens that a run lacks, and counts the steps of one that was asked for in epochs. Answers whether it

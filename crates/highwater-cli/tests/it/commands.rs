@@ -70,6 +70,23 @@ fn init_writes_settings_that_fit_and_that_train_takes() {
         "{told}"
     );
     run(dir, "train --config config.toml --out smaller");
+    // What is no file of settings stays as it is.
+    std::fs::write(dir.join("notes.toml"), "[package]\nname = \"mine\"\n").unwrap();
+    for (out, why) in [
+        ("smaller/config.toml", "settings of a run"),
+        ("smaller/model.json", "no file of settings"),
+        ("notes.toml", "no file of settings"),
+        ("/dev/null", "no file of settings"),
+        ("smaller", "no file of settings"),
+    ] {
+        let before = std::fs::read(dir.join(out)).ok();
+        let (code, _, news) = highwater(dir, &format!("init --force --steps 1 --out {out}"));
+        assert!(code == 2 && news.contains(why), "{out}: {code}: {news}");
+        assert_eq!(std::fs::read(dir.join(out)).ok(), before, "{out}");
+    }
+    let line = "init --force --config config.toml --out config.toml";
+    let (code, _, news) = highwater(dir, line);
+    assert!(code == 2 && news.contains("read from it"), "{news}");
     // What fits in no size is refused, with what would do.
     let (code, _, news) = highwater(dir, "init --memory 9MiB --out none.toml");
     assert_eq!(code, 3, "{news}");

@@ -128,7 +128,7 @@ fn what_flags_ask_for_is_there_or_refused() {
     let train = format!("{TRAIN} --model ./base --data d.jsonl");
     refused(
         dir,
-        &format!("{train} --eval-every 1"),
+        &format!("{train} --eval-every 1 --held-out 0"),
         &["nothing is held out", "--eval-data FILE"],
     );
     run(dir, &format!("{train} --eval-every 1 --val 10%"));
@@ -142,7 +142,7 @@ fn what_flags_ask_for_is_there_or_refused() {
         &format!("{train} --optimizer sgd --momentum 0.9 --moments int8"),
     );
     refused(dir, "train --eval-data d.jsonl", &["there is no --data"]);
-    run(dir, &train);
+    run(dir, &format!("{train} --held-out 0"));
     refused(
         dir,
         "resume run --steps 2 --eval-every 1",
@@ -151,7 +151,7 @@ fn what_flags_ask_for_is_there_or_refused() {
     // Records are gone through three times when nobody says.
     let said = run(
         dir,
-        "train --model ./base --data d.jsonl --seq 64 --batch 2 --memory 1GiB --force --out epochs",
+        "train --model ./base --data d.jsonl --seq 64 --batch 2 --held-out 0 --memory 1GiB --force --out epochs",
     );
     assert!(said.contains("steps are 3.0 epochs"), "{said}");
     let said = run(dir, &train.replace("--steps 1 ", "--steps 60 "));

@@ -355,7 +355,7 @@ fn epochs_say_how_long_a_run_is() {
     base(dir.path());
     let line = |rest: &str| {
         format!(
-            "train --model ./base --data chats.jsonl --batch 3 --seq 64 --no-packing --threads 1 {rest}"
+            "train --model ./base --data chats.jsonl --batch 3 --seq 64 --no-packing --held-out 0 --threads 1 {rest}"
         )
     };
     // What is not there yet is records by its name.

@@ -26,6 +26,9 @@ fn bytes(step: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// What the files of a state are called.
+const OWN: [&str; 3] = ["weights.safetensors", "empty", "run.json"];
+
 /// The files of the state of a step.
 fn contents(step: u64) -> Vec<(&'static str, Vec<u8>)> {
     vec![
@@ -95,11 +98,14 @@ fn the_newest_state_is_found_and_old_ones_are_removed() {
     let saved = found.saved.unwrap();
     assert_eq!(saved.number(), 1_000_000);
     assert!(load(&files, &saved).unwrap());
-    assert_eq!(keep_last(&files, dir(), keep(2)).unwrap(), [name(999_998)]);
+    assert_eq!(
+        keep_last(&files, dir(), keep(2), None).unwrap(),
+        [name(999_998)]
+    );
     assert_eq!(names(&files), [LATEST, "step-1000000", "step-999999"]);
     assert_eq!(text(&files, &dir().join(LATEST)), "step-1000000\n");
     assert_eq!(
-        remove_newer(&files, dir(), 999_999).unwrap(),
+        remove_newer(&files, dir(), 999_999, &OWN).unwrap(),
         [name(1_000_000)]
     );
     assert_eq!(names(&files), [LATEST, "step-999999"]);
@@ -225,6 +231,33 @@ fn a_complete_state_is_not_replaced_but_a_broken_one_is() {
 }
 
 #[test]
+fn what_somebody_puts_beside_a_state_stays() {
+    let files = MemoryFiles::new();
+    let put = |step: u64, name_of: &str| {
+        let path = dir().join(name(step)).join(name_of);
+        files.create(&path).unwrap().write_all(b"mine").unwrap();
+        path
+    };
+    for step in 1..=4 {
+        save(&files, dir(), step).unwrap();
+    }
+    let notes = [put(1, "notes.txt"), put(4, "plot.png")];
+    put(2, ".DS_Store");
+    assert_eq!(keep_last(&files, dir(), keep(1), None).unwrap(), [name(2)]);
+    assert_eq!(remove_newer(&files, dir(), 2, &OWN).unwrap(), [name(3)]);
+    // A state that is damaged is written anew.
+    files
+        .remove_file(&dir().join(name(4)).join("run.json"))
+        .unwrap();
+    let saved = save(&files, dir(), 4).unwrap();
+    assert!(load(&files, &saved).unwrap());
+    for path in notes {
+        assert_eq!(text(&files, &path), "mine");
+    }
+    assert_eq!(names(&files), [LATEST, "step-000001", "step-000004"]);
+}
+
+#[test]
 fn what_is_not_a_state_is_left_alone() {
     let files = MemoryFiles::new();
     let folders = [
@@ -240,7 +273,7 @@ fn what_is_not_a_state_is_left_alone() {
     files.create(&dir().join("step-3.tmp")).unwrap();
     files.create(&dir().join("LATEST.tmp")).unwrap();
     save(&files, dir(), 5).unwrap();
-    keep_last(&files, dir(), keep(1)).unwrap();
+    keep_last(&files, dir(), keep(1), None).unwrap();
     let found = latest_complete(&files, dir()).unwrap();
     assert_eq!(found.saved.unwrap().number(), 5);
     assert!(matches!(found.skipped[0].why, SavedError::NoManifest(_)));

@@ -1,5 +1,6 @@
 //! Writing states, and removing them.
 
+use std::ffi::OsString;
 use std::mem::take;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -102,7 +103,15 @@ impl<'a> SaveWriter<'a> {
         };
         self.draft.persist()?;
         write_latest(self.files, &self.dir, &self.name)?;
-        drop(broken);
+        if let Some(broken) = broken {
+            // What was put beside a state that was damaged stays with the one that takes its place.
+            let own: Vec<&str> = self.entries.iter().map(|entry| &*entry.name).collect();
+            for other in others(self.files, broken.path(), &own)? {
+                self.files
+                    .rename(&broken.path().join(&other), &state.join(&other))?;
+            }
+            broken.remove()?;
+        }
         Ok(Saved::new(state, self.name, self.entries))
     }
 
@@ -177,8 +186,9 @@ impl SaveFile<'_, '_> {
     }
 }
 
-/// Removes all but the newest `keep` states from `dir`, and says which. Call it when a new state is
-/// finished. Folders that do not look complete are neither counted nor removed.
+/// Removes all but the newest `keep` states from `dir`, and one called `spared`, and says which. Call it when a new
+/// state is finished. Folders that do not look complete, or have files in them that are not of a state, are neither
+/// counted nor removed.
 ///
 /// # Errors
 /// When a file operation fails. What remains of a removal is removed when the next state begins.
@@ -186,28 +196,60 @@ pub fn keep_last(
     files: &dyn Files,
     dir: &Path,
     keep: NonZeroUsize,
+    spared: Option<&str>,
 ) -> Result<Vec<String>, SavedError> {
     let names = names_newest_first(files, dir)?;
     let mut whole = Vec::new();
     for name in names {
-        if check_sizes(files, &dir.join(&name)).is_ok() {
+        let path = dir.join(&name);
+        let Ok(saved) = check_sizes(files, &path) else {
+            continue;
+        };
+        let own: Vec<&str> = saved.files().iter().map(|entry| &*entry.name).collect();
+        if others(files, &path, &own)?.is_empty() {
             whole.push(name);
         }
     }
-    let removed = whole.split_off(whole.len().min(keep.get()));
+    let mut removed = whole.split_off(whole.len().min(keep.get()));
+    removed.retain(|name| Some(&**name) != spared);
     remove(files, dir, &removed)?;
     Ok(removed)
 }
 
 /// Removes all states with a number above `last` from `dir`, complete or not, and says which. For a
-/// run that goes on from an older state than the newest: it will come to the same numbers again.
+/// run that goes on from an older state than the newest: it will come to the same numbers again. A state has files
+/// called `own`; folders with other files in them stay.
 ///
 /// # Errors
 /// When a file operation fails. What remains of a removal is removed when the next state begins.
-pub fn remove_newer(files: &dyn Files, dir: &Path, last: u64) -> Result<Vec<String>, SavedError> {
-    let mut names = names_newest_first(files, dir)?;
-    names.retain(|name| number(name).is_some_and(|number| number > last));
-    remove(files, dir, &names)?;
+pub fn remove_newer(
+    files: &dyn Files,
+    dir: &Path,
+    last: u64,
+    own: &[&str],
+) -> Result<Vec<String>, SavedError> {
+    let mut removed = names_newest_first(files, dir)?;
+    removed.retain(|name| number(name).is_some_and(|number| number > last));
+    let mut with_others = Vec::new();
+    for name in &removed {
+        if !others(files, &dir.join(name), own)?.is_empty() {
+            with_others.push(name.clone());
+        }
+    }
+    removed.retain(|name| !with_others.contains(name));
+    remove(files, dir, &removed)?;
+    Ok(removed)
+}
+
+/// What lies in a state's folder beside its manifest and its files. Hidden files do not count: desktops and file
+/// systems leave some everywhere.
+fn others(files: &dyn Files, state: &Path, own: &[&str]) -> Result<Vec<OsString>, FilesError> {
+    let is_own = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name == MANIFEST || own.contains(&&*name) || name.starts_with('.')
+    };
+    let mut names = files.names(state)?;
+    names.retain(|name| !is_own(name));
     Ok(names)
 }
 

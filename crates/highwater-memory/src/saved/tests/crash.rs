@@ -19,7 +19,7 @@ fn run(files: &dyn Files, done: &mut u64) -> Result<(), SavedError> {
             Ok(_) | Err(SavedError::AlreadySaved(_)) => *done = step,
             Err(error) => return Err(error),
         }
-        keep_last(files, dir(), keep(KEPT))?;
+        keep_last(files, dir(), keep(KEPT), None)?;
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ fn check_end(files: &dyn Files) {
     assert_eq!(text(files, &dir().join(LATEST)), "step-000040\n");
     // A next state removes what a failed removal has left.
     save(files, dir(), 50).unwrap();
-    keep_last(files, dir(), keep(KEPT)).unwrap();
+    keep_last(files, dir(), keep(KEPT), None).unwrap();
     assert_eq!(names(files), [LATEST, "step-000040", "step-000050"]);
 }
 
