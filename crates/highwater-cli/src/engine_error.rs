@@ -6,6 +6,9 @@ use highwater::op::KernelError;
 
 use crate::error::{Code, Failure};
 
+/// What a batch norm says of a batch that leaves one number of each channel, as PyTorch's does.
+const ONE_ELEMENT: &str = "expected more than one element of each channel";
+
 impl Failure {
     /// Why a file of weights or adapters cannot be loaded.
     pub(crate) fn of_weights(error: Error) -> Self {
@@ -22,6 +25,12 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = code(&error);
+        if error.to_string().contains(ONE_ELEMENT) {
+            let (message, _) = without_lines(&error.to_string());
+            return Self::usage(message).id(error.code()).hint(
+                "batch norms learn from several numbers of each channel: give a larger --batch or --size",
+            );
+        }
         if code == Code::Internal {
             // Whoever mends it needs the lines.
             return Self::new(code, error.to_string()).id(error.code());

@@ -119,6 +119,13 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         }
         _ => None,
     };
+    if let (Some(run), Some(dir)) = (&run, &args.dir)
+        && !run.task.is_text()
+    {
+        let message = format!("{}: a run of images, and eval is for text", dir.display());
+        let hint = "`train` and `resume` print the loss and the accuracy on what is held out";
+        return Err(Failure::usage(message).hint(hint));
+    }
     let place = place(&*files, args, run.as_ref())?;
     let Resolved {
         mut config, model, ..

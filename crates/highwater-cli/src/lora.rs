@@ -372,29 +372,31 @@ fn check_named(files: &dyn Files, dir: &Path, folder: &Path, named: &Path) -> Re
     Ok(())
 }
 
+/// Why there is nothing to merge.
+fn missing(files: &dyn Files, dir: &Path) -> Failure {
+    let name = dir.display();
+    let what = match files.metadata(dir) {
+        Ok(None) => "there is no such folder".to_owned(),
+        _ => format!("there are no adapters ({WEIGHTS})"),
+    };
+    let failure = Failure::usage(format!("{name}: {what}"));
+    match RunConfig::read(files, &dir.join("config.toml")) {
+        Ok(run) if run.model.lora.is_some() => failure.hint(format!(
+            "the run has not saved anything yet: `highwater resume {name}` goes on with it"
+        )),
+        Ok(_) => failure.hint("the run trained the whole model: there is nothing to merge"),
+        Err(_) => failure
+            .hint("name the folder of a run with --lora that has ended, or one that PEFT wrote"),
+    }
+}
+
 /// Adds adapters to the weights of their model and writes that as a model folder.
 ///
 /// # Errors
 /// [`Failure`], with the exit code to end with.
 pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
-    let missing = || {
-        let dir = args.dir.display();
-        let what = match files.metadata(&args.dir) {
-            Ok(None) => "there is no such folder".to_owned(),
-            _ => format!("there are no adapters ({WEIGHTS})"),
-        };
-        let failure = Failure::usage(format!("{dir}: {what}"));
-        match RunConfig::read(&files, &args.dir.join("config.toml")) {
-            Ok(run) if run.model.lora.is_some() => failure.hint(format!(
-                "the run has not saved anything yet: `highwater resume {dir}` goes on with it"
-            )),
-            Ok(_) => failure.hint("the run trained the whole model: there is nothing to merge"),
-            Err(_) => failure.hint(
-                "name the folder of a run with --lora that has ended, or one that PEFT wrote",
-            ),
-        }
-    };
+    let missing = || missing(&files, &args.dir);
     let (trained, folder) = trained(&files, &args.dir, args.which)?.ok_or_else(missing)?;
     let from = match &args.model {
         Some(from) => {

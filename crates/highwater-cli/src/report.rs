@@ -94,23 +94,7 @@ pub fn finished(
             lines.push(format!("held-out accuracy {first:.1}% -> {last:.1}%"));
         }
     }
-    let steps = session.config().training.steps;
-    let begun = losses
-        .held_out
-        .map_or(f32::INFINITY, |(before, _)| before.loss);
-    if losses.best.is_some_and(|best| best.held_out_loss > begun) {
-        lines.push(
-            "no state did better on what is held out than the model that this run began with"
-                .to_owned(),
-        );
-    }
-    lines.extend(losses.best.filter(|best| best.step < steps).map(|best| {
-        format!(
-            "the held-out loss was least after step {}: {:.4}; its state is kept, and --best takes it in eval, generate, \
-             chat, merge and export",
-            best.step, best.held_out_loss
-        )
-    }));
+    lines.extend(of_best(losses, session.config().training.steps));
     lines.extend(pace.line());
     lines.push(format!(
         "{}; {} were set aside for code, heap and libraries",
@@ -121,6 +105,25 @@ pub fn finished(
     lines.extend(profile.map(|profile| format!("\n{}", profile.to_text())));
     output::result(&lines.join("\n"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What there is to say of the state that did best, where the last one did not.
+fn of_best(losses: &Losses, steps: u64) -> Option<String> {
+    let best = losses.best?;
+    let (before, _) = losses.held_out?;
+    if best.held_out_loss > before.loss {
+        return Some(
+            "no state did better on what is held out than the model that this run began with"
+                .to_owned(),
+        );
+    }
+    (best.step < steps).then(|| {
+        format!(
+            "the held-out loss was least after step {}: {:.4}; its state is kept, and --best takes it in eval, \
+             generate, chat, merge and export",
+            best.step, best.held_out_loss
+        )
+    })
 }
 
 /// Whether the process kept to its budget, and its peak in bytes. What is in the process beside the engine,

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::config::{Master, Method, Moments, Policy, Precision, RunConfig};
 use crate::dry::{Assumptions, Planner};
-use crate::error::Failure;
 use crate::task::{Blueprint, Task};
 
 /// How many changes are told.
@@ -67,7 +66,7 @@ impl Changes {
         assumptions: &Assumptions,
         forecast: &Forecast,
         (time, one): (Duration, Duration),
-    ) -> Result<Self, Failure> {
+    ) -> Self {
         let started = Instant::now();
         let candidates = candidates(config);
         let next = AtomicUsize::new(0);
@@ -81,14 +80,17 @@ impl Changes {
             {
                 let model = model.with_dropout(config.model.dropout);
                 let mut planner = Planner::new(config, &model, assumptions);
-                let near = planner.near_floor(TRIES)?;
+                // What the model refuses, such as a single picture for its batch norms, brings nothing.
+                let Ok(near) = planner.near_floor(TRIES) else {
+                    continue;
+                };
                 let change = Change::of(flags, effect, tokens(config), &near.forecast);
                 planned.push(Change {
                     floor_found: near.found,
                     ..change
                 });
             }
-            Ok::<_, Failure>(planned)
+            planned
         };
         let threads = config.machine.threads.min(THREADS);
         let planned = thread::scope(|scope| {
@@ -97,8 +99,8 @@ impl Changes {
                 let planned = thread.join();
                 planned.unwrap_or_else(|panic| resume_unwind(panic))
             });
-            joined.collect::<Result<Vec<_>, _>>()
-        })?;
+            joined.collect::<Vec<_>>()
+        });
         let mut changes = planned.concat();
         let changes_not_tried = candidates.len() - changes.len();
         let given = Change::of("", "", tokens(config), forecast);
@@ -111,11 +113,11 @@ impl Changes {
         });
         let changes_left_out = changes.len().saturating_sub(TOLD);
         changes.truncate(TOLD);
-        Ok(Self {
+        Self {
             changes,
             changes_left_out,
             changes_not_tried,
-        })
+        }
     }
 }
 

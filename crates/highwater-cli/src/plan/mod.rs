@@ -172,7 +172,7 @@ impl Report {
             ladder: ladder::ladder(&forecast),
             changes: {
                 let left = time.saturating_sub(started.elapsed());
-                Changes::plan(config, model, assumptions, &forecast, (left, planning))?
+                Changes::plan(config, model, assumptions, &forecast, (left, planning))
             },
             forecast,
         })

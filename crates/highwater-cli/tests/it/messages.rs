@@ -27,7 +27,7 @@ const INTRODUCTION: &str = "# Errors of the `highwater` program
 
 Each command below runs in a folder with a model, data and runs, and ends with the message under it. `base` is a sound \
 model folder, `run` and `lora` are sound runs; other names are those of files that lack something. Paths of the folder \
-are replaced by DIR, sizes that depend on the machine by N, and a tensor that does by TENSOR. `...` stands for lines of \
+are replaced by DIR, sizes and steps that depend on the machine by N, a tensor that does by TENSOR, and an operation by OPERATION. `...` stands for lines of \
 progress. `ERRORS.md` lists the codes.
 ";
 
@@ -35,6 +35,8 @@ progress. `ERRORS.md` lists the codes.
 const PROGRESS: [&str; 4] = ["step ", "planned peak", "held-out loss", "sample "];
 /// Codes of errors whose sizes depend on the machine.
 const MEASURED: [&str; 2] = ["HW0305", "HW1003"];
+/// Those that numbers end with: where that is depends on how the processor rounds.
+const NUMERIC: [&str; 2] = ["HW0202", "HW0205"];
 const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "bytes", "B"];
 
 /// Codes that no command ends with, and why.
@@ -241,12 +243,42 @@ fn normalised(news: &str, dir: &Path, case: &Case) -> String {
         }
     }
     let news = lines.join("\n");
+    let news = if NUMERIC.contains(&case.code) {
+        without_place(&news)
+    } else {
+        news
+    };
     // Of saved states it is said how much space is free.
     if MEASURED.contains(&case.code) || case.line.contains("--keep") {
-        without_sizes(&news, case.line)
+        without_sizes(&without_holder(&news), case.line)
     } else {
         news
     }
+}
+
+/// What does not fit, without what sets that: with other kernels it is another operation.
+fn without_holder(news: &str) -> String {
+    let line = |line: &str| match line.split_once(", set by ") {
+        Some((start, _)) => format!("{start}, set by OPERATION"),
+        None => line.to_owned(),
+    };
+    news.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// An error without the step and the operation that it is about.
+fn without_place(news: &str) -> String {
+    let line = |line: &str| {
+        let (start, rest) = line.split_once("]: step ").unwrap_or((line, ""));
+        let Some((_, end)) = rest.split_once(':') else {
+            return line.to_owned();
+        };
+        let place = "First non-finite result: ";
+        let end = end
+            .split_once(place)
+            .map_or(end.to_owned(), |it| format!("{}{place}OPERATION", it.0));
+        format!("{start}]: step N:{end}")
+    };
+    news.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// An error without the tensor that it is about: which of them wait in their file depends on the machine.

@@ -55,7 +55,7 @@ const LIBRARY: &[Case] = &[
     case("HW0305", "memory that is less than its parts", "train --memory 92MiB --device-memory 30MiB --host-memory 40MiB --threads 2"),
     with("HW0305", "too little address space", "train --model ./base --data chats.jsonl --seq 64 --batch 2 --threads 1 --memory 1GiB", Means::AddressSpace("100000")),
     with("HW0306", "a process of the program that the system kills", "train --model ./base --data many.jsonl --seq 64 --batch 2 --steps 1 --threads 1 --memory 1GiB --out killed", Means::KilledChild),
-    with("HW0401", "a model's file that is cut short while it is used", "chat --model ./large --chat-template chatml --tokens 2 --threads 1 --memory 42MiB", Means::CutWeights),
+    with("HW0401", "a model's file that is cut short while it is used", "chat --model ./large --chat-template chatml --tokens 2 --threads 1 --memory 64MiB", Means::CutWeights),
     case("HW0402", "a folder where a file of adapters belongs", "generate hidden --prompt of"),
 ];
 
@@ -75,6 +75,7 @@ const USAGE: &[Case] = &[
     case("HW1002", "a flag of adapters alone", "train --lora-alpha 4"),
     case("HW1002", "8-bit moments without moments", "train --optimizer sgd --moments int8"),
     case("HW1002", "a flag of records for data without records", "train --model ./base --data text.txt --loss-on all"),
+    case("HW1002", "a classifier to evaluate", "eval images --data text.txt"),
     case("HW1002", "nothing to evaluate on", "train --eval-every 1 --held-out 0"),
     case("HW1002", "held-out data without data", "train --eval-data text.txt"),
     case("HW1002", "a preset that needs a tokenizer", "train --model gpt2"),
@@ -143,7 +144,6 @@ const MODELS: &[Case] = &[
 const DATA: &[Case] = &[
     case("HW1020", "data that is not there", "train --data none.txt"),
     case("HW1020", "no folder of images", "train --model resnet18 --data none"),
-    case("HW1020", "a classifier to evaluate", "eval images --data text.txt"),
     case("HW1021", "a text shorter than a sequence", "train --data short.txt"),
     case("HW1021", "a text shorter than a batch", "train --data short.txt --batch 8 --seq 2 --order sequential"),
     case("HW1021", "fewer images than a batch", "train --model resnet18 --data shapes --size 32 --batch 99"),

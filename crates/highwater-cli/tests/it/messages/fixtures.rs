@@ -14,7 +14,7 @@ use crate::{byte_tokenizer, pictures, records};
 const RUN: &str = "train --model ./base --seq 64 --batch 2 --steps 1 --threads 1 --memory 1GiB";
 /// Most of it is weights: 12 MB.
 const LARGE: &str = r#"{"model_type": "llama", "vocab_size": 2000, "hidden_size": 192, "intermediate_size": 512,
-    "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 4, "torch_dtype": "float32",
+    "num_hidden_layers": 30, "num_attention_heads": 4, "num_key_value_heads": 4, "torch_dtype": "float32",
     "max_position_embeddings": 64, "tie_word_embeddings": false}"#;
 const WEIGHTS: &str = "model.safetensors";
 const ADAPTERS: &str = "final/adapter_model.safetensors";
