@@ -191,10 +191,15 @@ impl RecordsArgs {
 
 impl PreferenceArgs {
     fn fill(&mut self, filed: &Self) {
+        // What belongs to a method or a loss means nothing to another.
+        if no_other(self.preference.as_ref(), filed.preference.as_ref()) {
+            or(&mut self.beta, filed.beta.as_ref());
+            if no_other(self.dpo_loss.as_ref(), filed.dpo_loss.as_ref()) {
+                or(&mut self.label_smoothing, filed.label_smoothing.as_ref());
+                or(&mut self.dpo_loss, filed.dpo_loss.as_ref());
+            }
+        }
         or(&mut self.preference, filed.preference.as_ref());
-        or(&mut self.beta, filed.beta.as_ref());
-        or(&mut self.dpo_loss, filed.dpo_loss.as_ref());
-        or(&mut self.label_smoothing, filed.label_smoothing.as_ref());
     }
 }
 

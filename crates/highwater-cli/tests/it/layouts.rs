@@ -1,6 +1,9 @@
 //! Layouts of data through the commands: which files are trained on, held out and left unread, how wide tokens are, and
 //! what is said of all that; what flags ask for and the data does not have.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::program::{end, highwater as spawn, news};
@@ -79,6 +82,32 @@ fn a_folder_of_records_is_divided() {
     );
     let said = run(dir, "data show d --model ./base");
     assert!(said.contains("data: train.jsonl to train on"), "{said}");
+}
+
+#[test]
+fn files_of_any_name_are_read_and_what_is_no_file_is_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base(dir);
+    for (end, unit) in [("jsonl", "records"), ("txt", "")] {
+        let data = dir.join(end);
+        texts(&data.join(format!("a.{end}")), 10, "water");
+        let name = [b"caf\xe9.", end.as_bytes()].concat();
+        texts(&data.join(OsStr::from_bytes(&name)), 10, "stones");
+        symlink("nothing", data.join(format!("gone.{end}"))).expect("a link");
+        let said = run(
+            dir,
+            &format!("{TRAIN} --model ./base --data {end} --held-out 0"),
+        );
+        assert!(said.contains(&format!("not read: gone.{end}")), "{said}");
+        assert!(unit.is_empty() || said.contains("20 records: "), "{said}");
+    }
+    std::fs::write(dir.join("txt/latin.txt"), b"caf\xe9").expect("a text");
+    refused(
+        dir,
+        &format!("{TRAIN} --model ./base --data txt"),
+        &["txt/latin.txt", "it is not UTF-8, from byte 3"],
+    );
 }
 
 #[test]

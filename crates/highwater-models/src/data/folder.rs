@@ -1,5 +1,7 @@
 //! The files of text or tokens at a path, and which part of the data each is.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
@@ -220,22 +222,26 @@ fn collect(
     if depth == DEPTH_MAX {
         return Err(too_large("folders within each other", DEPTH_MAX));
     }
-    let mut entries = files.list_dir(folder)?;
-    entries.sort();
-    for entry in entries {
-        if entry.name.starts_with('.') {
+    let folders = files
+        .list_dir(folder)?
+        .into_iter()
+        .filter(|entry| entry.is_dir);
+    let folders: BTreeSet<OsString> = folders.map(|entry| entry.name.into()).collect();
+    // As they are: also those that are not UTF-8.
+    for name in files.names(folder)? {
+        if name.as_encoded_bytes().starts_with(b".") {
             continue;
         }
-        let inner = folder.join(&entry.name);
-        if entry.is_dir {
+        let inner = folder.join(&name);
+        if folders.contains(&name) {
             collect(files, &inner, depth + 1, all)?;
             continue;
         }
         match files.metadata(&inner)? {
-            // A link to a folder is an entry that is none and leads to one.
-            Some(there) if there.is_dir => all.unread.push(inner),
-            Some(there) if there.bytes > 0 => all.files.push((inner, there.bytes)),
-            _ => {}
+            Some(there) if there.is_file && there.bytes > 0 => all.files.push((inner, there.bytes)),
+            Some(there) if there.is_file => {}
+            // A link to a folder or to nothing, or a pipe or a device.
+            _ => all.unread.push(inner),
         }
         if all.files.len() > FILES_MAX {
             return Err(too_large("files", FILES_MAX));

@@ -12,6 +12,7 @@ use super::source::DataOptions;
 use super::splits::{Found, Parts};
 use super::text::{TextBytes, TextReader};
 use super::token_format::TokenWidth;
+use crate::TokenizerError;
 
 /// What stands behind tokens that are divided.
 const MARK: [u8; 8] = *b"hw-parts";
@@ -83,13 +84,14 @@ struct Out<'a> {
 
 impl Out<'_> {
     fn add(&mut self, files: &Arc<dyn Files>, parts: Vec<Found>) -> Result<(), DataError> {
+        let places = parts.clone();
         let text = TextBytes::new(Arc::clone(files), parts);
         let mut bytes = Vec::new();
         let width = width(self.options.vocab_size);
         let before = self.done;
         let mut reader = TextReader::new(text);
         let read = reader.counter();
-        self.options.tokenizer.encode_stream(&mut reader, |tokens| {
+        let encoded = self.options.tokenizer.encode_stream(&mut reader, |tokens| {
             bytes.clear();
             for &token in tokens {
                 if token >= self.options.vocab_size {
@@ -110,6 +112,28 @@ impl Out<'_> {
             self.done = before + read.get();
             self.options.progress.tell(self.done, self.of);
             Ok::<_, DataError>(())
-        })
+        });
+        encoded.map_err(|error| in_file(error, &places))
     }
+}
+
+/// An error with the file that it is about, where it is one of the text.
+fn in_file(error: DataError, parts: &[Found]) -> DataError {
+    let DataError::Tokenizer(TokenizerError::NotUtf8 { at }) = error else {
+        return error;
+    };
+    let mut start = 0;
+    for (path, bytes) in parts {
+        if at < start + bytes {
+            return DataError::Format {
+                path: path.clone(),
+                problem: format!(
+                    "it is not UTF-8, from byte {} on; `iconv -f LATIN1 -t UTF-8` makes it so from Latin-1",
+                    at - start
+                ),
+            };
+        }
+        start += bytes;
+    }
+    error
 }

@@ -10,7 +10,7 @@ use super::DataError;
 use super::splits::Found;
 
 /// Starts of files that are packed or hold something else than text.
-const OTHERS: [(&[u8], &str, &str); 9] = [
+const OTHERS: [(&[u8], &str, &str); 11] = [
     (b"\x1f\x8b", "packed with gzip", "unpack it with gunzip"),
     (
         b"\x28\xb5\x2f\xfd",
@@ -36,6 +36,8 @@ const OTHERS: [(&[u8], &str, &str); 9] = [
         "let its name end in .npy",
     ),
     (b"ARROW1\0", "a file of Arrow", "save it as Parquet"),
+    (b"PAR1", "a file of Parquet", "let its name end in .parquet"),
+    (b"%PDF-", "a PDF", "take its text out, with pdftotext"),
 ];
 
 /// That a file does not start like one of another kind, whose bytes would be trained on.

@@ -1,5 +1,7 @@
 //! The files with records in a folder.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
@@ -120,28 +122,32 @@ fn collect(
     if depth == DEPTH_MAX {
         return Err(too_large("folders within each other", DEPTH_MAX));
     }
-    let mut entries = files.list_dir(folder)?;
-    entries.sort();
-    for entry in entries {
-        let inner = folder.join(&entry.name);
-        if entry.name.starts_with('.') {
+    let folders = files
+        .list_dir(folder)?
+        .into_iter()
+        .filter(|entry| entry.is_dir);
+    let folders: BTreeSet<OsString> = folders.map(|entry| entry.name.into()).collect();
+    // As they are: also those that are not UTF-8.
+    for file_name in files.names(folder)? {
+        let (inner, name) = (folder.join(&file_name), file_name.to_string_lossy());
+        if name.starts_with('.') {
             continue;
         }
-        if entry.is_dir {
+        if folders.contains(&file_name) {
             collect(files, &inner, depth + 1, all)?;
             continue;
         }
         let kind = Kind::of(&inner);
         match files.metadata(&inner)? {
-            // A link to a folder is an entry that is none and leads to one.
-            Some(there) if there.is_dir => all.unread.push(inner),
-            Some(there) if there.bytes > 0 => match kind {
-                Some(kind) if is_companion(&entry.name, kind) => {}
+            Some(there) if there.is_file && there.bytes == 0 => {}
+            Some(there) if there.is_file => match kind {
+                Some(kind) if is_companion(&name, kind) => {}
                 Some(_) => all.found.push((inner, there.bytes)),
-                None if is_description(&entry.name) => {}
+                None if is_description(&name) => {}
                 None => all.unread.push(inner),
             },
-            _ => {}
+            // A link to a folder or to nothing, or a pipe or a device.
+            _ => all.unread.push(inner),
         }
         if all.found.len() + all.unread.len() > FILES_MAX {
             return Err(too_large("files", FILES_MAX));
