@@ -137,7 +137,6 @@ const MODELS: &[Case] = &[
     case("HW1013", "no weights", "train --model ./no-weights --data chats.jsonl --seq 64"),
     case("HW1014", "a tokenizer of another format", "train --model ./base --data chats.jsonl --seq 64 --tokenizer nonsense.json"),
     case("HW1014", "a tokenizer of another format, in an export", "export bad-tokenizer --out model.gguf"),
-    case("HW1014", "text that is not UTF-8", "train --model ./base --data latin.txt --seq 64"),
 ];
 
 #[rustfmt::skip]
@@ -149,6 +148,7 @@ const DATA: &[Case] = &[
     case("HW1021", "fewer images than a batch", "train --model resnet18 --data shapes --size 32 --batch 99"),
     case("HW1022", "a tokenizer of another model", "train --data text.txt --tokenizer base/tokenizer.json"),
     case("HW1023", "tokens of another model", "train --data tokens.bin"),
+    case("HW1024", "text that is not UTF-8", "train --model ./base --data latin.txt --seq 64"),
     case("HW1024", "an empty text", "train --data empty.txt"),
     case("HW1024", "a file that is not NumPy's", "train --data model.npy"),
     case("HW1024", "a folder without classes", "train --model resnet18 --data nothing"),
