@@ -235,13 +235,8 @@ pub struct RunArgs {
 
     /// Share of the data to measure the loss on, such as 0.05 or 5%, of text from its end [default: 0.05 of
     /// records, 0.1 of the guide and of pictures, otherwise 0]
-    #[arg(
-        long,
-        visible_alias = "val",
-        value_name = "SHARE",
-        help_heading = "Model and data"
-    )]
-    #[arg(value_parser = share)]
+    #[arg(long, visible_alias = "val", value_name = "SHARE")]
+    #[arg(value_parser = share, help_heading = "Model and data")]
     pub held_out: Option<f64>,
 
     /// Leave out images that cannot be used, and list them, instead of refusing them

@@ -484,8 +484,8 @@ fn numbers_that_a_file_cannot_hold_are_refused() {
     for (kind, value, told) in [
         (GgufType::F16, 1e6, Some("too large for an F16")),
         (GgufType::Bf16, 1e6, None),
-        (GgufType::Q8_0, f32::NAN, Some("infinite or none")),
-        (GgufType::F32, f32::INFINITY, Some("infinite or none")),
+        (GgufType::Q8_0, f32::NAN, Some("NaN or infinite")),
+        (GgufType::F32, f32::INFINITY, Some("NaN or infinite")),
     ] {
         let files = MemoryFiles::new();
         let tensors = folder(&files, &config("llama"));
