@@ -2,16 +2,13 @@
 
 use std::path::Path;
 
-use highwater_memory::saved::{Saved, verify, write_atomic};
+use highwater_memory::saved::{Saved, verify};
 use highwater_memory::{Files, FilesError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Failure};
-use crate::run_dir::RunDir;
+use crate::run_dir::{RunDir, facts};
 use crate::state;
-
-/// The most bytes that its file may have.
-const BYTES_MAX: u64 = 1 << 12;
 
 /// The best state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,18 +30,7 @@ impl Best {
     /// # Errors
     /// [`FilesError`] for a file that cannot be read.
     pub fn read(files: &dyn Files, dir: &Path) -> Result<Option<Self>, FilesError> {
-        let path = RunDir::best_of(dir);
-        if files
-            .metadata(&path)?
-            .is_none_or(|found| found.is_dir || found.bytes > BYTES_MAX)
-        {
-            return Ok(None);
-        }
-        let mut file = files.open(&path)?;
-        let mut json = vec![0; file.bytes() as usize];
-        file.read_exact_at(0, &mut json)?;
-        // One that is damaged is measured anew.
-        Ok(serde_json::from_slice(&json).ok())
+        facts::read(files, &RunDir::best_of(dir))
     }
 
     /// Remembers it.
@@ -52,10 +38,7 @@ impl Best {
     /// # Errors
     /// [`Failure`] for a file that cannot be written.
     pub fn write(&self, files: &dyn Files, run: &RunDir) -> Result<(), Failure> {
-        let path = RunDir::best_of(run.path());
-        run.own(files, [path.clone()])?;
-        let json = serde_json::to_vec(self).map_err(|error| Failure::new(Code::Internal, error))?;
-        Ok(write_atomic(files, &path, &json)?)
+        facts::write(files, run, &RunDir::best_of(run.path()), self)
     }
 
     /// Its state, whole.

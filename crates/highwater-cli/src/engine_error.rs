@@ -2,12 +2,12 @@
 //! instead of lines of a source that nobody has at hand.
 
 use highwater::Error;
-use highwater::op::KernelError;
+use highwater::op::{KernelError, OpError};
 
 use crate::error::{Code, Failure};
 
-/// What a batch norm says of a batch that leaves one number of each channel, as PyTorch's does.
-const ONE_ELEMENT: &str = "expected more than one element of each channel";
+/// What a batch norm expects of a batch.
+const ONE_ELEMENT: &str = "more than one element of each channel";
 
 impl Failure {
     /// Why a file of weights or adapters cannot be loaded.
@@ -25,7 +25,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = code(&error);
-        if error.to_string().contains(ONE_ELEMENT) {
+        if is_one_element(&error) {
             let (message, _) = without_lines(&error.to_string());
             return Self::usage(message).id(error.code()).hint(
                 "batch norms learn from several numbers of each channel: give a larger --batch or --size",
@@ -68,6 +68,14 @@ impl From<Error> for Failure {
         };
         hints.into_iter().fold(failure, Self::hint)
     }
+}
+
+/// Whether a batch leaves a batch norm one number of each channel, which PyTorch's refuses too.
+fn is_one_element(error: &Error) -> bool {
+    let Error::Op { source, .. } = error else {
+        return false;
+    };
+    matches!(&**source, OpError::Shape { expected, .. } if expected == ONE_ELEMENT)
 }
 
 fn code(error: &Error) -> Code {

@@ -13,14 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::config::{ModelSource, RunConfig};
 use crate::error::{Code, Failure};
 use crate::lora;
-use crate::run_dir::RunDir;
+use crate::run_dir::{RunDir, facts};
 use crate::session::Session;
 use crate::task::Model;
 
 /// Files are copied in pieces of so many bytes.
 const COPY_BYTES: usize = 64 << 10;
-/// The most bytes that the file with the step may have.
-const STEP_MAX: u64 = 1 << 16;
 
 /// After which step the model in a run's folder `final` is.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,16 +32,7 @@ struct FinalStep {
 /// # Errors
 /// [`Failure`] for a file that cannot be read.
 pub fn final_step(files: &dyn Files, path: &Path) -> Result<Option<u64>, Failure> {
-    if files
-        .metadata(path)?
-        .is_none_or(|found| found.is_dir || found.bytes > STEP_MAX)
-    {
-        return Ok(None);
-    }
-    let mut file = files.open(path)?;
-    let mut json = vec![0; file.bytes() as usize];
-    file.read_exact_at(0, &mut json)?;
-    let found = serde_json::from_slice::<FinalStep>(&json).ok();
+    let found = facts::read::<FinalStep>(files, path)?;
     Ok(found.map(|found| found.step))
 }
 
@@ -64,10 +53,8 @@ pub fn finish(
     }
     let names = export(files, &dir, session)?;
     let names = names.iter().map(|name| dir.join(name));
-    run.own(files, names.chain([path.clone()]))?;
-    let json = serde_json::to_vec(&FinalStep { step })
-        .map_err(|error| Failure::new(Code::Internal, error))?;
-    Ok(write_atomic(files, &path, &json)?)
+    run.own(files, names)?;
+    facts::write(files, run, &path, &FinalStep { step })
 }
 
 /// Writes the model as `transformers` loads it: `config.json`, `model.safetensors`, and the

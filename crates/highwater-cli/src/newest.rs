@@ -68,7 +68,7 @@ fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Newest>, Failure> {
     let is_there =
         state::has_weights(files, &last)? || files.metadata(&last.join(WEIGHTS))?.is_some();
     let of = final_model::final_step(files, &RunDir::final_step_of(dir))?;
-    let states = dir.join("checkpoints");
+    let states = RunDir::checkpoints_of(dir);
     // None is less than any step.
     if is_there && state::newest_step(files, &states)? <= of {
         return Ok(Some(Newest::Final(last)));

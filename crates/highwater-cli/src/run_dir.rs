@@ -20,6 +20,7 @@
 //!   lock               held by the process that trains
 //! ```
 
+pub(crate) mod facts;
 mod owned;
 mod replaced;
 

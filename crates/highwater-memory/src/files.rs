@@ -98,13 +98,25 @@ pub trait Files: Send + Sync + Debug {
     /// As the system says.
     fn list_dir(&self, path: &Path) -> Result<Vec<Entry>, FilesError>;
 
-    /// The names of what is in a folder, sorted, as they are: also those that are not UTF-8.
+    /// What is in a folder, sorted, and whether each is a folder itself. Names are as they are: also those that are
+    /// not UTF-8.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn entries(&self, path: &Path) -> Result<Vec<(OsString, bool)>, FilesError> {
+        let entries = self.list_dir(path)?.into_iter();
+        Ok(entries
+            .map(|entry| (entry.name.into(), entry.is_dir))
+            .collect())
+    }
+
+    /// The names alone.
     ///
     /// # Errors
     /// As the system says.
     fn names(&self, path: &Path) -> Result<Vec<OsString>, FilesError> {
-        let entries = self.list_dir(path)?.into_iter();
-        Ok(entries.map(|entry| entry.name.into()).collect())
+        let entries = self.entries(path)?.into_iter();
+        Ok(entries.map(|(name, _)| name).collect())
     }
 
     /// What is at a path; none where there is nothing.

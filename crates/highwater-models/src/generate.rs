@@ -248,7 +248,14 @@ fn is_full(error: &Error) -> bool {
 }
 
 /// Makes tokens less likely that a text has, as `RepetitionPenaltyLogitsProcessor` of transformers.
+#[expect(
+    clippy::float_cmp,
+    reason = "1 changes nothing, and the text need not be sorted for each token"
+)]
 fn penalise(logits: &mut [f32], tokens: &[u32], penalty: f64) {
+    if penalty == 1.0 {
+        return;
+    }
     let penalty = penalty as f32;
     let mut seen = tokens.to_vec();
     seen.sort_unstable();

@@ -43,8 +43,8 @@ const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "bytes", "B"];
 const UNSEEN: [(&[&str], &str); 6] = [
     (
         &[
-            "HW0100", "HW0101", "HW0102", "HW0103", "HW0104", "HW0105", "HW0106", "HW0107",
-            "HW0110", "HW0111", "HW0112", "HW0113",
+            "HW0100", "HW0102", "HW0103", "HW0104", "HW0105", "HW0106", "HW0107", "HW0110",
+            "HW0111", "HW0112", "HW0113",
         ],
         "the program's own calls would be wrong; it checks models, settings and data before it makes any",
     ),

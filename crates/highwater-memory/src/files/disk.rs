@@ -96,27 +96,26 @@ impl Files for DiskFiles {
     }
 
     fn list_dir(&self, path: &Path) -> Result<Vec<Entry>, FilesError> {
-        let mut entries = Vec::new();
-        for entry in fs::read_dir(path).named(Operation::List, path)? {
-            let entry = entry.named(Operation::List, path)?;
-            let kind = entry.file_type().named(Operation::List, path)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            entries.push(Entry {
-                name,
-                is_dir: kind.is_dir(),
-            });
-        }
+        let entries = self.entries(path)?.into_iter();
+        let mut entries: Vec<_> = entries
+            .map(|(name, is_dir)| Entry {
+                name: name.to_string_lossy().into_owned(),
+                is_dir,
+            })
+            .collect();
         entries.sort();
         Ok(entries)
     }
 
-    fn names(&self, path: &Path) -> Result<Vec<OsString>, FilesError> {
-        let mut names = Vec::new();
+    fn entries(&self, path: &Path) -> Result<Vec<(OsString, bool)>, FilesError> {
+        let mut entries = Vec::new();
         for entry in fs::read_dir(path).named(Operation::List, path)? {
-            names.push(entry.named(Operation::List, path)?.file_name());
+            let entry = entry.named(Operation::List, path)?;
+            let kind = entry.file_type().named(Operation::List, path)?;
+            entries.push((entry.file_name(), kind.is_dir()));
         }
-        names.sort();
-        Ok(names)
+        entries.sort();
+        Ok(entries)
     }
 
     fn metadata(&self, path: &Path) -> Result<Option<Metadata>, FilesError> {

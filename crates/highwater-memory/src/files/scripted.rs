@@ -232,8 +232,8 @@ impl Files for ScriptedFiles {
         self.call(Operation::List, path, || self.inner.list_dir(path))
     }
 
-    fn names(&self, path: &Path) -> Result<Vec<OsString>, FilesError> {
-        self.call(Operation::List, path, || self.inner.names(path))
+    fn entries(&self, path: &Path) -> Result<Vec<(OsString, bool)>, FilesError> {
+        self.call(Operation::List, path, || self.inner.entries(path))
     }
 
     fn metadata(&self, path: &Path) -> Result<Option<Metadata>, FilesError> {

@@ -96,11 +96,9 @@ impl<'a> SaveWriter<'a> {
         let (folder, state) = (self.draft.path(), self.dir.join(&self.name));
         write_durably(self.files.create_new(&folder.join(MANIFEST))?, &manifest)?;
         self.files.sync_dir(folder)?;
-        let broken = if self.replaces {
-            Some(Draft::of_folder(self.files, &state)?)
-        } else {
-            None
-        };
+        let broken = (self.replaces)
+            .then(|| Draft::of_folder(self.files, &state))
+            .transpose()?;
         self.draft.persist()?;
         write_latest(self.files, &self.dir, &self.name)?;
         if let Some(broken) = broken {
@@ -228,15 +226,13 @@ pub fn remove_newer(
     last: u64,
     own: &[&str],
 ) -> Result<Vec<String>, SavedError> {
-    let mut removed = names_newest_first(files, dir)?;
-    removed.retain(|name| number(name).is_some_and(|number| number > last));
-    let mut with_others = Vec::new();
-    for name in &removed {
-        if !others(files, &dir.join(name), own)?.is_empty() {
-            with_others.push(name.clone());
+    let mut removed = Vec::new();
+    for name in names_newest_first(files, dir)? {
+        let is_newer = number(&name).is_some_and(|number| number > last);
+        if is_newer && others(files, &dir.join(&name), own)?.is_empty() {
+            removed.push(name);
         }
     }
-    removed.retain(|name| !with_others.contains(name));
     remove(files, dir, &removed)?;
     Ok(removed)
 }

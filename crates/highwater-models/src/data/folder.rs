@@ -1,7 +1,5 @@
 //! The files of text or tokens at a path, and which part of the data each is.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
@@ -222,18 +220,12 @@ fn collect(
     if depth == DEPTH_MAX {
         return Err(too_large("folders within each other", DEPTH_MAX));
     }
-    let folders = files
-        .list_dir(folder)?
-        .into_iter()
-        .filter(|entry| entry.is_dir);
-    let folders: BTreeSet<OsString> = folders.map(|entry| entry.name.into()).collect();
-    // As they are: also those that are not UTF-8.
-    for name in files.names(folder)? {
+    for (name, is_dir) in files.entries(folder)? {
         if name.as_encoded_bytes().starts_with(b".") {
             continue;
         }
         let inner = folder.join(&name);
-        if folders.contains(&name) {
+        if is_dir {
             collect(files, &inner, depth + 1, all)?;
             continue;
         }

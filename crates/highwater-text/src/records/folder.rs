@@ -1,7 +1,5 @@
 //! The files with records in a folder.
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
@@ -122,18 +120,12 @@ fn collect(
     if depth == DEPTH_MAX {
         return Err(too_large("folders within each other", DEPTH_MAX));
     }
-    let folders = files
-        .list_dir(folder)?
-        .into_iter()
-        .filter(|entry| entry.is_dir);
-    let folders: BTreeSet<OsString> = folders.map(|entry| entry.name.into()).collect();
-    // As they are: also those that are not UTF-8.
-    for file_name in files.names(folder)? {
+    for (file_name, is_dir) in files.entries(folder)? {
         let (inner, name) = (folder.join(&file_name), file_name.to_string_lossy());
         if name.starts_with('.') {
             continue;
         }
-        if folders.contains(&file_name) {
+        if is_dir {
             collect(files, &inner, depth + 1, all)?;
             continue;
         }

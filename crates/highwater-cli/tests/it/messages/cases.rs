@@ -49,6 +49,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Case> {
 
 #[rustfmt::skip]
 const LIBRARY: &[Case] = &[
+    case("HW0101", "a single image for batch norms", "train --model resnet18 --data shapes --size 32 --batch 1 --steps 1 --threads 1 --memory 1GiB --out single"),
     case("HW0201", "a tokenizer with more tokens than the model", "generate --model ./mixed --prompt of"),
     case("HW0202", "a learning rate that is far too high", "train --data text.txt --lr 99 --schedule constant --warmup 0 --held-out 0 --steps 9 --threads 2 --out wild"),
     case("HW0205", "weights that overflow in half precision", "train --model ./overflow --data chats.jsonl --seq 64 --batch 2 --steps 40 --precision fp16 --threads 1 --memory 1GiB --out half"),
