@@ -50,6 +50,10 @@ def test_these_stay_within_what_is_told(spec: Spec) -> None:
     assert check(replace(spec, share=0.0)) == "same"
 
 
+def test_a_hook_sees_gradients_of_a_later_optimizer_still_scaled() -> None:
+    assert check(Spec(optimizer="list", hooks=("pre",), scaler="plain", share=0.0)) == "same"
+
+
 def attempt(task: tuple[int, list[str], bool]) -> tuple[int, str, float]:
     torch.set_num_threads(1)
     seed, among, shrink = task
