@@ -126,8 +126,8 @@ fn pack_all(buffers: &[Buffer], peak: u64, effort: Effort) -> Packing {
     let good = peak + peak / 1000 * GOOD;
     let mut best: Option<(Packing, Vec<u32>)> = None;
     for order in orders(buffers) {
-        let packing = first_fit(buffers, &order);
-        if best.as_ref().is_none_or(|(b, _)| packing.height < b.height) {
+        let most = best.as_ref().map_or(u64::MAX, |(b, _)| b.height - 1);
+        if let Some(packing) = first_fit(buffers, &order, most) {
             best = Some((packing, order));
         }
         if effort == Effort::Quick || best.as_ref().is_some_and(|(b, _)| b.height <= good) {
@@ -178,11 +178,9 @@ fn climb(
         }
         let to = before[dice.below(before.len())];
         order[to..=at].rotate_right(1);
-        let next = first_fit(buffers, &order);
-        if next.height <= best.height {
-            best = next;
-        } else {
-            order[to..=at].rotate_left(1);
+        match first_fit(buffers, &order, best.height) {
+            Some(next) => best = next,
+            None => order[to..=at].rotate_left(1),
         }
     }
     best
@@ -228,35 +226,60 @@ pub(crate) fn peak(buffers: &[Buffer]) -> u64 {
     most
 }
 
-/// Places buffers one after the other, each at the lowest offset that is free throughout its life.
-fn first_fit(buffers: &[Buffer], order: &[u32]) -> Packing {
+/// A buffer at its place.
+#[derive(Debug, Clone, Copy)]
+struct Placed {
+    start: u64,
+    end: u64,
+    from: u32,
+    to: u32,
+}
+
+impl Placed {
+    fn at(start: u64, b: &Buffer) -> Self {
+        let (end, from, to) = (start + b.bytes, b.from, b.to);
+        Self {
+            start,
+            end,
+            from,
+            to,
+        }
+    }
+}
+
+/// Places buffers one after the other, each at the lowest offset that is free throughout its life. `None` if that
+/// comes to more than `most`.
+fn first_fit(buffers: &[Buffer], order: &[u32], most: u64) -> Option<Packing> {
     let mut offsets: Vec<u64> = buffers.iter().map(|b| b.fixed.unwrap_or(0)).collect();
     // What is placed, by offset.
-    let mut placed: Vec<(u64, Buffer)> = Vec::with_capacity(buffers.len());
+    let mut placed: Vec<Placed> = Vec::with_capacity(buffers.len());
     let fixed = buffers.iter().filter(|b| b.bytes > 0);
-    placed.extend(fixed.filter_map(|&b| Some((b.fixed?, b))));
-    placed.sort_unstable_by_key(|&(offset, _)| offset);
+    placed.extend(fixed.filter_map(|b| Some(Placed::at(b.fixed?, b))));
+    placed.sort_unstable_by_key(|other| other.start);
     for &i in order {
         let b = buffers[i as usize];
         if b.bytes == 0 {
             continue;
         }
         let mut offset = 0;
-        for (start, other) in &placed {
-            if *start >= offset + b.bytes {
+        for other in &placed {
+            if other.start >= offset + b.bytes {
                 break;
             }
             if other.from <= b.to && b.from <= other.to {
-                offset = offset.max(start + other.bytes);
+                offset = offset.max(other.end);
             }
         }
+        if offset + b.bytes > most {
+            return None;
+        }
         offsets[i as usize] = offset;
-        let at = placed.partition_point(|&(start, _)| start < offset);
-        placed.insert(at, (offset, b));
+        let at = placed.partition_point(|other| other.start < offset);
+        placed.insert(at, Placed::at(offset, &b));
     }
     let ends = buffers.iter().zip(&offsets).map(|(b, o)| o + b.bytes);
     let height = ends.max().unwrap_or(0);
-    Packing { offsets, height }
+    (height <= most).then_some(Packing { offsets, height })
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ use crate::tried::{Trial, Tried};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
 const WORK: u64 = 8_000;
+/// Programs of more steps repeat themselves: what is found is gone over with work that grows with the square root of
+/// what is beyond.
+const LONG: usize = 1_500;
 /// A program is a chain if every so many steps there is a cut.
 const CHAIN: usize = 40;
 
@@ -121,7 +124,8 @@ impl<'a> Search<'a> {
         let steps = self.program.steps.len();
         let cuts = cuts(self.program);
         let chain = cuts.values.len() * CHAIN >= steps;
-        let share = if chain { WORK } else { 3 * WORK } * steps as u64;
+        let each = if chain { WORK } else { 3 * WORK };
+        let (share, again) = (each * steps as u64, each * again(steps));
         let starts = self.starts(&cuts);
         let part = share / 4 / (starts.len() * rungs.len()) as u64;
         self.stop = u64::MAX;
@@ -150,7 +154,7 @@ impl<'a> Search<'a> {
             });
         }
         for pair in rungs.windows(2) {
-            self.allow(share / 4 / rungs.len() as u64);
+            self.allow(again / 4 / rungs.len() as u64);
             if let Some(found) = self.archive.within(pair[0]).cloned()
                 && let Some(found) = self.lower(found, pair[1])
             {
@@ -164,7 +168,7 @@ impl<'a> Search<'a> {
         let part = between.len().div_ceil(PARTS);
         self.in_parts(between.chunks(part).collect(), |search, rungs| {
             for &rung in rungs {
-                search.allow(share / 4 / between.len() as u64);
+                search.allow(again / 4 / between.len() as u64);
                 if let Some(found) = search.archive.within(rung).cloned() {
                     search.refine(found, rung);
                 }
@@ -332,6 +336,14 @@ impl<'a> Search<'a> {
             self.polish(found.clone(), rung);
         }
     }
+}
+
+/// Steps that work is allowed for where what was found is gone over again.
+fn again(steps: usize) -> u64 {
+    if steps <= LONG {
+        return steps as u64;
+    }
+    ((steps * LONG) as f64).sqrt() as u64
 }
 
 /// Budgets evenly between the rungs, largest first.
