@@ -471,9 +471,13 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
         Some(percent) => (percent, 100.0),
         None => (text, 1.0),
     };
-    let number: f64 =
-        (number.trim().parse()).map_err(|_| "expected a share such as 0.05 or 5%".to_owned())?;
-    Ok(number / of)
+    match number.trim().parse::<f64>() {
+        Ok(all) if all >= of => Err(format!(
+            "expected less than all of it, such as 0.05 or 5%: {text} is all or more"
+        )),
+        Ok(number) => Ok(number / of),
+        Err(_) => Err("expected a share such as 0.05 or 5%".to_owned()),
+    }
 }
 
 pub(crate) fn token_width(text: &str) -> TokenWidth {

@@ -132,6 +132,9 @@ pub struct TrainingConfig {
     pub precision: Precision,
     /// Seed of weights, dropout and order.
     pub seed: u64,
+    /// The share of each target's probability that all tokens or classes have alike; none of pairs of answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_smoothing: Option<f64>,
     /// How pairs of answers are learnt from; none of other data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preference: Option<PreferenceConfig>,
@@ -418,6 +421,12 @@ impl RunConfig {
             .map_or(Ok(()), LoraConfig::validate)?;
         let preference = training.preference.as_ref();
         preference.map_or(Ok(()), PreferenceConfig::validate)?;
+        if let Some(share) = training.label_smoothing {
+            let ok = (0.0..=1.0).contains(&share);
+            require(ok, "label-smoothing", &share, || {
+                "a number from 0 to 1".to_owned()
+            })?;
+        }
         fraction("held-out", self.data.held_out)?;
         self.validate_optimizer()
     }
@@ -469,7 +478,10 @@ impl RunConfig {
             || "a number from 0 to 100".to_owned(),
         )?;
         if let Some(clip) = optimizer.clip {
-            positive("clip", clip, f64::MAX)?;
+            let is_good = clip > 0.0 && clip < f64::INFINITY;
+            require(is_good, "clip", &clip, || {
+                "a number from 0 up (0 turns clipping off)".to_owned()
+            })?;
         }
         match optimizer.method {
             Method::Adamw { beta1, beta2, eps } => {

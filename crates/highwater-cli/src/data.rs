@@ -382,7 +382,7 @@ fn check_tokenizer(
     let suits = model.vocab_size() <= 1024 || !matches!(tokenizer, Tokenizer::Bytes);
     suits.then_some(()).ok_or_else(|| {
         Failure::usage(format!(
-            "{}: text needs the tokenizer of a model with {} tokens",
+            "{}: text needs the model's tokenizer (the model has {} tokens)",
             data.display(),
             model.vocab_size()
         ))

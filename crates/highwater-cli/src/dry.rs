@@ -4,6 +4,7 @@ use highwater::{Builder, Engine, Forecast};
 use highwater_memory::{Bytes, Files};
 
 use crate::config::RunConfig;
+use crate::engine_error::without_places;
 use crate::error::{Code, Failure};
 use crate::samples;
 use crate::session::Session;
@@ -200,7 +201,7 @@ impl<'a> Planner<'a> {
         // Where the system refused memory before anything was planned, that is what there is to say.
         let nothing =
             || refused.unwrap_or_else(|| Failure::new(Code::Internal, "a step planned nothing"));
-        let mut forecast = session.engine.forecast().ok_or_else(nothing)?;
+        let mut forecast = forecast(&session.engine).ok_or_else(nothing)?;
         self.assumptions.tokenise(&mut forecast);
         let scale = |nodes: u32| (f64::from(nodes) * more).round() as u32;
         let bytes = |bytes: u64| (bytes as f64 * more) as u64;
@@ -337,21 +338,30 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Plans what a model that nothing trains is asked, before anything is loaded: the forecast, and the reserve that it
-/// counts on.
+/// What an engine foresees, without lines of this program's source.
+fn forecast(engine: &Engine) -> Option<Forecast> {
+    let mut forecast = engine.forecast()?;
+    for place in [&mut forecast.peak_at, &mut forecast.floor_at] {
+        *place = without_places(place);
+    }
+    Some(forecast)
+}
+
+/// Plans what a model that nothing trains is asked, before anything is loaded, with so many bytes for others beside it:
+/// the forecast, and the reserve that it counts on.
 ///
 /// # Errors
 /// [`Failure`] of what builds and asks; where there is no room to ask, the forecast says so.
 pub(crate) fn asked<M>(
-    builder: impl Fn() -> Builder,
+    (builder, beside): (impl Fn() -> Builder, u64),
     build: impl Fn(Builder) -> Result<(Engine, M), Failure>,
     ask: impl FnOnce(&Engine, &M) -> Result<(), Failure>,
 ) -> Result<(Forecast, u64), Failure> {
     let dry = || builder().dry_run().prices(0);
-    let reserve = build(dry())?.0.reserve_bytes();
+    let reserve = build(dry())?.0.reserve_bytes() + beside;
     let (engine, model) = build(dry().reserve(reserve))?;
     let asked = ask(&engine, &model);
-    let forecast = engine.forecast();
+    let forecast = forecast(&engine);
     drop((engine, model));
     highwater_memory::heap::release_unused();
     match (asked, forecast) {

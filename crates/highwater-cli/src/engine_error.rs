@@ -4,7 +4,7 @@
 use highwater::Error;
 use highwater::op::{KernelError, OpError};
 
-use crate::error::{Code, Failure};
+use crate::error::{Code, DAMAGED_WEIGHTS, Failure};
 
 /// What a batch norm expects of a batch.
 const ONE_ELEMENT: &str = "more than one element of each channel";
@@ -15,7 +15,7 @@ impl Failure {
         match error {
             Error::Saved(problem) => Self::new(Code::Files, problem)
                 .id("HW1013")
-                .hint("fetch or copy the file again, or name the folder that it belongs to"),
+                .hint(DAMAGED_WEIGHTS),
             Error::Files(error) => error.into(),
             error => error.into(),
         }
@@ -57,8 +57,7 @@ impl From<Error> for Failure {
                 ..
             } => vec!["the tokenizer or the data has tokens that the model does not know".to_owned()],
             Error::ScaleFloor { .. } => vec![
-                "what makes them so is in the data or the weights: start again with a lower --lr, or with \
-                 --precision bf16"
+                "the data or the weights cause this: start again with a lower --lr, or with --precision bf16"
                     .to_owned(),
             ],
             Error::NonFinite { .. } | Error::Kernel { .. } => vec![
@@ -126,7 +125,7 @@ pub(crate) fn without_lines(text: &str) -> (String, Vec<String>) {
 }
 
 /// A line of text without any ` at FILE.rs:LINE:COLUMN`.
-fn without_places(line: &str) -> String {
+pub(crate) fn without_places(line: &str) -> String {
     let mut parts = line.split(" at ");
     let mut kept = parts.next().unwrap_or_default().to_owned();
     for part in parts {

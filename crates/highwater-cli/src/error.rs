@@ -265,36 +265,36 @@ impl From<WeightsError> for Failure {
             WeightsProblem::Saved(error) => error.into(),
             ref problem => {
                 let hint = of_weights(problem);
-                let failure = Self::new(Code::Files, error).id("HW1013");
-                match hint {
-                    Some(hint) => failure.hint(hint),
-                    None => failure,
-                }
+                Self::new(Code::Files, error).id("HW1013").hint(hint)
             }
         }
     }
 }
 
-/// What to do about weights that are not what `config.json` describes.
-fn of_weights(problem: &WeightsProblem) -> Option<&'static str> {
+/// What to do about weights that are damaged.
+pub(crate) const DAMAGED_WEIGHTS: &str =
+    "fetch or copy the file again, or name the folder that it belongs to";
+
+/// What to do about weights that are damaged, or not what `config.json` describes.
+fn of_weights(problem: &WeightsProblem) -> &'static str {
     match problem {
-        WeightsProblem::MissingSome { tensor, others: 0 } if tensor == "lm_head.weight" => Some(
-            "if the head is the token embedding, say \"tie_word_embeddings\": true in config.json",
-        ),
+        WeightsProblem::MissingSome { tensor, others: 0 } if tensor == "lm_head.weight" => {
+            "if the head is the token embedding, say \"tie_word_embeddings\": true in config.json"
+        }
         WeightsProblem::MissingSome { .. }
         | WeightsProblem::TooFewLayers { .. }
         | WeightsProblem::TooManyLayers { .. }
         | WeightsProblem::Undescribed { .. }
-        | WeightsProblem::Shape { .. } => Some(
-            "config.json and the weights are of two models, or one of them is cut short: fetch both again",
-        ),
-        WeightsProblem::Untied => {
-            Some("say \"tie_word_embeddings\": false in config.json, or leave the head out")
+        | WeightsProblem::Shape { .. } => {
+            "config.json and the weights are of two models, or one of them is cut short: fetch both again"
         }
-        WeightsProblem::NotFloat { .. } => Some(
-            "take the folder of the model that is not quantized, or make floats of it in Python",
-        ),
-        _ => None,
+        WeightsProblem::Untied => {
+            "say \"tie_word_embeddings\": false in config.json, or leave the head out"
+        }
+        WeightsProblem::NotFloat { .. } => {
+            "use the folder of the model that is not quantized, or convert it to floats in Python"
+        }
+        _ => DAMAGED_WEIGHTS,
     }
 }
 
@@ -316,9 +316,9 @@ impl From<DataError> for Failure {
             DataError::Vocabulary { .. } => {
                 Some("use the tokenizer that belongs to the model (--tokenizer)")
             }
-            DataError::Token { .. } => Some(
-                "the tokens were made for another model, or are of another width (--token-dtype)",
-            ),
+            DataError::Token { .. } => {
+                Some("the tokens are another model's, or of another width (--token-dtype)")
+            }
             _ => None,
         };
         let id = match &error {
@@ -369,7 +369,7 @@ fn what_to_do(error: &ConfigError) -> &'static str {
         ConfigError::File { problem, .. } => what_to_do(problem),
         ConfigError::Unsupported { field, value, .. } => instead_of(field, value),
         ConfigError::Range { .. } => {
-            "correct it if it is a slip, or take a model within that limit"
+            "correct it if it is a mistake, or use a model within that limit"
         }
         _ => "fetch the model's config.json again, or correct it",
     }
@@ -381,13 +381,12 @@ fn instead_of(field: &str, value: &str) -> &'static str {
         "model_type" if value == "\"\"" => {
             "config.json does not say of which family the model is: fetch it again"
         }
-        "model_type" => "take a model of one of these families: others are not built here",
+        "model_type" => "use a model of one of these families",
         "quantization_config" => {
-            "take the folder of the model that is not quantized; with --lora, --quantize nf4 or int8 holds its weights \
-             in few bits"
+            "take the folder of the model that is not quantized; --lora with --quantize nf4 or int8 quantizes its weights"
         }
         "rope_type" | "rope_scaling" | "rope_parameters" | "partial_rotary_factor" => {
-            "take a model whose positions are scaled in one of these ways, or not at all"
+            "use a model with one of these, or without scaled positions"
         }
         "is_causal" | "use_bidirectional_attention" => {
             "take a model in which each token sees those before it alone: others are no language models that go on \

@@ -1,11 +1,12 @@
-//! `eval`: what a model comes to over all of some text, inside a budget that is planned before anything is loaded.
+//! `eval`: what a model comes to over all of some data, inside a budget that is planned before anything is loaded.
 
+mod images;
 mod text;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -18,21 +19,24 @@ use highwater_models::{DataError, Order, TokenWidth, WeightsFolder};
 use serde_json::json;
 
 use crate::args::{RunArgs, token_width};
-use crate::config::{ModelSource, Precision, RunConfig};
+use crate::config::{ModelSource, Precision, RunConfig, TrainingConfig};
 use crate::dry::Assumptions;
 use crate::error::{Code, Failure};
 use crate::newest::{Newest, Which};
+use crate::pictures::PictureData;
 use crate::progress::per_second;
 use crate::records::{RecordsArgs, RecordsConfig};
 use crate::resolve::{self, Resolved};
 use crate::run_dir::RunDir;
 use crate::session::engine_and_model;
-use crate::task::{Blueprint, Model};
+use crate::task::{Batch, Blueprint, Model, Task};
 use crate::{base, dry, lora, machine, output, report, state, tokenise};
-use text::{Found, Text};
+use text::Text;
 
 /// Sequences of a model folder are so long at most when nobody says.
 const SEQ: usize = 1024;
+/// A word on how far it is comes no more often than this.
+const WORD_EVERY: Duration = Duration::from_secs(5);
 
 /// `eval`.
 #[derive(Args, Debug)]
@@ -50,7 +54,8 @@ pub struct EvalArgs {
     #[command(flatten)]
     pub which: Which,
 
-    /// Records as .jsonl, .json, .csv, .tsv or .parquet; a text file; a folder of these; or tokens as .npy or .bin
+    /// Records as .jsonl, .json, .csv, .tsv or .parquet; a text file; a folder of these; tokens as .npy or .bin; for
+    /// images a folder with one of each class, of which val/ is read if it is there
     #[arg(long, value_name = "PATH")]
     pub data: PathBuf,
 
@@ -67,7 +72,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
 
-    /// Sequences at once; the loss stays the same but for rounding [default: the run's, otherwise as of train]
+    /// Sequences or images at once; the loss stays the same but for rounding [default: the run's, otherwise as of train]
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
 
@@ -88,9 +93,61 @@ pub struct EvalArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Leave out images that cannot be used, and list them.
+    #[arg(long)]
+    pub skip_bad: bool,
+
     /// How records are read.
     #[command(flatten)]
     pub records: RecordsArgs,
+}
+
+/// What there is to look at.
+enum Data {
+    Text(Text),
+    Images(PictureData),
+}
+
+impl Data {
+    /// Does something with each batch, the length of its sequences, and the share of the data that is done then.
+    fn each(
+        &self,
+        config: &RunConfig,
+        look: &mut impl FnMut(&Batch, usize, f64) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Text(text) => text.each(config, look),
+            Self::Images(images) => images::each(images, config, look),
+        }
+    }
+}
+
+/// What a model came to.
+#[derive(Debug, Default)]
+struct Found {
+    /// The losses of all tokens or images, together.
+    loss: f64,
+    /// How many of them there are.
+    units: u64,
+    /// How many images were told rightly.
+    right: Option<f64>,
+}
+
+impl Found {
+    fn mean(&self, sum: f64) -> f64 {
+        sum / self.units.max(1) as f64
+    }
+
+    /// Adds the means of a batch; of nothing there are none.
+    fn add(&mut self, units: usize, loss: f32, right: Option<f32>) {
+        let weight = units as f64;
+        self.units += units as u64;
+        self.loss += f64::from(loss) * weight;
+        if let Some(right) = right {
+            // A share of so many images is one of whole images.
+            *self.right.get_or_insert(0.0) += (f64::from(right) * weight).round();
+        }
+    }
 }
 
 /// Where the weights of a model are.
@@ -103,7 +160,7 @@ struct Place {
     shape: PathBuf,
 }
 
-/// Says what a model comes to over some text.
+/// Says what a model comes to over some data.
 ///
 /// # Errors
 /// [`Failure`], with the exit code to end with.
@@ -119,32 +176,46 @@ pub fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
         }
         _ => None,
     };
-    if let (Some(run), Some(dir)) = (&run, &args.dir)
-        && !run.task.is_text()
-    {
-        let message = format!("{}: a run of images, and eval is for text", dir.display());
-        let hint = "`train` and `resume` print the loss and the accuracy on what is held out";
-        return Err(Failure::usage(message).hint(hint));
-    }
     let place = place(&*files, args, run.as_ref())?;
     let Resolved {
         mut config, model, ..
     } = settings(&*files, args, (&place, run.as_ref()))?;
-    model.text()?;
     report::keep_to_bound(&mut config, &model)?;
     machine::find_rates(&*files, &mut config.machine)?;
+    let data = match &model {
+        Blueprint::Text(_) => None,
+        Blueprint::Images(classifier) => {
+            Some(images::open(&files, &config, (classifier, &place.shape))?)
+        }
+    };
     let reserve = fitting(&*files, &config, (&model, &place))?;
-    let data = Text::open(&files, &config, &model)?;
+    let data = match data {
+        Some(images) => Data::Images(images),
+        None => Data::Text(Text::open(&files, &config, &model)?),
+    };
     let builder = Engine::builder().memory(config.machine.memory.0).prices(0);
     let (engine, model) = frozen(builder.reserve(reserve), &config, &model)?;
     load(&*files, &place, &model)?;
     let started = Instant::now();
-    let found = data.look(&config, |batch, seq| {
-        let how = (seq, config.training.precision.dtype());
-        let (loss, _) = no_grad(|| model.loss(&engine, batch, how, (None, None)))?;
-        finite(loss.item()?)
+    let (mut found, mut told) = (Found::default(), Instant::now());
+    let looked = data.each(&config, &mut |batch, seq, share| {
+        let training = TrainingConfig {
+            seq,
+            ..config.training.clone()
+        };
+        if batch.units() > 0 {
+            let (loss, right) = no_grad(|| model.loss(&engine, batch, &training, None))?;
+            let right = right.map(|right| right.item()).transpose()?;
+            found.add(batch.units(), finite(loss.item()?)?, right);
+        }
+        if told.elapsed() >= WORD_EVERY {
+            told = Instant::now();
+            let (percent, mean) = (100.0 * share, found.mean(found.loss));
+            output::news(&format!("{percent:.0}% of the data: loss {mean:.4}"));
+        }
+        Ok(())
     });
-    let found = found.map_err(|failure| base::explain(&*files, &place.paths(), failure))?;
+    looked.map_err(|failure| base::explain(&*files, &place.paths(), failure))?;
     tell(args, &config, &found, started.elapsed().as_secs_f64());
     Ok(ExitCode::SUCCESS)
 }
@@ -154,10 +225,10 @@ fn finite(loss: f32) -> Result<f32, Failure> {
     if loss.is_finite() {
         return Ok(loss);
     }
-    let message = format!("the loss is not finite: a batch comes to {loss}");
+    let message = format!("the loss is not finite: {loss} for one batch");
     Err(Failure::new(Code::NonFinite, message).hint(
-        "the numbers of the model are too large for what computes with them: with --precision bf16 or fp16 try f32, \
-         otherwise fetch the weights again",
+        "the model's numbers are too large for this precision: with --precision bf16 or fp16 try f32, otherwise fetch \
+         the weights again",
     ))
 }
 
@@ -172,32 +243,39 @@ impl Place {
 /// Says what was found.
 fn tell(args: &EvalArgs, config: &RunConfig, found: &Found, seconds: f64) {
     let peak = Usage::read().map_or(0, |usage| usage.peak);
-    let (tokens, memory) = (found.tokens, config.machine.memory);
-    let loss = found.loss / tokens.max(1) as f64;
-    let rate = tokens as f64 / seconds;
-    output::result(&if args.json {
-        let summary = json!({
+    let (units, memory, unit) = (found.units, config.machine.memory, config.task.unit());
+    let (loss, rate) = (found.mean(found.loss), units as f64 / seconds);
+    let accuracy = found.right.map(|right| found.mean(right));
+    if args.json {
+        let mut summary = json!({
             "loss": loss,
-            "perplexity": loss.exp(),
-            "tokens": tokens,
-            "seq": config.training.seq,
+            unit: units,
             "batch": config.training.batch,
             "seconds": seconds,
-            "tokens_per_second": rate,
+            (format!("{unit}_per_second")): rate,
             "budget_bytes": memory.0,
             "peak_rss_bytes": peak,
         });
-        summary.to_string()
+        if let Some(accuracy) = accuracy {
+            summary["accuracy"] = accuracy.into();
+        } else {
+            summary["perplexity"] = loss.exp().into();
+            summary["seq"] = config.training.seq.into();
+        }
+        return output::result(&summary.to_string());
+    }
+    let (seq, rate, kept) = (
+        config.training.seq,
+        per_second(rate),
+        report::kept(memory, peak),
+    );
+    let told = if let Some(share) = accuracy {
+        format!("accuracy {:.1}% (of {units} images)", 100.0 * share)
     } else {
-        format!(
-            "loss {loss:.4}, perplexity {} (of {tokens} tokens, in sequences of {})\n\
-             {} tokens/s; {}",
-            report::perplexity(loss.exp()),
-            config.training.seq,
-            per_second(rate),
-            report::kept(memory, peak),
-        )
-    });
+        let perplexity = report::perplexity(loss.exp());
+        format!("perplexity {perplexity} (of {units} tokens, in sequences of {seq})")
+    };
+    output::result(&format!("loss {loss:.4}, {told}\n{rate} {unit}/s; {kept}"));
 }
 
 /// A run's final model or its newest saved state, with what it is beside, or a model folder.
@@ -270,6 +348,7 @@ fn settings(
         precision: args.precision,
         threads: args.threads,
         held_out: Some(0.0),
+        skip_bad: args.skip_bad.then_some(true),
         order: Some(Order::Sequential),
         records: args.records.clone(),
         ..RunArgs::default()
@@ -277,7 +356,9 @@ fn settings(
     if let Some(run) = run {
         let of_run = |flag: &mut Option<usize>, value| *flag = flag.or(Some(value));
         of_run(&mut flags.batch, run.training.batch);
-        of_run(&mut flags.seq, run.training.seq);
+        if run.task.is_text() {
+            of_run(&mut flags.seq, run.training.seq);
+        }
         flags.tokenizer = flags.tokenizer.or_else(|| run.model.tokenizer.clone());
         flags.token_dtype = flags.token_dtype.or(run.data.token_dtype);
         flags.precision = flags.precision.or(Some(run.training.precision));
@@ -293,8 +374,8 @@ fn settings(
             of_run_records(&mut flags.records, (records, own.as_deref()));
         }
     }
-    if flags.seq.is_none() {
-        flags.seq = Some(blueprint(files, &place.shape)?.max_length().min(SEQ));
+    if let (None, Blueprint::Text(model)) = (flags.seq, blueprint(files, &place.shape)?) {
+        flags.seq = Some(model.max_length().min(SEQ));
     }
     let mut resolved = resolve::run(files, &flags)?;
     resolved.config.data.reads = Reads::Evaluation;
@@ -361,15 +442,19 @@ fn fitting(
 ) -> Result<u64, Failure> {
     let budget = config.machine.memory.0;
     let batch = model.blank(config, config.training.batch);
-    let how = (config.training.seq, config.training.precision.dtype());
+    let survey = model.survey(files, config)?;
+    let [decoding, listing] = survey.map_or([0; 2], |survey| {
+        [survey.decoding_bytes(), survey.listing_bytes]
+    });
+    let beside = model.loader_bytes(&config.training, decoding) + listing;
     let (mut forecast, reserve) = dry::asked(
-        || Engine::builder().memory(budget),
+        (|| Engine::builder().memory(budget), beside),
         |builder| frozen(builder, config, model),
         |engine, built| {
             if let Model::Text(text) = built {
                 base::foresee(&place.weights, &**text)?;
             }
-            let (loss, _) = no_grad(|| built.loss(engine, &batch, how, (None, None)))?;
+            let (loss, _) = no_grad(|| built.loss(engine, &batch, &config.training, None))?;
             loss.item()?;
             Ok(())
         },
@@ -382,7 +467,11 @@ fn fitting(
     };
     assumptions.tokenise(&mut forecast);
     if !forecast.fits {
-        let smaller = report::smaller(config.task);
+        let smaller = match config.task {
+            Task::TextGeneration => report::smaller(config.task),
+            // Their size is the model's.
+            Task::ImageClassification => "a smaller --batch needs less",
+        };
         return Err(report::does_not_fit(&forecast, &config.machine, smaller));
     }
     Ok(reserve)
@@ -390,8 +479,9 @@ fn fitting(
 
 /// Reads the weights.
 fn load(files: &dyn Files, place: &Place, model: &Model) -> Result<(), Failure> {
-    let Model::Text(model) = model else {
-        return Err(Failure::new(Code::Internal, "a model of another task"));
+    let model = match model {
+        Model::Text(model) => model,
+        Model::Images(model, _) => return images::load(&**model, &place.weights),
     };
     if let Some(note) = base::read(files, &place.weights, &**model)? {
         output::news(&note);

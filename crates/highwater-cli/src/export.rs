@@ -75,6 +75,19 @@ impl From<GgufError> for Failure {
     }
 }
 
+/// That nothing is at a path that is to be written to, a dangling link neither.
+///
+/// # Errors
+/// [`Failure`] where something is.
+pub(crate) fn check_new(out: &Path) -> Result<(), Failure> {
+    if out.symlink_metadata().is_err() {
+        // What else is wrong with the path is said when it is written to.
+        return Ok(());
+    }
+    let message = format!("{} exists already", out.display());
+    Err(Failure::usage(message).hint("name a new one with --out"))
+}
+
 /// Writes a model as one GGUF file.
 ///
 /// # Errors
@@ -82,10 +95,7 @@ impl From<GgufError> for Failure {
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
     let found = model_folder(&files, &args.dir, args.which)?;
-    if files.metadata(&args.out)?.is_some() {
-        let message = format!("{}: it is there already", args.out.display());
-        return Err(Failure::usage(message).hint("--out names a new file"));
-    }
+    check_new(&args.out)?;
     if let Some(parent) = args
         .out
         .parent()
@@ -128,10 +138,7 @@ fn model_folder<'a>(files: &'a dyn Files, dir: &Path, which: Which) -> Result<Fo
     let has =
         |folder: &Path, name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
     let adapters = |folder: &Path| {
-        let message = format!(
-            "{}: adapters beside a model, and no model",
-            folder.display()
-        );
+        let message = format!("{} holds adapters, not a whole model", folder.display());
         let merge = format!("`highwater merge {} --out MERGED` first", dir.display());
         Err(Failure::usage(message).hint(merge))
     };

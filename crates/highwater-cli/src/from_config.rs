@@ -194,7 +194,9 @@ impl PreferenceArgs {
         // What belongs to a method or a loss means nothing to another.
         if no_other(self.preference.as_ref(), filed.preference.as_ref()) {
             or(&mut self.beta, filed.beta.as_ref());
-            if no_other(self.dpo_loss.as_ref(), filed.dpo_loss.as_ref()) {
+            // Nor does label smoothing of what is no pair.
+            let is_alike = self.preference.is_none() || filed.preference.is_some();
+            if is_alike && no_other(self.dpo_loss.as_ref(), filed.dpo_loss.as_ref()) {
                 or(&mut self.label_smoothing, filed.label_smoothing.as_ref());
                 or(&mut self.dpo_loss, filed.dpo_loss.as_ref());
             }

@@ -41,7 +41,7 @@ impl Name {
         if parts.len() > 2 || !of_names.clone().all(is_name) {
             let hint = "hf:org/name, or hf:org/name@revision with a branch, a tag or a commit";
             return Some(Err(Failure::usage(format!(
-                "{text:?} is no model of the hub"
+                "{text:?} does not name a model on the hub"
             ))
             .hint(hint)));
         }

@@ -13,6 +13,7 @@ use crate::args::{Cli, RunArgs, TrainArgs};
 use crate::config::RunConfig;
 use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
+use crate::export::check_new;
 use crate::resolve::{self, Resolved};
 use crate::saving::OutputArgs;
 use crate::settings::{SETTINGS, Setting};
@@ -103,11 +104,11 @@ pub fn init(args: &InitArgs) -> Result<ExitCode, Failure> {
 /// That nothing is lost where the file goes: `--force` replaces settings, and no other file.
 fn check_out(files: &dyn Files, args: &InitArgs) -> Result<(), Failure> {
     let Some(found) = files.metadata(&args.out)? else {
-        return Ok(());
+        return check_new(&args.out);
     };
     let out = args.out.display();
     if !args.force {
-        let message = format!("{out}: it is there already");
+        let message = format!("{out} exists already");
         return Err(Failure::usage(message).hint("--force replaces it; --out names another"));
     }
     let text = found.is_file.then(|| RunConfig::text(files, &args.out));

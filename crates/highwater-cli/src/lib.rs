@@ -108,7 +108,12 @@ fn fail(command: &Command, failure: &Failure) -> ExitCode {
 /// Tells of a command line that cannot be understood, or of help that was asked for, and says with which
 /// code to exit.
 pub fn misunderstood(error: &clap::Error) -> ExitCode {
+    // clap passes on what Rust says of a number.
     let text = error.to_string();
+    let text = text.replace(
+        "number too large to fit in target type",
+        "the number is too large",
+    );
     match text.strip_prefix("error: ") {
         Some(wrong) if error.use_stderr() => {
             output::news(format!("error[HW1002]: {wrong}").trim_end());

@@ -90,7 +90,7 @@ impl Loaded {
                 let message =
                     format!("{what} is NaN or infinite ({node}): the next token cannot be chosen");
                 let failure = Failure::new(Code::NonFinite, message)
-                    .hint("the model's numbers are too large for what computes with them");
+                    .hint("the model's numbers are too large to compute with: fetch or train the weights again");
                 base::explain(&DiskFiles, &self.weights, failure)
             }
             error => error.into(),
@@ -213,7 +213,7 @@ fn fitting(
     longest: usize,
 ) -> Result<u64, Failure> {
     let (forecast, reserve) = dry::asked(
-        || builder(machine),
+        (|| builder(machine), 0),
         |builder| frozen(builder, place, config),
         |_, model| {
             if let Some((lora, _)) = &place.adapters {
@@ -249,7 +249,7 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
         return Place::folder(files, folder, None);
     }
     let nothing = || {
-        Failure::usage("there is no model named").hint(
+        Failure::usage("no model was named").hint(
             "name the folder of a run, such as runs/gpt2-nano, or --model FOLDER for a Hugging Face model",
         )
     };

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{ModelSource, RunConfig, SettingsError};
 use crate::engine_error::without_lines;
 use crate::error::Failure;
+use crate::export::check_new;
 use crate::merging::{MergedDtype, check_memory, untied};
 use crate::newest::Which;
 use crate::provenance::weights_digest;
@@ -128,7 +129,7 @@ impl LoraArgs {
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((flag, _)) if self.lora.is_none() => {
-                let message = format!("--{flag} means nothing without --lora");
+                let message = format!("--{flag} has no effect without --lora");
                 Err(Failure::usage(message).hint("say --lora RANK, or leave it out"))
             }
             _ => Ok(()),
@@ -344,7 +345,7 @@ pub fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failure> {
         && weights_digest(files, base)? != *before
     {
         let message = format!(
-            "{}: not what it was when the adapters were trained",
+            "{} has changed since the adapters were trained",
             base.display()
         );
         return Err(Failure::usage(message)
@@ -406,10 +407,7 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
         None => base(&files, &args.dir, &folder)?,
     };
     state::check_weights(&files, &from)?;
-    if files.metadata(&args.out)?.is_some() {
-        let message = format!("{}: it is there already", args.out.display());
-        return Err(Failure::usage(message).hint("--out names a new folder"));
-    }
+    check_new(&args.out)?;
     let blueprint = Blueprint::read(&files, &from.join("config.json"))?;
     let config = blueprint.text()?;
     // Of the model its names and shapes are asked for, no numbers.

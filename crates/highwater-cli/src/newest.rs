@@ -52,7 +52,7 @@ impl Which {
     /// [`Failure`] where the best one is asked for.
     pub fn check_none(self) -> Result<(), Failure> {
         if self.best {
-            let message = "--best means nothing to a model folder";
+            let message = "--best needs a run, and this is a model folder";
             return Err(Failure::usage(message).hint("leave it out, or name the folder of a run"));
         }
         Ok(())

@@ -7,7 +7,7 @@ pub use classifier::{Classifier, default_size};
 pub use survey::{Bad, Survey};
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use highwater::data::images::{
@@ -22,7 +22,7 @@ use highwater_models::{Cursor, Order};
 use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::task::Batch;
-use classifier::listed;
+pub(crate) use classifier::listed;
 
 /// Means and deviations of ImageNet's colours, by which torchvision's weights were trained.
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
@@ -59,6 +59,67 @@ pub struct PictureData {
     digest: Digest,
 }
 
+/// The images of a folder, looked over.
+struct Listing<'a> {
+    files: &'a Arc<dyn Files>,
+    path: &'a Path,
+    model: &'a Classifier,
+    layout: Arc<Layout>,
+    /// The model's numbers of the layout's classes.
+    numbers: Vec<i64>,
+    survey: Arc<Survey>,
+}
+
+impl<'a> Listing<'a> {
+    fn of(
+        files: &'a Arc<dyn Files>,
+        config: &'a RunConfig,
+        model: &'a Classifier,
+    ) -> Result<Self, Failure> {
+        let path = config.data.path.as_deref().unwrap_or(Path::new(""));
+        let layout = model.layout(&**files, path)?;
+        let numbers = model.numbers(path, &layout.classes)?;
+        let survey = model.survey(&**files, config)?;
+        if let Some(refusal) = survey.refusal().filter(|_| !config.data.skip_bad) {
+            return Err(refusal);
+        }
+        Ok(Self {
+            files,
+            path,
+            model,
+            layout,
+            numbers,
+            survey,
+        })
+    }
+
+    fn bad(&self) -> BTreeSet<&Path> {
+        let bad = self.survey.bad.iter();
+        bad.map(|bad| bad.path.as_path()).collect()
+    }
+
+    /// Those of some images that can be used, with the model's numbers of their classes.
+    fn folder(&self, images: &[Found]) -> ImageFolder {
+        let bad = self.bad();
+        let good = images.iter().filter(|image| !bad.contains(&*image.path));
+        let labelled = good.map(|image| (image.path.clone(), self.numbers[image.class]));
+        let names = self.model.classes.values().cloned().collect();
+        ImageFolder::of(self.files.clone(), names, labelled.collect(), ToTensor)
+    }
+
+    fn data(self, parts: [(ImageFolder, Vec<usize>); 2]) -> PictureData {
+        let digest = digest(self.path, &self.layout, (&self.numbers, &self.bad()));
+        PictureData {
+            parts,
+            size: self.model.size,
+            classes: self.model.classes.len(),
+            layout: self.layout,
+            bad: self.survey,
+            digest,
+        }
+    }
+}
+
 impl PictureData {
     /// Lists the images, looks them over, and divides them.
     ///
@@ -69,25 +130,12 @@ impl PictureData {
         config: &RunConfig,
         model: &Classifier,
     ) -> Result<Self, Failure> {
-        let path = config.data.path.as_deref().unwrap_or(Path::new(""));
-        let layout = model.layout(&**files, path)?;
-        let numbers = model.numbers(path, &layout.classes)?;
-        let survey = model.survey(&**files, config)?;
-        if let Some(refusal) = survey.refusal().filter(|_| !config.data.skip_bad) {
-            return Err(refusal);
-        }
-        let bad: BTreeSet<&Path> = survey.bad.iter().map(|bad| bad.path.as_path()).collect();
-        let good = |images: &[Found]| -> Vec<(PathBuf, i64)> {
-            let good = images.iter().filter(|image| !bad.contains(&*image.path));
-            let labelled = good.map(|image| (image.path.clone(), numbers[image.class]));
-            labelled.collect()
-        };
-        let names: Vec<String> = model.classes.values().cloned().collect();
-        let folder = |samples| ImageFolder::of(files.clone(), names.clone(), samples, ToTensor);
-        let train = folder(good(&layout.train));
-        check_classes(path, &layout, &numbers, &train)?;
+        let listing = Listing::of(files, config, model)?;
+        let (path, layout, numbers) = (listing.path, &listing.layout, &listing.numbers);
+        let train = listing.folder(&layout.train);
+        check_classes(path, layout, numbers, &train)?;
         let parts = if let Some((_, images)) = &layout.held_out {
-            let held_out = folder(good(images));
+            let held_out = listing.folder(images);
             let all = |folder: &ImageFolder| -> Vec<usize> { (0..folder.len()).collect() };
             let places = [all(&train), all(&held_out)];
             [train, held_out].into_iter().zip(places)
@@ -109,15 +157,25 @@ impl PictureData {
             let failure = Failure::new(Code::Files, message).id("HW1021");
             return Err(failure.hint("use a smaller --batch, or more images"));
         }
-        let digest = digest(path, &layout, (&numbers[..], &bad));
-        Ok(Self {
-            parts: [train, held_out],
-            size: model.size,
-            layout: Arc::clone(&layout),
-            classes: model.classes.len(),
-            bad: Arc::clone(&survey),
-            digest,
-        })
+        Ok(listing.data([train, held_out]))
+    }
+
+    /// All of the images to evaluate a model on: those that are held out by their folder, or all of them. They are
+    /// the second part.
+    ///
+    /// # Errors
+    /// [`Failure`] for a folder that cannot be read or is not of the model's classes, and for bad images.
+    pub fn to_evaluate(
+        files: &Arc<dyn Files>,
+        config: &RunConfig,
+        model: &Classifier,
+    ) -> Result<Self, Failure> {
+        let listing = Listing::of(files, config, model)?;
+        let held_out = listing.layout.held_out.as_ref();
+        let folder = listing.folder(held_out.map_or(&listing.layout.train, |(_, images)| images));
+        let places = (0..folder.len()).collect();
+        let nothing = (folder.with_transform(ToTensor), Vec::new());
+        Ok(listing.data([nothing, (folder, places)]))
     }
 
     /// How many are there to train on, and held out.
@@ -180,20 +238,42 @@ impl PictureData {
         &self,
         config: &RunConfig,
     ) -> Result<impl Iterator<Item = Result<Batch, Failure>> + use<>, Failure> {
-        let side = self.size * CUT[1] / CUT[0];
-        let cut = Compose::new()
-            .then(Resize(Size::Shorter(side)))
-            .then(CenterCrop::new(self.size));
         let options = LoaderOptions {
             shuffle: true,
             drop_last: false,
             ..options(config, 0, 0)
         };
         let most = HELD_OUT_PICTURES.div_ceil(config.training.batch);
+        Ok(self.measured(options)?.take(most))
+    }
+
+    /// All of what is held out, in order, cut from their middle.
+    ///
+    /// # Errors
+    /// As [`PictureData::batches`].
+    pub fn all(
+        &self,
+        config: &RunConfig,
+    ) -> Result<impl Iterator<Item = Result<Batch, Failure>> + use<>, Failure> {
+        let bytes = AHEAD * batch_bytes(config.training.batch, self.size);
+        self.measured(LoaderOptions {
+            shuffle: false,
+            drop_last: false,
+            ..options(config, WORKERS, bytes)
+        })
+    }
+
+    fn measured(
+        &self,
+        options: LoaderOptions,
+    ) -> Result<impl Iterator<Item = Result<Batch, Failure>> + use<>, Failure> {
+        let side = self.size * CUT[1] / CUT[0];
+        let cut = Compose::new()
+            .then(Resize(Size::Shorter(side)))
+            .then(CenterCrop::new(self.size));
         let mut loader = self.load(1, cut, options)?;
         let next = move || Some(loader.next_batch().transpose()?.map(pictures));
-        let batches = std::iter::from_fn(next).take(most);
-        Ok(batches.map(|batch| Ok(batch?)))
+        Ok(std::iter::from_fn(next).map(|batch| Ok(batch?)))
     }
 
     fn load(&self, part: usize, cut: Compose, options: LoaderOptions) -> Result<Loader, Failure> {

@@ -39,9 +39,10 @@ pub struct PreferenceArgs {
     #[arg(value_parser = PossibleValuesParser::new(DpoLoss::ALL.map(DpoLoss::name)).try_map(|text| dpo_loss_of(&text)))]
     pub dpo_loss: Option<DpoLoss>,
 
-    /// For robust the share of pairs whose labels are wrong, for exo_pair how much is left to the rejected answer
-    /// [default: 0.001 for exo_pair]
-    #[arg(long, value_name = "X", help_heading = "Conversations and records")]
+    /// Spread this share of each target's probability over all tokens or classes, in training alone. With
+    /// --preference dpo: for robust the share of pairs whose labels are wrong, for exo_pair what is left to the
+    /// rejected answer [default: 0, 0.001 for exo_pair]
+    #[arg(long, value_name = "X", help_heading = "Training")]
     pub label_smoothing: Option<f64>,
 }
 
@@ -91,12 +92,11 @@ impl PreferenceArgs {
             let alone = [
                 ("beta", self.beta.is_some()),
                 ("dpo-loss", self.dpo_loss.is_some()),
-                ("label-smoothing", self.label_smoothing.is_some()),
             ];
             return match alone.into_iter().find(|(_, given)| *given) {
                 None => Ok(None),
                 Some((flag, _)) => {
-                    let message = format!("--{flag} means nothing without --preference");
+                    let message = format!("--{flag} has no effect without --preference");
                     Err(Failure::usage(message).hint("say --preference dpo, or leave it out"))
                 }
             };
@@ -114,7 +114,7 @@ impl PreferenceArgs {
         if method == Method::Orpo
             && let Some((flag, _)) = of_dpo.into_iter().find(|(_, given)| *given)
         {
-            let message = format!("--{flag} means nothing to --preference orpo");
+            let message = format!("--{flag} has no effect with --preference orpo");
             return Err(Failure::usage(message).hint("leave it out, or say --preference dpo"));
         }
         let dpo_loss = self.dpo_loss.unwrap_or_default();
@@ -124,6 +124,12 @@ impl PreferenceArgs {
             dpo_loss,
             label_smoothing: self.smoothing(dpo_loss)?,
         }))
+    }
+
+    /// The label smoothing of what is learnt from by itself, not in pairs.
+    pub fn cross_entropy_smoothing(&self) -> Option<f64> {
+        let given = self.label_smoothing.filter(|_| self.preference.is_none());
+        given.filter(|&share| share != 0.0)
     }
 
     fn smoothing(&self, loss: DpoLoss) -> Result<Option<f64>, Failure> {
@@ -137,7 +143,7 @@ impl PreferenceArgs {
             }
             (loss, Some(_)) if !loss.has_label_smoothing() => {
                 let message = format!(
-                    "--label-smoothing means nothing to --dpo-loss {}",
+                    "--label-smoothing has no effect with --dpo-loss {}",
                     loss.name()
                 );
                 Err(Failure::usage(message).hint("leave it out, or say --dpo-loss robust"))

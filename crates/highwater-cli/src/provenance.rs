@@ -80,9 +80,9 @@ impl Origin {
         if Digest::of_file(files, &path)? == self.model {
             return Ok(());
         }
-        let message = format!("{}: not as it was when the run began", path.display());
+        let message = format!("{} was edited after the run began", path.display());
         Err(Failure::new(Code::Files, message)
-            .hint("put a copy of it back, or begin a new run with `highwater train`"))
+            .hint("restore a copy of it, or start a new run with `highwater train`"))
     }
 
     /// That the run's own tokens are as they were, and what they were made of too. Tokens of other data are no
@@ -112,10 +112,9 @@ impl Origin {
             return Ok(files.remove_file(&path)?);
         }
         if !same_source {
-            let data = config.data.path.as_deref().unwrap_or(&path);
-            return Err(not_as_before(&data.display().to_string()));
+            return Err(not_as_before(&described(config).unwrap_or_default()));
         }
-        let message = format!("{}: not as it was when the run began", path.display());
+        let message = format!("{} was edited after the run began", path.display());
         let hint = "remove it: it is made anew of the text, which must be as it was";
         Err(Failure::new(Code::Files, message).hint(hint))
     }
@@ -126,8 +125,7 @@ impl Origin {
     /// [`Failure`], with the name of what has changed.
     pub fn check(&self, now: &Self, config: &RunConfig) -> Result<(), Failure> {
         let name = |path: &Path| path.display().to_string();
-        let data = config.data.path.as_deref();
-        let data = data.map_or_else(|| "the built-in guide".to_owned(), name);
+        let data = described(config).unwrap_or_else(|| "the built-in guide".to_owned());
         let tokenizer = config.model.tokenizer.as_deref();
         let parts = [
             (self.data == now.data, data),
@@ -147,9 +145,18 @@ impl Origin {
     }
 }
 
+/// The data of a run, by its paths.
+fn described(config: &RunConfig) -> Option<String> {
+    let path = config.data.path.as_deref()?.display();
+    Some(match &config.data.eval_data {
+        Some(held_out) => format!("{path} or {}", held_out.display()),
+        None => path.to_string(),
+    })
+}
+
 fn not_as_before(name: &str) -> Failure {
-    let message = format!("{name}: not what it was when the run began");
-    let hint = "put back what was there, or say --data-changed ok to go on with what there is now";
+    let message = format!("{name} has changed since the run began");
+    let hint = "restore it, or pass --data-changed ok to continue with the data as it is now";
     Failure::new(Code::Files, message).hint(hint)
 }
 

@@ -114,7 +114,7 @@ impl RecordsArgs {
             return match given.into_iter().find(|(_, given)| *given) {
                 None => Ok(None),
                 Some((flag, _)) => Err(Failure::usage(format!(
-                    "--{flag} means nothing to data without records"
+                    "--{flag} has no effect on data without records"
                 ))
                 .hint("records are in files that end in .jsonl, .json, .csv, .tsv or .parquet")),
             };

@@ -104,7 +104,7 @@ impl From<SettingsError> for Failure {
             SettingsError::Files(error) => error.into(),
             error @ SettingsError::Damaged { .. } => Self::new(Code::Files, error)
                 .id("HW1031")
-                .hint("put a copy of it back, or begin a new run with `highwater train`"),
+                .hint("restore a copy of it, or start a new run with `highwater train`"),
             error @ SettingsError::Range { .. } => Self::new(Code::Usage, error).id("HW1030"),
             error => Self::new(Code::Usage, error).id("HW1031"),
         }
@@ -246,6 +246,7 @@ fn training(
         accumulate: args.accumulate.unwrap_or(1),
         precision: args.precision.unwrap_or_default(),
         seed: args.seed.unwrap_or(0),
+        label_smoothing: args.preference.cross_entropy_smoothing(),
         preference: None,
     }
 }
@@ -360,7 +361,7 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
     match foreign.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
         Some((flag, _)) => {
-            let message = format!("--{flag} means nothing to {}", task.name());
+            let message = format!("--{flag} has no effect on {}", task.name());
             Err(Failure::usage(message).hint("leave it out"))
         }
     }
@@ -370,7 +371,7 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
 fn check_held(args: &RunArgs, model: &Blueprint) -> Result<(), Failure> {
     match model {
         Blueprint::Text(text) if args.lora.quantize.is_some() && !text.can_be_held() => {
-            let message = "--quantize: no weights of this family are held in few bits";
+            let message = "--quantize: weights of this family cannot be quantized";
             Err(Failure::usage(message)
                 .id("HW1041")
                 .hint("leave it out, or take another model"))
@@ -384,7 +385,7 @@ fn check_held(args: &RunArgs, model: &Blueprint) -> Result<(), Failure> {
 fn memory(given: Option<Bytes>, is_nano: bool) -> Result<Bytes, Failure> {
     if let Some(memory) = given.or(is_nano.then_some(DEFAULT_MEMORY)) {
         if memory < Bytes::MIB {
-            let message = format!("--memory {memory} is less than any program takes");
+            let message = format!("--memory {memory} is less than any program needs");
             return Err(Failure::usage(message).hint("a size has a unit, such as --memory 2GiB"));
         }
         return Ok(memory);

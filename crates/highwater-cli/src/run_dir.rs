@@ -93,7 +93,7 @@ pub enum RunDirError {
         source: io::Error,
     },
     /// There is a run already.
-    #[error("{}: there is a run already", .0.display())]
+    #[error("{} already holds a run", .0.display())]
     InUse(PathBuf),
     /// There is no run.
     #[error("{}: there is no run", .0.display())]
@@ -111,7 +111,7 @@ impl From<RunDirError> for Failure {
         let hint = match &error {
             RunDirError::InUse(path) => {
                 let path = path.display();
-                format!("`highwater resume {path}` goes on with it; --force replaces it")
+                format!("`highwater resume {path}` continues it; --force replaces it")
             }
             RunDirError::NoRun(_) => "a run's folder has a config.toml".to_owned(),
             RunDirError::Locked(_) => "wait for it, or give another folder with --out".to_owned(),
@@ -420,11 +420,13 @@ fn check_unused(
     let Some(part) = parts.next() else {
         return Ok(());
     };
-    let has_config = there.iter().any(|entry| entry.name == CONFIG);
-    if has_config && !force {
+    let has = |name: &str| there.iter().any(|entry| entry.name == name);
+    let has_manifest = owned::has_manifest(files, path)?;
+    // Settings alone are a user's, such as `init` writes.
+    if has(CONFIG) && (has_manifest || has(MODEL)) && !force {
         return Err(RunDirError::InUse(path.to_owned()));
     }
-    if !owned::has_manifest(files, path)? {
+    if !has_manifest {
         return Err(RunDirError::Foreign(path.join(&part.name)));
     }
     for folder in [path.to_owned(), path.join(REPLACED)] {

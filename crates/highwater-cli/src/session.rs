@@ -200,10 +200,8 @@ impl Session {
     }
 
     fn loss(&self, batch: &Batch) -> Result<(Tensor, Option<Tensor>), Failure> {
-        let training = &self.config.training;
-        let how = (training.seq, training.precision.dtype());
-        let compared = (self.before.as_deref(), training.preference);
-        self.model.loss(&self.engine, batch, how, compared)
+        let (training, before) = (&self.config.training, self.before.as_deref());
+        self.model.loss(&self.engine, batch, training, before)
     }
 
     /// What the model comes to over some batches, without dropout and without gradients; none of no batch.

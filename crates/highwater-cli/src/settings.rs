@@ -132,6 +132,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
     }),
     at("training.seed", "seed", "", |a, v| put(&mut a.run.seed, v)),
     at(
+        "training.label_smoothing",
+        "label-smoothing",
+        "0.1",
+        |a, v| put(&mut a.run.preference.label_smoothing, v),
+    ),
+    at(
         "training.preference.method",
         "preference",
         "\"dpo\"",

@@ -220,11 +220,11 @@ fn settings_that_cannot_be_set_are_refused_with_what_may_be_meant() {
         ),
         (
             "--set data.records.loss_on=all",
-            "--loss-on means nothing to data without records",
+            "--loss-on has no effect on data without records",
         ),
         (
             "--set optimizer.method=sgd --beta1 0.5",
-            "--beta1 means nothing to sgd",
+            "--beta1 has no effect with sgd",
         ),
     ] {
         let found = refused(&files, line);

@@ -167,7 +167,7 @@ pub fn newest(files: &dyn Files, dir: &Path) -> Result<Option<Saved>, Failure> {
     }
     if found.saved.is_none() && !found.skipped.is_empty() {
         let message = format!("{}: every saved state is damaged", dir.display());
-        let hint = "put back a copy of one, or begin a new run: `highwater train --force`";
+        let hint = "restore a copy of one, or start a new run: `highwater train --force`";
         return Err(Failure::new(Code::Files, message).id("HW1012").hint(hint));
     }
     Ok(found.saved)
@@ -315,7 +315,7 @@ pub fn check_space(
         return Ok(());
     }
     let message = format!(
-        "{}: what the run will save takes {}, and {} are free there",
+        "{}: the run's saved states need {}, and {} are free",
         dir.path().display(),
         Bytes(needed),
         Bytes(free)

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use highwater::data::{Array, ToTensors};
+use highwater::nn::functional::{CrossEntropyOptions, cross_entropy};
 use highwater::op::WeightFormat;
-use highwater::{DType, Engine, Module, Parameter, Tensor, autocast, is_grad_enabled};
+use highwater::{Engine, Module, Parameter, Tensor, autocast, is_grad_enabled};
 use highwater_memory::Files;
 use highwater_models::adapter::is_adapter;
 use highwater_models::data::PackedBatch;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{RunConfig, TrainingConfig};
 use crate::error::{Code, Failure};
 use crate::pictures::{Classifier, Survey};
-use crate::preference::{self, PreferenceConfig, RowInputs};
+use crate::preference::{self, RowInputs};
 use crate::records;
 
 /// What a model learns to do; the names are Hugging Face's.
@@ -92,7 +93,7 @@ impl Blueprint {
         match self {
             Self::Text(model) => Ok(&**model),
             Self::Images(model) => Err(Failure::usage(format!(
-                "{} tells the classes of pictures: it has nothing to do with text",
+                "{} classifies images: it has no text to read or write",
                 model.name
             ))),
         }
@@ -307,8 +308,8 @@ impl Model {
         }
     }
 
-    /// Mean loss of a batch of sequences of `seq`, computed in `dtype`; of pictures and pairs of answers, the share
-    /// that was told rightly as well, where the model is looked at and not trained. Pairs are compared with `before`,
+    /// Mean loss of a batch; of images and pairs of answers, the share that was told rightly as well, where the model
+    /// is evaluated and not trained. Labels are smoothed only where it is trained. Pairs are compared with `before`,
     /// if there is such a copy.
     ///
     /// # Errors
@@ -317,34 +318,44 @@ impl Model {
         &self,
         engine: &Engine,
         batch: &Batch,
-        (seq, dtype): (usize, DType),
-        (before, preference): (Option<&dyn CausalLm>, Option<PreferenceConfig>),
+        training: &TrainingConfig,
+        before: Option<&dyn CausalLm>,
     ) -> Result<(Tensor, Option<Tensor>), Failure> {
+        let (seq, dtype, trains) = (training.seq, training.precision.dtype(), is_grad_enabled());
+        let smoothing = training.label_smoothing.filter(|_| trains).unwrap_or(0.0);
         match (self, batch) {
             (Self::Text(model), Batch::Tokens(tokens, targets)) => {
                 let shape = [tokens.len() / seq, seq];
                 let tokens = engine.indices(tokens, shape)?;
                 let targets = engine.indices(targets, shape)?;
-                Ok((autocast(dtype, || model.loss(&tokens, &targets))?, None))
+                let loss = autocast(dtype, || model.smoothed_loss(&tokens, &targets, smoothing));
+                Ok((loss?, None))
             }
             (Self::Text(model), Batch::Packed(rows)) => {
                 let inputs = RowInputs::of(engine, rows, 0..rows.rows())?;
-                let loss = autocast(dtype, || model.packed_loss(&inputs.packed()));
+                let loss = autocast(dtype, || {
+                    model.smoothed_packed_loss(&inputs.packed(), smoothing)
+                });
                 Ok((loss?, None))
             }
             (Self::Text(model), Batch::Pairs(rows)) => {
-                let how = preference.ok_or_else(|| {
+                let how = training.preference.ok_or_else(|| {
                     Failure::new(Code::Internal, "pairs of answers without a preference")
                 })?;
                 let (loss, right) = preference::loss(&**model, before, rows, (how, dtype))?;
-                Ok((loss, (!is_grad_enabled()).then_some(right)))
+                Ok((loss, (!trains).then_some(right)))
             }
             (Self::Images(model, _), Batch::Pictures(images, classes)) => {
                 let (images, classes) = (images.to_tensors(engine)?, classes.to_tensors(engine)?);
+                let options = CrossEntropyOptions {
+                    label_smoothing: smoothing,
+                    ..CrossEntropyOptions::default()
+                };
                 let told = autocast(dtype, || {
                     let logits = model.logits(&images)?;
-                    let right = (!is_grad_enabled()).then(|| top_k_accuracy(&logits, &classes, 1));
-                    Ok::<_, highwater::Error>((logits.cross_entropy(&classes)?, right.transpose()?))
+                    let right = (!trains).then(|| top_k_accuracy(&logits, &classes, 1));
+                    let loss = cross_entropy(&logits, &classes, options)?;
+                    Ok::<_, highwater::Error>((loss, right.transpose()?))
                 });
                 Ok(told?)
             }

@@ -144,7 +144,7 @@ pub fn spool(
     if let Some(signal) = status.signal() {
         let message = format!("the process that tokenizes the data was killed (signal {signal})");
         return Err(Failure::new(Code::Budget, message).id("HW0306").hint(
-            "where the system is out of memory it kills what takes most: close other programs, or give fewer --threads",
+            "a system that runs out of memory kills the largest process: close other programs, or use fewer --threads",
         ));
     }
     Err(Failure::told(status.code(), said.trim()))

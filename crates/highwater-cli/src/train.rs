@@ -136,16 +136,15 @@ pub(crate) fn check_source(files: &dyn Files, config: &RunConfig) -> Result<(), 
             state::check_weights(files, folder)
         }
         source if config.model.lora.is_some() => {
-            let message = format!(
-                "--lora trains beside a model that has learnt something, and {source} has not"
-            );
+            let message =
+                format!("--lora fine-tunes a trained model, and {source} has no trained weights");
             Err(Failure::usage(message)
                 .id("HW1041")
                 .hint("name a model folder: --model FOLDER"))
         }
         source if config.training.preference.is_some() => {
             let message = format!(
-                "--preference goes on from a model that has learnt something, and {source} has not"
+                "--preference fine-tunes a trained model, and {source} has no trained weights"
             );
             Err(Failure::usage(message).hint("name a model folder: --model FOLDER"))
         }

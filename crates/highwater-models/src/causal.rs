@@ -44,7 +44,21 @@ pub trait CausalLm: Module + Debug {
     /// # Errors
     /// [`highwater::Error`] if T is above [`Architecture::max_length`]; a token out of range stops the
     /// step.
-    fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor>;
+    fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        self.smoothed_loss(tokens, targets, 0.0)
+    }
+
+    /// [`CausalLm::loss`] with a share `label_smoothing` of each target's probability spread over all tokens, as
+    /// `torch.nn.functional.cross_entropy` has it.
+    ///
+    /// # Errors
+    /// As [`CausalLm::loss`].
+    fn smoothed_loss(
+        &self,
+        tokens: &Tensor,
+        targets: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Tensor>;
 
     /// Mean cross-entropy of the targets that are not -100, in nats, where each document is read as if it were
     /// alone: a scalar, NaN if all are -100. Lengths and positions must say the same. They are read when the step
@@ -53,7 +67,15 @@ pub trait CausalLm: Module + Debug {
     /// # Errors
     /// [`highwater::Error`] if the shapes do not fit; a token or a position out of range stops the step, as do
     /// lengths of more than a row where attention reads them (capped attention, Gemma 2's, goes by positions).
-    fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor>;
+    fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
+        self.smoothed_packed_loss(packed, 0.0)
+    }
+
+    /// [`CausalLm::packed_loss`] with label smoothing, as in [`CausalLm::smoothed_loss`].
+    ///
+    /// # Errors
+    /// As [`CausalLm::packed_loss`].
+    fn smoothed_packed_loss(&self, packed: &Packed<'_>, label_smoothing: f64) -> Result<Tensor>;
 
     /// Logits `[V]` of what follows position `at` of the first sequence of `tokens` `[1, T]`.
     ///
@@ -192,12 +214,17 @@ impl CausalLm for Gpt2 {
         self.config()
     }
 
-    fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        Self::loss(self, tokens, targets)
+    fn smoothed_loss(
+        &self,
+        tokens: &Tensor,
+        targets: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Tensor> {
+        Self::smoothed_loss(self, tokens, targets, label_smoothing)
     }
 
-    fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
-        Self::packed_loss(self, packed)
+    fn smoothed_packed_loss(&self, packed: &Packed<'_>, label_smoothing: f64) -> Result<Tensor> {
+        Self::smoothed_packed_loss(self, packed, label_smoothing)
     }
 
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
@@ -272,12 +299,17 @@ impl CausalLm for Decoder {
         self.config()
     }
 
-    fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        Self::loss(self, tokens, targets)
+    fn smoothed_loss(
+        &self,
+        tokens: &Tensor,
+        targets: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Tensor> {
+        Self::smoothed_loss(self, tokens, targets, label_smoothing)
     }
 
-    fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
-        Self::packed_loss(self, packed)
+    fn smoothed_packed_loss(&self, packed: &Packed<'_>, label_smoothing: f64) -> Result<Tensor> {
+        Self::smoothed_packed_loss(self, packed, label_smoothing)
     }
 
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {

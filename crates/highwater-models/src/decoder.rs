@@ -6,22 +6,21 @@ mod attention;
 mod projection;
 mod rows;
 
-use highwater::nn::functional::{CrossEntropyOptions, Reduction, cross_entropy};
 use highwater::nn::{Dropout, Embedding, Module, QuantizedLinear};
 use highwater::op::WeightFormat;
 use highwater::{DType, Engine, Location, Parameter, Result, Tensor, scope};
 
+#[cfg(doc)]
+use crate::CausalLm;
 use crate::config::decoder::{DecoderLayer, Gate};
 use crate::generate::cache::{Cached, CachedLayer, KeyValueShape};
+use crate::loss::{linear_loss, loss_of_logits};
 use crate::rope::Rope;
 use crate::{DecoderConfig, Packed};
 
 use attention::Attention;
 use projection::{Maker, Projection};
 use rows::{Rows, Tables, of_longest};
-
-/// Logits that are held at once where they are capped, about.
-const LOGITS: usize = 1 << 24;
 
 /// A decoder with its language-model head, which may be the token embedding again.
 #[derive(Debug, Module)]
@@ -417,9 +416,23 @@ impl Decoder {
     /// As [`Decoder::hidden`].
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        self.smoothed_loss(tokens, targets, 0.0)
+    }
+
+    /// [`Decoder::loss`] with label smoothing: see [`CausalLm::smoothed_loss`].
+    ///
+    /// # Errors
+    /// As [`Decoder::hidden`].
+    #[track_caller]
+    pub fn smoothed_loss(
+        &self,
+        tokens: &Tensor,
+        targets: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Tensor> {
         Location::caller().at(|| {
             let hidden = self.blocks(tokens, &self.whole(tokens)?)?;
-            self.loss_of(&hidden, targets)
+            self.loss_of(&hidden, targets, label_smoothing)
         })
     }
 
@@ -428,55 +441,37 @@ impl Decoder {
     /// depend on the length of a sequence (LongRoPE), that is the longest document's of the batch, without padding.
     ///
     /// # Errors
-    /// As [`crate::CausalLm::packed_loss`]; a position is out of range if it is not below T.
+    /// As [`CausalLm::packed_loss`]; a position is out of range if it is not below T.
     #[track_caller]
     pub fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
+        self.smoothed_packed_loss(packed, 0.0)
+    }
+
+    /// [`Decoder::packed_loss`] with label smoothing: see [`CausalLm::smoothed_loss`].
+    ///
+    /// # Errors
+    /// As [`Decoder::packed_loss`].
+    #[track_caller]
+    pub fn smoothed_packed_loss(
+        &self,
+        packed: &Packed<'_>,
+        label_smoothing: f64,
+    ) -> Result<Tensor> {
         Location::caller().at(|| {
             let hidden = self.blocks(packed.tokens, &self.packed(packed)?)?;
-            self.loss_of(&hidden, packed.targets)
+            self.loss_of(&hidden, packed.targets, label_smoothing)
         })
     }
 
     /// The loss of hidden states.
-    fn loss_of(&self, hidden: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        if self.config.shape().logit_cap.is_some() {
-            return self.capped_loss(hidden, targets);
-        }
-        scope("lm_head", || {
-            hidden.linear_cross_entropy(self.head(), targets)
-        })
-    }
-
-    /// [`Decoder::loss_of`] where logits are capped: rows of the head by themselves, some at a time.
-    fn capped_loss(&self, hidden: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        let shape = self.config.shape();
-        let rows = targets.shape().numel();
-        let hidden = hidden.reshape([rows, shape.hidden_size])?;
-        let targets = targets.reshape([rows])?;
-        let each = (LOGITS / shape.vocab_size).clamp(1, rows.max(1));
-        let options = CrossEntropyOptions {
-            reduction: Reduction::Sum,
-            ..CrossEntropyOptions::default()
-        };
-        let mut sum: Option<Tensor> = None;
-        for start in (0..rows).step_by(each) {
-            let len = each.min(rows - start);
-            let logits = self.logits_of(&hidden.narrow(0, start, len)?)?;
-            let part = cross_entropy(&logits, &targets.narrow(0, start, len)?, options)?;
-            sum = Some(match sum {
-                Some(sum) => sum.add(&part)?,
-                None => part,
+    fn loss_of(&self, hidden: &Tensor, targets: &Tensor, label_smoothing: f64) -> Result<Tensor> {
+        if self.config.shape().logit_cap.is_none() {
+            return scope("lm_head", || {
+                linear_loss(hidden, self.head(), targets, label_smoothing)
             });
         }
-        let Some(sum) = sum else {
-            return hidden.mean();
-        };
-        if targets.dtype() != DType::I64 {
-            return sum.mul_scalar(1.0 / rows as f64);
-        }
-        let left_out = options.ignore_index as f64;
-        let left_out = Tensor::full(self.engine(), [1], left_out, DType::I64)?;
-        let counted = targets.ne(&left_out)?.sum()?.to_dtype(sum.dtype())?;
-        sum.div(&counted)
+        let vocab_size = self.config.shape().vocab_size;
+        let logits = |hidden: &Tensor| self.logits_of(hidden);
+        loss_of_logits(hidden, targets, label_smoothing, (vocab_size, logits))
     }
 }

@@ -1,6 +1,9 @@
 //! GPT-2 (Radford et al. 2019), with the names and layouts of Hugging Face's `GPT2LMHeadModel`.
 
+#[cfg(doc)]
+use crate::CausalLm;
 use crate::generate::cache::{Cached, CachedLayer, KeyValueShape};
+use crate::loss::linear_loss;
 use crate::{Activation, Gpt2Config, Packed};
 use highwater::nn::{Dropout, Embedding, LayerNorm, Module, TransposedLinear, self_attention};
 use highwater::{Engine, Location, Parameter, Result, Tensor, scope};
@@ -288,9 +291,23 @@ impl Gpt2 {
     /// As [`Gpt2::hidden`].
     #[track_caller]
     pub fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        self.smoothed_loss(tokens, targets, 0.0)
+    }
+
+    /// [`Gpt2::loss`] with label smoothing: see [`CausalLm::smoothed_loss`].
+    ///
+    /// # Errors
+    /// As [`Gpt2::hidden`].
+    #[track_caller]
+    pub fn smoothed_loss(
+        &self,
+        tokens: &Tensor,
+        targets: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Tensor> {
         Location::caller().at(|| {
             let hidden = self.blocks(tokens, Rows::Whole)?;
-            self.loss_of(&hidden, targets)
+            self.loss_of(&hidden, targets, label_smoothing)
         })
     }
 
@@ -298,19 +315,33 @@ impl Gpt2 {
     /// sees another. Rows may be longer than `n_positions`; documents may not.
     ///
     /// # Errors
-    /// As [`crate::CausalLm::packed_loss`]; a position is out of range if it is not below `n_positions`.
+    /// As [`CausalLm::packed_loss`]; a position is out of range if it is not below `n_positions`.
     #[track_caller]
     pub fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
+        self.smoothed_packed_loss(packed, 0.0)
+    }
+
+    /// [`Gpt2::packed_loss`] with label smoothing: see [`CausalLm::smoothed_loss`].
+    ///
+    /// # Errors
+    /// As [`Gpt2::packed_loss`].
+    #[track_caller]
+    pub fn smoothed_packed_loss(
+        &self,
+        packed: &Packed<'_>,
+        label_smoothing: f64,
+    ) -> Result<Tensor> {
         Location::caller().at(|| {
             let hidden = self.blocks(packed.tokens, Rows::Packed(packed))?;
-            self.loss_of(&hidden, packed.targets)
+            self.loss_of(&hidden, packed.targets, label_smoothing)
         })
     }
 
     /// The loss of hidden states.
-    fn loss_of(&self, hidden: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    fn loss_of(&self, hidden: &Tensor, targets: &Tensor, label_smoothing: f64) -> Result<Tensor> {
+        let head = &self.transformer.wte.weight;
         scope("lm_head", || {
-            hidden.linear_cross_entropy(&self.transformer.wte.weight, targets)
+            linear_loss(hidden, head, targets, label_smoothing)
         })
     }
 }

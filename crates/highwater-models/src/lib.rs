@@ -10,6 +10,7 @@ pub mod generate;
 pub mod gguf;
 pub mod gpt2;
 mod json;
+mod loss;
 pub mod module_file;
 pub mod module_folder;
 pub mod npy;

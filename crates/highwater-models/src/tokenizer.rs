@@ -325,7 +325,7 @@ pub fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, Str
 /// What the parser says, without the names of its own code.
 fn in_words(problem: String) -> String {
     if problem.contains("untagged enum") {
-        return "not what the tokenizers library writes".to_owned();
+        return "not a tokenizer.json of the tokenizers library".to_owned();
     }
     problem
 }

@@ -72,12 +72,12 @@ impl CausalLm for Whole<'_> {
         self.0.architecture()
     }
 
-    fn loss(&self, tokens: &Tensor, targets: &Tensor) -> Result<Tensor> {
-        self.0.loss(tokens, targets)
+    fn smoothed_loss(&self, tokens: &Tensor, targets: &Tensor, share: f64) -> Result<Tensor> {
+        self.0.smoothed_loss(tokens, targets, share)
     }
 
-    fn packed_loss(&self, packed: &Packed<'_>) -> Result<Tensor> {
-        self.0.packed_loss(packed)
+    fn smoothed_packed_loss(&self, packed: &Packed<'_>, share: f64) -> Result<Tensor> {
+        self.0.smoothed_packed_loss(packed, share)
     }
 
     fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {

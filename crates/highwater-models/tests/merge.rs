@@ -312,5 +312,5 @@ fn what_is_not_for_the_model_is_refused_by_name() {
     let error = merge(&files, &*architecture(&config), None)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("config.json describes 1 layers"), "{error}");
+    assert!(error.contains("config.json describes 1 layer"), "{error}");
 }

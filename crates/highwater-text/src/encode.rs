@@ -301,7 +301,7 @@ pub(crate) fn no_template(by_bytes: bool) -> TextError {
     if by_bytes {
         return TextError::Template {
             source_name: "the model's folder".to_owned(),
-            problem: "there is no tokenizer.json, which a chat template is read beside, and the data has conversations"
+            problem: "the data has conversations, which need the model's tokenizer.json, and there is none"
                 .to_owned(),
             hint: Some(
                 "put the model's tokenizer.json beside its weights, or say --tokenizer FILE; for a model of bytes say \

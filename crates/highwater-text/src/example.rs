@@ -190,10 +190,15 @@ const TEMPLATE: &[&str] = &["system", "tools", "documents", "chat_template_kwarg
 pub struct FieldMap(pub BTreeMap<String, String>);
 
 /// Names that are taken for another without being told.
-const ALIASES: [(&str, &str); 6] = [
+const ALIASES: [(&str, &str); 9] = [
     ("conversation", "conversations"),
     ("dialog", "messages"),
     ("response", "output"),
+    ("response", "completion"),
+    // Dolly's.
+    ("context", "input"),
+    // OpenOrca's.
+    ("system_prompt", "system"),
     ("question", "prompt"),
     ("answer", "completion"),
     ("content", "text"),

@@ -238,8 +238,8 @@ impl<'a> Examples<'a> {
                 )
             } else {
                 (
-                    "no pairs of answers, which --preference learns from",
-                    "its records need chosen and rejected; leave out --preference to learn from others",
+                    "no pairs of answers, which --preference needs",
+                    "each record needs chosen and rejected; without --preference other records are learnt too",
                 )
             };
             return Err(TextError::bad(Place::of(preparation.data), problem).hinted(hint));
@@ -250,7 +250,7 @@ impl<'a> Examples<'a> {
             && reader.format() != Format::Tokens
         {
             let problem = format!(
-                "text needs the tokenizer of a model with {} tokens",
+                "text needs the model's tokenizer (the model has {} tokens)",
                 preparation.vocab_size
             );
             let error = TextError::bad(Place::of(preparation.data), problem);

@@ -370,3 +370,27 @@ fn other_fields_are_counted_and_told_once() {
     let read = json!({"instruction": "q", "input": "i", "output": "a", "history": []});
     assert_eq!(learnt("d.jsonl", &read.to_string()).unwrap().1, None);
 }
+
+#[test]
+fn names_of_known_data_sets_are_taken() {
+    let asked = |context: &str| {
+        let record = json!({"instruction": "Who?", "context": context, "response": "Ada.", "category": "qa"});
+        one(&record).unwrap()
+    };
+    let with_input = json!({"instruction": "Who?", "input": "Ada wrote it.", "output": "Ada."});
+    assert_eq!(asked("Ada wrote it."), one(&with_input).unwrap());
+    let without = json!({"instruction": "Who?", "output": "Ada."});
+    assert_eq!(asked(""), one(&without).unwrap());
+    let prompt = json!({"prompt": "Who? ", "completion": "Ada."});
+    for record in [
+        json!({"prompt": "Who? ", "response": "Ada."}),
+        json!({"question": "Who? ", "response": "Ada."}),
+        json!({"system_prompt": "", "question": "Who? ", "response": "Ada."}),
+    ] {
+        assert_eq!(one(&record).unwrap(), one(&prompt).unwrap(), "{record}");
+    }
+    said(
+        &json!({"system_prompt": "Be brief.", "question": "Who? ", "response": "Ada."}),
+        "system beside",
+    );
+}

@@ -62,8 +62,8 @@ pub enum Error {
     /// Gradients are not finite at the least scale of a [`GradScaler`](crate::optim::GradScaler) either.
     /// Steps with such gradients were skipped: parameters are the last good ones.
     #[error(
-        "gradients are not finite at a loss scale of {scale:e} either, the least that is tried; the step was \
-         skipped\n  at {location}\n  hint: look for what makes them so, or compute in bf16 or f32"
+        "gradients are not finite even at the smallest loss scale, {scale:e}; the step was skipped\n  at {location}\n  \
+         hint: look at the data and the weights, or compute in bf16 or f32"
     )]
     ScaleFloor {
         /// The scale.
@@ -327,9 +327,7 @@ fn advice(source: &SpillError) -> &'static str {
         SpillError::File(PartError::Changed { .. }) => {
             "put the file back as it was, and begin again or load saved state"
         }
-        SpillError::File(_) => {
-            "the file has to stay where it is, and readable, as long as it is used"
-        }
+        SpillError::File(_) => "the file must stay in place and readable while it is in use",
         SpillError::Damaged { .. } => "the disk lost them: load saved state, and use another disk",
         _ => "look at the disk; what was being written is lost until saved state is loaded",
     }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use highwater_memory::{DiskFiles, Files};
 use highwater_models::data::{PackedBatch, RowBatches, Rows};
@@ -13,18 +12,6 @@ use crate::data::TextData;
 use crate::error::{Code, Failure};
 use crate::task::{Batch, Blueprint};
 use crate::{held_out, output, tokenise};
-
-/// A word on how far it is comes no more often than this.
-const WORD_EVERY: Duration = Duration::from_secs(5);
-
-/// What a model came to.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    /// The losses of all tokens, together.
-    pub loss: f64,
-    /// How many tokens that is.
-    pub tokens: u64,
-}
 
 /// A file of tokens that goes when this does, however it ends.
 struct Spool(PathBuf);
@@ -88,36 +75,17 @@ impl Text {
         })
     }
 
-    /// Sums up what `loss` answers of all batches, each with the length of its sequences.
-    pub(super) fn look(
+    /// Does something with each batch, the length of its sequences, and the share of the data that is done then.
+    pub(super) fn each(
         &self,
         config: &RunConfig,
-        mut loss: impl FnMut(&Batch, usize) -> Result<f32, Failure>,
-    ) -> Result<Found, Failure> {
+        look: &mut impl FnMut(&Batch, usize, f64) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let (batch, seq) = (config.training.batch, config.training.seq);
-        let (mut found, mut told) = (Found::default(), Instant::now());
-        let mut look = |batch: &Batch, seq: usize, share: f64| {
-            let tokens = batch.units();
-            // Of nothing there is no mean.
-            if tokens > 0 {
-                found.loss += f64::from(loss(batch, seq)?) * tokens as f64;
-                found.tokens += tokens as u64;
-            }
-            if told.elapsed() >= WORD_EVERY {
-                told = Instant::now();
-                let mean = found.loss / found.tokens.max(1) as f64;
-                output::news(&format!(
-                    "{:.0}% of the data: loss {mean:.4}",
-                    100.0 * share
-                ));
-            }
-            Ok::<_, Failure>(())
-        };
         match self {
-            Self::Tokens(tokens) => each_sequence(tokens, (batch, seq), &mut look)?,
-            Self::Rows(rows) => each_row(rows, batch, &mut look)?,
+            Self::Tokens(tokens) => each_sequence(tokens, (batch, seq), look),
+            Self::Rows(rows) => each_row(rows, batch, look),
         }
-        Ok(found)
     }
 }
 

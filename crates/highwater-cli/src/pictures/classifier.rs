@@ -282,7 +282,7 @@ fn drawn(own: &BTreeMap<usize, String>, found: &[String], other: &str) -> String
 }
 
 /// Names, the first of many.
-pub(super) fn listed(names: &[impl AsRef<str>]) -> String {
+pub(crate) fn listed(names: &[impl AsRef<str>]) -> String {
     let first: Vec<&str> = names.iter().take(LISTED).map(AsRef::as_ref).collect();
     let first = first.join(", ");
     match names.len().saturating_sub(LISTED) {

@@ -79,7 +79,7 @@ fn headline(text: &mut String, report: &Report) {
         s.threads
     );
     let (budget, peak) = (Bytes(f.budget_bytes), Bytes(f.peak_bytes));
-    let at = place(&f.peak_at);
+    let at = &f.peak_at;
     if f.fits {
         let left = Bytes(f.budget_bytes.saturating_sub(f.peak_bytes));
         let _ = writeln!(text, "fits into {budget}");
@@ -114,7 +114,7 @@ fn headline(text: &mut String, report: &Report) {
         text,
         "  floor       {}: no plan was found for less; set by {}",
         Bytes(f.floor_bytes).rounded_up(),
-        place(&f.floor_at)
+        f.floor_at
     );
     if !report.phases.is_empty() {
         let phase = |phase: &Phase| format!("{} {}", phase.phase, Bytes(phase.planned_bytes));
@@ -190,11 +190,6 @@ pub(super) fn time(seconds: f64) -> String {
         s if s > 0.0 => format!("{:.1} us", s * 1e6),
         _ => "0 s".to_owned(),
     }
-}
-
-/// Where something is, without the line of the source.
-fn place(at: &str) -> &str {
-    at.split_once(" at ").map_or(at, |(place, _)| place)
 }
 
 fn row(text: &mut String, bytes: u64, all: u64, what: &str) {
@@ -304,7 +299,7 @@ fn layer_row(layer: &Layer) -> String {
 
 /// The floor in two lines: what must be there in any case, and the largest of what is in the plan.
 fn floor(text: &mut String, f: &Forecast) {
-    let (floor, at) = (Bytes(f.floor_bytes), place(&f.floor_at));
+    let (floor, at) = (Bytes(f.floor_bytes), &f.floor_at);
     let _ = writeln!(
         text,
         "\nwhy no plan needs less than {floor}: what is there when {at} runs"

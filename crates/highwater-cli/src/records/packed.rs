@@ -141,21 +141,22 @@ impl PackedData {
 
     fn summary_of(&self, packed: &PackedCounts, what: &str) -> String {
         let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+        let unit = if self.group == 1 { "records" } else { "pairs" };
         let places = packed.rows * self.rows.length() as u64;
         let cut = match packed.cut {
             0 => String::new(),
             cut => format!(
-                "; {cut} are longer and end there ({} tokens are left out: --seq)",
+                "; {cut} are longer than --seq and were cut ({} tokens left out)",
                 packed.cut_tokens
             ),
         };
         let left_out = match packed.left_out {
             0 => String::new(),
-            of => format!("; {of} are left out, as nothing of them would be learnt"),
+            of => format!("; {of} are left out, as they have nothing to learn"),
         };
         format!(
-            "{what}{} records: {} tokens, {:.0}% of them learnt, in {} rows of {} ({:.1}% padding){cut}{left_out}",
-            packed.documents,
+            "{what}{} {unit}: {} tokens, loss on {:.0}% of them, in {} rows of {} ({:.1}% padding){cut}{left_out}",
+            packed.documents / self.group as u64,
             packed.tokens,
             percent(packed.learned, packed.tokens),
             packed.rows,

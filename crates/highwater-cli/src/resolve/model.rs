@@ -104,7 +104,7 @@ fn preset_of(name: &str) -> Result<Blueprint, Failure> {
         }
         Err(error) => Err(Failure::from(error)
             .hint(format!(
-                "of pictures there are {}",
+                "presets for images: {}",
                 PICTURE_PRESETS.join(", ")
             ))
             .hint("--model takes the name of a preset or a Hugging Face model folder")),
@@ -118,7 +118,13 @@ pub(super) fn tokenizer(
     source: &ModelSource,
 ) -> Result<Option<PathBuf>, Failure> {
     if let Some(path) = named {
-        return absolute(path).map(Some);
+        let path = absolute(path)?;
+        let is_folder = files.metadata(&path)?.is_some_and(|it| it.is_dir);
+        return Ok(Some(if is_folder {
+            path.join("tokenizer.json")
+        } else {
+            path
+        }));
     }
     let folder = match source {
         ModelSource::Folder(folder) if files.metadata(folder)?.is_some_and(|it| it.is_dir) => {

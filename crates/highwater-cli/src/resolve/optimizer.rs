@@ -29,8 +29,10 @@ pub(super) fn optimizer(
             OptimizerKind::Adamw => ("adamw", "sgd"),
             OptimizerKind::Sgd => ("sgd", "adamw"),
         };
-        return Err(Failure::usage(format!("--{flag} means nothing to {kind}"))
-            .hint(format!("leave it out, or say --optimizer {other}")));
+        return Err(
+            Failure::usage(format!("--{flag} has no effect with {kind}"))
+                .hint(format!("leave it out, or say --optimizer {other}")),
+        );
     }
     let (method, weight_decay) = match kind {
         OptimizerKind::Adamw => {
@@ -48,7 +50,8 @@ pub(super) fn optimizer(
     };
     let has_moments = !matches!(method, Method::Sgd { momentum } if momentum <= 0.0);
     if args.moments == Some(Moments::Int8) && !has_moments {
-        let message = "--moments int8 means nothing to sgd without momentum, which has no moments";
+        let message =
+            "--moments int8 has no effect with sgd without momentum, which has no moments";
         return Err(Failure::usage(message).hint("leave it out, or say --momentum 0.9"));
     }
     // As transformers' Trainer has it, for models that have learnt something.

@@ -226,7 +226,7 @@ fn foreign_files_stay() {
                         assert!(force || !had_run, "{case}");
                     }
                     Err(RunDirError::InUse(_)) => {
-                        assert!(!force && (had_run || name == "config.toml"), "{case}");
+                        assert!(!force && had_run, "{case}");
                     }
                     Err(error) => panic!("{case}: {error}"),
                 }

@@ -82,7 +82,7 @@ fn budgets_and_stops_change_no_bit() {
     let (code, _, news) = highwater(dir, "resume parts --steps 8");
     assert_ne!(code, 0);
     assert!(
-        news.contains("base: not what it was when the run began"),
+        news.contains("base has changed since the run began"),
         "{news}"
     );
 }
@@ -177,7 +177,7 @@ fn adapters_are_merged_and_sampled_from() {
     assert!(written.starts_with(b"GGUF"));
     for (line, told) in [
         ("export tuned --out other.gguf", "highwater merge tuned"),
-        ("export merged --out merged.gguf", "there already"),
+        ("export merged --out merged.gguf", "exists already"),
         ("export . --out other.gguf", "config.json"),
     ] {
         let (code, _, news) = highwater(dir, line);
@@ -314,7 +314,10 @@ fn what_cannot_be_adapted_is_told() {
             "plan --model gpt2-nano --lora 4 --lora-targets q_proj",
             "HW1041",
         ),
-        ("plan --model gpt2-nano --lora 4 --quantize nf4", "few bits"),
+        (
+            "plan --model gpt2-nano --lora 4 --quantize nf4",
+            "cannot be quantized",
+        ),
         ("train --model ./base --quantize nf4", "--lora"),
     ] {
         let (code, _, news) = highwater(dir, line);

@@ -150,7 +150,7 @@ fn of_records_a_few_are_held_out_and_each_epoch_is_measured() {
     assert!(code == 2 && news.contains("known to be the best"), "{news}");
     let (code, _, news) = highwater(dir, "eval --model base --best --data few.jsonl");
     assert!(
-        code == 2 && news.contains("means nothing to a model folder"),
+        code == 2 && news.contains("needs a run, and this is a model folder"),
         "{news}"
     );
 }

@@ -264,7 +264,7 @@ fn data_that_will_not_do_is_told_and_no_folder_is_made() {
         "post_processor": null, "decoder": null,
         "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}"#;
     for (data, expected) in [
-        ("--data empty.txt", "empty.txt: nothing in it"),
+        ("--data empty.txt", "empty.txt: it is empty"),
         (
             "--data short.txt",
             "there are 11 tokens; a sequence needs at least 65",
@@ -273,7 +273,7 @@ fn data_that_will_not_do_is_told_and_no_folder_is_made() {
             "--data short.txt --seq 4 --order sequential",
             "there are 11 tokens; a batch needs",
         ),
-        ("--data tokens.bin", "tokens.bin: token 256 is 256"),
+        ("--data tokens.bin", "tokens.bin: token 256 at position 256"),
         ("--data model.npy", "model.npy: "),
         (
             "--tokenizer nonsense.json",
@@ -370,7 +370,7 @@ fn a_run_leaves_what_its_guide_says() {
     // Where one run is, another does not go unless told to.
     let (code, _, news) = highwater(dir.path(), "train --steps 0 --out runs/gpt2-nano");
     assert_eq!(code, 2);
-    assert!(news.contains("there is a run already"), "{news}");
+    assert!(news.contains("already holds a run"), "{news}");
     assert_eq!(lines(&run.join("metrics.jsonl")).len(), 3);
     let (code, _, news) = highwater(dir.path(), "train --force --data none --out runs/gpt2-nano");
     assert_eq!(code, 4, "{news}");

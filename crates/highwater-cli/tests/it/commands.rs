@@ -49,7 +49,19 @@ fn init_writes_settings_that_fit_and_that_train_takes() {
     let (code, _, news) = highwater(dir, "init");
     assert_eq!(code, 2);
     assert!(
-        news.contains("config.toml: it is there already") && news.contains("--force"),
+        news.contains("config.toml exists already") && news.contains("--force"),
+        "{news}"
+    );
+    // Settings are no run.
+    let (code, _, news) = highwater(dir, "train --config config.toml --out .");
+    assert!(
+        code == 2 && news.contains("config.toml: no run wrote this"),
+        "{news}"
+    );
+    std::os::unix::fs::symlink("nowhere.toml", dir.join("link.toml")).unwrap();
+    let (code, _, news) = highwater(dir, "init --out link.toml");
+    assert!(
+        code == 2 && news.contains("link.toml exists already"),
         "{news}"
     );
     let of_file = run(dir, "train --config config.toml --dry-run");
@@ -182,7 +194,7 @@ fn eval_says_what_it_found_or_why_not() {
         (
             "run --data held_out.txt --loss-on all",
             2,
-            "--loss-on means nothing",
+            "--loss-on has no effect",
         ),
         (
             "run --data held_out.txt --seq 300",

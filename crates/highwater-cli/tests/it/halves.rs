@@ -94,8 +94,9 @@ fn where_no_scale_helps_the_run_stops_with_its_state_saved() {
     assert!((30..60).contains(&step), "{step}");
     assert_eq!(last["skipped_steps"], 30);
     assert!(last["loss"].is_null(), "{last}");
-    let told =
-        format!("error[HW0205]: step {step}: gradients are not finite at a loss scale of 1.2");
+    let told = format!(
+        "error[HW0205]: step {step}: gradients are not finite even at the smallest loss scale, 1.2"
+    );
     assert!(news.contains(&told) && news.contains("is saved"), "{news}");
     let saved = run.join(format!("checkpoints/step-{step:06}/model.safetensors"));
     assert!(saved.exists(), "{news}");

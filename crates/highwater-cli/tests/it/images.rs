@@ -355,3 +355,97 @@ fn what_decoding_needs_and_what_a_class_lacks_are_told_by_name() {
         0,
     );
 }
+
+fn evaluated(dir: &Path, line: &str) -> Value {
+    serde_json::from_str(&run(dir, &format!("eval {line} --json"), 0)).unwrap()
+}
+
+/// A run with images to measure on in a folder of their own, and what it told.
+fn divided(dir: &Path) -> Value {
+    paint(&dir.join("shapes"));
+    for class in fs::read_dir(dir.join("shapes")).unwrap() {
+        let class = class.unwrap();
+        for part in ["train", "val"] {
+            copy(
+                &class.path(),
+                &dir.join("split").join(part).join(class.file_name()),
+            );
+        }
+    }
+    let line = format!(
+        "{TRAIN} --model resnet18 --data split --steps 3 --save-every 2 --lr 1e-3 --out run --json"
+    );
+    serde_json::from_str(&run(dir, &line, 0)).unwrap()
+}
+
+/// What a run measures of the same images, of its end and of a saved state, and under any budget.
+#[test]
+fn eval_tells_loss_and_accuracy() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let told = divided(dir);
+    let whole = evaluated(dir, "run --data split");
+    for (name, of_run) in [
+        ("loss", "held_out_loss_after"),
+        ("accuracy", "held_out_accuracy_after"),
+    ] {
+        let [found, expected] = [&whole[name], &told[of_run]].map(|value| value.as_f64().unwrap());
+        assert!(
+            (found - expected).abs() < 1e-5 * expected.max(1.0),
+            "{whole}, {told}"
+        );
+    }
+    assert_eq!(whole["images"], 32);
+    assert!(news(dir).contains("the loss is measured on val/"));
+    for line in [
+        "run --data split/val",
+        "run --data shapes",
+        "--model run/final --data shapes --batch 4",
+    ] {
+        let found = evaluated(dir, line);
+        let mut same = ["loss", "accuracy", "images"].into_iter();
+        assert!(
+            same.all(|name| found[name] == whole[name]),
+            "{line}: {found}, {whole}"
+        );
+    }
+    let few = evaluated(dir, "run --data split --batch 3 --memory 200MiB");
+    let loss = |found: &Value| found["loss"].as_f64().unwrap();
+    assert!((loss(&few) - loss(&whole)).abs() < 1e-5, "{few}, {whole}");
+    assert_eq!(few["accuracy"], whole["accuracy"]);
+    fs::remove_dir_all(dir.join("run/final")).unwrap();
+    assert_eq!(evaluated(dir, "run --data split")["images"], 32);
+}
+
+#[test]
+fn eval_refuses_images_of_other_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    divided(dir);
+    fs::rename(dir.join("shapes/level"), dir.join("shapes/slanted")).unwrap();
+    for (line, code, said) in [
+        (
+            "eval run --data shapes",
+            4,
+            "the model has no class `slanted`",
+        ),
+        (
+            "eval run --data split --seq 8",
+            2,
+            "--seq has no effect on image-classification",
+        ),
+        (
+            "eval run --data split --memory 20MiB",
+            3,
+            "a smaller --batch needs less",
+        ),
+        (
+            "eval run --data missing",
+            4,
+            "missing: there is no such file",
+        ),
+    ] {
+        run(dir, line, code);
+        assert!(news(dir).contains(said), "{line}\n{}", news(dir));
+    }
+}

@@ -94,7 +94,7 @@ fn a_run_replaces_neither_its_model_nor_its_settings_nor_other_files() {
         ("--config run/config.toml --out run --force", reads),
         ("--model ./base --out base", ""),
         ("--model ./base --out base --force", ""),
-        ("--model ./base --out run", "there is a run already"),
+        ("--model ./base --out run", "already holds a run"),
     ] {
         let line = format!("train {TEXT} --steps 1 {line}");
         let (code, _, news) = highwater(dir, &line);
@@ -409,11 +409,7 @@ fn changed_data_is_noticed_and_read_where_that_is_wanted() {
             dir,
             "resume untold --steps 4",
             4,
-            &[
-                data,
-                "not what it was when the run began",
-                "--data-changed ok",
-            ],
+            &[data, "has changed since the run began", "--data-changed ok"],
         );
         run(dir, "resume told --steps 4 --data-changed ok");
         assert_eq!(metrics(dir, "told")[..2], metrics(dir, "same")[..2]);
@@ -477,7 +473,7 @@ fn a_run_whose_model_and_data_have_moved_goes_on() {
         dir,
         "resume two/adapters --steps 5",
         4,
-        &["two/base", "not what it was when the run began"],
+        &["two/base", "has changed since the run began"],
     );
 }
 

@@ -164,7 +164,7 @@ fn what_flags_ask_for_is_there_or_refused() {
     refused(
         dir,
         &format!("{train} --optimizer sgd --moments int8"),
-        &["--moments int8 means nothing to sgd without momentum"],
+        &["--moments int8 has no effect with sgd without momentum"],
     );
     run(
         dir,

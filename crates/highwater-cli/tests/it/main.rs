@@ -35,4 +35,5 @@ mod resume;
 mod sampling;
 mod scratch;
 mod shards;
+mod smoothing;
 mod weights;

@@ -25,10 +25,10 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/MESSAGES.md");
 const WRITE: &str = "HIGHWATER_MESSAGES=write cargo test -p highwater-cli --test it messages";
 const INTRODUCTION: &str = "# Errors of the `highwater` program
 
-Each command below runs in a folder with a model, data and runs, and ends with the message under it. `base` is a sound \
-model folder, `run` and `lora` are sound runs; other names are those of files that lack something. Paths of the folder \
-are replaced by DIR, sizes and steps that depend on the machine by N, a tensor that does by TENSOR, and an operation by OPERATION. `...` stands for lines of \
-progress. `ERRORS.md` lists the codes.
+Each command below fails with the message that follows it. They run in a folder with a model, data and runs: `base` is a \
+valid model folder, `run` and `lora` are valid runs, and the other files each have one fault. DIR stands for the path of \
+that folder, N for sizes and steps that depend on the machine, TENSOR and OPERATION for names that do, and `...` for \
+lines of progress. `ERRORS.md` lists the codes.
 ";
 
 /// Lines before an error that no two runs have in common.
@@ -46,11 +46,11 @@ const UNSEEN: [(&[&str], &str); 6] = [
             "HW0100", "HW0102", "HW0103", "HW0104", "HW0105", "HW0106", "HW0107", "HW0110",
             "HW0111", "HW0112", "HW0113",
         ],
-        "the program's own calls would be wrong; it checks models, settings and data before it makes any",
+        "only a wrong call of the library has these; the program checks models, settings and data first",
     ),
     (
         &["HW0200", "HW0203", "HW0901", "HW1001"],
-        "a mistake of a kernel, of the library or of the program",
+        "a bug in a kernel, in the library or in the program",
     ),
     (
         &["HW0204"],

@@ -81,21 +81,16 @@ fn lost_tokens_are_made_again_of_the_same_text_only() {
 
     std::fs::write(&data, TEXT.repeat(31)).unwrap();
     // The run has tokens of its own, of other data.
-    ends(dir, "resume run --steps 4", 4, "data.txt: not what it was");
+    ends(dir, "resume run --steps 4", 4, "data.txt has changed");
     std::fs::remove_file(&tokens).unwrap();
-    ends(dir, "resume run --steps 5", 4, "data.txt: not what it was");
+    ends(dir, "resume run --steps 5", 4, "data.txt has changed");
     assert!(!tokens.exists());
     ends(dir, "resume run --steps 5 --data-changed ok", 0, "going on");
     assert!(std::fs::read(&tokens).unwrap().len() > whole.len());
     ends(dir, "resume run --steps 6", 0, "going on after step 5");
 
     std::fs::write(dir.join("tokenizer.json"), byte_tokenizer::json(&[]) + " ").unwrap();
-    ends(
-        dir,
-        "resume run --steps 7",
-        4,
-        "tokenizer.json: not what it was",
-    );
+    ends(dir, "resume run --steps 7", 4, "tokenizer.json has changed");
     ends(dir, "resume run --steps 7 --data-changed ok", 0, "going on");
 }
 
@@ -119,7 +114,7 @@ fn other_data_is_noticed() {
         );
         ends(dir, &resume(3), 0, "going on after step 2");
         std::fs::write(&path, other).unwrap();
-        ends(dir, &resume(4), 4, "not what it was when the run began");
+        ends(dir, &resume(4), 4, "has changed since the run began");
         assert!(news(dir).contains("--data-changed ok"), "{}", news(dir));
         let changed = format!("{} --data-changed ok", resume(4));
         ends(dir, &changed, 0, "going on after step 3");

@@ -336,11 +336,11 @@ fn pairs_are_for_preferences_alone() {
         ),
         (
             "train --model ./base --data pairs.jsonl --beta 1",
-            "--beta means nothing",
+            "--beta has no effect",
         ),
         (
             "train --data pairs.jsonl --preference dpo",
-            "has learnt something",
+            "no trained weights",
         ),
     ] {
         let (code, _, news) = highwater(dir, &format!("{line} --memory 1GiB --out refused"));

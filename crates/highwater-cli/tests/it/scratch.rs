@@ -74,11 +74,7 @@ fn a_tokenizer_beside_the_config_is_taken() {
     std::fs::write(dir.join("wide.json"), byte_tokenizer::json(&special)).unwrap();
     for (more, code, told) in [
         ("--init-from config.json --model gpt2", 2, "say one of them"),
-        (
-            "--init-from config.json --lora 2",
-            2,
-            "has learnt something",
-        ),
+        ("--init-from config.json --lora 2", 2, "no trained weights"),
         ("--init-from config.json --preference orpo", 2, ""),
         ("--init-from nothing.json", 4, "nothing.json"),
         ("--init-from text.txt", 2, "text.txt: not a JSON object"),

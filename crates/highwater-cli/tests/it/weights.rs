@@ -128,7 +128,7 @@ fn weights_that_are_not_the_models_are_refused_before_anything_is_done() {
         "export ./m --out m.gguf".to_owned(),
     ] {
         let news = fails(dir, &line, 4);
-        let told = "config.json describes 1 layers, and the weights have 2: 9 tensors";
+        let told = "config.json describes 1 layer, and the weights have 2: 9 tensors";
         assert!(
             news.contains(told) && news.contains("hint: "),
             "{line}\n{news}"
@@ -146,7 +146,7 @@ fn hints_fit_the_field_and_the_model() {
         (
             "rope_scaling",
             json!({"rope_type": "dynamic", "factor": 2.0}),
-            "positions are scaled in one of these ways",
+            "without scaled positions",
         ),
         ("model_type", json!("qwen3_moe"), "one of these families"),
         ("quantization_config", json!({"bits": 4}), "not quantized"),

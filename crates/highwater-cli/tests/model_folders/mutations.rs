@@ -255,7 +255,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         set(f, "num_hidden_layers", 1.into());
         f.config.remove("no_rope_layers");
         refused([
-            "describes 1 layers, and the weights have 2",
+            "describes 1 layer, and the weights have 2",
             "would be left out",
         ])
     }),

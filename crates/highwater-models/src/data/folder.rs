@@ -85,9 +85,7 @@ pub(super) fn find(
     match (&mut found, other) {
         (Content::Tokens(parts), Content::Tokens(other))
         | (Content::Text(parts), Content::Text(other)) => {
-            let unused = std::mem::replace(&mut parts.held_out, other.train);
-            parts.unread.extend(unused.into_iter().map(|file| file.0));
-            parts.unread.extend(other.unread);
+            parts.hold_out(other);
         }
         _ => {
             return Err(DataError::Format {

@@ -47,7 +47,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// A file or folder without a token.
-    #[error("{}: nothing in it", path.display())]
+    #[error("{}: it is empty", path.display())]
     Empty {
         /// The path.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum DataError {
         problem: String,
     },
     /// A token that the model does not have.
-    #[error("{}: token {index} is {token}; the model has tokens 0 to {}", path.display(), vocab_size - 1)]
+    #[error("{}: token {token} at position {index}; the model has tokens 0 to {}", path.display(), vocab_size - 1)]
     Token {
         /// The file.
         path: PathBuf,

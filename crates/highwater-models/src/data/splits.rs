@@ -2,6 +2,7 @@
 //! mlx-lm, nanoGPT, llm.c and Hugging Face's datasets have them: `train.jsonl`, `val.bin`,
 //! `fineweb_train_000001.bin`, `validation-00000-of-00002.parquet`, `test/0.csv`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -131,10 +132,24 @@ impl Parts {
         }
     }
 
+    /// Measures the loss on what `other` reads, and not on what names say.
+    pub fn hold_out(&mut self, other: Self) {
+        let unused = std::mem::replace(&mut self.held_out, other.train);
+        let unused = unused.into_iter().map(|file| file.0);
+        self.unread.extend(unused.chain(other.unread));
+        let read: BTreeSet<PathBuf> = self.read().map(|file| file.0.clone()).collect();
+        self.unread.retain(|path| !read.contains(path));
+        self.unread.sort();
+        self.unread.dedup();
+    }
+
+    fn read(&self) -> impl Iterator<Item = &Found> {
+        self.train.iter().chain(&self.held_out)
+    }
+
     /// Bytes of all files that are read.
     pub fn bytes(&self) -> u64 {
-        let read = self.train.iter().chain(&self.held_out);
-        read.map(|file| file.1).sum()
+        self.read().map(|file| file.1).sum()
     }
 
     /// What becomes of which files, for people; none where all of them are trained on.
@@ -153,6 +168,12 @@ impl Parts {
         };
         if !self.held_out.is_empty() {
             text.extend(["; ", &list(&self.held_out), " held out"]);
+            let train: BTreeSet<&Found> = self.train.iter().collect();
+            let both = self.held_out.iter().filter(|file| train.contains(file));
+            let both: Vec<Found> = both.cloned().collect();
+            if !both.is_empty() {
+                text.extend([" (trained on too: ", &list(&both), ")"]);
+            }
         }
         if !self.unread.is_empty() {
             let paths: Vec<_> = self.unread.iter().map(PathBuf::as_path).collect();
@@ -232,6 +253,32 @@ mod tests {
         // The folder itself says nothing.
         let (root, path) = (Path::new("/test"), Path::new("/test/a.jsonl"));
         assert_eq!(split_of(root, path), None);
+    }
+
+    #[test]
+    fn what_is_named_to_be_held_out_is_read() {
+        let root = Path::new("/d");
+        let parts = |names: &[&str], reads| {
+            let found = names.iter().map(|name| {
+                let path = root.join(name);
+                let split = split_of(root, &path);
+                ((path, 1), split)
+            });
+            Parts::of(found.collect(), Vec::new(), reads)
+        };
+        let told = |other: &str| {
+            let mut all = parts(&["a.csv", "valid.csv", "test.csv"], Reads::Training);
+            all.hold_out(parts(&[other], Reads::Evaluation));
+            all.describe(root, Reads::Training).unwrap()
+        };
+        assert_eq!(
+            told("test.csv"),
+            "data: a.csv to train on; test.csv held out; not read: valid.csv"
+        );
+        assert_eq!(
+            told("a.csv"),
+            "data: a.csv to train on; a.csv held out (trained on too: a.csv); not read: test.csv, valid.csv"
+        );
     }
 
     #[test]

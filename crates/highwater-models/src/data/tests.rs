@@ -198,9 +198,9 @@ fn what_is_wrong_with_data_is_said() {
     files.create_dir_all(Path::new("/none")).unwrap();
     for (path, expected) in [
         ("/missing", "no such file"),
-        ("/none", "nothing in it"),
-        ("/empty.txt", "nothing in it"),
-        ("/empty.bin", "nothing in it"),
+        ("/none", "it is empty"),
+        ("/empty.txt", "it is empty"),
+        ("/empty.bin", "it is empty"),
         ("/odd.bin", "no whole number of tokens of 2"),
         ("/v2.bin", "version 2; only version 1"),
         ("/short.bin", "2 tokens by its header, but 1026 bytes long"),

@@ -62,7 +62,7 @@ pub enum GgufError {
         what: &'static str,
     },
     /// What llama.cpp does not compute.
-    #[error("llama.cpp has no place for {what}")]
+    #[error("a GGUF file cannot hold {what}")]
     Unsupported {
         /// What that is.
         what: String,

@@ -59,7 +59,7 @@ pub enum WeightsProblem {
     #[error(transparent)]
     Saved(#[from] SavedError),
     /// Shorter than the eight bytes that every file starts with.
-    #[error("only {bytes} bytes long; not a safetensors file")]
+    #[error("the file has only {bytes} bytes; not a safetensors file")]
     TooShort {
         /// Its length.
         bytes: u64,
@@ -169,7 +169,7 @@ pub enum WeightsProblem {
         file: String,
     },
     /// A model of more layers than its weights have.
-    #[error("config.json describes {described} layers, and the weights have {stored}")]
+    #[error("config.json describes {}, and the weights have {stored}", layers(*described))]
     TooFewLayers {
         /// By the configuration.
         described: usize,
@@ -178,8 +178,8 @@ pub enum WeightsProblem {
     },
     /// A model of fewer layers than its weights have, which would be cut short.
     #[error(
-        "config.json describes {described} layers, and the weights have {stored}: {tensors} tensors, such as `{tensor}`, \
-         would be left out"
+        "config.json describes {}, and the weights have {stored}: {tensors} tensors, such as `{tensor}`, would be left \
+         out", layers(*described)
     )]
     TooManyLayers {
         /// By the configuration.
@@ -253,6 +253,11 @@ fn missing_too(others: usize) -> String {
         1 => ", and 1 other is missing too".to_owned(),
         others => format!(", and {others} others are missing too"),
     }
+}
+
+/// So many layers.
+fn layers(count: usize) -> String {
+    format!("{count} layer{}", if count == 1 { "" } else { "s" })
 }
 
 /// Of several tensors, one of which is named.

@@ -48,10 +48,7 @@ pub fn record_parts(
 ) -> Result<Parts, TextError> {
     let mut parts = parts_at(files, path, reads)?;
     if let Some(named) = held_out {
-        let other = parts_at(files, named, Reads::Evaluation)?;
-        let unused = std::mem::replace(&mut parts.held_out, other.train);
-        parts.unread.extend(unused.into_iter().map(|file| file.0));
-        parts.unread.extend(other.unread);
+        parts.hold_out(parts_at(files, named, Reads::Evaluation)?);
     }
     Ok(parts)
 }

@@ -63,8 +63,8 @@ impl Addresses {
         let most = left.saturating_sub(least + spared) / arenas;
         if needed(arena) > left && (stated.is_some() || most < LEAST) {
             return Err(Error::Build(format!(
-                "{} of address space are left to the process (ulimit -v), and the budget and what it is mapped by take \
-                 {}\n  hint: raise the limit{}",
+                "the process may map {} more of address space (ulimit -v), and this budget needs {}\n  hint: raise the \
+                 limit{}",
                 Bytes(left),
                 Bytes(needed(arena)),
                 match most / LEAST * LEAST {

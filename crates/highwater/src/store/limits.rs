@@ -90,16 +90,16 @@ impl Limits {
         let (needs, budget) = (Bytes(reserve).to_string(), Bytes(memory).to_string());
         let rest = if device + host > 0 {
             let together = self.stated(reserve).with_tables(needed);
-            format!(", less than all of it comes to: {}", Bytes(together))
+            format!(", less than their sum: {}", Bytes(together))
         } else if needs == budget {
             // Rounded they are the same.
-            ", all of which that takes".to_owned()
+            ", which leaves nothing for tensors".to_owned()
         } else {
             String::new()
         };
         Err(Error::Build(format!(
             "the process needs {needs} beside its tensors{told}, and the budget is {budget}{rest}\n  hint: \
-             give it more; Builder::dry_run() tells the least for a step"
+             raise the budget; Builder::dry_run() finds the minimum for a step"
         )))
     }
 

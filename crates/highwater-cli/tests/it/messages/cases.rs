@@ -76,7 +76,7 @@ const USAGE: &[Case] = &[
     case("HW1002", "a flag of adapters alone", "train --lora-alpha 4"),
     case("HW1002", "8-bit moments without moments", "train --optimizer sgd --moments int8"),
     case("HW1002", "a flag of records for data without records", "train --model ./base --data text.txt --loss-on all"),
-    case("HW1002", "a classifier to evaluate", "eval images --data text.txt"),
+    case("HW1002", "a text setting for a classifier", "eval images --data shapes --seq 8"),
     case("HW1002", "nothing to evaluate on", "train --eval-every 1 --held-out 0"),
     case("HW1002", "held-out data without data", "train --eval-data text.txt"),
     case("HW1002", "a preset that needs a tokenizer", "train --model gpt2"),
@@ -196,7 +196,7 @@ const FORMATS: &[Case] = &[
     case("HW1042", "a template that is cut short", "train --model ./torn-template --data chats.jsonl --seq 64"),
     case("HW1042", "conversations without a tokenizer", "train --model ./no-tokenizer --data chats.jsonl --seq 64"),
     case("HW1042", "a tokenizer with more tokens than the model", "train --model ./mixed --data chats.jsonl --seq 64"),
-    case("HW1043", "positions that GGUF has no place for", "export yarn --out yarn.gguf"),
+    case("HW1043", "positions that GGUF cannot hold", "export yarn --out yarn.gguf"),
     case("HW1043", "a NaN in the weights, in an export", "export nan --out nan.gguf"),
     case("HW1044", "a model of the hub, in a program without it", "plan --model hf:org/name"),
 ];

@@ -11,7 +11,7 @@ const LISTED: usize = 5;
 #[non_exhaustive]
 pub enum LayoutError {
     /// There is no folder of a class.
-    #[error("{}: no folder of a class in it{}", root.display(), beside(*images))]
+    #[error("{}: no folder of images{}", root.display(), beside(*images))]
     NoClasses {
         /// Where.
         root: PathBuf,
