@@ -65,7 +65,7 @@ pub enum Command {
     Init(Box<InitArgs>),
     /// Go on with a run from its last complete saved state.
     Resume(ResumeArgs),
-    /// Say what a model comes to over all of some text: mean loss and perplexity.
+    /// Measure a model on all of some data: mean loss, and perplexity of text or accuracy on images.
     Eval(EvalArgs),
     /// Continue a text with a trained model.
     Generate(GenerateArgs),
@@ -472,11 +472,8 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
         None => (text, 1.0),
     };
     match number.trim().parse::<f64>() {
-        Ok(all) if all >= of => Err(format!(
-            "expected less than all of it, such as 0.05 or 5%: {text} is all or more"
-        )),
-        Ok(number) => Ok(number / of),
-        Err(_) => Err("expected a share such as 0.05 or 5%".to_owned()),
+        Ok(number) if number < of => Ok(number / of),
+        _ => Err("expected a share below 1, such as 0.05 or 5%".to_owned()),
     }
 }
 

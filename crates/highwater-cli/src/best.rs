@@ -51,7 +51,8 @@ impl Best {
                 "--best: no state of {} is known to be the best",
                 dir.display()
             );
-            let hint = "leave it out; runs with --eval-every, or of records, keep the best";
+            let hint = "leave it out; a run keeps the best state where it measures before its end: with --eval-every, or after each of \
+                        several epochs of records";
             return Err(Failure::usage(message).hint(hint));
         };
         let path = RunDir::checkpoints_of(dir).join(state::name(best.step));

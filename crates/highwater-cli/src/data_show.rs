@@ -99,10 +99,10 @@ pub fn show(args: &ShowArgs) -> Result<(), Failure> {
         .collect();
     let of_some = examples.next().is_some();
     if let Some(unread) = examples.unread().describe() {
-        let among = if of_some {
-            format!("\n(of the first {} records)", args.n + COUNTED)
-        } else {
-            String::new()
+        let among = match &further {
+            Err(_) => "\n(of the records before the one below)".to_owned(),
+            Ok(_) if of_some => format!("\n(of the first {} records)", args.n + COUNTED),
+            Ok(_) => String::new(),
         };
         output::result(&format!("\n{unread}{among}"));
     }

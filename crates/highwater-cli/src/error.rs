@@ -215,7 +215,7 @@ impl From<FilesError> for Failure {
         if full {
             return failure
                 .id("HW1010")
-                .hint("free some space; `highwater resume` goes on from the last saved state");
+                .hint("free some space, and do it again; a run continues from its last saved state with `highwater resume`");
         }
         failure
     }

@@ -1,5 +1,6 @@
 //! Held-out data: a share of the data, files whose names say so (such as `valid.jsonl`), or those of `--eval-data`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use highwater_memory::Files;
@@ -151,5 +152,94 @@ pub(crate) fn describe(files: &dyn Files, config: &RunConfig) -> Result<Option<S
         Some(found) if found.is_dir => path.as_path(),
         _ => path.parent().unwrap_or(path),
     };
-    Ok(parts.and_then(|parts| parts.describe(folder, config.data.reads)))
+    let Some(parts) = parts else {
+        return Ok(None);
+    };
+    let read = parts.train.iter().chain(&parts.held_out);
+    let missing = missing_parts(read.map(|(path, _)| path.as_path()));
+    let said = parts.describe(folder, config.data.reads).into_iter();
+    let lines: Vec<String> = said.chain(missing).collect();
+    Ok((!lines.is_empty()).then(|| lines.join("\n")))
+}
+
+/// A warning where files say that they are some of several parts, such as `train-00000-of-00002.parquet`, and others of
+/// these are not there.
+fn missing_parts<'a>(paths: impl Iterator<Item = &'a Path>) -> Option<String> {
+    // By the name around the number: how many parts there are to be, and which are there.
+    let mut sets: BTreeMap<(&Path, &str, &str), (usize, BTreeSet<usize>)> = BTreeMap::new();
+    for path in paths {
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or("");
+        let Some((before, (number, rest))) = name
+            .split_once("-of-")
+            .and_then(|(first, rest)| Some((first.rsplit_once('-')?, rest)))
+            .map(|((before, number), rest)| (before, (number, rest)))
+        else {
+            continue;
+        };
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let (Ok(number), Ok(count)) = (number.parse(), rest[..digits].parse::<usize>()) else {
+            continue;
+        };
+        let folder = path.parent().unwrap_or(path);
+        let set = sets
+            .entry((folder, before, rest))
+            .or_insert((count, BTreeSet::new()));
+        set.1.insert(number);
+    }
+    let warnings = sets
+        .into_iter()
+        .filter_map(|((folder, before, rest), (count, there))| {
+            let all = there.len();
+            (all < count).then(|| {
+                let name = folder.join(format!("{before}-*-of-{rest}"));
+                let are = if all == 1 { "is" } else { "are" };
+                format!(
+                    "warning: of the {count} parts {} {all} {are} there",
+                    name.display()
+                )
+            })
+        });
+    let warnings: Vec<String> = warnings.collect();
+    (!warnings.is_empty()).then(|| warnings.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_are_missing_are_said() {
+        let said = |names: &[&str]| missing_parts(names.iter().map(Path::new));
+        for names in [
+            &[
+                "d/train-00000-of-00002.parquet",
+                "d/train-00001-of-00002.parquet",
+            ][..],
+            &[
+                "d/a.jsonl",
+                "d/one-of-a-kind.jsonl",
+                "d/1-of-2.jsonl",
+                "d/a-x-of-00002.jsonl",
+            ],
+            &[
+                "d/train-00000-of-00001.parquet",
+                "d/test-00000-of-00001.parquet",
+            ],
+        ] {
+            assert_eq!(said(names), None, "{names:?}");
+        }
+        let found = said(&[
+            "d/train-00000-of-00003.jsonl.gz",
+            "d/train-00002-of-00003.jsonl.gz",
+            "e/train-00001-of-00003.jsonl.gz",
+        ]);
+        let expected = "warning: of the 3 parts d/train-*-of-00003.jsonl.gz 2 are there\n\
+                        warning: of the 3 parts e/train-*-of-00003.jsonl.gz 1 is there";
+        assert_eq!(found.as_deref(), Some(expected));
+    }
 }

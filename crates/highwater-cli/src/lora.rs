@@ -439,6 +439,8 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     // What the run took, where that was something else.
     final_model::copy_beside(&files, &folder, draft)?;
     files.sync_dir(draft)?;
+    // Another process may have made it meanwhile.
+    check_new(&args.out)?;
     new.persist()?;
     if merge.unties() {
         output::news(

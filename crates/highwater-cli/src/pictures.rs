@@ -199,8 +199,18 @@ impl PictureData {
         if self.classes == 1 {
             lines.push("warning: with one class there is nothing to tell apart".to_owned());
         }
-        if let Some((name, _)) = &layout.held_out {
+        if let Some((name, images)) = &layout.held_out {
             lines.push(format!("the loss is measured on {name}/"));
+            let there: BTreeSet<usize> = images.iter().map(|image| image.class).collect();
+            let all = layout.classes.iter().enumerate();
+            let lacking = all.filter(|(class, _)| !there.contains(class));
+            let lacking: Vec<&String> = lacking.map(|(_, name)| name).collect();
+            if !lacking.is_empty() {
+                lines.push(format!(
+                    "note: {name}/ has no images of {}",
+                    listed(&lacking)
+                ));
+            }
         }
         lines.extend(layout.left_out.to_string().lines().map(str::to_owned));
         match self.bad.bad.len() {

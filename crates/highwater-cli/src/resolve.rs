@@ -119,6 +119,10 @@ pub fn train(files: &dyn Files, args: &TrainArgs) -> Result<Resolved, Failure> {
     let args = args.complete(files)?;
     let mut resolved = settled(files, &args.run)?;
     resolved.config.output.apply(&args.output);
+    let task = resolved.config.task;
+    if !task.is_text() && !resolved.config.output.sample.is_empty() {
+        return Err(no_effect("sample", task));
+    }
     resolved.config.validate(&resolved.model)?;
     held_out::check_use(files, &resolved.config)?;
     Ok(resolved)
@@ -360,11 +364,13 @@ fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
     };
     match foreign.into_iter().find(|(_, given)| *given) {
         None => Ok(()),
-        Some((flag, _)) => {
-            let message = format!("--{flag} has no effect on {}", task.name());
-            Err(Failure::usage(message).hint("leave it out"))
-        }
+        Some((flag, _)) => Err(no_effect(flag, task)),
     }
+}
+
+fn no_effect(flag: &str, task: Task) -> Failure {
+    let message = format!("--{flag} has no effect on {}", task.name());
+    Failure::usage(message).hint("leave it out")
 }
 
 /// That weights that are to be held in few bits can be.

@@ -290,6 +290,7 @@ impl RunDir {
         if files.metadata(&path.join(CONFIG))?.is_none() {
             return Err(RunDirError::NoRun(path.to_owned()));
         }
+        owned::sweep(files, path)?;
         Ok(Self {
             path: path.to_owned(),
             made: Vec::new(),

@@ -86,6 +86,10 @@ pub(crate) fn load_in<M: Module + ?Sized>(
     let mut left = Vec::new();
     named.retain(|(name, parameter)| {
         let found = reader.tensors().get(name);
+        // Files of PyTorch before 0.4.1 lack it, and PyTorch loads them: it is as it was then.
+        if found.is_none() && name.ends_with(".num_batches_tracked") {
+            return false;
+        }
         let same = found.is_some_and(|info| info.shape == parameter.dims());
         let own = match head {
             Head::Loaded => false,

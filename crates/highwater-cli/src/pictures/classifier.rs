@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::survey::{Seen, Survey};
-use super::{AHEAD, WORKERS};
+use super::{AHEAD, MEAN, STD, WORKERS};
 use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::task::Batch;
@@ -99,6 +99,9 @@ impl Classifier {
                     as usize
             }
         };
+        for (field, own) in [("image_mean", MEAN), ("image_std", STD)] {
+            timm::check_same(field, json.get(field), own)?;
+        }
         Ok(Self {
             size,
             classes: labels::read(json)?,

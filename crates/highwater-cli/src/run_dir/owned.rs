@@ -110,6 +110,42 @@ impl Contents {
     }
 }
 
+/// Removes what processes of this program that were killed left in a run's folder: drafts, whose names have the
+/// process. What another one is at stays, as does what is in them besides files.
+///
+/// # Errors
+/// [`FilesError`].
+pub(super) fn sweep(files: &dyn Files, dir: &Path) -> Result<(), FilesError> {
+    for entry in files.list_dir(dir)? {
+        let Some(process) = process_of(&entry.name) else {
+            continue;
+        };
+        let process = Path::new("/proc").join(process);
+        if files.metadata(&process)?.is_some() || files.metadata(Path::new("/proc/self"))?.is_none()
+        {
+            continue;
+        }
+        let draft = dir.join(&entry.name);
+        if !entry.is_dir {
+            files.remove_file(&draft)?;
+            continue;
+        }
+        let mut contents = Contents::default();
+        contents.drafts(files, (dir, Path::new(&entry.name)))?;
+        contents.delete(files, dir)?;
+    }
+    Ok(())
+}
+
+/// The process that a draft is of, by its name.
+fn process_of(name: &str) -> Option<&str> {
+    if !is_draft(name) {
+        return None;
+    }
+    name.split(|c: char| !c.is_ascii_digit())
+        .find(|part| !part.is_empty())
+}
+
 fn is_hidden(name: &str) -> bool {
     name.starts_with('.')
 }

@@ -288,3 +288,28 @@ fn the_default_folder_always_works() {
     drop((first, second));
     assert!(create().path().ends_with("gpt2-nano-2"));
 }
+
+#[test]
+fn what_killed_processes_left_goes_when_a_run_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    drop(run(&path, "run"));
+    // No process has such a number.
+    for name in [".highwater-4194999-1.tmp", ".highwater-4194999-2.tmp"] {
+        fs::create_dir(path.join(name)).unwrap();
+        fs::write(path.join(name).join("tokens.bin"), "tokens").unwrap();
+    }
+    fs::create_dir(path.join(".highwater-4194999-2.tmp/mine")).unwrap();
+    fs::write(path.join(".highwater-4194999-3.tmp"), "a file").unwrap();
+    let alive = format!(".highwater-{}-999999.tmp", std::process::id());
+    for name in [&*alive, ".highwater-mine.tmp", ".hidden"] {
+        fs::write(path.join(name), "another's").unwrap();
+    }
+    drop(RunDir::open(&DiskFiles, &path).unwrap());
+    assert!(!path.join(".highwater-4194999-1.tmp").exists());
+    assert!(!path.join(".highwater-4194999-3.tmp").exists());
+    assert!(path.join(".highwater-4194999-2.tmp/mine").exists());
+    for name in [&*alive, ".highwater-mine.tmp", ".hidden"] {
+        assert!(path.join(name).exists(), "{name}");
+    }
+}

@@ -8,7 +8,7 @@ use highwater_memory::{Bytes, DiskFiles, Files};
 use super::{events, fitting, limits, load_weights, samples};
 use crate::args::ResumeArgs;
 use crate::best::Best;
-use crate::config::RunConfig;
+use crate::config::{RunConfig, require};
 use crate::data::RunData;
 use crate::error::Failure;
 use crate::log::Log;
@@ -67,6 +67,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         return Err(failure);
     }
     let done = counters.as_ref().map_or(0, |counters| counters.step);
+    check_length(args, &config, done)?;
     let steps = config.training.steps.saturating_sub(done);
     state::check_space(&*files, &dir, &session, steps)?;
     let mut log = Log::open(&*files, &dir.log(), done)?;
@@ -94,6 +95,16 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
         json: args.json,
     }
     .run()
+}
+
+/// That a run that is asked to end is not asked to have ended before.
+fn check_length(args: &ResumeArgs, config: &RunConfig, done: u64) -> Result<(), Failure> {
+    let asked = args.steps.is_some() || args.epochs.is_some();
+    let steps = config.training.steps;
+    require(!asked || steps >= done, "steps", &steps, || {
+        format!("at least {done}, as many as the run has done")
+    })?;
+    Ok(())
 }
 
 /// The best state of a run that goes on, if it is still there, and the data that told it is the same.

@@ -25,6 +25,25 @@ fn number(of: &Value, field: &str) -> f64 {
 }
 
 #[test]
+fn settings_alone_are_no_run_and_links_are_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    run(dir, "init");
+    // Settings are no run.
+    let (code, _, news) = highwater(dir, "train --config config.toml --out .");
+    assert!(
+        code == 2 && news.contains("config.toml: no run wrote this"),
+        "{news}"
+    );
+    std::os::unix::fs::symlink("nowhere.toml", dir.join("link.toml")).unwrap();
+    let (code, _, news) = highwater(dir, "init --out link.toml");
+    assert!(
+        code == 2 && news.contains("link.toml exists already"),
+        "{news}"
+    );
+}
+
+#[test]
 fn init_writes_settings_that_fit_and_that_train_takes() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
@@ -50,18 +69,6 @@ fn init_writes_settings_that_fit_and_that_train_takes() {
     assert_eq!(code, 2);
     assert!(
         news.contains("config.toml exists already") && news.contains("--force"),
-        "{news}"
-    );
-    // Settings are no run.
-    let (code, _, news) = highwater(dir, "train --config config.toml --out .");
-    assert!(
-        code == 2 && news.contains("config.toml: no run wrote this"),
-        "{news}"
-    );
-    std::os::unix::fs::symlink("nowhere.toml", dir.join("link.toml")).unwrap();
-    let (code, _, news) = highwater(dir, "init --out link.toml");
-    assert!(
-        code == 2 && news.contains("link.toml exists already"),
         "{news}"
     );
     let of_file = run(dir, "train --config config.toml --dry-run");

@@ -413,8 +413,36 @@ fn eval_tells_loss_and_accuracy() {
     let loss = |found: &Value| found["loss"].as_f64().unwrap();
     assert!((loss(&few) - loss(&whole)).abs() < 1e-5, "{few}, {whole}");
     assert_eq!(few["accuracy"], whole["accuracy"]);
+    for half in ["bf16", "fp16"] {
+        let found = evaluated(dir, &format!("run --data split --precision {half}"));
+        assert!(
+            (loss(&found) - loss(&whole)).abs() < 0.05,
+            "{half}: {found}, {whole}"
+        );
+    }
     fs::remove_dir_all(dir.join("run/final")).unwrap();
     assert_eq!(evaluated(dir, "run --data split")["images"], 32);
+}
+
+#[test]
+fn half_precision_measures_what_is_held_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    paint(&dir.join("shapes"));
+    for (model, half) in [
+        ("resnet18", "bf16"),
+        ("resnet18", "fp16"),
+        ("densenet121", "bf16"),
+    ] {
+        let line = format!(
+            "{TRAIN} --model {model} --data shapes --steps 1 --precision {half} --out run --force --json"
+        );
+        let told: Value = serde_json::from_str(&run(dir, &line, 0)).unwrap();
+        assert!(
+            told["held_out_loss_after"].is_number(),
+            "{model}, {half}: {told}"
+        );
+    }
 }
 
 #[test]
@@ -448,4 +476,53 @@ fn eval_refuses_images_of_other_classes() {
         run(dir, line, code);
         assert!(news(dir).contains(said), "{line}\n{}", news(dir));
     }
+}
+
+/// What a folder of a model says, or lacks as files of older programs do.
+#[test]
+fn folders_of_classifiers_are_read_as_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    divided(dir);
+    let whole = evaluated(dir, "--model run/final --data shapes");
+    copy(&dir.join("run/final"), &dir.join("old"));
+    let weights = dir.join("old/model.safetensors");
+    let bytes = fs::read(&weights).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let kept = tensors
+        .tensors()
+        .into_iter()
+        .filter(|(name, _)| !name.ends_with("num_batches_tracked"));
+    let kept = safetensors::serialize(kept, None).unwrap();
+    fs::write(&weights, kept).unwrap();
+    assert_eq!(
+        evaluated(dir, "--model ./old --data shapes")["loss"],
+        whole["loss"]
+    );
+    let names =
+        json!({"model_type": "resnet18", "image_size": 32, "label2id": {"level": 1, "upright": 0}});
+    configure(&dir.join("old"), &names);
+    let turned = evaluated(dir, "--model ./old --data shapes");
+    assert!(turned["loss"] != whole["loss"], "{turned}, {whole}");
+    let mean = json!({"model_type": "resnet18", "image_size": 32, "image_mean": [0.5, 0.5, 0.5]});
+    configure(&dir.join("old"), &mean);
+    run(dir, "eval --model ./old --data shapes", 2);
+    assert!(news(dir).contains("`image_mean` is"), "{}", news(dir));
+    fs::remove_dir_all(dir.join("split/val/level")).unwrap();
+    evaluated(dir, "run --data split");
+    assert!(
+        news(dir).contains("val/ has no images of level"),
+        "{}",
+        news(dir)
+    );
+    run(
+        dir,
+        "train --model resnet18 --data shapes --sample hello",
+        2,
+    );
+    assert!(
+        news(dir).contains("--sample has no effect on"),
+        "{}",
+        news(dir)
+    );
 }

@@ -157,3 +157,21 @@ fn in_full_a_run_in_half_precision_goes_on_with_or_without_a_disk() {
 fn in_full_a_run_goes_on_with_or_without_a_disk() {
     resumed_after(1..=STEPS, "", 4, 2);
 }
+
+#[test]
+fn a_run_is_not_asked_to_have_ended_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    run(dir, "train --steps 4 --threads 2 --out run");
+    let files = ["config.toml", "final.json", "run.log"];
+    let before = files.map(|name| std::fs::read(dir.join("run").join(name)).unwrap());
+    let (code, _, news) = crate::started::highwater(dir, "resume run --steps 1");
+    assert!(
+        code == 2 && news.contains("`steps` is 1; expected at least 4"),
+        "{news}"
+    );
+    let after = files.map(|name| std::fs::read(dir.join("run").join(name)).unwrap());
+    assert!(before == after);
+    run(dir, "resume run --steps 4");
+    run(dir, "resume run --steps 5");
+}

@@ -32,6 +32,12 @@ impl Casts {
         found.map(|(_, cast)| cast.clone())
     }
 
+    /// Follows the graph when it renumbers its values: what is no longer there is forgotten.
+    pub(crate) fn follow(&mut self, follow: impl Fn(&mut Operand) -> bool) {
+        self.made
+            .retain_mut(|(from, cast)| follow(from) && follow(cast));
+    }
+
     /// Notes what was made.
     pub(crate) fn note(&mut self, generation: u64, from: &Operand, cast: &Operand) {
         if generation != self.generation {

@@ -259,6 +259,11 @@ impl Pending {
                 operand.source = Source::Value(id);
             }
         };
+        self.casts.follow(|operand| {
+            let is_there = operand.value().is_none_or(|id| new_value(id).is_some());
+            renumber(operand);
+            is_there
+        });
         self.grads.values_mut().for_each(renumber);
         for handle in &handles {
             handle.renumber(self.generation, &renumber);
@@ -295,6 +300,10 @@ impl Pending {
             }
         };
         self.graph.follow(follow);
+        self.casts.follow(|operand| {
+            follow(operand);
+            true
+        });
         for handle in self.handles.iter().filter_map(Weak::upgrade) {
             handle.renumber(self.generation, &follow);
         }

@@ -19,7 +19,7 @@ enum Class {
     Widest,
 }
 
-/// The classes of operations; all others take their inputs as they are. Of PyTorch's lists (`autocast_mode.h`)
+/// The classes of operations; all others take their inputs as they are, if they take them at all ([`promoted`]). Of PyTorch's lists (`autocast_mode.h`)
 /// this follows the one for CUDA, but for norms and softmax: their kernels compute in `f32` whatever they read,
 /// and round once.
 const CLASSES: [(Class, &[&str]); 4] = [
@@ -81,6 +81,20 @@ fn class(op: &str) -> Option<Class> {
     listed.map(|&(class, _)| class)
 }
 
+/// The class of an operation that is not listed: where it takes no mixture of `F32` and half precision, all become the
+/// widest.
+fn promoted(op: &dyn Op, inputs: &[Operand]) -> Option<Class> {
+    let has = |is: fn(DType) -> bool| inputs.iter().any(|input| is(input.spec.dtype));
+    let is_mixed = has(is_half) && has(|dtype| dtype == DType::F32);
+    let specs = || {
+        inputs
+            .iter()
+            .map(|input| input.spec.clone())
+            .collect::<Vec<_>>()
+    };
+    (is_mixed && op.infer(&specs()).is_err()).then_some(Class::Widest)
+}
+
 /// The dtype that inputs of a class are cast to, if any is.
 fn target(class: Class, low: DType, inputs: &[Operand]) -> Option<DType> {
     let floats = || inputs.iter().map(|input| input.spec.dtype);
@@ -113,7 +127,10 @@ pub(crate) fn cast_inputs(
     inputs: &mut [Operand],
     site: &Site,
 ) -> Result<()> {
-    let (Some(low), Some(class)) = (autocast_dtype(), class(op.name())) else {
+    let Some(low) = autocast_dtype() else {
+        return Ok(());
+    };
+    let Some(class) = class(op.name()).or_else(|| promoted(op, inputs)) else {
         return Ok(());
     };
     let Some(dtype) = target(class, low, inputs) else {

@@ -4,9 +4,9 @@ use crate::budget::check_budgets;
 use crate::models::{Model, Random, SAMPLES, random_graph};
 use crate::share::some;
 use crate::train::{PLAIN, Recipe};
-use highwater::nn::{LayerNorm, Linear};
+use highwater::nn::{BatchNorm2d, BatchNormOptions, LayerNorm, Linear};
 use highwater::{
-    DType, Engine, Module, Parameter, Result, Tensor, autocast, autocast_dtype, checkpoint,
+    DType, Engine, Module, Parameter, Result, Tensor, autocast, autocast_dtype, checkpoint, philox,
 };
 
 const HALVES: [DType; 2] = [DType::BF16, DType::F16];
@@ -198,4 +198,84 @@ fn checkpoints_recompute_the_same_casts() {
         block.gradients(&loss)
     };
     assert_eq!(gradients(true).unwrap(), gradients(false).unwrap());
+}
+
+/// What takes one dtype alone, or `F32` beside others, is given the widest.
+#[test]
+fn mixtures_are_promoted() {
+    type Mixes = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    let engine = Engine::builder().threads(1).build().unwrap();
+    let norm = BatchNorm2d::new(&engine, 3, BatchNormOptions::default()).unwrap();
+    norm.eval();
+    let values: Vec<f32> = (0..48).map(|i| (i as f32 - 20.0) / 16.0).collect();
+    let x = Tensor::from_slice(&engine, &values, [2, 3, 2, 4]).unwrap();
+    let y = x.mul_scalar(0.5).unwrap();
+    let mixes: [(&str, Mixes); 4] = [
+        ("maximum", |x, y| x.maximum(y)),
+        ("minimum", |x, y| x.minimum(y)),
+        ("where", |x, y| Tensor::where_(&y.gt(x)?, x, y)),
+        ("xlogy", |x, y| x.xlogy(&y.square()?)),
+    ];
+    for half in HALVES {
+        // What is read is a half in one and the same numbers in `F32` in the other.
+        let low = x.to_dtype(half).unwrap();
+        let wide = low.to_dtype(DType::F32).unwrap();
+        let expected = norm.forward(&wide).unwrap();
+        let found = autocast(half, || norm.forward(&low)).unwrap();
+        assert_eq!(
+            found.to_vec::<f32>().unwrap(),
+            expected.to_vec::<f32>().unwrap()
+        );
+        for (name, mix) in mixes {
+            let expected = mix(&wide, &y).unwrap().to_vec::<f32>().unwrap();
+            let found = autocast(half, || mix(&low, &y)).unwrap();
+            assert_eq!(found.dtype(), DType::F32, "{name}");
+            let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits();
+            assert!(
+                found
+                    .to_vec::<f32>()
+                    .unwrap()
+                    .iter()
+                    .zip(&expected)
+                    .all(same),
+                "{name}"
+            );
+        }
+    }
+}
+
+/// Reading renumbers what is pending: a cast is not taken for one of another tensor.
+#[test]
+fn casts_follow_what_is_read_in_between() {
+    let engine = Engine::builder().threads(1).build().unwrap();
+    let tensors: Vec<Tensor> = (0..4)
+        .map(|i| {
+            let values = [i as f32 + 1.0, 2.0 * i as f32 - 3.0];
+            Tensor::from_slice(&engine, &values, [1, 2]).unwrap()
+        })
+        .collect();
+    let expected: Vec<f32> = (0..4)
+        .map(|i| (i + 1) as f32 * (2 * i - 3) as f32)
+        .collect();
+    for seed in 0..40 {
+        let mut order = vec![0; 30];
+        philox::fill_integers(seed, 0, (0, 8), &mut order);
+        // Held while others come and go, so that numbers of values are used again.
+        let mut held: Vec<Option<Tensor>> = vec![None; 4];
+        autocast(DType::BF16, || {
+            for &drawn in &order {
+                let at = (drawn % 4) as usize;
+                let x = match (&held[at], drawn < 4) {
+                    (Some(x), true) => x.clone(),
+                    _ => tensors[at].mul_scalar(1.0).unwrap(),
+                };
+                let [a, b] = [0, 1].map(|at| x.narrow(1, at, 1).unwrap());
+                let product = a.matmul(&b).unwrap();
+                if drawn % 3 != 0 {
+                    assert_eq!(product.item().unwrap(), expected[at], "{seed}");
+                }
+                held[at] = Some(x);
+            }
+        });
+    }
 }

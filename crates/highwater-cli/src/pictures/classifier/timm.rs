@@ -35,13 +35,7 @@ pub(super) fn read(json: &Value) -> Result<Option<Classifier>, String> {
             .filter(|value| !value.is_null())
     };
     for (of, own) in [("mean", MEAN), ("std", STD)] {
-        if let Some(found) = field(of)
-            && !is_same(found, own)
-        {
-            return Err(format!(
-                "`{of}` is {found}: images are normalized by {own:?} here, ImageNet's"
-            ));
-        }
+        check_same(of, field(of), own)?;
     }
     let mut classifier = Classifier::new(name);
     if let Some(size) = field("input_size") {
@@ -55,6 +49,16 @@ pub(super) fn read(json: &Value) -> Result<Option<Classifier>, String> {
         Some(other) => return Err(format!("`label_names` is {other}, not a list of names")),
     };
     Ok(Some(classifier))
+}
+
+/// That a field, if it is there, says what images are normalized by here.
+pub(super) fn check_same(field: &str, found: Option<&Value>, own: [f32; 3]) -> Result<(), String> {
+    match found.filter(|found| !found.is_null() && !is_same(found, own)) {
+        None => Ok(()),
+        Some(found) => Err(format!(
+            "`{field}` is {found}: images are normalized by {own:?} here, ImageNet's"
+        )),
+    }
 }
 
 fn is_same(found: &Value, own: [f32; 3]) -> bool {
