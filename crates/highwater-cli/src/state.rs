@@ -315,7 +315,7 @@ pub fn check_space(
         return Ok(());
     }
     let message = format!(
-        "{}: the run's saved states need {}, and {} are free",
+        "{}: the run's saved states need {}, and {} are free there",
         dir.path().display(),
         Bytes(needed),
         Bytes(free)
