@@ -347,8 +347,8 @@ fn forecast(engine: &Engine) -> Option<Forecast> {
     Some(forecast)
 }
 
-/// Plans what a model that nothing trains is asked, before anything is loaded, with so many bytes for others beside it:
-/// the forecast, and the reserve that it counts on.
+/// Plans one call of a model that is not trained, before anything is loaded. `beside` bytes are set aside for others.
+/// Returns the forecast and the reserve that it assumes.
 ///
 /// # Errors
 /// [`Failure`] of what builds and asks; where there is no room to ask, the forecast says so.

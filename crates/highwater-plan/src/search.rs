@@ -18,8 +18,7 @@ use crate::tried::{Trial, Tried};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
 const WORK: u64 = 8_000;
-/// Programs of more steps repeat themselves: what is found is gone over with work that grows with the square root of
-/// what is beyond.
+/// Programs of more steps repeat themselves: the work of the last refinement grows with their square root.
 const LONG: usize = 1_500;
 /// A program is a chain if every so many steps there is a cut.
 const CHAIN: usize = 40;
@@ -338,7 +337,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Steps that work is allowed for where what was found is gone over again.
+/// Steps that the last refinement is allowed work for.
 fn again(steps: usize) -> u64 {
     if steps <= LONG {
         return steps as u64;

@@ -217,7 +217,7 @@ fn mixtures_are_promoted() {
         ("xlogy", |x, y| x.xlogy(&y.square()?)),
     ];
     for half in HALVES {
-        // What is read is a half in one and the same numbers in `F32` in the other.
+        // The same numbers in half precision and in `F32`.
         let low = x.to_dtype(half).unwrap();
         let wide = low.to_dtype(DType::F32).unwrap();
         let expected = norm.forward(&wide).unwrap();
