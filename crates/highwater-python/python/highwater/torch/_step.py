@@ -228,8 +228,9 @@ class Step:
             self.states.arrange(parameters, [])  # an earlier plan may have had them on the host
             if self.max_grad_norm is not None:
                 # Without clipping `scaler.step` unscales the gradients of one optimizer after the other.
-                for one in self.optimizers.all if self.scaler else ():
-                    self.scaler.unscale_(one)
+                if self.scaler:
+                    for one in self.optimizers.all:
+                        self.scaler.unscale_(one)
                 nn.utils.clip_grad_norm_(self.clipped, self.max_grad_norm)
         if self.scaler:
             self.updates.done += 1
