@@ -141,10 +141,6 @@ pub struct TrainArgs {
     #[arg(long, help_heading = "Output")]
     pub profile: bool,
 
-    /// Write what steps come to for TensorBoard as well, in the folder tensorboard of the run
-    #[arg(long, help_heading = "Output")]
-    pub tensorboard: bool,
-
     /// Print the result as JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,
@@ -457,9 +453,6 @@ pub struct ResumeArgs {
     /// At the end, print what each operation took, beside what this machine does at most
     #[arg(long)]
     pub profile: bool,
-    /// Write what steps come to for TensorBoard as well, in a new file of the run's folder tensorboard
-    #[arg(long)]
-    pub tensorboard: bool,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

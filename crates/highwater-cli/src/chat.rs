@@ -69,7 +69,7 @@ pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
                 talk = Talk::new(&loaded, &template, args);
                 output::news("what was said is forgotten");
             }
-            _ => talk.take_turn(said, (args.tokens, &ends, &args.sample.stop))?,
+            _ => talk.take_turn(said, (args.tokens, &ends, &loaded.stop))?,
         }
     }
     talk.speed.tell();
@@ -83,6 +83,8 @@ struct Talk<'a> {
     turns: Vec<(String, String)>,
     /// Turns that stay, whatever is forgotten.
     first: usize,
+    /// Whether some were forgotten.
+    forgets: bool,
     speed: Speed,
 }
 
@@ -97,6 +99,7 @@ impl<'a> Talk<'a> {
             template,
             first: turns.len(),
             turns,
+            forgets: false,
             speed: Speed::default(),
         }
     }
@@ -140,6 +143,11 @@ impl<'a> Talk<'a> {
             // What was said first is forgotten: a question and its answer.
             let end = (self.first + 2).min(self.turns.len() - 1);
             self.turns.drain(self.first..end);
+            if !std::mem::replace(&mut self.forgets, true) {
+                output::news(&format!(
+                    "note: the model reads {longest} tokens at most: what was said first is forgotten from here on"
+                ));
+            }
         }
     }
 }

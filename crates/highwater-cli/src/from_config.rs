@@ -49,6 +49,7 @@ impl TrainArgs {
         or(&mut output.eval_every, filed.eval_every.as_ref());
         or(&mut output.sample, filed.sample.as_ref());
         or(&mut output.max_shard_size, filed.max_shard_size.as_ref());
+        or(&mut output.tensorboard, filed.tensorboard.as_ref());
     }
 }
 

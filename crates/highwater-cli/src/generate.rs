@@ -37,8 +37,9 @@ pub struct SampleArgs {
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
 
-    /// Draw from so many of the likeliest tokens only [default: what generation_config.json says, otherwise all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Draw from so many of the likeliest tokens only; 0 for all [default: what generation_config.json says,
+    /// otherwise all]
+    #[arg(long, value_name = "N")]
     pub top_k: Option<u32>,
 
     /// Draw from the fewest of the likeliest tokens only that have this share together [default: what
@@ -96,7 +97,12 @@ impl SampleArgs {
     pub fn sampling(&self, stated: &Stated) -> Result<Sampling, Failure> {
         let sampling = Sampling {
             temperature: self.temperature.or(stated.temperature).unwrap_or(0.8),
-            top_k: self.top_k.or(stated.top_k).map(|top_k| top_k as usize),
+            // 0 means all, in the file too.
+            top_k: self
+                .top_k
+                .or(stated.top_k)
+                .filter(|&top_k| top_k > 0)
+                .map(|top_k| top_k as usize),
             top_p: self.top_p.or(stated.top_p).unwrap_or(1.0),
             min_p: self.min_p.or(stated.min_p).unwrap_or(0.0),
             repetition_penalty: self
@@ -139,7 +145,32 @@ pub struct Stated {
     top_p: Option<f64>,
     min_p: Option<f64>,
     repetition_penalty: Option<f64>,
+    /// Texts to end before.
+    pub stop: Vec<String>,
+    /// What else it has that would change what is drawn, and does not here.
+    pub unread: Vec<&'static str>,
 }
+
+/// Fields that change what transformers draws, with the values that leave it as it is.
+const OTHERS: [(&str, &[f64]); 17] = [
+    ("bad_words_ids", &[]),
+    ("begin_suppress_tokens", &[]),
+    ("constraints", &[]),
+    ("epsilon_cutoff", &[0.0]),
+    ("eta_cutoff", &[0.0]),
+    ("exponential_decay_length_penalty", &[]),
+    ("force_words_ids", &[]),
+    ("forced_bos_token_id", &[]),
+    ("forced_eos_token_id", &[]),
+    ("guidance_scale", &[1.0]),
+    ("min_length", &[0.0]),
+    ("min_new_tokens", &[0.0]),
+    ("no_repeat_ngram_size", &[0.0]),
+    ("num_beams", &[1.0]),
+    ("sequence_bias", &[]),
+    ("suppress_tokens", &[]),
+    ("typical_p", &[1.0]),
+];
 
 impl Stated {
     /// Reads it from a model's folder; nothing is stated without it.
@@ -165,9 +196,9 @@ impl Stated {
             top_p: field(&fields, "top_p").map_err(told)?,
             min_p: field(&fields, "min_p").map_err(told)?,
             repetition_penalty: field(&fields, "repetition_penalty").map_err(told)?,
+            stop: stop_strings(&fields).map_err(told)?,
+            unread: unread(&fields),
         };
-        // 0 means all there.
-        stated.top_k = stated.top_k.filter(|&top_k| top_k > 0);
         match stated.do_sample {
             Some(false) => stated.temperature = Some(0.0),
             // What transformers takes where the file has none.
@@ -179,6 +210,31 @@ impl Stated {
         }
         Ok(stated)
     }
+}
+
+/// Texts to end before: one, or a list.
+fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let name = "stop_strings";
+    let mut texts = match fields.get(name) {
+        Some(Value::String(text)) => vec![text.clone()],
+        _ => field(fields, name)?.unwrap_or_default(),
+    };
+    texts.retain(|text: &String| !text.is_empty());
+    Ok(texts)
+}
+
+/// Which of the other fields say something.
+fn unread(fields: &Map<String, Value>) -> Vec<&'static str> {
+    let says = |name: &str, neutral: &[f64]| match fields.get(name) {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(list)) => !list.is_empty(),
+        Some(value) => value.as_f64().is_none_or(|value| !neutral.contains(&value)),
+    };
+    let others = OTHERS.iter();
+    others
+        .filter(|(name, neutral)| says(name, neutral))
+        .map(|other| other.0)
+        .collect()
 }
 
 /// A field, if it is there and not null.
@@ -223,7 +279,7 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         Ok(prompt.len() + args.tokens)
     })?;
     output::piece(&loaded.tokenizer.decode(&prompt)?);
-    let until = (args.tokens, &*loaded.ends, &*args.sample.stop);
+    let until = (args.tokens, &*loaded.ends, &*loaded.stop);
     let (_, speed) = go_on(&loaded, &prompt, until)?;
     speed.tell();
     Ok(ExitCode::SUCCESS)

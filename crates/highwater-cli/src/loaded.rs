@@ -76,6 +76,8 @@ pub(crate) struct Loaded {
     pub sampling: Sampling,
     /// The tokens that end a text.
     pub ends: Vec<u32>,
+    /// The texts that end one.
+    pub stop: Vec<String>,
     /// The files and folders that its numbers are from.
     weights: Vec<PathBuf>,
     /// What the engine may take.
@@ -126,7 +128,14 @@ pub(crate) fn load(
         model.requires_grad_(false);
     }
     let beside = place.config.parent().unwrap_or(Path::new(""));
-    let sampling = args.sampling(&Stated::read(&files, beside)?);
+    let stated = Stated::read(&files, beside)?;
+    if !stated.unread.is_empty() {
+        output::news(&format!(
+            "note: generation_config.json beside the model: not followed here: {}",
+            stated.unread.join(", ")
+        ));
+    }
+    let sampling = args.sampling(&stated);
     let sampling = sampling
         .map_err(|failure| failure.hint("generation_config.json beside the model says so"))?;
     let folder = place.tokenizer.as_deref().and_then(Path::parent);
@@ -144,6 +153,7 @@ pub(crate) fn load(
             ..sampling
         },
         weights: place.paths(),
+        stop: args.stop.iter().cloned().chain(stated.stop).collect(),
         tokenizer_path: place.tokenizer,
         template: template.transpose()?.flatten(),
         _engine: engine,

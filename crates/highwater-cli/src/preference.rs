@@ -57,7 +57,7 @@ fn dpo_loss_of(name: &str) -> Result<DpoLoss, String> {
 pub enum Method {
     /// Direct preference optimisation.
     Dpo,
-    /// Odds-ratio preference optimisation.
+    /// Odds-ratio preference optimisation; likelihoods are of the answers, as in the paper (TRL's also count the prompt).
     Orpo,
 }
 

@@ -44,7 +44,8 @@ const LOG: &str = "run.log";
 const TOKENS: &str = "tokens.bin";
 const CHECKPOINTS: &str = "checkpoints";
 const BEST: &str = "best.json";
-const FINAL: &str = "final";
+/// The folder of the model that a run ended with.
+pub(crate) const FINAL: &str = "final";
 const FINAL_STEP: &str = "final.json";
 const TEMPLATE: &str = "chat_template.jinja";
 const SAVE_NOW: &str = "save.now";

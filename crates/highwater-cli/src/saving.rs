@@ -30,6 +30,15 @@ pub struct OutputArgs {
     /// Bytes of weights in each file of the model that the run ends with, at most [default: 50GB]
     #[arg(long, value_name = "SIZE", help_heading = "Output")]
     pub max_shard_size: Option<Bytes>,
+
+    /// Write what steps come to for TensorBoard as well, in the folder tensorboard of the run: a file for each start
+    #[arg(
+        long,
+        num_args = 0,
+        default_missing_value = "true",
+        help_heading = "Output"
+    )]
+    pub tensorboard: Option<bool>,
 }
 
 /// What is kept.
@@ -49,6 +58,9 @@ pub struct OutputConfig {
     /// Bytes of weights in each file of the model that the run ends with, at most; [`SHARD_BYTES`] if none is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_shard_size: Option<Bytes>,
+    /// Whether steps are told to TensorBoard too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tensorboard: bool,
 }
 
 impl Default for OutputConfig {
@@ -59,6 +71,7 @@ impl Default for OutputConfig {
             eval_every: None,
             sample: Vec::new(),
             max_shard_size: None,
+            tensorboard: false,
         }
     }
 }
@@ -79,5 +92,6 @@ impl OutputConfig {
             self.sample.clone_from(sample);
         }
         self.max_shard_size = args.max_shard_size.or(self.max_shard_size);
+        self.tensorboard = args.tensorboard.unwrap_or(self.tensorboard);
     }
 }

@@ -145,9 +145,19 @@ impl Session {
         batches: impl IntoIterator<Item = Result<Batch, Failure>>,
         counted: Option<usize>,
     ) -> Result<StepResult, Failure> {
-        let batches = batches.into_iter();
-        let losses = batches.map(|batch| self.backward(&batch?, counted));
-        let losses = losses.collect::<Result<Vec<_>, _>>()?;
+        let mut loss: Option<Tensor> = None;
+        for batch in batches {
+            // Without history, which would be kept for as long as the tensor is.
+            let part = self.backward(&batch?, counted)?.detach()?;
+            let part = match part.dtype() {
+                DType::F32 => part,
+                _ => part.to_dtype(DType::F32)?,
+            };
+            loss = Some(match loss {
+                Some(before) => before.add(&part)?,
+                None => part,
+            });
+        }
         let parameters = self.optimizer.parameters();
         if let Some(scaler) = &mut self.scaler {
             scaler.unscale_(&parameters)?;
@@ -168,12 +178,8 @@ impl Session {
         if self.engine.is_dry_run() {
             return Ok(StepResult::default());
         }
-        let mut loss = 0.0;
-        for part in &losses {
-            loss += part.item()?;
-        }
         Ok(StepResult {
-            loss,
+            loss: loss.map_or(Ok(0.0), |loss| loss.item())?,
             grad_norm: norm.item()?,
             stop,
         })

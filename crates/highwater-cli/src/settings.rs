@@ -245,6 +245,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "\"5GB\"",
         |a, v| named(&mut a.output.max_shard_size, size(v)?),
     ),
+    at("output.tensorboard", "tensorboard", "true", |a, v| {
+        put(&mut a.output.tensorboard, v)
+    }),
 ];
 
 /// What is wrong with a setting.

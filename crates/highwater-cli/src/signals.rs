@@ -1,11 +1,11 @@
-//! Stopping on SIGINT and SIGTERM: at the next step's end, or at once when asked twice. SIGUSR1 asks for a saved state
+//! Stopping on SIGINT, SIGTERM and SIGHUP: at the next step's end, or at once when asked twice. SIGUSR1 asks for a saved state
 //! there, and the run goes on.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 
 /// Has two signals not be the end of the process: a file that grows beyond the process's limit (`ulimit -f`) is an
@@ -25,7 +25,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on. The second signal ends the program at once, with its exit code; what is on
+    /// Listens from now on. The second SIGINT or SIGTERM ends the program at once, with its exit code; what is on
     /// disk by then is as good as after a power cut.
     ///
     /// # Errors
@@ -33,11 +33,18 @@ impl Signals {
     pub fn listen() -> io::Result<Self> {
         let signals = Self::default();
         let asked = Arc::new(AtomicBool::new(false));
+        let note = |signal| {
+            flag::register(signal, asked.clone())?;
+            flag::register_usize(signal, signals.received.clone(), signal as usize)
+        };
         for signal in [SIGINT, SIGTERM] {
             // In this order: at the first signal the condition is not true yet.
             flag::register_conditional_shutdown(signal, exit_code(signal), asked.clone())?;
-            flag::register(signal, asked.clone())?;
-            flag::register_usize(signal, signals.received.clone(), signal as usize)?;
+            note(signal)?;
+        }
+        // A terminal that closes may send it twice, by the system and by its shell: that is no impatience.
+        if !is_ignored(SIGHUP) {
+            note(SIGHUP)?;
         }
         flag::register(SIGUSR1, signals.save.clone())?;
         Ok(signals)
@@ -55,6 +62,14 @@ impl Signals {
             signal => Some(exit_code(signal as i32) as u8),
         }
     }
+}
+
+/// Whether the process began with a signal ignored, as under `nohup`, or the system does not tell.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_none_or(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// 128 and the signal's number, as shells have it.

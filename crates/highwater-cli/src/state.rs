@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::best::Best;
 use crate::error::{Code, Failure};
 use crate::output;
-use crate::run_dir::RunDir;
+use crate::run_dir::{FINAL, RunDir};
 use crate::session::Session;
 
 /// File of the parameters, with Hugging Face's or torchvision's names.
@@ -234,20 +234,46 @@ pub fn check_weights(files: &dyn Files, folder: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let folder_name = folder.display();
-    let other = if has("pytorch_model.bin")? || has("pytorch_model.bin.index.json")? {
-        "its weights are pickled (pytorch_model.bin), which is not read here"
-    } else if has(WEIGHTS)? {
-        let message = format!("{folder_name}: adapters, without the model that they are for");
-        let hint = "name the folder of the run that trained them, or add them to the model by `highwater merge`";
-        return Err(Failure::usage(message).id("HW1041").hint(hint));
-    } else {
-        let message = format!("{folder_name}: there is no {MODEL}");
-        return Err(Failure::new(Code::Files, message).id("HW1013"));
-    };
-    let message = format!("{folder_name}: {other}");
+    if !has("pytorch_model.bin")? && !has("pytorch_model.bin.index.json")? {
+        return Err(no_model(files, folder, MODEL)?);
+    }
+    let message = format!(
+        "{folder_name}: its weights are pickled (pytorch_model.bin), which is not read here"
+    );
     let hint = "make safetensors of them: in Python, \
                 `AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER)`";
     Err(Failure::usage(message).id("HW1034").hint(hint))
+}
+
+/// What to say of a folder that is not a model's, as `missing` is not there.
+///
+/// # Errors
+/// [`Failure`] where it cannot be looked at.
+pub fn no_model(files: &dyn Files, folder: &Path, missing: &str) -> Result<Failure, Failure> {
+    let has = |name: &str| Ok::<_, Failure>(files.metadata(&folder.join(name))?.is_some());
+    let name = folder.display();
+    if has("config.toml")? {
+        let hint = if has_weights(files, &folder.join(FINAL))? {
+            format!(
+                "the model that it ended with is in {}",
+                folder.join(FINAL).display()
+            )
+        } else if has(FINAL)? {
+            format!("`highwater merge {name} --out FOLDER` makes a model of its adapters")
+        } else {
+            format!("it has no model yet: `highwater resume {name}` goes on with it")
+        };
+        let message = format!("{name}: this is the folder of a run, not of a model");
+        return Ok(Failure::usage(message).id("HW1032").hint(hint));
+    }
+    if has(WEIGHTS)? {
+        let message = format!("{name}: adapters, without the model that they are for");
+        let hint = "name the folder of the run that trained them, or add them to the model by `highwater merge`";
+        return Ok(Failure::usage(message).id("HW1041").hint(hint));
+    }
+    let message = format!("{name}: there is no {missing}");
+    let hint = "a model's folder has config.json and model.safetensors";
+    Ok(Failure::new(Code::Files, message).id("HW1013").hint(hint))
 }
 
 /// The step that a saved state is of, by its name.

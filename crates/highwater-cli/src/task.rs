@@ -21,6 +21,10 @@ use crate::error::{Code, Failure};
 use crate::pictures::{Classifier, Survey};
 use crate::preference::{self, RowInputs};
 use crate::records;
+use crate::state::no_model;
+
+/// What a model's folder says it is.
+const CONFIG: &str = "config.json";
 
 /// What a model learns to do; the names are Hugging Face's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -69,8 +73,11 @@ impl Blueprint {
     /// Reads a `config.json`, of text or of pictures.
     ///
     /// # Errors
-    /// [`Failure`], naming the file and the field.
+    /// [`Failure`], naming the file and the field, or saying what its folder is instead of a model's.
     pub fn read(files: &dyn Files, path: &Path) -> Result<Self, Failure> {
+        if path.ends_with(CONFIG) && files.metadata(path)?.is_none() {
+            return Err(no_model(files, path.parent().unwrap_or(path), CONFIG)?);
+        }
         match Classifier::read(files, path)? {
             Some(classifier) => Ok(Self::Images(classifier)),
             None => Ok(Self::Text(read_architecture(files, path)?)),

@@ -82,7 +82,7 @@ pub fn train(args: &TrainArgs) -> Result<ExitCode, Failure> {
     if let Some(adapters) = report::adapters(&config, &session) {
         log.say(&adapters)?;
     }
-    let events = events(&*files, &dir, args.tensorboard.then_some(0))?;
+    let events = events(&*files, &dir, (&config, 0))?;
     let samples = samples(&files, &dir, &session)?;
     log.say(&report::announce(&forecast, config.training.steps))?;
     Run {
@@ -229,10 +229,14 @@ fn dry_run(
 }
 
 /// Begins a file for TensorBoard, if one is asked for, behind so many steps.
-fn events(files: &dyn Files, dir: &RunDir, done: Option<u64>) -> Result<Option<Events>, Failure> {
-    let Some(done) = done else {
+fn events(
+    files: &dyn Files,
+    dir: &RunDir,
+    (config, done): (&RunConfig, u64),
+) -> Result<Option<Events>, Failure> {
+    if !config.output.tensorboard {
         return Ok(None);
-    };
+    }
     let (events, path) = Events::begin(files, &dir.tensorboard(), done)?;
     dir.own(files, [path])?;
     Ok(Some(events))

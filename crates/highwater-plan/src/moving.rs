@@ -48,36 +48,34 @@ pub(crate) fn choose(
     plans.into_iter().min_by_key(Plan::moved_bytes)
 }
 
+/// What each price and each share of the budget finds, scheduled side by side.
 fn offers(
     problem: &Problem,
     program: &Program,
     (curve, floor): (&Curve, u64),
     budget: u64,
 ) -> Vec<(Schedule, Carried)> {
-    let mut simulator = Simulator::new(program);
     let mut tried: Vec<&Candidate> = Vec::new();
-    let mut offers: Vec<(Schedule, Carried)> = Vec::new();
     for list in curve.lists() {
         for spare in SPARE {
             let left = (budget.saturating_sub(floor) as f64 * (1.0 - spare)) as u64;
             let left = left.saturating_add(floor);
             let fits = |found: &&Candidate| found.outcome.peak <= left.min(budget);
             let found = list.iter().find(fits).or(list.last());
-            let Some(found) = found.filter(|found| found.outcome.peak <= budget) else {
-                continue;
-            };
-            if tried.iter().any(|known| known.settings == found.settings) {
-                continue;
-            }
-            tried.push(found);
-            if let Ok(carried) = Carried::new(problem, program, &mut simulator, found) {
-                let arena = budget.saturating_sub(carried.home_bytes);
-                let schedule = carried.scheduled(problem, (arena as f64 * PACKED) as u64);
-                offers.push((schedule, carried));
+            if let Some(found) = found.filter(|found| found.outcome.peak <= budget)
+                && tried.iter().all(|known| known.settings != found.settings)
+            {
+                tried.push(found);
             }
         }
     }
-    offers
+    let offers = abreast(program.nodes(), tried, |found| {
+        let carried = Carried::new(problem, program, &mut Simulator::new(program), found).ok()?;
+        let arena = budget.saturating_sub(carried.home_bytes);
+        let schedule = carried.scheduled(problem, (arena as f64 * PACKED) as u64);
+        Some((schedule, carried))
+    });
+    offers.into_iter().flatten().collect()
 }
 
 /// A schedule packed within a budget; where packing loses too much, one that fills less.

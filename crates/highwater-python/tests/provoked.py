@@ -137,6 +137,11 @@ ENTRIES: dict[str, list[str]] = {
         'step(table, mse, SGD(table.parameters(), 0.1), memory="1GiB")(torch.arange(4), y)',
         "class Chosen(Model):\n    def forward(self, x):\n        return self.layer(x)[x.sum(1) > 0].sum()\n"
         'model = Chosen()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "class Normed(Model):\n    def forward(self, x):\n        weight = self.layer.weight\n"
+        "        weight.data = weight.data / weight.data.norm()\n        return self.layer(x)\n"
+        'model = Normed()\nstep(model, mse, SGD(model.parameters(), 0.1), memory="1GiB")(x, y)',
+        'train = step(model, mse, optimizer, memory="1GiB")\nwith torch.compiler.set_stance("force_eager"):\n    train(x, y)',
+        'train = step(model, mse, optimizer, memory="1GiB")\nwith torch.autograd.detect_anomaly():\n    train(x, y)',
     ],
     "backend": [
         'backend("1GiB", graph_breaks="allow")',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import highwater.torch
@@ -126,6 +127,20 @@ def test_the_peak_is_the_one_that_was_told(share: float) -> None:
     peak = most + sum(p.nbytes for p in model.parameters()) + held - on_host + data[1].nbytes
     assert peak <= report.live_bytes
     assert peak >= 0.98 * report.live_bytes
+
+
+def test_what_was_kept_of_plans_with_states_on_the_host_does_not_stand_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where nothing fits, plans without the host are looked for too, of which the kept ones know nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for memory in (1 << 32, 1000):
+        torch._dynamo.reset()
+        model, data = start()
+        step = stepper(model, MAKES["adamw"], memory, max_grad_norm=0.1)
+        if memory > 1000:
+            step(data[0])
+            continue
+        with pytest.raises(highwater.torch.OverBudget):
+            step(data[0])
 
 
 def test_states_that_are_loaded_go_where_they_are_wanted() -> None:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from highwater.torch import _like_eager
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +106,38 @@ def test_sizes(name: str, half: bool) -> None:
     expected = torch.autograd.grad(loss(*pair), pair)
     found = torch.autograd.grad(torch.compile(loss, backend=highwater.torch.backend("1GiB"))(*pair), pair)
     assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_attention_kernels_may_change_between_steps(whole: bool) -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inward, self.outward = nn.Linear(32, 96), nn.Linear(32, 32)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.inward(x).view(2, 12, 3, 4, 8).permute(2, 0, 3, 1, 4)
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.outward(mixed.transpose(1, 2).reshape(2, 12, 32))
+
+    torch.manual_seed(0)
+    model, x, y = Attention(), torch.randn(2, 12, 32) * 4, torch.randn(2, 12, 32)
+    ours = copy.deepcopy(model)
+    theirs, mine = (torch.optim.SGD(one.parameters(), 0.1) for one in (model, ours))
+    step = highwater.torch.step(ours, F.mse_loss, mine, memory="1GiB")
+    call = torch.compile(ours, backend=highwater.torch.backend("1GiB"))
+    for kernels in ([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], [SDPBackend.MATH], [SDPBackend.FLASH_ATTENTION]):
+        with sdpa_kernel(kernels):
+            F.mse_loss(model(x), y).backward()
+            if whole:
+                step(x, y)
+            else:
+                F.mse_loss(call(x), y).backward()
+                mine.step()
+                mine.zero_grad()
+        theirs.step()
+        theirs.zero_grad()
+        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), ours.parameters(), strict=True))
 
 
 def test_others_trace_as_before() -> None:

@@ -234,7 +234,7 @@ impl<'a> Examples<'a> {
             let (problem, hint) = if has_pairs {
                 (
                     "pairs of answers, of which one is preferred",
-                    "say --preference dpo or --preference orpo to learn from them",
+                    "`highwater train` learns from them with --preference dpo or --preference orpo",
                 )
             } else {
                 (

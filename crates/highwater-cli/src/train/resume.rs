@@ -78,7 +78,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     config.write(&*files, &dir.config())?;
     say_memory(&mut log, args.memory)?;
     log.say(&left(&forecast, done, config.training.steps))?;
-    let events = events(&*files, &dir, args.tensorboard.then_some(done))?;
+    let events = events(&*files, &dir, (&config, done))?;
     let samples = samples(&files, &dir, &session)?;
     Run {
         files: &files,

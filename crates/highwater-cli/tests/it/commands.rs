@@ -334,11 +334,21 @@ fn each_start_of_a_run_has_a_file_for_tensorboard() {
     let counts = || files().iter().map(|path| records(path)).collect::<Vec<_>>();
     assert_eq!(counts(), [7]);
     let first = std::fs::read(&files()[0]).unwrap();
-    run(dir, "resume run --steps 5 --tensorboard");
+    run(dir, "resume run --steps 5");
     assert_eq!(counts(), [7, 6]);
     assert_eq!(std::fs::read(&files()[0]).unwrap(), first);
-    run(dir, "resume run --steps 6");
-    assert_eq!(files().len(), 2);
+    // It may be a run's wish later on, and a setting's.
+    run(dir, &format!("train {small} --steps 1 --out late"));
+    run(dir, "resume late --steps 2 --tensorboard");
+    run(dir, "train --config late/config.toml --out later");
+    for name in ["late", "later"] {
+        assert_eq!(
+            std::fs::read_dir(dir.join(name).join("tensorboard"))
+                .unwrap()
+                .count(),
+            1
+        );
+    }
     // Another run in its place begins with none.
     run(dir, &format!("train {small} --steps 1 --out run --force"));
     assert!(!dir.join("run/tensorboard").exists());

@@ -54,6 +54,27 @@ fn floors_hold_in_every_step() {
     }
 }
 
+/// A step of however many batches holds on to none of them.
+#[test]
+fn many_batches_in_a_step_take_what_a_few_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for precision in ["f32", "fp16"] {
+        let line = |batches: u32| {
+            format!("{SMALL} --held-out 0 --precision {precision} --accumulate {batches}")
+        };
+        let floor = floor(dir, &line(4));
+        let many = format!(
+            "train {} --steps 1 --out run --force --memory {floor}",
+            line(400)
+        );
+        let (code, news) = run(dir, &many);
+        assert_eq!(code, Some(0), "{news}");
+        let peak = metrics(&dir.join("run"))[0]["peak_rss_bytes"].as_u64();
+        assert!(peak.unwrap() <= floor, "{peak:?} of {floor}: {news}");
+    }
+}
+
 /// The held-out loss is of the same tokens whatever the batch is.
 #[test]
 fn the_held_out_loss_does_not_depend_on_the_batch() {

@@ -75,7 +75,7 @@ fn stopped(dir: &Path, name: &str, more: &str) {
     let run = dir.join(name);
     let mut when = vec![0.0; STOPS];
     philox::fill_uniform(11, 0, &mut when);
-    let signals = [Signal::INT, Signal::TERM, Signal::KILL];
+    let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::KILL];
     let mut longest = 1.0_f32;
     for (when, signal) in when.into_iter().zip(signals.into_iter().cycle()) {
         let line = next_line(&run, name, more);
@@ -85,7 +85,7 @@ fn stopped(dir: &Path, name: &str, more: &str) {
         let _ = kill_process(Pid::from_child(&child), signal);
         let code = end(child);
         assert!(
-            matches!(code, None | Some(0 | 130 | 143)),
+            matches!(code, None | Some(0 | 129 | 130 | 143)),
             "{code:?}: {}",
             news(dir)
         );
@@ -324,7 +324,7 @@ fn pairs_are_for_preferences_alone() {
     for (line, told) in [
         (
             "train --model ./base --data pairs.jsonl --seq 96",
-            "say --preference dpo",
+            "--preference dpo",
         ),
         (
             "train --model ./base --data chats.jsonl --seq 96 --preference dpo",

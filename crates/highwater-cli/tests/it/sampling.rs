@@ -135,6 +135,28 @@ fn a_models_own_file_says_how_to_draw() {
         let more = "--temperature 5 --top-k 256 --min-p 0";
         assert_ne!(generate(1, more).1, generate(2, more).1, "{json}");
     }
+    // 0 is all of them, for the flag too.
+    std::fs::write(
+        &file,
+        r#"{"do_sample": true, "temperature": 5.0, "top_k": 1}"#,
+    )
+    .unwrap();
+    assert_eq!(generate(1, "").1, generate(2, "").1);
+    assert_ne!(generate(1, "--top-k 0").1, generate(2, "--top-k 0").1);
+    // Where to end is said there too, and what is not followed is named.
+    let said = coldest.strip_prefix("page").unwrap();
+    let stop = &said[4..7];
+    let json = serde_json::json!({
+        "do_sample": false, "stop_strings": [stop], "num_beams": 4, "typical_p": 1.0, "suppress_tokens": [7],
+        "no_repeat_ngram_size": 0, "bad_words_ids": null,
+    });
+    std::fs::write(&file, json.to_string()).unwrap();
+    let (_, text, news) = generate(1, "");
+    assert_eq!(text, format!("page{}\n", said.split(stop).next().unwrap()));
+    assert!(
+        news.contains("not followed here: num_beams, suppress_tokens\n"),
+        "{news}"
+    );
     for json in ["{", r#"{"temperature": "warm"}"#, r#"{"top_p": 7}"#] {
         std::fs::write(&file, json).unwrap();
         let (code, _, news) = generate(1, "");
@@ -166,6 +188,9 @@ fn a_conversation_survives_what_people_type() {
         "{news}"
     );
     assert!(news.contains("not UTF-8"), "{news}");
+    let (_, news) = chat(dir, &b"pages\n".repeat(40), "");
+    let forgets = "what was said first is forgotten from here on";
+    assert_eq!(news.matches(forgets).count(), 1, "{news}");
     // Longer than the model reads, though not too long for a line.
     let (results, news) = chat(dir, &[&[b'y'; 4000][..], b"\npages\n"].concat(), "");
     assert!(

@@ -19,7 +19,7 @@ use zune_jpeg::JpegDecoder;
 
 /// Reads an image file in memory, in whichever of these formats it is, as red, green and blue: gray becomes all three,
 /// transparency is left out, of deeper colours the upper byte is taken, of an animation the first image. Orientations
-/// that a camera noted are left as they are, as in Pillow. PNG, GIF, BMP, TIFF and PPM give Pillow's bytes; decoders
+/// that a camera noted are left as they are, but in TIFF, as in Pillow. PNG, GIF, BMP, TIFF and PPM give Pillow's bytes; decoders
 /// of JPEG and WebP differ by a little.
 ///
 /// # Errors

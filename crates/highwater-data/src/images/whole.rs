@@ -2,9 +2,11 @@
 //! few KiB of the file are held at a time.
 
 mod jpeg;
+mod orientation;
 mod others;
 mod png;
 
+pub(super) use orientation::Orientation;
 pub(super) use others::{Netpbm, netpbm, tiff_kind};
 
 use super::format::{Format, MAGIC_BYTES};

@@ -122,8 +122,11 @@ impl Engine {
             let producer = graph.value(*id).producer;
             producer.is_some_and(|(node, _)| overwritten[node.index()])
         };
-        let kept = kept.into_iter();
-        targets.extend(kept.filter(|id| is_needed(id) || is_last_chance(id)));
+        let (now, left): (Vec<_>, Vec<_>) =
+            (kept.into_iter()).partition(|id| is_needed(id) || is_last_chance(id));
+        let storages = &state.memory.storages;
+        targets.extend(now);
+        targets.extend(state.pending.beside(&needed, left, future, storages));
         targets.extend(state.pending.remembered());
         let request = Request {
             targets: &targets,

@@ -233,6 +233,27 @@ impl Handle {
         }
     }
 
+    /// Where the value is there and no gradient flows back through the handle, that is a value of its own from now
+    /// on, though the graph of `current` stays pending. Answers whether it is so.
+    pub(crate) fn settle(&self, current: u64, storages: &Storages) -> bool {
+        let mut state = self.state();
+        let found = match &*state {
+            HandleState::Pending {
+                generation,
+                operand,
+            } if *generation == current && !operand.requires_grad => {
+                let storage = operand.value().and_then(|id| storages.get(&id));
+                storage.map(|storage| (Arc::clone(storage), operand.spec.layout.clone()))
+            }
+            _ => None,
+        };
+        let Some((storage, layout)) = found else {
+            return false;
+        };
+        *state = HandleState::Concrete(Concrete::new(storage, layout, false));
+        true
+    }
+
     /// The graph of `current` was evaluated: the handle becomes a value of its own, or expires.
     pub(crate) fn resolve(&self, current: u64, storages: &Storages, evaluated_at: Location) {
         let mut state = self.state();

@@ -1,5 +1,6 @@
 //! The pending graph: what is to be computed, how far it is, and who waits for it.
 
+mod beside;
 pub(crate) mod casts;
 pub(crate) mod context;
 pub(crate) mod handle;
@@ -222,13 +223,18 @@ impl Pending {
     }
 
     /// Drops the nodes that no live handle, pending gradient or effect can ever need, so that a
-    /// graph that stays pending through many reads stays small. Answers what `root` is now.
+    /// graph that stays pending through many reads stays small; handles without history of what is there are
+    /// none of them. Answers what `root` is now.
     pub(crate) fn compact(
         &mut self,
         storages: &mut Storages,
         root: Option<&Operand>,
     ) -> Option<Operand> {
-        self.handles.retain(|handle| handle.strong_count() > 0);
+        let generation = self.generation;
+        self.handles.retain(|handle| {
+            let handle = handle.upgrade();
+            handle.is_some_and(|handle| !handle.settle(generation, storages))
+        });
         let handles: Vec<_> = self.handles.iter().filter_map(Weak::upgrade).collect();
         let mut roots = self.grad_values();
         roots.extend(

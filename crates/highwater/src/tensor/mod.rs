@@ -314,6 +314,9 @@ impl Tensor {
     /// reaches gets a gradient, or has it added to the one it has; nothing is computed yet, but
     /// gradients that are pending from an earlier `backward()` are computed first.
     ///
+    /// Until the step ends a tensor that is held keeps its history, through which backward may go again: of the losses
+    /// of many micro-batches hold [`Tensor::detach`].
+    ///
     /// # Errors
     /// [`Error::Usage`] if nothing requires a gradient or the tensor is not a scalar;
     /// [`Error::HistoryConsumed`]; an operation without a gradient.

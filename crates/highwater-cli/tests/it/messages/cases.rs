@@ -168,6 +168,8 @@ const SETTINGS: &[Case] = &[
     case("HW1031", "a run's settings that were edited", "resume edited"),
     case("HW1032", "a model folder that is not there", "train --model ./nowhere"),
     case("HW1032", "a misspelt preset", "train --model gpt2-nan"),
+    case("HW1032", "the folder of a run in place of a model's", "train --model ./run"),
+    case("HW1032", "the folder of a run with adapters in place of a model's", "train --model ./lora"),
     case("HW1033", "a family that is not built", "train --model ./family --data chats.jsonl"),
     case("HW1033", "positions that are not built", "train --model ./rope --data chats.jsonl"),
     case("HW1033", "a quantized model", "train --model ./quantized --data chats.jsonl"),
@@ -180,6 +182,7 @@ const SETTINGS: &[Case] = &[
 
 #[rustfmt::skip]
 const FORMATS: &[Case] = &[
+    case("HW1041", "adapters in place of a model", "train --model ./lora/final"),
     case("HW1041", "adapters for a preset", "train --lora 4"),
     case("HW1041", "layers that the model lacks", "train --model ./base --data chats.jsonl --seq 64 --lora 2 --lora-targets c_attn"),
     case("HW1041", "quantized weights of a family that has none", "plan --model gpt2-nano --lora 4 --quantize nf4"),

@@ -1,7 +1,7 @@
 //! WebP, GIF and TIFF.
 
 use super::super::picture::Pixels;
-use super::super::whole::{MOST_BYTES, tiff_kind};
+use super::super::whole::{MOST_BYTES, Orientation, tiff_kind};
 use super::{buffer, colours, picture};
 use image_webp::WebPDecoder;
 use std::io::Cursor;
@@ -64,6 +64,7 @@ pub(super) fn tiff(bytes: &[u8]) -> Result<Pixels, String> {
     let (width, height) = decoder.dimensions().map_err(told)?;
     let (width, height) = (width as usize, height as usize);
     let kind = tiff_kind(&mut decoder)?;
+    let orientation = Orientation::read(&mut decoder)?;
     let samples = match decoder.read_image().map_err(told)? {
         DecodingResult::U8(samples) => samples,
         DecodingResult::U16(samples) => samples.into_iter().map(|x| (x >> 8) as u8).collect(),
@@ -82,6 +83,11 @@ pub(super) fn tiff(bytes: &[u8]) -> Result<Pixels, String> {
         ColorType::CMYK(8) => colours(&samples, |&[c, m, y, k]| [c, m, y].map(|ink| lit(ink, k))),
         other => return Err(format!("TIFF of {other:?}: not read")),
     };
+    if held.len() < 3 * width * height {
+        return Err("damaged: pixels are missing".to_owned());
+    }
+    let held = orientation.upright([width, height], held);
+    let [width, height] = orientation.sides([width, height]);
     picture(width, height, held)
 }
 

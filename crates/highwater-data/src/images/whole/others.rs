@@ -1,6 +1,6 @@
 //! WebP, GIF, BMP, TIFF and the formats of Netpbm.
 
-use super::{Flaw, MOST_BYTES, Seeking, Window};
+use super::{Flaw, MOST_BYTES, Orientation, Seeking, Window};
 use std::io::{Read, Seek};
 use tiff::ColorType;
 use tiff::decoder::Decoder;
@@ -139,6 +139,7 @@ pub(super) fn tiff(window: &mut Window<'_>) -> Result<[usize; 2], Flaw> {
     let mut decoder = Decoder::new(seeking).map_err(told)?;
     let (width, height) = decoder.dimensions().map_err(told)?;
     tiff_kind(&mut decoder)?;
+    let orientation = Orientation::read(&mut decoder)?;
     let mut parts = |offsets, counts| {
         let offsets = decoder
             .find_tag_unsigned_vec::<u64>(offsets)
@@ -161,7 +162,7 @@ pub(super) fn tiff(window: &mut Window<'_>) -> Result<[usize; 2], Flaw> {
             "cut off: the file has {length} bytes and needs {end}"
         )));
     }
-    Ok([width as usize, height as usize])
+    Ok(orientation.sides([width as usize, height as usize]))
 }
 
 /// How the pixels of a TIFF are coded: one of the ways that are read.

@@ -29,7 +29,7 @@ from ._errors import while_compiling
 from ._gradients import input_of, own_gradients
 from ._graph import PASSING, JointGraph, refuse_sparse, storage_key
 from ._known import Known
-from ._like_eager import like_eager, traced_like_eager
+from ._like_eager import attention_kernels, like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
 from ._memory import parse
 from ._pieces import Held, no_model, refuse_piece, warn_of_gradients
@@ -183,9 +183,11 @@ class Compiled:
 
     def _beside(self, inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
         """What to run beside so many bytes of gradients, which backwards add to."""
-        found = next((run for planned, run in self._plans if gradients <= planned.most_gradients), None)
-        if found or gradients >= self._too_much:
-            return found or self._plans[0][1]
+        attention = attention_kernels()
+        alike = [(planned, run) for planned, run in self._plans if planned.attention == attention]
+        found = next((run for planned, run in alike if gradients <= planned.most_gradients), None)
+        if found or alike and gradients >= self._too_much:
+            return found or alike[0][1]
         try:
             return self._plan(inputs, gradients)
         except OverBudget as error:
@@ -193,8 +195,8 @@ class Compiled:
                 raise
             # They may be gone before the backward.
             self._too_much = gradients
-            run = self._plans[0][1] if self._plans else self._plan(inputs, 0)
-            warn_of_gradients(gradients, self._plans[0][0].most_gradients, error)
+            planned, run = alike[0] if alike else (None, self._plan(inputs, 0))
+            warn_of_gradients(gradients, (planned or self._plans[-1][0]).most_gradients, error)
             return run
 
 
@@ -209,6 +211,7 @@ class Planned:
     def __init__(self, backend: Backend, inputs: Sequence[Any], saved: int, gradients: int) -> None:
         self.backend, self.inputs, self.saved, self.gradients = backend, inputs, saved, gradients
         self._room = backend.memory
+        self.attention = attention_kernels()
         self._kept: list[int] = []
         self.peak: int | None = None
         """Without gradients: the peak of live bytes besides the inputs, with each kernel run once."""

@@ -134,7 +134,8 @@ class Choices:
     def _without_host(self) -> Choices:
         """Where little may wait on the host, copies may be more in the way than of use."""
         states = sum(self.joint.device.rounded(kernel.cell_bytes) for kernel in self.joint.kernels)
-        return Choices(self.joint, self._costs, self._outside + states)
+        # Of its own: posing a problem says which of its values are cells, and here none are.
+        return Choices(copy.copy(self.joint), self._costs, self._outside + states)
 
     @property
     def size(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from torch import Tensor, fx
 from torch._C import DispatchKey
 from torch._functorch._aot_autograd import graph_compile, runtime_wrappers
 from torch.fx.experimental import proxy_tensor
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._aliases import apart
@@ -56,8 +57,26 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
                 raise
             return compiled
 
+    refuse_swapped(module)
     open_regions(module)
     return apart(traced, module, inputs)
+
+
+def attention_kernels() -> tuple[bool, ...]:
+    """Among which kernels `scaled_dot_product_attention` chooses, as `torch.nn.attention.sdpa_kernel` sets: what is
+    traced has the choice in it, and Dynamo does not look at it again."""
+    of: Any = torch.backends.cuda
+    return of.flash_sdp_enabled(), of.mem_efficient_sdp_enabled(), of.math_sdp_enabled(), of.cudnn_sdp_enabled()
+
+
+def refuse_swapped(module: fx.GraphModule) -> None:
+    """Refuses `tensor.data = other` of what the graph is given: it has other memory from then on, of which no plan knows."""
+    for node in module.graph.nodes:
+        if node.op == "call_function" and str(node.target) in ("aten.shallow_copy_data_", "aten.shallow_copy_data_.default"):
+            raise CannotPlan(
+                f"tensor.data = ... at {shortened(line_of(node))} gives a tensor other memory in the forward, which a plan cannot follow. "
+                "Write into the memory that it has, with torch.no_grad(): tensor.copy_(...)"
+            )
 
 
 def refuse_empty(inputs: Sequence[Any]) -> None:
@@ -136,6 +155,7 @@ def refuse_unknown(graph: fx.Graph) -> None:
 def like_eager(graph: fx.Graph) -> None:
     refuse_unknown(graph)
     separate_results(graph)
+    read_as_it_lies(graph)
     graph.eliminate_dead_code()
     price(graph)
     for inner in graphs_within(graph):
@@ -277,5 +297,91 @@ def is_exact(dtype: torch.dtype, p: float) -> bool:
         return torch.equal(ours, theirs)
 
 
+def overloads(names: str) -> tuple[torch._ops.OpOverload, ...]:
+    """Operations by their names, where this PyTorch has them."""
+    packets = [getattr(aten, name) for name in names.split() if hasattr(aten, name)]
+    return tuple(getattr(packet, name) for packet in packets for name in packet.overloads() if "out" not in name and name != "grad_input")
+
+
+# Operations of which PyTorch traces that results lie as inputs do, or as another input does. What is traced behind them
+# would be wrong: views that are not possible, and bytes that nobody counts. Kernels on CPUs answer row by row,
+IN_ROWS = overloads(
+    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward nll_loss2d_forward log_sigmoid_forward glu_backward "
+    "_log_softmax_backward_data native_layer_norm_backward"
+)
+# or channels last if the inputs lie so, and else row by row,
+IN_FORMAT = overloads("native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit_functional")
+# or, element by element, as the input does whose position this is.
+AS_INPUT = {
+    **dict.fromkeys(overloads("hardswish_backward hardtanh_backward binary_cross_entropy"), 0),
+    **dict.fromkeys(overloads("binary_cross_entropy_backward"), 1),
+}
+
+
+def in_rows(value: Tensor) -> Tensor:
+    return value.contiguous()
+
+
+def in_format(value: Tensor) -> Tensor:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    last = value.dim() in formats and value.is_contiguous(memory_format=formats[value.dim()])
+    return value if last else value.contiguous()
+
+
+def as_others_do(operation: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+    """Calls an operation without our kernel for it."""
+    ours = {key: operation.py_kernels.pop(key) for key in TRACED_AS if key in operation.py_kernels}
+    operation._dispatch_cache.clear()
+    try:
+        return operation(*args, **kwargs)
+    finally:
+        operation.py_kernels |= ours
+        operation._dispatch_cache.clear()
+
+
+def of_inputs(operation: torch._ops.OpOverload, laid: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    """The operation as it is traced rightly: of inputs that lie so. `read_as_it_lies` takes these copies away again."""
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        if all(value.device.type == "cpu" for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)):
+            args, kwargs = pytree.tree_map_only(Tensor, laid, (args, kwargs))
+        return as_others_do(operation, args, kwargs)
+
+    return traced
+
+
+def as_input(operation: torch._ops.OpOverload, position: int) -> Callable[..., Any]:
+    """The operation as it is traced rightly: of inputs that all lie as that one does, with its dimensions in their order."""
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        values = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        first = args[position]
+        if all(value.shape == first.shape and value.device.type == "cpu" for value in values):
+            order = memory_order(first)
+            if any(memory_order(value) != order for value in values):
+                args, kwargs = pytree.tree_map_only(Tensor, lambda value: value.permute(order).contiguous(), (args, kwargs))
+                result = as_others_do(operation, args, kwargs)
+                return result.permute(inverse(order)) if result.dim() else result
+        return as_others_do(operation, args, kwargs)
+
+    return traced
+
+
+def read_as_it_lies(graph: fx.Graph) -> None:
+    """Has operations read what they were given, where their results lie the same then."""
+    for target in (*IN_ROWS, *IN_FORMAT):
+        for node in graph.find_nodes(op="call_function", target=target):
+            for source in node.all_input_nodes:
+                if source.target is aten.clone.default and source.kwargs == {"memory_format": torch.contiguous_format}:
+                    node.replace_input_with(source, source.args[0])
+
+
 # Kernels of ours, for operations that are traced otherwise than eager PyTorch computes them.
-OURS: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {aten.dropout.default: dropout, aten.bernoulli.p: bernoulli}
+OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten.dropout.default: dropout,
+    aten.bernoulli.p: bernoulli,
+    **{operation: of_inputs(operation, in_rows) for operation in IN_ROWS},
+    aten.native_batch_norm_backward.default: of_inputs(aten.native_batch_norm_backward.default, in_format),
+    aten.batch_norm.default: of_inputs(aten.batch_norm.default, in_format),
+    **{operation: as_input(operation, position) for operation, position in AS_INPUT.items()},
+}

@@ -19,6 +19,7 @@ from ._device import Device
 from ._graph import Kernel, storage_key
 from ._interrupts import held_back
 from ._known import Known
+from ._like_eager import attention_kernels
 from ._memory import parse
 from ._optimizers import Optimizers
 from ._raised import one_graph
@@ -90,6 +91,7 @@ class Step:
         that number."""
         if self._broken:
             raise RuntimeError(self._broken)
+        arguments.check_modes()
         if self.loss_fn is not None and not (len(args) > 1 or args and kwargs):
             raise TypeError("with a loss_fn, call step(inputs, target): the target comes last, and is not a keyword")
         phase = Phase(self._micro == 0, self._micro == self.gradient_accumulation_steps - 1)
@@ -172,7 +174,7 @@ class Step:
         one_by_one, parameters = self.one_by_one, list(self.model.parameters())
         needs = None if one_by_one else self.updates.look_ahead() if phase.last else self.updates.whole
         # Plans know parameters by what they are, not by what they are called.
-        generation = [id(parameter) for parameter in parameters], self.optimizers.key(), needs
+        generation = [id(parameter) for parameter in parameters], self.optimizers.key(), needs, attention_kernels()
         if generation != self._generation:
             self._generation = generation
             self._compiled.clear()
