@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ._aliases import apart
 from ._autocast import share_casts
 from ._generators import price
+from ._in_place import named
 from ._inlined import open_regions, separate_results
 from ._nested import graphs_within
 from ._where import CannotPlan, line_of, shortened
@@ -297,24 +298,22 @@ def is_exact(dtype: torch.dtype, p: float) -> bool:
         return torch.equal(ours, theirs)
 
 
-def overloads(names: str) -> tuple[torch._ops.OpOverload, ...]:
-    """Operations by their names, where this PyTorch has them."""
-    packets = [getattr(aten, name) for name in names.split() if hasattr(aten, name)]
-    return tuple(getattr(packet, name) for packet in packets for name in packet.overloads() if "out" not in name and name != "grad_input")
-
-
 # Operations of which PyTorch traces that results lie as inputs do, or as another input does. What is traced behind them
 # would be wrong: views that are not possible, and bytes that nobody counts. Kernels on CPUs answer row by row,
-IN_ROWS = overloads(
-    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward nll_loss2d_forward log_sigmoid_forward glu_backward "
-    "_log_softmax_backward_data native_layer_norm_backward"
+IN_ROWS = tuple(
+    named(
+        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward nll_loss2d_forward log_sigmoid_forward glu_backward "
+        "_log_softmax_backward_data native_layer_norm_backward"
+    )
 )
 # or channels last if the inputs lie so, and else row by row,
-IN_FORMAT = overloads("native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit_functional")
+IN_FORMAT = tuple(
+    named("native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional")
+)
 # or, element by element, as the input does whose position this is.
 AS_INPUT = {
-    **dict.fromkeys(overloads("hardswish_backward hardtanh_backward binary_cross_entropy"), 0),
-    **dict.fromkeys(overloads("binary_cross_entropy_backward"), 1),
+    **dict.fromkeys(named("hardswish_backward hardtanh_backward binary_cross_entropy"), 0),
+    **dict.fromkeys(named("binary_cross_entropy_backward"), 1),
 }
 
 
