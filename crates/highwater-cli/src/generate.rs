@@ -57,7 +57,8 @@ pub struct SampleArgs {
     #[arg(long, value_name = "X")]
     pub repetition_penalty: Option<f64>,
 
-    /// End before this text; may be given several times
+    /// End before this text; may be given several times [default: what generation_config.json says, otherwise
+    /// nowhere]
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
 

@@ -153,7 +153,11 @@ pub(crate) fn load(
             ..sampling
         },
         weights: place.paths(),
-        stop: args.stop.iter().cloned().chain(stated.stop).collect(),
+        stop: if args.stop.is_empty() {
+            stated.stop
+        } else {
+            args.stop.clone()
+        },
         tokenizer_path: place.tokenizer,
         template: template.transpose()?.flatten(),
         _engine: engine,

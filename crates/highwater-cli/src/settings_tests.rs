@@ -55,7 +55,7 @@ fn every_setting_of_a_run_has_a_place_and_a_flag() {
     write(&files, "/chats.jsonl", "{}");
     let mut used = Vec::new();
     for line in [
-        "--clip 1 --tokenizer /t.json --optimizer sgd --device-memory 20MiB --host-memory 9MiB \
+        "--clip 1 --tensorboard --tokenizer /t.json --optimizer sgd --device-memory 20MiB --host-memory 9MiB \
          --disk /d=1GiB --forbid disk-writes --max-shard-size 5GB --eval-every 4 --sample hello --label-smoothing 0.1",
         "--model llama-nano --precision bf16 --master split --moments int8 --data /chats.jsonl --map text=body \
          --chat-template chatml --no-packing --preference dpo --dpo-loss robust --label-smoothing 0.1 --lora 4 --lora-rs --lora-dora --quantize nf4",

@@ -142,6 +142,7 @@ ENTRIES: dict[str, list[str]] = {
         'model = Normed()\nstep(model, mse, SGD(model.parameters(), 0.1), memory="1GiB")(x, y)',
         'train = step(model, mse, optimizer, memory="1GiB")\nwith torch.compiler.set_stance("force_eager"):\n    train(x, y)',
         'train = step(model, mse, optimizer, memory="1GiB")\nwith torch.autograd.detect_anomaly():\n    train(x, y)',
+        'from torch.utils.flop_counter import FlopCounterMode\ntrain = step(model, mse, optimizer, memory="1GiB")\nwith FlopCounterMode(display=False):\n    train(x, y)',
     ],
     "backend": [
         'backend("1GiB", graph_breaks="allow")',

@@ -11,7 +11,7 @@ import highwater.torch
 import pytest
 import torch
 import torch.nn.functional as F
-from highwater.torch import _like_eager
+from highwater.torch import _layouts, _like_eager
 from highwater.torch._allocated import allocated
 from torch import Tensor, fx, nn, optim
 from torch._dynamo.backends.common import aot_autograd
@@ -112,7 +112,7 @@ class Checked(fx.Interpreter):
 
 
 def checked(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    _like_eager.read_as_it_lies(module.graph)
+    _layouts.read_as_it_lies(module.graph)
     module.graph.eliminate_dead_code()
     return make_boxed_func(Checked(module).run)  # type: ignore[no-any-return]
 
@@ -159,3 +159,23 @@ def test_what_is_traced_lies_as_kernels_put_it(name: str) -> None:
         for gradient in (torch.ones, lambda *size: turned(torch.ones(*size))):
             result = call(x.requires_grad_(), y)
             result.backward(gradient(*result.shape) if result.dim() else None)
+
+
+PIXELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "reflected": lambda x: F.pad(x, (1, 1) * (x.dim() - 2), "reflect"),
+    "replicated": lambda x: F.pad(x, (1, 1) * (x.dim() - 2), "replicate"),
+    "padded": lambda x: F.pad(x, (1, 1) * (x.dim() - 2)),
+    "shuffled": lambda x: F.channel_shuffle(x, 2),
+}
+
+
+@pytest.mark.parametrize("dims", [4, 5])
+@pytest.mark.parametrize("name", PIXELS)
+def test_pixels_lie_as_kernels_put_them(name: str, dims: int) -> None:
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}[dims]
+    call = torch.compile(PIXELS[name], backend=partial(_like_eager.traced_like_eager, aot_autograd(fw_compiler=checked, bw_compiler=checked)))
+    for format in (torch.contiguous_format, last):
+        for of_gradient in (torch.contiguous_format, last):
+            x = torch.randn((2, 4, 3, 5, 4)[:dims]).contiguous(memory_format=format).requires_grad_()
+            result = call(x)
+            result.backward(torch.randn(result.shape).contiguous(memory_format=of_gradient))

@@ -157,6 +157,9 @@ fn a_models_own_file_says_how_to_draw() {
         news.contains("not followed here: num_beams, suppress_tokens\n"),
         "{news}"
     );
+    // The flag goes before the file.
+    let (_, text, _) = generate(1, "--stop nowhere");
+    assert_eq!(text, coldest);
     for json in ["{", r#"{"temperature": "warm"}"#, r#"{"top_p": 7}"#] {
         std::fs::write(&file, json).unwrap();
         let (code, _, news) = generate(1, "");

@@ -93,18 +93,6 @@ def check_optimizer(optimizer: Any) -> None:
         )
 
 
-def check_modes() -> None:
-    """Refuses modes in which nothing would be planned, or in which PyTorch looks at gradients that a plan keeps to itself."""
-    stance = getattr(getattr(torch._dynamo.eval_frame, "_stance", None), "stance", "default")
-    if torch._dynamo.config.disable or stance in ("force_eager", "eager_on_recompile", "eager_then_compile"):
-        how = "torch._dynamo.config.disable, or TORCH_COMPILE_DISABLE" if torch._dynamo.config.disable else f'torch.compiler.set_stance("{stance}")'
-        raise RuntimeError(f"torch.compile is turned off ({how}), and without it a step keeps to no memory: turn it on again for step")
-    if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
-        raise RuntimeError(
-            "detect_anomaly() looks for NaN in gradients, which step does not return: run the model in eager mode for that, or give it check_nan=False"
-        )
-
-
 def check_scaler(scaler: Any) -> None:
     if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
         raise TypeError(f"scaler must be a torch.amp.GradScaler, or None, not {kind_of(scaler)}")

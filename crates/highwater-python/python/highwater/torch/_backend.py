@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -29,9 +30,10 @@ from ._errors import while_compiling
 from ._gradients import input_of, own_gradients
 from ._graph import PASSING, JointGraph, refuse_sparse, storage_key
 from ._known import Known
-from ._like_eager import attention_kernels, like_eager, traced_like_eager
+from ._like_eager import like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
 from ._memory import parse
+from ._modes import attention_kernels
 from ._pieces import Held, no_model, refuse_piece, warn_of_gradients
 from ._raised import DYNAMO, translate, try_again
 from ._rehearsal import held
@@ -137,11 +139,13 @@ BESIDE = 4
 
 
 class Compiled:
-    """A graph, with a plan for each amount of gradients that there may be when it starts."""
+    """A graph, with a plan for each amount of gradients that there may be when it starts, and for each choice of
+    attention kernels."""
 
     def __init__(self, backend: Backend, module: fx.GraphModule, inputs: Sequence[Any]) -> None:
         self._backend, self._module = backend, module
-        self._plans: list[tuple[Planned, Callable[..., Any]]] = []
+        self._plans: defaultdict[tuple[bool, ...], list[tuple[Planned, Callable[..., Any]]]] = defaultdict(list)
+        """By attention kernels."""
         self._too_much: float = math.inf
         """Bytes of gradients beside which no plan fits."""
         self._beside(inputs, held_gradients(inputs))
@@ -152,7 +156,7 @@ class Compiled:
     def spare(self, growth: float, inputs: Sequence[Any]) -> bool:
         """Whether the graph without a plan fits, with tensors that are `growth` times as large: what is made on the
         way may grow by its square."""
-        planned = self._plans[0][0]
+        planned, _ = next(iter(self._plans.values()))[0]
         if planned.peak is None:
             return False
         given = sum({storage_key(leaf): leaf.untyped_storage().nbytes() for leaf in inputs if isinstance(leaf, Tensor)}.values())
@@ -176,18 +180,18 @@ class Compiled:
                 planned.inputs = ()  # A batch is not to outlive its step.
 
         run = traced_like_eager(compile_for, self._module, inputs)
-        self._plans.append((planned, run))
-        if len(self._plans) > BESIDE:
-            del self._plans[1]
+        plans = self._plans[planned.attention]
+        plans.append((planned, run))
+        if len(plans) > BESIDE:
+            del plans[1]
         return run
 
     def _beside(self, inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
         """What to run beside so many bytes of gradients, which backwards add to."""
-        attention = attention_kernels()
-        alike = [(planned, run) for planned, run in self._plans if planned.attention == attention]
-        found = next((run for planned, run in alike if gradients <= planned.most_gradients), None)
-        if found or alike and gradients >= self._too_much:
-            return found or alike[0][1]
+        plans = self._plans[attention_kernels()]
+        found = next((run for planned, run in plans if gradients <= planned.most_gradients), None)
+        if found or plans and gradients >= self._too_much:
+            return found or plans[0][1]
         try:
             return self._plan(inputs, gradients)
         except OverBudget as error:
@@ -195,8 +199,10 @@ class Compiled:
                 raise
             # They may be gone before the backward.
             self._too_much = gradients
-            planned, run = alike[0] if alike else (None, self._plan(inputs, 0))
-            warn_of_gradients(gradients, (planned or self._plans[-1][0]).most_gradients, error)
+            if not plans:
+                self._plan(inputs, 0)
+            planned, run = plans[0]
+            warn_of_gradients(gradients, planned.most_gradients, error)
             return run
 
 

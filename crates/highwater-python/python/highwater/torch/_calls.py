@@ -15,6 +15,7 @@ import torch
 
 from . import _drawn as _drawn, _traces as _traces  # which change what Dynamo traces
 from ._branches import branches_as_eager
+from ._modes import dispatch_mode
 from ._where import is_of_user, shortened
 
 # Something is compiled so often at most, for what changes and cannot be an input of its graph.
@@ -83,10 +84,9 @@ class Call:
             call = called()
             self._backend._failed(error, call.get("fn"), call.get("args", ()), call.get("kwargs", {}))
         elif not self._backend._ran:
-            message = (
-                "torch.compile compiled no part of this model, so it runs without a memory bound. It skips nn.RNN, nn.LSTM, nn.GRU "
-                "and code under torch.compiler.disable. fullgraph=True shows why."
-            )
+            mode = dispatch_mode()
+            why = f"It skips everything while {mode} is on." if mode else "It skips nn.RNN, nn.LSTM, nn.GRU and code under torch.compiler.disable."
+            message = f"torch.compile compiled no part of this model, so it runs without a memory bound. {why} fullgraph=True shows why."
             warnings.warn(message, NothingPlanned, stacklevel=level_of_user())
 
 

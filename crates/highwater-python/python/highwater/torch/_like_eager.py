@@ -29,6 +29,7 @@ from ._autocast import share_casts
 from ._generators import price
 from ._in_place import named
 from ._inlined import open_regions, separate_results
+from ._layouts import LAID_OUT, TRACED_AS, inverse, memory_order, read_as_it_lies
 from ._nested import graphs_within
 from ._where import CannotPlan, line_of, shortened
 
@@ -42,7 +43,6 @@ SPELLED_OUT = (
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d",
     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa",
 )  # fmt: skip
-TRACED_AS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
 def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -61,13 +61,6 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
     refuse_swapped(module)
     open_regions(module)
     return apart(traced, module, inputs)
-
-
-def attention_kernels() -> tuple[bool, ...]:
-    """Among which kernels `scaled_dot_product_attention` chooses, as `torch.nn.attention.sdpa_kernel` sets: what is
-    traced has the choice in it, and Dynamo does not look at it again."""
-    of: Any = torch.backends.cuda
-    return of.flash_sdp_enabled(), of.mem_efficient_sdp_enabled(), of.math_sdp_enabled(), of.cudnn_sdp_enabled()
 
 
 def refuse_swapped(module: fx.GraphModule) -> None:
@@ -205,16 +198,6 @@ def spell_out(graph: fx.Graph, node: fx.Node, value: fx.Node, p: float) -> None:
     graph.erase_node(node)
 
 
-def memory_order(value: Tensor) -> list[int]:
-    """A tensor's dimensions, outermost in memory first."""
-    strides = value.stride()
-    return sorted(range(value.dim()), key=lambda dim: (-strides[dim], dim))
-
-
-def inverse(order: Sequence[int]) -> list[int]:
-    return [order.index(dim) for dim in range(len(order))]
-
-
 def draw_in_order(graph: fx.Graph, node: fx.Node, order: list[int]) -> None:
     """Has what was `bernoulli_` draw in the order of a tensor's memory. Others than `bernoulli` below do not come here."""
     value, p = node.args
@@ -298,89 +281,9 @@ def is_exact(dtype: torch.dtype, p: float) -> bool:
         return torch.equal(ours, theirs)
 
 
-# Operations of which PyTorch traces that results lie as inputs do, or as another input does. What is traced behind them
-# would be wrong: views that are not possible, and bytes that nobody counts. Kernels on CPUs answer row by row,
-IN_ROWS = tuple(
-    named(
-        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward nll_loss2d_forward log_sigmoid_forward glu_backward "
-        "_log_softmax_backward_data native_layer_norm_backward"
-    )
-)
-# or channels last if the inputs lie so, and else row by row,
-IN_FORMAT = tuple(
-    named("native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional")
-)
-# or, element by element, as the input does whose position this is.
-AS_INPUT = {
-    **dict.fromkeys(named("hardswish_backward hardtanh_backward binary_cross_entropy"), 0),
-    **dict.fromkeys(named("binary_cross_entropy_backward"), 1),
-}
-
-
-def in_rows(value: Tensor) -> Tensor:
-    return value.contiguous()
-
-
-def in_format(value: Tensor) -> Tensor:
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    last = value.dim() in formats and value.is_contiguous(memory_format=formats[value.dim()])
-    return value if last else value.contiguous()
-
-
-def as_others_do(operation: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-    """Calls an operation without our kernel for it."""
-    ours = {key: operation.py_kernels.pop(key) for key in TRACED_AS if key in operation.py_kernels}
-    operation._dispatch_cache.clear()
-    try:
-        return operation(*args, **kwargs)
-    finally:
-        operation.py_kernels |= ours
-        operation._dispatch_cache.clear()
-
-
-def of_inputs(operation: torch._ops.OpOverload, laid: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    """The operation as it is traced rightly: of inputs that lie so. `read_as_it_lies` takes these copies away again."""
-
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        if all(value.device.type == "cpu" for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)):
-            args, kwargs = pytree.tree_map_only(Tensor, laid, (args, kwargs))
-        return as_others_do(operation, args, kwargs)
-
-    return traced
-
-
-def as_input(operation: torch._ops.OpOverload, position: int) -> Callable[..., Any]:
-    """The operation as it is traced rightly: of inputs that all lie as that one does, with its dimensions in their order."""
-
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        values = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
-        first = args[position]
-        if all(value.shape == first.shape and value.device.type == "cpu" for value in values):
-            order = memory_order(first)
-            if any(memory_order(value) != order for value in values):
-                args, kwargs = pytree.tree_map_only(Tensor, lambda value: value.permute(order).contiguous(), (args, kwargs))
-                result = as_others_do(operation, args, kwargs)
-                return result.permute(inverse(order)) if result.dim() else result
-        return as_others_do(operation, args, kwargs)
-
-    return traced
-
-
-def read_as_it_lies(graph: fx.Graph) -> None:
-    """Has operations read what they were given, where their results lie the same then."""
-    for target in (*IN_ROWS, *IN_FORMAT):
-        for node in graph.find_nodes(op="call_function", target=target):
-            for source in node.all_input_nodes:
-                if source.target is aten.clone.default and source.kwargs == {"memory_format": torch.contiguous_format}:
-                    node.replace_input_with(source, source.args[0])
-
-
 # Kernels of ours, for operations that are traced otherwise than eager PyTorch computes them.
 OURS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.dropout.default: dropout,
     aten.bernoulli.p: bernoulli,
-    **{operation: of_inputs(operation, in_rows) for operation in IN_ROWS},
-    aten.native_batch_norm_backward.default: of_inputs(aten.native_batch_norm_backward.default, in_format),
-    aten.batch_norm.default: of_inputs(aten.batch_norm.default, in_format),
-    **{operation: as_input(operation, position) for operation, position in AS_INPUT.items()},
+    **LAID_OUT,
 }

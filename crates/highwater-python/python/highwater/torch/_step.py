@@ -19,8 +19,8 @@ from ._device import Device
 from ._graph import Kernel, storage_key
 from ._interrupts import held_back
 from ._known import Known
-from ._like_eager import attention_kernels
 from ._memory import parse
+from ._modes import attention_kernels, check_modes
 from ._optimizers import Optimizers
 from ._raised import one_graph
 from ._states import States
@@ -91,7 +91,7 @@ class Step:
         that number."""
         if self._broken:
             raise RuntimeError(self._broken)
-        arguments.check_modes()
+        check_modes()
         if self.loss_fn is not None and not (len(args) > 1 or args and kwargs):
             raise TypeError("with a loss_fn, call step(inputs, target): the target comes last, and is not a keyword")
         phase = Phase(self._micro == 0, self._micro == self.gradient_accumulation_steps - 1)
