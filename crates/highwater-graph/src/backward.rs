@@ -92,7 +92,7 @@ impl<'a> Backward<'a> {
     pub fn is_one(&self, operand: &Operand) -> bool {
         self.graph
             .producer(operand)
-            .and_then(|(node, _)| self.graph.node(node).op.constant())
+            .and_then(|(node, _)| self.graph.node(node).traits.constant)
             .is_some_and(|value| value.to_bits() == 1.0_f64.to_bits())
     }
 

@@ -9,7 +9,7 @@ mod tests;
 pub use ids::{CellId, KernelId, NodeId, ValueId, Version};
 
 use crate::{
-    Backend, BuildMixer, Checkpoint, CheckpointPolicy, Effect, Location, Op, OpError, Spec,
+    Backend, BuildMixer, Checkpoint, CheckpointPolicy, Effect, Location, Op, OpError, Spec, Traits,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -127,13 +127,15 @@ pub struct Site {
 pub struct Node {
     /// The operation with its attributes.
     pub op: Arc<dyn Op>,
+    /// What it said of itself.
+    pub traits: Traits,
     /// The kernel that takes it, if the graph knows what runs its nodes.
     pub kernel: Option<KernelId>,
     /// What it reads.
     pub inputs: Vec<Operand>,
     /// What it fills.
     pub outputs: SmallVec<[ValueId; 2]>,
-    /// Cells it writes, with the version before, in the order of [`Op::writes`].
+    /// Cells it writes, with the version before, in the order of [`Traits::writes`].
     pub writes: SmallVec<[(CellId, Version); 4]>,
     /// Where it comes from.
     pub site: Site,
@@ -331,16 +333,17 @@ impl Graph {
         inputs: &[Operand],
         site: &Site,
     ) -> Result<SmallVec<[Operand; 2]>, OpError> {
-        let outputs = self.infer(op.as_ref(), inputs, site)?;
-        let writes = self.writes(op.as_ref(), inputs)?;
-        let kernel = self.kernel(op.as_ref(), inputs, &outputs, &writes)?;
-        Ok(self.push((op, kernel), inputs, outputs, writes, site))
+        let traits = Traits::of(op.as_ref());
+        let outputs = self.infer((op.as_ref(), &traits), inputs, site)?;
+        let writes = self.writes(op.name(), &traits, inputs)?;
+        let kernel = self.kernel((op.as_ref(), &traits), inputs, &outputs, &writes)?;
+        Ok(self.push((op, traits, kernel), inputs, outputs, writes, site))
     }
 
     /// Adds a node that was checked.
     fn push(
         &mut self,
-        (op, kernel): (Arc<dyn Op>, Option<KernelId>),
+        (op, traits, kernel): (Arc<dyn Op>, Traits, Option<KernelId>),
         inputs: &[Operand],
         outputs: SmallVec<[Spec; 2]>,
         writes: Writes,
@@ -353,7 +356,7 @@ impl Graph {
             }
         }
         let requires_grad = site.grad_enabled
-            && op.effect().is_repeatable()
+            && traits.effect.is_repeatable()
             && inputs.iter().any(|operand| operand.requires_grad);
         let category = match site.phase {
             Phase::Forward => Category::Activation,
@@ -383,6 +386,7 @@ impl Graph {
             .collect();
         self.nodes.push(Node {
             op,
+            traits,
             kernel,
             inputs: inputs.to_vec(),
             outputs: ids,
@@ -456,6 +460,6 @@ impl Graph {
     pub fn has_effects(&self) -> bool {
         self.nodes
             .iter()
-            .any(|node| matches!(node.op.effect(), Effect::WritesCell | Effect::Guard))
+            .any(|node| matches!(node.traits.effect, Effect::WritesCell | Effect::Guard))
     }
 }

@@ -159,6 +159,32 @@ pub trait Op: Any + Debug + Send + Sync {
     }
 }
 
+/// What an operation says of itself, asked once, when its node is made: anybody may write an [`Op`], and what was
+/// checked has to be what is run.
+#[derive(Debug, Clone)]
+pub struct Traits {
+    /// [`Op::effect`].
+    pub effect: Effect,
+    /// [`Op::writes`].
+    pub writes: SmallVec<[usize; 4]>,
+    /// [`Op::is_soft`].
+    pub is_soft: bool,
+    /// [`Op::constant`].
+    pub constant: Option<f64>,
+}
+
+impl Traits {
+    /// Asks an operation.
+    pub fn of(op: &dyn Op) -> Self {
+        Self {
+            effect: op.effect(),
+            writes: op.writes(),
+            is_soft: op.is_soft(),
+            constant: op.constant(),
+        }
+    }
+}
+
 impl dyn Op {
     /// The operation as its own type, for its kernels.
     pub fn downcast<T: Op>(&self) -> Option<&T> {

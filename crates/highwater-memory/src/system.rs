@@ -14,7 +14,12 @@ use std::io;
 use std::ops::Range;
 
 /// A system that an engine runs on.
-pub trait System: Send + Sync + Debug {
+///
+/// # Safety
+/// An engine gives out references to the memory of a system: [`System::page_bytes`] is always the same power of two,
+/// and what [`System::reserve`] answers covers at least the bytes that were asked for.
+#[expect(unsafe_code, reason = "what it answers is relied on")]
+pub unsafe trait System: Send + Sync + Debug {
     /// The bytes of a page: what is mapped and unmapped are whole ones.
     fn page_bytes(&self) -> u64;
 
@@ -36,8 +41,13 @@ pub trait System: Send + Sync + Debug {
 
 /// Reserved addresses of a device, of which parts can be used. Ranges are in bytes from the base: whole
 /// pages inside what was reserved. Given back when dropped.
-#[expect(unsafe_code, reason = "copies have promises to be kept")]
-pub trait DeviceMemory: Send + Sync + Debug {
+///
+/// # Safety
+/// [`DeviceMemory::base`] is always the same, and the addresses from it on are this value's alone, until it is dropped.
+/// What was mapped stays as it is until it is unmapped. [`DeviceMemory::host_addresses`] has all of them that the host
+/// can follow.
+#[expect(unsafe_code, reason = "copies have promises to be kept, and so has who answers addresses")]
+pub unsafe trait DeviceMemory: Send + Sync + Debug {
     /// The first address: a multiple of 2 MiB.
     fn base(&self) -> DeviceAddress;
 

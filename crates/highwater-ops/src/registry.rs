@@ -251,6 +251,8 @@ pub struct Kernels {
     /// Those of an operation, the one that was registered last first.
     #[expect(clippy::disallowed_types, reason = "its order is never read")]
     rows: std::collections::HashMap<(&'static str, Device), Vec<KernelId>, BuildMixer>,
+    /// The kernel of [`Fused`] operations. It has no name, by which another could take its place.
+    fused: Option<KernelId>,
 }
 
 impl Kernels {
@@ -260,19 +262,16 @@ impl Kernels {
         for entry in crate::OPS {
             kernels.add(entry);
         }
-        kernels.register(
-            Fused::FAMILY,
-            Device::Cpu,
-            DTypes::new(&[], &[]),
-            FusedKernel,
-        );
+        kernels.fused = Some(kernels.push(Registered {
+            dtypes: DTypes::new(&[], &[]),
+            kernel: Arc::new(FusedKernel),
+        }));
         kernels
     }
 
     /// The kernel of [`Fused`] operations, of whatever dtypes.
     pub fn of_fused(&self) -> Option<KernelId> {
-        let none = std::iter::empty;
-        self.find(Fused::FAMILY, Device::Cpu, none(), none()).ok()
+        self.fused
     }
 
     /// Registers all kernels of an operation, in place of those there were for the same dtypes.
@@ -295,10 +294,16 @@ impl Kernels {
     }
 
     fn insert(&mut self, op: &'static str, device: Device, registered: Registered) {
+        let dtypes = registered.dtypes;
+        let id = self.push(registered);
         let rows = self.rows.entry((op, device)).or_default();
-        rows.retain(|row| self.all[row.index()].dtypes != registered.dtypes);
-        rows.insert(0, KernelId::new(self.all.len()));
+        rows.retain(|row| self.all[row.index()].dtypes != dtypes);
+        rows.insert(0, id);
+    }
+
+    fn push(&mut self, registered: Registered) -> KernelId {
         self.all.push(registered);
+        KernelId::new(self.all.len() - 1)
     }
 
     /// The kernel of an operation on a device, for inputs and outputs of these dtypes.

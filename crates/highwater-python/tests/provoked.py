@@ -137,6 +137,16 @@ ENTRIES: dict[str, list[str]] = {
         'step(table, mse, SGD(table.parameters(), 0.1), memory="1GiB")(torch.arange(4), y)',
         "class Chosen(Model):\n    def forward(self, x):\n        return self.layer(x)[x.sum(1) > 0].sum()\n"
         'model = Chosen()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "class Asked(Model):\n    def forward(self, x):\n        x = self.layer(x)\n        return (x if x.sum().item() > 0 else -x).sum()\n"
+        'model = Asked()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "class Repeated(Model):\n    def forward(self, x):\n        return self.layer(x).repeat(int(x.sum().item() ** 2) + 1, 1).sum()\n"
+        'model = Repeated()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nclass Sampled(Model):\n    def forward(self, x):\n        return self.layer(x)[random.sample(range(4), 2)].sum()\n"
+        'model = Sampled()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nclass Seeded(Model):\n    def forward(self, x):\n        torch.manual_seed(random.randint(0, 9))\n"
+        "        return (self.layer(x) * torch.rand(8)).sum()\n"
+        'model = Seeded()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        'model = nn.Linear(8, 8, device="meta")\nstep(model, mse, SGD(model.parameters(), 0.1), memory="1GiB")(x.to("meta"), y.to("meta"))',
         "class Normed(Model):\n    def forward(self, x):\n        weight = self.layer.weight\n"
         "        weight.data = weight.data / weight.data.norm()\n        return self.layer(x)\n"
         'model = Normed()\nstep(model, mse, SGD(model.parameters(), 0.1), memory="1GiB")(x, y)',
@@ -248,6 +258,7 @@ ENTRIES: dict[str, list[str]] = {
 # What no user meets.
 INTERNAL = {
     "_drawn.py: raise Unknown": "is caught where a branch is looked at",
+    "_effects.py: raise Unknown": "is caught where a branch is looked at",
     "_generators.py: raise RuntimeError('a model took a branch": "another thread draws at the wrong moment",
     "_forecast.py: raise Enough": "ends a trace, and is caught where it began",
     "_forecast.py: raise failed": "hands on an error of PyTorch's",

@@ -345,3 +345,48 @@ def test_forwards_without_gradients_keep_to_the_memory() -> None:
         assert 2 < len(backend.reports) < 12
         with pytest.raises(highwater.torch.OverBudget):
             call(x)
+
+
+def changed_between(way: str, change: Callable[[nn.Module], None]) -> list[float]:
+    """The losses of a model that is changed between two steps."""
+    torch.manual_seed(1)
+    x = torch.randn(4, 8)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    optimizer, loss_fn, y, found = torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss(), torch.randn(4, 8), []
+    train = highwater.torch.step(model, loss_fn, optimizer, memory="1GiB") if way == "step" else None
+    call = torch.compile(model, backend=highwater.torch.backend("1GiB")) if way == "backend" else model
+    for step in range(5):
+        if step == 2:
+            change(model)
+        if train:
+            found.append(train(x, y).item())
+            continue
+        loss = loss_fn(call(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.item())
+    return found
+
+
+def doubled(module: nn.Module, args: Any, result: Tensor) -> Tensor | None:
+    return result * 2 if isinstance(module, nn.Tanh) else None
+
+
+HOOKS: dict[str, Callable[[Any], Any]] = {
+    "forward": lambda model: model[1].register_forward_hook(doubled),
+    "before": lambda model: model[0].register_forward_pre_hook(lambda module, args: (args[0] * 2,)),
+    "of all modules": lambda model: model.__dict__.update(handle=nn.modules.module.register_module_forward_hook(doubled)),
+}
+
+
+@pytest.mark.parametrize("way", ["step", "backend"])
+@pytest.mark.parametrize("name", HOOKS)
+def test_hooks_that_come_later_are_called(name: str, way: str) -> None:
+    def losses_of(way: str) -> list[float]:
+        try:
+            return changed_between(way, HOOKS[name])
+        finally:
+            nn.modules.module._global_forward_hooks.clear()
+
+    assert losses_of(way) == losses_of("eager")

@@ -69,3 +69,30 @@ def test_what_measuring_took_is_given_back() -> None:
     Device(torch.device("cpu")).tidy()
     assert before - resident() > 60_000 * 1_000
     assert all(part[0] == 1 for part in kept)
+
+
+@torch.library.custom_op("test_scratch::edited", mutates_args=())
+def edited(x: Tensor) -> Tensor:
+    copies = [x + 1 for _ in range(edits[-1])]
+    return torch.stack(copies).mean(0)
+
+
+@edited.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+edits = [2]
+
+
+def test_an_operation_of_the_user_is_measured_in_each_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its code may have changed since, under the same name."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    needed = []
+    for many in (2, 32):
+        edits.append(many)
+        torch._dynamo.reset()
+        backend = highwater.torch.backend("1GiB")
+        torch.compile(lambda x: edited(x * 2) * 3, backend=backend, fullgraph=True)(torch.randn(1 << 14))
+        needed.append(backend.reports[-1].live_bytes)
+    assert needed[1] > needed[0] + (32 - 2) * 4 * (1 << 14)

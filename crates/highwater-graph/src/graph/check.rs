@@ -1,7 +1,7 @@
 //! What a node must be like to be added: everything that can be refused, before anything changes.
 
 use super::{Cell, CellId, Graph, KernelId, Operand, Site, Source, Version, Writes};
-use crate::{Backend, Effect, Op, OpError, RANK_MAX, Shape, Spec};
+use crate::{Backend, Effect, Op, OpError, RANK_MAX, Shape, Spec, Traits};
 use smallvec::SmallVec;
 
 impl Graph {
@@ -9,7 +9,7 @@ impl Graph {
     /// `self.specs`.
     pub(super) fn infer(
         &mut self,
-        op: &dyn Op,
+        (op, traits): (&dyn Op, &Traits),
         inputs: &[Operand],
         site: &Site,
     ) -> Result<SmallVec<[Spec; 2]>, OpError> {
@@ -21,7 +21,7 @@ impl Graph {
         self.specs
             .extend(inputs.iter().map(|input| input.spec.clone()));
         let outputs = op.infer(&self.specs)?;
-        if !outputs.is_empty() && !op.effect().is_repeatable() {
+        if !outputs.is_empty() && !traits.effect.is_repeatable() {
             let got = format!("{} outputs", outputs.len());
             let expected = "a node without outputs, as it has an effect";
             return Err(OpError::shape(op.name(), expected, got));
@@ -105,10 +105,15 @@ impl Graph {
     }
 
     /// The cells that a node writes: each once, in its current version, by a node that runs once.
-    pub(super) fn writes(&self, op: &dyn Op, inputs: &[Operand]) -> Result<Writes, OpError> {
-        let refused = |expected: &str, got| Err(OpError::shape(op.name(), expected, got));
+    pub(super) fn writes(
+        &self,
+        op: &'static str,
+        traits: &Traits,
+        inputs: &[Operand],
+    ) -> Result<Writes, OpError> {
+        let refused = |expected: &str, got| Err(OpError::shape(op, expected, got));
         let mut writes = Writes::new();
-        for position in op.writes() {
+        for &position in &traits.writes {
             let Some((id, version)) = self.current_cell(inputs, position) else {
                 let got = format!("something else at input {position}");
                 return refused("the current version of a cell", got);
@@ -119,9 +124,9 @@ impl Graph {
             }
             writes.push((id, version));
         }
-        let once = matches!(op.effect(), Effect::WritesCell | Effect::Collective);
+        let once = matches!(traits.effect, Effect::WritesCell | Effect::Collective);
         if !writes.is_empty() && !once {
-            let got = format!("the effect {:?}", op.effect());
+            let got = format!("the effect {:?}", traits.effect);
             return refused("an operation that writes cells to say so", got);
         }
         Ok(writes)
@@ -138,7 +143,7 @@ impl Graph {
     /// The kernel that takes the node, and every other operand on a cell that it writes.
     pub(super) fn kernel(
         &self,
-        op: &dyn Op,
+        (op, traits): (&dyn Op, &Traits),
         inputs: &[Operand],
         outputs: &[Spec],
         writes: &Writes,
@@ -149,7 +154,6 @@ impl Graph {
         if writes.is_empty() {
             return Ok(kernel);
         }
-        let positions = op.writes();
         for (read, operand) in inputs.iter().enumerate() {
             let Source::Cell(id, _) = operand.source else {
                 continue;
@@ -157,7 +161,7 @@ impl Graph {
             let Some(at) = writes.iter().position(|&(written, _)| written == id) else {
                 continue;
             };
-            let written = positions[at];
+            let written = traits.writes[at];
             let both = backend.zip(kernel);
             let may =
                 |(backend, kernel): (&dyn Backend, _)| backend.may_overlap(kernel, read, written);

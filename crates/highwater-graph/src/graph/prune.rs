@@ -18,7 +18,7 @@ impl Graph {
             kept[node.index()] = true;
         }
         for (id, node) in self.nodes.iter().enumerate().rev() {
-            kept[id] |= !node.op.effect().is_repeatable() && pending(NodeId::new(id));
+            kept[id] |= !node.traits.effect.is_repeatable() && pending(NodeId::new(id));
             if kept[id] {
                 for input in &node.inputs {
                     if let Source::Value(value) = input.source

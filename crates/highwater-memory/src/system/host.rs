@@ -18,7 +18,8 @@ const HUGE_PAGE: usize = 2 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostSystem;
 
-impl System for HostSystem {
+// SAFETY: the page's size is the system's own, and a mapping is made for all bytes that are asked for.
+unsafe impl System for HostSystem {
     fn page_bytes(&self) -> u64 {
         rustix::param::page_size() as u64
     }
@@ -98,7 +99,8 @@ impl HostMemory {
     }
 }
 
-impl DeviceMemory for HostMemory {
+// SAFETY: the mapping is this value's own until it is dropped, and begins where `start` says.
+unsafe impl DeviceMemory for HostMemory {
     fn base(&self) -> DeviceAddress {
         DeviceAddress::new(self.mapping.at(self.start))
     }

@@ -68,7 +68,9 @@ impl Script {
     }
 }
 
-impl System for ScriptedSystem {
+#[expect(unsafe_code, reason = "promises are handed on")]
+// SAFETY: all answers are those of the host.
+unsafe impl System for ScriptedSystem {
     fn page_bytes(&self) -> u64 {
         HostSystem.page_bytes()
     }
@@ -99,7 +101,8 @@ struct ScriptedMemory {
 }
 
 #[expect(unsafe_code, reason = "promises are handed on")]
-impl DeviceMemory for ScriptedMemory {
+// SAFETY: it is the host's memory; what the script refuses does not happen.
+unsafe impl DeviceMemory for ScriptedMemory {
     fn base(&self) -> DeviceAddress {
         self.memory.base()
     }

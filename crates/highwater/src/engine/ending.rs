@@ -80,7 +80,7 @@ impl Engine {
             .graph
             .nodes()
             .iter()
-            .filter(|node| node.op.effect() == highwater_graph::Effect::Guard);
+            .filter(|node| node.traits.effect == highwater_graph::Effect::Guard);
         let guarded: BTreeSet<ValueId> = guards
             .flat_map(|node| node.inputs.iter())
             .filter_map(Operand::value)

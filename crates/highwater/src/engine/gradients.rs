@@ -168,7 +168,7 @@ impl Engine {
     ) -> Result<()> {
         let nodes = state.pending.graph.nodes();
         let is_guard =
-            |node: &Node| node.site.phase == Phase::Update && node.op.effect() == Effect::Guard;
+            |node: &Node| node.site.phase == Phase::Update && node.traits.effect == Effect::Guard;
         if !self.0.guard_gradients || nodes.iter().any(is_guard) {
             return Ok(());
         }

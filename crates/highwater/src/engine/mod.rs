@@ -271,13 +271,11 @@ impl Engine {
         let inputs = self.with_own_grads(state, op.as_ref(), inputs, site)?;
         let site = named_by_cell(&state.pending.graph, &inputs, site);
         let located = |source| located(source, &site);
-        let effect = op.effect().is_repeatable();
-        let outputs = state
-            .pending
-            .graph
-            .add(op, &inputs, &site)
-            .map_err(located)?;
-        if self.0.eager && effect && site.phase == Phase::Forward {
+        let graph = &mut state.pending.graph;
+        let outputs = graph.add(op, &inputs, &site).map_err(located)?;
+        let made = graph.nodes().last();
+        let is_repeatable = made.is_some_and(|node| node.traits.effect.is_repeatable());
+        if self.0.eager && is_repeatable && site.phase == Phase::Forward {
             let mut made = outputs.iter().filter_map(Operand::value);
             if made.any(|id| state.awaits_writes(id)) {
                 self.evaluate_effects(state, None, site.location)?;

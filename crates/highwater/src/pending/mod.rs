@@ -79,7 +79,7 @@ impl Pending {
             return false;
         }
         let matters = |node: &Node| {
-            !node.writes.is_empty() || are_grads_there && !node.op.effect().is_repeatable()
+            !node.writes.is_empty() || are_grads_there && !node.traits.effect.is_repeatable()
         };
         let mut nodes = self.graph.numbered();
         !nodes.any(|(id, node)| matters(node) && !self.progress.done.contains(&id))
@@ -211,7 +211,7 @@ impl Pending {
         let mut inputs = self.grad_values();
         let awaiting = self.awaiting(storages);
         for (id, node) in self.graph.numbered() {
-            if !node.op.effect().is_repeatable() && !self.progress.done.contains(&id) {
+            if !node.traits.effect.is_repeatable() && !self.progress.done.contains(&id) {
                 inputs.extend(node.inputs.iter().filter_map(Operand::value));
             }
         }
@@ -333,7 +333,7 @@ impl Pending {
         progress.done.retain(|&id| {
             let node = graph.node(id);
             let is_there = |output| storages.contains_key(output);
-            !node.op.effect().is_repeatable() || node.outputs.iter().all(is_there)
+            !node.traits.effect.is_repeatable() || node.outputs.iter().all(is_there)
         });
         before != (0, progress.done.len())
     }

@@ -241,7 +241,7 @@ fn work(
     let whole = Work::new(node.op.as_ref(), inputs, outputs, from.threads);
     let mut variants = Variants::new();
     for o in 0..outputs.len().min(32) {
-        let inside = node.op.effect().is_repeatable() && !(from.external)(node.outputs[o]);
+        let inside = node.traits.effect.is_repeatable() && !(from.external)(node.outputs[o]);
         let saved = kernel.filter(|_| inside);
         let saved = saved.and_then(|kernel| kernel.optional(node.op.as_ref(), o, inputs, outputs));
         if let Some(saved) = saved {
@@ -263,7 +263,7 @@ fn node(
 ) -> plan::Node {
     let graph = from.graph;
     let Specs { inputs, outputs } = specs;
-    let (op, written) = (node.op.as_ref(), node.op.writes());
+    let (op, written) = (node.op.as_ref(), &node.traits.writes);
     let mut positions = SmallVec::<[usize; 8]>::new();
     let mut read = Vec::with_capacity(inputs.len());
     let (mut reads, mut rewrites) = (Vec::new(), Vec::new());
@@ -313,19 +313,19 @@ fn node(
             kernel.scratch_bytes(op, inputs, outputs, from.threads)
         }),
         // What guards where that is free is no reason to prefer another plan.
-        seconds: if node.op.is_soft() {
+        seconds: if node.traits.is_soft {
             0.0
         } else {
             from.clock.told(work)
         },
         optional: optional(from.clock, work, variants),
-        effect: match node.op.effect() {
+        effect: match node.traits.effect {
             Effect::Pure | Effect::Random => plan::Effect::Repeatable,
             Effect::WritesCell | Effect::Collective => plan::Effect::Once,
             Effect::Guard => plan::Effect::Guard,
         },
-        soft: node.op.is_soft(),
-        lane: match node.op.effect() {
+        soft: node.traits.is_soft,
+        lane: match node.traits.effect {
             Effect::Collective => Lane::Communicate,
             _ => Lane::Compute,
         },
@@ -427,7 +427,7 @@ fn needed_nodes(from: &Posed<'_>, targets: &BTreeSet<ValueId>, effects: bool) ->
     }
     for (id, node) in graph.nodes().iter().enumerate().rev() {
         let done = from.progress.done.contains(&NodeId::new(id));
-        let effect = !node.op.effect().is_repeatable();
+        let effect = !node.traits.effect.is_repeatable();
         needed[id] |= effects && effect && !done;
         // An external value of a node that ran is there for good.
         needed[id] &= !(done && (effect || node.outputs.iter().all(|&v| (from.external)(v))));

@@ -120,7 +120,7 @@ impl<'a> Search<'a> {
     /// What the kernel of a node does with a piece, if it is one that may be merged.
     fn piece(&self, id: NodeId) -> Option<Piece> {
         let node = self.fusing.graph.node(id);
-        let alone = node.outputs.len() == 1 && node.op.effect() == Effect::Pure;
+        let alone = node.outputs.len() == 1 && node.traits.effect == Effect::Pure;
         let kernel = node.kernel.filter(|_| alone)?;
         self.fusing.kernels.kernel(kernel).piece(node.op.as_ref())
     }

@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
     ) -> Result<SmallVec<[Buffer; 4]>> {
         // The problem's inputs are the node's, less the cells that have memory of their own in any
         // case, in the same order.
-        let (mut ids, writes) = (posed.inputs.iter(), node.op.writes());
+        let (mut ids, writes) = (posed.inputs.iter(), &node.traits.writes);
         let inputs = node.inputs.iter().enumerate();
         inputs
             .map(|(i, input)| {

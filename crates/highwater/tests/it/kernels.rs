@@ -6,6 +6,7 @@ use highwater::op::{
 };
 use highwater::{DType, Engine, Error, Parameter, Tensor};
 use std::hash::Hasher;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An operation of one or two inputs; without outputs if it writes the first.
 #[derive(Debug, Clone, Copy)]
@@ -245,5 +246,73 @@ fn a_quotient_by_a_number_is_that_by_a_tensor_of_it() {
             .unwrap();
         let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(&by_number), bits(&by_tensor));
+    }
+}
+
+/// Says some times that it writes its first input, and ever after that it writes the second.
+#[derive(Debug)]
+struct Fickle {
+    times: AtomicUsize,
+}
+
+impl Op for Fickle {
+    fn name(&self) -> &'static str {
+        "fickle"
+    }
+
+    fn hash_attributes(&self, _hasher: &mut dyn Hasher) {}
+
+    fn infer(&self, _inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
+        Ok(SmallVec::new())
+    }
+
+    fn cost(&self, inputs: &[Spec], outputs: &[Spec], _threads: usize) -> Cost {
+        Cost::elementwise(inputs, outputs, 1.0)
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::WritesCell
+    }
+
+    fn writes(&self) -> SmallVec<[usize; 4]> {
+        let less = |times: usize| times.checked_sub(1);
+        let before = (self.times).fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        std::iter::once(usize::from(before.is_err())).collect()
+    }
+}
+
+/// Fills with sevens what it may write.
+fn fill(_: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
+    for input in &mut *args.inputs {
+        if let Ok(numbers) = input.slice_mut::<f32>() {
+            numbers.fill(7.0);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_operation_is_taken_at_its_first_word() {
+    for times in 1..6 {
+        let engine = Engine::builder().kernel("fickle", DTypes::F32, fill);
+        let engine = engine.build().unwrap();
+        let (a, b) = (weight(&engine, [3]), weight(&engine, [3]));
+        let times = AtomicUsize::new(times);
+        Tensor::apply(Fickle { times }, &[&a, &b]).unwrap();
+        assert_eq!(b.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0]);
+        assert_eq!(a.to_vec::<f32>().unwrap(), [7.0; 3]);
+    }
+}
+
+#[test]
+fn no_kernel_takes_the_place_of_the_one_for_merged_nodes() {
+    let run = |engine: &Engine| {
+        let x = numbers(engine).add_scalar(1.0).unwrap();
+        x.mul_scalar(3.0).unwrap().relu().unwrap().to_vec::<f32>()
+    };
+    let expected = run(&Engine::builder().build().unwrap()).unwrap();
+    for dtypes in [DTypes::F32, DTypes::new(&[], &[])] {
+        let engine = Engine::builder().kernel("fused", dtypes, fill);
+        assert_eq!(run(&engine.build().unwrap()).unwrap(), expected);
     }
 }

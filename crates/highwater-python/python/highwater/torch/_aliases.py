@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from ._effects import is_write
 from ._where import CannotPlan, input_name, line_of, shortened
 
 PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
@@ -113,6 +114,8 @@ def refuse_others(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
                 f"{input_name(place)} is a nested tensor, whose sizes are unknown to a plan: pass its values() and offsets(), and build it in the "
                 "model with torch.nested.nested_tensor_from_jagged(values, offsets)"
             )
+        if isinstance(value, Tensor) and value.device.type == "meta" and not isinstance(value, FakeTensor):
+            raise CannotPlan(f"{input_name(place)} is on the device meta, which holds no numbers: load the weights first. plan() needs none of them")
         if isinstance(value, (DTensor, DeviceMesh)):
             raise CannotPlan(f"the model computes with a {type(value).__name__}: tensors split over several processes cannot be planned. Use DistributedDataParallel")
         if not isinstance(value, (Tensor, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))):
@@ -179,14 +182,6 @@ def write_line(module: fx.GraphModule, place: fx.Node) -> str:
                 return f" at {shortened(line_of(node))}" if line_of(node) else ""
             seen.add(node)
     return ""
-
-
-def is_write(node: fx.Node) -> bool:
-    """Whether a node of Dynamo's looks like one that writes to what it reads."""
-    if node.op not in ("call_function", "call_method"):
-        return False
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name.endswith("_") and not name.endswith("__") or name in ("setitem", "iadd", "isub", "imul", "itruediv") or "out" in node.kwargs
 
 
 def written(module: fx.GraphModule, inputs: Sequence[Any]) -> set[int]:

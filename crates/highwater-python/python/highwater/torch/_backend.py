@@ -28,14 +28,14 @@ from ._distributed import refuse_cuts
 from ._emit import emit
 from ._errors import while_compiling
 from ._gradients import input_of, own_gradients
-from ._graph import PASSING, JointGraph, refuse_sparse, storage_key
+from ._graph import PASSING, JointGraph, refuse_sizeless, storage_key
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
 from ._memory import parse
 from ._modes import attention_kernels
 from ._pieces import Held, no_model, refuse_piece, warn_of_gradients
-from ._raised import DYNAMO, translate, try_again
+from ._raised import is_of_dynamo, translate, try_again
 from ._rehearsal import held
 from ._sizes import for_each_size, is_dynamic
 from ._transfers import TakeRoom, Transfers
@@ -101,7 +101,7 @@ class Backend:
         around_calls(caller, self)
 
     def _failed(self, error: BaseException, call: Callable[..., Any] | None, args: Any, kwargs: Any) -> None:
-        if isinstance(error, DYNAMO):
+        if is_of_dynamo(error):
             translate(error, no_model, call, args, kwargs)
         elif self.graph_breaks == "separate":
             try_again(error)
@@ -250,7 +250,7 @@ class Planned:
 
     def for_inductor(self, module: fx.GraphModule, outputs: int, wish: Callable[[JointGraph], None]) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Plans a joint graph of Inductor's."""
-        refuse_sparse(module.graph)
+        refuse_sizeless(module.graph)
         joint = JointGraph(module, outputs)
         wish(joint)
         choice, report = self._choose(joint)
@@ -258,7 +258,7 @@ class Planned:
         return emit(joint, choice, self.backend._transfers, overwrites=False)
 
     def _plan(self, module: fx.GraphModule, outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
-        refuse_sparse(module.graph)
+        refuse_sizeless(module.graph)
         like_eager(module.graph)
         own_gradients(module.graph, self.inputs, outputs)
         pieces = self.backend.graph_breaks == "separate"

@@ -9,6 +9,7 @@ it again at each call: as eager PyTorch does.
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,16 +19,16 @@ import torch
 from torch import Tensor, fx
 from torch._dynamo import symbolic_convert
 from torch._dynamo.guards import install_guard
-from torch._dynamo.source import GlobalStateSource
+from torch._dynamo.source import GlobalStateSource, RandomValueSource
 from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.functions import UserFunctionVariable
 from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ._aliases import is_write
+from ._effects import Effects, Unknown, leaves, may_write, memory_of_all
 
 # More than a mask and what is made of it is no condition, but a computation.
 NODES, BYTES = 64, 1 << 24
@@ -92,9 +93,21 @@ def condition(tx: Any, value: VariableTracker) -> Condition | None:
         return None
     node = value.proxy.node
     nodes = ancestors(node)
-    if nodes is None or not all(map(is_known, nodes)) or any(root_of(other) in nodes for other in node.graph.nodes if is_write(other)):
+    if nodes is None or not all(map(is_known, nodes)):
+        return None
+    try:
+        effects = [Effects.of(other) for other in nodes if other.op != "placeholder"]
+        if any(one.draws or one.runs_custom or one.writes for one in effects) or is_overwritten(nodes):
+            return None
+    except Unknown:
         return None
     return Condition(node, nodes)
+
+
+def is_overwritten(nodes: Sequence[fx.Node]) -> bool:
+    """Whether the graph so far writes to what nodes have, which may be part of something else. Raises `Unknown`."""
+    memory = memory_of_all(nodes)
+    return any(Effects.of(other).writes & memory for other in nodes[0].graph.nodes if may_write(other))
 
 
 def ancestors(node: fx.Node) -> list[fx.Node] | None:
@@ -112,35 +125,23 @@ def ancestors(node: fx.Node) -> list[fx.Node] | None:
     return nodes if all(isinstance(size, int) for size in sizes) and sum(sizes) <= BYTES else None
 
 
-def leaves(node: fx.Node) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(node.meta.get("example_value")) if isinstance(leaf, Tensor)]
-
-
 def is_known(node: fx.Node) -> bool:
     """Whether a node's value is known while Dynamo traces, and the same whenever it is computed."""
     if node.op == "placeholder":
         argument = node.meta.get("grapharg")
         example = argument.example if argument is not None else None
-        known = argument is not None and argument.source is not None and not isinstance(example, FakeTensor)
+        source = argument.source if argument is not None else None
+        known = source is not None and not isinstance(source, RandomValueSource) and not isinstance(example, FakeTensor)
         return known and (is_whole(example) if isinstance(example, Tensor) else isinstance(example, int))
-    target = node.target
-    draws = getattr(target, "__name__", str(target)) in RANDOM
-    return node.op in ("call_function", "call_method") and not draws and not is_write(node) and all(map(is_whole, leaves(node)))
+    name = getattr(node.target, "__name__", str(node.target)).partition(".")[0]
+    return node.op in ("call_function", "call_method") and name not in UNINITIALIZED and all(map(is_whole, leaves(node)))
 
 
-RANDOM = {"randint", "randint_like", "randperm", "bernoulli", "multinomial", "random", "empty", "empty_like", "new_empty", "empty_strided"}
+UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "empty_permuted"}
 
 
 def is_whole(value: Tensor) -> bool:
     return type(value) in (Tensor, torch.nn.Buffer, FakeTensor) and not value.dtype.is_floating_point and not value.dtype.is_complex
-
-
-def root_of(write: fx.Node) -> Any:
-    """What a write writes to, or what that is a view of, maybe."""
-    node: Any = write
-    while isinstance(node, fx.Node) and node.all_input_nodes and node.op != "placeholder":
-        node = node.all_input_nodes[0]
-    return node
 
 
 def taken(tx: Any, value: VariableTracker) -> bool | None:
@@ -173,17 +174,29 @@ ways: list[Callable[[Any, VariableTracker], bool | None]] = [taken]
 def jump(known: Callable[[Any, Any], None], tx: Any, instruction: Any) -> None:
     """A jump of Dynamo's by what is on the top of its stack."""
     value = tx.stack[-1]
-    if is_active() and isinstance(value, (TensorVariable, LazyVariableTracker)):
-        value = value.realize()
-        answer = next((answer for way in ways if (answer := way(tx, value)) is not None), None)
-        if answer is not None:
-            before = len(tx.stack)
-            tx.stack[-1] = constant = VariableTracker.build(tx, answer)
-            known(tx, instruction)
-            if len(tx.stack) == before and tx.stack[-1] is constant:
-                tx.stack[-1] = value  # `a or b` is one of them, and no truth
-            return
+    answer = truth(tx, value)
+    if answer is None:
+        known(tx, instruction)
+        return
+    before = len(tx.stack)
+    tx.stack[-1] = constant = VariableTracker.build(tx, answer)
     known(tx, instruction)
+    if len(tx.stack) == before and tx.stack[-1] is constant:
+        tx.stack[-1] = value.realize()  # `a or b` is one of them, and no truth
+
+
+def truth(tx: Any, value: VariableTracker) -> bool | None:
+    """What a tensor comes to as a truth, for which the graph is then good; None if that is not known."""
+    if not is_active() or not isinstance(value, (TensorVariable, LazyVariableTracker)):
+        return None
+    value = value.realize()
+    return next((answer for way in ways if (answer := way(tx, value)) is not None), None)
+
+
+def is_item(value: TensorVariable, name: str, args: Sequence[VariableTracker]) -> bool:
+    """Whether something is `value.item()` of a truth."""
+    example = value.proxy.node.meta.get("example_value")
+    return name == "item" and not args and isinstance(example, Tensor) and example.dtype is torch.bool and example.numel() == 1
 
 
 def answered(known: Callable[..., VariableTracker], self: Any, tx: Any, args: Sequence[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
@@ -212,7 +225,22 @@ def install() -> None:
     def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
         return answered(known_call, self, tx, args, kwargs)
 
+    known_builtin: Any = BuiltinVariable.call_function
+    known_method: Any = TensorVariable.call_method
+
+    @functools.wraps(known_builtin)
+    def call_builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        answer = truth(tx, args[0]) if self.fn in (bool, operator.not_) and len(args) == 1 else None
+        return known_builtin(self, tx, args, kwargs) if answer is None else VariableTracker.build(tx, self.fn(answer))  # type: ignore[no-any-return]
+
+    @functools.wraps(known_method)
+    def call_method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+        answer = truth(tx, self) if is_item(self, name, args) else None
+        return known_method(self, tx, name, args, kwargs) if answer is None else VariableTracker.build(tx, answer)  # type: ignore[no-any-return]
+
     UserFunctionVariable.call_function = call_function  # type: ignore[method-assign]
+    BuiltinVariable.call_function = call_builtin  # type: ignore[method-assign]
+    TensorVariable.call_method = call_method  # type: ignore[method-assign]
 
 
 install()

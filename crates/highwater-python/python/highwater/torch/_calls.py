@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import _drawn as _drawn, _traces as _traces  # which change what Dynamo traces
+from . import _drawn as _drawn, _python_draws as _python_draws, _traces as _traces  # which change what Dynamo traces
 from ._branches import branches_as_eager
 from ._modes import dispatch_mode
 from ._where import is_of_user, shortened
@@ -119,6 +119,8 @@ def settings() -> dict[str, Any]:
     wanted |= {"automatic_dynamic_shapes": True, "specialize_float": False, "specialize_int": False, "allow_unspec_int_on_nn_module": True}
     # Some calls, such as `addcmul_`, would be written out as others that round otherwise.
     wanted["enable_dynamo_decompositions"] = False
+    # Hooks may come and go.
+    wanted["skip_nnmodule_hook_guards"] = False
     # Sizes that had a graph of their own before keep it.
     wanted["automatic_dynamic_exclusion_guard"] = True
     return {name: value for name, value in wanted.items() if hasattr(config(), name)}

@@ -151,7 +151,8 @@ class Costs:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as file:
-                json.dump({"known": self.known, "busy": sorted(self.busy)}, file)
+                known = {signature: figures for signature, figures in self.known.items() if OWN not in signature}
+                json.dump({"known": known, "busy": sorted(self.busy & known.keys())}, file)
             os.replace(file.name, self.path)
             self._measured = 0
         except OSError:
@@ -208,6 +209,11 @@ def cache_folder() -> Path:
     return Path(root) / "highwater"
 
 
+# Namespaces of operations that change with PyTorch's release alone.
+PYTORCHS = ("aten", "prims", "highwater", "quantized", "quantized_decomposed", "mkldnn", "mkl", "onednn", "_c10d_functional", "c10d", "inductor", "rngprims")
+OWN = "own:"
+
+
 def describe(node: fx.Node) -> str:
     """What a kernel's cost depends on: the operation, sizes, layouts, dtypes and devices."""
 
@@ -223,7 +229,10 @@ def describe(node: fx.Node) -> str:
             return f"{leaf.device.type}:{leaf.dtype}:{tuple(leaf.shape)}:{tuple(leaf.stride())}:{lazily}"
         return pytree.tree_map(one, value.meta.get("val"))
 
-    return f"{node.target}{pytree.tree_map(show, (node.args, dict(node.kwargs)), is_leaf=is_node)}"
+    # What was measured of a user's operation is not kept: its code may be another in the next run, under the same name.
+    namespace = getattr(node.target, "namespace", PYTORCHS[0])
+    own = "" if namespace in PYTORCHS else f"{OWN}{id(node.target)} "
+    return f"{own}{node.target}{pytree.tree_map(show, (node.args, dict(node.kwargs)), is_leaf=is_node)}"
 
 
 Graphs = Mapping[fx.Node, fx.GraphModule]

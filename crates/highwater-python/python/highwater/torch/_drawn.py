@@ -15,16 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 from torch._dynamo.guards import install_guard
-from torch._dynamo.source import GlobalStateSource
+from torch._dynamo.source import GlobalStateSource, RandomValueSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._ops import HigherOrderOperator
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _branches
-from ._aliases import is_write
-from ._branches import BYTES, ancestors, is_known, leaves, name_of, root_of
+from ._branches import BYTES, ancestors, is_known, name_of
+from ._effects import Effects, Unknown, call, leaves, may_write, memory_of_all
 from ._generators import BYTES as STATE, OURS, TAKEN, Slots, emit, slots_of
 
 # How many numbers these draw follows from the sizes of what they read.
@@ -32,26 +31,6 @@ BY_SIZE = {F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.al
 
 COMPARED = {operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge", torch.lt: "lt", torch.le: "le", torch.gt: "gt", torch.ge: "ge"}
 TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-
-
-class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notices what draws random numbers."""
-
-    draws = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.draws |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **kwargs or {})
-
-
-def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
-    if node.op == "call_method":
-        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-    return node.target(*args, **kwargs)  # type: ignore[operator]
-
-
-class Unknown(Exception):
-    """What a graph draws cannot be known before."""
 
 
 class Drawn:
@@ -64,6 +43,7 @@ class Drawn:
         self.answers: dict[fx.Node, bool] = {}
         self._seen: dict[fx.Node, bool] = {}
         self._read = set[fx.Node]()
+        self._names: dict[fx.Node, str] = {}
 
     def add(self, node: fx.Node, found: Iterable[fx.Node]) -> None:
         """Another branch. Raises `Unknown` where it cannot be known."""
@@ -73,13 +53,19 @@ class Drawn:
         for draw in draws:
             if draw.target not in BY_SIZE or draw in wanted:
                 wanted |= {draw, *(ancestors(draw) or unknown())}
-        if any(is_write(other) and root_of(other) in wanted and (other not in wanted or root_of(other).op == "placeholder") for other in earlier):
+        if any(Effects.of(other).runs_custom for other in wanted if other.op != "placeholder"):
             unknown()
-        if not all(other in draws or is_known(other) or is_made(other) for other in wanted):
+        memory, inputs = memory_of_all(wanted), memory_of_all(other for other in wanted if other.op == "placeholder")
+        for other in filter(may_write, earlier):
+            if Effects.of(other).writes & (inputs if other in wanted else memory):
+                unknown()
+        if not all(other in draws or is_known(other) or is_python_number(other) or is_made(other) for other in wanted):
             unknown()
         wanted |= set(draws)
         self._read |= {source for other in wanted if other.target not in BY_SIZE or other in found for source in other.all_input_nodes} | {node}
         self.nodes = dict.fromkeys(other for other in [*earlier, node] if other in wanted or other in self.nodes)
+        # Dynamo drops what it knows of inputs when the graph is done.
+        self._names |= {other: name_of(other.meta["grapharg"].source) for other in wanted if other.op == "placeholder"}
 
     def _draws(self, node: fx.Node) -> bool:
         """Whether a node draws on the CPU, or changes a generator."""
@@ -93,17 +79,14 @@ class Drawn:
         numbers = [leaf.numel() * leaf.element_size() for node in self.nodes if node.op != "placeholder" for leaf in leaves(node)]
         return 2 * STATE * (2 + len(self.slots.names) + len(self.slots.own)) + sum(numbers) + 2 * max(numbers, default=0)
 
-    def scope(self) -> dict[fx.Node, str]:
-        return {node: name_of(node.meta["grapharg"].source) for node in self.nodes if node.op == "placeholder"}
-
     def now(self) -> dict[fx.Node, Any]:
-        return self._of({node: node.meta["grapharg"].example for node in self.nodes if node.op == "placeholder"})
+        return self._of({node: given(node, node.meta["grapharg"].example) for node in self.nodes if node.op == "placeholder"})
 
-    def holds(self, names: dict[fx.Node, str], scope: dict[str, Any]) -> bool:
+    def holds(self, scope: dict[str, Any]) -> bool:
         """Whether a call takes the branches that were traced."""
         if not self.slots.fill(scope):
             return False
-        values = self._of({node: eval(name, scope) for node, name in names.items()})
+        values = self._of({node: given(node, eval(name, scope)) for node, name in self._names.items()})
         return all(bool(values[node]) == answer for node, answer in self.answers.items())
 
     def _of(self, values: dict[fx.Node, Any]) -> dict[fx.Node, Any]:
@@ -136,14 +119,19 @@ def is_draw(node: fx.Node) -> bool:
     made = leaves(node)
     if made and all(leaf.device.type != "cpu" for leaf in made):
         return False
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: source.meta["example_value"])
-    mode = next((leaf.fake_mode for leaf in [*made, *pytree.tree_leaves((args, kwargs))] if hasattr(leaf, "fake_mode")), None)
-    if mode is None:
-        return False
-    copied = pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, Tensor) and is_write(node) else leaf, (args, kwargs))
-    with torch.no_grad(), mode, Seen() as seen:  # type: ignore[no-untyped-call]
-        call(node, *copied)
-    return bool(seen.draws)
+    return Effects.of(node).draws
+
+
+def is_python_number(node: fx.Node) -> bool:
+    """Whether an input of the graph is a number of Python's, such as one that is annealed."""
+    argument = node.meta.get("grapharg") if node.op == "placeholder" else None
+    return argument is not None and argument.pass_arg_as_tensor and argument.source is not None and not isinstance(argument.source, RandomValueSource)
+
+
+def given(place: fx.Node, value: Any) -> Any:
+    """What the graph is given for a value: a tensor of a number that may change."""
+    is_tensor = isinstance(place.meta.get("example_value"), Tensor)
+    return torch._as_tensor_fullprec(value) if is_tensor and not isinstance(value, Tensor) else value
 
 
 def is_made(node: fx.Node) -> bool:
@@ -206,11 +194,11 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
 
 
 def guard(drawn: Drawn, builder: Any) -> None:
-    scope, names = builder.scope, drawn.scope()
+    scope = builder.scope
 
     def holds(local: Any) -> bool:
         try:
-            return drawn.holds(names, {**scope["G"], "G": scope["G"], "L": local})
+            return drawn.holds({**scope["G"], "G": scope["G"], "L": local})
         except Exception:  # what it is computed from is of another kind: so is the graph
             return False
 

@@ -26,7 +26,7 @@ from ._optimizers import Optimizers
 from ._rehearsal import copied
 from ._roofline import DEVICES, Rates, Roofline
 from ._pieces import no_step
-from ._raised import DYNAMO, translate
+from ._raised import is_of_dynamo, translate
 from ._step import NO_GRADIENT, Step
 from ._step_graph import Phase, Way, Whole
 from ._where import line_of, module_of, operation_of, shortened, where
@@ -229,7 +229,9 @@ def trace(step: Step, phase: Phase, args: tuple[Any, ...], kwargs: Mapping[str, 
                 torch.compile(step._loss(), backend=asked, fullgraph=True, dynamic=False)(*args, **kwargs)
         except Enough:
             return asked.found
-        except DYNAMO as error:
+        except Exception as error:
+            if not is_of_dynamo(error):
+                raise
             failed = error
         else:
             raise ValueError(NO_GRADIENT)

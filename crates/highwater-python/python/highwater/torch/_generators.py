@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._dynamo.exc import unimplemented
 from torch._dynamo.guards import install_guard
 from torch._dynamo.source import GlobalStateSource
 from torch._dynamo.variables import script_object
@@ -75,10 +76,14 @@ def seed(slot: int, number: int) -> None:
 BYTES = torch.get_rng_state().numel()
 """Of the state of a CPU's generator."""
 
+
 def taken(condition: Tensor, answer: bool, _: int) -> None:
     """Checks a branch that was taken by a number before it was drawn. See `_drawn`."""
     if bool(condition) != answer:
-        raise RuntimeError("a model took a branch by a random number, and then another number was drawn: did another thread draw meanwhile?")
+        raise RuntimeError(
+            "a model took a branch by a random number, and then another number was drawn: either another thread draws meanwhile, or an operation "
+            "of your own draws before that branch, which no plan can see. Draw the number of the branch first, or before the call"
+        )
 
 
 library: Any = torch.library.Library("highwater", "DEF")  # type: ignore[no-untyped-call]
@@ -215,10 +220,21 @@ def draws(call: Callable[..., VariableTracker], tx: Any, kwargs: dict[str, Varia
     return answer
 
 
+def seeded(tx: Any, slot: int, args: Sequence[VariableTracker]) -> None:
+    if any(isinstance(value.realize(), TensorVariable) for value in args):
+        unimplemented(
+            gb_type="Seed that is a tensor or is drawn",
+            context="manual_seed",
+            explanation="A seed has to be a number that is known when the call begins. Pass it in, or seed before the call.",
+            hints=[],
+        )
+    emit(tx, SEED, slot, *args)
+
+
 def method(tx: Any, value: VariableTracker, slot: int, name: str, args: Sequence[VariableTracker]) -> VariableTracker | None:
     """A method of a generator's."""
     if name == "manual_seed":
-        emit(tx, SEED, slot, *args)
+        seeded(tx, slot, args)
         return value
     if name == "set_state":
         emit(tx, SET_STATE, slot, *args)
@@ -227,7 +243,7 @@ def method(tx: Any, value: VariableTracker, slot: int, name: str, args: Sequence
 
 
 def seeded_all(tx: Any, args: Sequence[VariableTracker]) -> VariableTracker:
-    emit(tx, SEED, DEFAULT, *args)
+    seeded(tx, DEFAULT, args)
     return UserDefinedObjectVariable(torch.default_generator)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from ._device import Device, device_of_graph
@@ -86,11 +86,13 @@ def tensors(node: fx.Node) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
 
 
-def refuse_sparse(graph: fx.Graph) -> None:
-    """Sparse tensors have no storage that could be planned."""
+def refuse_sizeless(graph: fx.Graph) -> None:
+    """Sparse tensors have no storage that could be planned, and those whose size follows from data have one of any size."""
     for node in graph.nodes:
         if any(leaf.layout is not torch.strided for leaf in tensors(node)):
             raise CannotPlan(f"{where(node)} has a sparse result. Sparse tensors and gradients cannot be planned: use dense ones")
+        if any(free_unbacked_symbols(leaf.shape) for leaf in tensors(node)):
+            raise CannotPlan(f"{where(node)} has a result whose size depends on data. A plan needs fixed sizes: pad the result, or move this out of the model")
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -274,10 +276,7 @@ class JointGraph:
     def _storage(self, tensor: torch.Tensor, node: fx.Node, *, external: bool) -> int:
         key = storage_key(tensor)
         if key not in self._ids:
-            try:
-                size = self._bytes(tensor, node) if self.device.counts(tensor) else 0
-            except GuardOnDataDependentSymNode:
-                raise CannotPlan(f"{where(node)} has a result whose size depends on data. A plan needs fixed sizes: pad the result, or move this out of the model") from None
+            size = self._bytes(tensor, node) if self.device.counts(tensor) else 0
             self._ids[key] = len(self.storages)
             self.storages.append(Storage(size, node, external))
         return self._ids[key]

@@ -21,16 +21,16 @@ from torch import Tensor, fx
 from torch._C import DispatchKey
 from torch._functorch._aot_autograd import graph_compile, runtime_wrappers
 from torch.fx.experimental import proxy_tensor
-from torch.utils import _pytree as pytree
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ._aliases import apart
 from ._autocast import share_casts
 from ._generators import price
-from ._in_place import named
 from ._inlined import open_regions, separate_results
 from ._layouts import LAID_OUT, TRACED_AS, inverse, memory_order, read_as_it_lies
 from ._nested import graphs_within
+from ._pieces import needs_number
 from ._where import CannotPlan, line_of, shortened
 
 aten = torch.ops.aten
@@ -56,11 +56,19 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
             except ZeroDivisionError:
                 refuse_empty(inputs)
                 raise
+            except GuardOnDataDependentSymNode:
+                raise needs_number(line_of_number(module)) from None
             return compiled
 
     refuse_swapped(module)
     open_regions(module)
     return apart(traced, module, inputs)
+
+
+def line_of_number(module: fx.GraphModule) -> str:
+    """Where a graph takes a number out of a tensor."""
+    numbers = (node for node in module.graph.nodes if isinstance(node.meta.get("example_value"), (torch.SymInt, torch.SymFloat)) and node.op != "placeholder")
+    return next((shortened(line) for node in numbers if (line := line_of(node))), "a line of the model")
 
 
 def refuse_swapped(module: fx.GraphModule) -> None:

@@ -72,6 +72,14 @@ def no_step(broken: Unsupported) -> GraphBreak:
     )
 
 
+def needs_number(place: str) -> GraphBreak:
+    """The refusal of code that asks for a number which only kernels know."""
+    return GraphBreak(
+        f"a size, a branch or an argument at {place} follows from a number that the model computes or draws (.item(), random numbers), which no plan can "
+        "know before. Pass it in as a Python number, compute with tensors (torch.where), or have a mask in place of a size"
+    )
+
+
 def explained(reason: str) -> str:
     """What Dynamo says of a break, in brackets."""
     if reason.startswith("generic_jump "):

@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 from torch._C._dynamo.eval_frame import reset_code
-from torch._dynamo.exc import FailOnRecompileLimitHit, TorchRuntimeError, Unsupported
+from torch._dynamo.exc import FailOnRecompileLimitHit, InternalTorchDynamoError, TorchDynamoException, TorchRuntimeError, Unsupported, UserError
 
 from ._branches import branches_as_eager
 from ._calls import LIMITS, SIZES, settings
 from ._errors import unlogged
-from ._pieces import no_step
-from ._where import shortened
+from ._pieces import needs_number, no_step, place_of
+from ._where import is_of_user, shortened
+
+# Where Dynamo's words begin in errors that it did not raise.
+EXPLAINED = "\n\nfrom user code:\n"
 
 DYNAMO = (FailOnRecompileLimitHit, Unsupported, TorchRuntimeError)
 
@@ -36,7 +39,9 @@ def one_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     with branches_as_eager(), unlogged(), torch._dynamo.config.patch(**settings()):
         try:
             yield
-        except DYNAMO as error:
+        except Exception as error:
+            if not is_of_dynamo(error):
+                raise
             failed = error
         else:
             return
@@ -44,21 +49,39 @@ def one_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
     raise failed
 
 
+def is_of_dynamo(error: BaseException) -> bool:
+    """Whether Dynamo raised an error, or added words of its own to one."""
+    return isinstance(error, DYNAMO) or asks_for_number(error) or EXPLAINED in str(error) and not isinstance(error, TorchDynamoException)
+
+
+def asks_for_number(error: BaseException) -> bool:
+    """Whether the code of a size, an index or a branch asks for a number that only kernels know."""
+    return isinstance(error, (UserError, InternalTorchDynamoError)) and any(word in str(error) for word in ("data-dependent", "unbacked"))
+
+
 def translate(
-    error: Exception, refuse: Callable[[Unsupported], Exception], call: Callable[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+    error: BaseException, refuse: Callable[[Unsupported], Exception], call: Callable[..., Any] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     """Raises, in place of an error of Dynamo's, what the user's own code raises, or the refusal."""
     if isinstance(error, FailOnRecompileLimitHit):
         error.args = (too_many_graphs(error),)
         error.__cause__ = None
         return
-    if call and (isinstance(error, TorchRuntimeError) or getattr(error, "gb_type", "") in RAISING):
+    if asks_for_number(error):
+        raise needs_number(place_in(error)) from None
+    if call and (not isinstance(error, TorchDynamoException) or isinstance(error, TorchRuntimeError) or getattr(error, "gb_type", "") in RAISING):
         raise_own(error, call, args, kwargs)
     if isinstance(error, Unsupported):
         raise refuse(error) from None
 
 
-def raise_own(error: Exception, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def place_in(error: BaseException) -> str:
+    """The user's line in what Dynamo says of an error."""
+    found = [(file, line) for file, line in re.findall(r'File "(.+?)", line (\d+)', str(error)) if is_of_user(file)]
+    return shortened(":".join(found[-1])) if found else place_of(getattr(error, "real_stack", None) or ())
+
+
+def raise_own(error: BaseException, call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Calls what Dynamo found to raise an exception, for the exception itself. Nothing has run of it; without
     gradients it takes less memory than the plan would."""
     try:

@@ -304,6 +304,8 @@ def loss_of(answer: Any) -> Tensor:
         return answer
     if isinstance(answer, dict):
         found = answer.get("loss")
+    elif isinstance(answer, (int, float)):
+        found = None  # Dynamo cannot ask a number whether it has a loss
     elif hasattr(answer, "loss"):
         found = answer.loss
     else:

@@ -17,7 +17,7 @@ from ._clip import add_coefficient, is_one_kind, scratch_bytes
 from ._device import device_of
 from ._emit import emit
 from ._gradients import input_of, is_laid_out, laid_out, places_of_gradients
-from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sparse, storage_key, tensors
+from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sizeless, storage_key, tensors
 from ._like_eager import like_eager, traced_like_eager
 from ._rehearsal import held
 from ._sizes import for_each_size, is_dynamic
@@ -125,7 +125,7 @@ class Whole:
     def choices(self, module: fx.GraphModule, inputs: Sequence[Any], outputs: int, phase: Phase) -> Choices:
         """The plans of a joint graph with its updates."""
         step = self.step
-        refuse_sparse(module.graph)
+        refuse_sizeless(module.graph)
         like_eager(module.graph)
         received = Ending(module, inputs, step, Way(phase, self.way.one_by_one)).received
         joint = JointGraph(module, outputs, foretold=step.foretold)

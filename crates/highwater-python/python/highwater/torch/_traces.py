@@ -14,11 +14,14 @@ import torch
 from torch._dynamo import _trace_wrapped_higher_order_op as rewrites
 from torch._dynamo import trace_rules
 from torch._dynamo.exc import RestartAnalysis, unimplemented
+from torch._dynamo.source import GlobalStateSource
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import builtin
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.functions import UserFunctionVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+from torch.nn.modules import module
 
 from ._branches import is_active
 
@@ -89,6 +92,19 @@ def installed(function: Any, args: Sequence[VariableTracker]) -> None:
         raise RestartAnalysis(restart_reason="Transformers installed hooks")
 
 
+def global_hooks() -> tuple[tuple[int, ...], ...]:
+    """The hooks of all modules, of which Dynamo asks when it traces alone."""
+    return tuple(tuple(hooks) for hooks in HOOKS)
+
+
+HOOKS = [hooks for name, hooks in vars(module).items() if name.startswith("_global_") and name.endswith("hooks")]
+
+
+def guard_hooks(builder: Any, _: Any) -> None:
+    traced = global_hooks()
+    builder.guard_manager.root.add_lambda_guard(lambda _: global_hooks() == traced, ["the hooks of all modules are those that were traced"], None)
+
+
 def install() -> None:
     """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
     known_call: Any = TorchInGraphFunctionVariable.call_function
@@ -96,6 +112,7 @@ def install() -> None:
     known_set: Any = getattr(*setter)
     known_inline: Any = UserFunctionVariable.call_function
     known_rule = trace_rules.is_torch_inline_allowed
+    known_start: Any = InstructionTranslator.__init__
     known_backward = rewrites.autograd_function_backward_rewritten
 
     @functools.wraps(known_call)
@@ -128,6 +145,13 @@ def install() -> None:
     def autograd_function_backward_rewritten(backward: Any) -> Any:
         return backward_of_rows(backward) if is_active() else known_backward(backward)
 
+    @functools.wraps(known_start)
+    def start(self: Any, *args: Any, **kwargs: Any) -> None:
+        known_start(self, *args, **kwargs)
+        if is_active():
+            self.output.guards.add(GlobalStateSource().make_guard(guard_hooks))
+
+    InstructionTranslator.__init__ = start  # type: ignore[method-assign]
     rewrites.autograd_function_backward_rewritten = autograd_function_backward_rewritten  # type: ignore[assignment]
     TorchInGraphFunctionVariable.call_function = call_function  # type: ignore[method-assign]
     UserFunctionVariable.call_function = inlined  # type: ignore[method-assign]

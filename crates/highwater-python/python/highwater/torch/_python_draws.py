@@ -1,0 +1,204 @@
+"""Random numbers of Python and NumPy in a model.
+
+Dynamo draws `random.random()`, `uniform`, `randint` and `randrange` when a graph is called, in the order of the code.
+A branch by such numbers is taken as in eager PyTorch: a guard draws them once before, and puts the generators back. What
+Dynamo would draw once for all while it traces, or from a generator of PyTorch's, breaks the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.exc import unimplemented
+from torch._dynamo.guards import install_guard
+from torch._dynamo.source import GlobalStateSource, RandomValueSource
+from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.variables import misc, user_defined
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.misc import NumpyVariable, RandomVariable
+from torch._dynamo.variables.tensor import TensorVariable
+from torch.utils._python_dispatch import _disable_current_modes
+
+from . import _branches
+from ._branches import ancestors, is_active, name_of
+from ._effects import Effects, Unknown, call, leaves
+
+# Methods of `random.Random` that Dynamo draws when the graph is called.
+DRAWN_LATER = ("random", "uniform", "randint", "randrange")
+
+# A draw from a generator object of the model's, which PyTorch 2.14 does not have.
+OF_OBJECT: Any = getattr(user_defined, "RandomCallOnSource", ())
+
+
+def refuse(what: str) -> None:
+    unimplemented(
+        gb_type="Random numbers of Python or NumPy",
+        context=what,
+        explanation=f"A graph cannot draw {what}. Draw them before the call and pass them in, or use torch's random numbers.",
+        hints=[],
+    )
+
+
+class Calls:
+    """What a graph draws of Python's random numbers, and the branches that it takes by that."""
+
+    def __init__(self, calls: Sequence[Any], state: Any) -> None:
+        self._calls, self.state = calls, state
+        self.answers: dict[fx.Node, bool] = {}
+        self._nodes: dict[fx.Node, list[fx.Node]] = {}
+        """What each of these conditions follows from, in order."""
+        self._names: dict[fx.Node, str] = {}
+        self._draws: dict[fx.Node, int] = {}
+        """Which call draws a number."""
+
+    def add(self, nodes: list[fx.Node]) -> bool:
+        """Another branch, by the last of some nodes, and what it comes to."""
+        arguments = {node: node.meta["grapharg"] for node in nodes if node.op == "placeholder"}
+        for place, argument in arguments.items():
+            if isinstance(argument.source, RandomValueSource):
+                self._draws[place] = argument.source.random_call_index
+            else:
+                self._names[place] = name_of(argument.source)
+        self._nodes[nodes[-1]] = nodes
+        answer = self.answers[nodes[-1]] = computed(nodes, {place: argument.example for place, argument in arguments.items()})
+        return answer
+
+    def holds(self, scope: dict[str, Any]) -> bool:
+        """Whether a call takes the branches that were traced."""
+        calls = [(of_object(fn, scope), args, kwargs) for fn, args, kwargs in self._calls[: max(self._draws.values()) + 1]]
+        with undone([fn for fn, _, _ in calls]):
+            numbers = [fn(*args, **kwargs) for fn, args, kwargs in calls]
+        values = {place: eval(name, scope) for place, name in self._names.items()} | {place: numbers[i] for place, i in self._draws.items()}
+        return all(computed(self._nodes[node], values) == answer for node, answer in self.answers.items())
+
+
+def of_object(fn: Any, scope: dict[str, Any]) -> Callable[..., Any]:
+    return getattr(eval(name_of(fn.source), scope), fn.method_name) if isinstance(fn, OF_OBJECT) else fn  # type: ignore[no-any-return]
+
+
+@contextmanager
+def undone(draws: Sequence[Any]) -> Iterator[None]:
+    """Leaves the generators whose methods these are as they were."""
+    found = {id(owner): owner for draw in draws if isinstance(owner := getattr(draw, "__self__", None), random.Random)}
+    states = {key: each.getstate() for key, each in found.items()}
+    try:
+        yield
+    finally:
+        for key, each in found.items():
+            each.setstate(states[key])
+
+
+def computed(nodes: Sequence[fx.Node], given: Mapping[fx.Node, Any]) -> bool:
+    """The last of some nodes, for the numbers that inputs have."""
+    values: dict[fx.Node, Any] = {}
+    with _disable_current_modes():
+        for node in nodes:
+            if node.op == "placeholder":
+                values[node] = torch._as_tensor_fullprec(given[node])
+            else:
+                values[node] = call(node, *fx.map_arg((node.args, node.kwargs), values.__getitem__))
+        return bool(values[nodes[-1]])
+
+
+def is_drawn(place: fx.Node) -> bool:
+    return place.op == "placeholder" and isinstance(getattr(place.meta.get("grapharg"), "source", None), RandomValueSource)
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a node is a number of Python's, which follows from others alone."""
+    if node.op == "placeholder":
+        argument = node.meta.get("grapharg")
+        return argument is not None and argument.source is not None and argument.pass_arg_as_tensor
+    effects = Effects.of(node)
+    return all(leaf.dim() == 0 for leaf in leaves(node)) and not (effects.draws or effects.runs_custom or effects.writes)
+
+
+def taken(tx: Any, value: VariableTracker) -> bool | None:
+    """What a branch by numbers of Python's comes to, for which the graph is then good. None if it is by others."""
+    if not isinstance(value, TensorVariable) or tx.output.current_tracer is not tx.output.root_tracer:
+        return None
+    nodes = ancestors(value.proxy.node)
+    try:
+        if nodes is None or not any(map(is_drawn, nodes)) or not all(map(is_number, nodes)):
+            return None
+    except Unknown:
+        return None
+    calls: Calls | None = getattr(tx.output, "highwater_calls", None)
+    if calls is None:
+        tx.output.highwater_calls = calls = Calls(tx.output.random_calls, tx.speculation_log.highwater_state)
+        install_guard(GlobalStateSource().make_guard(functools.partial(guard, calls)))
+    return calls.add(nodes)
+
+
+def guard(calls: Calls, builder: Any, _: Any) -> None:
+    scope = builder.scope
+
+    def holds(local: Any) -> bool:
+        try:
+            return calls.holds({**scope["G"], "G": scope["G"], "L": local})
+        except Exception:  # what is drawn is of another kind: so is the graph
+            return False
+
+    random.setstate(calls.state)  # as it is when the guard is first asked, and as it will be when Dynamo is done
+    builder.guard_manager.root.add_lambda_guard(holds, [f"{len(calls.answers)} branches by Python's random numbers are those that were taken"], None)
+
+
+def is_seed(args: Sequence[VariableTracker]) -> bool:
+    return bool(args) and args[0].is_python_constant() and args[0].as_python_constant() is not None
+
+
+def install() -> None:
+    """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
+    known_init: Any = RandomVariable.__init__
+    known_method: Any = RandomVariable.call_method
+    known_numpy: Any = NumpyVariable.call_function
+    known_start: Any = InstructionTranslator.__init__
+
+    @functools.wraps(known_init)
+    def init(self: Any, rand: Any = None, seed: VariableTracker | None = None, **kwargs: Any) -> None:
+        known_init(self, rand, seed, **kwargs)
+        # Whether what it draws is the same in each call.
+        self.random.highwater_seeded = rand is None and seed is not None and is_seed([seed])
+
+    @functools.wraps(known_method)
+    def call_method(self: Any, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
+        if is_active() and name == "seed":
+            self.random.highwater_seeded = is_seed(args)
+        elif is_active() and name == "setstate":
+            self.random.highwater_seeded = True
+        if is_active() and not self.random.highwater_seeded and (name not in DRAWN_LATER or self.source is None):
+            refuse(f"the numbers of random.{name}()" if name != "seed" else "a seed for Python's random numbers")
+        return known_method(self, tx, name, args, kwargs)  # type: ignore[no-any-return]
+
+    @functools.wraps(known_numpy)
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> VariableTracker:
+        traced = misc.get_np_to_tnp_map().get(self.value) if is_active() else None
+        if traced is not None and traced.__module__ == "torch._numpy.random":
+            refuse(f"the numbers of numpy.random.{traced.__name__}()")
+        return known_numpy(self, tx, args, kwargs)  # type: ignore[no-any-return]
+
+    @functools.wraps(known_start)
+    def start(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Dynamo may trace again from the beginning: with the same random numbers."""
+        known_start(self, *args, **kwargs)
+        if is_active():
+            log = self.speculation_log
+            if hasattr(log, "highwater_state"):
+                random.setstate(log.highwater_state)
+            else:
+                log.highwater_state = random.getstate()
+
+    RandomVariable.__init__ = init  # type: ignore[method-assign]
+    RandomVariable.call_method = call_method  # type: ignore[method-assign]
+    NumpyVariable.call_function = call_function  # type: ignore[method-assign]
+    InstructionTranslator.__init__ = start  # type: ignore[method-assign]
+    _branches.ways.append(taken)
+
+
+install()

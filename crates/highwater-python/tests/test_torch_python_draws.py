@@ -1,0 +1,250 @@
+"""Random numbers of Python and NumPy in a model, and branches by what a model draws, counts or writes: as in eager
+PyTorch, or refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import highwater.torch
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+Draw = Callable[[Tensor], Any]
+
+OWN = random.Random(3)
+X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+WAYS = ["step", "backend"]
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+class Model(nn.Module):
+    def __init__(self, use: Draw) -> None:
+        super().__init__()
+        self.first, self.second, self.use = nn.Linear(8, 8), nn.Linear(8, 8), use
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        result: Tensor = self.use(x)
+        return result.square().mean()
+
+
+class Branches(Model):
+    """Leaves a layer out by what it is told."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if self.use(x):
+            x = self.second(x)
+        return x.square().mean()
+
+
+def losses(make: Callable[[], nn.Module], way: str, steps: int = 6) -> list[float]:
+    """The losses of some steps, and what generators draw after them."""
+    for seed in (random.seed, torch.manual_seed, np.random.seed, OWN.seed):
+        seed(1)
+    model = make()
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    found = []
+    if way == "step":
+        train = highwater.torch.step(model, None, optimizer, memory="1GiB")
+        found = [train(X).item() for _ in range(steps)]
+    else:
+        call = torch.compile(model, backend=highwater.torch.backend("1GiB")) if way == "backend" else model
+        for _ in range(steps):
+            loss = call(X)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+    return [*found, random.random(), OWN.random(), torch.rand(()).item(), float(np.random.rand())]
+
+
+def shuffled(x: Tensor) -> Tensor:
+    order = list(range(4))
+    random.shuffle(order)
+    return x[order[:2]]
+
+
+def seeded_before(x: Tensor) -> Tensor:
+    random.seed(5)
+    return x[random.sample(range(4), 2)] * random.random()
+
+
+SAME: dict[str, Draw] = {
+    "random": lambda x: x * random.random(),
+    "uniform": lambda x: x * random.uniform(1, 2),
+    "randint": lambda x: x * random.randint(1, 5),
+    "randrange": lambda x: x * random.randrange(1, 5),
+    "of an object": lambda x: x * OWN.random(),
+    "of a new object": lambda x: x * random.Random(0).random(),
+    "seeded in the model": seeded_before,
+}
+REFUSED: dict[str, Draw] = {
+    "sample": lambda x: x[random.sample(range(4), 2)],
+    "shuffle": shuffled,
+    "choice": lambda x: x * random.choice([1.0, 2.0]),
+    "gauss": lambda x: x * random.gauss(0, 1),
+    "sample of an object": lambda x: x[OWN.sample(range(4), 2)],
+    "an object without a seed": lambda x: x * random.Random().random(),
+    "numpy, a number": lambda x: x * np.random.rand(),
+    "numpy, an array": lambda x: x * torch.as_tensor(np.random.rand(8)).float(),
+    "numpy, normal": lambda x: x * torch.as_tensor(np.random.normal(0, 1, 8)).float(),
+    "numpy, choice": lambda x: x[np.random.choice(4, 2)],
+    "numpy, a generator": lambda x: x * torch.as_tensor(np.random.default_rng(0).random(8)).float(),
+    "a seed that is drawn": lambda x: torch.manual_seed(random.randint(0, 9)) and x * torch.rand(8),
+    "a size": lambda x: x[:, : random.randint(1, 8)],
+    "a number of rows": lambda x: x.repeat(random.randint(1, 4), 1),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SAME)
+def test_numbers_are_drawn_at_each_call(name: str, way: str) -> None:
+    expected = losses(lambda: Model(SAME[name]), "eager")
+    assert losses(lambda: Model(SAME[name]), way) == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_drawn_is_refused(name: str, way: str) -> None:
+    with pytest.raises((highwater.torch.GraphBreak, highwater.torch.CannotPlan)) as raised:
+        losses(lambda: Model(REFUSED[name]), way)
+    assert "test_torch_python_draws.py" in str(raised.value)
+
+
+BY_DRAWS: dict[str, Draw] = {
+    "a number below": lambda x: random.random() < 0.5,
+    "a number above": lambda x: 0.5 < random.uniform(0, 1),
+    "a whole number": lambda x: random.randint(0, 1),
+    "of an object": lambda x: OWN.random() < 0.5,
+    "one of two": lambda x: random.random() < 0.3 or random.random() < 0.3,
+    "torch's": lambda x: torch.rand(1) < 0.5,
+    "not torch's": lambda x: not (torch.rand([]) < 0.5),
+    "torch's item": lambda x: (torch.rand(1) < 0.5).item(),
+    "torch's as a truth": lambda x: bool(torch.rand(1) < 0.5),
+    "torch's overload": lambda x: torch.ops.aten.randint.low(0, 2, [1]) > 0,
+    "both kinds": lambda x: torch.rand(1) < 0.7 and random.random() < 0.7,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", BY_DRAWS)
+def test_branches_by_random_numbers(name: str, way: str) -> None:
+    expected = losses(lambda: Branches(BY_DRAWS[name]), "eager")
+    assert losses(lambda: Branches(BY_DRAWS[name]), way) == expected
+
+
+class Annealed(Model):
+    def __init__(self) -> None:
+        super().__init__(lambda x: x)
+        self.keep = 0.9
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.keep *= 0.9
+        deep = self.first(x)
+        if torch.rand(1) < self.keep:
+            deep = self.second(deep)
+        if random.random() < self.keep:
+            deep = deep.tanh()
+        return deep.mean()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_branches_by_a_number_that_is_annealed(way: str) -> None:
+    assert losses(Annealed, way, steps=10) == losses(Annealed, "eager", steps=10)
+
+
+@torch.library.custom_op("test_draws::bump", mutates_args={"count"})
+def bump(x: Tensor, count: Tensor) -> None:
+    count.add_(1)
+
+
+@bump.register_fake
+def _(x: Tensor, count: Tensor) -> None:
+    return None
+
+
+@torch.library.custom_op("test_draws::coin", mutates_args=())
+def coin(x: Tensor) -> Tensor:
+    return torch.rand(1) < 0.5
+
+
+@coin.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty(1, dtype=torch.bool)
+
+
+class Counting(nn.Module):
+    def __init__(self, is_warm: Callable[[Counting, Tensor], Any]) -> None:
+        super().__init__()
+        self.first, self.second, self.is_warm = nn.Linear(8, 8), nn.Linear(8, 8), is_warm
+        self.register_buffer("ids", torch.arange(4))
+        self.register_buffer("steps", torch.zeros(2, dtype=torch.long))
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+        self.part = self.steps[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        warm = self.is_warm(self, x)
+        return self.second(self.first(x)).tanh().mean() if warm else (self.first(x) + self.second(x)).square().mean()
+
+
+def in_place(model: Any, x: Tensor) -> Any:
+    model.count |= model.ids[1]
+    return model.count > 0
+
+
+def unbound(model: Any, x: Tensor) -> Any:
+    first, _ = model.steps.unbind()
+    first += 1
+    return model.part > 2
+
+
+STALE: dict[str, Callable[[Any, Tensor], Any]] = {
+    "counter": lambda model, x: model.count.add_(1) > 2,
+    "in place": in_place,
+    "a part of what is written": lambda model, x: (model.steps.add_(1), model.part > 2)[1],
+    "what a part of is written": lambda model, x: (model.part.add_(1), model.steps.sum() > 2)[1],
+    "unbound": unbound,
+    "several at once": lambda model, x: (torch._foreach_add_([model.steps, model.count], 1), model.count > 2)[1],
+    "a custom operation writes": lambda model, x: (bump(x, model.count), model.count > 2)[1],
+    "out": lambda model, x: (torch.add(model.ids[1], model.count, out=model.count), model.count > 2)[1],
+    "a custom operation draws": lambda model, x: coin(model.ids),
+    "nothing is written": lambda model, x: model.ids.sum() > 5,
+    "something else is written": lambda model, x: (model.steps.add_(1), model.count > 2)[1],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", STALE)
+def test_branches_by_what_was_just_written(name: str, way: str) -> None:
+    """They are taken by the value that there is then, or refused."""
+    expected = losses(lambda: Counting(STALE[name]), "eager")
+    if "something" in name or "nothing" in name:
+        assert losses(lambda: Counting(STALE[name]), way) == expected
+        return
+    with pytest.raises(highwater.torch.GraphBreak, match="test_torch_python_draws.py"):
+        losses(lambda: Counting(STALE[name]), way)
+
+
+class Noisy(Branches):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x * (1 + coin(x)))
+
+
+def test_a_custom_operation_that_draws_before_a_branch_is_told_of() -> None:
+    with pytest.raises(RuntimeError, match="an operation of your own draws before that branch"):
+        losses(lambda: Noisy(BY_DRAWS["torch's"]), "step", steps=8)
+
+
+def test_a_branch_runs_no_custom_operation() -> None:
+    use = lambda x: torch.rand(1) + coin(torch.zeros(1)) < 0.5  # noqa: E731
+    with pytest.raises(highwater.torch.GraphBreak, match="test_torch_python_draws.py"):
+        losses(lambda: Branches(use), "step")
