@@ -141,6 +141,9 @@ ENTRIES: dict[str, list[str]] = {
         'model = Asked()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "class Repeated(Model):\n    def forward(self, x):\n        return self.layer(x).repeat(int(x.sum().item() ** 2) + 1, 1).sum()\n"
         'model = Repeated()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "from torch._higher_order_ops.scan import scan\nclass Scanned(Model):\n    def forward(self, x):\n        def body(state, row):\n"
+        "            state = torch.tanh(self.layer(state) + row)\n            return state, state * 2\n        return scan(body, x[0], x)[1].sum()\n"
+        'model = Scanned()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "import random\nclass Sampled(Model):\n    def forward(self, x):\n        return self.layer(x)[random.sample(range(4), 2)].sum()\n"
         'model = Sampled()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "import random\nclass Seeded(Model):\n    def forward(self, x):\n        torch.manual_seed(random.randint(0, 9))\n"
@@ -156,6 +159,7 @@ ENTRIES: dict[str, list[str]] = {
     ],
     "backend": [
         'backend("1GiB", graph_breaks="allow")',
+        'backend("1GiB")(model, [x])',
         'backend("1GiB", graph_breaks="separate", gradients="loss")',
         'backend("1GiB", kernels="inductor", host_memory="1GiB")',
         'torch.compile(model, backend=backend("1GiB"), options={"memory": "2GiB"})(x)',

@@ -96,3 +96,34 @@ def test_an_operation_of_the_user_is_measured_in_each_run(monkeypatch: pytest.Mo
         torch.compile(lambda x: edited(x * 2) * 3, backend=backend, fullgraph=True)(torch.randn(1 << 14))
         needed.append(backend.reports[-1].live_bytes)
     assert needed[1] > needed[0] + (32 - 2) * 4 * (1 << 14)
+
+
+@torch.library.custom_op("test_scratch::counted", mutates_args=())
+def counted(x: Tensor, step: int) -> Tensor:
+    return x * step
+
+
+@counted.register_fake
+def _(x: Tensor, step: int) -> Tensor:
+    return torch.empty_like(x)
+
+
+class Counting(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+            for parameter in group["params"]:
+                parameter.grad.copy_(counted(parameter.grad, group["steps"]))
+        return super().step(closure)
+
+
+def test_an_operation_that_is_told_another_number_at_each_step_is_known_in_the_end() -> None:
+    torch._dynamo.reset()
+    model = nn.Linear(8, 8)
+    step = highwater.torch.step(model, nn.MSELoss(), Counting(model.parameters(), 0.01), memory="1GiB")
+    x, known = torch.randn(4, 8), []
+    for _ in range(24):
+        step(x, x)
+        known.append(len(step.costs.known))
+    assert known[-1] == known[12]
+    allocated(lambda: step(x, x))  # which measures nothing

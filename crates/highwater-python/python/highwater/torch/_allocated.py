@@ -21,7 +21,7 @@ class Within(Shortened, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "highwater.torch.allocated cannot measure a call that plans, because planning measures kernels in the same way. "
+            "highwater.torch.allocated cannot measure a call that plans, or that calls allocated itself, because planning measures kernels in the same way. "
             "Run the call once before you measure it, so that it is planned by then."
         )
 

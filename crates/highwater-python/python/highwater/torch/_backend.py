@@ -107,6 +107,8 @@ class Backend:
             try_again(error)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+        if TracingContext.try_get() is None:
+            raise TypeError("a backend is called by torch.compile: torch.compile(model, backend=highwater.torch.backend(memory))")
         refuse_cuts()
         if ignored := [name for name, value in kwargs.items() if value]:
             raise while_compiling(

@@ -92,7 +92,7 @@ def refuse_sizeless(graph: fx.Graph) -> None:
         if any(leaf.layout is not torch.strided for leaf in tensors(node)):
             raise CannotPlan(f"{where(node)} has a sparse result. Sparse tensors and gradients cannot be planned: use dense ones")
         if any(free_unbacked_symbols(leaf.shape) for leaf in tensors(node)):
-            raise CannotPlan(f"{where(node)} has a result whose size depends on data. A plan needs fixed sizes: pad the result, or move this out of the model")
+            raise CannotPlan(f"{where(node)} has a result whose size depends on data. A plan needs fixed sizes: pad the result, move this out of the model, or pass a size as a Python number: int(n)")
 
 
 def storage_key(tensor: torch.Tensor) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -52,7 +53,10 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
         share_casts(module, inputs)
         with torch._functorch.config.patch(backward_pass_autocast="off"), own_kernels(), numbers_as_they_are(), first_calls_alike():
             try:
-                compiled: Callable[..., Any] = compile(module, inputs)
+                with warnings.catch_warnings():
+                    # AOTAutograd would tell of what is raised, with lines of ours.
+                    warnings.filterwarnings("ignore", "Error detected in")
+                    compiled: Callable[..., Any] = compile(module, inputs)
             except ZeroDivisionError:
                 refuse_empty(inputs)
                 raise

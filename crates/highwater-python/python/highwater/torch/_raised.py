@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._C._dynamo.eval_frame import reset_code
-from torch._dynamo.exc import FailOnRecompileLimitHit, InternalTorchDynamoError, TorchDynamoException, TorchRuntimeError, Unsupported, UserError
+from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, InternalTorchDynamoError
+from torch._dynamo.exc import TorchDynamoException, TorchRuntimeError, Unsupported, UserError
 
 from ._branches import branches_as_eager
 from ._calls import LIMITS, SIZES, settings
-from ._errors import unlogged
+from ._errors import Shortened, unlogged, without_advice
 from ._pieces import needs_number, no_step, place_of
-from ._where import is_of_user, shortened
+from ._where import LIBRARIES, CannotPlan, is_of_user, shortened
 
 # Where Dynamo's words begin in errors that it did not raise.
 EXPLAINED = "\n\nfrom user code:\n"
@@ -51,7 +53,16 @@ def one_graph(call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str
 
 def is_of_dynamo(error: BaseException) -> bool:
     """Whether Dynamo raised an error, or added words of its own to one."""
-    return isinstance(error, DYNAMO) or asks_for_number(error) or EXPLAINED in str(error) and not isinstance(error, TorchDynamoException)
+    own = isinstance(error, DYNAMO) or EXPLAINED in str(error) and not isinstance(error, TorchDynamoException)
+    return own or asks_for_number(error) or is_of_tracer(error)
+
+
+def is_of_tracer(error: BaseException) -> bool:
+    """Whether PyTorch's code raised an error while a graph was traced for its backward."""
+    if not isinstance(error, BackendCompilerFailed) or isinstance(error.inner_exception, Shortened):
+        return False
+    frames = [frame.filename for frame in traceback.extract_tb(error.inner_exception.__traceback__)]
+    return bool(frames) and frames[-1].startswith(LIBRARIES[0])
 
 
 def asks_for_number(error: BaseException) -> bool:
@@ -67,12 +78,22 @@ def translate(
         error.args = (too_many_graphs(error),)
         error.__cause__ = None
         return
+    if isinstance(error, BackendCompilerFailed):
+        raise untraced(error.inner_exception) from None
     if asks_for_number(error):
         raise needs_number(place_in(error)) from None
     if call and (not isinstance(error, TorchDynamoException) or isinstance(error, TorchRuntimeError) or getattr(error, "gb_type", "") in RAISING):
         raise_own(error, call, args, kwargs)
     if isinstance(error, Unsupported):
         raise refuse(error) from None
+
+
+def untraced(error: BaseException) -> CannotPlan:
+    """Words for what PyTorch does not trace."""
+    said = without_advice(str(error)).strip().partition("\n")[0].rstrip(".")
+    advice = " A function that cond, scan or map calls must not return what it is given, nor one tensor twice: return a clone()." if "aliasing" in said else ""
+    kind = type(error).__name__
+    return CannotPlan(f'PyTorch cannot trace this model for its backward ({kind}: {said}).{advice} torch.compile(model, backend="aot_eager") shows more')
 
 
 def place_in(error: BaseException) -> str:
