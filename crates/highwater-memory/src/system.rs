@@ -46,7 +46,10 @@ pub unsafe trait System: Send + Sync + Debug {
 /// [`DeviceMemory::base`] is always the same, and the addresses from it on are this value's alone, until it is dropped.
 /// What was mapped stays as it is until it is unmapped. [`DeviceMemory::host_addresses`] has all of them that the host
 /// can follow.
-#[expect(unsafe_code, reason = "copies have promises to be kept, and so has who answers addresses")]
+#[expect(
+    unsafe_code,
+    reason = "copies have promises to be kept, and so has who answers addresses"
+)]
 pub unsafe trait DeviceMemory: Send + Sync + Debug {
     /// The first address: a multiple of 2 MiB.
     fn base(&self) -> DeviceAddress;

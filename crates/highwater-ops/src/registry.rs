@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
-use crate::fused::{Fused, FusedKernel};
+use crate::fused::FusedKernel;
 use crate::{Args, Entry, Kernel, KernelError, Pairs, Piece};
 use highwater_graph::{Backend, BuildMixer, Cost, DType, KernelId, Op, OpError, Spec};
 use std::fmt;
@@ -251,7 +251,7 @@ pub struct Kernels {
     /// Those of an operation, the one that was registered last first.
     #[expect(clippy::disallowed_types, reason = "its order is never read")]
     rows: std::collections::HashMap<(&'static str, Device), Vec<KernelId>, BuildMixer>,
-    /// The kernel of [`Fused`] operations. It has no name, by which another could take its place.
+    /// The kernel of fused operations. It has no name, by which another could take its place.
     fused: Option<KernelId>,
 }
 
@@ -269,7 +269,7 @@ impl Kernels {
         kernels
     }
 
-    /// The kernel of [`Fused`] operations, of whatever dtypes.
+    /// The kernel of fused operations, of whatever dtypes.
     pub fn of_fused(&self) -> Option<KernelId> {
         self.fused
     }

@@ -15,8 +15,8 @@ pub struct Entry(pub u32);
 impl Entry {
     const LEARNED: u32 = 1 << 31;
     const FIRST: u32 = 1 << 30;
-    /// What a row is filled up with: a document from which nothing is learnt.
-    const PADDING: Self = Self(0);
+    /// What a row is filled up with, behind its documents.
+    pub(super) const PADDING: Self = Self(0);
 
     /// A token, below 2 to the 30.
     pub fn new(token: u32, is_learned: bool, is_first: bool) -> Self {

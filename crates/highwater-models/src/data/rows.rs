@@ -252,7 +252,8 @@ pub struct PackedBatch {
     pub tokens: Vec<u32>,
     /// What follows each `[B, T]`; [`IGNORED`] where nothing is learnt.
     pub targets: Vec<i64>,
-    /// Lengths of the documents of each row `[B, N]`, with 0 where there are fewer.
+    /// Lengths of the documents of each row `[B, N]`, with 0 where there are fewer. What a row is filled up with is of
+    /// none.
     pub lengths: Vec<u32>,
     /// Where each token is in its document `[B, T]`.
     pub positions: Vec<i64>,
@@ -298,7 +299,9 @@ impl PackedBatch {
             self.learned += usize::from(next.is_some());
         }
         self.counts.push(self.learned - before);
-        self.lengths.push((row.len() - start) as u32);
+        let last = row.iter().rposition(|entry| *entry != Entry::PADDING);
+        let end = last.map_or(start, |last| last + 1);
+        self.lengths.push((end - start) as u32);
         self.lengths
             .resize(first_length + Self::documents(row.len()), 0);
     }
@@ -412,5 +415,26 @@ impl RowBatches {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fills_a_row_up_is_of_no_document() {
+        let document = |length: u32| (0..length).map(|i| Entry::new(7 + i, i > 0, i == 0));
+        let mut batch = PackedBatch::default();
+        let mut row: Vec<Entry> = document(3).chain(document(2)).collect();
+        batch.push(&row);
+        row.resize(9, Entry::PADDING);
+        batch.push(&row);
+        batch.push(&[Entry::PADDING; 2]);
+        let (full, filled) = batch.lengths.split_at(PackedBatch::documents(5));
+        let (filled, empty) = filled.split_at(PackedBatch::documents(9));
+        assert_eq!((&full[..3], &filled[..3]), (&[3, 2, 0][..], &[3, 2, 0][..]));
+        assert_eq!(empty, [0, 0]);
+        assert_eq!(batch.counts, [3, 3, 0]);
     }
 }

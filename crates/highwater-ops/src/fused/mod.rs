@@ -54,14 +54,11 @@ pub struct Fused {
 const SLOTS: usize = 8;
 
 impl Fused {
-    /// What names of such operations begin with, and the name under which their kernel is registered.
-    pub const FAMILY: &'static str = "fused";
-
     /// From its steps, in order, which read `inputs` inputs. None if too much would have to be held at a time.
     pub fn new(steps: Vec<Step>, inputs: usize) -> Option<Self> {
         let slots = slots(&steps, inputs)?;
         let names: Vec<&str> = steps.iter().map(|step| step.op.name()).collect();
-        let name = lasting(format!("{}({})", Self::FAMILY, names.join(",")));
+        let name = lasting(format!("fused({})", names.join(",")));
         Some(Self { name, steps, slots })
     }
 }

@@ -17,6 +17,7 @@ mod common;
 mod debug;
 mod documents;
 mod dropped;
+mod extremes;
 mod files;
 mod forecast;
 mod fused;
