@@ -153,6 +153,16 @@ def is_seed(args: Sequence[VariableTracker]) -> bool:
     return bool(args) and args[0].is_python_constant() and args[0].as_python_constant() is not None
 
 
+def look_at(generator: Any, name: str, args: Sequence[VariableTracker]) -> None:
+    """Refuses a method of a generator of Python's that would draw while Dynamo traces, unless it draws the same in each call."""
+    if name in ("seed", "setstate"):
+        generator.random.highwater_seeded = name == "setstate" or is_seed(args)
+    exists_before = generator.source is not None
+    is_later = exists_before and name in DRAWN_LATER
+    if exists_before and not OF_OBJECT or not (generator.random.highwater_seeded or is_later):
+        refuse(f"the numbers of random.{name}()" if name != "seed" else "a seed for Python's random numbers")
+
+
 def install() -> None:
     """Has Dynamo ask here, once for all: it does what it did outside of `branches_as_eager`."""
     known_init: Any = RandomVariable.__init__
@@ -168,12 +178,8 @@ def install() -> None:
 
     @functools.wraps(known_method)
     def call_method(self: Any, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]) -> VariableTracker:
-        if is_active() and name == "seed":
-            self.random.highwater_seeded = is_seed(args)
-        elif is_active() and name == "setstate":
-            self.random.highwater_seeded = True
-        if is_active() and not self.random.highwater_seeded and (name not in DRAWN_LATER or self.source is None):
-            refuse(f"the numbers of random.{name}()" if name != "seed" else "a seed for Python's random numbers")
+        if is_active():
+            look_at(self, name, args)
         return known_method(self, tx, name, args, kwargs)  # type: ignore[no-any-return]
 
     @functools.wraps(known_numpy)
