@@ -8,7 +8,7 @@
 //! | 3 | the memory budget is below the least that would do |
 //! | 4 | a file or data cannot be read or written, or is damaged |
 //! | 5 | the loss became infinite or not a number |
-//! | 130, 143 | stopped by SIGINT or SIGTERM; the state was saved |
+//! | 129, 130, 143 | stopped by SIGHUP, SIGINT or SIGTERM; the state was saved |
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -24,6 +24,7 @@ use highwater_models::{ConfigError, DataError, TokenizerError, WeightsError};
 use serde_json::{Value, json};
 
 use crate::engine_error::without_lines;
+use crate::state::step_of;
 
 /// The table of exit codes, for `--help`.
 pub const EXIT_CODES: &str = "Exit codes:
@@ -33,7 +34,8 @@ pub const EXIT_CODES: &str = "Exit codes:
   3         the memory budget is below the least that would do
   4         a file or data cannot be read or written, or is damaged
   5         the loss became infinite or not a number
-  130, 143  stopped by SIGINT or SIGTERM; the state was saved, unless it was stopped twice";
+  129, 130, 143
+            stopped by SIGHUP, SIGINT or SIGTERM; the state was saved, unless it was stopped twice";
 
 /// Why the program ends without having done what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,8 +212,11 @@ impl fmt::Display for Failure {
 
 impl From<FilesError> for Failure {
     fn from(error: FilesError) -> Self {
-        let full = error.is_disk_full();
+        let (full, dropped) = (error.is_disk_full(), is_of_dropped_state(&error));
         let failure = Self::new(Code::Files, error);
+        if dropped {
+            return failure.hint("the run goes on, and dropped this state for a newer one meanwhile: run the command again");
+        }
         if full {
             return failure
                 .id("HW1010")
@@ -219,6 +224,15 @@ impl From<FilesError> for Failure {
         }
         failure
     }
+}
+
+/// Whether a file is gone together with the saved state that it was of.
+fn is_of_dropped_state(error: &FilesError) -> bool {
+    let state = error.path.parent();
+    let name = state.and_then(|state| state.file_name()?.to_str());
+    error.is_not_found()
+        && name.and_then(step_of).is_some()
+        && state.is_some_and(|state| !state.exists())
 }
 
 impl From<SpillError> for Failure {

@@ -305,7 +305,6 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
             .hint("name the folder of a run that has saved something, or --model FOLDER")
     };
     if let (Some(_), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) {
-        state::check_weights(files, base)?;
         lora::check_base(files, run)?;
         let adapters = match args.which.find(files, &folder)?.ok_or_else(unsaved)? {
             Newest::Final(folder) => (folder.join(WEIGHTS), true),

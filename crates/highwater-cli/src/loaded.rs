@@ -323,7 +323,6 @@ fn adapted(
     let (Some(lora), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) else {
         return Ok(None);
     };
-    state::check_weights(files, base)?;
     lora::check_base(files, run)?;
     let trained = which.find(files, dir)?.map(|found| match found {
         Newest::Final(folder) => Trained::Folder(folder),

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ModelSource, RunConfig, SettingsError};
 use crate::engine_error::without_lines;
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::export::check_new;
 use crate::merging::{MergedDtype, check_memory, untied};
 use crate::newest::Which;
@@ -335,8 +335,18 @@ fn settings(files: &dyn Files, folder: &Path) -> Result<(PathBuf, Option<PathBuf
 /// That a run's model is the one that its adapters were trained beside.
 ///
 /// # Errors
-/// [`Failure`] where its weights are others.
+/// [`Failure`] where it is not there, or its weights are others.
 pub fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failure> {
+    if let ModelSource::Folder(base) = &run.model.source {
+        if files.metadata(base)?.is_none() {
+            let name = base.display();
+            let message =
+                format!("{name}: the model that the adapters were trained for is not there");
+            return Err(Failure::new(Code::Files, message)
+                .hint("`highwater merge RUN --model FOLDER --out NEW` adds them to it where it is now, and `highwater resume RUN --model FOLDER` goes on with it"));
+        }
+        state::check_weights(files, base)?;
+    }
     let before = run
         .origin
         .as_ref()

@@ -1,8 +1,12 @@
 //! A run whose model or data lies elsewhere by now.
 
+use std::path::Path;
+
+use highwater_memory::Files;
+
 use crate::args::ResumeArgs;
 use crate::config::{ModelSource, RunConfig};
-use crate::error::Failure;
+use crate::error::{Code, Failure};
 use crate::resolve::absolute;
 
 /// Has a run find what lies elsewhere by now.
@@ -41,4 +45,45 @@ pub(crate) fn find(config: &mut RunConfig, args: &ResumeArgs) -> Result<(), Fail
         config.model.tokenizer = Some(absolute(path)?);
     }
     Ok(())
+}
+
+/// That what the run in a folder reads when it goes on is where it says: its model's folder, its tokenizer, its data.
+///
+/// # Errors
+/// [`Failure`] that names what is not there, and the flag that says where it is now.
+pub(crate) fn check(files: &dyn Files, config: &RunConfig, run: &Path) -> Result<(), Failure> {
+    let ModelSource::Folder(model) = &config.model.source else {
+        return check_data(files, config, run);
+    };
+    let tokenizer = config.model.tokenizer.as_deref();
+    let of_model = tokenizer.filter(|path| path.starts_with(model));
+    let reads_model = config.model.lora.is_some() || of_model.is_some();
+    if reads_model && files.metadata(model)?.is_none() {
+        return Err(gone(model, run, "--model FOLDER"));
+    }
+    check_data(files, config, run)
+}
+
+fn check_data(files: &dyn Files, config: &RunConfig, run: &Path) -> Result<(), Failure> {
+    let tokenizer = config.model.tokenizer.as_deref();
+    let read = [
+        (tokenizer, "--tokenizer FILE"),
+        (config.data.path.as_deref(), "--data PATH"),
+    ];
+    for (path, flag) in read {
+        if let Some(path) = path
+            && files.metadata(path)?.is_none()
+        {
+            return Err(gone(path, run, flag));
+        }
+    }
+    Ok(())
+}
+
+fn gone(path: &Path, run: &Path, flag: &str) -> Failure {
+    let message = format!("{}: it is not there, and the run reads it", path.display());
+    let run = run.display();
+    Failure::new(Code::Files, message).hint(format!(
+        "`highwater resume {run} {flag}` with where it is now"
+    ))
 }

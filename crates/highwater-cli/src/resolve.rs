@@ -301,6 +301,7 @@ pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Reso
     }
     let model = Blueprint::read(files, &dir.model())?;
     moved::find(&mut config, args)?;
+    moved::check(files, &config, dir.path())?;
     check_epochs(args.epochs)?;
     let RunConfig {
         machine,

@@ -202,6 +202,16 @@ fn runs(dir: &Path) {
     );
     run(dir, &format!("{RUN} --data changed.jsonl --out changed"));
     write(dir.join("changed.jsonl"), RECORD);
+    let model = copied(dir, "base", "moved");
+    fs::copy(dir.join("chats.jsonl"), dir.join("moved.jsonl")).unwrap();
+    let moved = RUN.replace("./base", "./moved");
+    run(
+        dir,
+        &format!("{moved} --data chats.jsonl --lora 2 --out strayed"),
+    );
+    run(dir, &format!("{RUN} --data moved.jsonl --out dry"));
+    fs::remove_dir_all(model).unwrap();
+    fs::remove_file(dir.join("moved.jsonl")).unwrap();
     let images = "train --model resnet18 --data shapes --size 32 --batch 4 --steps 0 --threads 1 --memory 1GiB";
     run(dir, &format!("{images} --out images"));
 
