@@ -142,8 +142,9 @@ ENTRIES: dict[str, list[str]] = {
         "class Repeated(Model):\n    def forward(self, x):\n        return self.layer(x).repeat(int(x.sum().item() ** 2) + 1, 1).sum()\n"
         'model = Repeated()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "from torch._higher_order_ops.scan import scan\nclass Scanned(Model):\n    def forward(self, x):\n        def body(state, row):\n"
-        "            state = torch.tanh(self.layer(state) + row)\n            return state, state * 2\n        return scan(body, x[0], x)[1].sum()\n"
+        "            state = torch.tanh(self.layer(state) + row)\n            return state, (state * 2).sin()\n        return scan(body, torch.zeros(8), x)[1].sum()\n"
         'model = Scanned()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        'model[0].register_full_backward_hook(lambda module, inputs, outputs: None)\nstep(model, mse, optimizer, memory="1GiB")(x, y)',
         "import random\nclass Sampled(Model):\n    def forward(self, x):\n        return self.layer(x)[random.sample(range(4), 2)].sum()\n"
         'model = Sampled()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "import random\nclass Seeded(Model):\n    def forward(self, x):\n        torch.manual_seed(random.randint(0, 9))\n"

@@ -188,3 +188,28 @@ def test_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.compile(again, backend="highwater", dynamic=False)(*case.inputs())
 
 
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.heads = nn.Linear(8, 8), nn.ModuleList(nn.Linear(8, 512) for _ in range(3))
+
+    def forward(self, x: Tensor, head: int) -> Tensor:
+        result: Tensor = self.heads[head](self.body(x))
+        return result.square().mean()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_parameters_that_a_call_does_not_use_are_counted(in_place: bool) -> None:
+    def call(memory: int) -> highwater.torch.Report:
+        torch._dynamo.reset()
+        model, backend = Heads(), highwater.torch.backend(memory)
+        if in_place:
+            model.compile(backend=backend, dynamic=False)
+        (model if in_place else torch.compile(model, backend=backend, dynamic=False))(torch.randn(4, 8), 1)
+        return backend.reports[-1]
+
+    weights = sum(parameter.nbytes for parameter in Heads().parameters())
+    report = call(1 << 30)
+    assert report.floor_bytes > report.given_bytes >= weights
+    with pytest.raises(highwater.OverBudget, match="parameters that the call does not use"):
+        call(weights)

@@ -433,3 +433,19 @@ def test_subclasses_without_tensors_of_their_own(accumulation: int) -> None:
         assert torch.equal(step(x, y), loss.detach())
     theirs.step()
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), expected.parameters(), strict=True))
+
+
+def test_what_hooks_keep_from_the_step_before_is_counted() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x, kept = torch.randn(64, 32), dict[int, Tensor]()
+    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(32, 32), nn.Tanh())))
+    for i in (1, 3, 5):
+        model[i].register_forward_hook(lambda module, args, result, i=i: kept.__setitem__(i, result.detach() * 1))
+    step = highwater.torch.step(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), 0.1), memory="1GiB")
+    step(x, x)
+    given = x.nbytes + sum(parameter.nbytes for parameter in model.parameters())
+    before = sum(value.nbytes for value in kept.values())
+    _, most, _ = highwater.torch.allocated(lambda: step(x, x))
+    assert before == 3 * x.nbytes
+    assert given + before + most <= step.reports[-1].live_bytes

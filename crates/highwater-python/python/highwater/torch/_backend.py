@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import sys
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from types import FrameType
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 
@@ -25,10 +26,11 @@ from ._choices import Choice, Choices, OverBudget, Report
 from ._costs import Costs
 from ._device import device_of
 from ._distributed import refuse_cuts
+from ._effects import storage_key
 from ._emit import emit
 from ._errors import while_compiling
 from ._gradients import input_of, own_gradients
-from ._graph import PASSING, JointGraph, refuse_sizeless, storage_key
+from ._graph import PASSING, JointGraph, refuse_sizeless
 from ._known import Known
 from ._like_eager import like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
@@ -36,7 +38,7 @@ from ._memory import parse
 from ._modes import attention_kernels
 from ._pieces import Held, no_model, refuse_piece, warn_of_gradients
 from ._raised import is_of_dynamo, translate, try_again
-from ._rehearsal import held
+from ._rehearsal import held, unseen
 from ._sizes import for_each_size, is_dynamic
 from ._transfers import TakeRoom, Transfers
 
@@ -81,6 +83,8 @@ class Backend:
         self._known = Known()
         self._held = Held(self.memory)
         self._ran = False
+        self._model: weakref.ref[nn.Module] | None = None
+        """The module that is called, if it is one."""
         self._options: dict[str, Any] | None = None
         """Where it was found by its name: what it was asked for with."""
 
@@ -162,7 +166,7 @@ class Compiled:
         if planned.peak is None:
             return False
         given = sum({storage_key(leaf): leaf.untyped_storage().nbytes() for leaf in inputs if isinstance(leaf, Tensor)}.values())
-        return planned.library + given + self._backend._held.beside(inputs) + planned.peak * growth**2 <= self._backend.memory
+        return planned.library + planned.unused + given + self._backend._held.beside(inputs) + planned.peak * growth**2 <= self._backend.memory
 
     def _plan(self, inputs: Sequence[Any], gradients: int) -> Callable[..., Any]:
         planned = Planned(self._backend, inputs, self._backend._held.beside(inputs), gradients)
@@ -223,7 +227,7 @@ class Planned:
         self._kept: list[int] = []
         self.peak: int | None = None
         """Without gradients: the peak of live bytes besides the inputs, with each kernel run once."""
-        self._fastest = self.library = 0
+        self._fastest = self.library = self.unused = 0
 
     @property
     def most_gradients(self) -> int:
@@ -275,7 +279,12 @@ class Planned:
 
     def _choose(self, joint: JointGraph) -> tuple[Choice, Report]:
         backend = self.backend
-        choices = Choices(joint, backend._costs, self.saved + self.gradients, backend.host_memory)
+        model = backend._model() if backend._model else None
+        others = [*model.parameters(), *model.buffers()] if model is not None and backend.graph_breaks == "refuse" else []
+        self.unused = unseen(others, self.inputs, joint.device)
+        choices = Choices(joint, backend._costs, self.saved + self.gradients + self.unused, backend.host_memory)
+        if self.unused:
+            joint.given_is += ", with parameters that the call does not use"
         if self.gradients:
             joint.given_is += ", with gradients of earlier backwards"
         if self.saved:

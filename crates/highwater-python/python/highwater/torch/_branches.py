@@ -28,7 +28,7 @@ from torch._dynamo.variables.tensor import TensorVariable
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ._effects import Effects, Unknown, leaves, may_write, memory_of_all
+from ._effects import Effects, Unknown, leaves, may_write, storages_of
 
 # More than a mask and what is made of it is no condition, but a computation.
 NODES, BYTES = 64, 1 << 24
@@ -106,7 +106,7 @@ def condition(tx: Any, value: VariableTracker) -> Condition | None:
 
 def is_overwritten(nodes: Sequence[fx.Node]) -> bool:
     """Whether the graph so far writes to what nodes have, which may be part of something else. Raises `Unknown`."""
-    memory = memory_of_all(nodes)
+    memory = storages_of(nodes)
     return any(Effects.of(other).writes & memory for other in nodes[0].graph.nodes if may_write(other))
 
 

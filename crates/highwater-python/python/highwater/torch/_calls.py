@@ -6,6 +6,7 @@ import inspect
 import logging
 import sys
 import warnings
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -37,6 +38,9 @@ class Calling(Protocol):
     _ran: bool
     """Whether something ran in the call that is under way."""
 
+    _model: weakref.ref[torch.nn.Module] | None
+    """The module that is called, if it is one."""
+
     def _failed(self, error: BaseException, call: Any, args: Any, kwargs: Any) -> None:
         """An error ends the call: may raise another one in its place."""
 
@@ -60,11 +64,13 @@ class Call:
 
     def __enter__(self) -> None:
         self._backend._ran = False
+        model = module_of(called().get("fn"))
+        self._backend._model = None if model is None else weakref.ref(model)
         self._branches = branches_as_eager()
         self._branches.__enter__()
         self._restore = config()._make_closure_patcher(**settings())()
         # A frame that Dynamo gives up is never planned again. An error leaves it as it is.
-        whole = self._backend.graph_breaks == "refuse" and not is_recurrent(called().get("fn"))
+        whole = self._backend.graph_breaks == "refuse" and not isinstance(model, torch.nn.RNNBase)
         self._whole = torch._dynamo.error_on_graph_break(True) if whole else None
         if self._whole:
             self._whole.__enter__()
@@ -85,7 +91,7 @@ class Call:
             self._backend._failed(error, call.get("fn"), call.get("args", ()), call.get("kwargs", {}))
         elif not self._backend._ran:
             mode = dispatch_mode()
-            why = f"It skips everything while {mode} is on." if mode else "It skips nn.RNN, nn.LSTM, nn.GRU and code under torch.compiler.disable."
+            why = f"It skips everything while {mode} is on." if mode else "It skips nn.RNN, nn.LSTM, nn.GRU, modules with backward hooks, and code under torch.compiler.disable."
             message = f"torch.compile compiled no part of this model, so it runs without a memory bound. {why} fullgraph=True shows why."
             warnings.warn(message, NothingPlanned, stacklevel=level_of_user())
 
@@ -100,10 +106,10 @@ def called() -> dict[str, Any]:
     return frame.f_locals if frame is not None and frame.f_code.co_name == "compile_wrapper" else {}
 
 
-def is_recurrent(call: Any) -> bool:
-    """Whether a module by itself is called of which Dynamo takes nothing."""
-    held = getattr(call, "__self__", None) or inspect.getclosurevars(call).nonlocals.get("fn") if inspect.isroutine(call) else None
-    return isinstance(held, torch.nn.RNNBase)
+def module_of(call: Any) -> torch.nn.Module | None:
+    """The module whose method is called, if that is known."""
+    held = getattr(call, "__self__", None) or inspect.getclosurevars(call).nonlocals.get("fn") if inspect.isroutine(call) else call
+    return held if isinstance(held, torch.nn.Module) else getattr(held, "__self__", None) if inspect.ismethod(held) else None
 
 
 def config() -> Any:

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _branches
 from ._branches import BYTES, ancestors, is_known, name_of
-from ._effects import Effects, Unknown, call, leaves, may_write, memory_of_all
+from ._effects import Effects, Unknown, call, leaves, may_write, storages_of
 from ._generators import BYTES as STATE, OURS, TAKEN, Slots, emit, slots_of
 
 # How many numbers these draw follows from the sizes of what they read.
@@ -55,7 +55,7 @@ class Drawn:
                 wanted |= {draw, *(ancestors(draw) or unknown())}
         if any(Effects.of(other).runs_custom for other in wanted if other.op != "placeholder"):
             unknown()
-        memory, inputs = memory_of_all(wanted), memory_of_all(other for other in wanted if other.op == "placeholder")
+        memory, inputs = storages_of(wanted), storages_of(other for other in wanted if other.op == "placeholder")
         for other in filter(may_write, earlier):
             if Effects.of(other).writes & (inputs if other in wanted else memory):
                 unknown()

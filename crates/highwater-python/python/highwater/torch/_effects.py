@@ -75,7 +75,7 @@ class Effects:
         mode = next((leaf.fake_mode for leaf in [*leaves(node), *pytree.tree_leaves(given)] if hasattr(leaf, "fake_mode")), None)
         self.draws = self.runs_custom = False
         self.writes: set[int] = set()
-        """The memory that it writes to, by `memory_of`."""
+        """The memory that it writes to, by `storage_key`."""
         if mode is None:
             return
         before = dict[int, int]()
@@ -83,7 +83,7 @@ class Effects:
         def copy(value: Tensor) -> Tensor:
             """What is written may change its shape, too."""
             made = value.detach().clone() if may_write(node) else value
-            before[memory_of(made)] = memory_of(value)
+            before[storage_key(made)] = storage_key(value)
             return made
 
         with torch.no_grad(), mode:
@@ -91,7 +91,7 @@ class Effects:
             with Seen() as seen:
                 call(node, args, kwargs)
         self.draws, self.runs_custom = seen.draws, seen.others
-        self.writes = {before[at] for at in map(memory_of, seen.written) if at in before}
+        self.writes = {before[at] for at in map(storage_key, seen.written) if at in before}
 
     @staticmethod
     def of(node: fx.Node) -> Effects:
@@ -121,9 +121,9 @@ def leaves(node: fx.Node) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(node.meta.get("example_value")) if isinstance(leaf, Tensor)]
 
 
-def memory_of(value: Tensor) -> int:
+def storage_key(value: Tensor) -> int:
     return int(value.untyped_storage()._cdata)
 
 
-def memory_of_all(nodes: Iterable[fx.Node]) -> set[int]:
-    return {memory_of(leaf) for node in nodes for leaf in leaves(node)}
+def storages_of(nodes: Iterable[fx.Node]) -> set[int]:
+    return {storage_key(leaf) for node in nodes for leaf in leaves(node)}

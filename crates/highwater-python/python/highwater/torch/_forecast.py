@@ -19,8 +19,9 @@ from ._calls import without_logs
 from . import _arguments as arguments
 from ._as_cuda import Foretold, with_attention_of_cuda
 from ._choices import Choice, Choices
+from ._effects import storage_key
 from ._errors import unlogged
-from ._graph import Kernel, storage_key
+from ._graph import Kernel
 from ._memory import MOST, parse, show
 from ._optimizers import Optimizers
 from ._rehearsal import copied

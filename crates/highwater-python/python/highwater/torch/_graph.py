@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from ._device import Device, device_of_graph
+from ._effects import storage_key
 from ._in_place import InPlace, find_in_place
 from ._nested import calls, is_pure, is_random
 from ._where import CannotPlan, where
@@ -93,10 +94,6 @@ def refuse_sizeless(graph: fx.Graph) -> None:
             raise CannotPlan(f"{where(node)} has a sparse result. Sparse tensors and gradients cannot be planned: use dense ones")
         if any(free_unbacked_symbols(leaf.shape) for leaf in tensors(node)):
             raise CannotPlan(f"{where(node)} has a result whose size depends on data. A plan needs fixed sizes: pad the result, move this out of the model, or pass a size as a Python number: int(n)")
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def storage_of(node: fx.Node) -> int | None:

@@ -59,13 +59,27 @@ def refusal(what: str, reason: str = "") -> GraphBreak:
     )
 
 
+BACKWARD_HOOKS = "Module-level backwards hooks"
+
+
+def no_backward_hooks() -> GraphBreak:
+    return GraphBreak(
+        "a module has a backward hook (register_full_backward_hook, or a pre-hook), which torch.compile does not take. "
+        "A hook of a tensor sees the same gradient: h.register_hook(...) within the forward"
+    )
+
+
 def no_model(broken: Unsupported) -> GraphBreak:
     """The refusal of a model that Dynamo could not take as one graph."""
+    if BACKWARD_HOOKS in str(broken):
+        return no_backward_hooks()
     return refusal(f"breaks it at {place_of(broken.real_stack or ())}", str(broken))
 
 
 def no_step(broken: Unsupported) -> GraphBreak:
     """The refusal of a step that Dynamo could not take as one graph."""
+    if BACKWARD_HOOKS in str(broken):
+        return no_backward_hooks()
     return GraphBreak(
         f"the step is not one graph: torch.compile breaks it at {place_of(broken.real_stack or ())}{explained(str(broken))}. Change that line, "
         f'or plan each piece on its own: highwater.torch.backend(memory, graph_breaks="separate"). In its own words:\n{without_advice(str(broken))}'

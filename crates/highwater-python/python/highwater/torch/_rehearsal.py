@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from . import _rows
 from ._copies import Copies
 from ._device import KINDS, Device
+from ._effects import storage_key
 from ._errors import unlogged
 from ._optimizers import ALONE, is_trained
 
@@ -285,6 +286,13 @@ def held(leaves: Iterator[Any] | Collection[Any], device: Device) -> int:
     """Bytes of a device's memory that tensors hold."""
     found = {id(leaf): device.rounded(leaf.nbytes) for leaf in leaves if isinstance(leaf, Tensor) and device.counts(leaf)}
     return sum(found.values())
+
+
+def unseen(others: Iterable[Any], inputs: Iterable[Any], device: Device) -> int:
+    """Bytes of memory that is there all the time and is not a graph's to see: of tensors that share none with its inputs."""
+    seen = {storage_key(leaf) for leaf in inputs if isinstance(leaf, Tensor)}
+    found = {storage_key(tensor): device.rounded(tensor.untyped_storage().nbytes()) for tensor in others if device.counts(tensor)}
+    return sum(size for key, size in found.items() if key not in seen)
 
 
 class Live(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ._backend import REPORTS, compile_graph
 from ._choices import Choices
 from ._clip import add_coefficient, is_one_kind, scratch_bytes
-from ._device import device_of
+from ._device import Device, device_of
+from ._effects import storage_key
 from ._emit import emit
 from ._gradients import input_of, is_laid_out, laid_out, places_of_gradients
-from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sizeless, storage_key, tensors
+from ._graph import CELL, COST, HELD, WRITES, JointGraph, refuse_sizeless, tensors
 from ._like_eager import like_eager, traced_like_eager
-from ._rehearsal import held
+from ._rehearsal import held, unseen
 from ._sizes import for_each_size, is_dynamic
 from ._states import States
 from ._where import CannotPlan
@@ -130,12 +132,8 @@ class Whole:
         received = Ending(module, inputs, step, Way(phase, self.way.one_by_one)).received
         joint = JointGraph(module, outputs, foretold=step.foretold)
         joint.given_is = "parameters, the optimizer's state and inputs"
-        # Bytes that are held all the time, and the graph does not see.
-        seen = {storage_key(leaf) for leaf in inputs if isinstance(leaf, Tensor)}
         parameters = step.optimizers.parameters
-        others = [*step.model.parameters(), *step.model.buffers(), *parameters]
-        unseen = {storage_key(tensor): joint.device.rounded(tensor.untyped_storage().nbytes()) for tensor in others if joint.device.counts(tensor)}
-        outside = sum(size for key, size in unseen.items() if key not in seen)
+        outside = unseen([*step.model.parameters(), *step.model.buffers(), *parameters], inputs, joint.device)
         gradients: list[Tensor] = []
         if not phase.first:
             # Earlier micro-batches may have reached others.
@@ -145,11 +143,26 @@ class Whole:
             own = {id(parameter) for parameter, _, _ in received}
             gradients += [parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in own]
         outside += held(gradients, joint.device)
+        if kept := kept_bytes(module.graph, outputs, joint.device):
+            outside += kept
+            joint.given_is += ", and what the model keeps from the step before"
         if step.scaler:
             outside += SCALER_STATE * joint.device.rounded(4)
         # States that may wait on the host are the plan's.
         apart = {id(kernel.node.target.parameter) for kernel in joint.kernels if kernel.cell_bytes}  # type: ignore[union-attr]
         return Choices(joint, step.costs, outside + step.state_bytes(apart), step.host_memory)
+
+
+def kept_bytes(graph: fx.Graph, outputs: int, device: Device) -> int:
+    """Bytes of what a model's forward leaves besides its loss, on modules or by hooks: what the step before left is there
+    until the graph has ended."""
+    end = graph.output_node()
+    answers: list[Any] = list(end.args[0])  # type: ignore[arg-type]
+    plain = [node for node, desc in zip(answers[:outputs], end.meta.get("desc") or ()) if isinstance(desc, PlainAOTOutput)]
+    given = {storage_key(leaf) for place in graph.find_nodes(op="placeholder") for leaf in tensors(place)}
+    found = {storage_key(leaf): leaf for node in plain if isinstance(node, fx.Node) for leaf in tensors(node)}
+    loss = next((key for key, leaf in found.items() if leaf.numel() == 1), None)
+    return sum(device.rounded(leaf.untyped_storage().nbytes()) for key, leaf in found.items() if key not in {*given, loss} and device.counts(leaf))
 
 
 class Ending:
