@@ -13,6 +13,7 @@ use crate::config::RunConfig;
 use crate::error::{Code, Failure};
 use crate::newest::{Newest, Which};
 use crate::run_dir::RunDir;
+use crate::signals::end_tidily;
 use crate::{final_model, output};
 
 /// `export`.
@@ -94,6 +95,7 @@ pub(crate) fn check_new(out: &Path) -> Result<(), Failure> {
 /// [`Failure`], with the exit code to end with.
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let files = DiskFiles;
+    end_tidily().map_err(|error| Failure::system("listen to signals", &error))?;
     let found = model_folder(&files, &args.dir, args.which)?;
     check_new(&args.out)?;
     if let Some(parent) = args

@@ -22,6 +22,7 @@ use crate::export::check_new;
 use crate::merging::{MergedDtype, check_memory, untied};
 use crate::newest::Which;
 use crate::provenance::weights_digest;
+use crate::signals::end_tidily;
 use crate::task::Blueprint;
 use crate::trained::trained;
 use crate::{final_model, output, state};
@@ -423,6 +424,7 @@ pub fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     // Of the model its names and shapes are asked for, no numbers.
     let engine = Engine::builder().arena(1 << 50).dry_run().build()?;
     let model = config.build(&engine)?;
+    end_tidily().map_err(|error| Failure::system("listen to signals", &error))?;
     // What a saved state has is written as PEFT's files first, beside the new folder.
     if let Some(parent) = args.out.parent() {
         files.create_dir_all(parent)?;

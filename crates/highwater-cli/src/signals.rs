@@ -1,12 +1,18 @@
 //! Stopping on SIGINT, SIGTERM and SIGHUP: at the next step's end, or at once when asked twice. SIGUSR1 asks for a saved state
 //! there, and the run goes on.
 
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use highwater_memory::DiskFiles;
+use highwater_memory::files::remove_drafts;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
+use signal_hook::low_level::pipe;
+
+use crate::output;
 
 /// Has two signals not be the end of the process: a file that grows beyond the process's limit (`ulimit -f`) is an
 /// error of the write, as a full disk is, and who asks for a saved state before there is a run is not heard.
@@ -15,6 +21,38 @@ pub fn survive() {
         // Where the system refuses a handler the process ends there, as without one.
         let _ = flag::register(signal, Arc::new(AtomicBool::new(false)));
     }
+}
+
+/// Has a signal that ends the process remove first what it has written so far under names of its own.
+///
+/// # Errors
+/// When the system refuses a handler, or a thread.
+#[expect(clippy::exit, reason = "a signal ends the process")]
+pub fn end_tidily() -> io::Result<()> {
+    let (mut heard, tell) = UnixStream::pair()?;
+    let received = Arc::new(AtomicUsize::new(0));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if signal == SIGHUP && is_ignored(signal) {
+            continue;
+        }
+        // In this order: who hears of a signal finds which it was.
+        flag::register_usize(signal, received.clone(), signal as usize)?;
+        pipe::register(signal, tell.try_clone()?)?;
+    }
+    let end = move || {
+        // Where the pipe breaks, the process ends as it would have.
+        if heard.read_exact(&mut [0]).is_ok() {
+            let left = remove_drafts(&DiskFiles);
+            if let Err(error) = left {
+                output::news(&format!("warning: a draft is left behind: {error}"));
+            }
+            std::process::exit(exit_code(received.load(Ordering::Relaxed) as i32));
+        }
+    };
+    std::thread::Builder::new()
+        .name("highwater-ends".into())
+        .spawn(end)?;
+    Ok(())
 }
 
 /// Whether a signal has asked the program to stop or to save. Handlers only set flags.

@@ -12,7 +12,7 @@ mod part;
 pub mod scripted;
 
 pub use disk::DiskFiles;
-pub use draft::{Draft, is_draft};
+pub use draft::{Draft, is_draft, remove_drafts};
 pub use memory::MemoryFiles;
 pub use part::{FilePart, PartError, SharedFile};
 pub use scripted::{Fault, FaultKind, ScriptedFiles};

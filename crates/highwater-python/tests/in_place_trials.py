@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from highwater.torch import _in_place
+from highwater.torch._allocated import allocated
 from torch import Tensor
 
 aten = torch.ops.aten
@@ -240,10 +241,8 @@ SPECIFIC: dict[str, Others] = {
 }
 
 
-def trial(target: Any, dtype: torch.dtype, first_layout: str, layout: str, dice: random.Random) -> bool | None:
-    """Whether both forms have the same bits in a drawn call; None where it is no call, or would not be rewritten."""
-    form = _in_place.FORMS.get(target)
-    in_place, out = (form.target, form.out) if form else (_in_place.underscored(target), None)
+def drawn(target: Any, dtype: torch.dtype, first_layout: str, layout: str, dice: random.Random) -> tuple[Tensor, list[Any], dict[str, Any], Tensor] | None:
+    """A call, and what it answers; None where it is no call, or would not be rewritten."""
     shape = shape_of(dice, first_layout)
     if target in (aten.addmm.default, aten.baddbmm.default):
         shape = [dice.choice([1, 3, 8, 17, 40]) for _ in range(2 if target is aten.addmm.default else 3)]
@@ -255,12 +254,40 @@ def trial(target: Any, dtype: torch.dtype, first_layout: str, layout: str, dice:
         return None
     if not isinstance(expected, Tensor) or not _in_place.is_alike(first, expected) or expected.data_ptr() == first.data_ptr():
         return None
-    bits = [expected]
+    return first, args, kwargs, expected
+
+
+def over(target: Any, first: Tensor, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
+    """The same call, over its first argument."""
+    form = _in_place.FORMS.get(target)
+    in_place: Any = form.target if form else _in_place.underscored(target)
+    answer: Tensor = in_place(first, *args, **{**kwargs, form.out: first} if form and form.out else kwargs)
+    return answer
+
+
+def trial(target: Any, dtype: torch.dtype, first_layout: str, layout: str, dice: random.Random) -> bool | None:
+    """Whether both forms have the same bits in a drawn call; None where there is none."""
+    call = drawn(target, dtype, first_layout, layout, dice)
+    if call is None:
+        return None
+    first, args, kwargs, expected = call
     try:
-        found = in_place(first, *args, **{**kwargs, out: first} if out else kwargs)
+        found = over(target, first, args, kwargs)
     except (RuntimeError, IndexError):
         return False
-    return found.data_ptr() == first.data_ptr() and same_bits(found, bits[0])
+    return found.data_ptr() == first.data_ptr() and same_bits(found, expected)
+
+
+def scratch(target: Any, dtype: torch.dtype, dice: random.Random) -> tuple[int, int] | None:
+    """Bytes that a drawn call takes beside its result, and over its first argument."""
+    call = drawn(target, dtype, FIRST[0], OTHERS[0], dice)
+    if call is None or target is aten.cumsum.default and not call[0].dim():
+        return None
+    first, args, kwargs, expected = call
+    size = expected.untyped_storage().nbytes()
+    del expected, call
+    _, most, _ = allocated(lambda: target(first, *args, **kwargs))
+    return most - size, allocated(lambda: over(target, first, args, kwargs))[1]
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

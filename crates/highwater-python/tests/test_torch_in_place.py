@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from highwater.torch._graph import JointGraph
 from highwater.torch._in_place import FORMS
-from in_place_trials import FIRST, OTHERS, trial
+from in_place_trials import FIRST, OTHERS, scratch, trial
 from torch import Tensor, nn
 
 aten = torch.ops.aten
@@ -31,6 +31,15 @@ def test_the_same_bits_in_place(target: Any) -> None:
                 assert found is not False, (dtype, first, layout)
                 counts[found] += 1
     assert counts[True], "none of these would be rewritten"
+
+
+@pytest.mark.parametrize("target", FORMS, ids=str)
+def test_no_more_bytes_in_place(target: Any) -> None:
+    """Some overloads make their result, and copy it."""
+    for dtype in FORMS[target].dtypes:
+        dice = random.Random(f"{target} {dtype}")
+        taken = next((found for _ in range(20) if (found := scratch(target, dtype, dice)) and found[1] >= 0), None)
+        assert taken is None or taken[1] <= taken[0], (dtype, taken)
 
 
 def in_place(model: Callable[..., Tensor], *inputs: Tensor) -> list[str]:

@@ -3,7 +3,7 @@ plenty of memory and at the floor, and no more bytes than predicted.
 
 ``python tests/test_torch_op_db.py --processes 2`` tries all samples of all operations and dtypes, ``--shard 3/8`` a part of
 them, ``--ops mul,nn.functional.gelu --dtypes float32`` some. It counts the verdict of each sample, and lists what is not
-the same. A difference is a failure unless `KNOWN` has its reason; a reason that nothing needs is a failure too.
+the same. A difference is a failure unless `KNOWN` or `SOMETIMES` has its reason; one in `KNOWN` that nothing needs is a failure too.
 """
 
 from __future__ import annotations
@@ -69,6 +69,11 @@ KNOWN: dict[tuple[str, str, str], str] = {
     ("prod", "complex*", "differs as aot_eager"): "the same",
     ("masked_prod", "*float*", "differs as aot_eager"): "the same",
     ("masked_prod", "complex*", "differs as aot_eager"): "the same",
+}
+# The same, on some processors: what is listed may occur.
+SOMETIMES: dict[tuple[str, str, str], str] = {
+    ("masked_fill", "float32", "differs as aot_eager"): "eager PyTorch adds up what the mask selects, whose size no trace knows",
+    ("masked_fill", "complex64", "differs as aot_eager"): "the same",
 }
 
 
@@ -435,9 +440,12 @@ def pairs(dtypes: Sequence[str], pattern: Sequence[str]) -> list[tuple[str, str]
 def faults(pair: tuple[str, str], kinds: Sequence[str], whole: bool) -> list[str]:
     """Verdicts of an operation that are not as they should be, and reasons that nothing needs."""
     name, dtype = pair
-    reasons = {kind for (op, of, kind) in KNOWN if fnmatch.fnmatch(name, op) and fnmatch.fnmatch(dtype, of)}
-    unneeded = reasons - set(kinds) if whole else set()
-    return sorted(set(kinds) - FINE - reasons) + [f"listed, and does not occur: {kind}" for kind in sorted(unneeded)]
+
+    def listed(reasons: dict[tuple[str, str, str], str]) -> set[str]:
+        return {kind for (op, of, kind) in reasons if fnmatch.fnmatch(name, op) and fnmatch.fnmatch(dtype, of)}
+
+    unneeded = listed(KNOWN) - set(kinds) if whole else set()
+    return sorted(set(kinds) - FINE - listed(KNOWN) - listed(SOMETIMES)) + [f"listed, and does not occur: {kind}" for kind in sorted(unneeded)]
 
 
 def test_todays_share_of_pytorchs_operations() -> None:

@@ -2,10 +2,13 @@
 //! files, and a model of both.
 
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use crate::started::highwater;
 use highwater::Engine;
 use highwater_models::{Decoder, DecoderConfig, save};
+use rustix::process::{Pid, Signal, kill_process};
 
 const MODEL: &str = r#"{"model_type": "qwen3", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 48,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -41,6 +44,44 @@ fn run(dir: &Path, line: &str) -> String {
 
 fn adapters(dir: &Path, run: &str) -> Vec<u8> {
     std::fs::read(dir.join(run).join(ADAPTERS)).expect("adapters")
+}
+
+const LARGE: &str = r#"{"model_type": "qwen3", "vocab_size": 16384, "hidden_size": 256, "intermediate_size": 512,
+    "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "max_position_embeddings": 64, "tie_word_embeddings": false}"#;
+
+fn hidden(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a folder");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with('.')).collect()
+}
+
+#[test]
+fn a_merge_that_is_stopped_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path();
+    base_of(LARGE, &dir.join("base"), 1);
+    let line = "train --model ./base --lora 2 --batch 1 --seq 8 --steps 1 --threads 2 --memory 1GiB --out run";
+    run(dir, line);
+    let out = dir.join("out");
+    std::fs::create_dir(&out).expect("a folder");
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut merge = Command::new(env!("CARGO_BIN_EXE_highwater"));
+        let merge = merge.args(["merge", "run", "--out", "out/model"]);
+        let mut child = merge.current_dir(dir).spawn().expect("a process");
+        while hidden(&out).is_empty() {
+            assert_eq!(child.try_wait().expect("a process"), None, "too soon");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let id = Pid::from_child(&child);
+        kill_process(id, signal).expect("a signal");
+        let status = child.wait().expect("a process");
+        assert_eq!(status.code(), Some(128 + signal.as_raw()));
+        assert_eq!(hidden(&out), Vec::<String>::new());
+        assert!(!out.join("model").exists());
+    }
+    run(dir, "merge run --out out/model");
 }
 
 #[test]

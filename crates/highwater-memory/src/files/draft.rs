@@ -6,11 +6,35 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::{FileWrite, Files, FilesError};
 
 const BEGIN: &str = ".highwater-";
 const END: &str = ".tmp";
+
+/// The drafts of this process, which a signal may end: each with whether it is a folder.
+static UNDER_WAY: Mutex<Vec<(PathBuf, bool)>> = Mutex::new(Vec::new());
+
+/// Removes the drafts of this process, which is about to end.
+///
+/// # Errors
+/// As the system says; the others are removed all the same.
+pub fn remove_drafts(files: &dyn Files) -> Result<(), FilesError> {
+    let under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
+    let removed = under_way
+        .iter()
+        .map(|(path, is_dir)| discard(files, path, *is_dir));
+    removed.fold(Ok(()), Result::and)
+}
+
+fn discard(files: &dyn Files, path: &Path, is_dir: bool) -> Result<(), FilesError> {
+    if is_dir {
+        files.remove_dir_all(path)
+    } else {
+        files.remove_file(path)
+    }
+}
 
 /// A file or folder that lies beside its target until [`Draft::persist`]. Dropped before, it is removed.
 #[derive(Debug)]
@@ -57,6 +81,8 @@ impl<'a> Draft<'a> {
     }
 
     fn at(files: &'a dyn Files, path: PathBuf, target: &Path, is_dir: bool) -> Self {
+        let mut under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
+        under_way.push((path.clone(), is_dir));
         Self {
             files,
             path,
@@ -77,13 +103,13 @@ impl<'a> Draft<'a> {
     /// As the system says; the draft is removed if it did not get the name.
     pub fn persist(mut self) -> Result<(), FilesError> {
         self.files.rename(&self.path, &self.target)?;
-        self.is_done = true;
+        self.end();
         self.files.sync_dir(parent(&self.target))
     }
 
     /// Leaves the draft where it is, for the caller to remove.
     pub fn keep(mut self) -> PathBuf {
-        self.is_done = true;
+        self.end();
         std::mem::take(&mut self.path)
     }
 
@@ -92,16 +118,15 @@ impl<'a> Draft<'a> {
     /// # Errors
     /// As the system says.
     pub fn remove(mut self) -> Result<(), FilesError> {
-        self.is_done = true;
-        self.discard()
+        self.end();
+        discard(self.files, &self.path, self.is_dir)
     }
 
-    fn discard(&self) -> Result<(), FilesError> {
-        if self.is_dir {
-            self.files.remove_dir_all(&self.path)
-        } else {
-            self.files.remove_file(&self.path)
-        }
+    /// It is no draft any more.
+    fn end(&mut self) {
+        self.is_done = true;
+        let mut under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
+        under_way.retain(|(path, _)| *path != self.path);
     }
 }
 
@@ -109,7 +134,8 @@ impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.is_done {
             // Something failed before, which is reported; a draft that stays behind hides nothing.
-            let _ = self.discard();
+            let _ = discard(self.files, &self.path, self.is_dir);
+            self.end();
         }
     }
 }
@@ -162,6 +188,21 @@ mod tests {
     fn names(files: &dyn Files, dir: &Path) -> Vec<String> {
         let entries = files.list_dir(dir).unwrap().into_iter();
         entries.map(|entry| entry.name).collect()
+    }
+
+    #[test]
+    fn a_process_that_ends_removes_its_drafts() {
+        let files = MemoryFiles::new();
+        files.create_dir_all(Path::new("/ending")).unwrap();
+        let folder = Draft::folder(&files, Path::new("/ending/model")).unwrap();
+        files.create(&folder.path().join("weights")).unwrap();
+        let (file, _) = Draft::file(&files, Path::new("/ending/table")).unwrap();
+        let done = Draft::folder(&files, Path::new("/ending/done")).unwrap();
+        done.persist().unwrap();
+        // Those of tests at the same time lie elsewhere.
+        let _ = remove_drafts(&files);
+        assert_eq!(names(&files, Path::new("/ending")), ["done"]);
+        drop((folder, file));
     }
 
     #[test]

@@ -36,7 +36,7 @@ from ._like_eager import like_eager, traced_like_eager
 from ._loss_alone import detach_others, refusing
 from ._memory import parse
 from ._modes import attention_kernels
-from ._pieces import Held, no_model, refuse_piece, warn_of_gradients
+from ._pieces import Held, no_model, refuse_piece, warn_of_gradients, wrapped_before
 from ._raised import is_of_dynamo, translate, try_again
 from ._rehearsal import held, unseen
 from ._sizes import for_each_size, is_dynamic
@@ -105,14 +105,15 @@ class Backend:
         around_calls(caller, self)
 
     def _failed(self, error: BaseException, call: Callable[..., Any] | None, args: Any, kwargs: Any) -> None:
+        model = self._model() if self._model else None
+        if is_of_dynamo(error) and isinstance(model, nn.parallel.DistributedDataParallel):
+            raise wrapped_before() from None
         if is_of_dynamo(error):
             translate(error, no_model, call, args, kwargs)
         elif self.graph_breaks == "separate":
             try_again(error)
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
-        if TracingContext.try_get() is None:
-            raise TypeError("a backend is called by torch.compile: torch.compile(model, backend=highwater.torch.backend(memory))")
         refuse_cuts()
         if ignored := [name for name, value in kwargs.items() if value]:
             raise while_compiling(

@@ -23,6 +23,7 @@ from ._allocated import Within
 from ._device import Device, device_of_node
 from ._graph import COST, Kernel, is_node, tensors
 from ._host import measure_link
+from ._in_place import named
 from ._nested import fingerprint, graph_at, is_nested, is_pure, is_random
 from ._nested_costs import most_within, prepared, ways
 from ._roofline import guess, moved
@@ -32,13 +33,16 @@ if TYPE_CHECKING:
     from ._updates import Updates
 
 # The number of the way in which kernels are measured: what was kept by another one is not read.
-MEASURED = 4
+MEASURED = 5
 # A kernel is run so often, or for so many seconds, and more where runs do not agree.
 RUNS, SECONDS = 5, 0.2
 
 
 # What whole numbers switch on and off.
 SWITCHED = {torch.ops.aten._fused_moving_avg_obs_fq_helper.default, torch.ops.aten._fused_moving_avg_obs_fq_helper_functional.default}
+
+# What takes more where fewer elements are equal.
+BY_EQUALS = set(named("isin.Tensor_Tensor isin.Tensor_Scalar isin.Scalar_Tensor"))
 
 
 class Prices(Protocol):
@@ -253,6 +257,9 @@ def measure(node: fx.Node, device: Device, target: Callable[..., Any] | None = N
     whole = any(map(is_whole, node.all_input_nodes))
     found = measured(node, device, 0, target, graphs)
     # What masks leave out, or bags have nothing of, takes nothing. A place 1 has to be there, where places are.
+    if node.target in BY_EQUALS:
+        _, scratch, results = measured(node, device, None, target, graphs, timed=False)
+        found = found[0], max(found[1], scratch), max(found[2], results)
     if whole and device.device.type == "cpu" and (not counts & {0, 1} or node.target in SWITCHED):
         try:
             _, scratch, results = measured(node, device, 1, target, graphs, timed=False)
@@ -267,8 +274,17 @@ def is_whole(node: fx.Node) -> bool:
     return any(not leaf.dtype.is_floating_point and not leaf.dtype.is_complex for leaf in tensors(node))
 
 
-def made_up(leaf: Any, number: int) -> Any:
-    """A tensor like one that was traced, of whole numbers that are all of one number."""
+def fill_with_others(stored: torch.Tensor) -> None:
+    """Fills a vector with numbers that differ, as far as its dtype has so many."""
+    count = torch.arange(stored.numel(), device=stored.device)
+    if stored.dtype in (torch.float16, torch.bfloat16):
+        stored.view(torch.int16).copy_(count % 0x7C00)
+    else:
+        stored.copy_(count)
+
+
+def made_up(leaf: Any, number: int | None) -> Any:
+    """A tensor like one that was traced, of whole numbers that are all of one number, or of numbers that differ."""
     if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return leaf.node.hint if leaf.node.has_hint() else leaf.node.pytype(1)
     if not isinstance(leaf, torch.Tensor):
@@ -277,17 +293,22 @@ def made_up(leaf: Any, number: int) -> Any:
     # What is expanded stands for many elements, and cannot be filled in itself.
     count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides)) if 0 not in sizes else 0
     stored = torch.empty(count, dtype=leaf.dtype, device=leaf.device)
-    stored = stored.uniform_(0.1, 1.0) if leaf.dtype.is_floating_point else stored.fill_(number)
+    if number is None:
+        fill_with_others(stored)
+    elif leaf.dtype.is_floating_point or leaf.dtype.is_complex:
+        (torch.view_as_real(stored) if leaf.dtype.is_complex else stored).uniform_(0.1, 1.0)
+    else:
+        stored.fill_(number)
     made = stored.as_strided(sizes, strides)
     made = made.conj() if leaf.is_conj() else made
     return torch._neg_view(made) if leaf.is_neg() else made
 
 
-def measured(node: fx.Node, device: Device, number: int, target: Callable[..., Any] | None, graphs: Graphs, timed: bool = True) -> tuple[float, int, int]:
-    """The same for tensors of whole numbers that are all of one number."""
+def measured(node: fx.Node, device: Device, number: int | None, target: Callable[..., Any] | None, graphs: Graphs, timed: bool = True) -> tuple[float, int, int]:
+    """The same for tensors of whole numbers that are all of one number, or of numbers that differ."""
     made: dict[fx.Node, Any] = {}
 
-    def argument(value: Any, number: int) -> Any:
+    def argument(value: Any, number: int | None) -> Any:
         if not is_node(value) or value in graphs:
             return graphs[value] if is_node(value) else value
         source = value.args[0] if value.target is operator.getitem else None
@@ -300,7 +321,7 @@ def measured(node: fx.Node, device: Device, number: int, target: Callable[..., A
             return torch.full_like(item, number) if number and not is_random(source) else item
         return pytree.tree_map(lambda leaf: made_up(leaf, number), value.meta["val"])
 
-    def called(node: fx.Node, number: int, target: Any) -> Callable[[], Any]:
+    def called(node: fx.Node, number: int | None, target: Any) -> Callable[[], Any]:
         args, kwargs = pytree.tree_map(lambda value: argument(value, number), (node.args, dict(node.kwargs)), is_leaf=is_node)
         return lambda: target(*args, **kwargs)
 

@@ -55,7 +55,6 @@ OUT = {
     aten.elu_backward.default: (aten.elu_backward.grad_input, "grad_input"),
     aten.leaky_relu_backward.default: (aten.leaky_relu_backward.grad_input, "grad_input"),
     aten.hardtanh_backward.default: (aten.hardtanh_backward.grad_input, "grad_input"),
-    aten.hardswish_backward.default: (aten.hardswish_backward.out, "out"),
     aten.hardsigmoid_backward.default: (aten.hardsigmoid_backward.grad_input, "grad_input"),
     aten.softplus_backward.default: (aten.softplus_backward.grad_input, "grad_input"),
     aten.log_sigmoid_backward.default: (aten.log_sigmoid_backward.grad_input, "grad_input"),
@@ -130,6 +129,8 @@ def find_in_place(joint: JointGraph, kernel: Kernel) -> InPlace | None:
     others = [leaf for leaf in pytree.tree_leaves((node.args[1:], node.kwargs)) if isinstance(leaf, fx.Node)]
     if any(storage in joint.reads(other) for other in others):
         return None
+    if node.target is aten.cumsum.default and not tensor.dim():
+        return None  # of a single number it makes a copy
     form = FORMS.get(node.target)
     if form is None or tensor.dtype not in form.dtypes or not joint.device.overwrites(node.target):
         return None

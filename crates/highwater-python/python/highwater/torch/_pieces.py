@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.utils import graph_break_reasons
 from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
-from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.symbolic_convert import InstructionTranslator, tls
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ._calls import level_of_user, line_of_caller
@@ -38,6 +38,8 @@ def refuse_piece(module: fx.GraphModule, after_another: bool) -> None:
     reason: Any = getattr(module, "compile_subgraph_reason", None)
     if reason is not None and reason.graph_break:
         raise refusal(f"breaks it at {place_of(reason.user_stack)}", reason.reason)
+    if getattr(tls, "current_tx", None) is None:
+        raise TypeError("a backend is called by torch.compile: torch.compile(model, backend=highwater.torch.backend(memory))")
     code = InstructionTranslator.current_tx().output.root_tx.f_code
     resumed = re.fullmatch(TORCH_DYNAMO_RESUME_IN_PREFIX + r"_.*_at_(\d+).*", code.co_name)
     if resumed:
@@ -66,6 +68,13 @@ def no_backward_hooks() -> GraphBreak:
     return GraphBreak(
         "a module has a backward hook (register_full_backward_hook, or a pre-hook), which torch.compile does not take. "
         "A hook of a tensor sees the same gradient: h.register_hook(...) within the forward"
+    )
+
+
+def wrapped_before() -> GraphBreak:
+    return GraphBreak(
+        "torch.compile does not take a DistributedDataParallel as one graph. Compile the model before it is wrapped: "
+        "model.compile(backend=highwater.torch.backend(memory)), then DistributedDataParallel(model)"
     )
 
 
