@@ -300,13 +300,13 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
         state::check_weights(files, &folder)?;
         return Ok(whole(folder));
     };
-    let unsaved = || {
-        Failure::usage(format!("{}: there is no model", folder.display()))
-            .hint("name the folder of a run that has saved something, or --model FOLDER")
+    let find = || match args.which.find(files, &folder)? {
+        Some(found) => Ok(found),
+        None => Err(state::unsaved(files, &folder)?),
     };
     if let (Some(_), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) {
         lora::check_base(files, run)?;
-        let adapters = match args.which.find(files, &folder)?.ok_or_else(unsaved)? {
+        let adapters = match find()? {
             Newest::Final(folder) => (folder.join(WEIGHTS), true),
             Newest::Saved(saved) => (saved.path().join(state::MODEL), false),
         };
@@ -315,7 +315,7 @@ fn place(files: &dyn Files, args: &EvalArgs, run: Option<&RunConfig>) -> Result<
             ..whole(base.clone())
         });
     }
-    match args.which.find(files, &folder)?.ok_or_else(unsaved)? {
+    match find()? {
         Newest::Final(last) => {
             state::check_weights(files, &last)?;
             Ok(whole(last))

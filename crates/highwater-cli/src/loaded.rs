@@ -307,10 +307,7 @@ fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
             context,
         }),
         None if state::check_weights(files, dir).is_ok() => Place::folder(files, dir, None),
-        None => Err(
-            Failure::usage(format!("{}: there is no model", dir.display()))
-                .hint("name the folder of a run that has saved something, or --model FOLDER"),
-        ),
+        None => Err(state::unsaved(files, dir)?),
     }
 }
 

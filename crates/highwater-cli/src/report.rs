@@ -237,6 +237,12 @@ pub fn does_not_fit(forecast: &Forecast, machine: &MachineConfig, smaller: &str)
             disk.bytes
         ));
     }
+    // Of a small model, most of that is what planning takes, with a disk more than without.
+    if machine.disk.is_some() && forecast.reserve_bytes > forecast.floor_bytes / 2 {
+        failure = failure.hint(
+            "a plan with a disk takes memory itself: a small model may need less without --disk",
+        );
+    }
     failure
 }
 

@@ -376,6 +376,11 @@ impl RunDir {
         self.path.join(CHECKPOINTS)
     }
 
+    /// Where the run lies that the run in a folder replaces, until that has saved something.
+    pub fn replaced_of(path: &Path) -> PathBuf {
+        path.join(REPLACED)
+    }
+
     /// The saved states of the run in a folder.
     pub fn checkpoints_of(path: &Path) -> PathBuf {
         path.join(CHECKPOINTS)

@@ -276,6 +276,22 @@ pub fn no_model(files: &dyn Files, folder: &Path, missing: &str) -> Result<Failu
     Ok(Failure::new(Code::Files, message).id("HW1013").hint(hint))
 }
 
+/// What to say of a folder of a run without a model of its own.
+///
+/// # Errors
+/// [`Failure`] where it cannot be looked at.
+pub fn unsaved(files: &dyn Files, folder: &Path) -> Result<Failure, Failure> {
+    let failure = Failure::usage(format!("{}: there is no model", folder.display()));
+    let before = RunDir::replaced_of(folder);
+    if files.metadata(&before.join("config.toml"))?.is_some() {
+        return Ok(failure.hint(format!(
+            "this run has saved nothing yet; the one that was here before is whole, in {}",
+            before.display()
+        )));
+    }
+    Ok(failure.hint("name the folder of a run that has saved something, or --model FOLDER"))
+}
+
 /// The step that a saved state is of, by its name.
 pub fn step_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("step-")?;
