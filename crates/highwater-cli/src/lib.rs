@@ -92,6 +92,7 @@ pub fn run(Cli { mut command, cpu }: Cli) -> ExitCode {
         Command::Export(args) => export::export(args),
         Command::Data(DataCommand::Show(args)) => data_show::show(args).map(|()| ExitCode::SUCCESS),
     };
+    signals::stand_by();
     let done = done.and_then(|code| output::check().map(|()| code));
     done.unwrap_or_else(|failure| fail(&command, &failure))
 }

@@ -42,6 +42,7 @@ pub fn end_tidily() -> io::Result<()> {
     let end = move || {
         // Where the pipe breaks, the process ends as it would have.
         if heard.read_exact(&mut [0]).is_ok() {
+            ENDING.store(true, Ordering::SeqCst);
             let left = remove_drafts(&DiskFiles);
             if let Err(error) = left {
                 output::news(&format!("warning: a draft is left behind: {error}"));
@@ -53,6 +54,16 @@ pub fn end_tidily() -> io::Result<()> {
         .name("highwater-ends".into())
         .spawn(end)?;
     Ok(())
+}
+
+/// Whether a signal ends the process: what its other threads find gone is no failure of theirs.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Waits for the end, if a signal ends the process.
+pub fn stand_by() {
+    while ENDING.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
 }
 
 /// Whether a signal has asked the program to stop or to save. Handlers only set flags.

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use super::{FileWrite, Files, FilesError};
 
@@ -16,16 +17,32 @@ const END: &str = ".tmp";
 /// The drafts of this process, which a signal may end: each with whether it is a folder.
 static UNDER_WAY: Mutex<Vec<(PathBuf, bool)>> = Mutex::new(Vec::new());
 
-/// Removes the drafts of this process, which is about to end.
+/// Removes the drafts of this process, which is about to end. Other threads may still write to them: who finds his
+/// draft gone has to wait for the end.
 ///
 /// # Errors
-/// As the system says; the others are removed all the same.
+/// As the system says of one that is still there after some tries; the others are removed all the same.
 pub fn remove_drafts(files: &dyn Files) -> Result<(), FilesError> {
     let under_way = UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
-    let removed = under_way
-        .iter()
-        .map(|(path, is_dir)| discard(files, path, *is_dir));
-    removed.fold(Ok(()), Result::and)
+    let remove = |(path, is_dir): &(PathBuf, bool)| {
+        let mut tries = 0;
+        loop {
+            match discard(files, path, *is_dir) {
+                Err(error) if error.is_not_found() && !is_there(files, path) => return Ok(()),
+                Err(_) if tries < TRIES => std::thread::sleep(PAUSE),
+                done => return done,
+            }
+            tries += 1;
+        }
+    };
+    under_way.iter().map(remove).fold(Ok(()), Result::and)
+}
+
+const TRIES: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn is_there(files: &dyn Files, path: &Path) -> bool {
+    !matches!(files.metadata(path), Ok(None))
 }
 
 fn discard(files: &dyn Files, path: &Path, is_dir: bool) -> Result<(), FilesError> {

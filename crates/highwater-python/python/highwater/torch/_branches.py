@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,7 +62,8 @@ class Condition:
         self._inputs = {place: place.meta["grapharg"] for place in nodes if place.op == "placeholder"}
 
     def now(self) -> bool:
-        return self._of({place: argument.example for place, argument in self._inputs.items()})
+        examples = {place: argument.example for place, argument in self._inputs.items()}
+        return self._of({place: int(example) if isinstance(example, torch.SymInt) else example for place, example in examples.items()})
 
     @property
     def sources(self) -> dict[fx.Node, str]:
@@ -97,7 +98,7 @@ def condition(tx: Any, value: VariableTracker) -> Condition | None:
         return None
     try:
         effects = [Effects.of(other) for other in nodes if other.op != "placeholder"]
-        if any(one.draws or one.runs_custom or one.writes for one in effects) or is_overwritten(nodes):
+        if any(one.draws or one.runs_custom or one.writes for one in effects) or is_overwritten(nodes) or not are_small(nodes):
             return None
     except Unknown:
         return None
@@ -111,7 +112,7 @@ def is_overwritten(nodes: Sequence[fx.Node]) -> bool:
 
 
 def ancestors(node: fx.Node) -> list[fx.Node] | None:
-    """What a node follows from, and it, in order; None if that is much."""
+    """What a node follows from, and it, in order; None if those are many."""
     found, todo = set[fx.Node](), [node]
     while todo:
         at = todo.pop()
@@ -120,9 +121,12 @@ def ancestors(node: fx.Node) -> list[fx.Node] | None:
             todo += at.all_input_nodes
         if len(found) > NODES:
             return None
-    nodes = [other for other in node.graph.nodes if other in found]
-    sizes = [leaf.numel() * leaf.element_size() for other in nodes for leaf in leaves(other) if other.op != "placeholder"]
-    return nodes if all(isinstance(size, int) for size in sizes) and sum(sizes) <= BYTES else None
+    return [other for other in node.graph.nodes if other in found]
+
+
+def are_small(nodes: Iterable[fx.Node]) -> bool:
+    """Whether results are no more than a condition's. Where sizes are symbols, the graph is for those that there are now."""
+    return sum(int(leaf.numel()) * leaf.element_size() for node in nodes if node.op != "placeholder" for leaf in leaves(node)) <= BYTES
 
 
 def is_known(node: fx.Node) -> bool:
@@ -132,7 +136,7 @@ def is_known(node: fx.Node) -> bool:
         example = argument.example if argument is not None else None
         source = argument.source if argument is not None else None
         known = source is not None and not isinstance(source, RandomValueSource) and not isinstance(example, FakeTensor)
-        return known and (is_whole(example) if isinstance(example, Tensor) else isinstance(example, int))
+        return known and (is_whole(example) if isinstance(example, Tensor) else isinstance(example, (int, torch.SymInt)))
     name = getattr(node.target, "__name__", str(node.target)).partition(".")[0]
     return node.op in ("call_function", "call_method") and name not in UNINITIALIZED and all(map(is_whole, leaves(node)))
 

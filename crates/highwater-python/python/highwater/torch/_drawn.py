@@ -7,8 +7,10 @@ in the graph checks that the number that is drawn then says the same.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -22,9 +24,9 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _branches
-from ._branches import BYTES, ancestors, is_known, name_of
+from ._branches import BYTES, ancestors, are_small, is_known, name_of
 from ._effects import Effects, Unknown, call, leaves, may_write, storages_of
-from ._generators import BYTES as STATE, OURS, TAKEN, Slots, emit, slots_of
+from ._generators import BYTES as STATE, DREW, OURS, TAKEN, Slots, emit, slots_of
 
 # How many numbers these draw follows from the sizes of what they read.
 BY_SIZE = {F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, torch.rand_like, torch.randn_like}
@@ -44,6 +46,8 @@ class Drawn:
         self._seen: dict[fx.Node, bool] = {}
         self._read = set[fx.Node]()
         self._names: dict[fx.Node, str] = {}
+        self._kept = set[fx.Node]()
+        self._blanks: dict[fx.Node, Any] = {}
 
     def add(self, node: fx.Node, found: Iterable[fx.Node]) -> None:
         """Another branch. Raises `Unknown` where it cannot be known."""
@@ -61,11 +65,40 @@ class Drawn:
                 unknown()
         if not all(other in draws or is_known(other) or is_python_number(other) or is_made(other) for other in wanted):
             unknown()
+        if not are_small(other for other in wanted if other not in draws):
+            unknown()
+        for other in list(node.graph.nodes):
+            with suppress(Unknown):
+                if self._draws(other):
+                    self._keep(other)
         wanted |= set(draws)
         self._read |= {source for other in wanted if other.target not in BY_SIZE or other in found for source in other.all_input_nodes} | {node}
         self.nodes = dict.fromkeys(other for other in [*earlier, node] if other in wanted or other in self.nodes)
         # Dynamo drops what it knows of inputs when the graph is done.
         self._names |= {other: name_of(other.meta["grapharg"].source) for other in wanted if other.op == "placeholder"}
+
+    def _keep(self, draw: fx.Node) -> None:
+        """Has a draw stay in the graph, also where the branch that is taken does not look at it."""
+        value = draw.meta.get("example_value")
+        if draw in self._kept or not isinstance(value, Tensor):
+            return
+        self._kept.add(draw)
+        with draw.graph.inserting_after(draw):
+            looked_at = draw.graph.call_method("detach", (draw,))
+        with draw.graph.inserting_after(looked_at):
+            draw.graph.call_function(DREW, (looked_at,))
+        looked_at.meta["example_value"] = value.detach()
+
+    def _blank(self, node: fx.Node) -> Any:
+        """Something of the size of what is not known. Where that is a symbol, the graph is for the size that there is now."""
+        if node not in self._blanks:
+            value = node.meta["example_value"]
+            self._blanks[node] = value
+            if isinstance(value, Tensor):
+                shape, strides = [int(size) for size in value.shape], [int(step) for step in value.stride()]
+                self._blanks[node] = functools.partial(torch.empty_strided, shape, strides, dtype=value.dtype, device=value.device)
+        found = self._blanks[node]
+        return found() if isinstance(found, functools.partial) else found
 
     def _draws(self, node: fx.Node) -> bool:
         """Whether a node draws on the CPU, or changes a generator."""
@@ -76,7 +109,7 @@ class Drawn:
     @property
     def bytes(self) -> int:
         """What drawing before takes: generators' states, old and new, and numbers."""
-        numbers = [leaf.numel() * leaf.element_size() for node in self.nodes if node.op != "placeholder" for leaf in leaves(node)]
+        numbers = [int(leaf.numel()) * leaf.element_size() for node in self.nodes if node.op != "placeholder" for leaf in leaves(node)]
         return 2 * STATE * (2 + len(self.slots.names) + len(self.slots.own)) + sum(numbers) + 2 * max(numbers, default=0)
 
     def now(self) -> dict[fx.Node, Any]:
@@ -93,7 +126,7 @@ class Drawn:
         with _disable_current_modes(), torch.no_grad(), self.slots.undone():
             for node in self.nodes:
                 if node.op != "placeholder":
-                    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: values[source] if source in self._read and source in values else blank(source))
+                    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: values[source] if source in self._read and source in values else self._blank(source))
                     made = call(node, args, kwargs)
                     values[node] = made if node in self._read else None
         return values
@@ -129,7 +162,9 @@ def is_python_number(node: fx.Node) -> bool:
 
 
 def given(place: fx.Node, value: Any) -> Any:
-    """What the graph is given for a value: a tensor of a number that may change."""
+    """What the graph is given for a value: a tensor of a number that may change. A size that is a symbol becomes the one
+    that there is now."""
+    value = int(value) if isinstance(value, torch.SymInt) else value
     is_tensor = isinstance(place.meta.get("example_value"), Tensor)
     return torch._as_tensor_fullprec(value) if is_tensor and not isinstance(value, Tensor) else value
 
@@ -138,12 +173,6 @@ def is_made(node: fx.Node) -> bool:
     """Whether something follows from what it reads alone, and is small."""
     small = sum(leaf.numel() * leaf.element_size() for leaf in leaves(node)) <= BYTES
     return node.op in ("call_function", "call_method") and small and all(leaf.device.type == "cpu" for leaf in leaves(node))
-
-
-def blank(node: fx.Node) -> Any:
-    """Something of the size of what is not known."""
-    value = node.meta["example_value"]
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device) if isinstance(value, Tensor) else value
 
 
 def by_range(node: fx.Node) -> bool | None:

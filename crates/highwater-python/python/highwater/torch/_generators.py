@@ -104,6 +104,7 @@ STATE = operation("generator_state", "(int slot) -> Tensor", state, lambda slot:
 SET_STATE = operation("set_generator_state", "(int slot, Tensor state) -> ()", set_state, lambda slot, state: None)
 SEED = operation("seed_generator", "(int slot, SymInt seed) -> ()", seed, lambda slot, seed: None)
 TAKEN = operation("taken", "(Tensor condition, bool answer, int bytes) -> ()", taken, lambda condition, answer, bytes: None)
+DREW = operation("drew", "(Tensor value) -> ()", lambda value: None, lambda value: None)
 OURS = (EXCHANGE, STATE, SET_STATE, SEED)
 
 
@@ -112,6 +113,8 @@ def price(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target in OURS:
             node.meta[COST] = (1e-5, 2 * BYTES if node.target is EXCHANGE else 0)
+        elif node.target is DREW:
+            node.meta[COST] = (1e-6, 0)
         elif node.target is TAKEN:
             node.meta[COST] = (1e-5, node.args[2])
 

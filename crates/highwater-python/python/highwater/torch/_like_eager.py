@@ -32,6 +32,7 @@ from ._inlined import open_regions, separate_results
 from ._layouts import LAID_OUT, TRACED_AS, inverse, memory_order, read_as_it_lies
 from ._nested import graphs_within
 from ._pieces import needs_number
+from ._python_draws import refuse_wide
 from ._where import CannotPlan, line_of, shortened
 
 aten = torch.ops.aten
@@ -65,6 +66,7 @@ def traced_like_eager(compile: Callable[..., Any], module: fx.GraphModule, input
             return compiled
 
     refuse_swapped(module)
+    refuse_wide(module.graph)
     open_regions(module)
     return apart(traced, module, inputs)
 

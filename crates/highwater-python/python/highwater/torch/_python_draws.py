@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import _branches
 from ._branches import ancestors, is_active, name_of
 from ._effects import Effects, Unknown, call, leaves
+from ._where import CannotPlan, where
 
 # Methods of `random.Random` that Dynamo draws when the graph is called.
 DRAWN_LATER = ("random", "uniform", "randint", "randrange")
@@ -147,6 +148,25 @@ def guard(calls: Calls, builder: Any, _: Any) -> None:
 
     random.setstate(calls.state)  # as it is when the guard is first asked, and as it will be when Dynamo is done
     builder.guard_manager.root.add_lambda_guard(holds, [f"{len(calls.answers)} branches by Python's random numbers are those that were taken"], None)
+
+
+def refuse_wide(graph: fx.Graph) -> None:
+    """Refuses a number that is drawn where it meets a tensor without dimensions: Dynamo has it as a tensor too, which
+    would give the result its dtype."""
+    wide = {place for place in graph.find_nodes(op="placeholder") if place.name.startswith("random_value_")}
+    if not wide:
+        return
+    for node in graph.nodes:
+        dtypes = {leaf.dtype for source in node.all_input_nodes if source not in wide for leaf in leaves(source)}
+        if wide.isdisjoint(node.all_input_nodes) or not (made := {leaf.dtype for leaf in leaves(node)}):
+            continue
+        if not dtypes:
+            wide.add(node)
+        elif torch.float64 in made and torch.float64 not in dtypes:
+            raise CannotPlan(
+                f"{where(node)} would be computed in float64, as a number of Python's random meets a tensor without dimensions there. "
+                "Draw it with torch.rand, or before the call"
+            )
 
 
 def is_seed(args: Sequence[VariableTracker]) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch._C._dynamo.eval_frame import reset_code
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, InternalTorchDynamoError
 from torch._dynamo.exc import TorchDynamoException, TorchRuntimeError, Unsupported, UserError
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ._branches import branches_as_eager
 from ._calls import LIMITS, SIZES, settings
@@ -67,7 +68,8 @@ def is_of_tracer(error: BaseException) -> bool:
 
 def asks_for_number(error: BaseException) -> bool:
     """Whether the code of a size, an index or a branch asks for a number that only kernels know."""
-    return isinstance(error, (UserError, InternalTorchDynamoError)) and any(word in str(error) for word in ("data-dependent", "unbacked"))
+    kinds = (UserError, InternalTorchDynamoError, GuardOnDataDependentSymNode)
+    return isinstance(error, kinds) and any(word in str(error) for word in ("data-dependent", "unbacked", "UnspecializedPythonVariable"))
 
 
 def translate(
