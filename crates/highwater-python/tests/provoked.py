@@ -147,6 +147,8 @@ ENTRIES: dict[str, list[str]] = {
         'model[0].register_full_backward_hook(lambda module, inputs, outputs: None)\nstep(model, mse, optimizer, memory="1GiB")(x, y)',
         "import random\nclass Sampled(Model):\n    def forward(self, x):\n        return self.layer(x)[random.sample(range(4), 2)].sum()\n"
         'model = Sampled()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
+        "import random\nclass Weighed(Model):\n    def forward(self, x):\n        return self.layer(x).sum() * random.random()\n"
+        'model = Weighed()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
         "import random\nclass Seeded(Model):\n    def forward(self, x):\n        torch.manual_seed(random.randint(0, 9))\n"
         "        return (self.layer(x) * torch.rand(8)).sum()\n"
         'model = Seeded()\nstep(model, None, SGD(model.parameters(), 0.1), memory="1GiB")(x)',
@@ -161,6 +163,8 @@ ENTRIES: dict[str, list[str]] = {
     "backend": [
         'backend("1GiB", graph_breaks="allow")',
         'backend("1GiB")(model, [x])',
+        "with torch._dynamo.config.patch(optimize_ddp=False):\n"
+        '    torch.compile(nn.parallel.DistributedDataParallel(model), backend=backend("1GiB"))(x)',
         'backend("1GiB", graph_breaks="separate", gradients="loss")',
         'backend("1GiB", kernels="inductor", host_memory="1GiB")',
         'torch.compile(model, backend=backend("1GiB"), options={"memory": "2GiB"})(x)',

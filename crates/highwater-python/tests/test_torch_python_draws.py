@@ -11,6 +11,7 @@ import highwater.torch
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from releases import DRAWS_FROM_OBJECTS
 from torch import Tensor, nn, optim
 
@@ -147,6 +148,88 @@ def test_branches_by_random_numbers(name: str, way: str) -> None:
         pytest.skip("refused by PyTorch 2.14")
     expected = losses(lambda: Branches(BY_DRAWS[name]), "eager")
     assert losses(lambda: Branches(BY_DRAWS[name]), way) == expected
+
+
+def both(x: Tensor) -> Any:
+    first, second = torch.rand(1), torch.rand(1)
+    return first < 0.5 and second < 0.5
+
+
+# Some of these numbers are not looked at: they are drawn all the same.
+NOT_LOOKED_AT: dict[str, Draw] = {
+    "the second of two": both,
+    "any of a list": lambda x: any([torch.rand(1) < 0.3, torch.rand(1) < 0.3]),
+    "dropout": lambda x: F.dropout(x) is not None and torch.rand(1) < 0.5,
+    "a generator's": lambda x: [torch.rand(1) for _ in range(3)][0] < 0.5,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NOT_LOOKED_AT)
+def test_draws_that_no_branch_looks_at(name: str, way: str) -> None:
+    expected = losses(lambda: Branches(NOT_LOOKED_AT[name]), "eager", steps=8)
+    assert losses(lambda: Branches(NOT_LOOKED_AT[name]), way, steps=8) == expected
+
+
+class Dropped(Branches):
+    def forward(self, x: Tensor) -> Tensor:
+        deep = F.dropout(self.second(self.first(x)))
+        return (self.first(x) if torch.rand(1) < 0.5 else deep).square().mean()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_dropout_before_a_branch_in_batches_of_any_size(way: str) -> None:
+    def run(way: str) -> list[float]:
+        torch._dynamo.reset()
+        torch.manual_seed(1)
+        model, found = Dropped(BY_DRAWS["torch's"]), []
+        optimizer = optim.SGD(model.parameters(), 0.1)
+        train = highwater.torch.step(model, None, optimizer, memory="1GiB") if way == "step" else None
+        call = torch.compile(model, backend=highwater.torch.backend("1GiB")) if way == "backend" else model
+        for size in (4, 6, 5, 6, 4, 7):
+            x = torch.randn(size, 8)
+            if train:
+                found.append(train(x).item())
+                continue
+            loss = call(x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        return [*found, torch.rand(()).item()]
+
+    assert run(way) == run("eager")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_number_that_is_drawn_widens_nothing(dtype: torch.dtype, way: str) -> None:
+    """Dynamo has it as a tensor of float64."""
+
+    class Scaled(nn.Module):
+        def __init__(self, first: bool) -> None:
+            super().__init__()
+            self.layer, self.first = nn.Linear(8, 8, dtype=dtype), first
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.layer(x.to(dtype))
+            return (x * random.random()).mean() if self.first else x.mean() * random.random()
+
+    def run(way: str, first: bool) -> Tensor:
+        torch._dynamo.reset()
+        torch.manual_seed(1)
+        random.seed(1)
+        model = Scaled(first)
+        if way == "step":
+            return highwater.torch.step(model, None, optim.SGD(model.parameters(), 0.1), memory="1GiB")(X)
+        found: Tensor = (torch.compile(model, backend=highwater.torch.backend("1GiB")) if way == "backend" else model)(X)
+        return found.detach()
+
+    expected = run("eager", first=True)
+    assert run(way, first=True).dtype == expected.dtype
+    assert torch.equal(run(way, first=True), expected)
+    with pytest.raises(highwater.torch.CannotPlan, match="float64"):
+        run(way, first=False)
 
 
 class Annealed(Model):
