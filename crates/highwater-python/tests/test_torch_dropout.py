@@ -105,8 +105,8 @@ def test_a_step_drops_as_eager_does(p: float) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.drop, self.cell = nn.Linear(16, 16), nn.Dropout(p), nn.GRUCell(16, 16)
-            self.alpha, self.attention = nn.AlphaDropout(p), nn.MultiheadAttention(16, 2, dropout=p)
+            self.first, self.drop, self.cell = nn.Linear(16, 64), nn.Dropout(p), nn.GRUCell(64, 64)
+            self.alpha, self.attention = nn.AlphaDropout(p), nn.MultiheadAttention(64, 2, dropout=p)
 
         def forward(self, x: Tensor) -> Tensor:
             h = self.first(x)
@@ -115,7 +115,7 @@ def test_a_step_drops_as_eager_does(p: float) -> None:
 
     def trained(whole: bool) -> tuple[Tensor, list[Tensor]]:
         torch.manual_seed(0)
-        model, x, y = Net(), torch.randn(8, 16), torch.randn(8, 16)
+        model, x, y = Net(), torch.randn(8, 16), torch.randn(8, 64)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         if whole:
             loss = highwater.torch.step(model, nn.MSELoss(), optimizer, memory="1GiB")(x, y)

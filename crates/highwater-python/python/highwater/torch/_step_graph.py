@@ -162,6 +162,8 @@ def kept_bytes(graph: fx.Graph, outputs: int, device: Device) -> int:
     given = {storage_key(leaf) for place in graph.find_nodes(op="placeholder") for leaf in tensors(place)}
     found = {storage_key(leaf): leaf for node in plain if isinstance(node, fx.Node) for leaf in tensors(node)}
     loss = next((key for key, leaf in found.items() if leaf.numel() == 1), None)
+    if loss is None:
+        return 0  # What is planned is no step, and these are its results.
     return sum(device.rounded(leaf.untyped_storage().nbytes()) for key, leaf in found.items() if key not in {*given, loss} and device.counts(leaf))
 
 
