@@ -52,21 +52,17 @@ pub(crate) fn find(config: &mut RunConfig, args: &ResumeArgs) -> Result<(), Fail
 /// # Errors
 /// [`Failure`] that names what is not there, and the flag that says where it is now.
 pub(crate) fn check(files: &dyn Files, config: &RunConfig, run: &Path) -> Result<(), Failure> {
-    let ModelSource::Folder(model) = &config.model.source else {
-        return check_data(files, config, run);
+    let tokenizer = config.model.tokenizer.as_deref();
+    // A model's folder is read for adapters, and for a tokenizer that lies there.
+    let model = match &config.model.source {
+        ModelSource::Folder(folder) => Some(folder.as_path()),
+        _ => None,
     };
-    let tokenizer = config.model.tokenizer.as_deref();
-    let of_model = tokenizer.filter(|path| path.starts_with(model));
-    let reads_model = config.model.lora.is_some() || of_model.is_some();
-    if reads_model && files.metadata(model)?.is_none() {
-        return Err(gone(model, run, "--model FOLDER"));
-    }
-    check_data(files, config, run)
-}
-
-fn check_data(files: &dyn Files, config: &RunConfig, run: &Path) -> Result<(), Failure> {
-    let tokenizer = config.model.tokenizer.as_deref();
+    let model = model.filter(|folder| {
+        config.model.lora.is_some() || tokenizer.is_some_and(|path| path.starts_with(folder))
+    });
     let read = [
+        (model, "--model FOLDER"),
         (tokenizer, "--tokenizer FILE"),
         (config.data.path.as_deref(), "--data PATH"),
     ];
