@@ -148,6 +148,24 @@ def is_whole(value: Tensor) -> bool:
     return type(value) in (Tensor, torch.nn.Buffer, FakeTensor) and not value.dtype.is_floating_point and not value.dtype.is_complex
 
 
+def guard_by(holds: Callable[[dict[str, Any]], bool], words: Callable[[], str]) -> None:
+    """Has a graph be good where something holds, for the names that a call's guards have. `words`: asked for when the graph
+    is done."""
+
+    def guard(builder: Any, _: Any) -> None:
+        scope = builder.scope
+
+        def asked(local: Any) -> bool:
+            try:
+                return holds({**scope["G"], "G": scope["G"], "L": local})
+            except Exception:  # what it is computed from is of another kind, or nowhere: so is the graph
+                return False
+
+        builder.guard_manager.root.add_lambda_guard(asked, [words()], None)
+
+    install_guard(GlobalStateSource().make_guard(guard))
+
+
 def taken(tx: Any, value: VariableTracker) -> bool | None:
     """What a condition comes to, for which the graph is then good. None if that is not known."""
     found = condition(tx, value)
@@ -155,19 +173,8 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
         return None
     answer, names = found.now(), found.sources
 
-    def guard(builder: Any, guard: Any) -> None:
-        scope = builder.scope
-
-        def holds(local: Any) -> bool:
-            try:
-                return found.of(names, {**scope["G"], "G": scope["G"], "L": local}) == answer
-            except Exception:  # what it is computed from is of another kind: so is the graph
-                return False
-
-        builder.guard_manager.root.add_lambda_guard(holds, [f"a condition of {', '.join(names.values())} is {answer}"], None)
-
     if names:
-        install_guard(GlobalStateSource().make_guard(guard))
+        guard_by(lambda scope: found.of(names, scope) == answer, lambda: f"a condition of {', '.join(names.values())} is {answer}")
     return answer
 
 

@@ -16,15 +16,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
-from torch._dynamo.guards import install_guard
-from torch._dynamo.source import GlobalStateSource, RandomValueSource
+from torch._dynamo.source import RandomValueSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _branches
-from ._branches import BYTES, ancestors, are_small, is_known, name_of
+from ._branches import BYTES, ancestors, are_small, guard_by, is_known, name_of
 from ._effects import Effects, Unknown, call, leaves, may_write, storages_of
 from ._generators import BYTES as STATE, DREW, OURS, TAKEN, Slots, emit, slots_of
 
@@ -216,22 +215,10 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
         return None
     if not drawn.answers:
         tx.output.highwater_drawn = drawn
-        install_guard(GlobalStateSource().make_guard(lambda builder, _: guard(drawn, builder)))
+        guard_by(drawn.holds, lambda: f"{len(drawn.answers)} branches by random numbers are those that were taken")
     drawn.answers[node] = answer
     emit(tx, TAKEN, value, VariableTracker.build(tx, answer), drawn.bytes)
     return answer
-
-
-def guard(drawn: Drawn, builder: Any) -> None:
-    scope = builder.scope
-
-    def holds(local: Any) -> bool:
-        try:
-            return drawn.holds({**scope["G"], "G": scope["G"], "L": local})
-        except Exception:  # what it is computed from is of another kind: so is the graph
-            return False
-
-    builder.guard_manager.root.add_lambda_guard(holds, [f"{len(drawn.answers)} branches by random numbers are those that were taken"], None)
 
 
 _branches.ways.append(taken)

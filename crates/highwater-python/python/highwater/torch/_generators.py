@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._dynamo.exc import unimplemented
-from torch._dynamo.guards import install_guard
-from torch._dynamo.source import GlobalStateSource
 from torch._dynamo.variables import script_object
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.functions import SkipFunctionVariable
@@ -26,7 +24,7 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable, UserDefinedVariable
 from torch.fx.node import has_side_effect
 
-from ._branches import is_active, name_of
+from ._branches import guard_by, is_active, name_of
 from ._graph import COST
 
 slots: dict[int, torch.Generator] = {}
@@ -177,19 +175,7 @@ def slot_of(tx: Any, value: VariableTracker) -> int | None:
     name = name_of(value.source)
     if name not in found.names:
         slot = found.names[name] = found.new(own)
-
-        def guard(builder: Any, _: Any) -> None:
-            scope = builder.scope
-
-            def holds(local: Any) -> bool:
-                try:
-                    return found.fill({**scope["G"], "G": scope["G"], "L": local})
-                except Exception:  # it is somewhere else, or nowhere
-                    return False
-
-            builder.guard_manager.root.add_lambda_guard(holds, [f"{name} is a generator"], None)
-
-        install_guard(GlobalStateSource().make_guard(guard))
+        guard_by(found.fill, lambda: f"{name} is a generator")
         return slot
     return found.names[name]
 

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.exc import unimplemented
-from torch._dynamo.guards import install_guard
-from torch._dynamo.source import GlobalStateSource, RandomValueSource
+from torch._dynamo.source import RandomValueSource
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import misc, user_defined
 from torch._dynamo.variables.base import VariableTracker
@@ -26,7 +25,7 @@ from torch._dynamo.variables.tensor import TensorVariable
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import _branches
-from ._branches import ancestors, is_active, name_of
+from ._branches import ancestors, guard_by, is_active, name_of
 from ._effects import Effects, Unknown, call, leaves
 from ._where import CannotPlan, where
 
@@ -77,6 +76,11 @@ class Calls:
             numbers = [fn(*args, **kwargs) for fn, args, kwargs in calls]
         values = {place: eval(name, scope) for place, name in self._names.items()} | {place: numbers[i] for place, i in self._draws.items()}
         return all(computed(self._nodes[node], values) == answer for node, answer in self.answers.items())
+
+    def words(self) -> str:
+        # Dynamo is done, and asks at once: with the generator as it will be, and as it was when the call began.
+        random.setstate(self.state)
+        return f"{len(self.answers)} branches by Python's random numbers are those that were taken"
 
 
 def of_object(fn: Any, scope: dict[str, Any]) -> Callable[..., Any]:
@@ -133,21 +137,8 @@ def taken(tx: Any, value: VariableTracker) -> bool | None:
     calls: Calls | None = getattr(tx.output, "highwater_calls", None)
     if calls is None:
         tx.output.highwater_calls = calls = Calls(tx.output.random_calls, tx.speculation_log.highwater_state)
-        install_guard(GlobalStateSource().make_guard(functools.partial(guard, calls)))
+        guard_by(calls.holds, calls.words)
     return calls.add(nodes)
-
-
-def guard(calls: Calls, builder: Any, _: Any) -> None:
-    scope = builder.scope
-
-    def holds(local: Any) -> bool:
-        try:
-            return calls.holds({**scope["G"], "G": scope["G"], "L": local})
-        except Exception:  # what is drawn is of another kind: so is the graph
-            return False
-
-    random.setstate(calls.state)  # as it is when the guard is first asked, and as it will be when Dynamo is done
-    builder.guard_manager.root.add_lambda_guard(holds, [f"{len(calls.answers)} branches by Python's random numbers are those that were taken"], None)
 
 
 def refuse_wide(graph: fx.Graph) -> None:
