@@ -352,43 +352,87 @@ fn the_verifier_takes_only_data_from_the_planner() {
     assert_eq!(taken.into_iter().collect::<Vec<_>>(), ["plan", "problem"]);
 }
 
+/// What `docs/design/rooms.md` says of a crate.
+struct Rooms {
+    /// Rooms by their names without an ending, from top to bottom.
+    levels: Vec<Vec<String>>,
+    most_upward: usize,
+    most_in_a_circle: usize,
+}
+
+impl Rooms {
+    /// The crates' sections, by the crates' names.
+    fn stated() -> BTreeMap<String, Rooms> {
+        let page = read_to_string(repository().join("docs/design/rooms.md")).unwrap();
+        let sections = page.split("\n## `").skip(1);
+        let of_crate = |section: &str| {
+            let name = section.split('`').next().unwrap().to_owned();
+            let order = stated(section, "Rooms, from top to bottom:");
+            let room = |name: &str| {
+                name.trim_end_matches('/')
+                    .trim_end_matches(".rs")
+                    .to_owned()
+            };
+            let level = |level: &str| quoted(level).into_iter().map(room).collect();
+            let bounds = stated(section, "Arrows that run upward: at most");
+            let [most_upward, most_in_a_circle] = numbers(&bounds)[..] else {
+                panic!("two numbers: {bounds}")
+            };
+            let levels = order.split('·').map(level).collect();
+            let rooms = Rooms {
+                levels,
+                most_upward,
+                most_in_a_circle,
+            };
+            (name, rooms)
+        };
+        sections.map(of_crate).collect()
+    }
+
+    /// The room of a file, and how many levels are above it.
+    fn of(&self, file: &str) -> Option<(String, usize)> {
+        let room = file.split('/').next().unwrap().trim_end_matches(".rs");
+        let has = |level: &Vec<String>| level.iter().any(|name| name == room);
+        let rank = self.levels.iter().position(has)?;
+        Some((room.to_owned(), rank))
+    }
+}
+
 #[test]
 fn rooms_use_rooms_below_them() {
-    let text = architecture();
-    let order = stated(&text, "From top to bottom:");
-    let rank = |file: &str| {
-        let room = file.split('/').next().unwrap();
-        let in_level = |level: &str| {
-            quoted(level)
-                .iter()
-                .any(|name| name.trim_end_matches('/') == room)
+    let mut rooms = Rooms::stated();
+    for folder in std::fs::read_dir(repository().join("crates")).unwrap() {
+        let name = folder.unwrap().file_name().into_string().unwrap();
+        let src = format!("crates/{name}/src/");
+        let of_crate = |file: &String| file.starts_with(&src) && !is_test(file);
+        let files = files("rs").into_iter().filter(of_crate);
+        let files = files.map(|file| file[src.len()..].to_owned());
+        let files: Vec<String> = files.filter(|file| file != "lib.rs").collect();
+        let Some(stated) = rooms.remove(&name) else {
+            assert!(files.is_empty(), "rooms.md has no section of {name}");
+            continue;
         };
-        let found = order.split('·').position(in_level);
-        found.unwrap_or_else(|| panic!("the order of rooms does not say where {file} belongs"))
-    };
-    let stated = stated(&text, "Arrows that run upward: at most");
-    let [most_upward, most_files] = numbers(&stated)[..] else {
-        panic!("two numbers: {stated}")
-    };
-    let arrows = arrows::arrows(&repository().join("crates/highwater/src"));
-    let counts = numbers(
-        text.lines()
-            .find(|line| line.starts_with("| files; arrows"))
-            .unwrap(),
-    );
-    let files = files("rs").into_iter();
-    let files = files.filter(|file| file.starts_with("crates/highwater/src/") && !is_test(file));
-    assert_eq!(
-        counts[2..],
-        [files.count(), arrows.len()],
-        "files and arrows"
-    );
-    let upward: Vec<_> = arrows
-        .iter()
-        .filter(|(from, to)| rank(to) < rank(from))
-        .collect();
-    assert!(upward.len() <= most_upward, "{upward:#?}");
-    for circle in arrows::circles(&arrows) {
-        assert!(circle.len() <= most_files, "{circle:#?}");
+        let room = |file: &String| {
+            let found = stated.of(file);
+            found.unwrap_or_else(|| panic!("rooms.md does not say where {name}'s {file} belongs"))
+        };
+        let there: BTreeSet<String> = files.iter().map(|file| room(file).0).collect();
+        let named = stated.levels.iter().flatten();
+        for gone in named.filter(|name| !there.contains(*name)) {
+            panic!("{name} has no room {gone}");
+        }
+        let arrows = arrows::arrows(&repository().join(&src));
+        let upward = arrows.iter().filter(|(from, to)| room(to).1 < room(from).1);
+        let upward: Vec<_> = upward.collect();
+        assert!(upward.len() <= stated.most_upward, "{name}: {upward:#?}");
+        let largest = arrows::circles(&arrows)
+            .into_iter()
+            .max_by_key(BTreeSet::len);
+        let largest = largest.unwrap_or_default();
+        assert!(
+            largest.len() <= stated.most_in_a_circle,
+            "{name}: {largest:#?}"
+        );
     }
+    assert!(rooms.is_empty(), "no such crates: {:?}", rooms.keys());
 }
