@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from highwater.torch._allocated import allocated
+from highwater.torch._costs import made_up
 from highwater.torch._device import Device
 from torch import Tensor, nn
 
@@ -50,6 +51,33 @@ def test_scratch_that_depends_on_numbers_is_told(name: str) -> None:
     call(w, x, ids).backward()
     w.grad = None
     _, peak, _ = allocated(lambda: call(w, x, ids).backward())
+    (report,) = backend.reports
+    assert peak + report.given_bytes <= report.live_bytes
+
+
+# Whole numbers of fewer bits than a byte have no kernels on CPUs.
+DTYPES = sorted({dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype) and not str(dtype).startswith(("torch.q", "torch.int", "torch.uint", "torch.bits"))}, key=str)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_tensors_to_measure_with_are_made_of_each_dtype(dtype: torch.dtype) -> None:
+    made = made_up(torch.empty(3, 2, dtype=dtype), 0)
+    assert made.dtype == dtype and made.shape == (3, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_products_of_8_bits_take_what_is_told(dtype: torch.dtype) -> None:
+    """On CPUs they are computed on wider copies of their factors."""
+    torch._dynamo.reset()
+    a, b, one = torch.randn(32, 48).to(dtype), torch.randn(64, 48).to(dtype), torch.ones(())
+
+    def scaled(a: Tensor, b: Tensor) -> Tensor:
+        return torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16) * 2
+
+    backend = highwater.torch.backend("1GiB")
+    call: Callable[..., Any] = torch.compile(scaled, backend=backend, dynamic=False, fullgraph=True)
+    call(a, b)
+    _, peak, _ = allocated(lambda: call(a, b))
     (report,) = backend.reports
     assert peak + report.given_bytes <= report.live_bytes
 

@@ -274,6 +274,16 @@ def is_whole(node: fx.Node) -> bool:
     return any(not leaf.dtype.is_floating_point and not leaf.dtype.is_complex for leaf in tensors(node))
 
 
+def fill_by_chance(stored: torch.Tensor) -> None:
+    """Fills a tensor with random numbers from 0.1 to 1."""
+    if stored.itemsize > 1:
+        stored.uniform_(0.1, 1.0)
+    elif stored.dtype == torch.float4_e2m1fn_x2:
+        stored.view(torch.uint8).fill_(0x22)  # two ones
+    else:  # PyTorch draws none in 8 bits.
+        stored.copy_(torch.empty(stored.shape, device=stored.device).uniform_(0.1, 1.0))
+
+
 def fill_with_others(stored: torch.Tensor) -> None:
     """Fills a vector with numbers that differ, as far as its dtype has so many."""
     count = torch.arange(stored.numel(), device=stored.device)
@@ -296,7 +306,7 @@ def made_up(leaf: Any, number: int | None) -> Any:
     if number is None:
         fill_with_others(stored)
     elif leaf.dtype.is_floating_point or leaf.dtype.is_complex:
-        (torch.view_as_real(stored) if leaf.dtype.is_complex else stored).uniform_(0.1, 1.0)
+        fill_by_chance(torch.view_as_real(stored) if leaf.dtype.is_complex else stored)
     else:
         stored.fill_(number)
     made = stored.as_strided(sizes, strides)
