@@ -1,19 +1,16 @@
-//! Which plan an evaluation runs, and why there is none.
+//! Which plan an evaluation runs. Why there is none: `refusal.rs`.
 
+use crate::Result;
 use crate::autograd::walk;
 use crate::engine::Engine;
-use crate::engine::homes::Question;
+use crate::engine::posing::Question;
 use crate::engine::request::Request;
 use crate::engine::state::State;
-use crate::error::describe;
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use crate::problem::plan_cache::{About, Answer};
 use crate::report::told::Told;
-use crate::store::cells;
-use crate::{Error, Result};
-use highwater_graph::Location;
-use highwater_graph::{CellId, Graph, Operand, ValueId};
-use highwater_plan::{Families, Plan, Problem, Tier};
+use highwater_graph::{CellId, Graph, Location, Operand, ValueId};
+use highwater_plan::{Families, Plan};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -37,10 +34,10 @@ impl Engine {
     /// Poses the problem and takes the fastest plan that fits.
     ///
     /// 1. With a future, the graph is extended by the backward that is to come, on a copy: its plan
-    ///    says what to keep. What pending writes will read is kept as well. If that does not fit,
-    ///    the future is given up.
-    /// 2. Values that earlier plans left in the arena are used; if no plan fits around them, they
-    ///    are given up, and the nodes that made them count as not run.
+    ///    says what to keep. What pending writes will read is kept as well.
+    /// 2. If that does not fit, the future is given up, and the graph is planned as it is.
+    /// 3. If that does not fit either, one thing after the other that is in the way is given up
+    ///    ([`Engine::give_way`]), until a plan fits or nothing is left.
     pub(crate) fn choose(
         &self,
         state: &mut State,
@@ -48,79 +45,90 @@ impl Engine {
         request: &Request<'_>,
     ) -> Result<Chosen> {
         self.own_written(state)?;
-        if let Some(root) = request.future {
-            let (graph, gradients) = Self::extended(state, root);
-            let pending = state.pending.inputs(&state.memory.storages);
-            let later = gradients
-                .iter()
-                .filter_map(|(_, grad)| grad.value())
-                .chain(pending.iter().copied());
-            let wanted = targets.iter().copied().chain(later);
-            let wanted: Vec<ValueId> = wanted.collect();
-            let (compiled, answer) = self.pose_merged_or_not(
-                state,
-                &Question {
-                    graph: Some(&graph),
-                    targets: &wanted,
-                    wanted: &pending,
-                    effects: request.effects,
-                    trains: request.trains(),
-                },
-            );
-            if let Ok(Answer::Fits(plan, about)) = answer {
-                return Ok(Chosen {
-                    graph: Some(graph),
-                    compiled,
-                    plan,
-                    about,
-                });
-            }
-        }
-        let none = BTreeSet::new();
-        let targets_now: Vec<ValueId> = targets.iter().copied().collect();
-        let (compiled, answer) = self.pose_merged_or_not(
-            state,
-            &Question {
-                graph: None,
-                targets: &targets_now,
-                wanted: &none,
-                effects: request.effects,
-                trains: request.trains(),
-            },
-        );
-        let refused = match answer {
-            Ok(Answer::Fits(plan, about)) => {
-                return Ok(Chosen {
-                    graph: None,
-                    compiled,
-                    plan,
-                    about,
-                });
-            }
-            Ok(Answer::Refused(family)) => Ok(family),
-            Err(error) => Err(error),
-        };
-        // What ran already binds the plans: values that are gone need not be made again only
-        // because later ones are there.
-        // Nor may corrected times or rates refuse what fitted before.
-        // Nor may cells that are not used here.
-        if !state.give_up_residents()
-            && !self.clear_unused(state, &compiled, refused.as_ref().ok())?
-            && !state.planning.clock.plan_by_rates()
-            && !self.forget_disk_rates(state)
+        if let Some(root) = request.future
+            && let Some(chosen) = self.choose_for_future(state, targets, request, root)
         {
-            let family = refused?;
-            self.note_refusal(state, &compiled, &family);
-            return Err(self.refusal(state, &compiled, &family));
+            return Ok(chosen);
         }
-        self.choose(
-            state,
-            targets,
-            &Request {
-                future: None,
-                ..*request
-            },
-        )
+        let targets: Vec<ValueId> = targets.iter().copied().collect();
+        let question = Question {
+            graph: None,
+            targets: &targets,
+            wanted: &BTreeSet::new(),
+            effects: request.effects,
+            trains: request.trains(),
+        };
+        loop {
+            let (compiled, answer) = self.pose_merged_or_not(state, &question);
+            let refused = match answer {
+                Ok(Answer::Fits(plan, about)) => {
+                    return Ok(Chosen {
+                        graph: None,
+                        compiled,
+                        plan,
+                        about,
+                    });
+                }
+                Ok(Answer::Refused(families)) => Ok(families),
+                Err(error) => Err(error),
+            };
+            if !self.give_way(state, &compiled, refused.as_ref().ok())? {
+                let families = refused?;
+                self.note_refusal(state, &compiled, &families);
+                return Err(self.refusal(state, &compiled, &families));
+            }
+            self.own_written(state)?;
+        }
+    }
+
+    /// The plan of a graph with the backward of `root` that is to come, if one fits.
+    fn choose_for_future(
+        &self,
+        state: &mut State,
+        targets: &BTreeSet<ValueId>,
+        request: &Request<'_>,
+        root: &Operand,
+    ) -> Option<Chosen> {
+        let (graph, gradients) = Self::extended(state, root);
+        let pending = state.pending.inputs(&state.memory.storages);
+        let gradients = gradients.iter().filter_map(|(_, grad)| grad.value());
+        let later = gradients.chain(pending.iter().copied());
+        let targets: Vec<ValueId> = targets.iter().copied().chain(later).collect();
+        let question = Question {
+            graph: Some(&graph),
+            targets: &targets,
+            wanted: &pending,
+            effects: request.effects,
+            trains: request.trains(),
+        };
+        let (compiled, answer) = self.pose_merged_or_not(state, &question);
+        let Ok(Answer::Fits(plan, about)) = answer else {
+            return None;
+        };
+        Some(Chosen {
+            graph: Some(graph),
+            compiled,
+            plan,
+            about,
+        })
+    }
+
+    /// Gives up the first of these that is there, and returns false if none is:
+    ///
+    /// 1. Values that earlier plans left in the arena. The nodes that made them count as not run. What
+    ///    ran already must not refuse what a fresh start would allow.
+    /// 2. The place in memory of a cell that the problem does not use.
+    /// 3. Corrected times of kernels and rates of a disk, which may have ruled out what fitted before.
+    fn give_way(
+        &self,
+        state: &mut State,
+        compiled: &Compiled,
+        refused: Option<&Arc<Families>>,
+    ) -> Result<bool> {
+        if state.give_up_residents() || self.clear_unused(state, compiled, refused)? {
+            return Ok(true);
+        }
+        Ok(state.planning.clock.plan_by_rates() || self.forget_disk_rates(state))
     }
 
     /// Poses a problem, and the one without merged nodes where that with them does not fit: if it does, nodes
@@ -179,71 +187,5 @@ impl Engine {
             }
         }
         (state.pending.graph.clone(), walk::Gradients::new())
-    }
-
-    fn refusal(&self, state: &State, compiled: &Compiled, family: &Families) -> Error {
-        let floor = family.floor(&compiled.problem);
-        let (stated, tier) = self.refusing(state);
-        let node = |id: highwater_plan::NodeId| compiled.nodes.get(id.index());
-        let at = floor
-            .node
-            .and_then(node)
-            .map(|&id| describe(compiled.node(&state.pending.graph, id)));
-        let largest = floor.holders.iter().max_by_key(|&&(_, bytes)| bytes);
-        let holder = largest.map(|&(value, bytes)| {
-            let Some(value) = compiled.value(value) else {
-                let cell = compiled.cell(value);
-                let cell =
-                    cell.map_or_else(String::new, |id| cells::name(&state.pending.graph, id));
-                return format!("{cell} ({})", highwater_memory::Bytes(bytes));
-            };
-            let value = state.pending.graph.value(value);
-            let made = value
-                .producer
-                .map(|(node, _)| describe(compiled.node(&state.pending.graph, node)));
-            let what = made.unwrap_or_else(|| "an input".into());
-            format!(
-                "{} made by {what} ({})",
-                value.spec,
-                highwater_memory::Bytes(bytes)
-            )
-        });
-        let tensors = self.least_budget(compiled, floor.arena_bytes) + self.beside(state, compiled);
-        Error::OverBudget {
-            tier,
-            floor_bytes: stated.whole(tensors),
-            budget_bytes: stated.budget,
-            reserve_bytes: stated.process(tensors),
-            host_bytes: stated.host,
-            kept_bytes: self.0.store.kept_bytes(),
-            full: self.full_tiers(&compiled.problem, family),
-            at: at.unwrap_or_default(),
-            holder: holder.unwrap_or_else(|| "scratch memory".into()),
-        }
-    }
-}
-
-impl Engine {
-    /// The tiers that have no room left, at the floor, for the largest value that might wait there.
-    fn full_tiers(&self, problem: &Problem, family: &Families) -> Vec<Tier> {
-        let floor = family.floor(problem);
-        let Ok(least) = family.choose(problem, floor.arena_bytes) else {
-            return Vec::new();
-        };
-        let largest = floor.holders.iter().map(|&(_, bytes)| bytes).max();
-        let largest = largest.unwrap_or(0);
-        let is_full = |tier: &Tier| {
-            let traffic = least.traffic(*tier);
-            let taken = traffic.home_bytes + traffic.spill_bytes;
-            let link = problem.tiers.link(*tier);
-            link.is_some_and(|link| taken.saturating_add(largest) > link.bytes)
-        };
-        // Files have the room that they have.
-        let is_there = |tier: &Tier| *tier == Tier::Host || self.0.tiers.spill().is_some();
-        Tier::ALL
-            .into_iter()
-            .filter(is_there)
-            .filter(is_full)
-            .collect()
     }
 }

@@ -6,7 +6,7 @@ use crate::engine::choose::Chosen;
 use crate::engine::request::Request;
 use crate::engine::state::State;
 use crate::error::{describe, located};
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use crate::problem::plan_cache::About;
 use crate::problem::proven::Proven;
 use crate::problem::ran::Until;

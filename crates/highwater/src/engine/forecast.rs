@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::state::State;
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use crate::problem::ran::Ran;
 use crate::report::StepReport;
 use crate::report::forecast::{Forecast, forecast};

@@ -1,6 +1,7 @@
 //! The engine: what owns arenas, threads, plans and random numbers. A value, not a global.
 
 pub(crate) mod backward;
+mod budget;
 pub(crate) mod builder;
 pub(crate) mod choose;
 mod ending;
@@ -13,6 +14,9 @@ pub(crate) mod lent;
 mod lock;
 pub(crate) mod mem_cache;
 mod memory_stats;
+mod new_cell;
+mod posing;
+mod refusal;
 mod request;
 pub(crate) mod reserve;
 mod room;

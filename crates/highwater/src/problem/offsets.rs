@@ -1,7 +1,7 @@
 //! Where values are in the arena as a plan goes on: followed before it runs, to address transfers, and
 //! while it does.
 
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use highwater_plan::{Action, Home, Node, Plan, ValueId};
 
 /// For each of a problem's values the offset in the arena, if it is there, in list order.

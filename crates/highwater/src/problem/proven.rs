@@ -1,6 +1,6 @@
 //! Plans that may run.
 
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use crate::problem::plan_cache::About;
 use crate::{Error, Result};
 use highwater_plan::{Plan, Problem};

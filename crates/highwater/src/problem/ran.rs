@@ -1,7 +1,7 @@
 //! What became of a plan: how far it was to run, and what ran.
 
 use crate::problem::clock::Work;
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use crate::problem::offsets::Offsets;
 use crate::store::io::Io;
 use highwater_graph::ValueId;

@@ -1,7 +1,7 @@
 //! What a plan decided, with names, equal decisions about equal layers as one.
 
 use super::names;
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use highwater_graph::{Graph, Phase, Source};
 use highwater_plan::{Choice, Plan};
 use serde::{Deserialize, Serialize};

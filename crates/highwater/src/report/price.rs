@@ -1,6 +1,6 @@
 //! What plans cost.
 
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use crate::problem::ran::Ran;
 use highwater_plan::{Action, Families, Plan, Problem};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use super::held::{Held, Layers, Sums, grouped};
 use super::names;
 use crate::error::describe_at;
-use crate::problem::compile::{Compiled, Origin};
+use crate::problem::compiled::{Compiled, Origin};
 use crate::store::memory::Memory;
 use highwater_graph::{Category, CellId, Graph, Node, NodeId, Site};
 use highwater_plan::{self as plan, ValueId, footprint};

@@ -2,7 +2,7 @@
 
 use super::price::{Price, price, price_of_runs};
 use super::told::{Around, Told};
-use crate::problem::compile::whole_pages;
+use crate::problem::compiled::whole_pages;
 use crate::problem::ran::Ran;
 use crate::store::limits::Stated;
 use highwater_plan::Plan;

@@ -4,7 +4,7 @@ use super::decisions::{self, Decision};
 use super::held::Held;
 use super::price::{Price, prices};
 use super::scene::{Beside, Moment, Scene};
-use crate::problem::compile::{Compiled, Rounding, whole_pages};
+use crate::problem::compiled::{Compiled, Rounding, whole_pages};
 use crate::store::limits::Stated;
 use crate::store::memory::Memory;
 use highwater_graph::{Graph, Phase};

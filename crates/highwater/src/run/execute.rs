@@ -1,6 +1,6 @@
 //! Runs a plan: turns offsets into addresses for kernels, which `call.rs` hands them as views.
 
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use crate::problem::offsets::Offsets;
 use crate::problem::proven::Proven;
 use crate::problem::ran::{Ran, Until};

@@ -1,5 +1,6 @@
 //! Carrying out plans: kernels, and transfers beside them.
 
+mod areas;
 mod board;
 mod call;
 pub(crate) mod execute;

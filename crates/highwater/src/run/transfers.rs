@@ -7,25 +7,19 @@
 
 #![expect(unsafe_code, reason = "transfers go straight to and from the arena")]
 
-use crate::problem::compile::Compiled;
+use crate::problem::compiled::Compiled;
 use crate::problem::offsets::Offsets;
+use crate::run::areas::{Areas, Copy, absent, no_tier};
 use crate::run::board::{Board, Ended, Moved};
 use crate::run::machine::Machine;
 use crate::store::cells::{CellBytes, failed};
-use crate::store::tiers::Below;
 use crate::{Error, Result};
 use highwater_graph::CellId;
 use highwater_memory::DeviceAddress;
-use highwater_memory::spill::{Extent, SpillError, Tag};
-use highwater_plan::{Action, Lane, Plan, Tier, ValueId, footprint_on};
-use std::collections::BTreeMap;
+use highwater_memory::spill::SpillError;
+use highwater_plan::{Action, Lane, Plan, Tier, ValueId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-
-/// Tags of values that are no cells start here: cells are numbered by 32 bits.
-const NO_CELL: u64 = 1 << 32;
 
 /// The lanes of transfers, and what their threads are called.
 const LANES: [(Lane, &str); 4] = [
@@ -84,14 +78,6 @@ enum Stored<'a> {
     Spilled(Copy),
 }
 
-/// A copy of a value that is no cell.
-#[derive(Clone)]
-struct Copy {
-    below: Arc<dyn Below>,
-    extent: Extent,
-    tag: Tag,
-}
-
 /// All that a plan moves.
 pub(crate) struct Transfers<'a> {
     machine: &'a Machine<'a>,
@@ -114,21 +100,17 @@ impl<'a> Transfers<'a> {
         if machine.dry || !plan.instructions.iter().any(|i| moves(&i.action)) {
             return Ok(None);
         }
-        let no_tier =
-            || Error::Internal("the plan moves values to a tier that is not there".into());
-        let areas = Areas::of(machine, compiled, plan)?;
         let mut transfers = Self {
             machine,
             compiled,
             plan,
             lanes: [const { Vec::new() }; 4],
-            areas,
+            areas: Areas::of(machine, compiled, plan)?,
         };
         let mut offsets = Offsets::start(compiled);
-        // The last copy of each value that is no cell.
-        let mut copies = BTreeMap::new();
         for (index, instruction) in (0..).zip(&plan.instructions) {
-            let (&value, tier, fetch, place) = match &instruction.action {
+            let action = &instruction.action;
+            let (&value, tier, fetch, place) = match action {
                 Action::Fetch { value, tier, .. } => (value, *tier, true, None),
                 Action::Evict { value, tier, place } => (value, *tier, false, *place),
                 other => {
@@ -138,45 +120,43 @@ impl<'a> Transfers<'a> {
             };
             // A fetch says where it goes, an evict leaves from where it is.
             let before = offsets.get(value);
-            offsets.apply(compiled, &instruction.action);
+            offsets.apply(compiled, action);
             let offset = if fetch { offsets.get(value) } else { before };
-            let absent = || Error::Internal("the plan moves a value that is not there".into());
-            let bytes = compiled.problem.values[value.index()].bytes;
-            let memory = Stretch::of(machine, offset.ok_or_else(absent)?, bytes)?;
-            let stored = match compiled.cell(value) {
-                Some(id) => {
-                    let cell = machine.cells.get(id).ok_or_else(absent)?;
-                    if cell.home() != Some(tier) {
-                        return Err(no_tier());
-                    }
-                    Stored::Cell(id, cell)
-                }
-                None if fetch => {
-                    let copy: &Copy = copies.get(&(tier, value)).ok_or_else(absent)?;
-                    Stored::Spilled(copy.clone())
-                }
-                None => {
-                    let place = place.ok_or_else(absent)?;
-                    let copy = transfers.areas.copy(tier, (value, index), place, bytes);
-                    let copy = copy.ok_or_else(no_tier)?;
-                    copies.insert((tier, value), copy.clone());
-                    Stored::Spilled(copy)
-                }
+            let moved = Moved {
+                index,
+                value,
+                tier,
+                fetch,
             };
-            let transfer = Transfer {
-                moved: Moved {
-                    index,
-                    value,
-                    tier,
-                    fetch,
-                },
-                memory,
-                stored,
-            };
+            let transfer = transfers.transfer(moved, offset.ok_or_else(absent)?, place)?;
             let lane = LANES.iter().position(|lane| lane.0 == instruction.lane);
             transfers.lanes[lane.ok_or_else(no_tier)?].push(transfer);
         }
         Ok(Some(transfers))
+    }
+
+    /// The transfer of a value between an offset of the arena and its cell's home, or a `place` in the area
+    /// for values that are no cells.
+    fn transfer(&mut self, moved: Moved, offset: u64, place: Option<u64>) -> Result<Transfer<'a>> {
+        let Moved { value, tier, .. } = moved;
+        let bytes = self.compiled.problem.values[value.index()].bytes;
+        let memory = Stretch::of(self.machine, offset, bytes)?;
+        let stored = match self.compiled.cell(value) {
+            Some(id) => {
+                let cell = self.machine.cells.get(id).ok_or_else(absent)?;
+                if cell.home() != Some(tier) {
+                    return Err(no_tier());
+                }
+                Stored::Cell(id, cell)
+            }
+            None if moved.fetch => Stored::Spilled(self.areas.last_copy(tier, value)?),
+            None => Stored::Spilled(self.areas.copy(moved, place.ok_or_else(absent)?, bytes)?),
+        };
+        Ok(Transfer {
+            moved,
+            memory,
+            stored,
+        })
     }
 
     /// Works through one lane until its end, or until the board is stopped.
@@ -250,71 +230,6 @@ impl<'a> Transfers<'a> {
         let memory = Stretch::of(self.machine, offset, cell.bytes())?;
         let written = cell.write(id, memory.bytes()).map(|bytes| (tier, bytes));
         written.map_err(|source| failed(self.machine.graph, id, source))
-    }
-}
-
-/// The parts of tiers where a plan puts values that are no cells.
-struct Areas {
-    run: u64,
-    /// By tier: where each starts.
-    starts: Vec<(Tier, Arc<dyn Below>, u64)>,
-}
-
-impl Areas {
-    fn of(machine: &Machine<'_>, compiled: &Compiled, plan: &Plan) -> Result<Self> {
-        // Each run of a plan has a number of its own, so that no copy is taken for one of another run.
-        static RUNS: AtomicU64 = AtomicU64::new(1);
-        let mut areas = Self {
-            run: RUNS.fetch_add(1, Ordering::Relaxed),
-            starts: Vec::new(),
-        };
-        for below in machine.cells.tiers().all() {
-            let end = |action: &Action| match *action {
-                Action::Evict {
-                    value,
-                    tier,
-                    place: Some(place),
-                } if tier == below.tier() => {
-                    let bytes = compiled.problem.values[value.index()].bytes;
-                    place + footprint_on(tier, bytes)
-                }
-                _ => 0,
-            };
-            let ends = plan.instructions.iter().map(|i| end(&i.action));
-            let start = below.area(ends.max().unwrap_or(0))?;
-            areas.starts.push((below.tier(), below, start));
-        }
-        Ok(areas)
-    }
-
-    /// The copy that an instruction makes of a value on a tier.
-    fn copy(
-        &self,
-        tier: Tier,
-        (value, index): (ValueId, u32),
-        place: u64,
-        bytes: u64,
-    ) -> Option<Copy> {
-        let (_, below, start) = self.starts.iter().find(|area| area.0 == tier)?;
-        Some(Copy {
-            below: Arc::clone(below),
-            extent: Extent {
-                offset: start + place,
-                capacity: bytes,
-            },
-            tag: Tag {
-                cell: NO_CELL + value.index() as u64,
-                version: self.run << 32 | u64::from(index),
-            },
-        })
-    }
-}
-
-impl Drop for Areas {
-    fn drop(&mut self) {
-        for (_, below, _) in &self.starts {
-            below.leave();
-        }
     }
 }
 
