@@ -8,7 +8,7 @@ use std::{fs, io};
 
 fn main() -> io::Result<()> {
     let variable = |name| std::env::var_os(name).ok_or(io::ErrorKind::NotFound);
-    let folders = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("src");
+    let folders = PathBuf::from(variable("CARGO_MANIFEST_DIR")?).join("src/ops");
     println!("cargo::rerun-if-changed=build.rs");
     // Where they are no more, they are looked for anew.
     println!("cargo::rerun-if-changed={}", folders.display());

@@ -157,12 +157,12 @@ macro_rules! operations {
 
         /// Every operation of this crate. A static: of a constant, every crate that names it would compile
         /// all kernels again.
-        pub static OPS: &[Entry] = {
+        pub static OPS: &[$crate::Entry] = {
             #[cfg(not(test))]
-            const FOLDERS: &[&[Entry]] = &[$($folder::ENTRIES),*];
+            const FOLDERS: &[&[$crate::Entry]] = &[$($folder::ENTRIES),*];
             // The unit tests need no others; kernels that nobody names are not compiled for them.
             #[cfg(test)]
-            const FOLDERS: &[&[Entry]] = &[
+            const FOLDERS: &[&[$crate::Entry]] = &[
                 binary::ENTRIES,
                 cell::ENTRIES,
                 full::ENTRIES,

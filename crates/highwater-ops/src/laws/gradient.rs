@@ -3,8 +3,8 @@
 use super::data::{Numbers, round};
 use super::dtypes::is_narrow;
 use super::{Finding, Law, Laws, Trial, compare};
-use crate::evaluate::{EvaluateError, Values};
-use crate::float::half_ulp;
+use crate::kernels::float::half_ulp;
+use crate::laws::evaluate::{EvaluateError, Values};
 use crate::{Array, Full};
 use highwater_graph::Location;
 use highwater_graph::{

@@ -10,12 +10,13 @@
 
 pub(crate) mod data;
 mod dtypes;
+pub mod evaluate;
 mod gradient;
 #[cfg(test)]
 mod tests;
 pub(crate) mod trial;
 
-use crate::float::half_ulp;
+use crate::kernels::float::half_ulp;
 use crate::{Array, Entry, OPS, Pool, Registered, Row, Sample};
 use data::{Numbers, decode, gather};
 use highwater_graph::{DType, Effect, Layout, Op, OpError, Spec};

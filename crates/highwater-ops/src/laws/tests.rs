@@ -3,10 +3,10 @@
 #![expect(unsafe_code, reason = "some toys write where they must not")]
 
 use super::{Law, Laws};
-use crate::cell::ACCUMULATE;
+use crate::kernels::pointwise;
+use crate::ops::cell::ACCUMULATE;
 use crate::{
     Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, op_as,
-    pointwise,
 };
 use half::bf16;
 use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Spec};

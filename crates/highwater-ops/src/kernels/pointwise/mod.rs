@@ -1,0 +1,351 @@
+//! What operations share whose every output element is a function of one element of each input.
+
+mod kernels;
+mod samples;
+
+pub(crate) use samples::{
+    binary_samples, of_many_nodes, rejects, ternary_samples, unary_samples, whole_samples,
+};
+
+use crate::kernels::simd::Isa;
+use crate::ops::matmul::one_float_dtype;
+use crate::{Array, Entry, Pairs, Reject, Sample};
+use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
+use smallvec::{SmallVec, smallvec};
+use std::hash::Hasher;
+
+/// An operation of `N` inputs that broadcast to one shape, all of one float dtype or, for some, of `I64`.
+pub(crate) trait Pointwise<const N: usize>: Op {
+    /// [`Op::name`].
+    const NAME: &'static str;
+    /// Floating-point operations per element.
+    const FLOPS: f64;
+
+    /// The fast kernel's element.
+    fn value<I: Isa>(&self, x: [f32; N]) -> f32;
+
+    /// The plain reference's element.
+    fn exact(&self, x: [f64; N]) -> f64;
+
+    /// Whether it takes `I64` as well.
+    const WHOLE: bool = false;
+
+    /// The element of whole numbers, which wrap around.
+    fn whole(&self, x: [i64; N]) -> i64 {
+        x[0]
+    }
+
+    /// [`Op::hash_attributes`].
+    fn hash(&self, _hasher: &mut dyn Hasher) {}
+
+    /// [`Op::backward`].
+    fn emit(&self, _backward: &mut Backward<'_>) -> Result<(), OpError> {
+        Err(OpError::NotDifferentiable { op: Self::NAME })
+    }
+}
+
+/// Has an operation of one input answer the gradient by `op`, of the output's gradient and the input.
+pub(crate) fn from_input(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    let input = backward.input(0);
+    from(backward, op, &[input])
+}
+
+/// As [`from_input`], of the gradient and the output, so that the input need not be kept.
+pub(crate) fn from_output(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    let output = backward.output(0);
+    from(backward, op, &[output])
+}
+
+/// As [`from_input`], of the gradient alone.
+pub(crate) fn from_grad(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    from(backward, op, &[])
+}
+
+fn from(backward: &mut Backward<'_>, op: impl Op, others: &[Operand]) -> Result<(), OpError> {
+    if let Some(grad) = backward.grad(0).filter(|_| backward.needs(0)) {
+        let inputs: SmallVec<[Operand; 2]> = std::iter::once(grad)
+            .chain(others.iter().cloned())
+            .collect();
+        let grad = backward.emit_one(op, &inputs)?;
+        backward.set(0, grad);
+    }
+    Ok(())
+}
+
+/// Sets the gradient of the `i`-th input, made by `emit` of the output's gradient in the output's shape, if
+/// it is wanted: summed over the copies of an input that was broadcast.
+pub(crate) fn set_reduced(
+    backward: &mut Backward<'_>,
+    i: usize,
+    emit: impl FnOnce(&mut Backward<'_>, Operand) -> Result<Operand, OpError>,
+) -> Result<(), OpError> {
+    let Some(grad) = backward.grad(0).filter(|_| backward.needs(i)) else {
+        return Ok(());
+    };
+    let grad = emit(backward, grad)?;
+    let shape = backward.input(i).shape().clone();
+    let grad = reduce_to(backward, grad, &shape)?;
+    backward.set(i, grad);
+    Ok(())
+}
+
+/// Of a gradient of inputs `g` and another, its own gradient in `g`: the same operation, of the new gradient.
+pub(crate) fn in_grad(backward: &mut Backward<'_>, op: impl Op) -> Result<(), OpError> {
+    let other = backward.input(1);
+    set_reduced(backward, 0, |backward, grad| {
+        backward.emit_one(op, &[grad, other])
+    })
+}
+
+/// The gradient in the second input, made of the new gradient times `g`, and of that input.
+pub(crate) fn in_other(
+    backward: &mut Backward<'_>,
+    emit: impl FnOnce(&mut Backward<'_>, Operand, Operand) -> Result<Operand, OpError>,
+) -> Result<(), OpError> {
+    let (g, other) = (backward.input(0), backward.input(1));
+    set_reduced(backward, 1, |backward, grad| {
+        let product = backward.emit_one(crate::Mul, &[grad, g])?;
+        emit(backward, product, other)
+    })
+}
+
+/// Says that the gradient of the `i`-th input is zero everywhere: one zero, seen in the input's shape.
+pub(crate) fn no_slope(backward: &mut Backward<'_>, i: usize) -> Result<(), OpError> {
+    if backward.grad(0).is_none() || !backward.needs(i) {
+        return Ok(());
+    }
+    let spec = backward.input(i).spec;
+    let zero = zero(backward, spec.dtype)?;
+    let layout = zero.spec.layout.expand(spec.shape());
+    backward.set(
+        i,
+        layout.map_or(zero.clone(), |layout| zero.with_layout(layout)),
+    );
+    Ok(())
+}
+
+/// A zero of no dimensions.
+pub(crate) fn zero(backward: &mut Backward<'_>, dtype: DType) -> Result<Operand, OpError> {
+    let (value, shape) = (0.0, Shape::scalar());
+    let zero = crate::Full {
+        value,
+        dtype,
+        shape,
+    };
+    backward.emit_one(zero, &[])
+}
+
+/// Implements [`Op`] by [`Pointwise`].
+macro_rules! pointwise_op {
+    ($($type:ty: $arity:literal),* $(,)?) => {$(
+        impl highwater_graph::Op for $type {
+            fn name(&self) -> &'static str {
+                <Self as $crate::kernels::pointwise::Pointwise<$arity>>::NAME
+            }
+
+            fn hash_attributes(&self, hasher: &mut dyn std::hash::Hasher) {
+                $crate::kernels::pointwise::Pointwise::<$arity>::hash(self, hasher);
+            }
+
+            fn infer(
+                &self,
+                inputs: &[highwater_graph::Spec],
+            ) -> Result<smallvec::SmallVec<[highwater_graph::Spec; 2]>, highwater_graph::OpError>
+            {
+                $crate::kernels::pointwise::infer::<Self, $arity>(inputs)
+            }
+
+            fn cost(
+                &self,
+                inputs: &[highwater_graph::Spec],
+                outputs: &[highwater_graph::Spec],
+                _threads: usize,
+            ) -> highwater_graph::Cost {
+                let flops = <Self as $crate::kernels::pointwise::Pointwise<$arity>>::FLOPS;
+                $crate::kernels::pointwise::cost(inputs, outputs, flops)
+            }
+
+            fn backward(
+                &self,
+                backward: &mut highwater_graph::Backward<'_>,
+            ) -> Result<(), highwater_graph::OpError> {
+                $crate::kernels::pointwise::Pointwise::<$arity>::emit(self, backward)
+            }
+        }
+    )*};
+}
+pub(crate) use pointwise_op;
+
+/// The row of a pointwise operation of one input.
+pub(crate) const fn unary_entry<F: Pointwise<1>>(
+    samples: fn() -> Vec<Sample>,
+    rejects: fn() -> Vec<Reject>,
+) -> Entry {
+    Entry {
+        name: F::NAME,
+        rows: kernels::Unary::<F, f32>::ROWS,
+        reference: reference::<F, 1>,
+        samples,
+        rejects,
+    }
+}
+
+/// The row of a pointwise operation of two inputs.
+pub(crate) const fn binary_entry<F: Pointwise<2>>(
+    samples: fn() -> Vec<Sample>,
+    rejects: fn() -> Vec<Reject>,
+) -> Entry {
+    Entry {
+        name: F::NAME,
+        rows: if F::WHOLE {
+            &kernels::Whole::<F>::ROWS
+        } else {
+            kernels::Binary::<F, f32>::ROWS
+        },
+        reference: reference::<F, 2>,
+        samples,
+        rejects,
+    }
+}
+
+/// The row of a pointwise operation of three inputs.
+pub(crate) const fn ternary_entry<F: Pointwise<3>>(
+    samples: fn() -> Vec<Sample>,
+    rejects: fn() -> Vec<Reject>,
+) -> Entry {
+    Entry {
+        name: F::NAME,
+        rows: kernels::Ternary::<F, f32>::ROWS,
+        reference: reference::<F, 3>,
+        samples,
+        rejects,
+    }
+}
+
+/// `N` inputs of one dtype that broadcast; see [`dense_like`] for how the output lies.
+pub(crate) fn infer<F: Pointwise<N>, const N: usize>(
+    inputs: &[Spec],
+) -> Result<SmallVec<[Spec; 2]>, OpError> {
+    OpError::check_arity(F::NAME, inputs, N)?;
+    let dtype = if F::WHOLE && inputs[0].dtype == DType::I64 {
+        for input in inputs {
+            OpError::check_dtype(F::NAME, input, DType::I64)?;
+        }
+        DType::I64
+    } else {
+        let all: SmallVec<[&Spec; 3]> = inputs.iter().collect();
+        one_float_dtype(F::NAME, &all)?
+    };
+    let shape = broadcast(F::NAME, inputs)?;
+    Ok(smallvec![dense_like(inputs, dtype, shape)])
+}
+
+/// The shape to which all inputs broadcast.
+pub(crate) fn broadcast(op: &'static str, inputs: &[Spec]) -> Result<Shape, OpError> {
+    let mut shape = Shape::scalar();
+    for input in inputs {
+        shape = shape.broadcast(input.shape()).ok_or_else(|| {
+            let shapes: Vec<_> = inputs.iter().map(|i| i.shape().to_string()).collect();
+            OpError::shape(op, "shapes that broadcast", shapes.join(" and "))
+        })?;
+    }
+    Ok(shape)
+}
+
+/// An output of the shape, laid out as the first of the inputs that covers a storage of its
+/// size, so that it can take over that storage; row-major if there is none.
+pub(crate) fn dense_like(inputs: &[Spec], dtype: DType, shape: Shape) -> Spec {
+    let fits = |spec: &&Spec| *spec.shape() == shape && spec.layout.covers(shape.numel());
+    Spec {
+        dtype,
+        layout: match inputs.iter().find(fits) {
+            Some(spec) => spec.layout.clone(),
+            None => Layout::contiguous(shape),
+        },
+    }
+}
+
+/// One pass over what the inputs really hold: an element that is repeated is read once.
+pub(crate) fn cost(inputs: &[Spec], outputs: &[Spec], flops_per_element: f64) -> Cost {
+    Cost {
+        read_bytes: inputs.iter().map(held_bytes).sum(),
+        ..Cost::elementwise(&[], outputs, flops_per_element)
+    }
+}
+
+/// Bytes of the elements that a view reaches, each counted once.
+pub(crate) fn held_bytes(spec: &Spec) -> u64 {
+    let dims = spec.shape().iter().zip(spec.layout.strides());
+    let held: Shape = dims
+        .map(|(&extent, &stride)| if stride == 0 { extent.min(1) } else { extent })
+        .collect();
+    spec.dtype.bytes(&held)
+}
+
+/// The output may lie over every input like it.
+pub(crate) fn in_place(inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+    (0..inputs.len())
+        .filter(|&i| inputs[i] == outputs[0])
+        .map(|i| (i, 0))
+        .collect()
+}
+
+/// The gradient of an input of this shape that was broadcast: summed over its copies.
+pub(crate) fn reduce_to(
+    backward: &mut Backward<'_>,
+    grad: Operand,
+    shape: &Shape,
+) -> Result<Operand, OpError> {
+    if grad.shape() == shape {
+        return Ok(grad);
+    }
+    let shape = shape.clone();
+    backward.emit_one(crate::SumTo { shape }, &[grad])
+}
+
+/// Emits the product of two operands.
+pub(crate) fn times(
+    backward: &mut Backward<'_>,
+    a: &Operand,
+    b: &Operand,
+) -> Result<Operand, OpError> {
+    backward.emit_one(crate::Mul, &[a.clone(), b.clone()])
+}
+
+/// Adds to what was set for the `i`-th input.
+pub(crate) fn add_result(
+    backward: &mut Backward<'_>,
+    i: usize,
+    grad: Operand,
+) -> Result<(), OpError> {
+    let sum = match backward.result(i) {
+        Some(so_far) => backward.emit_one(crate::Add, &[so_far, grad])?,
+        None => grad,
+    };
+    backward.set(i, sum);
+    Ok(())
+}
+
+fn reference<F: Pointwise<N>, const N: usize>(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
+    let f: &F = op.downcast().expect("the reference of this operation");
+    vec![map_arrays(inputs, |x| f.exact(x))]
+}
+
+/// A function of one element of each array, which broadcast.
+pub(crate) fn map_arrays<const N: usize>(inputs: &[Array], f: impl Fn([f64; N]) -> f64) -> Array {
+    let shape = inputs.iter().fold(Shape::scalar(), |shape, input| {
+        shape
+            .broadcast(&input.shape)
+            .expect("shapes that broadcast")
+    });
+    let positions: Vec<Vec<usize>> = inputs
+        .iter()
+        .map(|input| {
+            let layout = Layout::contiguous(input.shape.clone()).expand(&shape);
+            layout.expect("a broadcast").positions().collect()
+        })
+        .collect();
+    Array::from_fn(shape, |flat| {
+        f(std::array::from_fn(|i| inputs[i].data[positions[i][flat]]))
+    })
+}

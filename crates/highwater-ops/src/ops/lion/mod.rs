@@ -1,0 +1,118 @@
+//! One step of Lion.
+
+mod cpu;
+mod reference;
+
+use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::formats;
+use crate::ops::cell;
+use crate::ops::finite::check_gradient;
+use crate::table::{count, joined};
+use crate::{Entry, Fill, Formats, Reject, Row, Sample};
+use highwater_graph::{Cost, Effect, Op, OpError, Spec};
+use smallvec::SmallVec;
+use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
+
+/// One step of Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023), in one pass:
+///
+/// ```text
+/// p <- p (1 - lr weight_decay)
+/// p <- p - lr sign(beta1 m + (1 - beta1) g)
+/// m <- beta2 m + (1 - beta2) g
+/// ```
+///
+/// Inputs: the parameter `p`, the moment `m`, and the gradient `g`, as for [`AdamW`](crate::AdamW), formats
+/// and errors too. The sign of 0 is 0. Only the formats are structure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lion {
+    /// Learning rate.
+    pub lr: f64,
+    /// Share of the moment in the direction.
+    pub beta1: f64,
+    /// Decay of the moment.
+    pub beta2: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// How parameter and moment are held.
+    pub formats: Formats,
+}
+
+impl Lion {
+    /// Name in the registry.
+    pub const NAME: &'static str = "lion";
+}
+
+impl Op for Lion {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u8(self.formats.tag());
+    }
+
+    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
+        self.formats.check(Self::NAME, inputs, MOMENTS.len())?;
+        Ok(SmallVec::new())
+    }
+
+    fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
+        cell::update_cost(inputs, 10.0)
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::WritesCell
+    }
+
+    fn writes(&self) -> SmallVec<[usize; 4]> {
+        (0..self.formats.written(MOMENTS.len())).collect()
+    }
+}
+
+const MOMENTS: [&str; 1] = ["exp_avg"];
+
+const ROWS: &[&[Row]] = &[
+    rows_of_floats! {
+        T: [T] -> []; cpu::kernel::<T>; Precise::checked(reference::reference, check_gradient)
+    },
+    formats::rows! { cpu::kernel; [F32], [U8, F32] },
+];
+
+const ENTRY: Entry = Entry {
+    name: Lion::NAME,
+    rows: &joined::<_, { count(ROWS) }>(ROWS),
+    reference: reference::reference,
+    samples,
+    rejects,
+};
+
+const TYPICAL: Lion = Lion {
+    lr: 1e-2,
+    beta1: 0.9,
+    beta2: 0.99,
+    weight_decay: 0.1,
+    formats: Formats::PLAIN,
+};
+
+fn in_formats(formats: Formats) -> Arc<dyn Op> {
+    Arc::new(Lion { formats, ..TYPICAL })
+}
+
+fn samples() -> Vec<Sample> {
+    // A moment of one sign, larger than what the gradient adds to it: no direction is near 0.
+    let op: Arc<dyn Op> = Arc::new(TYPICAL);
+    let mut samples = formats::plain_samples(&op, &[Fill::Uniform(0.2, 1.0)], 2e-6);
+    samples.extend(formats::plain_samples(&op, &[Fill::Constant(0.0)], 2e-6));
+    samples.extend(formats::samples(&MOMENTS, in_formats));
+    samples
+}
+
+fn rejects() -> Vec<Reject> {
+    let mut rejects = cell::update_rejects(|| Arc::new(TYPICAL), 3);
+    rejects.extend(formats::rejects(&MOMENTS, in_formats));
+    rejects
+}

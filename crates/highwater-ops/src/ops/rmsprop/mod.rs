@@ -1,0 +1,177 @@
+//! One step of RMSprop.
+
+mod cpu;
+mod reference;
+
+use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::formats;
+use crate::ops::cell;
+use crate::ops::finite::check_gradient;
+use crate::table::{count, joined};
+use crate::{Entry, Fill, Formats, Reject, Row, Sample};
+use highwater_graph::{Cost, Effect, Op, OpError, Spec};
+use smallvec::SmallVec;
+use std::hash::Hasher;
+use std::sync::Arc;
+
+/// The rows of the table.
+pub(crate) const ENTRIES: &[Entry] = &[ENTRY];
+
+/// One step of RMSprop, as `torch.optim.RMSprop`, in one pass:
+///
+/// ```text
+/// g <- g + weight_decay p
+/// v <- alpha v + (1 - alpha) g^2
+/// a <- a + (1 - alpha) (g - a)                 centered
+/// d <- sqrt(v) + eps, or sqrt(v - a^2) + eps   centered
+/// b <- momentum b + g / d                      with momentum
+/// p <- p - lr b, or p - lr g / d               without
+/// ```
+///
+/// Inputs: the parameter `p`, its [`RmsProp::moments`] (`v`, then `b` if `momentum` is not 0, then `a` if
+/// centered), and the gradient `g`, as for [`AdamW`](crate::AdamW), formats and errors too. `v - a^2` is 0
+/// where rounding makes it negative; PyTorch has NaN there. Which moments there are and the formats are
+/// structure; all else may change from step to step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RmsProp {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay of the squares' average.
+    pub alpha: f64,
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Weight decay, coupled: added to the gradient.
+    pub weight_decay: f64,
+    /// Share of the buffer that is kept; without a buffer if 0.
+    pub momentum: f64,
+    /// Whether gradients are divided by their standard deviation.
+    pub centered: bool,
+    /// Whether the objective is to grow: the gradient is turned around.
+    pub maximize: bool,
+    /// How parameter and moments are held.
+    pub formats: Formats,
+}
+
+impl RmsProp {
+    /// Name in the registry.
+    pub const NAME: &'static str = "rmsprop";
+
+    /// The names of the moments.
+    pub fn moments(&self) -> &'static [&'static str] {
+        match (self.momentum != 0.0, self.centered) {
+            (false, false) => &["square_avg"],
+            (true, false) => &["square_avg", "momentum_buffer"],
+            (false, true) => &["square_avg", "grad_avg"],
+            (true, true) => &["square_avg", "momentum_buffer", "grad_avg"],
+        }
+    }
+
+    fn sign(&self) -> f64 {
+        if self.maximize { -1.0 } else { 1.0 }
+    }
+}
+
+impl Op for RmsProp {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn hash_attributes(&self, hasher: &mut dyn Hasher) {
+        hasher.write_u8(u8::from(self.momentum != 0.0));
+        hasher.write_u8(u8::from(self.centered));
+        hasher.write_u8(self.formats.tag());
+    }
+
+    fn infer(&self, inputs: &[Spec]) -> Result<SmallVec<[Spec; 2]>, OpError> {
+        (self.formats).check(Self::NAME, inputs, self.moments().len())?;
+        Ok(SmallVec::new())
+    }
+
+    fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
+        cell::update_cost(inputs, 30.0)
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::WritesCell
+    }
+
+    fn writes(&self) -> SmallVec<[usize; 4]> {
+        (0..self.formats.written(self.moments().len())).collect()
+    }
+}
+
+const ROWS: &[&[Row]] = &[
+    rows_of_floats! {
+        T: [T] -> []; cpu::kernel::<T>; Precise::checked(reference::reference, check_gradient)
+    },
+    formats::rows! {
+        cpu::kernel;
+        [F32], [U8, F32],
+        [F32, F32], [U8, F32, U8, F32],
+        [F32, F32, F32], [U8, F32, U8, F32, U8, F32]
+    },
+];
+
+const ENTRY: Entry = Entry {
+    name: RmsProp::NAME,
+    rows: &joined::<_, { count(ROWS) }>(ROWS),
+    reference: reference::reference,
+    samples,
+    rejects,
+};
+
+const TYPICAL: RmsProp = RmsProp {
+    lr: 1e-2,
+    alpha: 0.99,
+    eps: 1e-3,
+    weight_decay: 0.1,
+    momentum: 0.0,
+    centered: false,
+    maximize: false,
+    formats: Formats::PLAIN,
+};
+
+/// One for each set of moments.
+const ALL: [RmsProp; 4] = [
+    TYPICAL,
+    RmsProp {
+        momentum: 0.9,
+        maximize: true,
+        ..TYPICAL
+    },
+    RmsProp {
+        centered: true,
+        ..TYPICAL
+    },
+    RmsProp {
+        momentum: 0.5,
+        centered: true,
+        weight_decay: 0.0,
+        ..TYPICAL
+    },
+];
+
+fn samples() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for op in ALL {
+        let fill = |name: &&str| match *name {
+            "square_avg" => Fill::Uniform(0.5, 1.0),
+            _ => Fill::Normal(0.1),
+        };
+        let fills: Vec<Fill> = op.moments().iter().map(fill).collect();
+        let plain: Arc<dyn Op> = Arc::new(op);
+        samples.extend(formats::plain_samples(&plain, &fills, 2e-6));
+        let in_formats = |formats| -> Arc<dyn Op> { Arc::new(RmsProp { formats, ..op }) };
+        samples.extend(formats::samples(op.moments(), in_formats));
+    }
+    samples
+}
+
+fn rejects() -> Vec<Reject> {
+    let mut rejects = cell::update_rejects(|| Arc::new(TYPICAL), 3);
+    for op in ALL {
+        let in_formats = |formats| -> Arc<dyn Op> { Arc::new(RmsProp { formats, ..op }) };
+        rejects.extend(formats::rejects(op.moments(), in_formats));
+    }
+    rejects
+}
