@@ -1,6 +1,6 @@
 //! The table of operations: one row each, from which kernels, laws and documentation follow.
 
-use crate::{Registered, Row};
+use crate::{Kernels, Registered, Row};
 use highwater_graph::{DType, Op, OpError, Shape, Spec};
 use std::sync::Arc;
 
@@ -150,29 +150,12 @@ impl Entry {
     }
 }
 
-/// Makes the operations of these folders public, and the table of their rows.
-macro_rules! operations {
-    ($($folder:ident,)*) => {
-        $(pub use $folder::*;)*
-
-        /// Every operation of this crate. A static: of a constant, every crate that names it would compile
-        /// all kernels again.
-        pub static OPS: &[$crate::Entry] = {
-            #[cfg(not(test))]
-            const FOLDERS: &[&[$crate::Entry]] = &[$($folder::ENTRIES),*];
-            // The unit tests need no others; kernels that nobody names are not compiled for them.
-            #[cfg(test)]
-            const FOLDERS: &[&[$crate::Entry]] = &[
-                binary::ENTRIES,
-                cell::ENTRIES,
-                full::ENTRIES,
-                linear_cross_entropy::ENTRIES,
-            ];
-            &$crate::table::joined::<_, { $crate::table::count(FOLDERS) }>(FOLDERS)
-        };
-    };
+impl Kernels {
+    /// Registers all kernels of an operation, in place of those there were for the same dtypes.
+    pub fn add(&mut self, entry: &Entry) {
+        self.add_rows(entry.name, entry.rows);
+    }
 }
-pub(crate) use operations;
 
 /// How many rows there are together.
 pub(crate) const fn count<T>(mut folders: &[&[T]]) -> usize {

@@ -1,12 +1,16 @@
 //! What a kernel is: what it declares of itself, what it is handed, what it may answer.
 
-use crate::kernels::blocks::BLOCK;
-use crate::{Pool, View};
+use super::error::KernelError;
+use super::pool::Pool;
+use super::view::View;
 use highwater_graph::{Cost, Op, Spec};
 use smallvec::SmallVec;
 
 /// Pairs of an input and an output.
 pub type Pairs = SmallVec<[(usize, usize); 2]>;
+
+/// Elements that are gathered, or wait as `f32`, at a time.
+pub(crate) const BLOCK: usize = 1024;
 
 /// Fills a piece of an output from the same piece of each input: as many elements of each, dense, as bytes
 /// aligned to their dtypes. Elements may wait as `f32` in the last argument.
@@ -84,46 +88,12 @@ where
     }
 }
 
-/// Why a kernel stopped.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KernelError {
-    /// An index outside the range it selects from.
-    #[error("index {index} at position {position} is out of range: must be below {below}")]
-    IndexOutOfRange {
-        /// The index.
-        index: i64,
-        /// Its position in the flattened input.
-        position: usize,
-        /// One past the largest that would be taken.
-        below: usize,
-    },
-    /// A value that must be finite is not.
-    #[error("{what} is not finite")]
-    NonFinite {
-        /// Which value.
-        what: &'static str,
-    },
-    /// A guard's answer: the step is to leave its updates out.
-    #[error("{what} is not finite: the updates are left out")]
-    Skip {
-        /// Which value.
-        what: &'static str,
-    },
-    /// A layout or dtype that the kernel does not take.
-    #[error("the kernel takes {expected}, got {got}")]
-    Unsupported {
-        /// What it takes.
-        expected: &'static str,
-        /// What it got.
-        got: String,
-    },
-    /// The operation is not of the type that the kernel was registered for.
-    #[error("the kernel was registered for another operation than {op}")]
-    WrongOp {
-        /// The operation.
-        op: &'static str,
-    },
+/// [`Kernel::in_place`] where the output may lie over every input like it.
+pub(crate) fn in_place(inputs: &[Spec], outputs: &[Spec]) -> Pairs {
+    (0..inputs.len())
+        .filter(|&i| inputs[i] == outputs[0])
+        .map(|i| (i, 0))
+        .collect()
 }
 
 /// The operation as its own type.

@@ -2,8 +2,7 @@
 
 #![expect(unsafe_code, reason = "kernels trust that their tensors fit together")]
 
-use crate::ops::fused::FusedKernel;
-use crate::{Args, Entry, Kernel, KernelError, Pairs, Piece};
+use crate::{Args, Kernel, KernelError, Pairs, Piece};
 use highwater_graph::{Backend, BuildMixer, Cost, DType, KernelId, Op, OpError, Spec};
 use std::fmt;
 use std::sync::Arc;
@@ -143,35 +142,6 @@ impl fmt::Debug for Row {
     }
 }
 
-/// A row for each dtype whose elements have addresses, of a kernel that is generic over
-/// [`Element`](crate::Element) and whose inputs and outputs are all of one dtype.
-macro_rules! rows_of_each_dtype {
-    ($module:ident::$kernel:ident) => {{
-        use half::{bf16, f16};
-        $crate::device::registry::rows_of_each_dtype! {
-            F32: $module::$kernel::<f32>,
-            F64: $module::$kernel::<f64>,
-            BF16: $module::$kernel::<bf16>,
-            F16: $module::$kernel::<f16>,
-            I64: $module::$kernel::<i64>,
-            I16: $module::$kernel::<i16>,
-            U32: $module::$kernel::<u32>,
-            U8: $module::$kernel::<u8>,
-            Bool: $module::$kernel::<u8>,
-        }
-    }};
-    ($($dtype:ident: $kernel:expr,)*) => {
-        &[$($crate::Row::cpu(
-            $crate::DTypes::new(
-                &[highwater_graph::DType::$dtype],
-                &[highwater_graph::DType::$dtype],
-            ),
-            || std::sync::Arc::new($kernel),
-        )),*]
-    };
-}
-pub(crate) use rows_of_each_dtype;
-
 /// A kernel that is registered for certain dtypes.
 #[derive(Clone)]
 pub struct Registered {
@@ -256,17 +226,12 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// The kernels of this crate's table.
-    pub fn builtin() -> Self {
-        let mut kernels = Self::default();
-        for entry in crate::OPS {
-            kernels.add(entry);
-        }
-        kernels.fused = Some(kernels.push(Registered {
+    /// Takes this as the kernel of fused operations, of whatever dtypes.
+    pub(crate) fn add_fused(&mut self, kernel: impl Kernel + 'static) {
+        self.fused = Some(self.push(Registered {
             dtypes: DTypes::new(&[], &[]),
-            kernel: Arc::new(FusedKernel),
+            kernel: Arc::new(kernel),
         }));
-        kernels
     }
 
     /// The kernel of fused operations, of whatever dtypes.
@@ -274,10 +239,10 @@ impl Kernels {
         self.fused
     }
 
-    /// Registers all kernels of an operation, in place of those there were for the same dtypes.
-    pub fn add(&mut self, entry: &Entry) {
-        for row in entry.rows {
-            self.insert(entry.name, row.device, row.registered());
+    /// Registers kernels of an operation, in place of those there were for the same dtypes.
+    pub(crate) fn add_rows(&mut self, op: &'static str, rows: &[Row]) {
+        for row in rows {
+            self.insert(op, row.device, row.registered());
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tensors in memory, as kernels see them.
 
-use crate::KernelError;
+use super::error::KernelError;
 use highwater_graph::{DType, Layout, Spec};
 
 /// A Rust type whose slices tensors of one dtype can be seen as.

@@ -1,8 +1,9 @@
 //! Touches what kernels keep beside their declared memory, so that it is there when the process is
 //! measured.
 
-use crate::kernels::gemm::Buffers;
-use crate::{Pool, PoolError};
+use super::error::PoolError;
+use super::pool::Pool;
+use super::pool::buffers::Buffers;
 
 /// Makes the buffers of matrix products: [`packing_bytes`] of them.
 ///

@@ -16,13 +16,11 @@
     reason = "where elements are `f32` no stage is to be made"
 )]
 
+pub(crate) use crate::device::BLOCK;
 use crate::kernels::float::{Float, as_f32, as_f32_mut, is_f32};
 use crate::kernels::strided::{Runs, gather_runs, runs, widen_runs};
 use crate::{Disjoint, Element, KernelError, Pool, View};
 use highwater_graph::Layout;
-
-/// Elements that are gathered at a time.
-pub(crate) const BLOCK: usize = 1024;
 
 /// Elements that one task works on.
 pub(crate) const TASK: usize = 32 * BLOCK;

@@ -3,9 +3,9 @@
 //! Each is one loop over slices, compiled for every instruction set; tasks, pieces and copies are those of
 //! `blocks.rs`.
 
+use crate::device::in_place;
 use crate::kernels::blocks;
 use crate::kernels::blocks::{BLOCK, Stage};
-use crate::kernels::pointwise;
 use crate::{Args, Element, Kernel, KernelError, Pairs, Piece, View, op_as};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
@@ -34,7 +34,7 @@ impl<K: Elements<N>, const N: usize> Map<K, N> {
 
 impl<K: Elements<N>, const N: usize> Kernel for Map<K, N> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(inputs, outputs)
+        in_place(inputs, outputs)
     }
 
     fn piece(&self, op: &dyn Op) -> Option<Piece> {

@@ -2,9 +2,8 @@
 //!
 //! A kernel is written once, on slices of `f32`. What it loads of another type is widened on the way,
 //! piece by piece, and what it stores is rounded, to nearest even; nothing is rounded in between.
-//! Elements that are `f32` are worked on where they lie. [`rows_of_floats!`] makes the rows of the
-//! table for all of these types. Those for `F64`, with which gradients are checked, are the plain
-//! references ([`Precise`]).
+//! Elements that are `f32` are worked on where they lie. `rows.rs` makes the rows of the table for all of these
+//! types.
 //!
 //! A conversion is one loop over slices, compiled for every instruction set: to `bf16` it is arithmetic on
 //! bits, without branches; `f16` to and from `f32` is that of the crate `half`.
@@ -15,13 +14,13 @@
 )]
 
 use crate::kernels::simd::multiversion;
-use crate::{Args, Array, Element, Kernel, KernelError, ReferenceFn, View};
+use crate::{Element, KernelError, View};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use highwater_graph::{DType, Op, Spec};
+use highwater_graph::{DType, Spec};
 
 /// Elements that are staged on the stack at once.
-const PIECE: usize = crate::kernels::strided::PIECE;
+pub(crate) const PIECE: usize = 512;
 
 /// Conversion of slices of one length.
 pub(crate) trait Convert<To>: Sized {
@@ -284,124 +283,6 @@ pub(crate) fn half_ulp(dtype: DType) -> f64 {
         DType::F16 => 2.0_f64.powi(-11),
         DType::F32 => 2.0_f64.powi(-24),
         _ => 0.0,
-    }
-}
-
-/// The rows of an operation for `F32`, `BF16`, `F16` and `F64`.
-///
-/// A signature names the dtypes of inputs and outputs, as in [`DTypes`](crate::DTypes), where the
-/// given name stands for each of the four, and `Sums` for [`sums_in`] of it. The first kernel may name
-/// the element type by the same name; the second is that for `F64`.
-///
-/// ```text
-/// rows_of_floats! { T: [T, I64] -> [T], [T, U32] -> [T]; cpu::embedding::<T>; Precise::new(reference) }
-/// ```
-macro_rules! rows_of_floats {
-    (
-        $t:ident: $([$($in:ident),*] -> [$($out:ident),*]),+; $kernel:expr; $precise:expr
-    ) => {
-        &[$(
-            $crate::kernels::float::rows_of_floats!(@ $t F32 f32 [$($in),*] [$($out),*] $kernel),
-            $crate::kernels::float::rows_of_floats!(@ $t BF16 half::bf16 [$($in),*] [$($out),*] $kernel),
-            $crate::kernels::float::rows_of_floats!(@ $t F16 half::f16 [$($in),*] [$($out),*] $kernel),
-            $crate::kernels::float::rows_of_floats!(@ $t F64 f64 [$($in),*] [$($out),*] $precise),
-        )+]
-    };
-    (
-        @ $t:ident $dtype:ident $type:ty [$($in:ident),*] [$($out:ident),*] $kernel:expr
-    ) => {{
-        #[allow(non_upper_case_globals, dead_code, reason = "a signature may not need it")]
-        const $t: highwater_graph::DType = highwater_graph::DType::$dtype;
-        #[allow(non_upper_case_globals, dead_code, reason = "as above")]
-        const Sums: highwater_graph::DType = $crate::kernels::float::sums_in($t);
-        #[allow(dead_code, reason = "a kernel may not need it")]
-        type $t = $type;
-        $crate::Row::cpu(
-            $crate::DTypes::new(&[$($in),*], &[$($out),*]),
-            || std::sync::Arc::new($kernel),
-        )
-    }};
-}
-pub(crate) use rows_of_floats;
-
-/// The plain reference as a kernel, for tensors of `F64`: to check gradients with, not to train with.
-/// It asks the heap for copies of its inputs and for its results, which no plan counts.
-pub(crate) struct Precise {
-    reference: ReferenceFn,
-    check: Check,
-}
-
-/// What must hold of inputs before a reference may see them.
-type Check = fn(&dyn Op, &[View<'_>]) -> Result<(), KernelError>;
-
-impl Precise {
-    /// The reference, which takes any numbers.
-    pub(crate) fn new(reference: ReferenceFn) -> Self {
-        let check: Check = |_, _| Ok(());
-        Self { reference, check }
-    }
-
-    /// The reference, after a check of the inputs.
-    pub(crate) fn checked(reference: ReferenceFn, check: Check) -> Self {
-        Self { reference, check }
-    }
-}
-
-impl Kernel for Precise {
-    fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
-        (self.check)(op, args.inputs)?;
-        let inputs: Vec<Array> = (args.inputs.iter().map(array)).collect::<Result<_, _>>()?;
-        let mut results = (self.reference)(op, &inputs).into_iter();
-        for i in op.writes() {
-            fill(&mut args.inputs[i], results.next())?;
-        }
-        for output in args.outputs.iter_mut() {
-            fill(output, results.next())?;
-        }
-        Ok(())
-    }
-}
-
-/// What a reference is given of a tensor.
-fn array(view: &View<'_>) -> Result<Array, KernelError> {
-    fn numbers<T: Element>(
-        view: &View<'_>,
-        number: impl Fn(T) -> f64,
-    ) -> Result<Vec<f64>, KernelError> {
-        let storage = view.storage::<T>()?;
-        let positions = view.layout().positions();
-        Ok(positions.map(|at| number(storage[at])).collect())
-    }
-    let dtype = view.spec().dtype;
-    let data = match dtype {
-        DType::F32 => numbers(view, |x: f32| f64::from(x)),
-        DType::I64 => numbers(view, |x: i64| x as f64),
-        DType::U32 => numbers(view, |x: u32| f64::from(x)),
-        DType::U8 => numbers(view, |x: u8| f64::from(x)),
-        _ => numbers(view, |x: f64| x),
-    };
-    Ok(Array::new(dtype, view.spec().shape().clone(), data?))
-}
-
-/// Writes what a reference answered.
-fn fill(view: &mut View<'_>, array: Option<Array>) -> Result<(), KernelError> {
-    fn write<T: Element>(
-        view: &mut View<'_>,
-        array: Option<Array>,
-        element: impl Fn(f64) -> T,
-    ) -> Result<(), KernelError> {
-        let layout = view.layout();
-        let storage = view.storage_mut::<T>()?;
-        let data = array.into_iter().flat_map(|array| array.data);
-        for (at, x) in layout.positions().zip(data) {
-            storage[at] = element(x);
-        }
-        Ok(())
-    }
-    match view.spec().dtype {
-        DType::I64 => write(view, array, |x| x as i64),
-        DType::U8 => write(view, array, |x| x as u8),
-        _ => write(view, array, |x: f64| x),
     }
 }
 

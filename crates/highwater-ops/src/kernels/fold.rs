@@ -15,8 +15,8 @@
 use crate::kernels::blocks::{BLOCK, Reader};
 use crate::kernels::float::Float;
 use crate::kernels::pointwise::held_bytes;
+use crate::kernels::reduction::{Mask, Plan, TASK, plan_dims};
 use crate::kernels::whole::Wholes;
-use crate::ops::sum::{Mask, Plan, TASK, plan_dims};
 use crate::{Args, Array, Disjoint, Kernel, KernelError, Reject, Sample, op_as};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -322,7 +322,7 @@ pub(crate) fn samples<F: Fold>(
     op: impl Fn(Vec<usize>, bool) -> F,
     fill: crate::Fill,
 ) -> Vec<Sample> {
-    let cases = crate::ops::sum::cases().into_iter().enumerate();
+    let cases = crate::kernels::reduction::cases().into_iter().enumerate();
     let taken = cases.filter(|(_, (layout, dims))| {
         let goes = |dim: usize| dims.is_empty() || dims.contains(&dim);
         let mut extents = layout.shape().iter().enumerate();

@@ -159,3 +159,21 @@ pub(crate) fn sum_lanes<T: Copy + std::ops::AddAssign, const LANES: usize>(
     }
     lanes[0]
 }
+
+multiversion! {
+    /// The sum in `f64`.
+    pub(crate) fn sum_block[I](x: &[f32]) -> f64 {
+        const LANES: usize = 32;
+        let mut lanes = [0.0_f64; LANES];
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane += f64::from(x);
+            }
+        }
+        for (lane, &x) in lanes.iter_mut().zip(rest) {
+            *lane += f64::from(x);
+        }
+        sum_lanes(lanes)
+    }
+}

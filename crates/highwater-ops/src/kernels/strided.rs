@@ -5,12 +5,9 @@
 //! KiB of `f32` on the stack, whose copy is still in the first cache when it is read; a dense tensor of `f32`
 //! is not copied.
 
-use crate::kernels::float::{Float, as_f32};
+use crate::kernels::float::{Float, PIECE, as_f32};
 use highwater_graph::{Layout, RANK_MAX};
 use smallvec::SmallVec;
-
-/// Elements that are gathered on the stack at once.
-pub(crate) const PIECE: usize = 512;
 
 /// (extent, stride) of dimensions, outermost first.
 pub(crate) type Runs = SmallVec<[(usize, usize); RANK_MAX]>;

@@ -8,9 +8,9 @@
 #![expect(unsafe_code, reason = "tasks write disjoint results")]
 
 use crate::kernels::blocks::{BLOCK, Reader};
-use crate::ops::matmul::one_float_dtype;
-use crate::ops::softmax::line_samples;
-use crate::ops::sum::{Mask, Plan, TASK, cases};
+use crate::kernels::checks::one_float_dtype;
+use crate::kernels::lines::line_samples;
+use crate::kernels::reduction::{Mask, Plan, TASK, cases};
 use crate::{Args, Disjoint, Element, Fill, Kernel, KernelError, Sample, op_as};
 use highwater_graph::{DType, Op, OpError, Shape, Spec};
 use std::marker::PhantomData;
@@ -177,27 +177,6 @@ fn fold<T: Whole>(
         }
     }
 }
-
-/// As [`rows_of_floats!`] of one signature, and rows for whole numbers of `I64`, `U8` and `Bool`, whose signature
-/// and kernel follow; both may name the dtype, and the type, by `$t`.
-macro_rules! rows_of_numbers {
-    (
-        $t:ident: [$($in:ident),*] -> [$($out:ident),*]; $kernel:expr; $precise:expr;
-        [$($from:ident),*] -> [$($to:ident),*]; $whole:expr
-    ) => {{
-        use $crate::kernels::float::rows_of_floats as row;
-        &[
-            row!(@ $t F32 f32 [$($in),*] [$($out),*] $kernel),
-            row!(@ $t BF16 half::bf16 [$($in),*] [$($out),*] $kernel),
-            row!(@ $t F16 half::f16 [$($in),*] [$($out),*] $kernel),
-            row!(@ $t F64 f64 [$($in),*] [$($out),*] $precise),
-            row!(@ $t I64 i64 [$($from),*] [$($to),*] $whole),
-            row!(@ $t U8 u8 [$($from),*] [$($to),*] $whole),
-            row!(@ $t Bool u8 [$($from),*] [$($to),*] $whole),
-        ]
-    }};
-}
-pub(crate) use rows_of_numbers;
 
 /// The dtypes of whole numbers, and what samples fill them with: numbers below `most`.
 fn fills(most: usize) -> [(DType, Fill); 3] {

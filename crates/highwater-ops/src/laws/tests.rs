@@ -3,8 +3,8 @@
 #![expect(unsafe_code, reason = "some toys write where they must not")]
 
 use super::{Law, Laws};
-use crate::kernels::pointwise;
-use crate::ops::cell::ACCUMULATE;
+use crate::device::in_place;
+use crate::ops::ACCUMULATE;
 use crate::{
     Args, Array, DTypes, Entry, Fill, Kernel, KernelError, Pairs, Reject, Row, Sample, op_as,
 };
@@ -124,7 +124,7 @@ impl<const WRONG: u8> Kernel for ToyKernel<WRONG> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

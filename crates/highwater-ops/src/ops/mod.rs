@@ -1,78 +1,119 @@
-//! The operations, a folder each: deleting the folder and its two lines here deletes the operation.
+//! The operations, a folder each: deleting the folder and its two lines here deletes the operation. What most of
+//! their gradients emit is in `gradients`.
 
-pub(crate) mod abs;
-pub(crate) mod activations;
-pub(crate) mod adagrad;
-pub(crate) mod adamw;
-pub(crate) mod any;
-pub(crate) mod bce_with_logits;
-pub(crate) mod binary;
-pub(crate) mod cast;
-pub(crate) mod cat;
-pub(crate) mod cell;
-pub(crate) mod channel_norm;
-pub(crate) mod choose;
-pub(crate) mod clamp;
-pub(crate) mod classify;
-pub(crate) mod clip;
-pub(crate) mod compare;
-pub(crate) mod conv;
-pub(crate) mod copy;
-pub(crate) mod cross_entropy;
-pub(crate) mod cumsum;
-pub(crate) mod dropout;
-pub(crate) mod elementary;
-pub(crate) mod embedding;
-pub(crate) mod extremum;
-pub(crate) mod factored;
-pub(crate) mod finite;
-pub(crate) mod flip;
-pub(crate) mod full;
-pub(crate) mod fused;
-pub(crate) mod gather;
-pub(crate) mod gelu;
-pub(crate) mod huber;
-pub(crate) mod interpolate;
-pub(crate) mod layer_norm;
-pub(crate) mod linear;
-pub(crate) mod linear_cross_entropy;
-pub(crate) mod lion;
-pub(crate) mod log_softmax;
-pub(crate) mod logical;
-pub(crate) mod logsumexp;
-pub(crate) mod matmul;
-pub(crate) mod maximum;
-pub(crate) mod nll_loss;
-pub(crate) mod norm;
-pub(crate) mod one_hot;
-pub(crate) mod pad;
-pub(crate) mod pooling;
-pub(crate) mod pow;
-pub(crate) mod prod;
-pub(crate) mod quantized_linear;
-pub(crate) mod rms_norm;
-pub(crate) mod rmsprop;
-pub(crate) mod rotary;
-pub(crate) mod rounding;
-pub(crate) mod scalar;
-pub(crate) mod scale;
-pub(crate) mod scaled_dot_product_attention;
-pub(crate) mod scatter_views;
-pub(crate) mod sgd;
-pub(crate) mod silu;
-pub(crate) mod softmax;
-pub(crate) mod sort;
-pub(crate) mod square;
-pub(crate) mod sum;
-pub(crate) mod swiglu;
-pub(crate) mod triangle;
-pub(crate) mod unary;
-pub(crate) mod var;
-pub(crate) mod xlogy;
+mod abs;
+mod activations;
+mod adagrad;
+mod adamw;
+mod any;
+mod bce_with_logits;
+mod binary;
+mod cast;
+mod cat;
+mod cell;
+mod channel_norm;
+mod choose;
+mod clamp;
+mod classify;
+mod clip;
+mod compare;
+mod conv;
+mod copy;
+mod cross_entropy;
+mod cumsum;
+mod dropout;
+mod elementary;
+mod embedding;
+mod extremum;
+mod factored;
+mod finite;
+mod flip;
+mod full;
+mod fused;
+mod gather;
+mod gelu;
+mod gradients;
+mod huber;
+mod interpolate;
+mod layer_norm;
+mod linear;
+mod linear_cross_entropy;
+mod lion;
+mod log_softmax;
+mod logical;
+mod logsumexp;
+mod matmul;
+mod maximum;
+mod nll_loss;
+mod norm;
+mod one_hot;
+mod pad;
+mod pooling;
+mod pow;
+mod prod;
+mod quantized_linear;
+mod rms_norm;
+mod rmsprop;
+mod rotary;
+mod rounding;
+mod scalar;
+mod scale;
+mod scaled_dot_product_attention;
+mod scatter_views;
+mod sgd;
+mod silu;
+mod softmax;
+mod sort;
+mod square;
+mod sum;
+mod swiglu;
+mod triangle;
+mod unary;
+mod var;
+mod xlogy;
 
 pub use fused::{Fused, Step, Taken};
 
-crate::table::operations! {
+use crate::table::{count, joined};
+use crate::{Entry, Kernels};
+use fused::FusedKernel;
+
+impl Kernels {
+    /// The kernels of this crate's table.
+    pub fn builtin() -> Self {
+        let mut kernels = Self::default();
+        for entry in OPS {
+            kernels.add(entry);
+        }
+        kernels.add_fused(FusedKernel);
+        kernels
+    }
+}
+
+/// Makes the operations of these folders public, and the table of their rows.
+macro_rules! operations {
+    ($($folder:ident,)*) => {
+        $(pub use $folder::*;)*
+
+        /// Every operation of this crate. A static: of a constant, every crate that names it would compile
+        /// all kernels again.
+        pub static OPS: &[Entry] = {
+            #[cfg(not(test))]
+            const FOLDERS: &[&[Entry]] = &[$($folder::ENTRIES),*];
+            // The unit tests need no others; kernels that nobody names are not compiled for them.
+            #[cfg(test)]
+            const FOLDERS: &[&[Entry]] = &[
+                binary::ENTRIES,
+                cell::ENTRIES,
+                full::ENTRIES,
+                linear_cross_entropy::ENTRIES,
+            ];
+            &joined::<_, { count(FOLDERS) }>(FOLDERS)
+        };
+    };
+}
+
+operations! {
     abs,
     activations,
     adagrad,

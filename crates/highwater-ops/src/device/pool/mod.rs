@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "threads write disjoint parts of one slice")]
 
+pub(crate) mod buffers;
 mod disjoint;
 mod engaged;
 mod sync;
@@ -10,7 +11,8 @@ mod team;
 pub use disjoint::Disjoint;
 pub use engaged::Engaged;
 
-use crate::kernels::gemm::Buffers;
+use super::error::PoolError;
+use buffers::Buffers;
 use std::any::Any;
 use std::cell::Cell;
 use std::io;
@@ -37,29 +39,6 @@ pub struct Pool {
     buffers: Buffers,
     /// Held by the thread that the pool works for.
     turn: Mutex<()>,
-}
-
-/// Why a pool could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum PoolError {
-    /// The system refused a thread.
-    #[error("cannot start thread {number} of {threads}: {source}")]
-    Thread {
-        /// Which one, counted from 1.
-        number: usize,
-        /// How many there were to be.
-        threads: usize,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// There is no memory for the buffers of matrix products.
-    #[error("no {bytes} bytes of memory for packing buffers of {threads} threads")]
-    Buffers {
-        /// The bytes that were asked for.
-        bytes: usize,
-        /// How many threads they are for.
-        threads: usize,
-    },
 }
 
 /// How a pool starts its threads.

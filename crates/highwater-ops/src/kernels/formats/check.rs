@@ -1,7 +1,7 @@
 //! Which tensors an update takes in which form.
 
 use super::{Formats, Master};
-use crate::ops::cell::check_cells_and_value;
+use crate::kernels::cells::check_cells_and_value;
 use highwater_graph::{DType, OpError, Shape, Spec};
 
 impl Formats {

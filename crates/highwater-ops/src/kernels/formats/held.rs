@@ -11,9 +11,9 @@
 
 use super::codes::{self, BLOCK};
 use super::{Draws, Formats, Master, Moments, master};
+use crate::kernels::cells::CHUNK;
 use crate::kernels::float::Float;
 use crate::kernels::strided::widen;
-use crate::ops::cell::CHUNK;
 use crate::{Args, Disjoint, KernelError, View};
 use half::{bf16, f16};
 use highwater_graph::DType;

@@ -8,9 +8,9 @@
 #![expect(unsafe_code, reason = "tasks update their own chunks of cells")]
 
 use super::Formats;
+use crate::kernels::cells::CHUNK;
 use crate::kernels::float::{self, Float};
 use crate::kernels::strided::for_each_piece;
-use crate::ops::cell::CHUNK;
 use crate::{Args, Disjoint, KernelError, View};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};

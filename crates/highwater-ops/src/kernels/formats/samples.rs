@@ -1,7 +1,7 @@
 //! What the laws try of an update in all forms but the plain one. Kernels give the references' bits.
 
 use super::{Draws, Formats, Master, Moments, StateCell};
-use crate::ops::cell;
+use crate::kernels::cells;
 use crate::{Fill, Reject, Sample};
 use highwater_graph::{DType, Layout, Op, OpError, Shape, Spec};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(crate) fn plain_samples(op: &Arc<dyn Op>, moments: &[Fill], tolerance: f64) 
         let cell = Spec::contiguous(DType::F32, layout.shape().clone());
         // A dimension too few is no rows of a larger cell.
         let parameter = if i % 2 == 0 && layout.shape().rank() > 1 {
-            cell::rows_of_cell(layout.shape())
+            cells::rows_of_cell(layout.shape())
         } else {
             cell.clone()
         };
@@ -88,7 +88,7 @@ pub(crate) fn samples(kinds: &[&str], op: impl Fn(Formats) -> Arc<dyn Op>) -> Ve
             };
             let mut inputs = inputs(dtype, &formats, kinds, gradient);
             if rows {
-                let layout = cell::rows_of_cell(inputs[0].0.shape()).layout;
+                let layout = cells::rows_of_cell(inputs[0].0.shape()).layout;
                 inputs[0].0.layout = layout;
             }
             samples.push(Sample {

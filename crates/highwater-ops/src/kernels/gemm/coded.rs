@@ -1,7 +1,7 @@
 //! Factors that are decoded as they are packed: no more of one is ever there than a task packs.
 
-use super::Mat;
-use super::product::Pack;
+use super::matrix::Mat;
+use super::words::Pack;
 use crate::Pool;
 use crate::kernels::float::Float;
 use crate::kernels::vector::Version;

@@ -1,13 +1,6 @@
-//! Products whose columns are pixels: of some rows of each of some images.
+//! Where columns of a product lie that are pixels: of some rows of each of some images.
 
-#![expect(unsafe_code, reason = "tasks round blocks of one output")]
-
-use super::product::At;
-use super::round::{STAGED, Target};
-use super::{Factor, PARALLEL, Sums};
-use crate::Pool;
-use crate::kernels::float::Float;
-use crate::kernels::vector::Version;
+use super::words::STAGED;
 use std::ops::Range;
 
 /// Where the columns of an output lie: extents and strides of three dimensions, the last one running
@@ -19,12 +12,12 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    fn columns(&self) -> usize {
+    pub(super) fn columns(&self) -> usize {
         self.extents.iter().product()
     }
 
     /// One past the last element, from the first.
-    fn reach(&self) -> usize {
+    pub(super) fn reach(&self) -> usize {
         let last = self.extents.iter().zip(self.strides);
         last.map(|(&extent, stride)| (extent - 1) * stride)
             .sum::<usize>()
@@ -62,60 +55,4 @@ impl Grid {
 /// Elements of staging that a product onto a grid needs.
 pub(crate) fn grid_staging_len(rows: usize, cols: usize) -> usize {
     rows.saturating_mul(cols).min(STAGED)
-}
-
-/// Fills rows, `row_stride` apart, whose columns lie on a grid, with `a · b`, plus the element of its
-/// own that `bias` has for each row. `staging` has [`grid_staging_len`] elements.
-///
-/// # Panics
-/// If the extents do not fit together, or the output ends behind `out`.
-pub(crate) fn gemm_on_grid<T: Float>(
-    pool: &Pool,
-    (out, row_stride, grid): (&mut [T], usize, Grid),
-    a: Factor<'_, T>,
-    b: Factor<'_, T>,
-    bias: Option<&[T]>,
-    staging: &mut [f32],
-) {
-    let ([rows, depth], cols) = (a.extents(), grid.columns());
-    if rows == 0 || cols == 0 {
-        return;
-    }
-    assert!(
-        b.extents() == [depth, cols] && bias.is_none_or(|bias| bias.len() == rows),
-        "the extents of a product must fit together"
-    );
-    assert!(
-        (rows - 1) * row_stride + grid.reach() <= out.len(),
-        "a matrix must end inside its data"
-    );
-    let parallel = pool.threads() > 1 && rows * cols * depth >= PARALLEL;
-    let mut run = || {
-        let target = Target {
-            to: At {
-                data: out.as_mut_ptr(),
-                row_stride,
-                col_stride: 1,
-            },
-            from: bias.map(|bias| At {
-                data: bias.as_ptr(),
-                row_stride: 1,
-                col_stride: 0,
-            }),
-            grid: Some((grid, 0)),
-        };
-        let sums = Sums {
-            pool,
-            version: Version::Best,
-            parallel,
-            staging,
-        };
-        // SAFETY: the target is the output, which is borrowed mutably and reaches no further.
-        unsafe { sums.fill(target, [rows, cols], std::iter::once((a, b))) }
-    };
-    if parallel {
-        pool.run(run);
-    } else {
-        run();
-    }
 }

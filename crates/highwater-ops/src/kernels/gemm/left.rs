@@ -11,9 +11,9 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::Mat;
-use super::product::ROWS;
+use super::matrix::Mat;
 use super::tile::groups;
+use super::words::ROWS;
 use crate::kernels::float::{Float, as_f32, is_f32};
 use crate::kernels::vector::{Simd, Task, prefetch};
 

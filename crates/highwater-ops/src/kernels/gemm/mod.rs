@@ -21,14 +21,15 @@
 //! memory of the caller's, and round what they have summed while it is in their caches (`round.rs`).
 //!
 //! `sums.rs` says what is summed at once, `product.rs` cuts that into tasks, `stages.rs` runs them, `pack.rs`,
-//! `pairs.rs` and `left.rs` pack, `tile.rs` is the innermost loop. Packed operands lie in buffers that the pool keeps (`buffers.rs`).
+//! `pairs.rs` and `left.rs` pack, `tile.rs` is the innermost loop; what all of them share is in `matrix.rs` and
+//! `words.rs`. Packed operands lie in buffers that the pool keeps (`pool/buffers.rs`).
 
 #![expect(unsafe_code, reason = "tasks write tiles of one output")]
 
-mod buffers;
 mod coded;
 mod grid;
 mod left;
+mod matrix;
 mod pack;
 mod pairs;
 mod product;
@@ -36,212 +37,25 @@ mod round;
 mod stages;
 mod sums;
 pub(crate) mod tile;
+mod words;
 
 use crate::Pool;
 #[cfg(doc)]
 use crate::device::cpu::Level;
 use crate::kernels::float::{Float, is_f32};
 use crate::kernels::vector::Version;
-use half::bf16;
-use highwater_graph::DType;
-use product::At;
+use matrix::At;
 use round::Target;
-use std::ops::Range;
 use sums::Sums;
 
-pub(crate) use buffers::Buffers;
 pub(crate) use coded::{Coded, Decode, Factor};
-pub(crate) use grid::{Grid, gemm_on_grid, grid_staging_len};
-pub(crate) use pack::PANEL;
-pub(crate) use product::PACK;
+pub(crate) use grid::{Grid, grid_staging_len};
+pub(crate) use matrix::{Mat, MatMut, Plus};
 pub(crate) use round::staging_len;
+pub(crate) use words::{PACK, PANEL};
 
 /// Below this many multiplications a product runs on one thread.
 const PARALLEL: usize = 1 << 16;
-
-/// A matrix to read: any strides, 0 included.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mat<'a, T = f32> {
-    data: &'a [T],
-    rows: usize,
-    cols: usize,
-    row_stride: usize,
-    col_stride: usize,
-}
-
-/// Whether the last element of a matrix lies inside its data.
-fn fits(len: usize, rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> bool {
-    let reach = |extent: usize, stride: usize| (extent - 1).saturating_mul(stride);
-    rows == 0 || cols == 0 || reach(rows, row_stride).saturating_add(reach(cols, col_stride)) < len
-}
-
-impl<'a, T: Float> Mat<'a, T> {
-    /// A matrix that starts with `data`; `shape` and `strides` are of rows, then columns.
-    ///
-    /// # Panics
-    /// If it ends behind `data`.
-    pub(crate) fn new(data: &'a [T], shape: [usize; 2], strides: [usize; 2]) -> Self {
-        let ([rows, cols], [row_stride, col_stride]) = (shape, strides);
-        assert!(
-            fits(data.len(), rows, cols, row_stride, col_stride),
-            "a matrix must end inside its data"
-        );
-        Self {
-            data,
-            rows,
-            cols,
-            row_stride,
-            col_stride,
-        }
-    }
-
-    /// A dense row-major matrix.
-    pub(crate) fn dense(data: &'a [T], rows: usize, cols: usize) -> Self {
-        Self::new(data, [rows, cols], [cols, 1])
-    }
-
-    /// Rows and columns.
-    pub(crate) fn extents(&self) -> [usize; 2] {
-        [self.rows, self.cols]
-    }
-
-    /// The transposed matrix.
-    pub(crate) fn t(self) -> Self {
-        Self::new(
-            self.data,
-            [self.cols, self.rows],
-            [self.col_stride, self.row_stride],
-        )
-    }
-
-    /// Some of the rows.
-    pub(crate) fn rows(self, start: usize, len: usize) -> Self {
-        self.part(start..start + len, 0..self.cols)
-    }
-
-    /// Some of the rows and columns.
-    fn part(self, rows: Range<usize>, cols: Range<usize>) -> Self {
-        assert!(
-            rows.end <= self.rows && cols.end <= self.cols,
-            "a part must be of the matrix"
-        );
-        let skip = rows.start * self.row_stride + cols.start * self.col_stride;
-        Self::new(
-            &self.data[skip.min(self.data.len())..],
-            [rows.len(), cols.len()],
-            [self.row_stride, self.col_stride],
-        )
-    }
-
-    /// The data from a row on.
-    fn from(&self, row: usize) -> &'a [T] {
-        &self.data[(row * self.row_stride).min(self.data.len())..]
-    }
-
-    fn at(&self, row: usize, col: usize) -> f32 {
-        self.data[row * self.row_stride + col * self.col_stride].wide()
-    }
-
-    /// Whether rows lie so far apart that all of a tile's fall into one set of a first cache, and drive each
-    /// other out: at a width of 3072 `f32` products took a fifth longer.
-    fn rows_collide(&self) -> bool {
-        (self.row_stride * size_of::<T>()).is_multiple_of(4096) && self.rows > 1
-    }
-
-    /// The matrix, if its elements are `bf16`.
-    fn of_bf16(self) -> Option<Mat<'a, bf16>> {
-        let (shape, strides) = ([self.rows, self.cols], [self.row_stride, self.col_stride]);
-        T::is(DType::BF16).then(|| Mat::new(bytemuck::cast_slice(self.data), shape, strides))
-    }
-}
-
-/// A matrix to fill, whose elements all lie apart.
-#[derive(Debug)]
-pub(crate) struct MatMut<'a, T = f32> {
-    data: &'a mut [T],
-    rows: usize,
-    cols: usize,
-    row_stride: usize,
-    col_stride: usize,
-}
-
-impl<'a, T: Float> MatMut<'a, T> {
-    /// A matrix that starts with `data`; `shape` and `strides` are of rows, then columns.
-    ///
-    /// # Panics
-    /// If it ends behind `data`.
-    pub(crate) fn new(data: &'a mut [T], shape: [usize; 2], strides: [usize; 2]) -> Self {
-        let ([rows, cols], [row_stride, col_stride]) = (shape, strides);
-        assert!(
-            fits(data.len(), rows, cols, row_stride, col_stride),
-            "a matrix must end inside its data"
-        );
-        Self {
-            data,
-            rows,
-            cols,
-            row_stride,
-            col_stride,
-        }
-    }
-
-    /// A dense row-major matrix.
-    pub(crate) fn dense(data: &'a mut [T], rows: usize, cols: usize) -> Self {
-        Self::new(data, [rows, cols], [cols, 1])
-    }
-}
-
-impl<T: Float> MatMut<'_, T> {
-    /// Where a product goes, and what it is added to.
-    ///
-    /// # Panics
-    /// If a row is not as wide as the output.
-    fn target(&mut self, plus: Plus<'_, T>) -> Target<T> {
-        let to = At {
-            data: self.data.as_mut_ptr(),
-            row_stride: self.row_stride,
-            col_stride: self.col_stride,
-        };
-        let from = match plus {
-            Plus::Nothing => None,
-            Plus::Output => Some(to.read()),
-            Plus::Row(row) => {
-                assert!(
-                    row.len() == self.cols,
-                    "a row must be as wide as the output"
-                );
-                Some(At {
-                    data: row.as_ptr(),
-                    row_stride: 0,
-                    col_stride: 1,
-                })
-            }
-        };
-        Target {
-            to,
-            from,
-            grid: None,
-        }
-    }
-}
-
-/// What a product is added to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Plus<'a, T = f32> {
-    /// Nothing: the output is filled.
-    Nothing,
-    /// The output.
-    Output,
-    /// One row, as wide as the output, for all rows.
-    Row(&'a [T]),
-}
-
-impl<T: Float> Plus<'_, T> {
-    /// The output if `yes`, else nothing.
-    pub(crate) fn output_if(yes: bool) -> Self {
-        if yes { Self::Output } else { Self::Nothing }
-    }
-}
 
 /// `out = a · b`, plus what `plus` says, on the threads of `pool`. For an output of a narrower type
 /// than `f32`, `staging` has [`staging_len`] elements.
@@ -306,6 +120,62 @@ pub(crate) fn gemm_sum<'a, T: Float>(
         .into_iter()
         .map(|(a, b)| (Factor::Plain(a), Factor::Plain(b)));
     on_threads(pool, out, factors, Plus::output_if(is_f32::<T>()), staging);
+}
+
+/// Fills rows, `row_stride` apart, whose columns lie on a grid, with `a · b`, plus the element of its
+/// own that `bias` has for each row. `staging` has [`grid_staging_len`] elements.
+///
+/// # Panics
+/// If the extents do not fit together, or the output ends behind `out`.
+pub(crate) fn gemm_on_grid<T: Float>(
+    pool: &Pool,
+    (out, row_stride, grid): (&mut [T], usize, Grid),
+    a: Factor<'_, T>,
+    b: Factor<'_, T>,
+    bias: Option<&[T]>,
+    staging: &mut [f32],
+) {
+    let ([rows, depth], cols) = (a.extents(), grid.columns());
+    if rows == 0 || cols == 0 {
+        return;
+    }
+    assert!(
+        b.extents() == [depth, cols] && bias.is_none_or(|bias| bias.len() == rows),
+        "the extents of a product must fit together"
+    );
+    assert!(
+        (rows - 1) * row_stride + grid.reach() <= out.len(),
+        "a matrix must end inside its data"
+    );
+    let parallel = pool.threads() > 1 && rows * cols * depth >= PARALLEL;
+    let mut run = || {
+        let target = Target {
+            to: At {
+                data: out.as_mut_ptr(),
+                row_stride,
+                col_stride: 1,
+            },
+            from: bias.map(|bias| At {
+                data: bias.as_ptr(),
+                row_stride: 1,
+                col_stride: 0,
+            }),
+            grid: Some((grid, 0)),
+        };
+        let sums = Sums {
+            pool,
+            version: Version::Best,
+            parallel,
+            staging,
+        };
+        // SAFETY: the target is the output, which is borrowed mutably and reaches no further.
+        unsafe { sums.fill(target, [rows, cols], std::iter::once((a, b))) }
+    };
+    if parallel {
+        pool.run(run);
+    } else {
+        run();
+    }
 }
 
 /// [`products`] by the best instructions, on all threads where that is worth it.

@@ -6,14 +6,12 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::product::Pack;
+use super::left;
+use super::matrix::Mat;
 use super::tile::Singles;
-use super::{Mat, left};
+use super::words::{PANEL, Pack};
 use crate::kernels::float::{Float, as_f32, is_f32};
 use crate::kernels::vector::{Simd, Task, Version, dispatch, prefetch};
-
-/// Columns of a panel of the right factor: a multiple of every vector.
-pub(crate) const PANEL: usize = 32;
 
 /// Bytes of a word.
 const WORD: usize = size_of::<f32>();

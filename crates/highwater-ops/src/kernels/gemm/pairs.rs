@@ -12,10 +12,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::pack::PANEL;
-use super::product::Pack;
+use super::left;
+use super::matrix::Mat;
 use super::tile::Pairs;
-use super::{Mat, left};
+use super::words::{PANEL, Pack};
 use crate::kernels::vector::{Simd, Task, Version, dispatch, prefetch};
 use half::bf16;
 

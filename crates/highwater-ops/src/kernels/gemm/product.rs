@@ -6,120 +6,20 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use super::Mat;
 use super::coded::Factor;
-use super::pack::PANEL;
+use super::matrix::{At, Mat};
 use super::stages::Stages;
-use super::tile::{Left, Right, Rows, Words, groups, tile, with_rows};
+use super::tile::{Left, Right, Rows, groups, tile, with_rows};
+use super::words::{COLS, DEPTH, PACK, PANEL, Pack, ROWS, SERIAL_COLS};
 use crate::kernels::float::Float;
 use crate::kernels::vector::{Simd, Task, Version, dispatch};
 use crate::{Disjoint, Pool};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Columns of the right factor that a task packs.
-pub(crate) const PACK: usize = 8 * PANEL;
-
-/// Where a matrix starts, and its strides.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct At<P> {
-    pub(super) data: P,
-    pub(super) row_stride: usize,
-    pub(super) col_stride: usize,
-}
-
-impl<P> At<P> {
-    /// The transposed matrix.
-    pub(super) fn t(self) -> Self {
-        Self {
-            data: self.data,
-            row_stride: self.col_stride,
-            col_stride: self.row_stride,
-        }
-    }
-
-    fn offset(&self, row: usize, col: usize) -> usize {
-        row * self.row_stride + col * self.col_stride
-    }
-
-    fn rows(self) -> Rows<P> {
-        Rows {
-            data: self.data,
-            row: self.row_stride,
-        }
-    }
-}
-
-impl<T> At<*const T> {
-    /// The same addresses, of another type: one of the same size.
-    pub(super) fn cast<U>(self) -> At<*const U> {
-        At {
-            data: self.data.cast(),
-            row_stride: self.row_stride,
-            col_stride: self.col_stride,
-        }
-    }
-
-    /// The matrix from an element on.
-    pub(super) fn skip(self, row: usize, col: usize) -> Self {
-        let data = self.data.wrapping_add(self.offset(row, col));
-        Self { data, ..self }
-    }
-}
-
-impl<T> At<*mut T> {
-    /// The same addresses, of another type: one of the same size.
-    pub(super) fn cast<U>(self) -> At<*mut U> {
-        At {
-            data: self.data.cast(),
-            row_stride: self.row_stride,
-            col_stride: self.col_stride,
-        }
-    }
-
-    /// The matrix from an element on.
-    pub(super) fn skip(self, row: usize, col: usize) -> Self {
-        let data = self.data.wrapping_add(self.offset(row, col));
-        Self { data, ..self }
-    }
-
-    /// For reading.
-    pub(super) fn read(self) -> At<*const T> {
-        At {
-            data: self.data.cast_const(),
-            row_stride: self.row_stride,
-            col_stride: self.col_stride,
-        }
-    }
-}
-
-/// Most words of the depth that are summed in one chain. Bits depend on it.
-pub(super) const DEPTH: usize = 384;
-
-/// Most columns of the right factor that a stage packs.
-pub(super) const COLS: usize = 1024;
-
-/// The same for a product on one thread.
-pub(super) const SERIAL_COLS: usize = 256;
-
-/// Most rows of the left factor that a task takes.
-pub(super) const ROWS: usize = 84;
-
 /// Tasks that a thread gets in each stage, if there are enough panels: for balance, and so that the panels of a
 /// task do not drive its rows out of the second cache.
 const TASKS: usize = 8;
-
-/// How factors of two types become words.
-pub(super) trait Pack<A, B>: Words {
-    /// Whether tiles read the rows of a left factor where they lie.
-    fn is_ready(a: &Mat<'_, A>) -> bool;
-    /// Packs a left factor whose columns are dense, row by row; any other in groups of rows
-    /// ([`groups`]), the rows of a group side by side. `to` has a word for each that the rows have.
-    fn rows<S: Simd, const R: usize>(s: S, from: Mat<'_, A>, to: &mut [f32]);
-    /// Packs a right factor into panels of [`PANEL`] columns, each dense and step by step, the last
-    /// filled up with zeros. `to` is room for just that.
-    fn panels(version: Version, from: Mat<'_, B>, to: &mut [f32]);
-}
 
 /// Sums of a product that is rounded, of some columns at a time.
 #[derive(Clone, Copy)]

@@ -4,17 +4,12 @@
 #![expect(unsafe_code, reason = "tasks round blocks of one output")]
 
 use super::grid::Grid;
-use super::pack::PANEL;
-use super::product::{self, At};
-use crate::kernels::float::{Float, is_f32};
+use super::matrix::{At, MatMut, Plus};
+use super::words::{self, PANEL, STAGED};
+use crate::kernels::float::{Float, PIECE, is_f32};
 use crate::kernels::simd::multiversion;
-use crate::kernels::strided::PIECE;
 use std::ops::Range;
 
-/// Most elements of staging: 2 MiB.
-pub(super) const STAGED: usize = 1 << 19;
-/// Most columns of a strip whose sums a task keeps in a buffer, beside its packed rows.
-pub(super) const COLS: usize = 768;
 /// Rows that may be summed at once: for those behind them the right factor is packed anew.
 const ROWS: [usize; 5] = [2048, 1344, 1008, 672, 504];
 
@@ -22,7 +17,7 @@ const ROWS: [usize; 5] = [2048, 1344, 1008, 672, 504];
 /// Strips pack rows anew, or read them anew where tiles read them as they lie; rows that are summed later
 /// pack the right factor anew.
 pub(super) fn cut([rows, cols]: [usize; 2], packs_rows: bool) -> [usize; 2] {
-    let most = cols.next_multiple_of(PANEL).min(product::COLS);
+    let most = cols.next_multiple_of(PANEL).min(words::COLS);
     let cost = |[height, strip]: [usize; 2]| {
         let reads = cols.div_ceil(strip) * rows;
         let reads = if packs_rows { reads } else { reads / 4 };
@@ -30,7 +25,7 @@ pub(super) fn cut([rows, cols]: [usize; 2], packs_rows: bool) -> [usize; 2] {
     };
     let cuts = ROWS.map(|most_rows| {
         let height = rows.div_ceil(rows.div_ceil(most_rows).max(1));
-        let height = height.next_multiple_of(product::ROWS).min(rows).max(1);
+        let height = height.next_multiple_of(words::ROWS).min(rows).max(1);
         [height, (STAGED / height / PANEL * PANEL).min(most)]
     });
     let best = cuts.into_iter().min_by_key(|&cut| cost(cut));
@@ -148,6 +143,40 @@ impl<T: Float> Target<T> {
             // SAFETY: columns of the row, which lie in the output.
             unsafe { store(to.add(at), grid.strides[2], &sums[part]) }
         });
+    }
+}
+
+impl<T: Float> MatMut<'_, T> {
+    /// Where a product goes, and what it is added to.
+    ///
+    /// # Panics
+    /// If a row is not as wide as the output.
+    pub(super) fn target(&mut self, plus: Plus<'_, T>) -> Target<T> {
+        let to = At {
+            data: self.data.as_mut_ptr(),
+            row_stride: self.row_stride,
+            col_stride: self.col_stride,
+        };
+        let from = match plus {
+            Plus::Nothing => None,
+            Plus::Output => Some(to.read()),
+            Plus::Row(row) => {
+                assert!(
+                    row.len() == self.cols,
+                    "a row must be as wide as the output"
+                );
+                Some(At {
+                    data: row.as_ptr(),
+                    row_stride: 0,
+                    col_stride: 1,
+                })
+            }
+        };
+        Target {
+            to,
+            from,
+            grid: None,
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 #![expect(unsafe_code, reason = "products write where they are told to")]
 
-use super::Factor;
-use super::product::{self, At, Pack, Product, Staged};
+use super::coded::Factor;
+use super::matrix::At;
+use super::product::{Product, Staged};
 use super::round::{self, Target};
 use super::tile::{Pairs, Singles};
+use super::words::{DEPTH, KEPT_COLS, Pack};
 use crate::Pool;
 use crate::kernels::float::{Float, is_f32};
 use crate::kernels::vector::Version;
@@ -43,7 +45,7 @@ impl Sums<'_> {
         let count = factors.clone().count();
         let is_kept = count == 1 && factors.clone().all(|(a, _)| self.is_one_slice::<A, B>(&a));
         let [height, strip] = if is_kept {
-            [rows, round::COLS]
+            [rows, KEPT_COLS]
         } else {
             let packs_rows = factors.clone().any(|(a, _)| a.packs_rows());
             round::cut([rows, cols], packs_rows)
@@ -95,7 +97,7 @@ impl Sums<'_> {
     /// Whether the sums of a task are whole at once, and nothing is decoded to where they could be kept.
     fn is_one_slice<A: Float, B: Float>(&self, a: &Factor<'_, A>) -> bool {
         let elements = if self.has_pairs::<A, B>() { 2 } else { 1 };
-        !a.is_coded() && a.extents()[1] <= elements * product::DEPTH
+        !a.is_coded() && a.extents()[1] <= elements * DEPTH
     }
 
     /// One product in `f32`.

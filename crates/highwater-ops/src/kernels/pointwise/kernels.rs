@@ -15,7 +15,8 @@
 use super::Pointwise;
 use crate::kernels::blocks::{Stage, on_floats};
 use crate::kernels::elements::{Elements, Map};
-use crate::kernels::float::{Float, rows_of_floats};
+use crate::kernels::float::Float;
+use crate::kernels::rows::rows_of_floats;
 use crate::kernels::simd::multiversion;
 use crate::table::joined;
 use crate::{DTypes, Row};

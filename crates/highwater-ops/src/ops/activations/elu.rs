@@ -6,9 +6,11 @@
 )]
 
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
 use crate::kernels::wide_math;
+use crate::ops::gradients;
+use crate::ops::gradients::{in_grad, in_other};
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;
@@ -53,7 +55,7 @@ impl Pointwise<1> for Elu {
             alpha: self.alpha,
             order: 1,
         };
-        pointwise::from_input(backward, op)
+        gradients::from_input(backward, op)
     }
 }
 

@@ -5,8 +5,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::kernels::pointwise::{self, Pointwise, in_grad, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients;
+use crate::ops::gradients::in_grad;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;
@@ -49,9 +51,9 @@ impl Pointwise<1> for LeakyRelu {
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let op = LeakyReluBackward { slope: self.slope };
         if self.slope > 0.0 {
-            pointwise::from_output(backward, op)
+            gradients::from_output(backward, op)
         } else {
-            pointwise::from_input(backward, op)
+            gradients::from_input(backward, op)
         }
     }
 }
@@ -75,7 +77,7 @@ impl Pointwise<2> for LeakyReluBackward {
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         in_grad(backward, *self)?;
-        pointwise::no_slope(backward, 1)
+        gradients::no_slope(backward, 1)
     }
 }
 

@@ -6,9 +6,11 @@
 )]
 
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
 use crate::kernels::wide_math;
+use crate::ops::gradients;
+use crate::ops::gradients::{in_grad, in_other};
 use crate::ops::silu::sigmoid;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
@@ -66,7 +68,7 @@ impl Pointwise<1> for Softplus {
             softplus: *self,
             second: false,
         };
-        pointwise::from_input(backward, op)
+        gradients::from_input(backward, op)
     }
 }
 

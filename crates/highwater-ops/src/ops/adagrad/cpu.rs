@@ -4,10 +4,10 @@
 //! written at most once. `formats` says how cells are cut, and in which form they lie.
 
 use super::Adagrad;
+use crate::kernels::cells::is_finite_magnitude;
 use crate::kernels::float::Float;
 use crate::kernels::formats;
 use crate::kernels::simd::multiversion;
-use crate::ops::finite::is_finite_magnitude;
 use crate::{Args, KernelError, op_as};
 use highwater_graph::Op;
 

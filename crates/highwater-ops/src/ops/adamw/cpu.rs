@@ -9,10 +9,10 @@
 //! becomes of other forms than `f32`. In `f32` it runs at 136% of the pace of a copy (BENCHMARKS.md).
 
 use super::AdamW;
+use crate::kernels::cells::is_finite_magnitude;
 use crate::kernels::float::Float;
 use crate::kernels::formats;
 use crate::kernels::simd::multiversion;
-use crate::ops::finite::is_finite_magnitude;
 use crate::{Args, KernelError, op_as};
 use highwater_graph::Op;
 

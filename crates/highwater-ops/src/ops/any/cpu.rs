@@ -7,7 +7,7 @@
 
 use super::Any;
 use crate::kernels::blocks::{BLOCK, Reader};
-use crate::ops::sum::{Plan, TASK};
+use crate::kernels::reduction::{Plan, TASK};
 use crate::{Args, Element, KernelError, op_as};
 use highwater_graph::Op;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,9 +2,9 @@
 
 mod cpu;
 
+use crate::kernels::checks::of_elements;
 use crate::kernels::pointwise::held_bytes;
-use crate::ops::flip::of_elements;
-use crate::ops::sum::{Mask, plan_dims};
+use crate::kernels::reduction::{Mask, plan_dims};
 use crate::{Array, DTypes, Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -118,7 +118,7 @@ fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
 
 fn samples(every: bool) -> Vec<Sample> {
     let mut samples = Vec::new();
-    for (i, (layout, dims)) in crate::ops::sum::cases().into_iter().enumerate() {
+    for (i, (layout, dims)) in crate::kernels::reduction::cases().into_iter().enumerate() {
         // Of many elements, few are what decides.
         let few = Fill::Indices(if every { 1000 } else { 2 });
         for (dtype, fill) in [

@@ -6,9 +6,10 @@
 )]
 
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, pointwise_op, set_reduced};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
 use crate::kernels::wide_math;
+use crate::ops::gradients::set_reduced;
 use crate::{Entry, Fill, Mul, Neg, Sigmoid, Sub};
 use highwater_graph::{Backward, OpError};
 

@@ -10,8 +10,9 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::kernels::pointwise::{self, Pointwise, pointwise_op, reduce_to, set_reduced};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients::{reduce_to, set_reduced};
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError, Operand};
 

@@ -3,7 +3,7 @@
 mod cpu;
 mod reference;
 
-use crate::device::registry::rows_of_each_dtype;
+use crate::kernels::rows::rows_of_each_dtype;
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};

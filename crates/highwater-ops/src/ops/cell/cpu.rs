@@ -3,7 +3,8 @@
 //! A task is 16,384 elements of the cell, read and written once, where they lie if they are `f32`; a value
 //! that lies otherwise is copied 512 elements at a time. Nothing is summed across elements.
 
-use super::{CHUNK, LerpCell};
+use super::LerpCell;
+use crate::kernels::cells::CHUNK;
 use crate::kernels::float::{Float, update};
 use crate::kernels::simd::{add_to, multiversion};
 use crate::kernels::strided::{for_each_piece, gather};

@@ -1,12 +1,9 @@
 //! Moving what a cell holds some of the way towards a value: running averages.
 
-use super::{check_cells_and_value, cpu, reference, samples, update_cost, update_rejects};
-use crate::Entry;
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::cells::{check_cells_and_value, update_cost};
 use highwater_graph::{Cost, Effect, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
-use std::sync::Arc;
 
 /// Moves what a cell holds towards a value: `cell <- cell + weight (value - cell)`, as
 /// `torch.Tensor.lerp_`.
@@ -50,17 +47,3 @@ impl Op for LerpCell {
         smallvec![0]
     }
 }
-
-pub(super) const ENTRY: Entry = Entry {
-    name: LerpCell::NAME,
-    rows: rows_of_floats! {
-        T: [T] -> []; cpu::lerp_cell::<T>; Precise::new(reference::lerp)
-    },
-    reference: reference::lerp,
-    samples: || {
-        let mut all = samples(|| Arc::new(LerpCell { weight: 0.125 }), 1e-6);
-        all.extend(samples(|| Arc::new(LerpCell { weight: 0.9 }), 1e-6));
-        all
-    },
-    rejects: || update_rejects(|| Arc::new(LerpCell { weight: 0.125 }), 2),
-};

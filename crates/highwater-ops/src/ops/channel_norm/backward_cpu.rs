@@ -10,9 +10,9 @@
 
 use super::cpu::{LANES, Rows, one};
 use super::{BACKWARD, ChannelNormBackward, Geometry, Kind};
+use crate::device::in_place;
 use crate::kernels::blocks::{Reader, Source};
 use crate::kernels::float::{Float, as_f32, as_f32_mut};
-use crate::kernels::pointwise;
 use crate::kernels::simd::multiversion;
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as};
 use highwater_graph::{Op, Spec};
@@ -34,7 +34,7 @@ impl<T: Float> Kernel for BackwardKernel<T> {
         let of_input = op
             .downcast()
             .is_some_and(|op: &ChannelNormBackward| op.wanted[0]);
-        pointwise::in_place(&inputs[..usize::from(of_input)], outputs)
+        in_place(&inputs[..usize::from(of_input)], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

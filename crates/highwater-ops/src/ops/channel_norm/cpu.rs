@@ -12,9 +12,9 @@
 #![expect(unsafe_code, reason = "tasks write their own rows and statistics")]
 
 use super::{BatchNorm, BatchNormInference, Geometry, GroupNorm, Kind};
+use crate::device::in_place;
 use crate::kernels::blocks::{Reader, Source};
 use crate::kernels::float::{Float, as_f32, as_f32_mut};
-use crate::kernels::pointwise;
 use crate::kernels::simd::multiversion;
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, op_as};
 use highwater_graph::{Op, Spec};
@@ -88,7 +88,7 @@ pub(super) struct ForwardKernel<T>(pub(super) PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for ForwardKernel<T> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

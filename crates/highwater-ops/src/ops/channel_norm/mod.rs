@@ -18,11 +18,11 @@ pub use in_place::{InPlaceAbn, Invertible};
 pub use running::RunningAverage;
 
 use crate::Entry;
-use crate::kernels::float::{Precise, rows_of_floats, sums_in};
+use crate::kernels::checks::{check_shape, one_float_dtype};
+use crate::kernels::float::sums_in;
 use crate::kernels::pointwise::held_bytes;
-use crate::ops::layer_norm::check_shape;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::layer_norm::second::{Grid, Second, of_statistics};
-use crate::ops::matmul::one_float_dtype;
 use forward::channels;
 use highwater_graph::{Backward, Cost, Op, OpError, Operand, Shape, Spec};
 use smallvec::SmallVec;

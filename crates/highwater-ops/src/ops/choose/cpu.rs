@@ -4,8 +4,8 @@
 //! loop is vectors. `blocks.rs` cuts; the condition, of another type, is copied 1,024 at a time where it does
 //! not lie as the output does.
 
+use crate::device::in_place;
 use crate::kernels::blocks::{self, BLOCK, Reader};
-use crate::kernels::pointwise;
 use crate::kernels::simd::multiversion;
 use crate::{Args, DTypes, Element, Kernel, KernelError, Pairs, Piece, Row};
 use half::{bf16, f16};
@@ -39,7 +39,7 @@ struct WhereKernel<T>(PhantomData<fn() -> T>);
 
 impl<T: Element> Kernel for WhereKernel<T> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        let mut pairs = pointwise::in_place(inputs, outputs);
+        let mut pairs = in_place(inputs, outputs);
         pairs.retain(|&mut (i, _)| i > 0);
         pairs
     }

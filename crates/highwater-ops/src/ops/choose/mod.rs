@@ -2,7 +2,9 @@
 
 mod cpu;
 
-use crate::kernels::pointwise::{self, set_reduced};
+use crate::kernels::pointwise;
+use crate::ops::gradients;
+use crate::ops::gradients::set_reduced;
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -59,11 +61,11 @@ impl Op for Where {
         let condition = backward.input(0);
         let dtype = backward.input(1).spec.dtype;
         set_reduced(backward, 1, |backward, grad| {
-            let zero = pointwise::zero(backward, dtype)?;
+            let zero = gradients::zero(backward, dtype)?;
             backward.emit_one(Self, &[condition.clone(), grad, zero])
         })?;
         set_reduced(backward, 2, |backward, grad| {
-            let zero = pointwise::zero(backward, dtype)?;
+            let zero = gradients::zero(backward, dtype)?;
             backward.emit_one(Self, &[condition.clone(), zero, grad])
         })
     }

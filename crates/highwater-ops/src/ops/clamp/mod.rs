@@ -8,8 +8,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::kernels::pointwise::{self, Pointwise, in_grad, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients;
+use crate::ops::gradients::in_grad;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;
@@ -60,7 +62,7 @@ impl Pointwise<1> for Clamp {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_input(backward, ClampBackward(*self))
+        gradients::from_input(backward, ClampBackward(*self))
     }
 }
 
@@ -87,7 +89,7 @@ impl Pointwise<2> for ClampBackward {
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         in_grad(backward, *self)?;
-        pointwise::no_slope(backward, 1)
+        gradients::no_slope(backward, 1)
     }
 }
 

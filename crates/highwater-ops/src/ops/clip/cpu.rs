@@ -7,9 +7,9 @@
 //! their order.
 
 use super::{BLOCK, ClipCoefficient, blocks};
-use crate::kernels::float::Float;
+use crate::kernels::float::{Float, PIECE};
 use crate::kernels::simd::multiversion;
-use crate::kernels::strided::{PIECE, for_each_piece};
+use crate::kernels::strided::for_each_piece;
 use crate::{Args, Kernel, KernelError, op_as};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;

@@ -3,8 +3,9 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::{Precise, rows_of_floats, sums_in};
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::checks::one_float_dtype;
+use crate::kernels::float::sums_in;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{DTypes, Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};

@@ -15,9 +15,9 @@ pub use settings::ConvSettings;
 
 use crate::Entry;
 use crate::Sum;
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::checks::one_float_dtype;
 use crate::kernels::pointwise::held_bytes;
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use highwater_graph::{Backward, Cost, Op, OpError, Operand, Spec};
 use settings::{Images, Sides, check_weight, images};
 use smallvec::{SmallVec, smallvec};

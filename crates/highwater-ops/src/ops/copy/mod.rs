@@ -2,7 +2,7 @@
 
 mod cpu;
 
-use crate::device::registry::rows_of_each_dtype;
+use crate::kernels::rows::rows_of_each_dtype;
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};

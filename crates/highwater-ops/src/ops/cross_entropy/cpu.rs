@@ -9,10 +9,10 @@
 //! exponential for four bytes.
 
 use super::{CrossEntropy, CrossEntropyBackward, loss_of_row, softmax_minus_label};
+use crate::device::in_place;
 use crate::kernels::blocks::{map_rows, row_bytes};
 use crate::kernels::float::Float;
 use crate::kernels::indices::Indices;
-use crate::kernels::pointwise;
 use crate::{Args, Kernel, KernelError, Pairs, View, op_as};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
@@ -43,7 +43,7 @@ impl<T: Float> Kernel for BackwardKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

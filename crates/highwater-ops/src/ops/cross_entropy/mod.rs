@@ -8,9 +8,8 @@ mod second;
 pub(crate) use reference::loss_and_gradient;
 pub(crate) use row::{loss_of_row, softmax_minus_label};
 
-use crate::kernels::float::{Precise, rows_of_floats};
-use crate::ops::embedding::check_indices;
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::checks::{check_indices, one_float_dtype};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Fill, Reject, Sample, op_as};
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};

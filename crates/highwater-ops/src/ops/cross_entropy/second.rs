@@ -1,7 +1,7 @@
 //! Gradients of the gradient, from other operations.
 
 use super::{CrossEntropyBackward, Reduction};
-use crate::kernels::pointwise::times;
+use crate::ops::gradients::times;
 use crate::{Div, Full, Neg, NllLoss, Softmax, SoftmaxBackward, Sum};
 use highwater_graph::{Backward, OpError, Operand, Shape};
 

@@ -5,10 +5,10 @@
 //! sum each (14%; with AVX2, BENCHMARKS.md). Either way a line's elements are added in their order.
 
 use super::CumSum;
+use crate::device::in_place;
 use crate::kernels::blocks::{BLOCK, Reader};
 use crate::kernels::float::Float;
 use crate::kernels::lines::{Lines, map_along};
-use crate::kernels::pointwise;
 use crate::kernels::simd::multiversion;
 use crate::kernels::whole::Whole;
 use crate::{Args, Kernel, KernelError, Pairs, op_as};
@@ -25,7 +25,7 @@ impl<T: Float> Kernel for CumSumKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(inputs, outputs)
+        in_place(inputs, outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

@@ -2,12 +2,11 @@
 
 mod cpu;
 
-use crate::kernels::float::Precise;
-use crate::kernels::lines::check_dim;
-use crate::kernels::pointwise::{cost, from_grad};
-use crate::kernels::whole::{Wholes, lines_of_wholes, rows_of_numbers};
-use crate::ops::softmax::reference::by_lines;
-use crate::ops::softmax::{line_rejects, line_samples};
+use crate::kernels::lines::{by_lines, check_dim, line_rejects, line_samples};
+use crate::kernels::pointwise::cost;
+use crate::kernels::rows::{Precise, rows_of_numbers};
+use crate::kernels::whole::{Wholes, lines_of_wholes};
+use crate::ops::gradients::from_grad;
 use crate::{Array, Entry, Fill};
 use highwater_graph::DType::I64;
 use highwater_graph::{Backward, Cost, Op, OpError, Spec};

@@ -6,10 +6,10 @@
 //! (BENCHMARKS.md).
 
 use super::Dropout;
+use crate::device::in_place;
 use crate::kernels::blocks;
 use crate::kernels::float::Float;
 use crate::kernels::philox::{self, WORDS};
-use crate::kernels::pointwise;
 use crate::kernels::simd::multiversion;
 use crate::{Args, Kernel, KernelError, Pairs, op_as};
 use highwater_graph::{Op, Spec};
@@ -20,7 +20,7 @@ pub(super) struct DropoutKernel<T>(pub(super) PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for DropoutKernel<T> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(inputs, outputs)
+        in_place(inputs, outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

@@ -3,9 +3,9 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::checks::one_float_dtype;
 use crate::kernels::pointwise::cost;
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};

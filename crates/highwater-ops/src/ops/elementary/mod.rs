@@ -9,10 +9,11 @@
 //! where `rsqrt` is above 60% (with AVX2, BENCHMARKS.md).
 
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, pointwise_op, set_reduced};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::reference_math;
 use crate::kernels::simd::Isa;
 use crate::kernels::wide_math;
+use crate::ops::gradients::set_reduced;
 use crate::{AddScalar, Div, Entry, Exp, Fill, Mul, MulScalar, Neg, Square};
 use highwater_graph::{Backward, OpError, Operand};
 

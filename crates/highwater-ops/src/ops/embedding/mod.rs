@@ -3,8 +3,8 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::{Precise, rows_of_floats};
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::checks::{check_indices, one_float_dtype};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Fill, Reject, Sample, op_as};
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};
@@ -61,18 +61,6 @@ const BACKWARD: Entry = Entry {
     samples: backward_samples,
     rejects: backward_rejects,
 };
-
-/// Checks that a tensor holds indices.
-pub(crate) fn check_indices(op: &'static str, spec: &Spec) -> Result<(), OpError> {
-    match spec.dtype {
-        DType::I64 | DType::U32 => Ok(()),
-        got => Err(OpError::DType {
-            op,
-            expected: "int64 or uint32".to_owned(),
-            got,
-        }),
-    }
-}
 
 impl Op for Embedding {
     fn name(&self) -> &'static str {

@@ -2,12 +2,12 @@
 
 mod cpu;
 
-use crate::kernels::float::Precise;
 use crate::kernels::fold::{self, Fold, FoldKernel, State, Turn, fold_op};
 use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
+use crate::kernels::reduction::Mask;
+use crate::kernels::rows::{Precise, rows_of_numbers};
 use crate::kernels::simd::Isa;
-use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes, rows_of_numbers};
-use crate::ops::sum::Mask;
+use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes};
 use crate::{Div, Entry, Fill, Mul, ScatterAdd, Sum};
 use highwater_graph::{Backward, OpError, Operand, Shape};
 use std::marker::PhantomData;

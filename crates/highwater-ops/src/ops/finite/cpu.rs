@@ -5,19 +5,13 @@
 //! changes. Updates make the same test in the loop that reads the gradient anyway.
 
 use super::{Finite, Otherwise};
+use crate::kernels::cells::{CHUNK, is_finite_f64, is_finite_magnitude};
 use crate::kernels::float::Float;
 use crate::kernels::simd::multiversion;
 use crate::kernels::strided::for_each_piece;
-use crate::ops::cell::CHUNK;
-use crate::{Args, KernelError, View, op_as};
+use crate::{Args, KernelError, op_as};
 use highwater_graph::Op;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Whether numbers are finite, given the largest of their bits shifted left by one: without the
-/// sign, bits are in the order of the magnitudes, and infinity and NaN stand above all others.
-pub(crate) fn is_finite_magnitude(largest: u32) -> bool {
-    largest < f32::INFINITY.to_bits() << 1
-}
 
 multiversion! {
     fn all_finite(values: &[f32]) -> bool {
@@ -62,21 +56,6 @@ pub(super) fn kernel_f64(op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelE
         finite &= is_finite_f64(value)?;
     }
     answer(op_as(op)?, finite)
-}
-
-fn is_finite_f64(value: &View<'_>) -> Result<bool, KernelError> {
-    let storage = value.storage::<f64>()?;
-    Ok((value.layout().positions()).all(|at| storage[at].is_finite()))
-}
-
-/// What updates of cells of `F64` ask of their gradient, the last input, before they write.
-pub(crate) fn check_gradient(_op: &dyn Op, inputs: &[View<'_>]) -> Result<(), KernelError> {
-    match inputs.last() {
-        Some(gradient) if !is_finite_f64(gradient)? => {
-            Err(KernelError::NonFinite { what: "gradient" })
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,8 @@
 mod cpu;
 mod reference;
 
-pub(crate) use cpu::{check_gradient, is_finite_magnitude};
-
-use crate::kernels::float::rows_of_floats;
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::checks::one_float_dtype;
+use crate::kernels::rows::rows_of_floats;
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
 use smallvec::SmallVec;

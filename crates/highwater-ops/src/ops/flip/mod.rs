@@ -3,7 +3,8 @@
 mod cpu;
 mod reference;
 
-use crate::device::registry::rows_of_each_dtype;
+use crate::kernels::checks::of_elements;
+use crate::kernels::rows::rows_of_each_dtype;
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -30,18 +31,6 @@ const ENTRY: Entry = Entry {
     samples,
     rejects,
 };
-
-/// The dtype of a tensor whose elements can be moved one by one.
-pub(crate) fn of_elements(op: &'static str, spec: &Spec) -> Result<DType, OpError> {
-    match spec.dtype.element_bytes() {
-        Some(_) => Ok(spec.dtype),
-        None => Err(OpError::DType {
-            op,
-            expected: "whose elements have addresses".to_owned(),
-            got: spec.dtype,
-        }),
-    }
-}
 
 impl Op for Flip {
     fn name(&self) -> &'static str {
@@ -74,7 +63,7 @@ impl Op for Flip {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        crate::kernels::pointwise::from_grad(backward, self.clone())
+        crate::ops::gradients::from_grad(backward, self.clone())
     }
 }
 

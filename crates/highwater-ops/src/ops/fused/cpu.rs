@@ -10,8 +10,8 @@
 #![expect(unsafe_code, reason = "tasks write disjoint pieces of one output")]
 
 use super::{Fused, SLOTS, Step, Taken};
+use crate::device::in_place;
 use crate::kernels::blocks::{BLOCK, TASK, check_dense, in_order_of, unsupported};
-use crate::kernels::pointwise;
 use crate::kernels::strided::{Runs, gather_runs, runs};
 use crate::kernels::vector::prefetch;
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as};
@@ -37,7 +37,7 @@ pub(crate) struct FusedKernel;
 
 impl Kernel for FusedKernel {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(inputs, outputs)
+        in_place(inputs, outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

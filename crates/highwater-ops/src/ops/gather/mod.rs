@@ -4,11 +4,9 @@ mod cpu;
 mod reference;
 mod samples;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::checks::{check_indices, of_elements, one_float_dtype};
 use crate::kernels::lines::check_dim;
-use crate::ops::embedding::check_indices;
-use crate::ops::flip::of_elements;
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{DTypes, Entry, Row, op_as};
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, Op, OpError, Shape, Spec};

@@ -16,9 +16,11 @@
 )]
 
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::reference_math;
 use crate::kernels::simd::Isa;
+use crate::ops::gradients;
+use crate::ops::gradients::{in_grad, in_other};
 use crate::{Add, AddScalar, Entry, Exp, Fill, Mul, MulScalar, Neg, Sample, Sigmoid, Square};
 use highwater_graph::{Backward, Op, OpError, Operand};
 use std::f32::consts::FRAC_1_SQRT_2;
@@ -84,7 +86,7 @@ impl Pointwise<1> for Gelu {
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
         let approximate = self.approximate;
-        pointwise::from_input(backward, GeluBackward { approximate })
+        gradients::from_input(backward, GeluBackward { approximate })
     }
 }
 

@@ -5,8 +5,9 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::kernels::pointwise::{self, Pointwise, pointwise_op, set_reduced};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients::set_reduced;
 use crate::{Clamp, Entry, Fill, Mul};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;

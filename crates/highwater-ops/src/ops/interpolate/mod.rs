@@ -5,10 +5,9 @@ mod reference;
 mod samples;
 
 use crate::Entry;
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::checks::{check_shape, one_float_dtype};
 use crate::kernels::pointwise::held_bytes;
-use crate::ops::layer_norm::check_shape;
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use highwater_graph::{Backward, Cost, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;

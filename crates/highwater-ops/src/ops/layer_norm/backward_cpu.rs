@@ -17,9 +17,9 @@
 )]
 
 use super::{BACKWARD, LayerNormBackward, rows_and_width};
+use crate::device::in_place;
 use crate::kernels::blocks::{BLOCK, Reader, Source};
 use crate::kernels::float::{Float, as_f32_mut};
-use crate::kernels::pointwise;
 use crate::kernels::simd::{multiversion, sum_lanes};
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, Pool, View, op_as};
 use highwater_graph::{Op, Spec};
@@ -54,7 +54,7 @@ impl<T: Float> Kernel for BackwardKernel<T> {
         let of_input = op
             .downcast()
             .is_some_and(|op: &LayerNormBackward| op.wanted[0]);
-        pointwise::in_place(&inputs[..usize::from(of_input)], outputs)
+        in_place(&inputs[..usize::from(of_input)], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

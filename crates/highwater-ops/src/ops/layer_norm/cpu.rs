@@ -13,11 +13,10 @@
 #![expect(unsafe_code, reason = "tasks write statistics of their own rows")]
 
 use super::{LayerNorm, rows_and_width};
+use crate::device::in_place;
 use crate::kernels::blocks::{BLOCK, Reader, map_rows, row_bytes};
 use crate::kernels::float::Float;
-use crate::kernels::pointwise;
-use crate::kernels::simd::{multiversion, sum_lanes};
-use crate::ops::sum::sum_block;
+use crate::kernels::simd::{multiversion, sum_block, sum_lanes};
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as};
 use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
@@ -31,7 +30,7 @@ impl<T: Float> Kernel for LayerNormKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

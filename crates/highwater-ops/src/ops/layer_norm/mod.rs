@@ -7,9 +7,10 @@ mod samples;
 pub(crate) mod second;
 
 use crate::Entry;
-use crate::kernels::float::{Precise, rows_of_floats, sums_in};
+use crate::kernels::checks::{check_shape, one_float_dtype};
+use crate::kernels::float::sums_in;
 use crate::kernels::pointwise::held_bytes;
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use highwater_graph::{Backward, Cost, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
@@ -58,21 +59,6 @@ pub(crate) fn split(op: &'static str, x: &Spec) -> Result<(Shape, usize), OpErro
             shape.to_string(),
         )),
     }
-}
-
-pub(crate) fn check_shape(
-    op: &'static str,
-    input: &Spec,
-    expected: &[usize],
-) -> Result<(), OpError> {
-    if input.shape().dims() == expected {
-        return Ok(());
-    }
-    Err(OpError::shape(
-        op,
-        format!("{expected:?}"),
-        input.shape().to_string(),
-    ))
 }
 
 impl Op for LayerNorm {

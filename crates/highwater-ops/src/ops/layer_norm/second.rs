@@ -12,7 +12,7 @@
 //! Where statistics are given, `L(v) = rstd v`, and `q = g k`. A [`Grid`] says what shares statistics, and what
 //! an element of the weight.
 
-use crate::kernels::pointwise::{add_result as add, reduce_to, times};
+use crate::ops::gradients::{add_result as add, reduce_to, times};
 use crate::{Add, Cast, Copy, Div, DivScalar, Mean, Neg, Square, Sub, Sum};
 use highwater_graph::{Backward, Op, OpError, Operand, Shape};
 use smallvec::SmallVec;

@@ -5,8 +5,9 @@ mod reference;
 
 pub(crate) use cpu::{each_matrix, staging_bytes};
 
-use crate::kernels::float::{Precise, rows_of_floats};
-use crate::ops::matmul::{dense, one_float_dtype, product_like, transposed};
+use crate::kernels::checks::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::matmul::{dense, product_like, transposed};
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};

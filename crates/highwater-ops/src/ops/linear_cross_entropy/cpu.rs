@@ -18,10 +18,10 @@
 )]
 
 use super::{LinearCrossEntropy, as_rows};
-use crate::kernels::float::Float;
+use crate::kernels::float::{Float, PIECE};
 use crate::kernels::gemm::{Mat, MatMut, Plus, gemm, staging_len};
 use crate::kernels::indices::Indices;
-use crate::kernels::strided::{PIECE, gather};
+use crate::kernels::strided::gather;
 use crate::ops::cross_entropy::{loss_of_row, softmax_minus_label};
 use crate::ops::matmul::Stack;
 use crate::{Args, Disjoint, Kernel, KernelError, Pool, Reduction, View, op_as};

@@ -5,9 +5,11 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
-use crate::kernels::float::{Precise, rows_of_floats, sums_in};
+use crate::kernels::checks::one_float_dtype;
+use crate::kernels::float::sums_in;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::cross_entropy::check_labels;
-use crate::ops::matmul::{dense, is_column_major, one_float_dtype};
+use crate::ops::matmul::{dense, is_column_major};
 use crate::{Entry, Fill, Reject, Sample, Scale};
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};

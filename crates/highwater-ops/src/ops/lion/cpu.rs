@@ -5,10 +5,10 @@
 //! nothing branches. `formats` says how cells are cut, and in which form they lie.
 
 use super::Lion;
+use crate::kernels::cells::is_finite_magnitude;
 use crate::kernels::float::Float;
 use crate::kernels::formats;
 use crate::kernels::simd::multiversion;
-use crate::ops::finite::is_finite_magnitude;
 use crate::{Args, KernelError, op_as};
 use highwater_graph::Op;
 

@@ -4,15 +4,15 @@
 //! not kept, and for the differences; one logarithm a row. Backward adds the gradients up and makes the
 //! exponentials from the output, so that no softmax is kept for it. Maxima and sums are in 32 lanes, two
 //! vectors with AVX-512 and four with AVX2, and an element's lane is its place modulo 32; lanes are added by
-//! halves. Along other dimensions lanes are lines (`lines.rs`), added element after element. Rows run above
+//! halves. Along other dimensions lanes are lines (`lines/`), added element after element. Rows run above
 //! 60% of the pace of a copy, columns at 12% (with AVX2, BENCHMARKS.md).
 
 use super::{LogSoftmax, LogSoftmaxBackward};
+use crate::device::in_place;
 use crate::kernels::blocks::BLOCK;
 use crate::kernels::float::Float;
 use crate::kernels::lines::{Lines, map_along, map_pairs_along};
 use crate::kernels::math;
-use crate::kernels::pointwise;
 use crate::kernels::simd::{multiversion, sum_lanes};
 use crate::ops::softmax::cpu::{LANES, max};
 use crate::{Args, Kernel, KernelError, Pairs, op_as};
@@ -29,7 +29,7 @@ impl<T: Float> Kernel for LogSoftmaxKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(inputs, outputs)
+        in_place(inputs, outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
@@ -48,7 +48,7 @@ impl<T: Float> Kernel for BackwardKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

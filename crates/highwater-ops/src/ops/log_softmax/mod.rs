@@ -3,9 +3,10 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::lines::{line_rejects, line_samples, lines_of};
 use crate::kernels::pointwise::cost;
-use crate::ops::softmax::{line_rejects, line_samples, line_sum, lines_of};
+use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::gradients::line_sum;
 use crate::{Entry, Exp, Fill, Mul, Neg, Sub};
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Spec};
 use smallvec::SmallVec;
@@ -53,7 +54,7 @@ impl Op for LogSoftmax {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        crate::kernels::pointwise::from_output(backward, LogSoftmaxBackward { dim: self.dim })
+        crate::ops::gradients::from_output(backward, LogSoftmaxBackward { dim: self.dim })
     }
 }
 

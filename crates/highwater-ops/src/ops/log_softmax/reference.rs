@@ -2,7 +2,7 @@
 
 use super::{LogSoftmax, LogSoftmaxBackward};
 use crate::Array;
-use crate::ops::softmax::reference::by_lines;
+use crate::kernels::lines::by_lines;
 use highwater_graph::Op;
 
 pub(super) fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {

@@ -2,8 +2,8 @@
 
 mod cpu;
 
-use crate::kernels::float::{Precise, rows_of_floats};
 use crate::kernels::fold::{self, Fold, FoldKernel, State, Turn, fold_op};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Exp, Fill, Mul, Sub};
 use highwater_graph::{Backward, OpError};
 use std::marker::PhantomData;

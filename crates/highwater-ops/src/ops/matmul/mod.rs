@@ -5,7 +5,8 @@ mod reference;
 
 pub(crate) use cpu::Stack;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::checks::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -97,22 +98,6 @@ pub(crate) fn dense(shape: &Shape, transposed: bool) -> Layout {
     Layout::contiguous(dims.as_slice())
         .transpose(rank - 2, rank - 1)
         .unwrap_or(plain)
-}
-
-/// Checks that inputs share one float dtype; gives it.
-pub(crate) fn one_float_dtype(op: &'static str, inputs: &[&Spec]) -> Result<DType, OpError> {
-    let dtype = inputs.first().map_or(DType::F32, |spec| spec.dtype);
-    if !dtype.is_float() {
-        return Err(OpError::DType {
-            op,
-            expected: "a float type".to_owned(),
-            got: dtype,
-        });
-    }
-    for spec in inputs {
-        OpError::check_dtype(op, spec, dtype)?;
-    }
-    Ok(dtype)
 }
 
 fn extents(op: &'static str, inputs: &[Spec]) -> Result<Extents, OpError> {

@@ -9,8 +9,9 @@
 )]
 #![expect(clippy::float_cmp, reason = "equal numbers share a gradient")]
 
-use crate::kernels::pointwise::{self, Pointwise, no_slope, pointwise_op, set_reduced};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients::{no_slope, set_reduced};
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
 

@@ -3,11 +3,10 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::checks::{check_indices, one_float_dtype};
 use crate::kernels::indices::Indices;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::cross_entropy::check_labels;
-use crate::ops::embedding::check_indices;
-use crate::ops::matmul::one_float_dtype;
 use crate::{Entry, Fill, Reject, Sample, op_as};
 use highwater_graph::DType::{I64, U32};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};

@@ -1,6 +1,6 @@
 //! What the fast kernel does with a row and with a column of elements, for the common exponents.
 //!
-//! Terms are added as in `sum/cpu.rs`: 32 lanes of `f64`, by halves; squares are exact there, since they are
+//! Terms are added as in `sum_block`: 32 lanes of `f64`, by halves; squares are exact there, since they are
 //! products of two `f32`. Maxima are kept in 32 lanes of `f32`, in whatever order, as that changes no
 //! maximum. Blocks come one after the other from `fold.rs`. Other exponents than 0, 1, 2 and infinity are
 //! taken term by term, without vectors.

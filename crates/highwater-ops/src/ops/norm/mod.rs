@@ -5,8 +5,8 @@ mod slope;
 
 pub use slope::{DivOrZero, NormSlope};
 
-use crate::kernels::float::{Precise, rows_of_floats};
 use crate::kernels::fold::{self, Fold, FoldKernel, State, Turn, fold_op};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::ops::abs::AbsBackward;
 use crate::ops::extremum::is_extremum;
 use crate::{Abs, Div, Entry, Fill, Full, Mul, Sum};

@@ -5,8 +5,9 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::kernels::pointwise::{self, Pointwise, pointwise_op, reduce_to};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients::reduce_to;
 use crate::{Entry, Fill, Mul, MulScalar, Neg};
 use highwater_graph::{Backward, OpError};
 use std::hash::Hasher;

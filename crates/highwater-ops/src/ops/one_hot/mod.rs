@@ -3,8 +3,8 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::rows_of_floats;
-use crate::ops::embedding::check_indices;
+use crate::kernels::checks::check_indices;
+use crate::kernels::rows::rows_of_floats;
 use crate::{Entry, Fill, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};

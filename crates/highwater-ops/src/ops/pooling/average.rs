@@ -1,15 +1,10 @@
 //! The mean of each window.
 
-use super::windows::Windows;
-use super::{cost, cpu, reference, samples, sides};
-use crate::Entry;
-use crate::kernels::float::{Precise, rows_of_floats};
-use crate::ops::layer_norm::check_shape;
-use crate::ops::matmul::one_float_dtype;
+use super::windows::{Windows, cost, sides};
+use crate::kernels::checks::{check_shape, one_float_dtype};
 use highwater_graph::{Backward, Cost, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
-use std::marker::PhantomData;
 
 /// The mean of each window: as `torch.nn.functional.avg_pool2d`, and with [`Windows::Adaptive`] as
 /// `adaptive_avg_pool2d`.
@@ -34,25 +29,8 @@ pub struct AvgPool2dBackward {
     pub sides: [usize; 2],
 }
 
-pub(super) const ENTRY: Entry = Entry {
-    name: "avg_pool2d",
-    rows: rows_of_floats! {
-        T: [T] -> [T]; cpu::AvgKernel::<T>(PhantomData); Precise::new(reference::average)
-    },
-    reference: reference::average,
-    samples: samples::average,
-    rejects: samples::average_rejects,
-};
-
-pub(super) const BACKWARD: Entry = Entry {
-    name: "avg_pool2d_backward",
-    rows: rows_of_floats! {
-        T: [T] -> [T]; cpu::AvgBackwardKernel::<T>(PhantomData); Precise::new(reference::share)
-    },
-    reference: reference::share,
-    samples: samples::average_backward,
-    rejects: samples::average_backward_rejects,
-};
+pub(super) const NAME: &str = "avg_pool2d";
+pub(super) const BACKWARD: &str = "avg_pool2d_backward";
 
 impl AvgPool2d {
     fn hash_to(&self, hasher: &mut dyn Hasher) {
@@ -75,7 +53,7 @@ impl AvgPool2d {
 
 impl Op for AvgPool2d {
     fn name(&self) -> &'static str {
-        ENTRY.name
+        NAME
     }
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {
@@ -114,7 +92,7 @@ impl Op for AvgPool2d {
 
 impl Op for AvgPool2dBackward {
     fn name(&self) -> &'static str {
-        BACKWARD.name
+        BACKWARD
     }
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {

@@ -9,15 +9,14 @@
 
 #![expect(unsafe_code, reason = "tasks write images of their own")]
 
-use super::average::AvgPool2dBackward;
+use super::average::{AvgPool2d, AvgPool2dBackward};
 use super::maximum::windows_of;
 use super::row::{largest_by_rows, largest_by_windows};
-use super::windows::{Window, Windows};
-use super::{AvgPool2d, sides};
+use super::windows::{Window, Windows, sides};
 use crate::kernels::blocks::Reader;
 use crate::kernels::float::{Float, as_f32_mut, is_f32};
 use crate::kernels::indices::position;
-use crate::ops::sum::sum_block;
+use crate::kernels::simd::sum_block;
 use crate::{Args, Disjoint, Kernel, KernelError, View, op_as};
 use highwater_graph::{DType, Layout, Op, Spec};
 use std::marker::PhantomData;

@@ -1,16 +1,11 @@
 //! The largest element of each window.
 
-use super::windows::Windows;
-use super::{cost, cpu, reference, samples, sides};
-use crate::Entry;
-use crate::kernels::float::{Precise, rows_of_floats};
-use crate::ops::layer_norm::check_shape;
-use crate::ops::matmul::one_float_dtype;
+use super::windows::{Windows, cost, sides};
+use crate::kernels::checks::{check_shape, one_float_dtype};
 use highwater_graph::DType::{I64, U8};
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
-use std::marker::PhantomData;
 
 /// The largest element of each window: as `torch.nn.functional.max_pool2d`, and with
 /// [`Windows::Adaptive`] as `adaptive_max_pool2d`.
@@ -42,6 +37,10 @@ pub struct MaxPool2dSelect {
     pub windows: Windows,
 }
 
+pub(super) const NAME: &str = "max_pool2d";
+pub(super) const BACKWARD: &str = "max_pool2d_backward";
+pub(super) const SELECT: &str = "max_pool2d_select";
+
 /// Reads the attributes that the three kernels share.
 pub(super) fn windows_of(op: &dyn Op) -> Windows {
     if let Some(op) = op.downcast::<MaxPool2d>() {
@@ -53,39 +52,6 @@ pub(super) fn windows_of(op: &dyn Op) -> Windows {
     (op.downcast()).map_or(Windows::Adaptive([1; 2]), |op: &MaxPool2dSelect| op.windows)
 }
 
-pub(super) const ENTRY: Entry = Entry {
-    name: "max_pool2d",
-    rows: rows_of_floats! {
-        T: [T] -> [T, U8], [T] -> [T, I64];
-        cpu::MaxKernel::<T>(PhantomData); Precise::new(reference::maximum)
-    },
-    reference: reference::maximum,
-    samples: samples::maximum,
-    rejects: samples::maximum_rejects,
-};
-
-pub(super) const BACKWARD: Entry = Entry {
-    name: "max_pool2d_backward",
-    rows: rows_of_floats! {
-        T: [T, U8] -> [T], [T, I64] -> [T];
-        cpu::MaxBackwardKernel::<T>(PhantomData); Precise::checked(reference::scatter, cpu::check_places)
-    },
-    reference: reference::scatter,
-    samples: samples::maximum_backward,
-    rejects: samples::maximum_backward_rejects,
-};
-
-pub(super) const SELECT: Entry = Entry {
-    name: "max_pool2d_select",
-    rows: rows_of_floats! {
-        T: [T, U8] -> [T], [T, I64] -> [T];
-        cpu::SelectKernel::<T>(PhantomData); Precise::checked(reference::select, cpu::check_places)
-    },
-    reference: reference::select,
-    samples: samples::select,
-    rejects: samples::select_rejects,
-};
-
 /// The dtype of places in windows.
 fn places_in(windows: &Windows, sides: [usize; 2]) -> DType {
     if windows.most(sides) <= 256 { U8 } else { I64 }
@@ -93,7 +59,7 @@ fn places_in(windows: &Windows, sides: [usize; 2]) -> DType {
 
 impl Op for MaxPool2d {
     fn name(&self) -> &'static str {
-        ENTRY.name
+        NAME
     }
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {
@@ -153,7 +119,7 @@ fn check(
 
 impl Op for MaxPool2dBackward {
     fn name(&self) -> &'static str {
-        BACKWARD.name
+        BACKWARD
     }
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {
@@ -193,7 +159,7 @@ impl Op for MaxPool2dBackward {
 
 impl Op for MaxPool2dSelect {
     fn name(&self) -> &'static str {
-        SELECT.name
+        SELECT
     }
 
     fn hash_attributes(&self, hasher: &mut dyn Hasher) {

@@ -16,29 +16,68 @@ pub use maximum::{MaxPool2d, MaxPool2dBackward, MaxPool2dSelect};
 pub use windows::{PoolSettings, Windows};
 
 use crate::Entry;
-use crate::kernels::pointwise::held_bytes;
-use highwater_graph::{Cost, Spec};
+use crate::kernels::rows::{Precise, rows_of_floats};
+use highwater_graph::DType::{I64, U8};
+use std::marker::PhantomData;
 
 /// The rows of the table.
 pub(crate) const ENTRIES: &[Entry] = &[
-    maximum::ENTRY,
-    maximum::BACKWARD,
-    maximum::SELECT,
-    average::ENTRY,
-    average::BACKWARD,
+    MAXIMUM,
+    MAXIMUM_BACKWARD,
+    MAXIMUM_SELECT,
+    AVERAGE,
+    AVERAGE_BACKWARD,
 ];
 
-/// One pass, with so many operations.
-fn cost(inputs: &[Spec], outputs: &[Spec], flops: usize) -> Cost {
-    Cost {
-        vector_flops: flops as f64,
-        read_bytes: inputs.iter().map(held_bytes).sum(),
-        written_bytes: outputs.iter().map(Spec::bytes).sum(),
-        ..Cost::default()
-    }
-}
+const MAXIMUM: Entry = Entry {
+    name: maximum::NAME,
+    rows: rows_of_floats! {
+        T: [T] -> [T, U8], [T] -> [T, I64];
+        cpu::MaxKernel::<T>(PhantomData); Precise::new(reference::maximum)
+    },
+    reference: reference::maximum,
+    samples: samples::maximum,
+    rejects: samples::maximum_rejects,
+};
 
-/// Height and width.
-fn sides(shape: &[usize]) -> [usize; 2] {
-    [shape[shape.len() - 2], shape[shape.len() - 1]]
-}
+const MAXIMUM_BACKWARD: Entry = Entry {
+    name: maximum::BACKWARD,
+    rows: rows_of_floats! {
+        T: [T, U8] -> [T], [T, I64] -> [T];
+        cpu::MaxBackwardKernel::<T>(PhantomData); Precise::checked(reference::scatter, cpu::check_places)
+    },
+    reference: reference::scatter,
+    samples: samples::maximum_backward,
+    rejects: samples::maximum_backward_rejects,
+};
+
+const MAXIMUM_SELECT: Entry = Entry {
+    name: maximum::SELECT,
+    rows: rows_of_floats! {
+        T: [T, U8] -> [T], [T, I64] -> [T];
+        cpu::SelectKernel::<T>(PhantomData); Precise::checked(reference::select, cpu::check_places)
+    },
+    reference: reference::select,
+    samples: samples::select,
+    rejects: samples::select_rejects,
+};
+
+const AVERAGE: Entry = Entry {
+    name: average::NAME,
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::AvgKernel::<T>(PhantomData); Precise::new(reference::average)
+    },
+    reference: reference::average,
+    samples: samples::average,
+    rejects: samples::average_rejects,
+};
+
+const AVERAGE_BACKWARD: Entry = Entry {
+    name: average::BACKWARD,
+    rows: rows_of_floats! {
+        T: [T] -> [T]; cpu::AvgBackwardKernel::<T>(PhantomData); Precise::new(reference::share)
+    },
+    reference: reference::share,
+    samples: samples::average_backward,
+    rejects: samples::average_backward_rejects,
+};

@@ -1,9 +1,8 @@
 //! The plain references.
 
-use super::average::AvgPool2dBackward;
-use super::maximum::windows_of;
+use super::average::{AvgPool2d, AvgPool2dBackward};
+use super::maximum::{MaxPool2d, windows_of};
 use super::windows::{Window, Windows};
-use super::{AvgPool2d, MaxPool2d};
 use crate::Array;
 use highwater_graph::{DType, Op, Shape, Spec};
 

@@ -1,9 +1,8 @@
 //! What the laws try.
 
-use super::average::AvgPool2dBackward;
-use super::maximum::{MaxPool2dBackward, MaxPool2dSelect};
+use super::average::{AvgPool2d, AvgPool2dBackward};
+use super::maximum::{MaxPool2d, MaxPool2dBackward, MaxPool2dSelect};
 use super::windows::{PoolSettings, Windows};
-use super::{AvgPool2d, MaxPool2d};
 use crate::{Fill, Reject, Sample};
 use highwater_graph::{DType, Layout, Op, OpError, Spec};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Where pools look: the window of each place.
 
-use highwater_graph::{OpError, Spec};
+use crate::kernels::pointwise::held_bytes;
+use highwater_graph::{Cost, OpError, Spec};
 use std::hash::{Hash, Hasher};
 
 /// Windows of one size that move by steps; of rows, then of columns.
@@ -221,4 +222,19 @@ impl Windows {
     pub(super) fn hash_to(&self, hasher: &mut dyn Hasher) {
         self.hash(&mut &mut *hasher);
     }
+}
+
+/// One pass, with so many operations.
+pub(super) fn cost(inputs: &[Spec], outputs: &[Spec], flops: usize) -> Cost {
+    Cost {
+        vector_flops: flops as f64,
+        read_bytes: inputs.iter().map(held_bytes).sum(),
+        written_bytes: outputs.iter().map(Spec::bytes).sum(),
+        ..Cost::default()
+    }
+}
+
+/// Height and width.
+pub(super) fn sides(shape: &[usize]) -> [usize; 2] {
+    [shape[shape.len() - 2], shape[shape.len() - 1]]
 }

@@ -10,9 +10,11 @@
 )]
 #![expect(clippy::float_cmp, reason = "exponents are told apart exactly")]
 
-use crate::kernels::pointwise::{self, Pointwise, no_slope, pointwise_op, set_reduced};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
 use crate::kernels::wide_math;
+use crate::ops::gradients;
+use crate::ops::gradients::{no_slope, set_reduced};
 use crate::{
     Entry, Equal, Fill, GreaterEqual, Log, LogicalAnd, Mul, MulScalar, Reciprocal, Rsqrt, Sample,
     Sqrt, Square, SubScalar, Where,
@@ -58,7 +60,7 @@ impl Pointwise<2> for Pow {
             let power = backward.emit_one(Self, &[a.clone(), less])?;
             let slope = backward.emit_one(Mul, &[power, b.clone()])?;
             let grad = backward.emit_one(Mul, &[grad, slope])?;
-            let zero = pointwise::zero(backward, b.spec.dtype)?;
+            let zero = gradients::zero(backward, b.spec.dtype)?;
             let constant = backward.emit_one(Equal, &[b.clone(), zero.clone()])?;
             backward.emit_one(Where, &[constant, zero, grad])
         })?;
@@ -68,7 +70,7 @@ impl Pointwise<2> for Pow {
             let power = backward.output(0);
             let slope = backward.emit_one(Mul, &[power, log])?;
             let grad = backward.emit_one(Mul, &[grad, slope])?;
-            let zero = pointwise::zero(backward, a.spec.dtype)?;
+            let zero = gradients::zero(backward, a.spec.dtype)?;
             let of_zero = backward.emit_one(Equal, &[a.clone(), zero.clone()])?;
             let at_least = backward.emit_one(GreaterEqual, &[b.clone(), zero.clone()])?;
             let constant = backward.emit_one(LogicalAnd, &[of_zero, at_least])?;

@@ -3,10 +3,10 @@
 mod cpu;
 mod others;
 
-use crate::kernels::float::Precise;
 use crate::kernels::fold::{self, Fold, FoldKernel, State, Turn, fold_op};
-use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes, rows_of_numbers};
-use crate::ops::sum::Mask;
+use crate::kernels::reduction::Mask;
+use crate::kernels::rows::{Precise, rows_of_numbers};
+use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes};
 use crate::{Entry, Fill, Mul};
 use highwater_graph::DType::I64;
 use highwater_graph::{Backward, OpError, Shape};

@@ -11,13 +11,16 @@
 //! | more | 0 | 0 |
 //!
 //! Their kernels go over a line, in `f64`, twice: for the product, the zeros and the sums, and for the
-//! results, which lie over what was read. Lines are cut as `lines.rs` says, those of a tile walked by their
+//! results, which lie over what was read. Lines are cut as `lines/` says, those of a tile walked by their
 //! stride there, and a line's elements are taken in their order.
 
-use crate::kernels::float::{Float, Precise, rows_of_floats};
-use crate::kernels::lines::{Lines, map_along, map_pairs_along};
+use crate::device::in_place;
+use crate::kernels::float::Float;
+use crate::kernels::lines::{
+    Lines, line_rejects, line_samples, lines_of, map_along, map_pairs_along,
+};
 use crate::kernels::pointwise;
-use crate::ops::softmax::{line_rejects, line_samples, lines_of};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Args, Array, Copy, Entry, Fill, Kernel, KernelError, Pairs, op_as};
 use highwater_graph::{Backward, Cost, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::SmallVec;
@@ -201,7 +204,7 @@ impl<T: Float> Kernel for OthersKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(inputs, outputs)
+        in_place(inputs, outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
@@ -233,7 +236,7 @@ impl<T: Float> Kernel for BackwardKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

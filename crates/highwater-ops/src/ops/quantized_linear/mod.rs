@@ -6,7 +6,7 @@ mod reference;
 
 pub use format::WeightFormat;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::DType::{F32, U8};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Shape, Spec};

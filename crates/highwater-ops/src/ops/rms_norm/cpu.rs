@@ -10,9 +10,9 @@
 #![expect(unsafe_code, reason = "tasks write statistics of their own rows")]
 
 use super::{BACKWARD, NAME, RmsNorm, RmsNormBackward};
+use crate::device::in_place;
 use crate::kernels::blocks::{BLOCK, map_rows, row_bytes};
 use crate::kernels::float::Float;
-use crate::kernels::pointwise;
 use crate::ops::layer_norm::backward_cpu::{Norm, scratch_bytes};
 use crate::ops::layer_norm::cpu::{ONES, ZEROS, affine, normalise, part, squares};
 use crate::ops::layer_norm::rows_and_width;
@@ -29,7 +29,7 @@ impl<T: Float> Kernel for RmsNormKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
@@ -70,7 +70,7 @@ impl<T: Float> Kernel for BackwardKernel<T> {
         let of_input = op
             .downcast()
             .is_some_and(|op: &RmsNormBackward| op.wanted[0]);
-        pointwise::in_place(&inputs[..usize::from(of_input)], outputs)
+        in_place(&inputs[..usize::from(of_input)], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

@@ -7,10 +7,11 @@ mod reference;
 mod samples;
 
 use crate::Entry;
-use crate::kernels::float::{Precise, rows_of_floats, sums_in};
+use crate::kernels::checks::{check_shape, one_float_dtype};
+use crate::kernels::float::sums_in;
 use crate::kernels::pointwise::held_bytes;
-use crate::ops::layer_norm::{check_shape, second, split};
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
+use crate::ops::layer_norm::{second, split};
 use highwater_graph::{Backward, Cost, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;

@@ -3,10 +3,10 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::cells;
+use crate::kernels::cells::check_gradient;
 use crate::kernels::formats;
-use crate::ops::cell;
-use crate::ops::finite::check_gradient;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::table::{count, joined};
 use crate::{Entry, Fill, Formats, Reject, Row, Sample};
 use highwater_graph::{Cost, Effect, Op, OpError, Spec};
@@ -88,7 +88,7 @@ impl Op for RmsProp {
     }
 
     fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
-        cell::update_cost(inputs, 30.0)
+        cells::update_cost(inputs, 30.0)
     }
 
     fn effect(&self) -> Effect {
@@ -168,7 +168,7 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let mut rejects = cell::update_rejects(|| Arc::new(TYPICAL), 3);
+    let mut rejects = cells::update_rejects(|| Arc::new(TYPICAL), 3);
     for op in ALL {
         let in_formats = |formats| -> Arc<dyn Op> { Arc::new(RmsProp { formats, ..op }) };
         rejects.extend(formats::rejects(op.moments(), in_formats));

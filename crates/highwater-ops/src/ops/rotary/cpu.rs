@@ -8,9 +8,9 @@
 #![expect(unsafe_code, reason = "threads have buffers of their own")]
 
 use super::{NAME, Rotary, expanded};
+use crate::device::in_place;
 use crate::kernels::blocks::{Reader, map_rows, row_bytes};
 use crate::kernels::float::Float;
-use crate::kernels::pointwise;
 use crate::kernels::simd::multiversion;
 use crate::{Args, Disjoint, Kernel, KernelError, Pairs, View, op_as};
 use highwater_graph::{Op, Shape, Spec};
@@ -28,7 +28,7 @@ impl<T: Float> Kernel for RotaryKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

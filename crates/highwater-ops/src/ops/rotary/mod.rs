@@ -3,8 +3,9 @@
 mod cpu;
 mod samples;
 
-use crate::kernels::float::{Precise, rows_of_floats, sums_in};
+use crate::kernels::float::sums_in;
 use crate::kernels::pointwise::held_bytes;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Array, Entry};
 use highwater_graph::{Backward, Cost, Layout, Op, OpError, Shape, Spec};
 use smallvec::{SmallVec, smallvec};

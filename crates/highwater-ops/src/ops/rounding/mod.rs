@@ -3,8 +3,9 @@
 //! One float tensor of any shape and layout; one pass; in place. Their gradient is zero everywhere, as
 //! PyTorch has it, and costs nothing: one zero that is seen in the input's shape.
 
-use crate::kernels::pointwise::{self, Pointwise, no_slope, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients::no_slope;
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
 

@@ -1,9 +1,10 @@
 //! A tensor times a number.
 
+use crate::device::in_place;
 use crate::kernels::blocks;
-use crate::kernels::float::{Float, Precise, rows_of_floats, sums_in};
-use crate::kernels::pointwise;
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::checks::one_float_dtype;
+use crate::kernels::float::{Float, sums_in};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Args, Array, Entry, Fill, Kernel, KernelError, Pairs, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -81,7 +82,7 @@ struct ScaleKernel<T>(PhantomData<fn() -> T>);
 
 impl<T: Float> Kernel for ScaleKernel<T> {
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, _op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

@@ -13,7 +13,8 @@ mod sight;
 #[cfg(test)]
 mod tests;
 
-use crate::kernels::float::{Precise, rows_of_floats, sums_in};
+use crate::kernels::float::sums_in;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Entry, KernelError, View};
 use documents::Documents;
 use highwater_graph::DType::{I64, U32};

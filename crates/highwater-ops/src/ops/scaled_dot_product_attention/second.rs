@@ -10,8 +10,7 @@
 
 use super::ScaledDotProductAttentionBackward;
 use crate::kernels::float::sums_in;
-use crate::kernels::pointwise::{add_result, times};
-use crate::ops::softmax::line_sum;
+use crate::ops::gradients::{add_result, line_sum, times};
 use crate::{
     Add, Cast, Copy, CumSum, Exp, Full, Greater, MatMul, MulScalar, Neg, NotEqual, Sub, Sum,
     Triangle, Where,

@@ -8,9 +8,8 @@
 //! threads.
 
 use super::ScatterViews;
-use crate::kernels::float::{Float, as_f32, as_f32_mut, is_f32};
+use crate::kernels::float::{Float, PIECE, as_f32, as_f32_mut, is_f32};
 use crate::kernels::simd::add_to;
-use crate::kernels::strided::PIECE;
 use crate::{Args, KernelError, View, op_as};
 use highwater_graph::{Layout, Op, RANK_MAX};
 use smallvec::SmallVec;

@@ -3,8 +3,8 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::{Precise, rows_of_floats};
-use crate::ops::matmul::one_float_dtype;
+use crate::kernels::checks::one_float_dtype;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{Copy, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};

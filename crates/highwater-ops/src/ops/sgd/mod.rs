@@ -3,10 +3,10 @@
 mod cpu;
 mod reference;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::cells;
+use crate::kernels::cells::check_gradient;
 use crate::kernels::formats;
-use crate::ops::cell;
-use crate::ops::finite::check_gradient;
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::table::{count, joined};
 use crate::{Entry, Fill, Formats, Reject, Row, Sample};
 use highwater_graph::{Cost, DType, Effect, Layout, Op, OpError, Spec};
@@ -95,7 +95,7 @@ impl Op for Sgd {
     }
 
     fn cost(&self, inputs: &[Spec], _outputs: &[Spec], _threads: usize) -> Cost {
-        cell::update_cost(inputs, 8.0)
+        cells::update_cost(inputs, 8.0)
     }
 
     fn effect(&self) -> Effect {
@@ -183,7 +183,7 @@ fn sample(op: Sgd, gradient: Layout) -> Sample {
 
 /// The same with a parameter that is rows of a larger cell.
 fn sample_of_rows(op: Sgd, gradient: Layout) -> Sample {
-    let rows = cell::rows_of_cell(gradient.shape());
+    let rows = cells::rows_of_cell(gradient.shape());
     sample(op, gradient).input(0, rows, Fill::Normal(1.0))
 }
 
@@ -221,7 +221,7 @@ fn samples() -> Vec<Sample> {
 }
 
 fn rejects() -> Vec<Reject> {
-    let mut rejects = cell::update_rejects(|| Arc::new(MOMENTUM), 3);
+    let mut rejects = cells::update_rejects(|| Arc::new(MOMENTUM), 3);
     for (op, moments) in in_formats() {
         rejects.extend(formats::rejects(moments, op));
     }

@@ -10,8 +10,10 @@
 )]
 
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, in_grad, in_other, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients;
+use crate::ops::gradients::{in_grad, in_other};
 use crate::ops::unary::SigmoidBackward;
 use crate::{AddScalar, Entry, Fill, Mul, MulScalar, Sigmoid};
 use highwater_graph::{Backward, OpError, Operand};
@@ -43,7 +45,7 @@ impl Pointwise<1> for Silu {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_input(backward, SiluBackward)
+        gradients::from_input(backward, SiluBackward)
     }
 }
 

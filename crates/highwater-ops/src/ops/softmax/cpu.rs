@@ -8,11 +8,11 @@
 //! it forward).
 
 use super::{Softmax, SoftmaxBackward};
+use crate::device::in_place;
 use crate::kernels::blocks::BLOCK;
 use crate::kernels::float::Float;
 use crate::kernels::lines::{Lines, map_along, map_pairs_along};
 use crate::kernels::math;
-use crate::kernels::pointwise;
 use crate::kernels::simd::{multiversion, sum_lanes};
 use crate::{Args, Kernel, KernelError, Pairs, op_as};
 use highwater_graph::{Op, Spec};
@@ -30,7 +30,7 @@ impl<T: Float> Kernel for SoftmaxKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(inputs, outputs)
+        in_place(inputs, outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {
@@ -49,7 +49,7 @@ impl<T: Float> Kernel for BackwardKernel<T> {
     }
 
     fn in_place(&self, _op: &dyn Op, inputs: &[Spec], outputs: &[Spec]) -> Pairs {
-        pointwise::in_place(&inputs[..1], outputs)
+        in_place(&inputs[..1], outputs)
     }
 
     fn launch(&self, op: &dyn Op, args: &mut Args<'_>) -> Result<(), KernelError> {

@@ -2,34 +2,8 @@
 
 use super::{Softmax, SoftmaxBackward};
 use crate::Array;
-use crate::kernels::lines::Lines;
+use crate::kernels::lines::by_lines;
 use highwater_graph::Op;
-
-/// Applies `f` to every line along a dimension; one of the output is as long.
-pub(crate) fn by_lines(
-    inputs: &[Array],
-    dim: usize,
-    f: impl Fn(&[&[f64]]) -> Vec<f64>,
-) -> Vec<Array> {
-    let mut out = Array::new(
-        inputs[0].dtype,
-        inputs[0].shape.clone(),
-        inputs[0].data.clone(),
-    );
-    let lines = Lines::new(&out.shape, dim);
-    for line in 0..lines.outer * lines.inner {
-        let start = line / lines.inner * lines.extent * lines.inner + line % lines.inner;
-        let at = |i: usize| start + i * lines.inner;
-        let of =
-            |input: &Array| -> Vec<f64> { (0..lines.extent).map(|i| input.data[at(i)]).collect() };
-        let of_inputs: Vec<Vec<f64>> = inputs.iter().map(of).collect();
-        let of_inputs: Vec<&[f64]> = of_inputs.iter().map(Vec::as_slice).collect();
-        for (i, x) in f(&of_inputs).into_iter().enumerate() {
-            out.data[at(i)] = x;
-        }
-    }
-    vec![out]
-}
 
 pub(super) fn reference(op: &dyn Op, inputs: &[Array]) -> Vec<Array> {
     let dim = op.downcast().map_or(0, |op: &Softmax| op.dim);

@@ -2,11 +2,10 @@
 
 mod cpu;
 
-use crate::kernels::float::Precise;
-use crate::kernels::lines::{Lines, check_dim};
+use crate::kernels::lines::{Lines, check_dim, line_rejects, line_samples};
 use crate::kernels::pointwise::cost;
-use crate::kernels::whole::{Wholes, lines_of_wholes, rows_of_numbers};
-use crate::ops::softmax::{line_rejects, line_samples};
+use crate::kernels::rows::{Precise, rows_of_numbers};
+use crate::kernels::whole::{Wholes, lines_of_wholes};
 use crate::{Array, Entry, Fill, Reject, Sample, ScatterAdd};
 use highwater_graph::DType::I64;
 use highwater_graph::{Backward, Cost, DType, Op, OpError, Shape, Spec};

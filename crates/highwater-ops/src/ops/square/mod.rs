@@ -8,8 +8,10 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::kernels::pointwise::{self, Pointwise, in_grad, pointwise_op, set_reduced};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients;
+use crate::ops::gradients::{in_grad, set_reduced};
 use crate::{Entry, Fill};
 use highwater_graph::{Backward, OpError};
 
@@ -40,7 +42,7 @@ impl Pointwise<1> for Square {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_input(backward, SquareBackward)
+        gradients::from_input(backward, SquareBackward)
     }
 }
 

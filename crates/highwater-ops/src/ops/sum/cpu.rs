@@ -1,9 +1,6 @@
-//! The fast kernel. Where neighbours in memory belong to one sum, it adds along rows; where they
-//! belong to different sums, it adds whole rows to a row of sums.
+//! The fast kernel, cut as `reduction.rs` says: it adds along rows, or whole rows to a row of sums.
 //!
-//! A row is cut into segments of 65,536 elements; of shorter ones a task adds as many as come to 32,768.
-//! Columns are cut into at most 64 segments of 64 rows or more, and 1,024 columns. So one long sum has work
-//! for all threads. A block of 1,024 elements is added in 32 lanes of `f64`: four vectors with AVX-512, eight
+//! A block of 1,024 elements is added in 32 lanes of `f64`: four vectors with AVX-512, eight
 //! with AVX2, so that additions need not wait for each other. An element's lane is its place modulo 32, and
 //! lanes are added by halves; blocks of a segment, and then segments, in their order. All of it follows from
 //! shape, strides and dimensions: threads decide who adds a segment, and nothing else. Columns are added in
@@ -15,83 +12,11 @@
 use super::Reduction;
 use crate::kernels::blocks::{BLOCK, Reader};
 use crate::kernels::float::Float;
-use crate::kernels::simd::{multiversion, sum_lanes};
+use crate::kernels::reduction::{Plan, TASK};
+use crate::kernels::simd::{multiversion, sum_block};
 use crate::{Args, Disjoint, Kernel, KernelError, op_as};
-use highwater_graph::{Layout, Op, RANK_MAX, Spec};
-use smallvec::SmallVec;
+use highwater_graph::{Op, Spec};
 use std::marker::PhantomData;
-
-/// Elements of one sum that one task adds along a row.
-const ROW_SEGMENT: usize = 64 * BLOCK;
-/// Rows that one task adds at least, and the most pieces that they are cut into.
-const COLUMN_SEGMENT: usize = 64;
-const SEGMENTS_MAX: usize = 64;
-/// Elements that one task should add at least.
-pub(crate) const TASK: usize = 32 * BLOCK;
-/// Fewer sums than this are made along rows, however they lie.
-const COLUMNS_MIN: usize = 16;
-
-/// How a reduction runs: a function of the layout and the dimensions alone.
-pub(crate) struct Plan {
-    /// The input with dimensions reordered: kept ones first for rows, summed ones for columns.
-    pub(crate) layout: Layout,
-    pub(crate) columns: bool,
-    /// Number of sums.
-    pub(crate) sums: usize,
-    /// Elements of each.
-    pub(crate) count: usize,
-    /// Elements of one sum that one task adds.
-    segment: usize,
-}
-
-impl Plan {
-    /// How to reduce the dimensions that `mask` names.
-    pub(crate) fn new(layout: &Layout, mask: &[bool]) -> Self {
-        let shape = layout.shape();
-        let dims = |summed: bool| (0..shape.rank()).filter(move |&i| mask[i] == summed);
-        let nearest = |summed| {
-            let strides = dims(summed).filter(|&i| shape[i] > 1 && layout.strides()[i] > 0);
-            strides.map(|i| layout.strides()[i]).min()
-        };
-        let product = |summed| dims(summed).map(|i| shape[i]).product();
-        let (sums, count): (usize, usize) = (product(false), product(true));
-        let columns = sums >= COLUMNS_MIN
-            && nearest(false).is_some_and(|kept| nearest(true).is_none_or(|summed| kept < summed));
-        let order: SmallVec<[usize; RANK_MAX]> = dims(columns).chain(dims(!columns)).collect();
-        let layout = layout.permute(&order).expect("a permutation");
-        let segment = if columns {
-            COLUMN_SEGMENT * count.div_ceil(COLUMN_SEGMENT * SEGMENTS_MAX).max(1)
-        } else {
-            ROW_SEGMENT
-        };
-        Self {
-            layout,
-            columns,
-            sums,
-            count,
-            segment,
-        }
-    }
-
-    /// Number of parts that each reduction is cut into.
-    pub(crate) fn segments(&self) -> usize {
-        self.count.div_ceil(self.segment).max(1)
-    }
-
-    /// Bytes for the sums of segments, if there is more than one.
-    pub(crate) fn scratch_bytes(&self) -> u64 {
-        match self.segments() {
-            1 => 0,
-            segments => (segments * self.sums * size_of::<f64>()) as u64,
-        }
-    }
-
-    /// Elements of the `i`-th segment of each sum.
-    pub(crate) fn range(&self, segment: usize) -> std::ops::Range<usize> {
-        let start = segment * self.segment;
-        start..self.count.min(start + self.segment)
-    }
-}
 
 /// Keeps the sums of segments in scratch memory.
 pub(super) struct SumKernel<R, T>(pub(super) PhantomData<fn() -> (R, T)>);
@@ -211,23 +136,5 @@ multiversion! {
         for (y, &x) in y.iter_mut().zip(x) {
             *y += f64::from(x);
         }
-    }
-}
-
-multiversion! {
-    /// The sum in `f64`.
-    pub(crate) fn sum_block[I](x: &[f32]) -> f64 {
-        const LANES: usize = 32;
-        let mut lanes = [0.0_f64; LANES];
-        let (chunks, rest) = x.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane += f64::from(x);
-            }
-        }
-        for (lane, &x) in lanes.iter_mut().zip(rest) {
-            *lane += f64::from(x);
-        }
-        sum_lanes(lanes)
     }
 }

@@ -10,15 +10,14 @@
 mod cpu;
 mod reference;
 
-pub(crate) use cpu::{Plan, TASK, sum_block};
-
-use crate::kernels::float::{Precise, rows_of_floats};
 use crate::kernels::pointwise::held_bytes;
-use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes, rows_of_numbers};
+use crate::kernels::reduction::{Mask, cases, plan_dims};
+use crate::kernels::rows::{Precise, rows_of_floats, rows_of_numbers};
+use crate::kernels::whole::{self, WholeFold, WholeKernel, Wholes};
 use crate::{DivScalar, Entry, Fill, Reject, Row, Sample};
 use cpu::SumKernel;
 use highwater_graph::DType::I64;
-use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, RANK_MAX, Shape, Spec};
+use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Operand, Shape, Spec};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hasher;
 use std::marker::PhantomData;
@@ -52,9 +51,6 @@ pub struct SumTo {
     pub shape: Shape,
 }
 
-/// Whether each dimension of the input is summed over.
-pub(crate) type Mask = SmallVec<[bool; RANK_MAX]>;
-
 /// What the three operations differ in.
 trait Reduction: Op {
     /// [`Op::name`].
@@ -69,39 +65,6 @@ trait Reduction: Op {
     fn divisor(&self, _count: usize) -> f64 {
         1.0
     }
-}
-
-/// Which dimensions go, and the shape of what stays.
-pub(crate) fn plan_dims(
-    op: &'static str,
-    dims: &[usize],
-    keepdim: bool,
-    input: &Shape,
-) -> Result<(Mask, Shape), OpError> {
-    let mut mask = Mask::from_elem(dims.is_empty(), input.rank());
-    if input.rank() == 0 && dims == [0] {
-        // As PyTorch has it, a scalar may be asked for its first dimension.
-        return Ok((mask, input.clone()));
-    }
-    for &dim in dims {
-        let seen = mask.get_mut(dim).map(|seen| std::mem::replace(seen, true));
-        if seen != Some(false) {
-            return Err(OpError::Attribute {
-                op,
-                attribute: "dims",
-                expected: format!("different dimensions below {}", input.rank()),
-                got: format!("{dims:?}"),
-            });
-        }
-    }
-    let extents = input.iter().zip(&mask);
-    let shape = extents.filter_map(|(&extent, &summed)| match (summed, keepdim) {
-        (false, _) => Some(extent),
-        (true, true) => Some(1),
-        (true, false) => None,
-    });
-    let shape = shape.collect();
-    Ok((mask, shape))
 }
 
 impl Reduction for Sum {
@@ -256,35 +219,6 @@ const fn entry<R: Reduction>(
         samples,
         rejects,
     }
-}
-
-/// Layouts and dimensions: few and many results, rows and columns, cut and uncut, empty.
-pub(crate) fn cases() -> Vec<(Layout, Vec<usize>)> {
-    let view = Layout::contiguous([70, 9, 40]).permute(&[2, 0, 1]);
-    let view = view
-        .expect("a permutation")
-        .narrow(0, 3, 33)
-        .expect("a part");
-    vec![
-        (Layout::contiguous([5, 37]), vec![]),
-        (Layout::contiguous([5, 37]), vec![0]),
-        (Layout::contiguous([5, 37]), vec![1]),
-        (Layout::contiguous([3, 5, 130]), vec![0, 2]),
-        (Layout::contiguous([6, 37, 65]), vec![1]),
-        (Layout::contiguous([2, 66_000]), vec![1]),
-        (Layout::contiguous([140_001]), vec![]),
-        (Layout::contiguous([150, 1030]), vec![0]),
-        (Layout::contiguous([700, 3]), vec![0]),
-        (Layout::strided([130, 40], &[1, 130], 0), vec![1]),
-        (Layout::strided([130, 40], &[1, 130], 0), vec![0]),
-        (Layout::strided([65, 37, 20], &[40, 0, 2], 1), vec![1, 2]),
-        (Layout::strided([200, 30], &[0, 0], 3), vec![0]),
-        (view.clone(), vec![0]),
-        (view, vec![1, 2]),
-        (Layout::contiguous(Shape::scalar()), vec![]),
-        (Layout::contiguous([0, 5]), vec![1]),
-        (Layout::contiguous([0, 5]), vec![0]),
-    ]
 }
 
 fn sample(op: impl Op, layout: Layout) -> Sample {

@@ -11,11 +11,12 @@
 mod cpu;
 mod second;
 
-use crate::kernels::float::{Precise, rows_of_floats};
+use crate::kernels::checks::one_float_dtype;
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, held_bytes, pointwise_op, reduce_to};
+use crate::kernels::pointwise::{self, Pointwise, held_bytes, pointwise_op};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::kernels::simd::Isa;
-use crate::ops::matmul::one_float_dtype;
+use crate::ops::gradients::reduce_to;
 use crate::ops::silu::{exact_slope, sigmoid};
 use crate::{Array, Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};

@@ -1,7 +1,7 @@
 //! Gradients of the gradients, from other operations.
 
 use crate::Silu;
-use crate::kernels::pointwise::{add_result as add, times};
+use crate::ops::gradients::{add_result as add, times};
 use crate::ops::silu::{SiluBackward, curved};
 use highwater_graph::{Backward, OpError};
 

@@ -3,8 +3,8 @@
 mod cpu;
 mod reference;
 
-use crate::device::registry::rows_of_each_dtype;
-use crate::ops::flip::of_elements;
+use crate::kernels::checks::of_elements;
+use crate::kernels::rows::rows_of_each_dtype;
 use crate::{Entry, Fill, Reject, Sample};
 use highwater_graph::{Backward, Cost, DType, Layout, Op, OpError, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -82,7 +82,7 @@ impl Op for Triangle {
     }
 
     fn backward(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        crate::kernels::pointwise::from_grad(backward, *self)
+        crate::ops::gradients::from_grad(backward, *self)
     }
 }
 

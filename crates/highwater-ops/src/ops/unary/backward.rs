@@ -6,8 +6,9 @@
     reason = "compiled for the instruction set of the caller"
 )]
 
-use crate::kernels::pointwise::{self, Pointwise, in_grad, in_other, no_slope, pointwise_op};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients::{in_grad, in_other, no_slope};
 use crate::{AddScalar, Div, Entry, Fill, Mul, MulScalar, Neg};
 use highwater_graph::{Backward, OpError};
 

@@ -14,6 +14,7 @@ mod backward;
 use crate::kernels::math;
 use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients;
 use crate::{Entry, Fill};
 pub(crate) use backward::SigmoidBackward;
 use backward::{
@@ -81,7 +82,7 @@ impl Pointwise<1> for Relu {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_output(backward, ReluBackward)
+        gradients::from_output(backward, ReluBackward)
     }
 }
 
@@ -99,7 +100,7 @@ impl Pointwise<1> for Tanh {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_output(backward, TanhBackward)
+        gradients::from_output(backward, TanhBackward)
     }
 }
 
@@ -117,7 +118,7 @@ impl Pointwise<1> for Exp {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_output(backward, crate::Mul)
+        gradients::from_output(backward, crate::Mul)
     }
 }
 
@@ -135,7 +136,7 @@ impl Pointwise<1> for Log {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_input(backward, crate::Div)
+        gradients::from_input(backward, crate::Div)
     }
 }
 
@@ -153,7 +154,7 @@ impl Pointwise<1> for Sqrt {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_output(backward, SqrtBackward)
+        gradients::from_output(backward, SqrtBackward)
     }
 }
 
@@ -171,7 +172,7 @@ impl Pointwise<1> for Sigmoid {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_output(backward, SigmoidBackward)
+        gradients::from_output(backward, SigmoidBackward)
     }
 }
 
@@ -189,7 +190,7 @@ impl Pointwise<1> for Neg {
     }
 
     fn emit(&self, backward: &mut Backward<'_>) -> Result<(), OpError> {
-        pointwise::from_grad(backward, Neg)
+        gradients::from_grad(backward, Neg)
     }
 }
 

@@ -2,8 +2,8 @@
 
 mod cpu;
 
-use crate::kernels::float::{Precise, rows_of_floats};
 use crate::kernels::fold::{self, Fold, FoldKernel, State, Turn, fold_op};
+use crate::kernels::rows::{Precise, rows_of_floats};
 use crate::{DivOrZero, Entry, Fill, Mean, Mul, MulScalar, Sub};
 use highwater_graph::{Backward, OpError};
 use std::marker::PhantomData;
@@ -53,7 +53,7 @@ impl Fold for Var {
     }
 
     fn row(&self, state: State, _at: usize, x: &[f32]) -> State {
-        let mean = crate::ops::sum::sum_block(x) / x.len() as f64;
+        let mean = crate::kernels::simd::sum_block(x) / x.len() as f64;
         self.join(state, [x.len() as f64, mean, cpu::squares(x, mean)])
     }
 

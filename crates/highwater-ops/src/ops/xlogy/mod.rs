@@ -6,8 +6,10 @@
 )]
 
 use crate::kernels::math;
-use crate::kernels::pointwise::{self, Pointwise, pointwise_op, set_reduced};
+use crate::kernels::pointwise::{self, Pointwise, pointwise_op};
 use crate::kernels::simd::Isa;
+use crate::ops::gradients;
+use crate::ops::gradients::set_reduced;
 use crate::{Div, Entry, Equal, Fill, LessEqual, LogicalAnd, Mul, Where};
 use highwater_graph::{Backward, OpError};
 
@@ -49,7 +51,7 @@ impl Pointwise<2> for Xlogy {
         let (x, y) = (backward.input(0), backward.input(1));
         set_reduced(backward, 0, |backward, grad| {
             let grad = backward.emit_one(Self, &[grad, y.clone()])?;
-            let zero = pointwise::zero(backward, x.spec.dtype)?;
+            let zero = gradients::zero(backward, x.spec.dtype)?;
             let of_zero = backward.emit_one(Equal, &[x.clone(), zero.clone()])?;
             let undefined = backward.emit_one(LessEqual, &[y.clone(), zero.clone()])?;
             let nothing = backward.emit_one(LogicalAnd, &[of_zero, undefined])?;

@@ -1,21 +1,14 @@
-//! Memory for packed operands.
+//! Memory for the packed operands of matrix products.
 
-use super::product::{COLS, DEPTH, PACK, ROWS, SERIAL_COLS};
-use super::round::COLS as MOST_STAGED;
-use crate::PoolError;
+use crate::device::error::PoolError;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 /// Elements of a buffer for a block of rows and its sums, for the panels of a product on one thread, or for a
 /// part of a factor that is decoded.
-const SMALL: usize = SERIAL_COLS * DEPTH;
-const _: () = assert!(ROWS * (DEPTH + MOST_STAGED) <= SMALL);
-// Rows that are decoded, and the same packed.
-const _: () = assert!(2 * ROWS * DEPTH <= SMALL);
-// What a task packs, decoded: a word holds as many numbers as it does in panels.
-const _: () = assert!(PACK * DEPTH <= SMALL);
+pub(crate) const SMALL: usize = 256 * 384;
 /// Elements of a buffer for the panels that all threads read.
-const LARGE: usize = COLS * DEPTH;
+pub(crate) const LARGE: usize = 1024 * 384;
 
 /// A cache line, so that no vector lies across two.
 #[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
@@ -33,11 +26,11 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn small(&self) -> Buffer<'_> {
+    pub(crate) fn small(&self) -> Buffer<'_> {
         Buffer::take(&self.small, SMALL)
     }
 
-    pub(super) fn large(&self) -> Buffer<'_> {
+    pub(crate) fn large(&self) -> Buffer<'_> {
         Buffer::take(&self.large, LARGE)
     }
 
@@ -78,7 +71,7 @@ impl Buffers {
 
 /// A buffer, until it is dropped. Holds whatever lay there before.
 #[derive(Debug)]
-pub(super) struct Buffer<'a> {
+pub(crate) struct Buffer<'a> {
     data: Vec<Line>,
     home: &'a Mutex<Vec<Vec<Line>>>,
 }

@@ -9,10 +9,16 @@
 
 #![expect(unsafe_code, reason = "tasks write disjoint tiles of one output")]
 
+mod samples;
+
+pub(crate) use samples::{line_rejects, line_samples};
+
 use crate::kernels::blocks::{BLOCK, Reader, Source, map_rows, row_bytes};
+use crate::kernels::checks::one_float_dtype;
 use crate::kernels::float::Float;
-use crate::{Args, Disjoint, KernelError, Pool, View};
-use highwater_graph::{OpError, Shape};
+use crate::{Args, Array, Disjoint, KernelError, Pool, View};
+use highwater_graph::{OpError, Shape, Spec};
+use smallvec::{SmallVec, smallvec};
 
 /// Elements of a tile, about: it stays in the cache nearest to the processor.
 const TILE: usize = 8 * BLOCK;
@@ -88,6 +94,22 @@ pub(crate) fn check_dim(op: &'static str, shape: &Shape, dim: usize) -> Result<(
         expected: format!("below the rank of {shape}"),
         got: dim.to_string(),
     })
+}
+
+/// A row-major output of the shape that all inputs have, along whose dimension an operation works.
+pub(crate) fn lines_of(
+    op: &'static str,
+    inputs: &[Spec],
+    dim: usize,
+) -> Result<SmallVec<[Spec; 2]>, OpError> {
+    let all: SmallVec<[&Spec; 2]> = inputs.iter().collect();
+    let dtype = one_float_dtype(op, &all)?;
+    let shape = inputs[0].shape();
+    if let Some(other) = inputs.iter().find(|other| other.shape() != shape) {
+        return Err(OpError::shape(op, shape.to_string(), other.to_string()));
+    }
+    check_dim(op, shape, dim)?;
+    Ok(smallvec![Spec::contiguous(dtype, shape.clone())])
 }
 
 /// Makes the lines of the only output of those of the only input, along a dimension: `row` of each where it is the
@@ -206,4 +228,30 @@ fn map_lines<T: Float, const N: usize>(
         }
     });
     Ok(())
+}
+
+/// Applies `f` to every line along a dimension; one of the output is as long.
+pub(crate) fn by_lines(
+    inputs: &[Array],
+    dim: usize,
+    f: impl Fn(&[&[f64]]) -> Vec<f64>,
+) -> Vec<Array> {
+    let mut out = Array::new(
+        inputs[0].dtype,
+        inputs[0].shape.clone(),
+        inputs[0].data.clone(),
+    );
+    let lines = Lines::new(&out.shape, dim);
+    for line in 0..lines.outer * lines.inner {
+        let start = line / lines.inner * lines.extent * lines.inner + line % lines.inner;
+        let at = |i: usize| start + i * lines.inner;
+        let of =
+            |input: &Array| -> Vec<f64> { (0..lines.extent).map(|i| input.data[at(i)]).collect() };
+        let of_inputs: Vec<Vec<f64>> = inputs.iter().map(of).collect();
+        let of_inputs: Vec<&[f64]> = of_inputs.iter().map(Vec::as_slice).collect();
+        for (i, x) in f(&of_inputs).into_iter().enumerate() {
+            out.data[at(i)] = x;
+        }
+    }
+    vec![out]
 }
