@@ -25,25 +25,23 @@
 //! ```
 
 mod array;
-mod collate;
 mod dataset;
 mod draws;
+#[cfg(feature = "images")]
+mod endings;
 mod error;
+mod files;
 #[cfg(feature = "images")]
 pub mod images;
 mod loader;
-mod npy;
-mod npz;
 mod order;
-mod tensors;
 
 pub use array::Array;
-pub use collate::{Batch, Collate};
 pub use dataset::{Dataset, Map, Subset, TensorDataset};
 pub use draws::Draws;
 pub use error::{BoxError, DataError};
-pub use loader::{Cursor, DataLoader, Epoch, LoaderOptions};
-pub use npy::{NpyHeader, read_npy, read_npy_in};
-pub use npz::{read_npz, read_npz_in};
+pub use files::{
+    NpyHeader, read_npy, read_npy_in, read_npz, read_npz_in, read_safetensors, read_safetensors_in,
+};
+pub use loader::{Batch, Collate, Cursor, DataLoader, Epoch, LoaderOptions};
 pub use order::permute;
-pub use tensors::{read_safetensors, read_safetensors_in};

@@ -1,13 +1,11 @@
 //! How images lie in folders: which folders are classes, which are splits, and what is left out.
 
-mod error;
 mod left_out;
 mod walk;
 
-pub use error::LayoutError;
 pub use left_out::LeftOut;
 
-use crate::DataError;
+use crate::error::{DataError, LayoutError};
 use highwater_memory::Files;
 use std::path::{Path, PathBuf};
 use walk::{Folder, Walk};

@@ -36,10 +36,12 @@ mod resize;
 mod transforms;
 mod whole;
 
+pub use crate::endings::ENDINGS;
+pub use crate::error::LayoutError;
 pub use decode::{decode, dimensions};
 pub use folder::{ImageFolder, Labelled};
-pub use format::{ENDINGS, Format};
-pub use layout::{Found, Layout, LayoutError, LeftOut};
+pub use format::Format;
+pub use layout::{Found, Layout, LeftOut};
 pub use look::{Depth, LOOK_BYTES, Largest, Looked, look_over};
 pub use picture::{Picture, Pixels};
 pub use random::{RandomCrop, RandomHorizontalFlip, RandomResizedCrop};

@@ -1,12 +1,15 @@
 //! Batches of a dataset, loaded ahead on threads of the loader's own.
 
+mod collate;
 mod samples;
 mod workers;
 
-use crate::{Batch, BoxError, Collate, DataError, Dataset};
+use crate::{BoxError, DataError, Dataset};
 use samples::Samples;
 use std::sync::Arc;
 use workers::Workers;
+
+pub use collate::{Batch, Collate};
 
 /// How a dataset is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Which samples a batch has, and how they are loaded.
 
-use super::{Cursor, LoaderOptions};
-use crate::{Batch, BoxError, DataError, Dataset, Draws, permute};
+use super::{Batch, Cursor, LoaderOptions};
+use crate::{BoxError, DataError, Dataset, Draws, permute};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Puts samples into a batch.

@@ -5,8 +5,8 @@
 //! is wanted always has room, so that nobody waits for bytes that only the waiting could free.
 
 use super::samples::Samples;
-use super::{Cursor, LoaderOptions};
-use crate::{Batch, DataError, Dataset};
+use super::{Batch, Cursor, LoaderOptions};
+use crate::{DataError, Dataset};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};

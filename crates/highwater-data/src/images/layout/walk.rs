@@ -1,8 +1,8 @@
 //! Walks through folders of images, along links.
 
-use super::super::format::{is_read, is_unread};
-use super::{Found, LayoutError, LeftOut};
-use crate::DataError;
+use super::{Found, LeftOut};
+use crate::endings::{is_read, is_unread};
+use crate::error::{DataError, LayoutError};
 use highwater_memory::files::Metadata;
 use highwater_memory::{Files, FilesError};
 use std::ffi::{OsStr, OsString};

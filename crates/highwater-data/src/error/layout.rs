@@ -1,6 +1,6 @@
 //! Layouts that cannot be read, or could be read in two ways.
 
-use super::super::format::ENDINGS;
+use crate::endings::ENDINGS;
 use std::path::PathBuf;
 
 /// Names of classes that a message lists.

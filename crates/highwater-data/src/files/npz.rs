@@ -1,6 +1,6 @@
 //! NumPy's `.npz`: a ZIP archive of `.npy` files, stored or deflated.
 
-use crate::npy::read_array;
+use super::npy::read_array;
 use crate::{Array, DataError};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use highwater_memory::{DiskFiles, FileRead, Files, FilesError};

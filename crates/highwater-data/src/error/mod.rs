@@ -1,7 +1,13 @@
 //! What can go wrong.
 
+#[cfg(feature = "images")]
+mod layout;
+
 use highwater_memory::FilesError;
 use std::path::{Path, PathBuf};
+
+#[cfg(feature = "images")]
+pub use layout::LayoutError;
 
 /// What a dataset of a user's may answer.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -48,7 +54,7 @@ pub enum DataError {
     /// Images that lie in folders as none should.
     #[cfg(feature = "images")]
     #[error(transparent)]
-    Layout(#[from] crate::images::LayoutError),
+    Layout(#[from] LayoutError),
     /// A file could not be read.
     #[error(transparent)]
     Files(#[from] FilesError),
