@@ -174,6 +174,9 @@ pub enum Lane {
     Communicate,
 }
 
+/// How many lanes there are.
+pub(crate) const LANES: usize = 6;
+
 /// What a node does besides filling its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Effect {

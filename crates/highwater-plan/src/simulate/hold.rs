@@ -1,10 +1,10 @@
 //! What stays in the arena between runs, and what goes.
 
 use super::{Frame, Held, Simulator};
-use crate::outcome::{Recorder, Stuck};
 use crate::problem::{NodeId, Tier, ValueId, footprint_on};
 use crate::program::Lock;
-use crate::setting::{KEEP, NEVER, awaited, spilled};
+use crate::simulate::outcome::{Recorder, Stuck};
+use crate::simulate::setting::{KEEP, NEVER, awaited, spilled};
 
 impl Simulator<'_> {
     /// The input whose buffer an output takes over: one that goes with this run.

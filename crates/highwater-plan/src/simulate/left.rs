@@ -1,7 +1,7 @@
 //! What a walk left behind, so that the same one need not be done again.
 
 use super::Simulator;
-use crate::outcome::{Outcome, Price};
+use crate::simulate::outcome::{Outcome, Price};
 
 /// What a whole walk came to.
 #[derive(Debug, Default)]

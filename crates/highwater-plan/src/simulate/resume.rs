@@ -5,9 +5,9 @@
 //! steps is marked on the way, and a walk begins at the last mark before it differs.
 
 use super::{Simulator, State};
-use crate::outcome::Outcome;
 use crate::problem::ValueId;
 use crate::program::Program;
+use crate::simulate::outcome::Outcome;
 
 /// Marks of a walk, about.
 const MARKS: usize = 12;
@@ -181,10 +181,10 @@ fn first(program: &Program) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::dice::Dice;
-    use crate::outcome::{Candidate, Price, Stuck};
     use crate::problem::{CellId, Effect, Home, Link, Node, Pin, Problem, Value};
-    use crate::setting::{KEEP, LATEST, NEVER, SPILLS, released};
     use crate::simulate::Held;
+    use crate::simulate::outcome::{Candidate, Price, Stuck};
+    use crate::simulate::setting::{KEEP, LATEST, NEVER, SPILLS, released};
 
     /// A forward part with skips, a backward part that reads it, and updates of cells that both read.
     fn problem(dice: &mut Dice, tiers: bool) -> Problem {

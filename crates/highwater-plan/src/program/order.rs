@@ -8,8 +8,8 @@
 //! versions. Where an update stands depends on replays too, so updates are not steps: they have an
 //! earliest place, which a simulation may put off.
 
-use crate::check::ProblemError;
 use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, ValueId, Version};
+use crate::program::check::ProblemError;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A node that writes cells which nobody but other updates touches afterwards.
@@ -226,8 +226,8 @@ fn sorted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::producers;
     use crate::problem::{Pin, Value};
+    use crate::program::check::producers;
 
     /// Numbers of cells, and versions.
     type Cells<'a> = &'a [(usize, Version)];

@@ -1,6 +1,6 @@
 //! The best settings found for each peak.
 
-use crate::outcome::Candidate;
+use crate::simulate::Candidate;
 use std::collections::BTreeMap;
 
 /// For each peak the fastest settings found; slower ones with a higher peak are dropped.

@@ -2,14 +2,20 @@
 //! the arena its *gaps*.
 //!
 //! A gap is the time from one event of a value (its production, or a use) to its next use; one
-//! small integer per gap (see [`crate::setting`]) says what happens to the value in it. After the
+//! small integer per gap (see [`crate::simulate::setting`]) says what happens to the value in it. After the
 //! last use comes one more, the *tail*. What an update reads is no use in this sense: it is simply
 //! held until the update has run.
 
-use crate::check::{ProblemError, producers};
+mod check;
+mod order;
+
+pub use check::ProblemError;
+pub(crate) use check::check;
+
 use crate::csr::Csr;
-use crate::order::{Update, order, writers};
 use crate::problem::{CellId, Effect, Home, Node, NodeId, Problem, Tier, Tiers, ValueId, Version};
+use crate::program::check::producers;
+use crate::program::order::{Update, order, writers};
 use std::collections::BTreeMap;
 
 /// Until when a node may be run again, because of a cell that it reads.

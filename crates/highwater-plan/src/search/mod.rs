@@ -5,16 +5,25 @@
 //! the problem. Where it has parts that need nothing of each other, each has an archive of its own, and
 //! they go on side by side: on any number of threads they come to the same.
 
+mod archive;
+mod evict;
+mod lower;
+mod polish;
+mod settings;
+mod shake;
+mod tried;
+
+pub(crate) use archive::Archive;
+pub(crate) use settings::Limits;
+
 use crate::abreast::abreast;
-use crate::archive::Archive;
-use crate::evict::{Rule, Walks};
-use crate::outcome::{Candidate, Price, Stuck};
 use crate::problem::NodeId;
 use crate::program::Program;
-use crate::setting::{KEEP, NEVER};
-use crate::settings::{Cuts, Limits, all, away, blocks, cuts};
-use crate::simulate::Simulator;
-use crate::tried::{Trial, Tried};
+use crate::search::evict::{Rule, Walks};
+use crate::search::settings::{Cuts, all, away, blocks, cuts};
+use crate::search::tried::{Trial, Tried};
+use crate::simulate::setting::{KEEP, NEVER};
+use crate::simulate::{Candidate, Price, Simulator, Stuck};
 
 /// Runs that may be simulated, per step of the program; three times that if it is no chain.
 const WORK: u64 = 8_000;

@@ -6,9 +6,9 @@
 //! - *First fit* in several orders, where few buffers meet.
 //! - *Skylines*, as many as few buffers leave time for.
 
-use crate::meeting::Meeting;
-use crate::pack::{Buffer, GOOD, Packing, orders, peak};
-use crate::skyline::skyline;
+use crate::pack::buffer::{Buffer, GOOD, Packing, orders, peak};
+use crate::pack::meeting::Meeting;
+use crate::pack::skyline::skyline;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

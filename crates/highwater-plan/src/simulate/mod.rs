@@ -1,4 +1,4 @@
-//! Settings in, exact peak and seconds out: what they mean stands in [`crate::setting`].
+//! Settings in, exact peak and seconds out: what they mean stands in [`crate::simulate::setting`].
 //!
 //! The program is walked once. Before a node runs, what is missing of its inputs is recomputed
 //! on demand, earliest producer first, each input pinned as soon as it is there (any other order
@@ -10,14 +10,16 @@
 
 mod hold;
 mod left;
+mod outcome;
 mod resume;
+pub(crate) mod setting;
 mod state;
 
-use crate::outcome::{Candidate, Fresh, Outcome, Price, Recorder, Stuck};
 use crate::problem::{NodeId, ValueId, footprint_on};
 use crate::program::Program;
-use crate::setting::{LATEST, spilled};
+use crate::simulate::setting::{LATEST, spilled};
 use left::Left;
+pub(crate) use outcome::{Candidate, Fresh, Outcome, Price, Recorder, Stuck, faster};
 use resume::Anchor;
 pub(crate) use state::Held;
 use state::{Frame, State};

@@ -2,7 +2,7 @@
 //! buffer that lives within it; which one goes first is searched for.
 
 use crate::dice::Dice;
-use crate::pack::{Buffer, Packing};
+use crate::pack::buffer::{Buffer, Packing};
 
 /// Blends of length of life and bytes that are tried first, at most.
 const BLENDS: usize = 11;

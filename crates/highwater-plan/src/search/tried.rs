@@ -1,6 +1,6 @@
 //! What came of settings that were tried: a search comes to the same ones again and again.
 
-use crate::outcome::{Candidate, Stuck, faster};
+use crate::simulate::{Candidate, Stuck, faster};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 

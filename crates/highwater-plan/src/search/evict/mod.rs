@@ -11,9 +11,9 @@ mod worth;
 use crate::csr::Csr;
 use crate::problem::{NodeId, ValueId};
 use crate::program::Program;
-use crate::setting::{KEEP, NEVER, READERS, released};
-use crate::settings::Limits;
+use crate::search::settings::Limits;
 use crate::simulate::LONGEST;
+use crate::simulate::setting::{KEEP, NEVER, READERS, released};
 
 /// Work for each node of the program after which a walk is given up, in about the time of a simulated
 /// run.

@@ -1,8 +1,8 @@
 //! What a plan is predicted to take when its lanes run at once.
 
+use crate::emit::schedule::Lanes;
 use crate::plan::{Action, Instruction, Plan};
 use crate::problem::{Lane, Problem, Tier};
-use crate::schedule::Lanes;
 
 /// Predicted seconds of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -3,11 +3,10 @@
 //! Moves are taken in batches whose bytes come to what the peak is over, so that the number of
 //! simulations hardly grows with the number of values; a batch that does not help is halved.
 
-use crate::outcome::Candidate;
 use crate::problem::{NodeId, Tier, ValueId};
 use crate::search::Search;
-use crate::setting::{KEEP, NEVER, RELEASE, awaited, spill, spilled};
-use crate::simulate::Held;
+use crate::simulate::setting::{KEEP, NEVER, RELEASE, awaited, spill, spilled};
+use crate::simulate::{Candidate, Held};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 

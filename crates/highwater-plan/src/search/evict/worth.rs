@@ -3,7 +3,7 @@
 use super::{Cost, DEPTH, Rule, UNNEEDED, Walk};
 use crate::problem::{NodeId, ValueId};
 use crate::program::Lock;
-use crate::setting::KEEP;
+use crate::simulate::setting::KEEP;
 
 impl Walk<'_> {
     /// Forgets what depends on whether a value is there: the cost of what is made from it, and the

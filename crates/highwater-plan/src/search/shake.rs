@@ -3,7 +3,7 @@
 use crate::dice::Dice;
 use crate::problem::{NodeId, ValueId};
 use crate::search::Search;
-use crate::setting::{KEEP, LATEST, NEVER, RELEASE, released};
+use crate::simulate::setting::{KEEP, LATEST, NEVER, RELEASE, released};
 
 /// Rounds without a gain after which it ends.
 const VAIN: u32 = 100;

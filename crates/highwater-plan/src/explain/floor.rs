@@ -1,6 +1,6 @@
 //! The least that a problem needs, and what is said to who has less.
 
-use crate::holders::{holders, running};
+use crate::explain::holders::{holders, running};
 use crate::plan::Plan;
 use crate::problem::{NodeId, Problem, ValueId};
 use serde::{Deserialize, Serialize};

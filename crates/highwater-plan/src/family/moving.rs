@@ -1,16 +1,14 @@
 //! The choice among plans that move values: by their schedules.
 
 use crate::abreast::abreast;
-use crate::curve::Curve;
-use crate::emit::Carried;
-use crate::floor::Floor;
-use crate::outcome::Candidate;
+use crate::emit::{Carried, Schedule};
+use crate::explain::Floor;
+use crate::family::curve::Curve;
 use crate::pack::Effort;
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::program::Program;
-use crate::schedule::Schedule;
-use crate::simulate::Simulator;
+use crate::simulate::{Candidate, Simulator};
 
 /// What is left of a budget for fetching ahead, as shares of what is above the least peak.
 const SPARE: [f64; 6] = [0.0, 0.1, 0.2, 0.35, 0.5, 0.7];

@@ -1,6 +1,12 @@
 //! What a plan decided, what each decision saves and what it costs: read from the list alone.
 
-use crate::holders::Places;
+mod floor;
+mod holders;
+
+pub use floor::{Floor, Refusal};
+pub use holders::{Holders, holders, running};
+
+use crate::explain::holders::Places;
 use crate::plan::{Action, Plan};
 use crate::problem::{Effect, NodeId, Problem, ValueId};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,7 @@
 //! What orders runs of several lanes: uses of values and cells, and guards.
 
-use crate::lanes::LANES;
 use crate::plan::Action;
-use crate::problem::{CellId, NodeId, Problem, ValueId};
+use crate::problem::{CellId, LANES, NodeId, Problem, ValueId};
 use std::collections::BTreeMap;
 
 /// Who wrote something last; and of those who read it since, the latest in each lane.

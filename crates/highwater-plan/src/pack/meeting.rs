@@ -1,6 +1,6 @@
 //! Which buffers are alive at the same time as one.
 
-use crate::pack::Buffer;
+use crate::pack::buffer::Buffer;
 use std::collections::BTreeSet;
 
 /// Buffers by their time, so that those which meet one are found without looking at the others.

@@ -1,15 +1,14 @@
 //! What a search found, for all budgets: seconds over bytes.
 
 use crate::abreast::abreast;
-use crate::archive::Archive;
 use crate::emit::{Carried, emit};
-use crate::floor::Floor;
-use crate::outcome::{Candidate, Price};
+use crate::explain::Floor;
 use crate::pack::Effort;
 use crate::plan::Plan;
 use crate::problem::{Problem, Tier, Tiers};
 use crate::program::Program;
-use crate::simulate::Simulator;
+use crate::search::Archive;
+use crate::simulate::{Candidate, Price, Simulator};
 
 /// Where values may be moved, a byte moved counts for so much of the time that it takes: the tier may
 /// have time to spare, or not.

@@ -5,12 +5,11 @@
 //! the forward part that one value alone crosses, or nearly: everything later in the forward part
 //! is computed from it. Recomputing all that lies between cuts is checkpointing per block.
 
-use crate::outcome::{Candidate, Stuck};
 use crate::policy::Policy;
 use crate::problem::{NodeId, Pin, Problem, Tier, ValueId};
 use crate::program::Program;
-use crate::setting::{KEEP, LATEST, NEVER, RELEASE, spill};
-use crate::simulate::Simulator;
+use crate::simulate::setting::{KEEP, LATEST, NEVER, RELEASE, spill};
+use crate::simulate::{Candidate, Simulator, Stuck};
 
 /// For each gap the least and the most that its setting may be.
 #[derive(Debug, Clone)]

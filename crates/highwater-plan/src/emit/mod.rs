@@ -1,15 +1,23 @@
 //! From settings to a plan: the simulated runs, frees and transfers, with offsets, and transfers moved
 //! to where they overlap with runs.
 
-use crate::lanes::finish;
-use crate::outcome::{Candidate, Fresh, Recorder, Stuck};
+mod crossing;
+mod lanes;
+mod places;
+mod schedule;
+mod timeline;
+
+pub(crate) use schedule::Schedule;
+pub use timeline::{Timeline, timeline};
+
+use crate::emit::lanes::finish;
+use crate::emit::schedule::{Transfer, Work, schedule};
 use crate::pack::{Buffer, Effort, pack};
 use crate::plan::{Action, Plan};
 use crate::problem::{BLOCK, Home, NodeId, Problem, Tier, ValueId, footprint_on};
 use crate::program::Program;
-use crate::schedule::{Schedule, Transfer, Work, schedule};
-use crate::setting::spilled;
-use crate::simulate::Simulator;
+use crate::simulate::setting::spilled;
+use crate::simulate::{Candidate, Fresh, Recorder, Simulator, Stuck};
 
 /// How much of what memory is left may be filled by what was fetched early, most first.
 const AHEAD: [f64; 3] = [1.0, 0.5, 0.2];

@@ -2,12 +2,12 @@
 //! fits; below that the planner decides about their values by itself. And soft guards: the plan that
 //! keeps everything has them, if it fits; all others are those of the problem without them.
 
-use crate::check::ProblemError;
+use crate::explain::{Floor, Refusal};
 use crate::family::Family;
-use crate::floor::{Floor, Refusal};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::problem::{Pin, Problem};
+use crate::program::ProblemError;
 
 /// The plans of a problem, with its preferences followed where that can be.
 ///

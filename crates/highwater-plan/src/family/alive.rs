@@ -1,14 +1,13 @@
 //! Budgets of live bytes: for who has an allocator of its own, and no arena.
 
 use crate::emit::emit;
+use crate::explain::{Floor, Refusal};
 use crate::family::Family;
-use crate::floor::{Floor, Refusal};
-use crate::outcome::Candidate;
+use crate::family::preferences::Families;
 use crate::pack::Effort;
 use crate::plan::Plan;
-use crate::preferences::Families;
 use crate::problem::Problem;
-use crate::simulate::Simulator;
+use crate::simulate::{Candidate, Simulator};
 
 impl Families {
     /// The fastest plan with at most so many live bytes. Offsets are told too, of an arena that may be

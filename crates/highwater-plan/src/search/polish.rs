@@ -1,9 +1,9 @@
 //! The way back up: lowers settings wherever that saves time and still fits.
 
-use crate::outcome::{self, Candidate};
 use crate::problem::ValueId;
 use crate::search::Search;
-use crate::setting::{KEEP, NEVER, RELEASE, awaited, spilled};
+use crate::simulate::setting::{KEEP, NEVER, RELEASE, awaited, spilled};
+use crate::simulate::{self, Candidate};
 
 /// Settings tried in vain, one after the other, before polishing is given up.
 const MISSES: u32 = 48;
@@ -194,7 +194,7 @@ impl Search<'_> {
 
 /// Whether settings save time.
 fn faster(next: &Candidate, than: &Candidate) -> bool {
-    outcome::faster(next.outcome.seconds, than.outcome.seconds)
+    simulate::faster(next.outcome.seconds, than.outcome.seconds)
 }
 
 /// What to try in place of a setting, most saving first.

@@ -1,13 +1,11 @@
 //! Lanes and waits: what must have completed before each instruction starts, so that every order of the
 //! lanes is right; and the figures that follow from the list.
 
-use crate::crossing::Crossing;
-use crate::places::give_places;
+use crate::emit::crossing::Crossing;
+use crate::emit::places::give_places;
+use crate::emit::timeline::timeline;
 use crate::plan::{Action, Instruction, Plan};
-use crate::problem::{Effect, Home, Lane, NodeId, Problem, Tier, ValueId, footprint_on};
-use crate::timeline::timeline;
-
-pub(crate) const LANES: usize = 6;
+use crate::problem::{Effect, Home, LANES, Lane, NodeId, Problem, Tier, ValueId, footprint_on};
 
 /// Adds lanes, waits, places on tiers and figures to a list.
 pub(crate) fn finish(problem: &Problem, mut lines: Vec<Action>, mut plan: Plan) -> Plan {

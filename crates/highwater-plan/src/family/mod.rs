@@ -2,22 +2,25 @@
 //!
 //! Where all that is made can be kept as long as somebody needs it, there is nothing to decide: each node
 //! runs once, and nothing is faster. That plan is made in time linear in the nodes. Only where it does
-//! not fit are others looked for ([`crate::curve`]), once for all budgets.
+//! not fit are others looked for ([`crate::family::curve`]), once for all budgets.
 
-use crate::check::{ProblemError, check};
-use crate::curve::Curve;
+mod alive;
+mod curve;
+mod moving;
+mod preferences;
+
+pub use preferences::Families;
+
 use crate::emit::emit;
-use crate::floor::{Floor, Refusal};
-use crate::moving;
-use crate::outcome::{Candidate, Price};
+use crate::explain::{Floor, Refusal};
+use crate::family::curve::Curve;
 use crate::pack::Effort;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::problem::Problem;
-use crate::program::Program;
-use crate::search::Search;
-use crate::settings::Limits;
-use crate::simulate::Simulator;
+use crate::program::{ProblemError, Program, check};
+use crate::search::{Limits, Search};
+use crate::simulate::{Candidate, Price, Simulator};
 use std::sync::OnceLock;
 
 /// What memory may cost where there is no budget, as a share of the seconds.
