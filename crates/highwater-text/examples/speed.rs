@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use highwater_memory::{DiskFiles, Files};
-use highwater_models::Tokenizer;
-use highwater_models::data::{Progress, Reads};
+use highwater_text::Tokenizer;
+use highwater_text::data::{Progress, Reads};
 use highwater_text::prepare::{Preparation, prepare};
 use highwater_text::records::Records;
 use highwater_text::{

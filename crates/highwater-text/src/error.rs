@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use highwater_memory::FilesError;
-use highwater_models::{DataError, TokenizerError};
+
+use crate::{DataError, TokenizerError};
 
 /// Where a record is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,24 +1,32 @@
-//! Text to learn from: the records of files, what they say of conversations and instructions, chat templates, and
-//! the tokens of all that, each with whether it is learnt.
+//! Text to train on: tokenizers and files of tokens; and, with the feature `records`, the records of files, what they
+//! say of conversations and instructions, chat templates, and the tokens of all that, each with whether it is learnt.
 
-mod encode;
+#[cfg(feature = "records")]
+mod chat;
+pub mod data;
+#[cfg(feature = "records")]
 mod error;
+#[cfg(feature = "records")]
 mod example;
-mod fields;
+#[cfg(feature = "records")]
 mod files;
+#[cfg(feature = "records")]
 mod jinja;
-mod mask;
-mod pairs;
+#[cfg(feature = "records")]
 pub mod prepare;
+#[cfg(feature = "records")]
 pub mod records;
-mod template;
-mod turns;
-mod unread;
+pub mod tokenizer;
 
-pub use encode::{Document, Encoder, Learn, endless_turns};
+#[cfg(feature = "records")]
+pub use chat::{ChatTemplate, Conversation, Marked, SpecialTokens, Turn, ends_of_texts, turns};
+pub use data::{BatchShape, Batches, Cursor, DataError, DataOptions, Order, TokenWidth, Tokens};
+#[cfg(feature = "records")]
 pub use error::{Place, Position, TextError};
-pub use example::{Conversation, Example, FieldMap, Format, Reader};
+#[cfg(feature = "records")]
+pub use example::{Example, FieldMap, Format, Reader, Unread};
+#[cfg(feature = "records")]
 pub use files::read_text;
-pub use mask::{Marked, Turn, turns};
-pub use template::{ChatTemplate, SpecialTokens, ends_of_texts};
-pub use unread::Unread;
+#[cfg(feature = "records")]
+pub use prepare::{Document, Encoder, Learn, endless_turns};
+pub use tokenizer::{Tokenizer, TokenizerError, guarded};

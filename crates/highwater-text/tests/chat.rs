@@ -12,7 +12,7 @@ use std::path::Path;
 
 use highwater_memory::Files;
 use highwater_memory::files::MemoryFiles;
-use highwater_models::Tokenizer;
+use highwater_text::Tokenizer;
 use highwater_text::{
     ChatTemplate, Conversation, Encoder, Example, FieldMap, Learn, Marked, Place, Reader,
     SpecialTokens, TextError, records::Record, turns,

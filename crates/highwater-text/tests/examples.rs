@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use highwater_models::Tokenizer;
+use highwater_text::Tokenizer;
 use highwater_text::records::Record;
 use highwater_text::{
     ChatTemplate, Encoder, Example, FieldMap, Learn, Place, Reader, SpecialTokens, TextError,

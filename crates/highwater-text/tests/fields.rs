@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use highwater_memory::Files;
 use highwater_memory::files::MemoryFiles;
-use highwater_models::Tokenizer;
-use highwater_models::data::{Progress, Reads};
+use highwater_text::Tokenizer;
+use highwater_text::data::{Progress, Reads};
 use highwater_text::prepare::{Examples, Preparation};
 use highwater_text::{ChatTemplate, Encoder, FieldMap, Learn, SpecialTokens};
 use serde_json::{Value, json};

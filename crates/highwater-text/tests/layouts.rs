@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use highwater_memory::Files;
 use highwater_memory::files::MemoryFiles;
-use highwater_models::Tokenizer;
-use highwater_models::data::{Progress, Reads, Rows};
+use highwater_text::Tokenizer;
+use highwater_text::data::{Progress, Reads, Rows};
 use highwater_text::prepare::{Preparation, prepare};
 use highwater_text::records::record_parts;
 use highwater_text::{Encoder, FieldMap, Learn};

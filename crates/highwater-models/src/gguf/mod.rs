@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use highwater_memory::files::Draft;
 use highwater_memory::{FileWrite, Files, FilesError};
+use highwater_text::TokenizerError;
 use thiserror::Error;
 
 pub use container::GgufType;
@@ -24,7 +25,6 @@ use tensors::{Change, Entry, interleaved, of_decoder, of_gpt2};
 
 use crate::Architecture;
 use crate::config::{ConfigError, DecoderConfig, Gpt2Config, read};
-use crate::tokenizer::TokenizerError;
 use crate::weights::{Layout, WeightsError, WeightsFolder};
 
 /// Numbers that are in memory at once, about, beside a matrix that is turned.

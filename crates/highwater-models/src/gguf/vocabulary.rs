@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use highwater_memory::Files;
+use highwater_text::Tokenizer;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
@@ -11,7 +12,6 @@ use serde_json::{Map, Value as Json};
 use super::GgufError;
 use super::container::Value;
 use super::metadata::unsupported;
-use crate::tokenizer::Tokenizer;
 
 /// The largest JSON file that is read, in bytes.
 const BYTES_MAX: u64 = 256 << 20;

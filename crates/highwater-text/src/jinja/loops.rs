@@ -7,39 +7,7 @@ use std::sync::Arc;
 use super::ast::{For, Target};
 use super::error::{Error, Result};
 use super::run::{Flow, Run};
-use super::value::{Stream, Value};
-
-/// A loop that is under way.
-#[derive(Debug)]
-pub(super) struct Loop {
-    code: Arc<For>,
-    source: Source,
-    /// How many items there are, where that is known without going through them.
-    length: Option<usize>,
-    /// The names that were visible where it stands.
-    scope: usize,
-    pub(super) index0: i128,
-    depth0: i128,
-    current: Option<Value>,
-    before: Option<Value>,
-    /// The next item, if it was looked at.
-    after: Peeked,
-    pub(super) changed: Option<Value>,
-}
-
-/// What was seen of the next item.
-#[derive(Clone, Debug)]
-enum Peeked {
-    Nothing,
-    Item(Value),
-    End,
-}
-
-#[derive(Debug)]
-enum Source {
-    Values(std::vec::IntoIter<Value>),
-    Stream(Rc<Stream>),
-}
+use super::value::{Loop, Peeked, Source, Value};
 
 type Shared = Rc<RefCell<Loop>>;
 

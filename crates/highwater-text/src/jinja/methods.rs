@@ -4,11 +4,7 @@ use super::args::{self, Args};
 use super::error::{Error, Result};
 use super::run::Run;
 use super::strings;
-use super::value::{Value, View};
-
-/// A method's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Method(pub(super) &'static str);
+use super::value::{Method, Value, View};
 
 /// What a name is of a value.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::ast::Macro;
+use super::ast::{For, Macro};
 use super::error::{Error, Result};
-use super::loops::Loop;
-use super::methods::Method;
 
 /// How deep lists and the like may be within each other.
 const DEPTH_MAX: u32 = 200;
@@ -80,6 +78,43 @@ pub(super) struct Stream {
 pub(super) struct MacroValue {
     pub(super) code: Arc<Macro>,
     pub(super) scope: usize,
+}
+
+/// A method's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Method(pub(super) &'static str);
+
+/// A loop that is under way.
+#[derive(Debug)]
+pub(super) struct Loop {
+    pub(super) code: Arc<For>,
+    pub(super) source: Source,
+    /// How many items there are, where that is known without going through them.
+    pub(super) length: Option<usize>,
+    /// The names that were visible where it stands.
+    pub(super) scope: usize,
+    pub(super) index0: i128,
+    pub(super) depth0: i128,
+    pub(super) current: Option<Value>,
+    pub(super) before: Option<Value>,
+    /// The next item, if it was looked at.
+    pub(super) after: Peeked,
+    pub(super) changed: Option<Value>,
+}
+
+/// What was seen of the next item.
+#[derive(Clone, Debug)]
+pub(super) enum Peeked {
+    Nothing,
+    Item(Value),
+    End,
+}
+
+/// What a loop goes through.
+#[derive(Debug)]
+pub(super) enum Source {
+    Values(std::vec::IntoIter<Value>),
+    Stream(Rc<Stream>),
 }
 
 /// What templates may call without making it.

@@ -10,13 +10,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use highwater_memory::{FileRead, Files};
-use highwater_models::guarded;
 use serde_json::{Map, Value};
 
 use super::fault::lift;
 use super::json::weight as json_weight;
 use super::{Fault, Record, Rows};
-use crate::{Place, Position, TextError};
+use crate::{Place, Position, TextError, guarded};
 
 mod assemble;
 mod column;

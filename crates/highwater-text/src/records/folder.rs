@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
-use highwater_models::data::{Found, Parts, Reads, split_of};
 
 use super::Fault;
 use super::kind::{self, Format, Kind};
+use crate::data::{Found, Parts, Reads, split_of};
 use crate::{Position, TextError};
 
 /// The most files in a folder of records.

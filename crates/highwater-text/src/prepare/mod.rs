@@ -1,15 +1,21 @@
 //! From files of records to a file of rows: read, written as the model reads it, made tokens, and packed.
 
+mod encode;
+
+pub use encode::{Document, Encoder, Learn, endless_turns};
+
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use highwater_memory::Files;
-use highwater_models::Tokenizer;
-use highwater_models::data::{Found, PackedCounts, Packer, Progress, Reads, RowWriter};
 
+use crate::data::{Found, PackedCounts, Packer, Progress, Reads, RowWriter};
+use crate::error::{Place, TextError};
+use crate::example::{Example, FieldMap, Format, Reader, Unread};
+use crate::prepare::encode::no_template;
 use crate::records::{Record, Records, record_parts};
-use crate::{Document, Encoder, Example, FieldMap, Format, Place, Reader, TextError, Unread};
+use crate::tokenizer::Tokenizer;
 
 /// Records that are in memory at once, at most.
 const AT_ONCE: usize = 256;
@@ -257,7 +263,7 @@ impl<'a> Examples<'a> {
             return Err(error.hinted("say --tokenizer FILE, a tokenizer.json"));
         }
         if reader.needs_template() && !has_template {
-            return Err(crate::encode::no_template(by_bytes));
+            return Err(no_template(by_bytes));
         }
         Ok(Self {
             records,

@@ -8,7 +8,7 @@ use highwater_memory::files::Draft;
 use highwater_memory::{FileWrite, Files};
 
 use super::DataError;
-use super::source::DataOptions;
+use super::options::DataOptions;
 use super::splits::{Found, Parts};
 use super::text::{TextBytes, TextReader};
 use super::token_format::TokenWidth;

@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 
 use chrono::{Local, NaiveDateTime};
 use highwater_memory::Files;
-use highwater_models::Tokenizer;
 use serde_json::{Map, Value as Json, json};
 
+use crate::chat::conversation::Conversation;
+use crate::error::{Place, TextError};
 use crate::files::read_text;
 use crate::jinja::{self, ErrorKind, Rendered};
-use crate::{Conversation, TextError};
+use crate::tokenizer::Tokenizer;
 
 /// The longest template, in bytes.
 const SOURCE_MAX: usize = 256 << 10;
@@ -388,5 +389,5 @@ fn read_json(files: &dyn Files, path: &PathBuf) -> Result<Option<Json>, TextErro
     let parsed = serde_json::from_str(&text);
     parsed
         .map(Some)
-        .map_err(|error| TextError::bad(crate::Place::of(path), format!("not JSON: {error}")))
+        .map_err(|error| TextError::bad(Place::of(path), format!("not JSON: {error}")))
 }

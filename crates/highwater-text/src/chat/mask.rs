@@ -5,8 +5,10 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use crate::chat::conversation::Conversation;
+use crate::chat::template::ChatTemplate;
+use crate::error::TextError;
 use crate::jinja::Rendered;
-use crate::{ChatTemplate, Conversation, TextError};
 
 /// A conversation as the model reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use highwater::data::permute;
+use highwater_data::permute;
 use serde::{Deserialize, Serialize};
 
 use super::DataError;
@@ -64,7 +64,7 @@ impl Cursor {
 
 #[cfg(test)]
 mod tests {
-    use highwater::data::permute;
+    use highwater_data::permute;
     use proptest::prelude::*;
 
     #[test]

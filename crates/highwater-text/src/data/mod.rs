@@ -2,6 +2,7 @@
 
 mod batches;
 mod folder;
+mod options;
 mod order;
 mod packing;
 mod progress;
@@ -21,12 +22,13 @@ use crate::TokenizerError;
 
 pub use batches::{BatchShape, Batches};
 pub use folder::{holds_tokens, is_token_file, is_token_set, parts_of};
-pub use highwater::data::permute;
+pub use highwater_data::permute;
+pub use options::DataOptions;
 pub use order::{Cursor, Order};
 pub use packing::{DOCUMENTS_MAX, Entry, PackedCounts, Packer};
 pub use progress::Progress;
 pub use rows::{IGNORED, PackedBatch, RowBatches, RowWriter, Rows};
-pub use source::{DataOptions, Tokens};
+pub use source::Tokens;
 pub use splits::{Found, Parts, Reads, Split, split_of};
 pub use token_format::TokenWidth;
 

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use crate::fields::Fields;
-use crate::{Conversation, Example, TextError};
+use crate::chat::Conversation;
+use crate::error::TextError;
+use crate::example::Example;
+use crate::example::fields::Fields;
 
 /// What Anthropic's texts of conversations write before the assistant's turns.
 const ASSISTANT: &str = "\n\nAssistant:";

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::example::{field, found};
+use crate::chat::Conversation;
+use crate::error::{Place, TextError};
+use crate::example::Example;
+use crate::example::format::{FieldMap, field, found};
 use crate::records::embedded;
-use crate::{Conversation, Example, FieldMap, Place, TextError};
 
 /// A list that is given as text is read up to so many bytes.
 const LIST_BYTES_MAX: usize = 1 << 20;

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use highwater_memory::Files;
-use highwater_models::data::{Found, Reads};
 use serde_json::{Map, Value};
 
+use crate::data::{Found, Reads};
 use crate::{Place, Position, TextError};
 
 mod columnar;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use highwater::data::NpyHeader;
+use highwater_data::NpyHeader;
 use highwater_memory::{FileRead, Files};
 use serde::{Deserialize, Serialize};
 

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use highwater_models::Tokenizer;
 use serde_json::Value;
 
-use crate::mask::{self, Turn};
-use crate::{ChatTemplate, Conversation, Example, TextError};
+use crate::chat::{self, ChatTemplate, Conversation, Turn};
+use crate::error::TextError;
+use crate::example::Example;
+use crate::tokenizer::Tokenizer;
 
 /// The tokens of an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl<'a> Encoder<'a> {
                 let mut document = Document::default();
                 match self.learn {
                     Learn::Answers => {
-                        let marked = mask::turns(template, conversation)?;
+                        let marked = chat::turns(template, conversation)?;
                         self.add(&marked.text, &marked.turns, &mut document)?;
                     }
                     Learn::Everything => {

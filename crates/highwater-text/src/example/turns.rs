@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::example::found;
-use crate::fields::{Fields, kind, says_something};
-use crate::{Conversation, Example, TextError};
+use crate::chat::Conversation;
+use crate::error::TextError;
+use crate::example::Example;
+use crate::example::fields::{Fields, kind, says_something};
+use crate::example::format::found;
 
 /// What says of a message whether the loss counts it: 0 or 1, or a truth value.
 const COUNTED: [&str; 4] = ["weight", "train", "training", "loss"];

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::fields::{Fields, says_something};
-use crate::turns::{MEDIA, is_read_of_messages};
-use crate::{ChatTemplate, Format, TextError};
+use crate::chat::ChatTemplate;
+use crate::error::TextError;
+use crate::example::fields::{Fields, says_something};
+use crate::example::format::Format;
+use crate::example::turns::{MEDIA, is_read_of_messages};
 
 /// Fields that say whether an answer is a good one.
 const VERDICTS: [&str; 2] = ["label", "kto_tag"];
