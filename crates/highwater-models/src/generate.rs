@@ -1,11 +1,9 @@
 //! Sampling text from a model, a token at a time.
 
-pub(crate) mod cache;
-
 use std::ops::ControlFlow;
 
-use crate::CausalLm;
-use cache::KeyValueCache;
+use crate::language::cache::KeyValueCache;
+use crate::language::causal::CausalLm;
 use highwater::{DType, Error, Result, no_grad, philox};
 
 /// The least length of windows.

@@ -3,8 +3,8 @@
 use super::GgufError;
 use super::container::Value;
 use crate::Gpt2Config;
-use crate::config::decoder::{Biases, DecoderShape, Gate};
-use crate::rope::{Rope, RopeScaling};
+use crate::language::config::decoder::{Biases, DecoderShape, Gate};
+use crate::language::rope::{Rope, RopeScaling};
 
 /// Metadata by name, tensors that no folder has, and what is not as it was.
 #[derive(Debug, Default)]

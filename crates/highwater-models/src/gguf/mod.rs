@@ -24,8 +24,8 @@ use metadata::{Told, family, unsupported};
 use tensors::{Change, Entry, interleaved, of_decoder, of_gpt2};
 
 use crate::Architecture;
-use crate::config::{ConfigError, DecoderConfig, Gpt2Config, read};
-use crate::weights::{Layout, WeightsError, WeightsFolder};
+use crate::files::weights::{Layout, WeightsError, WeightsFolder};
+use crate::language::config::{ConfigError, DecoderConfig, Gpt2Config, read};
 
 /// Numbers that are in memory at once, about, beside a matrix that is turned.
 const PIECE: usize = 1 << 18;
@@ -191,7 +191,7 @@ fn named(folder: &Path) -> &Path {
 fn read_model(files: &dyn Files, folder: &Path) -> Result<Model, GgufError> {
     let path = folder.join("config.json");
     let read = read(files, &path, |text| {
-        let name = crate::config::family(text).unwrap_or_default();
+        let name = crate::language::config::family(text).unwrap_or_default();
         Ok(if name == "gpt2" {
             Read::Gpt2(Gpt2Config::from_json(text)?)
         } else {

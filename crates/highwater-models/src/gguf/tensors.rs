@@ -1,7 +1,7 @@
 //! The tensors of a model, by Hugging Face's names and by llama.cpp's.
 
 use crate::Gpt2Config;
-use crate::config::decoder::DecoderShape;
+use crate::language::config::decoder::DecoderShape;
 
 /// One tensor.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use highwater_memory::saved::write_atomic;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::module_file::write_tensors;
+use crate::files::module_file::write_tensors;
 use crate::read_architecture;
 use highwater::{Engine, Module, philox};
 

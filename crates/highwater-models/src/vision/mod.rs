@@ -62,7 +62,7 @@ use highwater::nn::{BatchNorm2d, BatchNormOptions, Conv2d, ConvSettings, Module}
 use highwater::{Engine, Result, Tensor};
 use highwater_memory::DiskFiles;
 
-use crate::module_file::{Head, load_in};
+use crate::files::module_file::{Head, load_in};
 
 /// A model that tells the class of an image.
 pub trait ImageClassifier: Module {

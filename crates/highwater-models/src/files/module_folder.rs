@@ -10,8 +10,8 @@ use highwater_memory::saved::write_atomic;
 use highwater_memory::{Files, FilesError};
 use serde_json::json;
 
-use crate::module_file::write_file;
-use crate::weights::{INDEX, SINGLE};
+use crate::files::module_file::write_file;
+use crate::files::weights::{INDEX, SINGLE};
 
 /// Bytes of tensors in a file, at most, unless one alone has more: `save_pretrained(max_shard_size="50GB")`, the
 /// default there.
@@ -138,7 +138,7 @@ fn remove(files: &dyn Files, folder: &Path, names: &[String]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::weights::WeightsFolder;
+    use crate::files::weights::WeightsFolder;
     use highwater::Engine;
     use highwater_memory::files::{Fault, FaultKind, MemoryFiles, ScriptedFiles};
     use std::sync::Arc;
@@ -156,7 +156,7 @@ mod tests {
 
     /// The value of each tensor, or why there is none.
     fn read(files: &dyn Files) -> std::result::Result<Vec<f32>, String> {
-        let told = |error: crate::weights::WeightsError| error.to_string();
+        let told = |error: crate::files::weights::WeightsError| error.to_string();
         let mut weights = WeightsFolder::open(files, Path::new(FOLDER)).map_err(told)?;
         let one = |i: usize| {
             let name = format!("layer.{i}");

@@ -4,8 +4,8 @@ use highwater::nn::LoraOptions;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::config::{ConfigError, TOLD, read_field};
 use crate::json;
+use crate::language::config::{ConfigError, TOLD, read_field};
 
 /// What a file says of its adapters. Fields that a run of this program cannot have are apart from [`LoraOptions`].
 #[derive(Debug)]

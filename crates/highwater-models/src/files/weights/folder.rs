@@ -229,7 +229,7 @@ fn read_index(files: &dyn Files, path: &Path) -> Result<BTreeMap<String, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::weights::{TensorSpec, WeightsWriter};
+    use crate::files::weights::{TensorSpec, WeightsWriter};
     use highwater_memory::files::MemoryFiles;
     use safetensors::Dtype;
 

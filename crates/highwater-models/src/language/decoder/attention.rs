@@ -6,8 +6,8 @@ use highwater::{DType, Result, Tensor, scope};
 use super::projection::{Maker, Projection};
 use super::rows::{Documents, Rows};
 use super::{Norm, existing};
-use crate::config::decoder::DecoderLayer;
-use crate::generate::cache::CachedLayer;
+use crate::language::cache::CachedLayer;
+use crate::language::config::decoder::DecoderLayer;
 
 #[derive(Debug, Module)]
 pub(super) struct Attention {

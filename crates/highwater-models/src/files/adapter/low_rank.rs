@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use super::files::Part;
-use crate::weights::{WeightsError, WeightsReader};
+use crate::files::weights::{WeightsError, WeightsReader};
 
 /// Products that are worth a thread, about.
 const WORTH_A_THREAD: usize = 1 << 18;

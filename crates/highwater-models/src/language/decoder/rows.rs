@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 
 use highwater::{DType, Engine, Result, Tensor};
 
-use crate::Packed;
-use crate::generate::cache::{Cached, CachedLayer};
-use crate::rope::Rope;
+use crate::language::cache::{Cached, CachedLayer};
+use crate::language::causal::Packed;
+use crate::language::rope::Rope;
 
 /// Cosines and sines, for each way to rotate.
 type Rotations = Vec<[Tensor; 2]>;

@@ -2,7 +2,9 @@
 
 pub mod decoder;
 mod families;
+mod fields;
 pub(crate) mod limits;
+mod shape;
 
 pub use decoder::{DecoderConfig, DecoderShape};
 pub use limits::{HEAD_WIDTH_MAX, PARAMETERS_MAX};
@@ -386,5 +388,4 @@ pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

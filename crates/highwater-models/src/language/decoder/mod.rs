@@ -3,6 +3,7 @@
 //! `config.json`s fill in.
 
 mod attention;
+mod causal;
 mod projection;
 mod rows;
 
@@ -10,13 +11,14 @@ use highwater::nn::{Dropout, Embedding, Module, QuantizedLinear};
 use highwater::op::WeightFormat;
 use highwater::{DType, Engine, Location, Parameter, Result, Tensor, scope};
 
+use crate::language::cache::{Cached, CachedLayer, KeyValueShape};
 #[cfg(doc)]
-use crate::CausalLm;
-use crate::config::decoder::{DecoderLayer, Gate};
-use crate::generate::cache::{Cached, CachedLayer, KeyValueShape};
-use crate::loss::{linear_loss, loss_of_logits};
-use crate::rope::Rope;
-use crate::{DecoderConfig, Packed};
+use crate::language::causal::CausalLm;
+use crate::language::causal::Packed;
+use crate::language::config::DecoderConfig;
+use crate::language::config::decoder::{DecoderLayer, Gate};
+use crate::language::loss::{linear_loss, loss_of_logits};
+use crate::language::rope::Rope;
 
 use attention::Attention;
 use projection::{Maker, Projection};

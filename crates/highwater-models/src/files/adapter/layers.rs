@@ -8,7 +8,7 @@ use super::files::Part;
 use super::low_rank::Side;
 use super::settings::Settings;
 use crate::CausalLm;
-use crate::weights::HEAD;
+use crate::files::weights::HEAD;
 
 /// The parameters of a model, and which of its layers may have adapters.
 #[derive(Debug)]

@@ -14,12 +14,12 @@ use super::low_rank::{LowRank, Side};
 use super::settings::Settings;
 use super::{CONFIG, WEIGHTS};
 use crate::CausalLm;
-use crate::config::{ConfigError, read};
-use crate::module_folder::{file_name, shards, write_index};
-use crate::weights::{
+use crate::files::module_folder::{file_name, shards, write_index};
+use crate::files::weights::{
     HEAD, Layout, TensorSpec, WeightsError, WeightsFolder, WeightsReader, WeightsWriter, are_equal,
     checked_bytes,
 };
+use crate::language::config::{ConfigError, read};
 
 /// Numbers of a weight that are in memory at once, about.
 const PIECE: usize = 1 << 18;

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::{Map, json};
 
-const FIXTURE: &str = include_str!("../../../../fixtures/gpt2_nano/config.json");
+const FIXTURE: &str = include_str!("../../../../../fixtures/gpt2_nano/config.json");
 const EXTENTS: [&str; 6] = [
     "vocab_size",
     "n_positions",

@@ -9,7 +9,7 @@ use highwater_memory::files::Draft;
 use highwater_memory::{DiskFiles, Files};
 use safetensors::Dtype;
 
-use crate::weights::{
+use crate::files::weights::{
     TensorSpec, WeightsError, WeightsProblem, WeightsReader, WeightsSink, WeightsWriter,
     float_bytes,
 };

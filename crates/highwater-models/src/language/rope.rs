@@ -6,9 +6,8 @@ use std::f64::consts::TAU;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::ConfigError;
-use crate::config::limits::require;
-use crate::config::{TOLD, read_field, take};
+use crate::language::config::limits::require;
+use crate::language::config::{ConfigError, TOLD, read_field, take};
 
 /// How frequencies are changed so that a model can take longer sequences than it was trained with: the
 /// `rope_scaling` of a `config.json`, or the same fields in `rope_parameters`.

@@ -2,7 +2,7 @@ use super::*;
 use crate::Decay;
 use proptest::prelude::*;
 
-const FIXTURE: &str = include_str!("../../../fixtures/gpt2_nano/config.json");
+const FIXTURE: &str = include_str!("../../../../../fixtures/gpt2_nano/config.json");
 
 fn with(field: &str, value: impl Into<Value>) -> Result<Gpt2Config, ConfigError> {
     let mut fields: Map<String, Value> = serde_json::from_str(FIXTURE).unwrap();

@@ -1,10 +1,11 @@
 //! GPT-2 (Radford et al. 2019), with the names and layouts of Hugging Face's `GPT2LMHeadModel`.
 
-#[cfg(doc)]
-use crate::CausalLm;
-use crate::generate::cache::{Cached, CachedLayer, KeyValueShape};
-use crate::loss::linear_loss;
-use crate::{Activation, Gpt2Config, Packed};
+use std::sync::Arc;
+
+use crate::language::cache::{Cached, CachedLayer, KeyValueShape};
+use crate::language::causal::{Architecture, CausalLm, Packed};
+use crate::language::config::{Activation, Gpt2Config};
+use crate::language::loss::linear_loss;
 use highwater::nn::{Dropout, Embedding, LayerNorm, Module, TransposedLinear, self_attention};
 use highwater::{Engine, Location, Parameter, Result, Tensor, scope};
 
@@ -343,5 +344,90 @@ impl Gpt2 {
         scope("lm_head", || {
             linear_loss(hidden, head, targets, label_smoothing)
         })
+    }
+}
+
+impl CausalLm for Gpt2 {
+    fn engine(&self) -> &Engine {
+        Self::engine(self)
+    }
+
+    fn architecture(&self) -> &dyn Architecture {
+        self.config()
+    }
+
+    fn smoothed_loss(
+        &self,
+        tokens: &Tensor,
+        targets: &Tensor,
+        label_smoothing: f64,
+    ) -> Result<Tensor> {
+        Self::smoothed_loss(self, tokens, targets, label_smoothing)
+    }
+
+    fn smoothed_packed_loss(&self, packed: &Packed<'_>, label_smoothing: f64) -> Result<Tensor> {
+        Self::smoothed_packed_loss(self, packed, label_smoothing)
+    }
+
+    fn next_logits(&self, tokens: &Tensor, at: usize) -> Result<Tensor> {
+        Self::next_logits(self, tokens, at)
+    }
+
+    fn key_values(&self) -> Option<Vec<KeyValueShape>> {
+        Some(Self::key_values(self))
+    }
+
+    fn cached_logits(&self, tokens: &Tensor, at: usize, cached: &Cached<'_>) -> Result<Tensor> {
+        Self::cached_logits(self, tokens, at, cached)
+    }
+}
+
+impl Architecture for Gpt2Config {
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn max_length(&self) -> usize {
+        self.n_positions
+    }
+
+    fn depth(&self) -> usize {
+        self.n_layer
+    }
+
+    fn parameter_count(&self) -> u64 {
+        Self::parameter_count(self)
+    }
+
+    fn base_prefix(&self) -> &'static str {
+        "transformer."
+    }
+
+    fn layer_prefix(&self) -> &'static str {
+        "transformer.h."
+    }
+
+    fn embedding_name(&self) -> &'static str {
+        "transformer.wte.weight"
+    }
+
+    fn max_length_field(&self) -> &'static str {
+        "n_positions"
+    }
+
+    fn dropout(&self) -> f64 {
+        self.resid_pdrop.max(self.embd_pdrop).max(self.attn_pdrop)
+    }
+
+    fn with_dropout(&self, probability: f64) -> Arc<dyn Architecture> {
+        Arc::new(Self::with_dropout(self.clone(), probability))
+    }
+
+    fn to_json(&self) -> String {
+        Self::to_json(self)
+    }
+
+    fn build(&self, engine: &Engine) -> Result<Box<dyn CausalLm>> {
+        Ok(Box::new(Gpt2::new(engine, self.clone())?))
     }
 }

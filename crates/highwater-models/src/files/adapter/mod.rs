@@ -18,9 +18,9 @@ use serde_json::json;
 pub use merge::{Merge, MergeError};
 use settings::Settings;
 
-use crate::config::{ConfigError, read};
-use crate::module_file::{read_tensor, told, write_file};
-use crate::weights::WeightsReader;
+use crate::files::module_file::{read_tensor, told, write_file};
+use crate::files::weights::WeightsReader;
+use crate::language::config::{ConfigError, read};
 
 /// The settings' file.
 pub const CONFIG: &str = "adapter_config.json";

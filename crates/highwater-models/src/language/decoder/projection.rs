@@ -4,7 +4,7 @@ use highwater::nn::{Linear, Module, QuantizedLinear, Visitor};
 use highwater::op::WeightFormat;
 use highwater::{Engine, Parameter, Result, Tensor};
 
-use crate::config::DecoderShape;
+use crate::language::config::DecoderShape;
 
 /// A linear layer.
 #[derive(Debug)]

@@ -1,43 +1,12 @@
 //! The families of decoders: what the fields of each one's `config.json` say, with Hugging Face's defaults.
 
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::decoder::{Biases, DecoderLayer, DecoderShape, Gate};
+use super::fields::{Fields, above_0, head_dim};
 use super::limits::require;
-use super::{ConfigError, TOLD, read_field};
-use crate::rope::{Positions, read_rope};
-
-/// The fields of a `config.json`.
-#[derive(Clone, Copy)]
-pub(super) struct Fields<'a>(pub(super) &'a Map<String, Value>);
-
-impl Fields<'_> {
-    /// A field, or `default` where it is absent or null.
-    fn get<T: DeserializeOwned>(self, field: &str, default: T) -> Result<T, ConfigError> {
-        Ok(self.some(field)?.unwrap_or(default))
-    }
-
-    /// A field, if it is there and not null.
-    fn some<T: DeserializeOwned>(self, field: &str) -> Result<Option<T>, ConfigError> {
-        match self.0.get(field) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => read_field(field, value.clone()).map(Some),
-        }
-    }
-
-    /// A field that may be null, or `default` where it is absent.
-    fn nullable<T: DeserializeOwned>(
-        self,
-        field: &str,
-        default: T,
-    ) -> Result<Option<T>, ConfigError> {
-        match self.0.get(field) {
-            None => Ok(Some(default)),
-            Some(_) => self.some(field),
-        }
-    }
-}
+use super::shape::{Biases, DecoderLayer, DecoderShape, Gate};
+use super::{ConfigError, TOLD};
+use crate::language::rope::{Positions, read_rope};
 
 /// A family of models.
 #[derive(Debug)]
@@ -330,17 +299,6 @@ impl Family {
     }
 }
 
-/// Width of a head where the stream is shared among them evenly.
-fn head_dim(fields: Fields<'_>, width: usize, heads: usize) -> Result<usize, ConfigError> {
-    if let Some(given) = fields.some("head_dim")? {
-        return Ok(given);
-    }
-    let even = heads > 0 && width.is_multiple_of(heads);
-    let expected = || format!("a divisor of hidden_size, {width}");
-    require(even, "num_attention_heads", &heads, expected)?;
-    Ok(width / heads)
-}
-
 /// The gate's function; Gemma 2 and 3 have a field of their own for it.
 fn gate(fields: Fields<'_>, (field, default): (&str, &str)) -> Result<Gate, ConfigError> {
     let name: String = fields.get(field, default.to_owned())?;
@@ -408,13 +366,6 @@ fn check_causal(fields: Fields<'_>) -> Result<(), ConfigError> {
         }
     }
     Ok(())
-}
-
-/// A count that is not 0.
-fn above_0(fields: Fields<'_>, field: &'static str, default: usize) -> Result<usize, ConfigError> {
-    let count = fields.get(field, default)?;
-    require(count > 0, field, &count, || "1 or more".to_owned())?;
-    Ok(count)
 }
 
 /// What scores are multiplied by in Gemma 2 and 3.

@@ -24,7 +24,7 @@ pub struct KeyValueShape {
 
 /// Keys and values of all layers, in `F32`.
 #[derive(Debug)]
-pub(super) struct KeyValueCache {
+pub(crate) struct KeyValueCache {
     layers: Vec<Layer>,
     /// Of which window there are, each once.
     windows: Vec<Option<usize>>,
@@ -83,7 +83,7 @@ impl KeyValueCache {
     ///
     /// # Errors
     /// [`Error::State`] if there is none.
-    pub(super) fn new(
+    pub(crate) fn new(
         engine: &Engine,
         shapes: &[KeyValueShape],
         vocab_size: usize,
@@ -109,12 +109,12 @@ impl KeyValueCache {
     }
 
     /// Tokens that were read.
-    pub(super) fn tokens(&self) -> usize {
+    pub(crate) fn tokens(&self) -> usize {
         self.past + self.latest
     }
 
     /// For a forward of a prompt of so many tokens, filled up to the cache's length.
-    pub(super) fn prompt(&mut self, tokens: usize) -> Cached<'_> {
+    pub(crate) fn prompt(&mut self, tokens: usize) -> Cached<'_> {
         (self.past, self.latest) = (tokens, 0);
         Cached {
             cache: self,
@@ -127,7 +127,7 @@ impl KeyValueCache {
     ///
     /// # Errors
     /// [`Error::State`] if there is no room; what stops an evaluation.
-    pub(super) fn next(&mut self, engine: &Engine, length: usize) -> Result<Cached<'_>> {
+    pub(crate) fn next(&mut self, engine: &Engine, length: usize) -> Result<Cached<'_>> {
         if self.latest == LATEST || self.length < length {
             self.join(engine, length)?;
         }
@@ -201,7 +201,7 @@ impl KeyValueCache {
     ///
     /// # Errors
     /// What stops an evaluation.
-    pub(super) fn evaluate(&self, logits: &Tensor) -> Result<Vec<f32>> {
+    pub(crate) fn evaluate(&self, logits: &Tensor) -> Result<Vec<f32>> {
         self.logits.assign(&in_f32(logits)?)?;
         self.logits.to_vec()
     }
