@@ -373,6 +373,11 @@ impl RunConfig {
         }
     }
 
+    /// Tokens or pictures that each step reads.
+    pub fn tokens_per_step(&self) -> u64 {
+        (self.batch_shape().tokens() * self.rows_together() * self.training.accumulate) as u64
+    }
+
     /// How large batches are.
     pub fn batch_shape(&self) -> BatchShape {
         BatchShape {
@@ -380,7 +385,9 @@ impl RunConfig {
             seq: self.training.seq,
         }
     }
+}
 
+impl RunConfig {
     /// Checks each setting's range, and those that depend on the model.
     ///
     /// # Errors

@@ -258,6 +258,18 @@ impl RunData {
         (all / whole as u64 * whole as u64).max(1)
     }
 
+    /// How often so many steps go through the data.
+    pub fn epochs(&self, config: &RunConfig, steps: u64) -> f64 {
+        (steps * config.tokens_per_step()) as f64 / self.per_epoch(config) as f64
+    }
+
+    /// In how many steps the data is gone through so often, the last of which may begin it once more.
+    pub fn steps(&self, config: &RunConfig, epochs: f64) -> u64 {
+        let all = epochs * self.per_epoch(config) as f64 / config.tokens_per_step().max(1) as f64;
+        // What floats are off by is no step.
+        ((all - 1e-9 * all).ceil() as u64).max(1)
+    }
+
     /// What tells whether it is other data: of pictures, the names and lengths of all files.
     ///
     /// # Errors

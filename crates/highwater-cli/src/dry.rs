@@ -6,7 +6,6 @@ use highwater_memory::{Bytes, Files};
 use crate::config::RunConfig;
 use crate::engine_error::without_places;
 use crate::error::{Code, Failure};
-use crate::samples;
 use crate::session::Session;
 use crate::task::Blueprint;
 use crate::tokenise;
@@ -57,9 +56,15 @@ impl Assumptions {
         let survey = model.survey(files, config)?;
         // Measured before there are batches, as when a run starts.
         let session = session(config, model, None, Like::Nothing)?;
+        // What is shown of the model meanwhile is made by its tokenizer.
+        let tokenizer_bytes = if config.output.sample.is_empty() {
+            0
+        } else {
+            tokenise::tokenizer_bytes(files, config)?
+        };
         Ok(Self {
             reserve_bytes: session.engine.reserve_bytes()
-                + samples::needed_bytes(files, config)?
+                + tokenizer_bytes
                 + survey.as_ref().map_or(0, |survey| survey.listing_bytes),
             decoding_bytes: survey.map_or(0, |survey| survey.decoding_bytes()),
             prices: 0,

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use highwater::Forecast;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{Bytes, DiskFiles, Files};
 use toml::{Table, Value};
 
-use crate::args::{Cli, RunArgs, TrainArgs};
+use crate::args::{RunArgs, TrainArgs};
 use crate::config::RunConfig;
 use crate::dry::{Assumptions, Planner};
 use crate::error::{Code, Failure};
@@ -195,11 +195,11 @@ fn text(config: &RunConfig, path: &Path, planned: &[String]) -> Result<String, F
     ];
     lines.extend(planned.iter().map(|line| format!("# {line}")));
     lines.extend([String::new(), format!("version = {}", RunConfig::VERSION)]);
-    let command = Cli::command();
-    let train = command.find_subcommand("train");
+    let train = TrainArgs::augment_args(clap::Command::new("train"));
     let help = |flag: &str| {
-        let mut flags = train.into_iter().flat_map(clap::Command::get_arguments);
-        let found = flags.find(|arg| arg.get_long() == Some(flag));
+        let found = train
+            .get_arguments()
+            .find(|arg| arg.get_long() == Some(flag));
         let help = found.and_then(clap::Arg::get_help).map(ToString::to_string);
         let words = help.unwrap_or_default();
         words.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -323,7 +323,7 @@ fn shown(setting: &Setting, value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Command;
+    use crate::args::{Cli, Command};
     use crate::settings;
     use clap::Parser;
     use highwater_memory::files::MemoryFiles;

@@ -63,6 +63,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use args::{Cli, Command};
+use clap::CommandFactory;
 use data_show::DataCommand;
 use error::{Code, Failure};
 
@@ -84,8 +85,8 @@ pub fn run(Cli { mut command, cpu }: Cli) -> ExitCode {
         Command::Measure(args) => machine::measure(args).map(|()| ExitCode::SUCCESS),
         Command::Tokenise(args) => tokenise::tokenise(args).map(|()| ExitCode::SUCCESS),
         Command::Eval(args) => eval::eval(args),
-        Command::Completions(args) => shell::completions(args),
-        Command::Man(args) => shell::man(args),
+        Command::Completions(args) => shell::completions(args, &Cli::command()),
+        Command::Man(args) => shell::man(args, &Cli::command()),
         Command::Generate(args) => generate::generate(args),
         Command::Chat(args) => chat::chat(args),
         Command::Merge(args) => lora::merge(args),

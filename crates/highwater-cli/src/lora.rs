@@ -195,7 +195,9 @@ impl LoraConfig {
         }
         Ok(())
     }
+}
 
+impl LoraConfig {
     /// Freezes a model and gives it adapters.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ pub struct PreferenceArgs {
         value_name = "METHOD",
         help_heading = "Conversations and records"
     )]
-    pub preference: Option<Method>,
+    pub preference: Option<PreferenceMethod>,
 
     /// How much --preference weighs: for dpo how close to stay to the model as it was, for orpo against likelihood
     /// alone [default: 0.1]
@@ -54,7 +54,7 @@ fn dpo_loss_of(name: &str) -> Result<DpoLoss, String> {
 /// How to learn from pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Method {
+pub enum PreferenceMethod {
     /// Direct preference optimisation.
     Dpo,
     /// Odds-ratio preference optimisation; likelihoods are of the answers, as in the paper (TRL's also count the prompt).
@@ -66,7 +66,7 @@ pub enum Method {
 #[serde(deny_unknown_fields)]
 pub struct PreferenceConfig {
     /// By which loss.
-    pub method: Method,
+    pub method: PreferenceMethod,
     /// How much it weighs.
     pub beta: f64,
     /// The loss of a pair, for direct preference optimisation.
@@ -111,7 +111,7 @@ impl PreferenceArgs {
             ("dpo-loss", self.dpo_loss.is_some()),
             ("label-smoothing", self.label_smoothing.is_some()),
         ];
-        if method == Method::Orpo
+        if method == PreferenceMethod::Orpo
             && let Some((flag, _)) = of_dpo.into_iter().find(|(_, given)| *given)
         {
             let message = format!("--{flag} has no effect with --preference orpo");
@@ -173,7 +173,7 @@ impl PreferenceConfig {
 
     /// Whether it compares with a copy of the model as it was.
     pub fn needs_copy(&self, has_adapters: bool) -> bool {
-        self.method == Method::Dpo && !has_adapters
+        self.method == PreferenceMethod::Dpo && !has_adapters
     }
 }
 
@@ -274,7 +274,7 @@ fn pair_loss(
         })
     };
     match preference.method {
-        Method::Dpo => {
+        PreferenceMethod::Dpo => {
             let options = DpoOptions {
                 loss_type: preference.dpo_loss,
                 beta: preference.beta,
@@ -282,6 +282,6 @@ fn pair_loss(
             };
             dpo_loss(&policy, &reference, answers, options)
         }
-        Method::Orpo => orpo_loss(&policy, answers, preference.beta),
+        PreferenceMethod::Orpo => orpo_loss(&policy, answers, preference.beta),
     }
 }

@@ -70,7 +70,9 @@ impl Origin {
             weights,
         })
     }
+}
 
+impl Origin {
     /// That the model's configuration is as it was.
     ///
     /// # Errors
@@ -84,7 +86,9 @@ impl Origin {
         Err(Failure::new(Code::Files, message)
             .hint("restore a copy of it, or start a new run with `highwater train`"))
     }
+}
 
+impl Origin {
     /// That the run's own tokens are as they were, and what they were made of too. Tokens of other data are no
     /// damage: `changed` says that they are wanted, and those that are there go.
     ///

@@ -23,7 +23,7 @@ use crate::data::tokenizer_of;
 use crate::error::{Code, Failure};
 use crate::output;
 
-pub use packed::{PackedData, blank, next};
+pub use packed::{PackedData, next};
 
 /// So many records are looked at where nothing is made of them.
 const CHECKED: usize = 16;

@@ -52,9 +52,9 @@ pub fn finished(
         let summary = json!({
             "out": dir.path(),
             "steps": session.config().training.steps,
-            "tokens_per_step": tokens_per_step(session.config()),
+            "tokens_per_step": session.config().tokens_per_step(),
             "train_tokens": data.counts()[0],
-            "epochs": epochs(session.config(), data, session.config().training.steps),
+            "epochs": data.epochs(session.config(), session.config().training.steps),
             "first_loss": first,
             "last_loss": last,
             "held_out_loss_before": losses.held_out.map(|held_out| held_out.0.loss),
@@ -292,13 +292,13 @@ pub fn adapters(config: &RunConfig, session: &Session) -> Option<String> {
 pub fn portions(config: &RunConfig, data: &RunData) -> String {
     let [train, held_out] = data.counts();
     let unit = config.task.unit();
-    let per_step = tokens_per_step(config);
+    let per_step = config.tokens_per_step();
     let held_out = match held_out {
         0 if config.data.held_out > 0.0 => ", too few to hold some out".to_owned(),
         0 => String::new(),
         held_out => format!(", {held_out} held out"),
     };
-    let epochs = epochs(config, data, config.training.steps);
+    let epochs = data.epochs(config, config.training.steps);
     let records = match data {
         RunData::Packed(data) => data.summary() + "\n",
         RunData::Pictures(data) => data.summary() + "\n",
@@ -347,23 +347,6 @@ pub fn perplexity(perplexity: f64) -> String {
         some if some < 1e6 => format!("{some:.1}"),
         many => format!("{many:.2e}"),
     }
-}
-
-/// Tokens or pictures that each step reads.
-pub fn tokens_per_step(config: &RunConfig) -> u64 {
-    (config.batch_shape().tokens() * config.rows_together() * config.training.accumulate) as u64
-}
-
-/// How often so many steps go through the data.
-pub fn epochs(config: &RunConfig, data: &RunData, steps: u64) -> f64 {
-    (steps * tokens_per_step(config)) as f64 / data.per_epoch(config) as f64
-}
-
-/// In how many steps the data is gone through so often, the last of which may begin it once more.
-pub fn steps(config: &RunConfig, data: &RunData, epochs: f64) -> u64 {
-    let all = epochs * data.per_epoch(config) as f64 / tokens_per_step(config).max(1) as f64;
-    // What floats are off by is no step.
-    ((all - 1e-9 * all).ceil() as u64).max(1)
 }
 
 /// How long a run will take, for people.

@@ -15,7 +15,6 @@ use crate::data;
 use crate::error::{Code, Failure};
 use crate::generate::{begun, stop_at};
 use crate::records::{self, Source};
-use crate::tokenise;
 
 /// Tokens of a sample.
 const TOKENS: usize = 64;
@@ -33,17 +32,6 @@ pub struct Samples {
     ends: Vec<u32>,
     tokens: usize,
     temperature: f64,
-}
-
-/// What a run takes for them beside its tensors, in bytes: the tokenizer.
-///
-/// # Errors
-/// [`Failure`] for files that cannot be looked at.
-pub fn needed_bytes(files: &dyn Files, config: &RunConfig) -> Result<u64, Failure> {
-    if config.output.sample.is_empty() {
-        return Ok(0);
-    }
-    tokenise::tokenizer_bytes(files, config)
 }
 
 impl Samples {

@@ -82,7 +82,9 @@ impl OutputConfig {
     pub fn shard_bytes(&self) -> u64 {
         self.max_shard_size.map_or(SHARD_BYTES, |most| most.0)
     }
+}
 
+impl OutputConfig {
     /// As it is, but for what flags say.
     pub(crate) fn apply(&mut self, args: &OutputArgs) {
         self.save_every = args.save_every.unwrap_or(self.save_every);

@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use highwater_memory::saved::write_atomic;
 use highwater_memory::{DiskFiles, Files};
 
-use crate::args::Cli;
 use crate::error::{Code, Failure};
 use crate::output;
 
@@ -33,9 +32,9 @@ pub struct ManArgs {
 ///
 /// # Errors
 /// None but a mistake of the program.
-pub fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+pub fn completions(args: &CompletionsArgs, program: &Command) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    let mut command = shown(&Cli::command());
+    let mut command = shown(program);
     clap_complete::generate(args.shell, &mut command, "highwater", &mut script);
     print(script)
 }
@@ -44,8 +43,8 @@ pub fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 ///
 /// # Errors
 /// [`Failure`] if a file cannot be written.
-pub fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
-    let mut command = shown(&Cli::command());
+pub fn man(args: &ManArgs, program: &Command) -> Result<ExitCode, Failure> {
+    let mut command = shown(program);
     command.build();
     let Some(folder) = &args.out else {
         return print(page(command)?);
@@ -109,6 +108,8 @@ fn print(text: Vec<u8>) -> Result<ExitCode, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
 
     #[test]
     fn scripts_and_pages_name_commands_and_flags_and_nothing_hidden() {

@@ -16,7 +16,6 @@ use highwater_models::weights::INDEX;
 use highwater_models::{Cursor, WeightsFolder};
 use serde::{Deserialize, Serialize};
 
-use crate::best::Best;
 use crate::error::{Code, Failure};
 use crate::output;
 use crate::run_dir::{FINAL, RunDir};
@@ -96,7 +95,7 @@ pub fn save(
     Ok(())
 }
 
-/// Drops all but the newest `keep` states, and the best one.
+/// Drops all but the newest `keep` states, and the one after `best` steps.
 ///
 /// # Errors
 /// [`Failure`] if one cannot be removed.
@@ -104,10 +103,10 @@ pub fn drop_old(
     files: &dyn Files,
     dir: &Path,
     keep: usize,
-    best: Option<&Best>,
+    best: Option<u64>,
 ) -> Result<(), Failure> {
     let keep = NonZeroUsize::new(keep).unwrap_or(NonZeroUsize::MIN);
-    let best = best.map(|best| name(best.step));
+    let best = best.map(name);
     keep_last(files, dir, keep, best.as_deref())?;
     Ok(())
 }

@@ -13,14 +13,13 @@ use highwater_memory::Files;
 use highwater_models::adapter::is_adapter;
 use highwater_models::data::PackedBatch;
 use highwater_models::vision::{ImageClassifier, top_k_accuracy};
-use highwater_models::{Architecture, CausalLm, read_architecture};
+use highwater_models::{Architecture, BatchShape, CausalLm, read_architecture};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{RunConfig, TrainingConfig};
 use crate::error::{Code, Failure};
 use crate::pictures::{Classifier, Survey};
 use crate::preference::{self, RowInputs};
-use crate::records;
 use crate::state::no_model;
 
 /// What a model's folder says it is.
@@ -223,7 +222,7 @@ impl Blueprint {
     pub fn blank(&self, config: &RunConfig, batch: usize) -> Batch {
         let seq = config.training.seq;
         match self {
-            Self::Text(_) if config.data.records.is_some() => records::blank(config, batch),
+            Self::Text(_) if config.data.records.is_some() => Batch::blank_rows(config, batch),
             Self::Text(_) => Batch::Tokens(vec![0; batch * seq], vec![0; batch * seq]),
             Self::Images(model) => model.blank(batch),
         }
@@ -244,6 +243,21 @@ pub enum Batch {
 }
 
 impl Batch {
+    /// What batches of groups of so many rows are.
+    pub(crate) fn of_rows(group: usize) -> fn(PackedBatch) -> Self {
+        match group {
+            1 => Self::Packed,
+            _ => Self::Pairs,
+        }
+    }
+
+    /// Rows of nothing, to plan with.
+    pub(crate) fn blank_rows(config: &RunConfig, batch: usize) -> Self {
+        let group = config.rows_together();
+        let (batch, seq) = (batch * group, config.training.seq);
+        Self::of_rows(group)(PackedBatch::blank(BatchShape { batch, seq }))
+    }
+
     /// How many tokens, pictures or pairs; of records the tokens that are learnt.
     pub fn units(&self) -> usize {
         match self {

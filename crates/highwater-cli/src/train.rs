@@ -173,7 +173,7 @@ fn begin(
     notes.extend(made.into_iter().flatten());
     if let Some(epochs) = config.training.epochs.take() {
         let data = RunData::open(files, config, model, &spool)?;
-        config.training.steps = report::steps(config, &data, epochs.count);
+        config.training.steps = data.steps(config, epochs.count);
         if !epochs.warmup_is_said {
             config.optimizer.warmup = config.training.steps / 20;
         }
@@ -181,7 +181,7 @@ fn begin(
     }
     let data = RunData::open(files, config, model, &spool)?;
     let (steps, held_out) = (config.training.steps, data.counts()[1]);
-    let epochs = report::epochs(config, &data, steps);
+    let epochs = data.epochs(config, steps);
     if config.data.records.is_some() && held_out > 0 && epochs > 1.5 {
         // After each epoch, so that the best of them can be kept.
         let epoch = (steps as f64 / epochs).round().max(1.0) as u64;

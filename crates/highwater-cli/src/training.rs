@@ -279,7 +279,7 @@ impl Run<'_> {
             &**self.files,
             &self.dir.checkpoints(),
             keep,
-            self.best.as_ref(),
+            self.best.map(|best| best.step),
         )
     }
 
@@ -315,7 +315,7 @@ impl Run<'_> {
             config.training.accumulate,
             config.learning_rate().at(step - 1),
         );
-        let tokens = report::tokens_per_step(config);
+        let tokens = config.tokens_per_step();
         let counted = batches.learned_of_next(count)?;
         let parts = (0..count).map(|_| batches.next_batch());
         let taken = self.session.step(step, parts, counted);
@@ -333,7 +333,7 @@ impl Run<'_> {
         let record = Record {
             step,
             tokens: step * tokens,
-            epoch: report::epochs(self.session.config(), &self.data, step),
+            epoch: self.data.epochs(self.session.config(), step),
             loss,
             lr,
             grad_norm: Some(grad_norm),

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use highwater_memory::Files;
-use highwater_models::data::{PackedBatch, PackedCounts, RowBatches, Rows};
-use highwater_models::{BatchShape, DataError, Order};
+use highwater_models::data::{PackedCounts, RowBatches, Rows};
+use highwater_models::{DataError, Order};
 
 use crate::config::RunConfig;
 use crate::data::HELD_OUT_TOKENS;
@@ -109,7 +109,7 @@ impl PackedData {
             )
         });
         let mut batches = batches.transpose()?;
-        let kind = kind(self.group);
+        let kind = Batch::of_rows(self.group);
         Ok((0..count).map_while(move |_| {
             let batch = batches.as_mut()?.next_batch();
             Some(batch.map(kind).map_err(Failure::from))
@@ -166,25 +166,10 @@ impl PackedData {
     }
 }
 
-/// What batches of groups of so many rows are.
-fn kind(group: usize) -> fn(PackedBatch) -> Batch {
-    match group {
-        1 => Batch::Packed,
-        _ => Batch::Pairs,
-    }
-}
-
 /// The next batch of rows.
 ///
 /// # Errors
 /// [`Failure`] of the file.
 pub fn next(batches: &mut RowBatches) -> Result<Batch, Failure> {
-    Ok(kind(batches.group())(batches.next_batch()?))
-}
-
-/// A batch to plan with.
-pub fn blank(config: &RunConfig, batch: usize) -> Batch {
-    let group = config.rows_together();
-    let (batch, seq) = (batch * group, config.training.seq);
-    kind(group)(PackedBatch::blank(BatchShape { batch, seq }))
+    Ok(Batch::of_rows(batches.group())(batches.next_batch()?))
 }

@@ -10,11 +10,13 @@ use highwater_memory::files::is_draft;
 use highwater_memory::saved::{self, write_atomic};
 use highwater_memory::{Files, FilesError};
 
-use super::{CHECKPOINTS, LOCK, MANIFEST, REPLACED, replaced};
+use super::{CHECKPOINTS, LOCK, MANIFEST, REPLACED};
 use crate::state::{STATE_FILES, step_of};
 
 const HEADER: &str =
     "# The files of this run. `highwater train --force` replaces these and no others.\n";
+/// Marks the folder of a run that was put aside: the first file there and the last.
+pub(super) const MARK: &str = ".put-aside";
 /// The largest manifest that is read, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -49,7 +51,7 @@ impl Contents {
     ) -> Result<(), FilesError> {
         for entry in files.list_dir(&dir.join(within))? {
             let path = within.join(&entry.name);
-            let is_aside = path == Path::new(REPLACED) && replaced::is_aside(files, dir)?;
+            let is_aside = path == Path::new(REPLACED) && is_aside(files, dir)?;
             if is_aside || path == Path::new(LOCK) {
                 continue;
             }
@@ -164,6 +166,11 @@ fn is_of_state(path: &Path) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the folder has a run put aside, or had one half.
+pub(super) fn is_aside(files: &dyn Files, dir: &Path) -> Result<bool, FilesError> {
+    Ok(files.metadata(&dir.join(REPLACED).join(MARK))?.is_some())
 }
 
 /// Whether a folder has a run's manifest.

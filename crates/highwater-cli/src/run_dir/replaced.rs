@@ -16,12 +16,9 @@ use std::path::Path;
 
 use highwater_memory::{Files, FilesError};
 
-use super::owned::{Contents, has_manifest};
+use super::owned::{Contents, MARK, has_manifest, is_aside};
 use super::{CHECKPOINTS, CONFIG, FINAL_STEP, MANIFEST, REPLACED, RunDirError};
 use crate::state;
-
-/// The mark.
-const MARK: &str = ".put-aside";
 
 /// Puts aside the run in a folder. Where that has not saved anything itself, the one that it replaced stays aside and
 /// this one goes.
@@ -79,11 +76,6 @@ pub(super) fn forget(files: &dyn Files, dir: &Path) -> Result<(), FilesError> {
     }
     Contents::read(files, &aside)?.delete(files, &aside)?;
     unmark(files, &aside)
-}
-
-/// Whether the folder has a run put aside, or had one half.
-pub(super) fn is_aside(files: &dyn Files, dir: &Path) -> Result<bool, FilesError> {
-    Ok(files.metadata(&dir.join(REPLACED).join(MARK))?.is_some())
 }
 
 /// Removes the mark, and the folder unless something else is in it.

@@ -135,7 +135,7 @@ fn make_tokens(
     }
     if let Some(epochs) = config.training.epochs.take() {
         let data = RunData::open(files, config, model, &dir.tokens())?;
-        config.training.steps = report::steps(config, &data, epochs.count);
+        config.training.steps = data.steps(config, epochs.count);
         config.validate(model)?;
     }
     Ok(made)
