@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use highwater_cli::args::Cli;
+use highwater_cli::commands::{Cli, misunderstood, run};
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(cli) => highwater_cli::run(cli),
-        Err(error) => highwater_cli::misunderstood(&error),
+        Ok(cli) => run(cli),
+        Err(error) => misunderstood(&error),
     }
 }

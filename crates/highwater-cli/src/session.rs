@@ -1,24 +1,23 @@
 //! A model, its optimizer and its settings, ready to take steps. Uses nothing of the library that a
 //! user's crate could not.
 
+use highwater::op::WeightFormat;
 use highwater::optim::{
     AdamW, AdamWOptions, GradScaler, GradScalerOptions, Optimizer, Sgd, SgdOptions,
     clip_grad_norm_, grad_norm,
 };
 use highwater::{
-    DType, DiskRates, Engine, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad,
-    op::WeightFormat, skip_init, with_parameter_dtype,
+    DType, DiskRates, Engine, Module, Parameter, Policy as PlanPolicy, Tensor, no_grad, skip_init,
+    with_parameter_dtype,
 };
-
 use highwater_models::CausalLm;
 use highwater_models::adapter::is_adapter;
 
-use crate::base;
-use crate::config::{Forbid, Master, Method, ModelSource, Policy, Precision, RunConfig};
+use crate::config::{
+    Forbid, Master, Method, ModelSource, Policy, Precision, PreferenceConfig, Quantize, RunConfig,
+};
 use crate::error::Failure;
-use crate::lora::Quantize;
-use crate::preference::PreferenceConfig;
-use crate::task::{Batch, Blueprint, Model};
+use crate::model::{Batch, Blueprint, Model, base};
 
 /// Something that trains.
 #[derive(Debug)]

@@ -23,11 +23,11 @@ use highwater_cli::args::RunArgs;
 use highwater_cli::config::RunConfig;
 use highwater_cli::data::RunData;
 use highwater_cli::error::Failure;
-use highwater_cli::metrics::{Metrics, Record};
-use highwater_cli::resolve::{self, Resolved};
+use highwater_cli::model::Blueprint;
+use highwater_cli::run::saved_state;
+use highwater_cli::run::{Metrics, Record};
 use highwater_cli::session::Session;
-use highwater_cli::state;
-use highwater_cli::task::Blueprint;
+use highwater_cli::settings::resolve::{self, Resolved};
 use highwater_memory::files::{Fault, FaultKind, MemoryFiles, ScriptedFiles};
 use highwater_memory::saved::latest_complete;
 use highwater_memory::{DiskFiles, Files};
@@ -105,7 +105,7 @@ impl Trial {
         let builder = self.like.iter().fold(builder, Builder::plans_of);
         let builder = builder.disk_on(disk.clone(), DISK);
         let mut session = Session::on(builder, &self.config, &self.model)?;
-        let counters = state::load(files, Path::new(STATES), &mut session)?;
+        let counters = saved_state::load(files, Path::new(STATES), &mut session)?;
         let mut batches = self.data.batches(&self.config)?;
         let mut first = 1;
         if let Some(counters) = counters {
@@ -123,7 +123,7 @@ impl Trial {
             })?;
             metrics.sync()?;
             let cursor = batches.cursor();
-            state::save(files, Path::new(STATES), &session, step, cursor)?;
+            saved_state::save(files, Path::new(STATES), &session, step, cursor)?;
             *done = step;
         }
         Ok(session.engine)

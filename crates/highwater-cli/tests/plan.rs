@@ -1,8 +1,8 @@
 //! Planning takes no memory for the model. A program of its own, so that nothing else is measured.
 
 use highwater_cli::args::RunArgs;
-use highwater_cli::dry::{Assumptions, Planner};
-use highwater_cli::resolve;
+use highwater_cli::planning::{Assumptions, Planner};
+use highwater_cli::settings::resolve;
 use highwater_memory::process::Usage;
 use highwater_memory::{Bytes, DiskFiles};
 

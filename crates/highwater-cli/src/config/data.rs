@@ -6,7 +6,7 @@ use highwater_models::data::Reads;
 use highwater_models::{Order, TokenWidth};
 use serde::{Deserialize, Serialize};
 
-use crate::records::RecordsConfig;
+use super::records::RecordsConfig;
 
 /// On which data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

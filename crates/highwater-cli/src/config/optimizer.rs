@@ -4,8 +4,8 @@ use clap::ValueEnum;
 use highwater_models::Decay;
 use serde::{Deserialize, Serialize};
 
-use super::{Master, Moments};
-use crate::schedule::Schedule;
+use super::precision::{Master, Moments};
+use super::schedule::Schedule;
 
 /// How the parameters change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

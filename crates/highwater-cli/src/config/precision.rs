@@ -1,10 +1,11 @@
 //! In which precision a run computes, and in which form weights and moments are held.
 
-use super::SettingsError;
-use super::range::require;
 use clap::ValueEnum;
 use highwater::{DType, optim};
 use serde::{Deserialize, Serialize};
+
+use super::error::SettingsError;
+use super::range::require;
 
 /// In which precision the forward part and the gradients of activations are computed. Sums, losses and updates
 /// are `f32`, and so are parameters, their gradients and moments unless [`Master`] and [`Moments`] are asked
@@ -78,7 +79,7 @@ impl Master {
     }
 
     /// Refuses a precision that has no such weights.
-    pub(super) fn check(self, precision: Precision) -> Result<(), SettingsError> {
+    pub(crate) fn check(self, precision: Precision) -> Result<(), SettingsError> {
         let (ok, expected) = match self {
             Self::F32 => (precision != Precision::F32, "bf16 or fp16"),
             Self::Split | Self::Stochastic => (precision == Precision::Bf16, "bf16"),

@@ -1,6 +1,6 @@
 //! What settings may be.
 
-use super::SettingsError;
+use super::error::SettingsError;
 
 pub(crate) fn require(
     ok: bool,
@@ -15,18 +15,18 @@ pub(crate) fn require(
     })
 }
 
-pub(super) fn count(setting: &'static str, value: u64, max: u64) -> Result<(), SettingsError> {
+pub(crate) fn count(setting: &'static str, value: u64, max: u64) -> Result<(), SettingsError> {
     require((1..=max).contains(&value), setting, &value, || match max {
         u64::MAX => "at least 1".to_owned(),
         max => format!("1 to {max}"),
     })
 }
 
-pub(super) fn most(setting: &'static str, value: u64, max: u64) -> Result<(), SettingsError> {
+pub(crate) fn most(setting: &'static str, value: u64, max: u64) -> Result<(), SettingsError> {
     require(value <= max, setting, &value, || format!("0 to {max}"))
 }
 
-pub(super) fn fraction(setting: &'static str, value: f64) -> Result<(), SettingsError> {
+pub(crate) fn fraction(setting: &'static str, value: f64) -> Result<(), SettingsError> {
     require((0.0..1.0).contains(&value), setting, &value, || {
         "a number from 0 to below 1".to_owned()
     })
@@ -45,7 +45,7 @@ pub(crate) fn positive(setting: &'static str, value: f64, max: f64) -> Result<()
 }
 
 /// Of pictures, in pixels.
-pub(super) fn side(size: usize) -> Result<(), SettingsError> {
+pub(crate) fn side(size: usize) -> Result<(), SettingsError> {
     require((16..=4096).contains(&size), "size", &size, || {
         "16 to 4096".to_owned()
     })

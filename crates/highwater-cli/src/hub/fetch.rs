@@ -12,9 +12,9 @@ use ureq::config::RedirectAuthHeaders;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
-use super::{FOLDER, Name, is_name};
+use super::name::{FOLDER, Name, is_name};
 use crate::error::{Code, Failure};
-use crate::output;
+use crate::terminal::output;
 
 /// What there may be of a model beside its weights.
 const SETTINGS: [&str; 8] = [
@@ -28,6 +28,7 @@ const SETTINGS: [&str; 8] = [
     // Last: where it is, all is.
     "config.json",
 ];
+
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
 /// The largest answer that is no file, in bytes.

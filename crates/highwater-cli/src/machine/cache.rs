@@ -52,3 +52,15 @@ pub(crate) fn write<T: Serialize>(
     files.create_dir_all(folder)?;
     write_atomic(files, &folder.join(name), &text)
 }
+
+/// Where rates come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The cache.
+    Cached,
+    /// Measured just now.
+    Measured,
+    /// The program's constants, as measuring was not possible.
+    Constants,
+}

@@ -7,12 +7,11 @@ use highwater_memory::Files;
 use highwater_memory::spill::{self, Bandwidths, SpillError};
 use serde::{Deserialize, Serialize};
 
-use super::{Origin, cache};
-use crate::output;
+use super::cache::{self, Origin};
+use crate::terminal::output;
 
 /// A run that moved so many bytes knows a disk better than a measurement.
 const TELLING: u64 = 8 << 30;
-
 /// Changes when the figures come to mean something else.
 const FORMAT: u32 = 2;
 

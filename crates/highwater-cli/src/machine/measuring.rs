@@ -3,14 +3,12 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use highwater::Rates;
 use highwater::op::cpu;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::is_sound;
-use crate::error::{Code, Failure};
-use crate::{output, profile, signals};
+use crate::error::Failure;
 
 /// Measurements agree that differ by less than this factor.
 const AGREE: f64 = 1.1;
@@ -23,56 +21,48 @@ const BUSY: f64 = 0.15;
 
 /// What was measured.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// The least of all measurements.
     pub rates: Rates,
     /// Whether the machine did something else meanwhile, or measurements did not agree.
     pub busy: bool,
 }
 
-/// Has this program measure in a process of its own.
-pub(super) fn measure_in_child(threads: usize, bytes: u64) -> Option<Measured> {
+impl Measured {
+    /// Measures, in a process of its own: what that takes of memory is all given back. Nothing where that is not
+    /// possible.
+    pub(super) fn measure_in_child(threads: usize, bytes: u64) -> Option<Self> {
+        let measured: Self = measure_in_child(&[], threads, bytes)?;
+        is_sound(&measured.rates).then_some(measured)
+    }
+
+    /// Measures, in this process.
+    ///
+    /// # Errors
+    /// [`Failure`] of the engine.
+    pub(crate) fn measure(threads: usize, bytes: u64) -> Result<Self, Failure> {
+        settled(|| Ok(Rates::measure(threads, bytes)?))
+    }
+}
+
+/// What `highwater measure` prints, in a process of its own.
+pub(super) fn measure_in_child<T: DeserializeOwned>(
+    flags: &[&str],
+    threads: usize,
+    bytes: u64,
+) -> Option<T> {
     let program = std::env::current_exe().ok()?;
     let output = Command::new(program)
-        .args(["measure", "--threads", &threads.to_string()])
+        .arg("measure")
+        .args(flags)
+        .args(["--threads", &threads.to_string()])
         .args(["--bytes", &bytes.to_string(), "--cpu", cpu::level().name()])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()
         .ok()?;
     let json = output.status.success().then_some(&output.stdout)?;
-    let measured: Measured = serde_json::from_slice(json).ok()?;
-    is_sound(&measured.rates).then_some(measured)
-}
-
-/// `measure`.
-#[derive(Args, Debug)]
-pub struct MeasureArgs {
-    /// Threads to compute with
-    #[arg(long, value_name = "N")]
-    pub threads: usize,
-    /// What tensors may take, in bytes
-    #[arg(long, value_name = "N")]
-    pub bytes: u64,
-    /// What the processor does at most, instead of rates
-    #[arg(long)]
-    pub limits: bool,
-}
-
-/// `measure`: what the child does.
-///
-/// # Errors
-/// [`Failure`] of the engine.
-pub fn measure(args: &MeasureArgs) -> Result<(), Failure> {
-    signals::end_with_parent();
-    let json = if args.limits {
-        profile::measure(args)?
-    } else {
-        let measured = settled(|| Ok(Rates::measure(args.threads, args.bytes)?))?;
-        serde_json::to_string(&measured).map_err(|error| Failure::new(Code::Internal, error))?
-    };
-    output::result(&json);
-    Ok(())
+    serde_json::from_slice(json).ok()
 }
 
 /// Measures until two measurements agree, so often at most.
@@ -146,6 +136,27 @@ impl Work {
         let others = (later.all - self.all) - (later.own - self.own);
         (others / (seconds * self.processors)).max(0.0)
     }
+}
+
+/// What measuring may take of a budget, for tensors.
+const MEASURE_SHARE: u64 = 4;
+
+/// Whether rates are what this program would measure.
+pub(crate) fn is_sound(rates: &Rates) -> bool {
+    let constants = Rates {
+        operations: std::collections::BTreeMap::new(),
+        bf16: std::collections::BTreeMap::new(),
+        others: highwater::Curve::default(),
+        node_seconds: 0.0,
+        ..rates.clone()
+    };
+    let beside = (0.0..1.0).contains(&rates.node_seconds);
+    rates.is_measured() && beside && constants == Rates::default()
+}
+
+/// What measuring may take for tensors of so many bytes of memory.
+pub(super) fn share(memory_bytes: u64) -> u64 {
+    (memory_bytes / MEASURE_SHARE).min(Rates::MEASURE_BYTES)
 }
 
 #[cfg(test)]

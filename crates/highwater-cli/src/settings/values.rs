@@ -8,12 +8,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Value;
 
-use super::Problem;
 use crate::args::TrainArgs;
 use crate::config::{DiskConfig, ModelSource, OptimizerKind};
 
 /// Sets what is not set, or set so.
-pub(super) fn named<T: PartialEq>(flag: &mut Option<T>, value: T) -> Result<(), Problem> {
+pub(crate) fn named<T: PartialEq>(flag: &mut Option<T>, value: T) -> Result<(), Problem> {
     match flag {
         Some(named) if *named != value => Err(Problem::Twice),
         _ => {
@@ -23,20 +22,20 @@ pub(super) fn named<T: PartialEq>(flag: &mut Option<T>, value: T) -> Result<(), 
     }
 }
 
-pub(super) fn put<T: DeserializeOwned + PartialEq>(
+pub(crate) fn put<T: DeserializeOwned + PartialEq>(
     flag: &mut Option<T>,
     v: Value,
 ) -> Result<(), Problem> {
     named(flag, value(v)?)
 }
 
-pub(super) fn value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
+pub(crate) fn value<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
     let found = value.try_into();
     found.map_err(|error: toml::de::Error| Problem::Value(in_words(error.message())))
 }
 
 /// One, or several: in a text with commas between.
-pub(super) fn list<T: DeserializeOwned>(v: Value) -> Result<Vec<T>, Problem> {
+pub(crate) fn list<T: DeserializeOwned>(v: Value) -> Result<Vec<T>, Problem> {
     match v {
         Value::String(text) => {
             let each = text
@@ -49,7 +48,7 @@ pub(super) fn list<T: DeserializeOwned>(v: Value) -> Result<Vec<T>, Problem> {
 }
 
 /// A text, or several.
-pub(super) fn texts(v: Value) -> Result<Vec<String>, Problem> {
+pub(crate) fn texts(v: Value) -> Result<Vec<String>, Problem> {
     match v {
         Value::String(text) => Ok(vec![text]),
         v => value(v),
@@ -57,7 +56,7 @@ pub(super) fn texts(v: Value) -> Result<Vec<String>, Problem> {
 }
 
 /// A number of bytes, or a text such as 2GiB.
-pub(super) fn size(v: Value) -> Result<Bytes, Problem> {
+pub(crate) fn size(v: Value) -> Result<Bytes, Problem> {
     match v {
         Value::String(text) => {
             let found = text.parse::<Bytes>();
@@ -67,7 +66,7 @@ pub(super) fn size(v: Value) -> Result<Bytes, Problem> {
     }
 }
 
-pub(super) fn disk(v: Value) -> Result<DiskConfig, Problem> {
+pub(crate) fn disk(v: Value) -> Result<DiskConfig, Problem> {
     /// As `config.toml` has it, with a size of either form.
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -87,7 +86,7 @@ pub(super) fn disk(v: Value) -> Result<DiskConfig, Problem> {
 }
 
 /// A model as `--model` or `--init-from` names it.
-pub(super) fn source(args: &mut TrainArgs, v: Value) -> Result<(), Problem> {
+pub(crate) fn source(args: &mut TrainArgs, v: Value) -> Result<(), Problem> {
     let name = match v {
         Value::String(name) => name,
         v => match value(v)? {
@@ -103,7 +102,7 @@ pub(super) fn source(args: &mut TrainArgs, v: Value) -> Result<(), Problem> {
 }
 
 /// The optimizer of a name, or of a table with what it has.
-pub(super) fn method(v: &Value) -> Result<OptimizerKind, Problem> {
+pub(crate) fn method(v: &Value) -> Result<OptimizerKind, Problem> {
     let name = match v {
         Value::Table(table) if table.len() == 1 => table.keys().next().map(String::as_str),
         v => v.as_str(),
@@ -115,10 +114,21 @@ pub(super) fn method(v: &Value) -> Result<OptimizerKind, Problem> {
     }
 }
 
-pub(super) fn adamw(args: &mut TrainArgs) -> Result<(), Problem> {
+pub(crate) fn adamw(args: &mut TrainArgs) -> Result<(), Problem> {
     named(&mut args.run.optimizer, OptimizerKind::Adamw)
 }
 
 pub(super) fn absolute(path: &std::path::Path) -> Result<PathBuf, Problem> {
     std::path::absolute(path).map_err(|error| Problem::Value(error.to_string()))
+}
+
+/// What is wrong with a setting.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    /// There is none of the name.
+    Unknown,
+    /// It is said already, and otherwise.
+    Twice,
+    /// It cannot be that.
+    Value(String),
 }

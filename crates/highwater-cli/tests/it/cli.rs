@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::started::highwater;
 use highwater_cli::args::RunArgs;
-use highwater_cli::dry::{Assumptions, Planner};
-use highwater_cli::resolve::{self, Resolved};
+use highwater_cli::planning::{Assumptions, Planner};
+use highwater_cli::settings::resolve::{self, Resolved};
 use highwater_memory::DiskFiles;
 use serde_json::Value;
 

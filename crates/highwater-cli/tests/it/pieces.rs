@@ -6,7 +6,7 @@ use std::path::Path;
 
 use highwater::optim::{AdamW, AdamWOptions, Optimizer, Sgd, SgdOptions};
 use highwater::{Engine, Module, Parameter};
-use highwater_cli::state::read_tensors;
+use highwater_cli::model::tensors::read_tensors;
 use highwater_memory::{Files, files::MemoryFiles};
 use highwater_models::WeightsFolder;
 use highwater_models::module_file::write_tensors;

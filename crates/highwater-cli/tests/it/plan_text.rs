@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use highwater::Forecast;
 use highwater_cli::args::RunArgs;
-use highwater_cli::dry::{Assumptions, Planner};
-use highwater_cli::plan::{Report, diff, text};
-use highwater_cli::resolve::{self, Resolved};
+use highwater_cli::commands::plan::{Report, diff, text};
+use highwater_cli::planning::{Assumptions, Planner};
+use highwater_cli::settings::resolve::{self, Resolved};
 use highwater_memory::{Bytes, DiskFiles};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn assumptions() -> Assumptions {
         reserve_bytes: 24 << 20,
         decoding_bytes: 0,
         prices: 0,
-        tokenise_bytes: 0,
+        tokenize_bytes: 0,
     }
 }
 

@@ -1,0 +1,197 @@
+//! `chat`: a conversation with a trained model, a line of the standard input for each turn. The line `/reset` begins
+//! anew.
+
+use std::io::{BufRead, IsTerminal, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use highwater_memory::{Bytes, DiskFiles};
+use highwater_text::{ChatTemplate, Conversation};
+
+use crate::data::prompt::end_of_turns;
+use crate::data::records::template;
+use crate::error::{Code, Failure};
+use crate::generate::{Loaded, SampleArgs, Speed, go_on, load};
+use crate::terminal::output;
+
+/// The longest line that is read, in bytes.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// `chat`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct ChatArgs {
+    /// The model.
+    #[command(flatten)]
+    pub sample: SampleArgs,
+
+    /// What the model is told before all else
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+
+    /// How conversations are written: a file with a Jinja template, or chatml [default: the model folder's template]
+    #[arg(long, value_name = "FILE|chatml")]
+    pub chat_template: Option<String>,
+
+    /// Tokens of an answer, at most
+    #[arg(long, alias = "max-tokens", value_name = "N", default_value_t = 512)]
+    pub tokens: usize,
+}
+
+/// Talks until the standard input ends.
+///
+/// # Errors
+/// [`Failure`], with the exit code to end with.
+pub fn chat(args: &ChatArgs) -> Result<ExitCode, Failure> {
+    let files = DiskFiles;
+    // How long it becomes nobody knows.
+    let loaded = load(&args.sample, |_| Ok(1))?;
+    let folder = loaded.tokenizer_path.as_deref().and_then(Path::parent);
+    let named = args.chat_template.as_deref().or(loaded.template.as_deref());
+    let template = template(&files, named, folder)?.ok_or_else(|| {
+        let message = match folder {
+            Some(_) => "there is no chat template beside this model",
+            None => "there is no tokenizer.json beside this model, and no chat template",
+        };
+        Failure::usage(message)
+            .hint("give one by --chat-template FILE, or say --chat-template chatml")
+    })?;
+    let mut ends = loaded.ends.clone();
+    ends.extend(end_of_turns(&template, &loaded.tokenizer)?);
+    let mut talk = Talk::new(&loaded, &template, args);
+    while let Some(said) = line()? {
+        match said.trim() {
+            "" => {}
+            "/reset" => {
+                talk = Talk::new(&loaded, &template, args);
+                output::news("what was said is forgotten");
+            }
+            _ => talk.take_turn(said, (args.tokens, &ends, &loaded.stop))?,
+        }
+    }
+    talk.speed.tell();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A conversation.
+struct Talk<'a> {
+    loaded: &'a Loaded,
+    template: &'a ChatTemplate,
+    turns: Vec<(String, String)>,
+    /// Turns that stay, whatever is forgotten.
+    first: usize,
+    /// Whether some were forgotten.
+    forgets: bool,
+    speed: Speed,
+}
+
+impl<'a> Talk<'a> {
+    fn new(loaded: &'a Loaded, template: &'a ChatTemplate, args: &ChatArgs) -> Self {
+        let system = args.system.iter();
+        let turns: Vec<_> = system
+            .map(|text| ("system".to_owned(), text.clone()))
+            .collect();
+        Self {
+            loaded,
+            template,
+            first: turns.len(),
+            turns,
+            forgets: false,
+            speed: Speed::default(),
+        }
+    }
+
+    /// Answers a message.
+    fn take_turn(
+        &mut self,
+        said: String,
+        until: (usize, &[u32], &[String]),
+    ) -> Result<(), Failure> {
+        self.turns.push(("user".to_owned(), said));
+        let Some(prompt) = self.prompt()? else {
+            self.turns.pop();
+            return Ok(());
+        };
+        let (answer, speed) = go_on(self.loaded, &prompt, until)?;
+        self.speed = self.speed.and(speed);
+        self.turns.push(("assistant".to_owned(), answer));
+        Ok(())
+    }
+
+    /// The conversation as the model reads it; none where what was said last alone is too long.
+    fn prompt(&mut self) -> Result<Option<Vec<u32>>, Failure> {
+        let loaded = self.loaded;
+        let longest = loaded.model.architecture().max_length();
+        let longest = longest.min(loaded.sampling.context);
+        loop {
+            let turns = self.turns.iter();
+            let spoken = turns.map(|(role, text)| (role.as_str(), text.as_str()));
+            let text = self.template.render(&Conversation::of(spoken), true)?;
+            let prompt = loaded.tokenizer.encode(&text)?;
+            if prompt.len() < longest {
+                return Ok(Some(prompt));
+            }
+            if self.turns.len() <= self.first + 1 {
+                output::news(&format!(
+                    "not answered: this is longer than the {longest} tokens that the model reads"
+                ));
+                return Ok(None);
+            }
+            // What was said first is forgotten: a question and its answer.
+            let end = (self.first + 2).min(self.turns.len() - 1);
+            self.turns.drain(self.first..end);
+            if !std::mem::replace(&mut self.forgets, true) {
+                output::news(&format!(
+                    "note: the model reads {longest} tokens at most: what was said first is forgotten from here on"
+                ));
+            }
+        }
+    }
+}
+
+/// A line that someone said; none at the end. What is too long is no line, and said to be.
+fn line() -> Result<Option<String>, Failure> {
+    let mut input = std::io::stdin().lock();
+    loop {
+        if input.is_terminal() {
+            output::prompt("> ");
+        }
+        let mut bytes = Vec::new();
+        let failed = |error| Failure::new(Code::Files, error);
+        let most = LINE_BYTES_MAX + 1;
+        let read = (&mut input).take(most).read_until(b'\n', &mut bytes);
+        if read.map_err(failed)? == 0 {
+            return Ok(None);
+        }
+        if bytes.len() as u64 == most && bytes.last() != Some(&b'\n') {
+            skip_line(&mut input).map_err(failed)?;
+            output::news(&format!(
+                "not answered: a line of more than {}",
+                Bytes(LINE_BYTES_MAX)
+            ));
+            continue;
+        }
+        let text = String::from_utf8(bytes).unwrap_or_else(|error| {
+            output::news("note: what is not UTF-8 in this line is read as \u{FFFD}");
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        });
+        return Ok(Some(text.trim_end_matches(['\r', '\n']).to_owned()));
+    }
+}
+
+/// Reads to the end of a line.
+fn skip_line(input: &mut impl BufRead) -> std::io::Result<()> {
+    loop {
+        let there = input.fill_buf()?;
+        let end = there.iter().position(|&byte| byte == b'\n');
+        let (len, is_end) = match end {
+            Some(at) => (at + 1, true),
+            None => (there.len(), there.is_empty()),
+        };
+        input.consume(len);
+        if is_end {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The command line.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Parser, Subcommand};
+use highwater::op::cpu::Level;
+
+use super::chat::ChatArgs;
+use super::data_show::DataCommand;
+use super::doctor::DoctorArgs;
+use super::eval::EvalArgs;
+use super::export::ExportArgs;
+use super::generate::GenerateArgs;
+use super::init::InitArgs;
+use super::measure::MeasureArgs;
+use super::merge::MergeArgs;
+use super::plan::PlanArgs;
+use super::shell::{CompletionsArgs, ManArgs};
+use super::tokenize::TokenizeArgs;
+use crate::args::{ResumeArgs, TrainArgs};
+use crate::error::EXIT_CODES;
+
+/// What somebody who has just come may want.
+const FIRST_STEPS: &str =
+    "First steps, with a Hugging Face model folder and a file of conversations:
+  highwater plan  --model ./M --data chats.jsonl --lora 8 --memory 8GiB   does it fit?
+  highwater data show chats.jsonl --model ./M                             what is learnt?
+  highwater train --model ./M --data chats.jsonl --lora 8 --memory 8GiB --val 5% --out runs/a
+  highwater chat  runs/a
+  highwater merge runs/a --out merged";
+
+/// Trains models of text and of pictures inside a memory budget.
+#[derive(Debug, Parser)]
+#[command(name = "highwater", version, about, after_help = format!("{FIRST_STEPS}\n\n{EXIT_CODES}"))]
+#[command(arg_required_else_help = true, infer_subcommands = false)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Instructions that kernels use at most, for numbers as a lesser processor has them [default: the best
+    /// that this one has]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    #[arg(value_parser = PossibleValuesParser::new(Level::ALL.map(Level::name)).try_map(|name| name.parse::<Level>()))]
+    pub cpu: Option<Level>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model; without arguments a small one, on this program's guide, in 64 MiB.
+    #[command(after_help = EXIT_CODES, alias = "finetune")]
+    Train(Box<TrainArgs>),
+    /// Say whether training fits into a budget, what it costs, and what more memory would buy.
+    Plan(Box<PlanArgs>),
+    /// Write a config.toml that fits this machine, with a word on each setting.
+    Init(Box<InitArgs>),
+    /// Go on with a run from its last complete saved state.
+    Resume(ResumeArgs),
+    /// Measure a model on all of some data: mean loss, and perplexity of text or accuracy on images.
+    Eval(EvalArgs),
+    /// Continue a text with a trained model.
+    Generate(GenerateArgs),
+    /// Talk with a trained model: a line of the standard input is a turn.
+    Chat(ChatArgs),
+    /// Add the adapters of a run to its model, as a folder that transformers loads.
+    #[command(alias = "fuse")]
+    Merge(MergeArgs),
+    /// Write a model as one GGUF file, for llama.cpp and what is built on it.
+    Export(ExportArgs),
+    /// Look at data before it is trained on.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Say what this machine offers and what limits it sets.
+    Doctor(DoctorArgs),
+    /// Print a script that completes commands and flags in a shell.
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands.
+    Man(ManArgs),
+    /// Measure the machine and print its rates: what other commands start when they need them.
+    #[command(hide = true)]
+    Measure(MeasureArgs),
+    /// Make the tokens of a text: what other commands start, for the memory that it takes.
+    #[command(hide = true)]
+    #[command(name = "tokenise")]
+    Tokenize(TokenizeArgs),
+}
+
+impl Command {
+    /// Whether results are wanted as JSON, failures too.
+    pub fn json(&self) -> bool {
+        match self {
+            Self::Train(args) => args.json,
+            Self::Plan(args) => args.json,
+            Self::Resume(args) => args.json,
+            Self::Doctor(args) => args.json,
+            Self::Eval(args) => args.json,
+            Self::Init(_)
+            | Self::Generate(_)
+            | Self::Chat(_)
+            | Self::Merge(_)
+            | Self::Export(_)
+            | Self::Data(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::Measure(_)
+            | Self::Tokenize(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_readme_shows_commands_that_there_are() {
+        let readme = include_str!("../../../../README.md");
+        let commands = readme.lines().filter_map(|line| {
+            let alone = line.strip_prefix("highwater ");
+            alone.or_else(|| line.strip_prefix("cargo run --release -- "))
+        });
+        let mut tried = 0;
+        for command in commands {
+            let command = command
+                .split(" #")
+                .next()
+                .unwrap()
+                .replace("\"Memory is\"", "text");
+            let words = command.split_whitespace();
+            let parsed = Cli::try_parse_from(std::iter::once("highwater").chain(words));
+            parsed.unwrap_or_else(|error| panic!("{command}: {error}"));
+            tried += 1;
+        }
+        assert_eq!(tried, 19);
+    }
+
+    #[test]
+    fn misspelt_flags_and_verbs_get_the_nearest_name() {
+        for (line, expected) in [
+            ("highwater train --memroy 1GiB", "--memory"),
+            ("highwater tain", "train"),
+            ("highwater train --schedule cosin", "cosine"),
+            ("highwater train --order shufled", "shuffled"),
+            ("highwater train --memory 1Gibi", "64MiB"),
+        ] {
+            let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+}

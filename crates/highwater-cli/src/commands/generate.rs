@@ -1,0 +1,47 @@
+//! `generate`: continues a text with a trained model.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::data::prompt::begun;
+use crate::error::Failure;
+use crate::generate::{SampleArgs, go_on, load};
+use crate::terminal::output;
+
+/// `generate`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct GenerateArgs {
+    /// The model.
+    #[command(flatten)]
+    pub sample: SampleArgs,
+
+    /// The text to continue
+    #[arg(long, value_name = "TEXT")]
+    pub prompt: String,
+
+    /// Tokens to add, unless the model ends the text before
+    #[arg(long, alias = "max-tokens", value_name = "N", default_value_t = 100)]
+    pub tokens: usize,
+}
+
+/// Continues a text.
+///
+/// # Errors
+/// [`Failure`], with the exit code to end with.
+pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
+    if args.prompt.is_empty() {
+        return Err(Failure::usage("--prompt must have at least one character"));
+    }
+    let mut prompt = Vec::new();
+    let loaded = load(&args.sample, |tokenizer| {
+        prompt = begun(tokenizer, &args.prompt)?;
+        Ok(prompt.len() + args.tokens)
+    })?;
+    output::piece(&loaded.tokenizer.decode(&prompt)?);
+    let until = (args.tokens, &*loaded.ends, &*loaded.stop);
+    let (_, speed) = go_on(&loaded, &prompt, until)?;
+    speed.tell();
+    Ok(ExitCode::SUCCESS)
+}

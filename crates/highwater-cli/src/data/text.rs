@@ -1,0 +1,204 @@
+//! Tokens of text, or of files of tokens.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use highwater_memory::Files;
+use highwater_models::data::{Progress, holds_tokens};
+use highwater_models::{Architecture, BatchShape, Batches, DataOptions, Order, Tokenizer, Tokens};
+
+use super::guide::GUIDE;
+use super::records;
+use super::tokenizer::{text_to_tokenize, tokenizer};
+use crate::config::RunConfig;
+use crate::error::Failure;
+use crate::model::Batch;
+use crate::terminal::meter::Meter;
+
+/// Tokens that the held-out loss is the mean of, at most: the first ones of what is held out.
+pub(crate) const HELD_OUT_TOKENS: usize = 1 << 14;
+
+/// The tokens of a run, divided.
+#[derive(Debug)]
+pub struct TextData {
+    /// All tokens.
+    pub tokens: Tokens,
+    /// Those to train on.
+    pub train: Range<u64>,
+    /// Those to measure the loss on; perhaps none.
+    pub held_out: Range<u64>,
+}
+
+impl TextData {
+    /// Opens the data. Where a `tokenizer.json` makes tokens of text, they are those in `spool`; if there
+    /// are none yet they are made here, which [`tokenise`](crate::data::tokenize) does in less memory.
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read or used.
+    pub fn open(
+        files: &Arc<dyn Files>,
+        config: &RunConfig,
+        model: &dyn Architecture,
+        spool: &Path,
+    ) -> Result<Self, Failure> {
+        let spooled = text_to_tokenize(&**files, config)?.is_some();
+        let tokens = if spooled && files.metadata(spool)?.is_some() {
+            Tokens::spooled(files, spool, model.vocab_size() as u32)?
+        } else {
+            Self::tokens(files, config, model, spool)?
+        };
+        let (train, held_out) = tokens.split(config.data.held_out, config.training.seq)?;
+        Ok(Self {
+            tokens,
+            train,
+            held_out,
+        })
+    }
+
+    /// The tokens, made now where a `tokenizer.json` makes them.
+    ///
+    /// # Errors
+    /// [`Failure`] for data that cannot be read or used.
+    pub fn tokens(
+        files: &Arc<dyn Files>,
+        config: &RunConfig,
+        model: &dyn Architecture,
+        spool: &Path,
+    ) -> Result<Tokens, Failure> {
+        let vocab_size = model.vocab_size() as u32;
+        let tokenizer = tokenizer(&**files, config)?;
+        let guide = Path::new("the built-in guide");
+        let path = config.data.path.as_deref();
+        // Tokens need no tokenizer.
+        if !path.map_or(Ok(false), |path| holds_tokens(&**files, path))? {
+            check_tokenizer(&tokenizer, model, path.unwrap_or(guide))?;
+        }
+        let meter = Meter::new("checking tokens");
+        let tell = |done, of| meter.tell(done, of);
+        let options = DataOptions {
+            tokenizer: &tokenizer,
+            vocab_size,
+            width: config.data.token_dtype,
+            held_out: config.data.eval_data.as_deref(),
+            reads: config.data.reads,
+            progress: Progress::to(&tell),
+            spool,
+        };
+        Ok(match path {
+            Some(path) => Tokens::open(files, path, &options)?,
+            None => Tokens::embedded(GUIDE, vocab_size)?,
+        })
+    }
+
+    /// That there is data, as far as that can be told without making tokens of text: for who only plans.
+    ///
+    /// # Errors
+    /// As [`RunData::open`].
+    pub fn check(
+        files: &Arc<dyn Files>,
+        config: &RunConfig,
+        model: &dyn Architecture,
+    ) -> Result<(), Failure> {
+        if let Some(path) = text_to_tokenize(&**files, config)? {
+            tokenizer(&**files, config)?;
+            if let Some(source) = records::Source::of(config, model.vocab_size()) {
+                return source.check(files);
+            }
+            let held_out = config.data.eval_data.as_deref();
+            return Ok(Tokens::find_text(&**files, path, held_out)?);
+        }
+        let none = Path::new("");
+        Self::open(files, config, model, none)?.batches(config)?;
+        Ok(())
+    }
+
+    /// Batches to train on, from the start.
+    ///
+    /// # Errors
+    /// [`Failure`] where there is too little for one.
+    pub fn batches(&self, config: &RunConfig) -> Result<Batches, Failure> {
+        Ok(Batches::new(
+            self.tokens.clone(),
+            self.train.clone(),
+            config.batch_shape(),
+            config.data.order,
+            config.training.seed,
+        )?)
+    }
+
+    /// The sequences that the held-out loss is measured on, one by one: whatever the batch is, they are the
+    /// same, and so is the loss.
+    pub(super) fn held_out(&self, config: &RunConfig) -> Result<Vec<Batch>, Failure> {
+        let range = self.held_out.clone();
+        let seq = config.training.seq;
+        let tokens = (range.end - range.start).saturating_sub(1);
+        let count = (tokens as usize / seq).min((HELD_OUT_TOKENS / seq).max(1));
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let shape = BatchShape { batch: 1, seq };
+        let mut batches = Batches::new(self.tokens.clone(), range, shape, Order::Sequential, 0)?;
+        (0..count).map(|_| next_tokens(&mut batches)).collect()
+    }
+}
+
+pub(crate) fn next_tokens(batches: &mut Batches) -> Result<Batch, Failure> {
+    let tokens = batches.shape().tokens();
+    let mut batch = (vec![0; tokens], vec![0; tokens]);
+    batches.next_batch(&mut batch.0, &mut batch.1)?;
+    Ok(Batch::Tokens(batch.0, batch.1))
+}
+
+/// Bytes as tokens suit a model of about 256 of them: with more it was made for a tokenizer.
+fn check_tokenizer(
+    tokenizer: &Tokenizer,
+    model: &dyn Architecture,
+    data: &Path,
+) -> Result<(), Failure> {
+    let suits = model.vocab_size() <= 1024 || !matches!(tokenizer, Tokenizer::Bytes);
+    suits.then_some(()).ok_or_else(|| {
+        Failure::usage(format!(
+            "{}: text needs the model's tokenizer (the model has {} tokens)",
+            data.display(),
+            model.vocab_size()
+        ))
+        .hint("say --tokenizer FILE, a tokenizer.json, or give tokens as .npy or .bin")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::RunArgs;
+    use crate::settings::resolve;
+    use crate::settings::resolve::Resolved;
+    use highwater_memory::files::MemoryFiles;
+
+    fn open(args: &RunArgs) -> Result<(TextData, Batches), Failure> {
+        let files: Arc<dyn Files> = Arc::new(MemoryFiles::new());
+        let Resolved { config, model, .. } = resolve::run(&*files, args)?;
+        let data = TextData::open(&files, &config, model.text()?, Path::new("/tokens.bin"))?;
+        let batches = data.batches(&config)?;
+        Ok((data, batches))
+    }
+
+    #[test]
+    fn the_guide_is_enough_for_the_default_run() {
+        let (data, batches) = open(&RunArgs::default()).unwrap();
+        assert_eq!(data.train.end, data.held_out.start);
+        assert_eq!(data.held_out.end, GUIDE.len() as u64);
+        assert!(batches.per_epoch() >= 5, "{}", batches.per_epoch());
+    }
+
+    #[test]
+    fn a_model_of_many_tokens_needs_its_tokenizer_for_text() {
+        let args = RunArgs {
+            model: Some("gpt2".to_owned()),
+            memory: Some(highwater_memory::Bytes::GIB),
+            ..RunArgs::default()
+        };
+        let failure = open(&args).unwrap_err().to_string();
+        assert!(failure.contains("--tokenizer"), "{failure}");
+    }
+}

@@ -1,0 +1,66 @@
+//! Failures of data: tokens, images, records.
+
+use highwater::data::DataError as PictureError;
+use highwater_models::DataError;
+use highwater_text::TextError;
+
+use super::failure::{Code, Failure};
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        let hint = match &error {
+            DataError::TooShort { .. } => Some("use a smaller --batch or --seq, or more data"),
+            DataError::Vocabulary { .. } => {
+                Some("use the tokenizer that belongs to the model (--tokenizer)")
+            }
+            DataError::Token { .. } => {
+                Some("the tokens are another model's, or of another width (--token-dtype)")
+            }
+            _ => None,
+        };
+        let id = match &error {
+            DataError::Missing { .. } => "HW1020",
+            DataError::TooShort { .. } => "HW1021",
+            DataError::Vocabulary { .. } => "HW1022",
+            DataError::Token { .. } => "HW1023",
+            _ => "HW1024",
+        };
+        let failure = match error {
+            DataError::Files(error) => error.into(),
+            DataError::Tokenizer(error) => error.into(),
+            error => Self::new(Code::Files, error).id(id),
+        };
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<PictureError> for Failure {
+    fn from(error: PictureError) -> Self {
+        match error {
+            PictureError::Files(error) => error.into(),
+            error @ PictureError::Usage(_) => Self::new(Code::Usage, error),
+            error => Self::new(Code::Files, error).id("HW1024"),
+        }
+    }
+}
+
+impl From<TextError> for Failure {
+    fn from(error: TextError) -> Self {
+        match error {
+            TextError::Files(error) => error.into(),
+            TextError::Tokenizer(error) => error.into(),
+            TextError::Data(error) => error.into(),
+            error => {
+                let hint = error.hint().map(str::to_owned);
+                let failure = Self::new(Code::Files, error).id("HW1042");
+                match hint {
+                    Some(hint) => failure.hint(hint),
+                    None => failure,
+                }
+            }
+        }
+    }
+}

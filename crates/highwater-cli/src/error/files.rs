@@ -1,0 +1,71 @@
+//! Failures of files, of the disk that tensors wait on, and of saved states.
+
+use std::io::ErrorKind;
+
+use highwater_memory::FilesError;
+use highwater_memory::saved::SavedError;
+use highwater_memory::spill::SpillError;
+
+use super::failure::{Code, Failure};
+use crate::state_name::step_of;
+
+impl From<FilesError> for Failure {
+    fn from(error: FilesError) -> Self {
+        let (full, dropped) = (error.is_disk_full(), is_of_dropped_state(&error));
+        let failure = Self::new(Code::Files, error);
+        if dropped {
+            return failure.hint("the run goes on, and dropped this state for a newer one meanwhile: run the command again");
+        }
+        if full {
+            return failure
+                .id("HW1010")
+                .hint("free some space, and do it again; a run continues from its last saved state with `highwater resume`");
+        }
+        failure
+    }
+}
+
+/// Whether a file is gone together with the saved state that it was of.
+fn is_of_dropped_state(error: &FilesError) -> bool {
+    let state = error.path.parent();
+    let name = state.and_then(|state| state.file_name()?.to_str());
+    error.is_not_found()
+        && name.and_then(step_of).is_some()
+        && state.is_some_and(|state| !state.exists())
+}
+
+impl From<SpillError> for Failure {
+    fn from(error: SpillError) -> Self {
+        let full = error.is_full();
+        let code = match &error {
+            // A folder that cannot be one for this is a setting that is not possible.
+            SpillError::Create { source, .. } if is_of_the_folder(source.kind()) => Code::Usage,
+            _ => Code::Files,
+        };
+        let failure = Self::new(code, error).id("HW1011");
+        if full {
+            return failure.hint("free some space, or name a folder on another disk");
+        }
+        failure
+    }
+}
+
+/// Whether a file cannot be made in a folder because of what the folder is.
+fn is_of_the_folder(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+    )
+}
+
+impl From<SavedError> for Failure {
+    fn from(error: SavedError) -> Self {
+        match error {
+            SavedError::Files(error) => error.into(),
+            error => Self::new(Code::Files, error).id("HW1012"),
+        }
+    }
+}

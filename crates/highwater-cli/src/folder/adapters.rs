@@ -1,0 +1,57 @@
+//! Where the adapters of a run are, and whether their model is the one that they were trained beside.
+
+use std::path::{Path, PathBuf};
+
+use highwater_memory::Files;
+use highwater_models::adapter::WEIGHTS;
+
+use super::digest::weights_digest;
+use super::model_folder;
+use crate::config::{ModelSource, RunConfig};
+use crate::error::{Code, Failure};
+
+/// Where adapters are, and the model that they are for.
+///
+/// # Errors
+/// [`Failure`] where there are none.
+pub(crate) fn adapters(files: &dyn Files, dir: &Path) -> Result<Option<PathBuf>, Failure> {
+    for folder in [dir.join("final"), dir.to_owned()] {
+        if files.metadata(&folder.join(WEIGHTS))?.is_some() {
+            return Ok(Some(folder));
+        }
+    }
+    Ok(None)
+}
+
+/// That a run's model is the one that its adapters were trained beside.
+///
+/// # Errors
+/// [`Failure`] where it is not there, or its weights are others.
+pub(crate) fn check_base(files: &dyn Files, run: &RunConfig) -> Result<(), Failure> {
+    if let ModelSource::Folder(base) = &run.model.source {
+        if files.metadata(base)?.is_none() {
+            let name = base.display();
+            let message =
+                format!("{name}: the model that the adapters were trained for is not there");
+            return Err(Failure::new(Code::Files, message)
+                .hint("`highwater merge RUN --model FOLDER --out NEW` adds them to it where it is now, and `highwater resume RUN --model FOLDER` goes on with it"));
+        }
+        model_folder::check_weights(files, base)?;
+    }
+    let before = run
+        .origin
+        .as_ref()
+        .and_then(|origin| origin.weights.as_ref());
+    if let (ModelSource::Folder(base), Some(before)) = (&run.model.source, before)
+        && weights_digest(files, base)? != *before
+    {
+        let message = format!(
+            "{} has changed since the adapters were trained",
+            base.display()
+        );
+        return Err(Failure::usage(message)
+            .id("HW1041")
+            .hint("put back the weights that were there"));
+    }
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! What stands in folders of runs and of models.
+
+pub(crate) mod adapters;
+mod best;
+pub(crate) mod copies;
+pub(crate) mod digest;
+pub(crate) mod facts;
+pub(crate) mod final_step;
+pub mod model_folder;
+pub(crate) mod new;
+mod newest;
+mod run_dir;
+pub mod state;
+
+pub use best::Best;
+pub(crate) use final_step::FinalStep;
+pub use newest::{Newest, Which};
+pub use run_dir::RunDir;
+pub use state::Counters;

@@ -1,0 +1,346 @@
+//! A trained model that is ready to be sampled from: found, fitted into a budget, and read.
+
+use std::path::{Path, PathBuf};
+
+use highwater::{Builder, Engine, Error, Module, no_grad, skip_init};
+use highwater_memory::{Bytes, DiskFiles, Files, ProcessMemory};
+use highwater_models::adapter::WEIGHTS;
+use highwater_models::{Architecture, CausalLm, Sampling, Tokenizer, window_length};
+
+use super::generation_config::Stated;
+use super::sample_args::SampleArgs;
+use crate::config::{DiskConfig, LoraConfig, MachineConfig, ModelSource, Policy, RunConfig};
+use crate::error::{Code, Failure};
+use crate::folder::{Newest, RunDir, Which, adapters, model_folder, state};
+use crate::machine::processor;
+use crate::model::{Blueprint, Trained, base};
+use crate::planning::{budget, plan_call, refusal};
+use crate::terminal::output;
+
+/// What a model gets that no run's settings say anything about, beside its weights.
+const DEFAULT_ROOM: u64 = 1 << 30;
+
+/// Adapters that were trained for a model, with their settings.
+type Adapters = (LoraConfig, Trained);
+
+/// Where a model lies, and what it may use.
+struct Place {
+    config: PathBuf,
+    tokenizer: Option<PathBuf>,
+    /// Its folder, whose weights may be several files.
+    weights: PathBuf,
+    /// The adapters that were trained for it.
+    adapters: Option<Adapters>,
+    memory: Option<Bytes>,
+    disk: Option<DiskConfig>,
+    /// The most tokens that it was trained to look back on.
+    context: usize,
+}
+
+impl Place {
+    /// The files and folders that the model's numbers are in.
+    fn paths(&self) -> Vec<PathBuf> {
+        let adapters = self.adapters.as_ref().map(|(_, trained)| match trained {
+            Trained::Folder(folder) => folder.join(WEIGHTS),
+            Trained::Saved(_, path) => path.clone(),
+        });
+        [self.weights.clone()].into_iter().chain(adapters).collect()
+    }
+
+    /// A Hugging Face model folder.
+    fn folder(files: &dyn Files, folder: &Path, memory: Option<Bytes>) -> Result<Self, Failure> {
+        let tokenizer = folder.join("tokenizer.json");
+        Ok(Self {
+            config: folder.join("config.json"),
+            tokenizer: files.metadata(&tokenizer)?.map(|_| tokenizer),
+            weights: folder.to_owned(),
+            adapters: None,
+            memory,
+            disk: None,
+            context: usize::MAX,
+        })
+    }
+}
+
+/// A model that is ready to be sampled from.
+pub(crate) struct Loaded {
+    /// The model.
+    pub model: Box<dyn CausalLm>,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Where the tokenizer is, if it is a file.
+    pub tokenizer_path: Option<PathBuf>,
+    /// The run's own chat template, where `train --chat-template` set one.
+    pub template: Option<String>,
+    /// How to draw from it.
+    pub sampling: Sampling,
+    /// The tokens that end a text.
+    pub ends: Vec<u32>,
+    /// The texts that end one.
+    pub stop: Vec<String>,
+    /// The files and folders that its numbers are from.
+    weights: Vec<PathBuf>,
+    /// What the engine may take.
+    _engine: Engine,
+}
+
+impl Loaded {
+    /// Why nothing more is drawn.
+    pub(crate) fn failed(&self, error: Error) -> Failure {
+        match error {
+            Error::NonFinite { what, node } => {
+                let message =
+                    format!("{what} is NaN or infinite ({node}): the next token cannot be chosen");
+                let failure = Failure::new(Code::NonFinite, message)
+                    .hint("the model's numbers are too large to compute with: fetch or train the weights again");
+                base::explain(&DiskFiles, &self.weights, failure)
+            }
+            error => error.into(),
+        }
+    }
+}
+
+/// Reads a model, as far as its folder or its run says where it is, into a budget in which it can be asked what
+/// follows `longest` tokens.
+///
+/// # Errors
+/// [`Failure`] for flags that are not possible, and a model that cannot be read or has no room.
+pub(crate) fn load(
+    args: &SampleArgs,
+    longest: impl FnOnce(&Tokenizer) -> Result<usize, Failure>,
+) -> Result<Loaded, Failure> {
+    let files = DiskFiles;
+    args.check()?;
+    let place = place(&files, args)?;
+    let blueprint = Blueprint::read(&files, &place.config)?;
+    let config = blueprint.text()?;
+    let tokenizer = tokenizer(&files, &place, config)?;
+    let most = config.max_length().min(place.context);
+    let longest = window_length(longest(&tokenizer)?.min(most), config.max_length());
+    let machine = machine(args, &place, config);
+    let reserve = fitting(&place, config, &machine, longest)?;
+    let (engine, model) = frozen(builder(&machine).reserve(reserve), &place, config)?;
+    if let Some(note) = base::read(&files, &place.weights, &*model)? {
+        output::news(&note);
+    }
+    if let Some((_, trained)) = &place.adapters {
+        trained.load(&files, &*model)?;
+        model.requires_grad_(false);
+    }
+    let beside = place.config.parent().unwrap_or(Path::new(""));
+    let stated = Stated::read(&files, beside)?;
+    if !stated.unread.is_empty() {
+        output::news(&format!(
+            "note: generation_config.json beside the model: not followed here: {}",
+            stated.unread.join(", ")
+        ));
+    }
+    let sampling = args.sampling(&stated);
+    let sampling = sampling
+        .map_err(|failure| failure.hint("generation_config.json beside the model says so"))?;
+    let folder = place.tokenizer.as_deref().and_then(Path::parent);
+    let template = args.dir.as_deref().map(|dir| -> Result<_, Failure> {
+        let path = RunDir::template_of(dir);
+        Ok(files.metadata(&path)?.map(|_| path.display().to_string()))
+    });
+    let ends = folder.map(|folder| highwater_text::ends_of_texts(&files, folder, &tokenizer));
+    Ok(Loaded {
+        model,
+        ends: ends.transpose()?.unwrap_or_default(),
+        tokenizer,
+        sampling: Sampling {
+            context: place.context,
+            ..sampling
+        },
+        weights: place.paths(),
+        stop: if args.stop.is_empty() {
+            stated.stop
+        } else {
+            args.stop.clone()
+        },
+        tokenizer_path: place.tokenizer,
+        template: template.transpose()?.flatten(),
+        _engine: engine,
+    })
+}
+
+/// What the model may use: what flags say, otherwise what its run had, otherwise what it is likely to need; never
+/// more than the process may have.
+fn machine(args: &SampleArgs, place: &Place, config: &dyn Architecture) -> MachineConfig {
+    let weights = 4 * config.parameter_count();
+    let stated = args.memory.or(place.memory);
+    let likely = || {
+        let likely = weights + DEFAULT_ROOM;
+        // Where the system does not tell there is nothing to keep to.
+        let bound = ProcessMemory::read().map_or(likely, |memory| memory.bound() / 10 * 9);
+        Bytes(likely.min(bound))
+    };
+    let memory = match stated {
+        Some(memory) => budget::bounded(memory),
+        None => likely(),
+    };
+    // What a run trained from disk need not fit into its memory.
+    let is_short = args.memory.is_none() && memory.0 < weights + DEFAULT_ROOM;
+    MachineConfig {
+        memory,
+        policy: Policy::Auto,
+        threads: args.threads.unwrap_or_else(processor::cores),
+        device_memory: None,
+        host_memory: None,
+        disk: place.disk.clone().filter(|_| is_short),
+        forbid: Vec::new(),
+        rates: highwater::Rates::default(),
+    }
+}
+
+fn builder(machine: &MachineConfig) -> Builder {
+    let builder = Engine::builder()
+        .memory(machine.memory.0)
+        .threads(machine.threads);
+    match &machine.disk {
+        Some(disk) => builder.disk(&disk.folder, disk.bytes.0),
+        None => builder,
+    }
+}
+
+/// A model that nothing trains, and whose values are to be loaded: where memory is short they wait in their files.
+fn frozen(
+    builder: Builder,
+    place: &Place,
+    config: &dyn Architecture,
+) -> Result<(Engine, Box<dyn CausalLm>), Failure> {
+    let engine = builder.files().build()?;
+    let quantize = place.adapters.as_ref().and_then(|(lora, _)| lora.quantize);
+    let model = skip_init(|| match quantize {
+        Some(quantize) => config.build_held(&engine, quantize.format()),
+        None => config.build(&engine),
+    })?;
+    model.requires_grad_(false);
+    Ok((engine, model))
+}
+
+/// Plans a text before anything is loaded: the reserve that the plan counts on.
+fn fitting(
+    place: &Place,
+    config: &dyn Architecture,
+    machine: &MachineConfig,
+    longest: usize,
+) -> Result<u64, Failure> {
+    let (forecast, reserve) = plan_call(
+        (|| builder(machine), 0),
+        |builder| frozen(builder, place, config),
+        |_, model| {
+            if let Some((lora, _)) = &place.adapters {
+                lora.adapt(&**model)?;
+                model.requires_grad_(false);
+            }
+            base::foresee(&place.weights, &**model)?;
+            model.eval();
+            whole_text(&**model, longest)
+        },
+    )?;
+    if !forecast.fits {
+        let smaller = "a shorter text needs less";
+        return Err(refusal::does_not_fit(&forecast, machine, smaller));
+    }
+    Ok(reserve)
+}
+
+/// Asks what follows a text of so many tokens.
+fn whole_text(model: &dyn CausalLm, tokens: usize) -> Result<(), Failure> {
+    no_grad(|| {
+        let window = model.engine().indices(&vec![0; tokens], [1, tokens])?;
+        model.next_logits(&window, tokens - 1)?.to_vec::<f32>()
+    })?;
+    Ok(())
+}
+
+/// A run's final model, or its newest saved state, or a model folder.
+fn place(files: &dyn Files, args: &SampleArgs) -> Result<Place, Failure> {
+    if let Some(folder) = &args.model {
+        args.which.check_none()?;
+        model_folder::check_weights(files, folder)?;
+        return Place::folder(files, folder, None);
+    }
+    let nothing = || {
+        Failure::usage("no model was named").hint(
+            "name the folder of a run, such as runs/gpt2-nano, or --model FOLDER for a Hugging Face model",
+        )
+    };
+    let dir = args.dir.as_deref().ok_or_else(nothing)?;
+    let settings = dir.join("config.toml");
+    let run = match files.metadata(&settings)? {
+        // One that cannot be read says no budget to keep to.
+        Some(_) => Some(RunConfig::read(files, &settings)?),
+        None => None,
+    };
+    let memory = run.as_ref().map(|run| run.machine.memory);
+    let disk = run.as_ref().and_then(|run| run.machine.disk.clone());
+    let context = run.as_ref().map_or(usize::MAX, RunConfig::context);
+    if let Some(run) = &run
+        && let Some((base, adapters)) = adapted(files, (dir, args.which), run)?
+    {
+        return Ok(Place {
+            adapters: Some(adapters),
+            disk,
+            context,
+            tokenizer: run.model.tokenizer.clone(),
+            ..Place::folder(files, &base, memory)?
+        });
+    }
+    match args.which.find(files, dir)? {
+        Some(Newest::Final(folder)) => {
+            let place = Place::folder(files, &folder, memory)?;
+            Ok(Place {
+                disk,
+                context,
+                ..place
+            })
+        }
+        Some(Newest::Saved(saved)) => Ok(Place {
+            config: dir.join("model.json"),
+            tokenizer: run.and_then(|run| run.model.tokenizer),
+            weights: saved.path().to_owned(),
+            adapters: None,
+            memory,
+            disk,
+            context,
+        }),
+        None if model_folder::check_weights(files, dir).is_ok() => Place::folder(files, dir, None),
+        None => Err(model_folder::unsaved(files, dir)?),
+    }
+}
+
+/// The folder of the model that a run trained adapters of, and its newest adapters, if there are any.
+fn adapted(
+    files: &dyn Files,
+    (dir, which): (&Path, Which),
+    run: &RunConfig,
+) -> Result<Option<(PathBuf, Adapters)>, Failure> {
+    let (Some(lora), ModelSource::Folder(base)) = (&run.model.lora, &run.model.source) else {
+        return Ok(None);
+    };
+    adapters::check_base(files, run)?;
+    let trained = which.find(files, dir)?.map(|found| match found {
+        Newest::Final(folder) => Trained::Folder(folder),
+        Newest::Saved(saved) => Trained::Saved(lora.clone(), saved.path().join(state::MODEL)),
+    });
+    Ok(trained.map(|trained| (base.clone(), (lora.clone(), trained))))
+}
+
+/// The model's tokenizer; bytes for a model that is small enough to be about them.
+fn tokenizer(
+    files: &dyn Files,
+    place: &Place,
+    config: &dyn Architecture,
+) -> Result<Tokenizer, Failure> {
+    match &place.tokenizer {
+        Some(path) => Ok(Tokenizer::load(files, path)?),
+        None if config.vocab_size() <= 1024 => Ok(Tokenizer::Bytes),
+        None => Err(Failure::usage(format!(
+            "{}: there is no tokenizer.json for this model",
+            place.config.display()
+        ))
+        .hint("put the model's tokenizer.json beside its weights")),
+    }
+}

@@ -1,0 +1,98 @@
+//! Trained adapters: in PEFT's files, or in a saved state of the run that trained them.
+
+use std::path::{Path, PathBuf};
+
+use highwater::{Engine, Module, skip_init};
+use highwater_memory::Files;
+use highwater_memory::files::Draft;
+use highwater_models::adapter::is_adapter;
+use highwater_models::{Architecture, CausalLm, WeightsFolder};
+
+use super::lora::load;
+use super::tensors;
+use crate::config::{LoraConfig, RunConfig};
+use crate::error::Failure;
+use crate::folder::adapters::adapters;
+use crate::folder::{Newest, Which, state};
+
+/// Trained adapters.
+#[derive(Debug)]
+pub(crate) enum Trained {
+    /// In PEFT's files.
+    Folder(PathBuf),
+    /// In the file of weights of a run's saved state.
+    Saved(LoraConfig, PathBuf),
+}
+
+impl Trained {
+    /// A folder of them in PEFT's files, and the draft beside `out` that it is if they are in a saved state.
+    ///
+    /// # Errors
+    /// [`Failure`] for adapters that cannot be read, or a folder that cannot be written.
+    pub(crate) fn as_folder<'a>(
+        &self,
+        files: &'a dyn Files,
+        config: &dyn Architecture,
+        out: &Path,
+    ) -> Result<(PathBuf, Option<Draft<'a>>), Failure> {
+        let lora = match self {
+            Self::Folder(folder) => return Ok((folder.clone(), None)),
+            Self::Saved(lora, _) => lora,
+        };
+        // Of the model nothing is read: frozen weights have no storage until then.
+        let engine = Engine::builder().files().build()?;
+        let model = skip_init(|| config.build(&engine))?;
+        model.requires_grad_(false);
+        self.load(files, &*model)?;
+        let draft = Draft::folder(files, out)?;
+        highwater_models::save_adapter(files, draft.path(), &*model, &lora.options(), None)?;
+        Ok((draft.path().to_owned(), Some(draft)))
+    }
+
+    /// Gives them to the model that they were trained for.
+    ///
+    /// # Errors
+    /// [`Failure`] for adapters that cannot be read, or are not for this model.
+    pub(crate) fn load(&self, files: &dyn Files, model: &dyn CausalLm) -> Result<(), Failure> {
+        match self {
+            Self::Folder(folder) => {
+                load(files, folder, model)?;
+                Ok(())
+            }
+            Self::Saved(lora, path) => {
+                lora.adapt(model)?;
+                let mut own = model.named_parameters();
+                own.retain(|(name, _)| is_adapter(name));
+                tensors::read_tensors(&mut WeightsFolder::of_file(files, path)?, &own, "")
+            }
+        }
+    }
+}
+
+/// The adapters of a run, the newest or the best, or of a folder that PEFT wrote; and the folder with what is beside them.
+///
+/// # Errors
+/// [`Failure`] for files that cannot be read.
+pub(crate) fn trained(
+    files: &dyn Files,
+    dir: &Path,
+    which: Which,
+) -> Result<Option<(Trained, PathBuf)>, Failure> {
+    let run = match files.metadata(&dir.join("config.toml"))? {
+        Some(_) => Some(RunConfig::read(files, &dir.join("config.toml"))?),
+        None => None,
+    };
+    if let Some(lora) = run.and_then(|run| run.model.lora) {
+        return Ok(match which.find(files, dir)? {
+            Some(Newest::Final(folder)) => Some((Trained::Folder(folder.clone()), folder)),
+            Some(Newest::Saved(saved)) => {
+                let weights = saved.path().join(state::MODEL);
+                Some((Trained::Saved(lora, weights), dir.join("final")))
+            }
+            None => None,
+        });
+    }
+    which.check_none()?;
+    let found = adapters(files, dir)?;
+    Ok(found.map(|folder| (Trained::Folder(folder.clone()), folder)))
+}

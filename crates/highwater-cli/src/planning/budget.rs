@@ -1,0 +1,87 @@
+//! Budgets above what the process may have, or that plans leave no room in.
+
+use highwater::Forecast;
+use highwater_memory::{Bytes, ProcessMemory};
+
+use crate::config::RunConfig;
+use crate::error::Failure;
+use crate::model::Blueprint;
+use crate::terminal::output;
+
+/// Whether the process kept to its budget, and its peak in bytes. What is in the process beside the engine,
+/// such as an emulator or a tool that watches it, may take it above.
+pub fn kept(budget: Bytes, peak: u64) -> String {
+    if peak == 0 {
+        // Without /proc.
+        return format!("{budget} were allowed; what the process had, this system does not tell");
+    }
+    let kept = if peak > budget.0 { "above" } else { "kept to" };
+    format!("{kept} {budget}: the process had {} at most", Bytes(peak))
+}
+
+/// What this process may have at most, if the budget is more than that: keeping to the budget would not
+/// keep it alive.
+fn bound_below(memory: Bytes) -> Option<Bytes> {
+    // Where the system does not tell there is nothing to compare with.
+    let bound = Bytes(ProcessMemory::read().ok()?.bound());
+    (memory > bound).then_some(bound)
+}
+
+/// Warns who plans of a budget above what the process may have.
+pub fn warn_of_budget(config: &RunConfig) {
+    if let Some(bound) = bound_below(config.machine.memory) {
+        let budget = config.machine.memory;
+        output::news(&format!(
+            "warning: --memory {budget} is more than a process may have here: training would keep to {bound}"
+        ));
+    }
+}
+
+/// Lowers a budget above what the process may have, and says so.
+///
+/// # Errors
+/// [`Failure`] where what is left is not enough for the settings.
+pub fn keep_to_bound(config: &mut RunConfig, model: &Blueprint) -> Result<(), Failure> {
+    let within = bounded(config.machine.memory);
+    if within < config.machine.memory {
+        config.machine.memory = within;
+        config.validate(model)?;
+    }
+    Ok(())
+}
+
+/// A budget, or what the process may have if that is less, with a word about it.
+pub fn bounded(budget: Bytes) -> Bytes {
+    let Some(bound) = bound_below(budget) else {
+        return budget;
+    };
+    output::news(&format!(
+        "warning: --memory {budget} is more than this process may have here: keeping to {bound}"
+    ));
+    bound
+}
+
+/// Lowers a budget to the one that a plan was found for, and says so.
+pub fn keep_to_planned(config: &mut RunConfig, forecast: &Forecast) {
+    let planned = Bytes(forecast.budget_bytes);
+    if planned < config.machine.memory {
+        let budget = std::mem::replace(&mut config.machine.memory, planned);
+        output::news(&format!(
+            "note: the plans of this step leave each other no room in {budget}: keeping to {planned}"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_above_its_budget_is_not_said_to_have_kept_to_it() {
+        let budget = Bytes(64 << 20);
+        let told = kept(budget, 64 << 20);
+        assert_eq!(told, "kept to 64 MiB: the process had 64 MiB at most");
+        let told = kept(budget, 96 << 20);
+        assert_eq!(told, "above 64 MiB: the process had 96 MiB at most");
+    }
+}

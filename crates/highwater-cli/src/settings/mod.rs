@@ -1,0 +1,9 @@
+//! From flags, files of settings and defaults to the settings of a run.
+
+pub(crate) mod epochs;
+mod from_config;
+pub(crate) mod inputs;
+pub mod resolve;
+pub(crate) mod table;
+mod validate;
+mod values;

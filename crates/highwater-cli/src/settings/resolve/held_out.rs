@@ -1,0 +1,65 @@
+//! From flags to the share of the data that is held out.
+
+use highwater_memory::Files;
+use highwater_models::data::Reads;
+
+use crate::args::RunArgs;
+use crate::data::held_out::parts;
+use crate::error::Failure;
+
+/// Of records that are said to be nothing else, so many are held out.
+const OF_RECORDS: f64 = 0.05;
+
+/// The share of the text, the tokens or the records that is held out: what flags say, otherwise of records a few, if
+/// no file says what is held out.
+///
+/// # Errors
+/// [`Failure`] where flags say it twice, or a folder says it too.
+pub(crate) fn held_out_share(
+    files: &dyn Files,
+    args: &RunArgs,
+    has_records: bool,
+) -> Result<f64, Failure> {
+    let named = args.eval_data.as_deref();
+    if let Some(missing) = named.filter(|path| !files.metadata(path).is_ok_and(|it| it.is_some())) {
+        let path = missing.to_owned();
+        return Err(highwater_models::DataError::Missing { path }.into());
+    }
+    let default = if has_records { OF_RECORDS } else { 0.0 };
+    let share = args.held_out.unwrap_or(default);
+    if share == 0.0 {
+        return Ok(share);
+    }
+    let held_out = if let Some(named) = named {
+        Some(format!("--eval-data {}", named.display()))
+    } else {
+        let ways = (None, Reads::Training, has_records);
+        let found = parts(files, args.data.as_deref(), ways)?;
+        let first = found.and_then(|found| found.held_out.into_iter().next());
+        first.map(|(path, _)| path.display().to_string())
+    };
+    let Some(held_out) = held_out else {
+        return Ok(share);
+    };
+    if args.held_out.is_none() {
+        return Ok(0.0);
+    }
+    let message = format!("--held-out {share} and {held_out} both say what is held out");
+    Err(Failure::usage(message)
+        .hint("leave out --held-out, or name the file to train on: --data FILE"))
+}
+
+/// That there is something to train on beside what is held out.
+///
+/// # Errors
+/// [`Failure`] for `--eval-data` alone.
+pub(crate) fn check_alone(args: &RunArgs) -> Result<(), Failure> {
+    let Some(named) = args.eval_data.as_deref() else {
+        return Ok(());
+    };
+    let message = format!(
+        "--eval-data {}: there is no --data to train on",
+        named.display()
+    );
+    Err(Failure::usage(message).hint("say --data PATH"))
+}

@@ -1,0 +1,38 @@
+//! From flags to the means that a run has.
+
+use highwater_memory::{Bytes, ProcessMemory};
+
+use super::defaults::DEFAULT_MEMORY;
+use crate::args::RunArgs;
+use crate::config::MachineConfig;
+use crate::error::{Code, Failure};
+use crate::machine::processor::cores;
+
+pub(crate) fn machine(args: &RunArgs, is_nano: bool) -> Result<MachineConfig, Failure> {
+    Ok(MachineConfig {
+        memory: memory(args.memory, is_nano)?,
+        policy: args.policy.unwrap_or(crate::config::Policy::Auto),
+        threads: args.threads.unwrap_or_else(cores),
+        device_memory: args.device_memory,
+        host_memory: args.host_memory,
+        disk: args.disk.clone(),
+        forbid: args.forbid.clone().unwrap_or_default(),
+        rates: highwater::Rates::default(),
+    })
+}
+
+/// The budget that was given, or a default: for a nano preset a small one, otherwise most of
+/// what the process may have.
+fn memory(given: Option<Bytes>, is_nano: bool) -> Result<Bytes, Failure> {
+    if let Some(memory) = given.or(is_nano.then_some(DEFAULT_MEMORY)) {
+        if memory < Bytes::MIB {
+            let message = format!("--memory {memory} is less than any program needs");
+            return Err(Failure::usage(message).hint("a size has a unit, such as --memory 2GiB"));
+        }
+        return Ok(memory);
+    }
+    let machine = ProcessMemory::read().map_err(|error| {
+        Failure::new(Code::Files, error).hint("say --memory SIZE, such as --memory 3GiB")
+    })?;
+    Ok(Bytes(machine.bound() / 10 * 9))
+}

@@ -1,0 +1,69 @@
+//! From flags to the settings of an optimizer.
+
+use super::defaults::Defaults;
+use crate::args::RunArgs;
+use crate::config::{Method, ModelSource, Moments, OptimizerConfig, OptimizerKind, Schedule};
+use crate::error::Failure;
+
+/// The settings of the optimizer.
+///
+/// # Errors
+/// [`Failure`] for flags that mean nothing to it.
+pub(super) fn optimizer(
+    args: &RunArgs,
+    (source, steps): (&ModelSource, u64),
+    defaults: &Defaults,
+) -> Result<OptimizerConfig, Failure> {
+    let kind = args.optimizer.unwrap_or(OptimizerKind::Adamw);
+    let foreign: &[(&str, Option<f64>)] = match kind {
+        OptimizerKind::Adamw => &[("momentum", args.momentum)],
+        OptimizerKind::Sgd => &[
+            ("beta1", args.beta1),
+            ("beta2", args.beta2),
+            ("eps", args.eps),
+        ],
+    };
+    if let Some((flag, _)) = foreign.iter().find(|(_, value)| value.is_some()) {
+        let (kind, other) = match kind {
+            OptimizerKind::Adamw => ("adamw", "sgd"),
+            OptimizerKind::Sgd => ("sgd", "adamw"),
+        };
+        return Err(
+            Failure::usage(format!("--{flag} has no effect with {kind}"))
+                .hint(format!("leave it out, or say --optimizer {other}")),
+        );
+    }
+    let (method, weight_decay) = match kind {
+        OptimizerKind::Adamw => {
+            let method = Method::Adamw {
+                beta1: args.beta1.unwrap_or(0.9),
+                beta2: args.beta2.unwrap_or(defaults.beta2),
+                eps: args.eps.unwrap_or(1e-8),
+            };
+            (method, defaults.weight_decay)
+        }
+        OptimizerKind::Sgd => {
+            let momentum = args.momentum.unwrap_or(0.0);
+            (Method::Sgd { momentum }, 0.0)
+        }
+    };
+    let has_moments = !matches!(method, Method::Sgd { momentum } if momentum <= 0.0);
+    if args.moments == Some(Moments::Int8) && !has_moments {
+        let message =
+            "--moments int8 has no effect with sgd without momentum, which has no moments";
+        return Err(Failure::usage(message).hint("leave it out, or say --momentum 0.9"));
+    }
+    // As transformers' Trainer has it, for models that have learnt something.
+    let clip = if source.brings_weights() { 1.0 } else { 0.0 };
+    Ok(OptimizerConfig {
+        lr: args.lr.unwrap_or(defaults.lr),
+        warmup: args.warmup.unwrap_or(steps / 20),
+        schedule: args.schedule.unwrap_or(Schedule::Cosine),
+        weight_decay: args.weight_decay.unwrap_or(weight_decay),
+        decay: args.decay.unwrap_or_default(),
+        clip: Some(args.clip.unwrap_or(clip)).filter(|&clip| clip != 0.0),
+        master: args.master,
+        moments: args.moments.unwrap_or_default(),
+        method,
+    })
+}

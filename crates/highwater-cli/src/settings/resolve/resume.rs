@@ -1,0 +1,55 @@
+//! The settings of a run that goes on, with what flags change about them.
+
+use highwater_memory::Files;
+
+use super::moved;
+use super::run::Resolved;
+use super::training::check_epochs;
+use crate::args::ResumeArgs;
+use crate::config::{Epochs, RunConfig};
+use crate::error::Failure;
+use crate::folder::RunDir;
+use crate::model::Blueprint;
+
+/// The settings of the run in a folder, with what `resume` was asked to change about them.
+///
+/// # Errors
+/// [`Failure`] for settings that cannot be read or are not possible.
+pub fn resume(files: &dyn Files, dir: &RunDir, args: &ResumeArgs) -> Result<Resolved, Failure> {
+    let mut config = RunConfig::read(files, &dir.config())?;
+    if let Some(origin) = &config.origin {
+        origin.check_model(files, dir)?;
+    }
+    let model = Blueprint::read(files, &dir.model())?;
+    moved::find(&mut config, args)?;
+    moved::check(files, &config, dir.path())?;
+    check_epochs(args.epochs)?;
+    let RunConfig {
+        machine,
+        training,
+        output,
+        ..
+    } = &mut config;
+    machine.memory = args.memory.unwrap_or(machine.memory);
+    machine.device_memory = args.device_memory.or(machine.device_memory);
+    machine.host_memory = args.host_memory.or(machine.host_memory);
+    if args.no_host_memory {
+        (machine.device_memory, machine.host_memory) = (None, None);
+    }
+    machine.threads = args.threads.unwrap_or(machine.threads);
+    if args.disk.is_some() || args.no_disk {
+        machine.disk.clone_from(&args.disk);
+    }
+    training.steps = args.steps.unwrap_or(training.steps);
+    training.epochs = args.epochs.map(|count| Epochs {
+        count,
+        warmup_is_said: true,
+    });
+    output.apply(&args.output);
+    config.validate(&model)?;
+    Ok(Resolved {
+        config,
+        model,
+        notes: Vec::new(),
+    })
+}
