@@ -1,7 +1,7 @@
 //! `data show`: the first examples of data as a model reads them, with what is learnt of each.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
@@ -15,6 +15,7 @@ use highwater_text::{ChatTemplate, Document, Place};
 use crate::args::RecordsArgs;
 use crate::data::Source;
 use crate::data::records::endless_note;
+use crate::data::tokenizer::{Limit, read_within};
 use crate::error::Failure;
 use crate::model::Blueprint;
 use crate::terminal::output;
@@ -68,7 +69,7 @@ pub struct ShowArgs {
 pub fn show(args: &ShowArgs) -> Result<(), Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let source = source(&*files, args)?;
-    let tokenizer = source.tokenizer(&*files)?;
+    let tokenizer = source.tokenizer_within(&*files, &Limit::of_process())?;
     let encoder = source.encoder(&*files, &tokenizer)?;
     let preparation = source.preparation();
     let mut examples = Examples::open(&files, &encoder, &preparation)?;
@@ -148,7 +149,7 @@ fn source(files: &dyn Files, args: &ShowArgs) -> Result<Source, Failure> {
             model.text()?.vocab_size()
         }
         None => match &tokenizer {
-            Some(path) => Tokenizer::load(files, Path::new(path))?.vocab_size(),
+            Some(path) => read_within(files, path, &Limit::of_process())?.vocab_size(),
             None => 256,
         },
     };

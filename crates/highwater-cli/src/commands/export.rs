@@ -10,6 +10,7 @@ use highwater_models::adapter::WEIGHTS;
 use highwater_models::gguf::{self, GgufError, GgufType};
 
 use crate::config::RunConfig;
+use crate::data::tokenizer::{Limit, check_room};
 use crate::error::{Code, Failure};
 use crate::folder::new::check_new;
 use crate::folder::{Newest, RunDir, Which, copies};
@@ -93,6 +94,11 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         files.create_dir_all(parent)?;
     }
     let model = found.as_model(&args.dir);
+    check_room(
+        &files,
+        &model.folder.join("tokenizer.json"),
+        &Limit::of_process(),
+    )?;
     let done = gguf::export(&files, &model, &args.out, args.dtype.into())?;
     for note in &done.notes {
         output::news(&format!("note: {note}"));

@@ -39,6 +39,13 @@ pub fn generate(args: &GenerateArgs) -> Result<ExitCode, Failure> {
         prompt = begun(tokenizer, &args.prompt)?;
         Ok(prompt.len() + args.tokens)
     })?;
+    if let Some(unread) = prompt.len().checked_sub(loaded.window).filter(|&n| n > 0) {
+        output::news(&format!(
+            "note: the prompt has {} tokens, and the model reads {}: the first {unread} are left out",
+            prompt.len(),
+            loaded.window
+        ));
+    }
     output::piece(&loaded.tokenizer.decode(&prompt)?);
     let until = (args.tokens, &*loaded.ends, &*loaded.stop);
     let (_, speed) = go_on(&loaded, &prompt, until)?;

@@ -200,6 +200,15 @@ impl RunConfig {
         (self.batch_shape().tokens() * self.rows_together() * self.training.accumulate) as u64
     }
 
+    /// Shortens a warmup that is longer than the run to a twentieth of the steps, and says so.
+    pub(crate) fn shorten_warmup(&mut self) -> Option<String> {
+        let (steps, warmup) = (self.training.steps, &mut self.optimizer.warmup);
+        (*warmup > steps).then(|| {
+            let old = std::mem::replace(warmup, steps / 20);
+            format!("note: warmup is {warmup} steps instead of {old}, as the run has {steps}")
+        })
+    }
+
     /// How large batches are.
     pub fn batch_shape(&self) -> BatchShape {
         BatchShape {

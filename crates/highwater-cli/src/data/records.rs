@@ -14,7 +14,7 @@ use highwater_text::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::tokenizer::tokenizer_of;
+use super::tokenizer::{Limit, read_within, tokenizer_of};
 use crate::config::{LossOn, RecordsConfig, RunConfig};
 use crate::error::Failure;
 use crate::terminal::output;
@@ -108,6 +108,21 @@ impl Source {
     /// [`Failure`] for one that cannot be read.
     pub fn tokenizer(&self, files: &dyn Files) -> Result<Tokenizer, Failure> {
         tokenizer_of(files, self.tokenizer.as_deref())
+    }
+
+    /// The same, if this process may use as much memory as reading it takes.
+    ///
+    /// # Errors
+    /// As [`Source::tokenizer`], and where it may not.
+    pub(crate) fn tokenizer_within(
+        &self,
+        files: &dyn Files,
+        limit: &Limit,
+    ) -> Result<Tokenizer, Failure> {
+        match &self.tokenizer {
+            Some(path) => read_within(files, path, limit),
+            None => Ok(Tokenizer::Bytes),
+        }
     }
 
     /// What makes tokens of examples.

@@ -10,6 +10,7 @@ use highwater_models::{Architecture, BatchShape, Batches, DataOptions, Order, To
 
 use super::guide::GUIDE;
 use super::records;
+use super::tokenize;
 use super::tokenizer::{text_to_tokenize, tokenizer};
 use crate::config::RunConfig;
 use crate::error::Failure;
@@ -67,13 +68,17 @@ impl TextData {
         spool: &Path,
     ) -> Result<Tokens, Failure> {
         let vocab_size = model.vocab_size() as u32;
-        let tokenizer = tokenizer(&**files, config)?;
         let guide = Path::new("the built-in guide");
         let path = config.data.path.as_deref();
-        // Tokens need no tokenizer.
-        if !path.map_or(Ok(false), |path| holds_tokens(&**files, path))? {
-            check_tokenizer(&tokenizer, model, path.unwrap_or(guide))?;
-        }
+        // Tokens need no tokenizer, which may use more memory than the run has.
+        let tokenizer = match path {
+            Some(path) if holds_tokens(&**files, path)? => Tokenizer::Bytes,
+            _ => {
+                let tokenizer = tokenizer(&**files, config)?;
+                check_tokenizer(&tokenizer, model, path.unwrap_or(guide))?;
+                tokenizer
+            }
+        };
         let meter = Meter::new("checking tokens");
         let tell = |done, of| meter.tell(done, of);
         let options = DataOptions {
@@ -101,9 +106,17 @@ impl TextData {
         model: &dyn Architecture,
     ) -> Result<(), Failure> {
         if let Some(path) = text_to_tokenize(&**files, config)? {
-            tokenizer(&**files, config)?;
+            // Where there is no room to tokenize, the plan says so.
+            let has_room = tokenize::needed_bytes(&**files, config)? <= config.machine.memory.0;
             if let Some(source) = records::Source::of(config, model.vocab_size()) {
-                return source.check(files);
+                return if has_room {
+                    source.check(files)
+                } else {
+                    Ok(())
+                };
+            }
+            if has_room {
+                tokenizer(&**files, config)?;
             }
             let held_out = config.data.eval_data.as_deref();
             return Ok(Tokens::find_text(&**files, path, held_out)?);

@@ -10,6 +10,7 @@ use highwater_models::{Architecture, CausalLm, Sampling, Tokenizer, window_lengt
 use super::generation_config::Stated;
 use super::sample_args::SampleArgs;
 use crate::config::{DiskConfig, LoraConfig, MachineConfig, ModelSource, Policy, RunConfig};
+use crate::data::tokenizer::{Limit, read_within};
 use crate::error::{Code, Failure};
 use crate::folder::{Newest, RunDir, Which, adapters, model_folder, state};
 use crate::machine::processor;
@@ -78,6 +79,8 @@ pub(crate) struct Loaded {
     pub ends: Vec<u32>,
     /// The texts that end one.
     pub stop: Vec<String>,
+    /// How many tokens it looks back on at most.
+    pub window: usize,
     /// The files and folders that its numbers are from.
     weights: Vec<PathBuf>,
     /// What the engine may take.
@@ -114,10 +117,10 @@ pub(crate) fn load(
     let place = place(&files, args)?;
     let blueprint = Blueprint::read(&files, &place.config)?;
     let config = blueprint.text()?;
-    let tokenizer = tokenizer(&files, &place, config)?;
+    let machine = machine(args, &place, config);
+    let tokenizer = tokenizer(&files, &place, config, machine.memory)?;
     let most = config.max_length().min(place.context);
     let longest = window_length(longest(&tokenizer)?.min(most), config.max_length());
-    let machine = machine(args, &place, config);
     let reserve = fitting(&place, config, &machine, longest)?;
     let (engine, model) = frozen(builder(&machine).reserve(reserve), &place, config)?;
     if let Some(note) = base::read(&files, &place.weights, &*model)? {
@@ -153,6 +156,7 @@ pub(crate) fn load(
             ..sampling
         },
         weights: place.paths(),
+        window: most,
         stop: if args.stop.is_empty() {
             stated.stop
         } else {
@@ -333,9 +337,10 @@ fn tokenizer(
     files: &dyn Files,
     place: &Place,
     config: &dyn Architecture,
+    memory: Bytes,
 ) -> Result<Tokenizer, Failure> {
     match &place.tokenizer {
-        Some(path) => Ok(Tokenizer::load(files, path)?),
+        Some(path) => read_within(files, path, &Limit::Budget(memory)),
         None if config.vocab_size() <= 1024 => Ok(Tokenizer::Bytes),
         None => Err(Failure::usage(format!(
             "{}: there is no tokenizer.json for this model",

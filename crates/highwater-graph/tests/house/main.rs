@@ -418,9 +418,8 @@ fn rooms_use_rooms_below_them() {
         };
         let there: BTreeSet<String> = files.iter().map(|file| room(file).0).collect();
         let named = stated.levels.iter().flatten();
-        for gone in named.filter(|name| !there.contains(*name)) {
-            panic!("{name} has no room {gone}");
-        }
+        let gone: Vec<_> = named.filter(|name| !there.contains(*name)).collect();
+        assert!(gone.is_empty(), "{name} has no rooms {gone:?}");
         let arrows = arrows::arrows(&repository().join(&src));
         let upward = arrows.iter().filter(|(from, to)| room(to).1 < room(from).1);
         let upward: Vec<_> = upward.collect();

@@ -175,24 +175,34 @@ pub fn verify(files: &dyn Files, path: &Path) -> Result<Saved, SavedError> {
     Ok(saved)
 }
 
-/// Checks the manifest, and that all files are there with the right sizes.
-pub(super) fn check_sizes(files: &dyn Files, path: &Path) -> Result<Saved, SavedError> {
+/// The name of the state that the manifest in a folder is of, and its files.
+pub(super) fn read_manifest(
+    files: &dyn Files,
+    path: &Path,
+) -> Result<(String, Vec<FileEntry>), SavedError> {
     let manifest = path.join(MANIFEST);
     let mut file = files
         .open(&manifest)
         .map_err(|error| missing(error, SavedError::NoManifest))?;
-    let damaged = |problem: String| SavedError::Manifest {
-        path: manifest.clone(),
-        problem,
-    };
     if file.bytes() > MANIFEST_BYTES {
-        return Err(damaged(format!("{} bytes are too many", file.bytes())));
+        return Err(SavedError::Manifest {
+            path: manifest,
+            problem: format!("{} bytes are too many", file.bytes()),
+        });
     }
     let mut bytes = vec![0; file.bytes() as usize];
     file.read_exact_at(0, &mut bytes)?;
-    let (name, entries) = manifest::decode(path, &bytes)?;
+    manifest::decode(path, &bytes)
+}
+
+/// Checks the manifest, and that all files are there with the right sizes.
+pub(super) fn check_sizes(files: &dyn Files, path: &Path) -> Result<Saved, SavedError> {
+    let (name, entries) = read_manifest(files, path)?;
     if path.file_name().is_none_or(|found| found != name.as_str()) {
-        return Err(damaged(format!("it belongs to {name}")));
+        return Err(SavedError::Manifest {
+            path: path.join(MANIFEST),
+            problem: format!("it belongs to {name}"),
+        });
     }
     for entry in &entries {
         let path = path.join(&entry.name);

@@ -5,7 +5,7 @@ use std::mem::take;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use super::find::{Saved, check_sizes, names_newest_first, verify};
+use super::find::{Saved, check_sizes, names_newest_first, read_manifest, verify};
 use super::manifest::{self, FileEntry};
 use super::{BUFFER, LATEST, MANIFEST, SavedError, number};
 use crate::files::draft::parent;
@@ -216,7 +216,7 @@ pub fn keep_last(
 
 /// Removes all states with a number above `last` from `dir`, complete or not, and says which. For a
 /// run that goes on from an older state than the newest: it will come to the same numbers again. A state has files
-/// called `own`; folders with other files in them stay.
+/// called `own`. Folders with other files in them stay, and so do copies of a state under another name.
 ///
 /// # Errors
 /// When a file operation fails. What remains of a removal is removed when the next state begins.
@@ -228,8 +228,9 @@ pub fn remove_newer(
 ) -> Result<Vec<String>, SavedError> {
     let mut removed = Vec::new();
     for name in names_newest_first(files, dir)? {
-        let is_newer = number(&name).is_some_and(|number| number > last);
-        if is_newer && others(files, &dir.join(&name), own)?.is_empty() {
+        let (path, is_newer) = (dir.join(&name), number(&name).is_some_and(|n| n > last));
+        let is_copy = read_manifest(files, &path).is_ok_and(|(of, _)| of != name);
+        if is_newer && !is_copy && others(files, &path, own)?.is_empty() {
             removed.push(name);
         }
     }

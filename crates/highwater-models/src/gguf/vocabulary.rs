@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use highwater_memory::Files;
-use highwater_text::Tokenizer;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
@@ -26,6 +25,8 @@ struct File {
     normalizer: Json,
     #[serde(default)]
     pre_tokenizer: Json,
+    #[serde(default)]
+    post_processor: Json,
 }
 
 #[derive(Deserialize)]
@@ -164,12 +165,9 @@ pub(super) fn vocabulary(
     for (name, id) in &specials {
         put(&format!("{name}_token_id"), Value::U32(*id));
     }
-    let before = Tokenizer::load(files, &path)?.before_texts()?;
-    let bos = specials.get("bos");
-    put(
-        "add_bos_token",
-        Value::Bool(bos.is_some() && before.first() == bos),
-    );
+    let first = first_before(&file.post_processor);
+    let bos = specials.get("bos").map(|&id| u64::from(id));
+    put("add_bos_token", Value::Bool(bos.is_some() && first == bos));
     let (texts, kinds) = ids.into_iter().unzip();
     put("tokens", Value::Texts(texts));
     put("token_type", Value::Numbers(kinds));
@@ -186,6 +184,23 @@ pub(super) fn vocabulary(
         Template::None => {}
     }
     Ok(Vocabulary { metadata, note })
+}
+
+/// The first of the tokens that a `tokenizer.json` puts before a text.
+fn first_before(processor: &Json) -> Option<u64> {
+    match processor["type"].as_str()? {
+        "TemplateProcessing" => {
+            let name = processor["single"][0]["SpecialToken"]["id"].as_str()?;
+            processor["special_tokens"][name]["ids"][0].as_u64()
+        }
+        "BertProcessing" | "RobertaProcessing" => processor["cls"][1].as_u64(),
+        // The last one puts its tokens before those of the others.
+        "Sequence" => {
+            let all = processor["processors"].as_array()?;
+            all.iter().rev().find_map(first_before)
+        }
+        _ => None,
+    }
 }
 
 /// How llama.cpp calls what texts are split by before tokens are found.

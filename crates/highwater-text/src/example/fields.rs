@@ -190,7 +190,8 @@ impl Fields<'_> {
             });
         }
         let prompt = self.conversation_of("prompt", &prompt)?;
-        self.answered(prompt, answer, &said).map(Example::Chat)
+        self.answered(("prompt", prompt), answer, &said)
+            .map(Example::Chat)
     }
 
     pub(crate) fn tokens(&self) -> Result<Example, TextError> {

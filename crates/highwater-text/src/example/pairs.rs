@@ -20,14 +20,14 @@ impl Fields<'_> {
         let beside = ["conversations", "messages"].into_iter();
         let mut beside = beside.filter_map(|name| Some((name, self.said(name)?)));
         let asked = match beside.next() {
-            Some((name, turns)) => Some(self.conversation_of(name, turns)?),
+            Some((name, turns)) => Some((name, self.conversation_of(name, turns)?)),
             None => match self.said("prompt") {
                 None => None,
                 Some(prompt) => {
                     let prompt = self.list_or_text("prompt", prompt)?;
                     match &*prompt {
                         Value::String(_) => None,
-                        turns => Some(self.conversation_of("prompt", turns)?),
+                        turns => Some(("prompt", self.conversation_of("prompt", turns)?)),
                     }
                 }
             },

@@ -52,14 +52,16 @@ impl Fields<'_> {
     /// A conversation with an answer, of which the answer alone is learnt.
     pub(crate) fn answered(
         &self,
-        mut asked: Conversation,
+        (asks, mut asked): (&str, Conversation),
         name: &str,
         answer: &Value,
     ) -> Result<Conversation, TextError> {
         let answer = self.messages(name, answer)?;
         if answer.messages.starts_with(&asked.messages) {
-            let problem = format!("{name} begins with the messages that are asked once more");
-            let hint = "leave out the field that asks, or take its messages off the answer";
+            let problem = format!("{name} begins with all messages of the field {asks}");
+            let hint = format!(
+                "leave out the field {asks}, or take its messages off the beginning of {name}"
+            );
             return Err(self.bad(problem).hinted(hint));
         }
         // Of a prompt nothing is learnt.

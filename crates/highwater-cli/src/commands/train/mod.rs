@@ -28,7 +28,7 @@ use crate::run::{Log, Run, report, saved_state};
 use crate::session::Session;
 use crate::settings::epochs;
 use crate::settings::inputs::{check_data, check_source};
-use crate::settings::resolve::{self, Resolved};
+use crate::settings::resolve::{self, Resolved, absolute};
 use crate::terminal::output;
 
 /// Trains a model.
@@ -170,14 +170,50 @@ fn dry_run(
 /// The folder that was named, or one of the model's name under `runs`.
 fn make_dir(files: &dyn Files, args: &TrainArgs, config: &RunConfig) -> Result<RunDir, Failure> {
     let inputs = inputs(args, config);
-    if let Some(path) = &args.out {
-        return Ok(RunDir::create(files, path, args.force, &inputs)?);
+    let path = match &args.out {
+        Some(path) => path.clone(),
+        None => PathBuf::from("runs").join(run_name(&config.model.source)),
+    };
+    check_outside(files, &path, config)?;
+    if args.out.is_some() {
+        return Ok(RunDir::create(files, &path, args.force, &inputs)?);
     }
-    let path = PathBuf::from("runs").join(run_name(&config.model.source));
     if args.force {
         return Ok(RunDir::create(files, &path, true, &inputs)?);
     }
     Ok(RunDir::create_numbered(files, &path)?)
+}
+
+/// That a run does not lie within a folder of its data: it would be read as data when it resumes.
+fn check_outside(files: &dyn Files, out: &Path, config: &RunConfig) -> Result<(), Failure> {
+    let out = real(out)?;
+    for data in [&config.data.path, &config.data.eval_data]
+        .into_iter()
+        .flatten()
+    {
+        let is_folder = files.metadata(data)?.is_some_and(|found| found.is_dir);
+        if is_folder && out.starts_with(real(data)?) {
+            let message = format!(
+                "the run's folder {} lies in the folder of its data, {}: it would become part of the data",
+                out.display(),
+                data.display()
+            );
+            return Err(Failure::usage(message).hint("name another folder: --out DIR"));
+        }
+    }
+    Ok(())
+}
+
+/// A path without symbolic links, as far as it is there.
+fn real(path: &Path) -> Result<PathBuf, Failure> {
+    let whole = absolute(path)?;
+    let there = whole
+        .ancestors()
+        .find_map(|part| Some((part, part.canonicalize().ok()?)));
+    Ok(match there {
+        Some((part, real)) => real.join(whole.strip_prefix(part).unwrap_or(Path::new(""))),
+        None => whole,
+    })
 }
 
 /// The files and folders that a run reads.

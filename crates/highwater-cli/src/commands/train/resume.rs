@@ -20,6 +20,7 @@ use crate::run::{Log, Run, report, saved_state};
 use crate::session::Session;
 use crate::settings::resolve::{self, Resolved};
 use crate::state_name::state_name;
+use crate::terminal::output;
 
 /// Goes on with a run.
 ///
@@ -29,7 +30,9 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let files: Arc<dyn Files> = Arc::new(DiskFiles);
     let dir = RunDir::open(&*files, &args.dir)?;
     let Resolved {
-        mut config, model, ..
+        mut config,
+        model,
+        notes,
     } = resolve::resume(&*files, &dir, args)?;
     budget::keep_to_bound(&mut config, &model)?;
     machine::find_rates(&*files, &mut config.machine)?;
@@ -70,7 +73,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode, Failure> {
     let steps = config.training.steps.saturating_sub(done);
     saved_state::check_space(&*files, &dir, &session, steps)?;
     let mut log = Log::open(&*files, &dir.log(), done)?;
-    say_where(&mut log, counters.as_ref(), loaded.as_ref())?;
+    say_where(&mut log, &notes, counters.as_ref(), loaded.as_ref())?;
     let mut phases = Phases::default();
     phases.end("resume", &session);
     config.origin = Some(now.after(config.origin.take()));
@@ -135,6 +138,9 @@ fn make_tokens(
     if let Some(epochs) = config.training.epochs.take() {
         let data = RunData::open(files, config, model, &dir.tokens())?;
         config.training.steps = data.steps(config, epochs.count);
+        if let Some(note) = config.shorten_warmup() {
+            output::news(&note);
+        }
         config.validate(model)?;
     }
     Ok(made)
@@ -150,9 +156,11 @@ fn say_memory(log: &mut Log, memory: Option<Bytes>) -> Result<(), Failure> {
 /// Says where a run goes on, or that it begins.
 fn say_where(
     log: &mut Log,
+    notes: &[String],
     counters: Option<&Counters>,
     loaded: Option<&String>,
 ) -> Result<(), Failure> {
+    notes.iter().try_for_each(|note| log.say(note))?;
     let Some(counters) = counters else {
         loaded.map_or(Ok(()), |note| log.say(note))?;
         return Ok(log.say("no saved state yet: starting at the first step")?);
