@@ -5,7 +5,7 @@ use highwater_memory::{Bytes, Files};
 
 use crate::config::RunConfig;
 use crate::data::{tokenize, tokenizer};
-use crate::error::Failure;
+use crate::error::{Failure, without_places};
 use crate::model::Blueprint;
 use crate::session::Session;
 
@@ -19,7 +19,7 @@ pub(crate) const PLENTY: Bytes = Bytes(1 << 50);
 pub struct Assumptions {
     /// What the process takes beside its tensors, in bytes.
     pub reserve_bytes: u64,
-    /// What decoding the largest picture of the data takes, in bytes; 0 of text.
+    /// What decoding the largest image of the data takes, in bytes; 0 of text.
     pub decoding_bytes: u64,
     /// How many budgets' prices are told at most, for the curve of a forecast.
     pub prices: usize,
@@ -105,4 +105,13 @@ pub(super) fn session(
         Like::Searches(engine) => builder.searches_of(&engine),
     };
     Session::on(builder, config, model)
+}
+
+/// What an engine foresees, without lines of this program's source.
+pub(super) fn foreseen(engine: &Engine) -> Option<Forecast> {
+    let mut forecast = engine.forecast()?;
+    for place in [&mut forecast.peak_at, &mut forecast.floor_at] {
+        *place = without_places(place);
+    }
+    Some(forecast)
 }

@@ -2,16 +2,8 @@
 
 use highwater::{Builder, Engine, Forecast};
 
-use crate::error::{Code, Failure, without_places};
-
-/// What an engine foresees, without lines of this program's source.
-pub(super) fn forecast(engine: &Engine) -> Option<Forecast> {
-    let mut forecast = engine.forecast()?;
-    for place in [&mut forecast.peak_at, &mut forecast.floor_at] {
-        *place = without_places(place);
-    }
-    Some(forecast)
-}
+use super::assumptions::foreseen;
+use crate::error::{Code, Failure};
 
 /// Plans one call of a model that is not trained, before anything is loaded. `beside` bytes are set aside for others.
 /// Returns the forecast and the reserve that it assumes.
@@ -27,7 +19,7 @@ pub(crate) fn plan_call<M>(
     let reserve = build(dry())?.0.reserve_bytes() + beside;
     let (engine, model) = build(dry().reserve(reserve))?;
     let asked = ask(&engine, &model);
-    let forecast = forecast(&engine);
+    let forecast = foreseen(&engine);
     drop((engine, model));
     highwater_memory::heap::release_unused();
     match (asked, forecast) {

@@ -1,28 +1,15 @@
 //! Flags that mean nothing to the task or the model.
 
-use super::defaults::DEFAULT_MODEL;
+use super::defaults;
 use crate::args::RunArgs;
 use crate::config::Task;
 use crate::error::Failure;
 use crate::model::Blueprint;
 
-/// What people may not expect of these settings.
-pub(crate) fn notes(args: &RunArgs, model: &Blueprint) -> Vec<String> {
-    let mut notes = Vec::new();
-    let most = model.dropout();
-    if args.dropout.is_none() && most > 0.0 {
-        notes.push(format!(
-            "note: the model was made for dropout ({most}), and this trains without: \
-             --dropout {most} trains with it"
-        ));
-    }
-    notes
-}
-
 /// That the model is for the task that was named, and no flag is for the other.
-pub(crate) fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
+pub(super) fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
     if let Some(named) = args.task.filter(|&named| named != task) {
-        let model = args.model.as_deref().unwrap_or(DEFAULT_MODEL);
+        let model = args.model.as_deref().unwrap_or(defaults::MODEL);
         let message = format!(
             "{model} is a model for {}, not for {}",
             task.name(),
@@ -55,13 +42,14 @@ pub(crate) fn check_task(args: &RunArgs, task: Task) -> Result<(), Failure> {
     }
 }
 
-pub(crate) fn no_effect(flag: &str, task: Task) -> Failure {
+/// That a flag means nothing to a task.
+pub(super) fn no_effect(flag: &str, task: Task) -> Failure {
     let message = format!("--{flag} has no effect on {}", task.name());
     Failure::usage(message).hint("leave it out")
 }
 
-/// That weights that are to be held in few bits can be.
-pub(crate) fn check_held(args: &RunArgs, model: &Blueprint) -> Result<(), Failure> {
+/// That the weights can be quantized, if they are to be.
+pub(super) fn check_quantize(args: &RunArgs, model: &Blueprint) -> Result<(), Failure> {
     match model {
         Blueprint::Text(text) if args.lora.quantize.is_some() && !text.can_be_held() => {
             let message = "--quantize: weights of this family cannot be quantized";
@@ -71,4 +59,15 @@ pub(crate) fn check_held(args: &RunArgs, model: &Blueprint) -> Result<(), Failur
         }
         _ => Ok(()),
     }
+}
+
+/// A word on dropout that the model was made for and does not get.
+pub(super) fn note_on_dropout(args: &RunArgs, model: &Blueprint) -> Option<String> {
+    let most = model.dropout();
+    (args.dropout.is_none() && most > 0.0).then(|| {
+        format!(
+            "note: the model was made for dropout ({most}), and this trains without: \
+             --dropout {most} trains with it"
+        )
+    })
 }

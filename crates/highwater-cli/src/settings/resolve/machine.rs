@@ -2,16 +2,20 @@
 
 use highwater_memory::{Bytes, ProcessMemory};
 
-use super::defaults::DEFAULT_MEMORY;
+use super::defaults::Defaults;
 use crate::args::RunArgs;
-use crate::config::MachineConfig;
+use crate::config::{MachineConfig, Policy};
 use crate::error::{Code, Failure};
 use crate::machine::processor::cores;
 
-pub(crate) fn machine(args: &RunArgs, is_nano: bool) -> Result<MachineConfig, Failure> {
+/// The means that flags give a run.
+///
+/// # Errors
+/// [`Failure`] for a budget that is too small for any program, or that the system does not tell.
+pub(super) fn machine(args: &RunArgs, defaults: &Defaults) -> Result<MachineConfig, Failure> {
     Ok(MachineConfig {
-        memory: memory(args.memory, is_nano)?,
-        policy: args.policy.unwrap_or(crate::config::Policy::Auto),
+        memory: memory(args.memory.or(defaults.memory))?,
+        policy: args.policy.unwrap_or(Policy::Auto),
         threads: args.threads.unwrap_or_else(cores),
         device_memory: args.device_memory,
         host_memory: args.host_memory,
@@ -21,10 +25,9 @@ pub(crate) fn machine(args: &RunArgs, is_nano: bool) -> Result<MachineConfig, Fa
     })
 }
 
-/// The budget that was given, or a default: for a nano preset a small one, otherwise most of
-/// what the process may have.
-fn memory(given: Option<Bytes>, is_nano: bool) -> Result<Bytes, Failure> {
-    if let Some(memory) = given.or(is_nano.then_some(DEFAULT_MEMORY)) {
+/// The budget that was given, or most of what the process may have.
+fn memory(given: Option<Bytes>) -> Result<Bytes, Failure> {
+    if let Some(memory) = given {
         if memory < Bytes::MIB {
             let message = format!("--memory {memory} is less than any program needs");
             return Err(Failure::usage(message).hint("a size has a unit, such as --memory 2GiB"));

@@ -1,8 +1,8 @@
 //! From flags to settings: defaults, and what depends on the model.
 
 mod checks;
+mod data;
 mod defaults;
-mod held_out;
 mod lora;
 mod machine;
 mod model;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use highwater_memory::Files;
-use highwater_models::vision::PRESETS as PICTURE_PRESETS;
+use highwater_models::vision::PRESETS as IMAGE_PRESETS;
 use highwater_models::{ConfigError, preset};
 
-use super::defaults::{DEFAULT_CLASSIFIER, DEFAULT_MODEL};
+use super::defaults;
 use super::paths::absolute;
 use crate::args::RunArgs;
 use crate::config::{ModelSource, Task};
@@ -25,8 +25,8 @@ pub(super) fn model(
     }
     let name = match (args.model.as_deref(), args.task) {
         (Some(name), _) => name,
-        (None, Some(Task::ImageClassification)) => DEFAULT_CLASSIFIER,
-        (None, _) => DEFAULT_MODEL,
+        (None, Some(Task::ImageClassification)) => defaults::CLASSIFIER,
+        (None, _) => defaults::MODEL,
     };
     let fetched = hub::folder(name)?;
     let path = fetched.as_deref().unwrap_or(Path::new(name));
@@ -90,7 +90,7 @@ fn adopt_classes(
     Ok(notes.into_iter().collect())
 }
 
-/// A preset's configuration, of pictures without classes yet.
+/// A preset's configuration, of images without classes yet.
 fn preset_of(name: &str) -> Result<Blueprint, Failure> {
     if Classifier::is_known(name) {
         return Ok(Blueprint::Images(Classifier::new(name)));
@@ -103,10 +103,7 @@ fn preset_of(name: &str) -> Result<Blueprint, Failure> {
                 .hint("--model takes a Hugging Face model folder or the name of a preset"))
         }
         Err(error) => Err(Failure::from(error)
-            .hint(format!(
-                "presets for images: {}",
-                PICTURE_PRESETS.join(", ")
-            ))
+            .hint(format!("presets for images: {}", IMAGE_PRESETS.join(", ")))
             .hint("--model takes the name of a preset or a Hugging Face model folder")),
     }
 }

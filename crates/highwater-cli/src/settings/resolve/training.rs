@@ -1,21 +1,24 @@
 //! From flags to how long and in which portions a run trains.
 
-use super::defaults::{Defaults, RECORD_EPOCHS};
+use super::defaults::Defaults;
 use crate::args::RunArgs;
 use crate::config::{Epochs, TrainingConfig};
 use crate::error::Failure;
 use crate::model::Blueprint;
 
-/// How long and how a run trains: by default `in_epochs`, or in steps.
+/// How long and how a run trains: in steps, or in as many as it takes to go through records so often.
+///
+/// # Errors
+/// [`Failure`] for flags of pairs of answers that mean nothing to the data.
 pub(super) fn training(
     args: &RunArgs,
     model: &Blueprint,
     defaults: &Defaults,
-    in_epochs: bool,
-) -> TrainingConfig {
-    let of_records = (in_epochs && args.steps.is_none()).then_some(RECORD_EPOCHS);
+    has_records: bool,
+) -> Result<TrainingConfig, Failure> {
+    let of_records = defaults.epochs.filter(|_| args.steps.is_none());
     let epochs = args.epochs.or(of_records);
-    TrainingConfig {
+    Ok(TrainingConfig {
         steps: args.steps.unwrap_or(defaults.steps),
         epochs: epochs.map(|count| Epochs {
             count,
@@ -31,12 +34,12 @@ pub(super) fn training(
         precision: args.precision.unwrap_or_default(),
         seed: args.seed.unwrap_or(0),
         label_smoothing: args.preference.cross_entropy_smoothing(),
-        preference: None,
-    }
+        preference: args.preference.config(has_records)?,
+    })
 }
 
 /// That a run's length is said once.
-pub(crate) fn check_length(args: &RunArgs) -> Result<(), Failure> {
+pub(super) fn check_length(args: &RunArgs) -> Result<(), Failure> {
     let Some(epochs) = args.epochs else {
         return Ok(());
     };
@@ -47,7 +50,7 @@ pub(crate) fn check_length(args: &RunArgs) -> Result<(), Failure> {
     check_epochs(Some(epochs))
 }
 
-pub(crate) fn check_epochs(epochs: Option<f64>) -> Result<(), Failure> {
+pub(super) fn check_epochs(epochs: Option<f64>) -> Result<(), Failure> {
     match epochs {
         Some(epochs) if !(epochs > 0.0 && epochs <= 1e6) => {
             let message = format!("`epochs` is {epochs}, must be above 0 and at most 1000000");

@@ -1,25 +1,57 @@
-//! From flags to the share of the data that is held out.
+//! From flags to the data of a run, and the share of it that is held out.
 
 use highwater_memory::Files;
 use highwater_models::data::Reads;
 
+use super::defaults::{Defaults, HELD_OUT};
+use super::paths::absolute;
 use crate::args::RunArgs;
+use crate::config::{DataConfig, RecordsConfig};
 use crate::data::held_out::parts;
 use crate::error::Failure;
+use crate::model::Blueprint;
 
 /// Of records that are said to be nothing else, so many are held out.
 const OF_RECORDS: f64 = 0.05;
+
+/// The data that flags name.
+///
+/// # Errors
+/// [`Failure`] where flags say twice what is held out, or something is held out of no data.
+pub(super) fn data(
+    files: &dyn Files,
+    args: &RunArgs,
+    model: &Blueprint,
+    (records, defaults): (Option<RecordsConfig>, &Defaults),
+) -> Result<DataConfig, Failure> {
+    let held_out = match (model, &args.data) {
+        (Blueprint::Images(images), Some(data)) => {
+            images.held_out(files, data, args.held_out, HELD_OUT)?
+        }
+        (Blueprint::Text(_), Some(_)) => share(files, args, records.is_some())?,
+        (_, None) => {
+            check_alone(args)?;
+            args.held_out.unwrap_or(HELD_OUT)
+        }
+    };
+    Ok(DataConfig {
+        path: args.data.as_deref().map(absolute).transpose()?,
+        eval_data: args.eval_data.as_deref().map(absolute).transpose()?,
+        token_dtype: args.token_dtype,
+        held_out,
+        skip_bad: args.skip_bad.unwrap_or(false),
+        order: args.order.unwrap_or(defaults.order),
+        records,
+        reads: Reads::default(),
+    })
+}
 
 /// The share of the text, the tokens or the records that is held out: what flags say, otherwise of records a few, if
 /// no file says what is held out.
 ///
 /// # Errors
 /// [`Failure`] where flags say it twice, or a folder says it too.
-pub(crate) fn held_out_share(
-    files: &dyn Files,
-    args: &RunArgs,
-    has_records: bool,
-) -> Result<f64, Failure> {
+fn share(files: &dyn Files, args: &RunArgs, has_records: bool) -> Result<f64, Failure> {
     let named = args.eval_data.as_deref();
     if let Some(missing) = named.filter(|path| !files.metadata(path).is_ok_and(|it| it.is_some())) {
         let path = missing.to_owned();
@@ -53,7 +85,7 @@ pub(crate) fn held_out_share(
 ///
 /// # Errors
 /// [`Failure`] for `--eval-data` alone.
-pub(crate) fn check_alone(args: &RunArgs) -> Result<(), Failure> {
+fn check_alone(args: &RunArgs) -> Result<(), Failure> {
     let Some(named) = args.eval_data.as_deref() else {
         return Ok(());
     };
